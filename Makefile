@@ -1,0 +1,41 @@
+# `make demo` and `make test` set up everything they need: Python 3.11+ and make are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint types unit wheel clean
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "forerun needs Python 3.11 or newer"'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192
+
+test: lint types unit wheel
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+unit: $(STAMP)
+	$(BIN)/python -m pytest
+
+# The editable install hides missing packages and data files; the built wheel does not.
+wheel: $(STAMP)
+	rm -rf build dist .venv-wheel
+	$(BIN)/python -m build --wheel --outdir dist . > /dev/null
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl --group dev
+	.venv-wheel/bin/python -m pytest -m "not slow"
+
+clean:
+	rm -rf $(VENV) .venv-wheel build dist *.egg-info

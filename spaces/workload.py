@@ -1,0 +1,36 @@
+"""What one training run asks for besides the model: batch, sequence, precision, length."""
+
+from dataclasses import dataclass
+
+from forerun.spaces.errors import RequestError
+
+PRECISIONS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One training step: ``global_batch`` sequences of ``seq_len`` tokens at ``precision``.
+
+    ``moe_imbalance``: tokens of the busiest expert-parallel rank over the mean (1.0: balanced, as published figures assume).
+    ``tokens``: length of the whole training in tokens, None when the user gave none.
+    """
+
+    global_batch: int
+    seq_len: int
+    precision: str = "bf16"
+    tokens: float | None = None
+    moe_imbalance: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("global_batch", "seq_len"):
+            if getattr(self, name) < 1:
+                raise RequestError(f"{name} must be at least 1, but got {getattr(self, name)}")
+        if self.precision not in PRECISIONS:
+            raise RequestError(f"unknown precision {self.precision!r}; known: {', '.join(PRECISIONS)}")
+        if self.moe_imbalance < 1:
+            raise RequestError(f"moe_imbalance must be at least 1.0 (balanced), but got {self.moe_imbalance}")
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that one optimizer step consumes."""
+        return self.global_batch * self.seq_len
