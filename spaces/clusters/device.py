@@ -39,5 +39,9 @@ class Device:
         """
         if precision in self.peak_flops_per_s:
             return self.peak_flops_per_s[precision]
-        hint = "use fp16" if precision == "bf16" and "fp16" in self.peak_flops_per_s else "it has " + ", ".join(self.peak_flops_per_s)
+        hint = (
+            "use fp16"
+            if precision == "bf16" and "fp16" in self.peak_flops_per_s
+            else "it has " + ", ".join(self.peak_flops_per_s)
+        )
         raise RequestError(f"{self.title} has no {precision} matrix units; {hint}")
