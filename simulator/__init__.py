@@ -1,1 +1,6 @@
-"""forerun."""
+"""What one split of a training costs: time, memory and timeline."""
+
+from forerun.simulator.score import score
+from forerun.simulator.score_table import MEMORY_PARTS, TIME_PARTS, ScoreTable
+
+__all__ = ["MEMORY_PARTS", "TIME_PARTS", "ScoreTable", "score"]

@@ -36,7 +36,8 @@ class Cluster:
     """Equal nodes of equal devices.
 
     ``devices_per_node`` is the operating-system node (what a launcher starts on); the scale-up domain is
-    ``levels[0].size`` and may be smaller (PCIe box: 1 has no fast link) or larger (GB200 NVL72: 72 over 4-device trays).
+    ``levels[0].size`` and may be smaller (PCIe box: 1 has no fast link) or larger (GB200 NVL72: 72 over
+    4-device trays).
     Levels are ordered by growing size; the last one spans ``max_devices``.
     ``usd_per_device_hour``: a price the user gave, None to use none.
     """

@@ -21,7 +21,8 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """One attention block. ``kv_heads < heads`` is grouped-query attention; ``window`` bounds the keys each query sees."""
+    """One attention block. ``kv_heads < heads`` is grouped-query attention; ``window`` bounds the
+    keys each query sees."""
 
     heads: int
     kv_heads: int
@@ -85,10 +86,10 @@ class Model:
     """A model to train.
 
     ``vocab`` is 0 for models without a token embedding (ViT). ``patch_inputs`` is the input width of a patch projection
-    (ViT: patch*patch*channels), ``classes`` the width of a classification head. ``learned_positions`` is the length of a
-    learned position table (0: rotary or relative). ``head_transform``: a hidden x hidden dense layer before the LM head
-    (BERT). ``mtp_layers`` multi-token-prediction blocks (DeepSeek-V3) follow the last layer: each is one more layer like
-    the last, a 2*hidden -> hidden projection and another pass through the shared head.
+    (ViT: patch*patch*channels), ``classes`` the width of a classification head. ``learned_positions`` is the length
+    of a learned position table (0: rotary or relative). ``head_transform``: a hidden x hidden dense layer before
+    the LM head (BERT). ``mtp_layers`` multi-token-prediction blocks (DeepSeek-V3) follow the last layer: each is one
+    more layer like the last, a 2*hidden -> hidden projection and another pass through the shared head.
     ``extra_parameters`` are parameters too small to model as operators (pooler, relative position tables, class token).
     ``encoder_layers`` is the number of leading layers (not ``Layer`` entries) that form the encoder of an
     encoder-decoder model, 0 otherwise.

@@ -1,1 +1,39 @@
-"""forerun."""
+"""Every way to split a training: one strategy, its string, tables of candidates, legality and the space."""
+
+from forerun.spaces.strategies.axes import AXES, NAMED, SPELLING, Placement, Recompute, Schedule, Split
+from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.defaults import default_choices, restrict
+from forerun.spaces.strategies.rules import RULES, Rule, divisors, violations
+from forerun.spaces.strategies.space import StrategySpace
+from forerun.spaces.strategies.stages import chunks_of_stage, layers_per_virtual_stage, stage_layers
+from forerun.spaces.strategies.strategy import Strategy, parse_named, parse_strategy
+from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, Distinct, StrategyTable, table_of
+
+__all__ = [
+    "AXES",
+    "COLUMNS",
+    "CUSTOM_SPLIT",
+    "NAMED",
+    "RULES",
+    "SPELLING",
+    "Context",
+    "Distinct",
+    "Placement",
+    "Recompute",
+    "Rule",
+    "Schedule",
+    "Split",
+    "Strategy",
+    "StrategySpace",
+    "StrategyTable",
+    "chunks_of_stage",
+    "default_choices",
+    "divisors",
+    "layers_per_virtual_stage",
+    "parse_named",
+    "parse_strategy",
+    "restrict",
+    "stage_layers",
+    "table_of",
+    "violations",
+]

@@ -1,0 +1,60 @@
+"""What scoring returns: one row of time, memory and verdict per candidate, as a structure of arrays."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+TIME_PARTS = (
+    "compute",
+    "recompute",
+    "tensor",
+    "context",
+    "expert",
+    "pipeline",
+    "bubble",
+    "data",
+    "optimizer",
+    "host",
+)
+"""Parts of a step, in the order in which they are shown. They add up to the step time. Communication parts are what is
+exposed, that is not hidden behind computation; ``host`` is time that devices wait for launches."""
+
+MEMORY_PARTS = (
+    "parameters",
+    "gradients",
+    "optimizer",
+    "activations",
+    "working",
+    "logits",
+    "buffers",
+    "reserve",
+)
+"""Parts of a device's peak memory, in the order in which they are shown; they add up to the peak. ``working`` is the
+recompute working set and transient tensors, ``buffers`` communication and gather buffers, ``reserve`` context, communicators
+and fragmentation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreTable:
+    """Scores of N candidates, row by row as in the table they were made from.
+
+    ``step_time_s`` (N): seconds of one optimizer step. ``time_s`` (part -> N): its parts (``TIME_PARTS``).
+    ``peak_memory_bytes`` (N): the largest of all stages; ``memory_bytes`` (part -> N): its parts (``MEMORY_PARTS``);
+    ``peak_stage`` (N): the device-stage that has it. ``allocated_bytes`` (N): what the framework's allocator would
+    report as its peak of live tensors, without reserve. ``fits`` (N): the peak is below the device's memory.
+    """
+
+    step_time_s: Floats
+    time_s: Mapping[str, Floats]
+    peak_memory_bytes: Floats
+    allocated_bytes: Floats
+    memory_bytes: Mapping[str, Floats]
+    peak_stage: NDArray[np.int64]
+    fits: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.step_time_s)

@@ -1,0 +1,88 @@
+"""What a training framework does with the hardware, and which strategies it accepts.
+
+A profile is data. Code never asks for a framework's name; it asks for one of these facts.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Legality:
+    """Which strategies the framework accepts. Choices are spelled as in ``forerun.spaces.strategies.axes``.
+
+    ``zero_with_pipeline``: highest sharding stage allowed when pp > 1. ``kv_replication``: tp may exceed the number of
+    key/value heads (heads are then copied). ``sequence_parallel``: "optional", "always" (whenever tp > 1) or "never".
+    ``expert_tensor``: experts may have a tensor degree of their own (folding). ``sp_with_experts``: tp > 1 together
+    with ep > 1 needs sequence parallel (Megatron-LM arguments.py).
+    """
+
+    schedules: tuple[str, ...]
+    splits: tuple[str, ...]
+    recompute: tuple[str, ...]
+    zero_stages: tuple[int, ...]
+    zero_with_pipeline: int
+    sequence_parallel: str
+    tensor_parallel: bool
+    context_parallel: bool
+    expert_parallel: bool
+    expert_tensor: bool
+    kv_replication: bool
+    sp_with_experts: bool
+    placements: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworkProfile:
+    """One framework in one usual configuration.
+
+    Kernels: ``attention`` is the attention kernel ("flash", "flash1", "fused_softmax", "unfused"); ``fused_norm``,
+    ``fused_activation``, ``fused_cross_entropy``, ``fused_rope`` say whether the operator is one kernel; ``dropout``
+    whether dropout masks are kept.
+
+    Numbers: ``gradient_bytes`` per parameter of the local gradient buffer, ``reduce_bytes`` per parameter on the wire,
+    ``master_bytes`` fp32 copy per parameter, ``optimizer_bytes`` both moments per parameter (half-precision training).
+
+    Overlap (shares of the time that could be hidden, 0 to 1): ``overlap_gradients`` of the gradient reduction under the
+    backward pass, ``overlap_parameters`` of the parameter gather under the forward pass, ``overlap_tensor`` of tensor
+    parallel collectives under matrix products, ``overlap_pipeline`` whether sends overlap with compute (else blocking).
+    ``overlap_slowdown``: factor on computation while it overlaps with communication.
+
+    Host: ``kernel_launch_s`` per kernel, ``kernels_forward``/``kernels_backward`` launched per layer,
+    ``host_step_s`` once per step, ``host_microbatch_s`` per microbatch, ``pipeline_hop_s`` fixed cost of a blocking
+    pipeline hop beyond the transfer, ``collective_launch_s`` fixed host and synchronisation cost
+    of a tensor-parallel collective.
+
+    Memory: ``context_bytes`` outside the allocator, ``communicator_bytes`` per communicator group,
+    ``fragmentation`` share of the allocator's peak lost, ``bucket_bytes`` of gradient buckets.
+    """
+
+    name: str
+    title: str
+    source: str
+    legality: Legality
+    attention: str = "flash"
+    fused_norm: bool = True
+    fused_activation: bool = True
+    fused_cross_entropy: bool = False
+    fused_rope: bool = True
+    dropout: bool = False
+    gradient_bytes: float = 4.0
+    reduce_bytes: float = 4.0
+    master_bytes: float = 4.0
+    optimizer_bytes: float = 8.0
+    overlap_gradients: float = 0.0
+    overlap_parameters: float = 0.0
+    overlap_tensor: float = 0.0
+    overlap_pipeline: bool = False
+    overlap_slowdown: float = 1.0
+    kernel_launch_s: float = 5e-6
+    kernels_forward: float = 30.0
+    kernels_backward: float = 60.0
+    host_step_s: float = 0.01
+    host_microbatch_s: float = 0.0
+    pipeline_hop_s: float = 0.0
+    collective_launch_s: float = 0.0
+    context_bytes: float = 1.0e9
+    communicator_bytes: float = 0.25e9
+    fragmentation: float = 0.05
+    bucket_bytes: float = 25e6

@@ -1,0 +1,95 @@
+"""Which choices each axis has when the user names none, and how the user's own choices replace them."""
+
+from collections.abc import Mapping, Sequence
+
+from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.strategies.axes import AXES, NAMED, SPELLING
+from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.rules import divisors
+from forerun.spaces.strategies.strategy import parse_named
+
+LARGEST_TP = 64
+"""A tensor-parallel group never spans more than the largest scale-up domain on sale (GB200: 72)."""
+LARGEST_CP = 32
+LARGEST_MBS = 32
+LARGEST_VPP = 16
+
+
+def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Return the choices of every axis for a request over one or several GPU counts.
+
+    Degrees are the divisors of a GPU count up to the sizes where they stop making sense (layers for pp, experts for
+    ep); micro-batch and cp are powers of two; named choices are those that the framework profile has.
+    """
+    legality = context.framework.legality
+    layers, devices = context.model.layer_count, sorted({d for n in gpus for d in divisors(n)})
+    batch = context.workload.global_batch
+    experts = divisors(context.experts)
+    return {
+        "gpus": tuple(sorted(set(gpus))),
+        "pp": tuple(d for d in devices if d <= layers),
+        "tp": tuple(d for d in devices if d <= min(LARGEST_TP, context.heads)) if legality.tensor_parallel else (1,),
+        "cp": tuple(d for d in devices if d <= LARGEST_CP and d & (d - 1) == 0) if legality.context_parallel else (1,),
+        "ep": tuple(d for d in experts if d in devices) if legality.expert_parallel else (1,),
+        "etp": tuple(d for d in devices if d <= 8 and d & (d - 1) == 0)
+        if context.moe and legality.expert_tensor
+        else (1,),
+        "vpp": _virtual_stages(layers) if "interleaved" in legality.schedules or "zb-v" in legality.schedules else (1,),
+        "schedule": _named("schedule", legality.schedules),
+        "split": _named("split", legality.splits),
+        "mbs": tuple(m for m in (1, 2, 4, 8, 16, 32) if m <= min(batch, LARGEST_MBS)),
+        "zero": tuple(sorted(legality.zero_stages)),
+        "sp": {"optional": (0, 1), "always": (0, 1), "never": (0,)}[legality.sequence_parallel],
+        "recompute": _named("recompute", legality.recompute),
+        "placement": _named("placement", legality.placements),
+    }
+
+
+def _virtual_stages(layers: int) -> tuple[int, ...]:
+    """Virtual stages that some pipeline depth can use: divisors of the layers, or of one or two more (for embedding
+    and head)."""
+    counts = {d for n in (layers, layers + 1, layers + 2) for d in divisors(n) if d <= LARGEST_VPP}
+    return tuple(sorted(counts | {1, 2}))
+
+
+def _named(axis: str, names: Sequence[str]) -> tuple[int, ...]:
+    return tuple(sorted(parse_named(axis, name) for name in names))
+
+
+def restrict(choices: Mapping[str, tuple[int, ...]], own: Mapping[str, Sequence[object]]) -> dict[str, tuple[int, ...]]:
+    """Return ``choices`` with those of some axes replaced by the user's own.
+
+    >>> restrict({"tp": (1, 2, 4), "recompute": (0, 1, 2)}, {"recompute": ["full", "none"]})
+    {'tp': (1, 2, 4), 'recompute': (0, 2)}
+
+    Raises:
+        RequestError: an axis is unknown or a choice is not one of its kind.
+    """
+    result = dict(choices)
+    for axis, values in own.items():
+        if axis == "dp":
+            raise RequestError("dp follows from gpus = dp*tp*pp*cp; restrict tp, pp, cp or gpus instead")
+        if axis == "gpus" or axis not in AXES:
+            raise unknown("axis", axis, [a for a in AXES if a != "gpus"])
+        result[axis] = tuple(sorted({_choice(axis, value) for value in values}))
+        if not result[axis]:
+            raise RequestError(f"axis {axis} has no choice; name at least one")
+    return result
+
+
+def _choice(axis: str, value: object) -> int:
+    """Return the number of one choice that a user wrote for an axis."""
+    text = str(value).strip().lower()
+    if axis == "sp" and text in ("true", "false", "on", "off", "yes", "no"):
+        return int(text in ("true", "on", "yes"))
+    if axis in NAMED and not text.isdigit():
+        return parse_named(axis, text)
+    if not text.isdigit():
+        raise RequestError(f"choices of {axis} are whole numbers, but got {value!r}")
+    number = int(text)
+    lowest, highest = {"zero": (0, 3), "sp": (0, 1)}.get(axis, (1, 1 << 20))
+    if axis in NAMED:
+        lowest, highest = 0, len(SPELLING[axis]) - 1
+    if not lowest <= number <= highest:
+        raise RequestError(f"choices of {axis} lie between {lowest} and {highest}, but got {number}")
+    return number

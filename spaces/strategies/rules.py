@@ -1,0 +1,325 @@
+"""Legality: every law a strategy must keep, as a vectorised predicate with a reason code and a message.
+
+A rule names the axes it reads, so that the space can apply it as soon as those axes are known and cut whole ranges of
+candidates at once. ``illegal`` gets one integer array per axis (and ``dp`` once gpus, pp, tp and cp are known) and
+returns the mask of broken rows. Rules stand in the order in which their reasons are counted.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.spaces.strategies.axes import AXES, SPELLING, Schedule
+from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.stages import split_is_legal
+from forerun.spaces.strategies.table import CUSTOM_SPLIT, IntArray
+
+Columns = Mapping[str, IntArray]
+Mask = NDArray[np.bool_]
+
+_DP = ("gpus", "pp", "tp", "cp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One law. ``message`` states it with the values of one broken strategy and the nearest fix."""
+
+    code: str
+    axes: tuple[str, ...]
+    illegal: Callable[[Columns, Context], Mask]
+    message: Callable[[Mapping[str, int], Context], str]
+
+    @property
+    def depth(self) -> int:
+        """Number of leading axes (canonical order) that must be known before the rule can be applied."""
+        return 1 + max(AXES.index(axis) for axis in self.axes)
+
+
+def divisors(number: int) -> list[int]:
+    """Return all divisors in growing order.
+
+    >>> divisors(40)
+    [1, 2, 4, 5, 8, 10, 20, 40]
+    """
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def _fix(number: int) -> str:
+    """Return "use 1, 2, 4 or 8" for the divisors of a number."""
+    options = [str(d) for d in divisors(number)]
+    return f"use {', '.join(options[:-1])} or {options[-1]}" if len(options) > 1 else f"use {options[0]}"
+
+
+def _kv_broken(c: Columns, x: Context) -> Mask:
+    divides = x.kv_heads % c["tp"] == 0
+    if x.framework.legality.kv_replication:
+        divides |= c["tp"] % x.kv_heads == 0
+    return ~divides
+
+
+def _split_broken(c: Columns, x: Context) -> Mask:
+    """Cost: one Python call per distinct (virtual stages, split), of which there are few hundred at most."""
+    stages = np.where(c["schedule"] == Schedule.DUALPIPE, c["pp"], c["pp"] * c["vpp"])
+    key = stages * 8 + np.minimum(c["split"], 7)
+    distinct, inverse = np.unique(key, return_inverse=True)
+    layers = x.model.layer_count
+    legal = [
+        split == 7 or split_is_legal(layers, stages, split) for stages, split in (divmod(int(k), 8) for k in distinct)
+    ]
+    return ~np.array(legal, dtype=bool)[inverse.reshape(-1)]
+
+
+def _schedule_broken(c: Columns, x: Context) -> Mask:
+    schedule, pp, vpp = c["schedule"], c["pp"], c["vpp"]
+    single = (pp == 1) & (schedule != Schedule.ONE_F_ONE_B)
+    looped = (schedule == Schedule.INTERLEAVED) != ((vpp > 1) & (schedule != Schedule.ZB_V))
+    vee = (schedule == Schedule.ZB_V) & (vpp != 2)
+    dual = (schedule == Schedule.DUALPIPE) & ((pp % 2 != 0) | (vpp != 1))
+    return single | looped | vee | dual | ((pp == 1) & (vpp > 1))
+
+
+def _microbatches(c: Columns, x: Context) -> IntArray:
+    return np.asarray(x.workload.global_batch // (c["dp"] * c["mbs"]))
+
+
+def _interleave_broken(c: Columns, x: Context) -> Mask:
+    count = _microbatches(c, x)
+    looped = (c["schedule"] == Schedule.INTERLEAVED) & (count % c["pp"] != 0)
+    dual = (c["schedule"] == Schedule.DUALPIPE) & ((count % 2 != 0) | (count < 2 * c["pp"]))
+    return np.asarray(looped | dual)
+
+
+def _inactive(c: Columns, x: Context) -> Mask:
+    sharded_replicas = c["dp"] * c["cp"]
+    return np.asarray(
+        ((c["sp"] == 1) & (c["tp"] == 1))
+        | ((c["zero"] > 0) & (sharded_replicas == 1))
+        | ((c["placement"] != 0) & ((c["pp"] == 1) | (c["dp"] == 1)))
+    )
+
+
+def _zero_broken(c: Columns, x: Context) -> Mask:
+    legality = x.framework.legality
+    return ~np.isin(c["zero"], legality.zero_stages) | ((c["pp"] > 1) & (c["zero"] > legality.zero_with_pipeline))
+
+
+def _sp_broken(c: Columns, x: Context) -> Mask:
+    policy = x.framework.legality.sequence_parallel
+    off, on = (c["sp"] == 0) & (c["tp"] > 1), c["sp"] == 1
+    broken = {"optional": np.zeros_like(on), "always": off, "never": on}[policy]
+    needed = x.framework.legality.sp_with_experts and x.moe
+    return broken | (off & (c["ep"] > 1)) if needed else broken
+
+
+def _unsupported(axis: str, spellings: str) -> Callable[[Columns, Context], Mask]:
+    """Return the predicate "the framework does not have this choice" for a named axis."""
+
+    def illegal(c: Columns, x: Context) -> Mask:
+        allowed = [n for n, name in SPELLING[axis].items() if name in getattr(x.framework.legality, spellings)]
+        return ~np.isin(c[axis], [*allowed, *range(CUSTOM_SPLIT, CUSTOM_SPLIT + 64)] if axis == "split" else allowed)
+
+    return illegal
+
+
+def _no_such(axis: str, spellings: str) -> Callable[[Mapping[str, int], Context], str]:
+    """Return the message of ``_unsupported``."""
+    return lambda v, x: (
+        f"{x.framework.name} has no {axis} {SPELLING[axis].get(v[axis], v[axis])}; "
+        f"it has {', '.join(getattr(x.framework.legality, spellings))}"
+    )
+
+
+def _degree_unsupported(c: Columns, x: Context) -> Mask:
+    legality = x.framework.legality
+    return np.asarray(
+        (not legality.tensor_parallel) & (c["tp"] > 1)
+        | (not legality.context_parallel) & (c["cp"] > 1)
+        | (not legality.expert_parallel) & (c["ep"] > 1)
+        | (not legality.expert_tensor) & (c["etp"] > 1) & (c["etp"] != c["tp"])
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        code="devices",
+        axes=_DP,
+        illegal=lambda c, x: np.asarray(c["gpus"] % (c["pp"] * c["tp"] * c["cp"]) != 0),
+        message=lambda v, x: (
+            f"{v['gpus']} devices are not divisible by tp*pp*cp = {v['tp']}*{v['pp']}*{v['cp']} = "
+            f"{v['tp'] * v['pp'] * v['cp']}; use degrees whose product divides {v['gpus']}"
+        ),
+    ),
+    Rule(
+        code="framework degree",
+        axes=("tp", "cp", "ep", "etp"),
+        illegal=_degree_unsupported,
+        message=lambda v, x: (
+            f"{x.framework.name} does not offer one of tp={v['tp']}, cp={v['cp']}, ep={v['ep']}, etp={v['etp']}; "
+            f"see `forerun show {x.framework.name}` for the degrees it has"
+        ),
+    ),
+    Rule(
+        code="heads",
+        axes=("tp",),
+        illegal=lambda c, x: np.asarray(x.heads % c["tp"] != 0),
+        message=lambda v, x: f"{x.heads} heads are not divisible by tp={v['tp']}; {_fix(x.heads)}",
+    ),
+    Rule(
+        code="kv heads",
+        axes=("tp",),
+        illegal=_kv_broken,
+        message=lambda v, x: (
+            f"{x.kv_heads} key/value heads are not divisible by tp={v['tp']} and {x.framework.name} "
+            f"{'copies heads only for multiples' if x.framework.legality.kv_replication else 'does not copy heads'}; "
+            f"{_fix(x.kv_heads)}"
+        ),
+    ),
+    Rule(
+        code="sequence / cp",
+        axes=("cp",),
+        illegal=lambda c, x: np.asarray((c["cp"] > 1) & (x.workload.seq_len % (2 * c["cp"]) != 0)),
+        message=lambda v, x: (
+            f"sequence length {x.workload.seq_len} is not divisible by 2*cp = {2 * v['cp']}; "
+            f"use a cp that divides {x.workload.seq_len // 2}"
+        ),
+    ),
+    Rule(
+        code="experts",
+        axes=("ep",),
+        illegal=lambda c, x: np.asarray(x.experts % c["ep"] != 0),
+        message=lambda v, x: (
+            f"{x.experts} experts are not divisible by ep={v['ep']}; {_fix(x.experts)}"
+            if x.moe
+            else f"the model has no experts, but ep={v['ep']}; use ep=1"
+        ),
+    ),
+    Rule(
+        code="expert folding",
+        axes=(*_DP, "ep", "etp"),
+        illegal=lambda c, x: np.asarray((c["dp"] * c["cp"] * c["tp"]) % (c["ep"] * c["etp"]) != 0),
+        message=lambda v, x: (
+            f"dp*cp*tp = {v['dp'] * v['cp'] * v['tp']} devices of a stage are not divisible by ep*etp = "
+            f"{v['ep']}*{v['etp']}; use degrees whose product divides {v['dp'] * v['cp'] * v['tp']}"
+        ),
+    ),
+    Rule(
+        code="expert tensor",
+        axes=("etp",),
+        illegal=lambda c, x: np.asarray((c["etp"] > 1) & (not x.moe)),
+        message=lambda v, x: f"the model has no experts, but etp={v['etp']}; use etp=1",
+    ),
+    Rule(
+        code="schedule",
+        axes=("pp", "vpp", "schedule"),
+        illegal=_schedule_broken,
+        message=lambda v, x: (
+            f"schedule {SPELLING['schedule'][v['schedule']]} does not go with pp={v['pp']} vpp={v['vpp']}; "
+            "pp=1 needs 1f1b and vpp=1, interleaved needs vpp>1, zb-v vpp=2, dualpipe an even pp, the others vpp=1"
+        ),
+    ),
+    Rule(
+        code="framework schedule",
+        axes=("schedule",),
+        illegal=_unsupported("schedule", "schedules"),
+        message=_no_such("schedule", "schedules"),
+    ),
+    Rule(
+        code="layers / stages",
+        axes=("pp", "vpp", "schedule", "split"),
+        illegal=_split_broken,
+        message=lambda v, x: (
+            f"{x.model.layer_count} layers cannot be dealt to {v['pp'] * v['vpp']} (virtual) stages by split="
+            f"{SPELLING['split'].get(v['split'], 'layers')}; use a pp*vpp that divides {x.model.layer_count}, "
+            "or split=balanced, light-last or light-ends"
+        ),
+    ),
+    Rule(
+        code="framework split",
+        axes=("split",),
+        illegal=_unsupported("split", "splits"),
+        message=_no_such("split", "splits"),
+    ),
+    Rule(
+        code="global batch",
+        axes=(*_DP, "mbs"),
+        illegal=lambda c, x: np.asarray(x.workload.global_batch % (c["dp"] * c["mbs"]) != 0),
+        message=lambda v, x: (
+            f"global batch {x.workload.global_batch} is not divisible by dp*mbs = {v['dp']}*{v['mbs']} = "
+            f"{v['dp'] * v['mbs']}; use a dp*mbs that divides it"
+        ),
+    ),
+    Rule(
+        code="microbatches",
+        axes=(*_DP, "schedule", "mbs"),
+        illegal=_interleave_broken,
+        message=lambda v, x: (
+            f"{x.workload.global_batch // (v['dp'] * v['mbs'])} microbatches do not fill pp={v['pp']} with schedule "
+            f"{SPELLING['schedule'][v['schedule']]}; interleaved needs a multiple of pp, "
+            "dualpipe an even number >= 2*pp"
+        ),
+    ),
+    Rule(
+        code="framework zero",
+        axes=("pp", "zero"),
+        illegal=_zero_broken,
+        message=lambda v, x: (
+            f"{x.framework.name} does not offer zero={v['zero']} with pp={v['pp']}; it has zero "
+            f"{', '.join(map(str, x.framework.legality.zero_stages))}, with a pipeline at most "
+            f"{x.framework.legality.zero_with_pipeline}"
+        ),
+    ),
+    Rule(
+        code="framework sequence parallel",
+        axes=("tp", "ep", "sp"),
+        illegal=_sp_broken,
+        message=lambda v, x: (
+            f"{x.framework.name} has sequence parallel {x.framework.legality.sequence_parallel!r} with tp={v['tp']}"
+            + (" and needs it when ep > 1" if x.framework.legality.sp_with_experts else "")
+            + f"; {'drop' if v['sp'] else 'add'} sp"
+        ),
+    ),
+    Rule(
+        code="sequence / sp",
+        axes=("tp", "cp", "sp"),
+        illegal=lambda c, x: np.asarray((c["sp"] == 1) & (x.workload.seq_len % (c["tp"] * c["cp"]) != 0)),
+        message=lambda v, x: (
+            f"sequence length {x.workload.seq_len} is not divisible by tp*cp = {v['tp'] * v['cp']}; drop sp"
+        ),
+    ),
+    Rule(
+        code="framework recompute",
+        axes=("recompute",),
+        illegal=_unsupported("recompute", "recompute"),
+        message=_no_such("recompute", "recompute"),
+    ),
+    Rule(
+        code="framework placement",
+        axes=("placement",),
+        illegal=_unsupported("placement", "placements"),
+        message=_no_such("placement", "placements"),
+    ),
+    Rule(
+        code="same as another",
+        axes=(*_DP, "zero", "sp", "placement"),
+        illegal=_inactive,
+        message=lambda v, x: (
+            "the strategy is another one in disguise: sp needs tp > 1, zero needs dp*cp > 1, "
+            "placement needs pp and dp > 1"
+        ),
+    ),
+)
+"""All laws in the order in which their reasons are counted."""
+
+
+def violations(values: Mapping[str, int], context: Context) -> list[tuple[str, str]]:
+    """Return (code, message) of every law that one strategy breaks; ``values`` has every axis and ``dp``."""
+    columns = {axis: np.array([value], dtype=np.int64) for axis, value in values.items()}
+    broken = []
+    for rule in RULES:
+        if bool(rule.illegal(columns, context)[0]):
+            broken.append((rule.code, rule.message(values, context)))
+            if rule.code == "devices":
+                break
+    return broken

@@ -1,0 +1,77 @@
+"""Which layers stand on which pipeline stage.
+
+Layers are dealt to ``pp * vpp`` virtual stages in order. Virtual stage v lives on device-stage ``v % pp`` when stages
+loop (1F1B, interleaved, GPipe, ZB-H1) and on ``min(v, 2*pp - 1 - v)`` when they turn back (ZB-V).
+"""
+
+from forerun.spaces.strategies.axes import Schedule, Split
+from forerun.spaces.strategies.table import CUSTOM_SPLIT
+
+
+def split_is_legal(layers: int, virtual_stages: int, split: int) -> bool:
+    """Whether ``split`` can deal ``layers`` to ``virtual_stages``, none of them empty of everything.
+
+    Where two rules would give the same stages only one is legal, so that no split has two names.
+
+    >>> [split_is_legal(30, 4, split) for split in (Split.EVEN, Split.BALANCED, Split.LIGHT_LAST, Split.LIGHT_ENDS)]
+    [False, False, False, True]
+    """
+    if split == Split.EVEN:
+        return layers % virtual_stages == 0
+    if virtual_stages == 1:
+        return False
+    if split == Split.BALANCED:
+        return layers >= virtual_stages and layers % virtual_stages not in (0, virtual_stages - 2, virtual_stages - 1)
+    if split == Split.LIGHT_LAST:
+        return (layers + 1) % virtual_stages == 0
+    return split == Split.LIGHT_ENDS and virtual_stages > 2 and (layers + 2) % virtual_stages == 0
+
+
+def layers_per_virtual_stage(layers: int, virtual_stages: int, split: int) -> tuple[int, ...]:
+    """Return the number of layers of every virtual stage, in model order.
+
+    >>> layers_per_virtual_stage(30, 4, Split.LIGHT_ENDS), layers_per_virtual_stage(30, 8, Split.BALANCED)
+    ((7, 8, 8, 7), (3, 4, 4, 4, 4, 4, 4, 3))
+    """
+    if split == Split.EVEN:
+        return (layers // virtual_stages,) * virtual_stages
+    if split == Split.BALANCED:
+        return _balanced(layers, virtual_stages)
+    extra = 1 if split == Split.LIGHT_LAST else 2
+    each = (layers + extra) // virtual_stages
+    counts = [each] * virtual_stages
+    counts[-1] -= 1
+    counts[0] -= extra - 1
+    return tuple(counts)
+
+
+def _balanced(layers: int, stages: int) -> tuple[int, ...]:
+    """Deal layers so that counts differ by one; the larger stages stand in the middle, before the head's stage."""
+    base, larger = divmod(layers, stages)
+    counts = [base] * stages
+    order = [*range(1, stages - 1), 0, stages - 1]
+    for stage in order[:larger]:
+        counts[stage] += 1
+    return tuple(counts)
+
+
+def chunks_of_stage(pp: int, vpp: int, schedule: int, stage: int) -> tuple[int, ...]:
+    """Return the virtual stages that live on one device-stage, in model order.
+
+    >>> chunks_of_stage(4, 2, Schedule.INTERLEAVED, 1), chunks_of_stage(4, 2, Schedule.ZB_V, 1)
+    ((1, 5), (1, 6))
+    >>> chunks_of_stage(4, 1, Schedule.DUALPIPE, 1)
+    (1, 2)
+    """
+    if schedule == Schedule.DUALPIPE:
+        return tuple(sorted((stage, pp - 1 - stage)))
+    if schedule == Schedule.ZB_V:
+        return (stage, 2 * pp - 1 - stage)
+    return tuple(range(stage, pp * vpp, pp))
+
+
+def stage_layers(layers: int, pp: int, vpp: int, split: int, custom: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+    """Return layers per virtual stage, whether by rule or (``split`` >= CUSTOM_SPLIT) by explicit numbers."""
+    if split >= CUSTOM_SPLIT:
+        return custom[split - CUSTOM_SPLIT]
+    return layers_per_virtual_stage(layers, pp * vpp, split)

@@ -1,0 +1,116 @@
+"""Candidates as a structure of arrays: the only thing that crosses from the space into numpy.
+
+Every column is dictionary-encoded: ``codes[axis]`` (shape N, small unsigned integers) index ``choices[axis]``.
+That keeps a candidate at about 20 bytes and makes "the distinct values of these axes" a matter of counting.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.spaces.strategies.axes import AXES, Placement, Recompute, Schedule, Split
+from forerun.spaces.strategies.strategy import Strategy
+
+IntArray = NDArray[np.int64]
+CodeArray = NDArray[np.uint16]
+
+CUSTOM_SPLIT = 100
+"""Split values from here on name an explicit tuple of layers per stage: ``custom_splits[value - CUSTOM_SPLIT]``."""
+
+COLUMNS = (*AXES, "dp")
+"""All columns of a table: the axes and the degree that follows from them."""
+
+_DENSE_KEYS = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distinct:
+    """Distinct combinations of some columns: ``rows`` (shape K) holds one representative row of each,
+    ``inverse`` (shape N) the combination of every row."""
+
+    rows: NDArray[np.intp]
+    inverse: NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyTable:
+    """N candidates in canonical order; ``index`` (shape N) is their place in the space they come from."""
+
+    choices: Mapping[str, IntArray]
+    codes: Mapping[str, CodeArray]
+    index: IntArray
+    custom_splits: tuple[tuple[int, ...], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def column(self, axis: str) -> IntArray:
+        """Values of a column, shape N."""
+        return self.choices[axis][self.codes[axis]]
+
+    def take(self, rows: NDArray[np.intp] | slice) -> "StrategyTable":
+        """Return the table of some rows, in the order given."""
+        return StrategyTable(
+            choices=self.choices,
+            codes={axis: codes[rows] for axis, codes in self.codes.items()},
+            index=self.index[rows],
+            custom_splits=self.custom_splits,
+        )
+
+    def distinct(self, *axes: str) -> Distinct:
+        """Return the distinct combinations of ``axes``; linear in N as long as they number below four million."""
+        key = np.zeros(len(self), dtype=np.int64)
+        size = 1
+        for axis in axes:
+            radix = len(self.choices[axis])
+            if radix > 1:
+                key = key * radix + self.codes[axis]
+                size *= radix
+        if size > _DENSE_KEYS:
+            _, rows, inverse = np.unique(key, return_index=True, return_inverse=True)
+            return Distinct(rows=rows.astype(np.intp), inverse=inverse.reshape(-1).astype(np.intp))
+        seen = np.full(size, -1, dtype=np.intp)
+        seen[key[::-1]] = np.arange(len(self) - 1, -1, -1)
+        present = np.flatnonzero(seen >= 0)
+        number = np.empty(size, dtype=np.intp)
+        number[present] = np.arange(len(present))
+        return Distinct(rows=seen[present], inverse=number[key])
+
+    def strategy(self, row: int) -> Strategy:
+        """Return one candidate as a value."""
+        value = {axis: int(self.choices[axis][self.codes[axis][row]]) for axis in COLUMNS}
+        custom = value["split"] >= CUSTOM_SPLIT
+        return Strategy(
+            **{name: value[name] for name in ("dp", "tp", "pp", "cp", "ep", "etp", "mbs", "vpp", "zero")},
+            schedule=Schedule(value["schedule"]),
+            split=Split.EVEN if custom else Split(value["split"]),
+            sp=bool(value["sp"]),
+            recompute=Recompute(value["recompute"]),
+            placement=Placement(value["placement"]),
+            layers_per_stage=self.custom_splits[value["split"] - CUSTOM_SPLIT] if custom else None,
+        )
+
+
+def table_of(strategies: Sequence[Strategy]) -> StrategyTable:
+    """Return the table of a list of strategies; ``index`` numbers them as they stand."""
+    custom = tuple(dict.fromkeys(s.layers_per_stage for s in strategies if s.layers_per_stage is not None))
+    choices: dict[str, IntArray] = {}
+    codes: dict[str, CodeArray] = {}
+    for axis in COLUMNS:
+        values = np.array([_value(strategy, axis, custom) for strategy in strategies], dtype=np.int64)
+        choices[axis], inverse = np.unique(values, return_inverse=True)
+        codes[axis] = inverse.reshape(-1).astype(np.uint16)
+    return StrategyTable(
+        choices=choices, codes=codes, index=np.arange(len(strategies), dtype=np.int64), custom_splits=custom
+    )
+
+
+def _value(strategy: Strategy, axis: str, custom: tuple[tuple[int, ...], ...]) -> int:
+    """Return the number that stands for a strategy's choice on one axis."""
+    if axis == "gpus":
+        return strategy.devices
+    if axis == "split" and strategy.layers_per_stage is not None:
+        return CUSTOM_SPLIT + custom.index(strategy.layers_per_stage)
+    return int(getattr(strategy, axis))
