@@ -33,9 +33,9 @@ MEMORY_PARTS = (
     "buffers",
     "reserve",
 )
-"""Parts of a device's peak memory, in the order in which they are shown; they add up to the peak. ``working`` is the
-recompute working set and transient tensors, ``buffers`` communication and gather buffers, ``reserve`` context, communicators
-and fragmentation."""
+"""Parts of a device's peak memory, in the order in which they are shown; they add up to the peak. ``working`` is
+the recompute working set and transient tensors, ``buffers`` communication and gather buffers, ``reserve`` context,
+communicators and fragmentation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

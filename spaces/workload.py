@@ -11,7 +11,8 @@ PRECISIONS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4")
 class Workload:
     """One training step: ``global_batch`` sequences of ``seq_len`` tokens at ``precision``.
 
-    ``moe_imbalance``: tokens of the busiest expert-parallel rank over the mean (1.0: balanced, as published figures assume).
+    ``moe_imbalance``: tokens of the busiest expert-parallel rank over the mean
+    (1.0: balanced, as published figures assume).
     ``tokens``: length of the whole training in tokens, None when the user gave none.
     """
 

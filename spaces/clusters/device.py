@@ -11,7 +11,8 @@ class Device:
     """One device as the framework sees it (MI250X: one of its two dies).
 
     ``peak_flops_per_s``: dense peak by precision name (``bf16``, ``fp16``, ``fp32``, ``tf32``, ``fp8``, ``mxfp8``,
-    ``fp4``, ``nvfp4``), never the sparse figure. ``compute_units``: streaming multiprocessors or compute units, for wave quantisation.
+    ``fp4``, ``nvfp4``), never the sparse figure. ``compute_units``: streaming multiprocessors or
+    compute units, for wave quantisation.
     ``matmul_ceiling``: largest share of the dense peak any measured matrix product reached, by precision
     (bf16 also stands for fp16); ``memory_efficiency``: share of the memory bandwidth that streaming kernels reach.
     ``usd_per_hour``: lowest and highest rental price found, None when no citable source gives one.
