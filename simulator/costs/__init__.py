@@ -1,1 +1,34 @@
-"""forerun."""
+"""What things cost: seconds of an operator on a device and of a collective on links. Rules accept arrays."""
+
+from forerun.simulator.costs.attention import ATTENTION_KERNELS, AttentionKernel, attended_pairs, attention_time_s
+from forerun.simulator.costs.efficiency import ComputeEfficiency, compute_provenance, device_efficiency
+from forerun.simulator.costs.gemm import INPUT_BYTES, GemmKind, gemm_time_s
+from forerun.simulator.costs.memory_bound import (
+    STREAM_OPERATORS,
+    StreamOperator,
+    StreamPass,
+    adam_time_s,
+    memory_bound_time_s,
+    stream_operator,
+    stream_operator_time_s,
+)
+
+__all__ = [
+    "ATTENTION_KERNELS",
+    "INPUT_BYTES",
+    "STREAM_OPERATORS",
+    "AttentionKernel",
+    "ComputeEfficiency",
+    "GemmKind",
+    "StreamOperator",
+    "StreamPass",
+    "adam_time_s",
+    "attended_pairs",
+    "attention_time_s",
+    "compute_provenance",
+    "device_efficiency",
+    "gemm_time_s",
+    "memory_bound_time_s",
+    "stream_operator",
+    "stream_operator_time_s",
+]

@@ -1,0 +1,161 @@
+"""Seconds of scaled dot-product attention on a device: fused (flash) or as products and passes over the scores.
+
+The fused kernels work on blocks of queries, one per compute unit at a time (Dao, "FlashAttention-2", 2023): the time
+is the waves of blocks times the keys a block visits. What remains are constants fitted in ``efficiency``.
+"""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from forerun.simulator.costs.efficiency import AttentionEfficiency, device_efficiency
+from forerun.simulator.costs.gemm import gemm_time_s
+from forerun.simulator.costs.memory_bound import memory_bound_time_s, stream_operator
+from forerun.spaces.clusters.device import Device
+from forerun.spaces.errors import unknown
+
+AttentionKernel = Literal["flash", "flash1", "fused_softmax", "unfused"]
+
+ATTENTION_KERNELS = ("flash", "flash1", "fused_softmax", "unfused")
+
+# FlashAttention 1 against 2: half the speed at 2k to 16k tokens on A100 (Dao 2023, figures 4 to 6, causal); its
+# later releases (1.0.8) split the sequence too, which closes a part of that gap.
+_FLASH1_SHARE = 0.62
+
+# Training in 8 or 4 bit keeps attention in bf16 (Transformer Engine's default recipes).
+_ATTENTION_PRECISION = {"fp8": "bf16", "mxfp8": "bf16", "fp4": "bf16", "nvfp4": "bf16"}
+
+
+def attention_time_s(
+    device: Device,
+    precision: str,
+    *,
+    kernel: AttentionKernel,
+    batch: ArrayLike,
+    heads: ArrayLike,
+    kv_heads: ArrayLike,
+    seq_q: ArrayLike,
+    seq_k: ArrayLike,
+    head_dim: ArrayLike,
+    value_head_dim: ArrayLike,
+    causal: bool,
+    window: int | None = None,
+    dropout: bool = False,
+    backward: bool = False,
+) -> NDArray[np.float64]:
+    """Seconds of attention from projected queries, keys and values to the heads' outputs, without host launches.
+
+    ``causal`` aligns the last query with the last key, so that query i of s sees ``seq_k - s + i`` keys; ``window``
+    limits that to the last ``window`` keys. A rank of balanced context parallelism sees half of all pairs: pass
+    ``causal=False`` with half the keys. ``dropout`` on the scores costs passes only where they are materialised.
+    Shapes broadcast. The unfused kernels compute all pairs and mask afterwards.
+
+    Raises:
+        RequestError: ``kernel`` is unknown, or the device has no such precision.
+    """
+    if kernel not in ATTENTION_KERNELS:
+        raise unknown("attention kernel", kernel, ATTENTION_KERNELS)
+    precision = _ATTENTION_PRECISION.get(precision, precision)
+    shape = (batch, heads, kv_heads, seq_q, seq_k, head_dim, value_head_dim)
+    b, h, g, sq, sk, d, dv = (np.asarray(value, dtype=np.float64) for value in shape)
+    if kernel in ("fused_softmax", "unfused"):
+        return _unfused_s(device, precision, kernel, b * h, sq, sk, d, dv, dropout=dropout, backward=backward)
+    found = device_efficiency(device)
+    share = found.sustained_clock * (_FLASH1_SHARE if kernel == "flash1" else 1.0)
+    return flash_surface_s(
+        found.attention_backward if backward else found.attention_forward,
+        batch=b,
+        heads=h,
+        kv_heads=g,
+        seq_q=sq,
+        seq_k=sk,
+        head_dim=d,
+        value_head_dim=dv,
+        causal=causal,
+        window=window,
+        backward=backward,
+        flops_per_s=device.peak(precision) * share,
+        bytes_per_s=device.memory_bytes_per_s * found.stream.memory_share,
+        compute_units=device.compute_units,
+    )
+
+
+def attended_pairs(
+    seq_q: ArrayLike, seq_k: ArrayLike, *, causal: bool, window: int | None = None
+) -> NDArray[np.float64]:
+    """Pairs of query and key that one head computes (closed form of the sum over queries of the keys they see)."""
+    sq, sk = np.asarray(seq_q, dtype=np.float64), np.asarray(seq_k, dtype=np.float64)
+    limit = sk if window is None else np.minimum(sk, float(window))
+    if not causal:
+        return np.asarray(sq * limit)
+    first = np.maximum(sk - sq, 0.0)  # keys before the first query
+    rows = np.minimum(sq, sk)  # queries that see anything
+    growing = np.clip(limit - first, 0.0, rows)  # queries that see all keys up to themselves
+    return np.asarray(growing * first + growing * (growing + 1) / 2 + (rows - growing) * limit)
+
+
+def flash_surface_s(
+    surface: AttentionEfficiency,
+    *,
+    batch: NDArray[np.float64],
+    heads: NDArray[np.float64],
+    kv_heads: NDArray[np.float64],
+    seq_q: NDArray[np.float64],
+    seq_k: NDArray[np.float64],
+    head_dim: NDArray[np.float64],
+    value_head_dim: NDArray[np.float64],
+    causal: bool,
+    window: int | None,
+    backward: bool,
+    flops_per_s: float,
+    bytes_per_s: float,
+    compute_units: int,
+) -> NDArray[np.float64]:
+    """Seconds from the constants themselves; ``attention_time_s`` and the fit share it.
+
+    Forward multiplies twice per pair (scores, output); backward five times (scores again, and four gradients).
+    """
+    rows = float(surface.block_rows)
+    blocks = batch * heads * np.ceil(seq_q / rows)
+    waves = blocks / compute_units
+    waves = waves + surface.wave_hardness * (np.ceil(waves) - waves)
+    keys = attended_pairs(seq_q, seq_k, causal=causal, window=window) / np.maximum(seq_q, 1.0)
+    keys = keys + surface.key_ramp + (rows / 2 if causal else 0.0)  # the block on the diagonal is computed whole
+    width = 3 * head_dim + 2 * value_head_dim if backward else head_dim + value_head_dim
+    flops = 2.0 * rows * keys * (width + surface.head_dim_ramp)
+    compute = waves * flops / (flops_per_s * surface.peak_share / compute_units)
+    tensors = batch * (heads * seq_q + kv_heads * seq_k) * (head_dim + value_head_dim)
+    memory = tensors * (6.0 if backward else 2.0) / bytes_per_s  # backward: read all, their gradients, write theirs
+    work = batch * heads * seq_q * seq_k
+    seconds: NDArray[np.float64] = np.where(work > 0, np.maximum(compute, memory) + surface.fixed_s, 0.0)
+    return seconds
+
+
+def _unfused_s(
+    device: Device,
+    precision: str,
+    kernel: str,
+    groups: NDArray[np.float64],
+    sq: NDArray[np.float64],
+    sk: NDArray[np.float64],
+    d: NDArray[np.float64],
+    dv: NDArray[np.float64],
+    *,
+    dropout: bool,
+    backward: bool,
+) -> NDArray[np.float64]:
+    """Seconds of the batched products and of the softmax and dropout passes over all scores."""
+    products = [(sq, sk, d), (sq, dv, sk)]
+    if backward:
+        products = [(sk, dv, sq), (sq, sk, dv), (sq, d, sk), (sk, d, sq)]  # dV, dP, dQ, dK
+    total = np.asarray(0.0)
+    for m, n, k in products:
+        total = total + gemm_time_s(device, precision, m, n, k, groups=groups)
+    passes = [stream_operator("softmax").one_pass(fused=kernel == "fused_softmax", backward=backward)]
+    if dropout:
+        passes.append(stream_operator("dropout").one_pass(fused=True, backward=backward))
+    scores = groups * sq * sk
+    for one in passes:
+        total = total + memory_bound_time_s(device, scores * one.bytes_per_element, kernels=one.kernels)
+    return total

@@ -1,0 +1,161 @@
+"""What share of its peaks a device reaches in practice: constants fitted to published micro-benchmarks.
+
+The numbers stand in ``data/compute.yaml``, which ``benchmarks/fit/compute.py`` writes; this file loads them and finds
+those of a device. A device without measurements of its own borrows those of its architecture, scaled by the ratio of
+the largest share of peak that either reached in any matrix product (``Device.matmul_ceiling``).
+"""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from forerun.spaces.clusters.device import Device
+
+_OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmEfficiency:
+    """How matrix products of one input width run on a device.
+
+    ``peak_share``: share of the dense peak that the inner loop of the largest tile reaches in a short burst.
+    ``tiles``: ``(rows, columns, share)``, the share relative to the largest tile. ``wave_hardness``: 1 when a partly
+    filled last wave costs a whole one, 0 when the work spreads evenly. ``k_ramp``: elements of the reduction that
+    filling and draining a tile costs. ``memory_share``: share of the memory bandwidth. ``fixed_s``: start and end of
+    a kernel on the device. ``data_gradient_share``, ``weight_gradient_share``: speed relative to forward.
+    """
+
+    peak_share: float
+    tiles: tuple[tuple[int, int, float], ...]
+    wave_hardness: float
+    k_ramp: float
+    memory_share: float
+    fixed_s: float
+    data_gradient_share: float
+    weight_gradient_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionEfficiency:
+    """How one pass (forward or backward) of fused attention runs on a device.
+
+    ``peak_share``: share of the dense peak of a long loop over keys. ``head_dim_ramp``: elements of the head dimension
+    that the exponentials of one score cost. ``block_rows``: queries of one block. ``key_ramp``: keys that starting a
+    block costs. ``wave_hardness`` and ``fixed_s`` as for matrix products.
+    """
+
+    peak_share: float
+    head_dim_ramp: float
+    block_rows: int
+    key_ramp: float
+    wave_hardness: float
+    fixed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEfficiency:
+    """How kernels bound by memory run: share of the bandwidth, and the start and end of a kernel.
+
+    ``elements_per_unit_s``: erf-GELU evaluations per second of one compute unit, where arithmetic is what holds up.
+    """
+
+    memory_share: float
+    elements_per_unit_s: float
+    fixed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeEfficiency:
+    """All compute constants of one device. ``sustained_clock``: clock under the load of training / clock in a burst.
+
+    ``gemm`` is keyed by the width of the inputs: ``half`` (fp16, bf16; also tf32 and fp32) and ``fp8`` (also fp4).
+    """
+
+    sustained_clock: float
+    gemm: Mapping[str, GemmEfficiency]
+    attention_forward: AttentionEfficiency
+    attention_backward: AttentionEfficiency
+    stream: StreamEfficiency
+    provenance: str
+
+
+def device_efficiency(device: Device) -> ComputeEfficiency:
+    """Return the constants of ``device``: its own, else those of its architecture scaled to its measured ceiling."""
+    own, lender = _lender(device)
+    entry = _entry(lender)
+    if own:
+        return entry
+    scale = _ceiling_ratio(device, lender)
+    gemm = {key: replace(value, peak_share=min(1.0, value.peak_share * scale)) for key, value in entry.gemm.items()}
+    return replace(
+        entry,
+        gemm=gemm,
+        attention_forward=_scaled(entry.attention_forward, scale),
+        attention_backward=_scaled(entry.attention_backward, scale),
+        stream=replace(entry.stream, memory_share=device.memory_efficiency),
+        provenance=compute_provenance(device),
+    )
+
+
+def compute_provenance(device: Device) -> str:
+    """Say where the compute constants of ``device`` come from, for outputs that must tell fitted from borrowed."""
+    own, lender = _lender(device)
+    if own:
+        return _entry(lender).provenance
+    return f"uncalibrated: borrowed from {lender}, scaled by {_ceiling_ratio(device, lender):.2f}"
+
+
+def _scaled(value: AttentionEfficiency, scale: float) -> AttentionEfficiency:
+    return replace(value, peak_share=min(1.0, value.peak_share * scale))
+
+
+def _lender(device: Device) -> tuple[bool, str]:
+    """Return whether ``device`` has constants of its own, and the device whose constants it uses."""
+    data = _data()
+    if device.name in data["devices"]:
+        return True, device.name
+    architectures: dict[str, str] = data["architectures"]
+    spelled = device.architecture.lower()
+    matching = [key for key in architectures if spelled.startswith(key)]
+    return False, architectures[max(matching, key=len, default=_OTHER)]
+
+
+def _ceiling_ratio(device: Device, lender: str) -> float:
+    """Return the measured ceiling of ``device`` over that of ``lender``; 1 when nobody measured it."""
+    own = device.matmul_ceiling.get("bf16")
+    return own / float(_data()["devices"][lender]["matmul_ceiling"]) if own else 1.0
+
+
+@functools.cache
+def _data() -> dict[str, Any]:
+    text = (files("forerun.simulator.costs") / "data" / "compute.yaml").read_text(encoding="utf-8")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loaded: dict[str, Any] = yaml.load(text, Loader=loader)
+    return loaded
+
+
+@functools.cache
+def _entry(name: str) -> ComputeEfficiency:
+    raw = _data()["devices"][name]
+    return ComputeEfficiency(
+        sustained_clock=raw["sustained_clock"],
+        gemm={key: _gemm(value) for key, value in raw["gemm"].items()},
+        attention_forward=_attention(raw["attention_forward"]),
+        attention_backward=_attention(raw["attention_backward"]),
+        stream=StreamEfficiency(**{f.name: raw["stream"][f.name] for f in fields(StreamEfficiency)}),
+        provenance=raw["provenance"],
+    )
+
+
+def _gemm(raw: Mapping[str, Any]) -> GemmEfficiency:
+    values = {f.name: raw[f.name] for f in fields(GemmEfficiency)}
+    values["tiles"] = tuple((int(rows), int(columns), float(share)) for rows, columns, share in raw["tiles"])
+    return GemmEfficiency(**values)
+
+
+def _attention(raw: Mapping[str, Any]) -> AttentionEfficiency:
+    return AttentionEfficiency(**{f.name: raw[f.name] for f in fields(AttentionEfficiency)})

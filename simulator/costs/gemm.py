@@ -1,0 +1,134 @@
+"""Seconds of a matrix product on a device: tiles in waves over the compute units, or bytes over the memory bus.
+
+Tiling and waves follow NVIDIA's "Matrix Multiplication Background User's Guide"; what each constant is worth on each
+device is fitted (see ``efficiency``). Every term grows with m, n and k and shrinks with the peaks of the device, and
+the best tile is a minimum over such terms, so that the result is monotone in all of them by construction.
+"""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from forerun.simulator.costs.efficiency import GemmEfficiency, device_efficiency
+from forerun.spaces.clusters.device import Device
+from forerun.spaces.errors import unknown
+
+GemmKind = Literal["forward", "data_gradient", "weight_gradient", "weight_gradient_half"]
+
+# Bytes per element of an operand; the scales of block formats (mxfp8: one byte per 32, nvfp4: one per 16) included.
+INPUT_BYTES = {
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "mxfp8": 1 + 1 / 32,
+    "fp4": 0.5,
+    "nvfp4": 0.5 + 1 / 16,
+}
+
+# Which fitted surface a precision uses. mxfp8 and 4 bit have no published sweep: they take the shares of fp8.
+_SURFACE = {name: "half" if size >= 2 else "fp8" for name, size in INPUT_BYTES.items()}
+
+# Bytes per element of the output: written once in 16 bit, or read and written in the fp32 main gradient.
+_OUTPUT_BYTES: dict[str, float] = {
+    "forward": 2.0,
+    "data_gradient": 2.0,
+    "weight_gradient": 8.0,
+    "weight_gradient_half": 2.0,
+}
+
+# Exponent of the p-norm that joins compute and memory time: they overlap, but not fully near the ridge.
+_OVERLAP_NORM = 4.0
+
+
+def gemm_time_s(
+    device: Device,
+    precision: str,
+    m: ArrayLike,
+    n: ArrayLike,
+    k: ArrayLike,
+    *,
+    groups: ArrayLike = 1,
+    kind: GemmKind = "forward",
+) -> NDArray[np.float64]:
+    """Seconds of ``groups`` products C[m, n] += A[m, k] B[k, n] in one kernel, without the host's launch.
+
+    ``m``, ``n``, ``k`` and ``groups`` broadcast; m, n, k are those of the product that is computed, so the weight
+    gradient of a layer of [tokens, in] -> [tokens, out] is (out, in, tokens). ``weight_gradient`` accumulates into
+    fp32 main gradients (8 bytes per element of traffic), ``weight_gradient_half`` writes 16 bit. An empty product
+    takes no time.
+
+    Raises:
+        RequestError: the device has no such precision, or ``kind`` or ``precision`` is unknown.
+    """
+    if precision not in INPUT_BYTES:
+        raise unknown("precision", precision, INPUT_BYTES)
+    if kind not in _OUTPUT_BYTES:
+        raise unknown("matrix product", kind, _OUTPUT_BYTES)
+    found = device_efficiency(device)
+    surface = found.gemm.get(_SURFACE[precision], found.gemm["half"])
+    return gemm_surface_s(
+        surface,
+        m,
+        n,
+        k,
+        groups=groups,
+        kind=kind,
+        flops_per_s=device.peak(precision) * found.sustained_clock,
+        bytes_per_s=device.memory_bytes_per_s,
+        compute_units=device.compute_units,
+        input_bytes=INPUT_BYTES[precision],
+    )
+
+
+def gemm_surface_s(
+    surface: GemmEfficiency,
+    m: ArrayLike,
+    n: ArrayLike,
+    k: ArrayLike,
+    *,
+    groups: ArrayLike,
+    kind: str,
+    flops_per_s: float,
+    bytes_per_s: float,
+    compute_units: int,
+    input_bytes: float,
+) -> NDArray[np.float64]:
+    """Seconds from the constants themselves; ``gemm_time_s`` and the fit share it."""
+    m, n, k, groups = (np.asarray(value, dtype=np.float64) for value in (m, n, k, groups))
+    rate = flops_per_s * surface.peak_share * _kind_share(surface, kind)
+    compute = _tiled_s(surface, m, n, k, groups, rate / compute_units, compute_units)
+    traffic = groups * (input_bytes * k * (m + n) + _OUTPUT_BYTES[kind] * m * n)
+    memory = traffic / (bytes_per_s * surface.memory_share)
+    busy = (compute**_OVERLAP_NORM + memory**_OVERLAP_NORM) ** (1 / _OVERLAP_NORM)
+    seconds: NDArray[np.float64] = np.where(m * n * k * groups > 0, busy + surface.fixed_s, 0.0)
+    return seconds
+
+
+def _kind_share(surface: GemmEfficiency, kind: str) -> float:
+    if kind == "forward":
+        return 1.0
+    return surface.data_gradient_share if kind == "data_gradient" else surface.weight_gradient_share
+
+
+def _tiled_s(
+    surface: GemmEfficiency,
+    m: NDArray[np.float64],
+    n: NDArray[np.float64],
+    k: NDArray[np.float64],
+    groups: NDArray[np.float64],
+    unit_flops_per_s: float,
+    compute_units: int,
+) -> NDArray[np.float64]:
+    """Seconds of the inner loops with the best of the tiles, each unit working on one tile at a time."""
+    waves_s = None
+    for rows, columns, share in surface.tiles:
+        waves = groups * np.ceil(m / rows) * np.ceil(n / columns) / compute_units
+        waves = waves + surface.wave_hardness * (np.ceil(waves) - waves)
+        seconds = waves * (2.0 * rows * columns / (share * unit_flops_per_s))
+        waves_s = seconds if waves_s is None else np.minimum(waves_s, seconds)
+    assert waves_s is not None  # a surface has at least one tile
+    best: NDArray[np.float64] = waves_s * (k + surface.k_ramp)
+    return best

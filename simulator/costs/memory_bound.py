@@ -1,0 +1,217 @@
+"""Seconds of operators whose time is the bytes they move: norms, activations, softmax, loss, embedding, optimizer.
+
+An operator is a table entry: bytes of traffic per element and kernels per pass, fused and eager. The bytes of a fused
+operator follow from its definition (every tensor is read or written once); those of the eager form count what the
+framework's separate kernels move and agree with the measured ones of ``operators_ett`` (A100, GH200) where noted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from forerun.simulator.costs.efficiency import device_efficiency
+from forerun.spaces.clusters.device import Device
+from forerun.spaces.errors import unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPass:
+    """One pass of an operator: ``bytes_per_element`` moved in ``kernels`` launches.
+
+    ``math_per_element``: arithmetic in units of one erf-GELU, for operators that wait for it instead of for memory.
+    """
+
+    bytes_per_element: float
+    kernels: int = 1
+    math_per_element: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOperator:
+    """Forward and backward of an operator, fused (one kernel where it can be) and eager (one per framework call).
+
+    ``element``: what one element is, in words.
+    """
+
+    element: str
+    forward: StreamPass
+    backward: StreamPass
+    eager_forward: StreamPass
+    eager_backward: StreamPass
+
+    def one_pass(self, *, fused: bool, backward: bool) -> StreamPass:
+        """Return the pass that ``fused`` and ``backward`` select."""
+        if fused:
+            return self.backward if backward else self.forward
+        return self.eager_backward if backward else self.eager_forward
+
+
+# Activations in 16 bit. ETT = measured bytes per element at full bandwidth share in operators_ett.
+STREAM_OPERATORS: Mapping[str, StreamOperator] = {
+    "layernorm": StreamOperator(
+        element="value of the normalised tensor",
+        # Read and write; the statistics pass reads again (ETT: 6.4 on both). Backward: x, dy for dx, both again for
+        # the weight gradients (ETT: 10.0 on GH200, 20 on the older kernels of A100, kept as the eager form).
+        forward=StreamPass(bytes_per_element=6),
+        backward=StreamPass(bytes_per_element=10, kernels=2),
+        eager_forward=StreamPass(bytes_per_element=6),
+        eager_backward=StreamPass(bytes_per_element=20, kernels=3),
+    ),
+    "rmsnorm": StreamOperator(
+        element="value of the normalised tensor",
+        forward=StreamPass(bytes_per_element=4),
+        backward=StreamPass(bytes_per_element=10, kernels=2),
+        # Eager: cast to fp32, square, mean, multiply, cast, weight, each over the tensor (ETT: 22 and 102).
+        eager_forward=StreamPass(bytes_per_element=22, kernels=6),
+        eager_backward=StreamPass(bytes_per_element=102, kernels=14),
+    ),
+    "gelu": StreamOperator(
+        element="value of the hidden layer of the MLP",
+        # ETT: bound by arithmetic rather than memory on both devices.
+        forward=StreamPass(bytes_per_element=4, math_per_element=1.0),
+        backward=StreamPass(bytes_per_element=6, math_per_element=1.4),
+        eager_forward=StreamPass(bytes_per_element=8, kernels=2, math_per_element=1.0),  # bias apart
+        eager_backward=StreamPass(bytes_per_element=10, kernels=2, math_per_element=1.4),
+    ),
+    "swiglu": StreamOperator(
+        element="value of the hidden layer of the MLP (the input has two)",
+        forward=StreamPass(bytes_per_element=6),
+        backward=StreamPass(bytes_per_element=10),
+        eager_forward=StreamPass(bytes_per_element=10, kernels=2),  # silu 4, multiply 6
+        eager_backward=StreamPass(bytes_per_element=26, kernels=4),  # multiply twice 12, silu 6, concatenate 8
+    ),
+    "softmax": StreamOperator(
+        element="attention score",
+        # Fused with scale and causal mask (ETT: 4.1 and 5.9 on A100).
+        forward=StreamPass(bytes_per_element=4),
+        backward=StreamPass(bytes_per_element=6),
+        # Eager: mask fill 9, fp32 softmax with its casts 10 (ETT: 8.6 and 10); backward 33 and 13.
+        eager_forward=StreamPass(bytes_per_element=19, kernels=4),
+        eager_backward=StreamPass(bytes_per_element=46, kernels=6),
+    ),
+    "dropout": StreamOperator(
+        element="value of the tensor",
+        # Write the value and a one-byte mask; backward reads both.
+        forward=StreamPass(bytes_per_element=5),
+        backward=StreamPass(bytes_per_element=5),
+        eager_forward=StreamPass(bytes_per_element=5),
+        eager_backward=StreamPass(bytes_per_element=5),
+    ),
+    "rope": StreamOperator(
+        element="value of the queries and keys",
+        forward=StreamPass(bytes_per_element=4),
+        backward=StreamPass(bytes_per_element=4),
+        # Eager: split, negate, concatenate, two products, sum (ETT: 20 and 46).
+        eager_forward=StreamPass(bytes_per_element=20, kernels=8),
+        eager_backward=StreamPass(bytes_per_element=46, kernels=14),
+    ),
+    "residual_add": StreamOperator(
+        element="value of the residual stream",
+        # ETT: 6.0 on both. Backward: the sum of two gradients.
+        forward=StreamPass(bytes_per_element=6),
+        backward=StreamPass(bytes_per_element=6),
+        eager_forward=StreamPass(bytes_per_element=6),
+        eager_backward=StreamPass(bytes_per_element=6),
+    ),
+    "residual_dropout": StreamOperator(
+        element="value of the residual stream",
+        # Fused bias, dropout and add: read two, write one and a byte of mask.
+        forward=StreamPass(bytes_per_element=7),
+        backward=StreamPass(bytes_per_element=11, kernels=2),
+        eager_forward=StreamPass(bytes_per_element=15, kernels=3),
+        eager_backward=StreamPass(bytes_per_element=15, kernels=3),
+    ),
+    "cross_entropy": StreamOperator(
+        element="logit of this rank's part of the vocabulary",
+        # Fused: 16 bit logits read twice, the gradient written in place during forward.
+        forward=StreamPass(bytes_per_element=6, kernels=2),
+        backward=StreamPass(bytes_per_element=4),
+        # Vocabulary-parallel in fp32 (Megatron): cast, maximum, subtract, exp, sum, divide; then gradient and cast.
+        eager_forward=StreamPass(bytes_per_element=38, kernels=8),
+        eager_backward=StreamPass(bytes_per_element=14, kernels=3),
+    ),
+    "embedding": StreamOperator(
+        element="value of the embedded tokens",
+        # Gather: read, write. Backward: sorted scatter-add into fp32 (ETT: 15 at one rank, more when masked).
+        forward=StreamPass(bytes_per_element=4),
+        backward=StreamPass(bytes_per_element=10, kernels=4),
+        eager_forward=StreamPass(bytes_per_element=14, kernels=4),  # out-of-range tokens masked to zero
+        eager_backward=StreamPass(bytes_per_element=16, kernels=5),
+    ),
+    "cast": StreamOperator(
+        element="value converted between 16 bit and 8 bit, with the maximum of the next scale",
+        forward=StreamPass(bytes_per_element=3),
+        backward=StreamPass(bytes_per_element=3),
+        eager_forward=StreamPass(bytes_per_element=5, kernels=2),
+        eager_backward=StreamPass(bytes_per_element=5, kernels=2),
+    ),
+    "copy": StreamOperator(
+        element="16 bit value read and written",
+        forward=StreamPass(bytes_per_element=4),
+        backward=StreamPass(bytes_per_element=4),
+        eager_forward=StreamPass(bytes_per_element=4),
+        eager_backward=StreamPass(bytes_per_element=4),
+    ),
+}
+
+
+def memory_bound_time_s(
+    device: Device, bytes_moved: ArrayLike, *, elements: ArrayLike = 0.0, kernels: ArrayLike = 1
+) -> NDArray[np.float64]:
+    """Seconds of ``kernels`` kernels that together move ``bytes_moved`` bytes, without the host's launches.
+
+    ``elements`` counts arithmetic in units of one erf-GELU (``StreamPass.math_per_element``): the slower of memory and
+    arithmetic counts. Arguments broadcast; nothing to move takes no time.
+    """
+    stream = device_efficiency(device).stream
+    bytes_moved, elements = np.asarray(bytes_moved, dtype=np.float64), np.asarray(elements, dtype=np.float64)
+    memory = bytes_moved / (device.memory_bytes_per_s * stream.memory_share)
+    arithmetic = elements / (device.compute_units * stream.elements_per_unit_s)
+    fixed = np.asarray(kernels, dtype=np.float64) * stream.fixed_s
+    seconds: NDArray[np.float64] = np.where(bytes_moved > 0, np.maximum(memory, arithmetic) + fixed, 0.0)
+    return seconds
+
+
+def stream_operator(name: str) -> StreamOperator:
+    """Return the operator called ``name``.
+
+    Raises:
+        RequestError: there is none; the message names the known ones.
+    """
+    if name not in STREAM_OPERATORS:
+        raise unknown("memory-bound operator", name, STREAM_OPERATORS)
+    return STREAM_OPERATORS[name]
+
+
+def stream_operator_time_s(
+    device: Device, name: str, elements: ArrayLike, *, fused: bool = True, backward: bool = False
+) -> NDArray[np.float64]:
+    """Seconds of one pass of the operator ``name`` over ``elements`` elements (see ``StreamOperator.element``)."""
+    one = stream_operator(name).one_pass(fused=fused, backward=backward)
+    elements = np.asarray(elements, dtype=np.float64)
+    return memory_bound_time_s(
+        device, elements * one.bytes_per_element, elements=elements * one.math_per_element, kernels=one.kernels
+    )
+
+
+def adam_time_s(
+    device: Device,
+    parameters: ArrayLike,
+    *,
+    gradient_bytes: float = 4.0,
+    master_weights: bool = True,
+    state_bytes: float = 8.0,
+    fused: bool = True,
+) -> NDArray[np.float64]:
+    """Seconds of one Adam or AdamW step over ``parameters`` parameters held by this device.
+
+    Reads the gradient, reads and writes both moments (``state_bytes`` together) and the fp32 master weight, writes the
+    16 bit weight; without master weights it reads and writes the weight in 16 bit. Eager steps (one kernel per term
+    of the update, e.g. DeepSpeed's or PyTorch's for-loop form) move about three times as much.
+    """
+    weight_bytes = 8.0 + 2.0 if master_weights else 4.0
+    once = gradient_bytes + 2 * state_bytes + weight_bytes
+    eager_factor = 1.0 if fused else 3.0  # eight passes over fp32 terms instead of one over all
+    return memory_bound_time_s(device, np.asarray(parameters, dtype=np.float64) * once * eager_factor)
