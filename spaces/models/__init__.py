@@ -1,1 +1,46 @@
-"""forerun."""
+"""Models: what training one costs, from the catalogue, a user's YAML or a Hugging Face ``config.json``."""
+
+from forerun.spaces.models.catalogue import load_model, load_model_file, model_names
+from forerun.spaces.models.flops import layer_forward_flops, mean_keys, train_flops_per_sequence
+from forerun.spaces.models.model import Attention, FeedForward, LatentAttention, Layer, MixtureOfExperts, Model
+from forerun.spaces.models.parameters import (
+    LayerParameters,
+    active_parameters,
+    attention_matrices,
+    embedding_parameters,
+    expert_matrices,
+    head_parameters,
+    layer_parameters,
+    mlp_matrices,
+    mtp_block_parameters,
+    parameter_count,
+    shared_expert_matrices,
+)
+from forerun.spaces.models.shapes import transformer
+
+__all__ = [
+    "Attention",
+    "FeedForward",
+    "LatentAttention",
+    "Layer",
+    "LayerParameters",
+    "MixtureOfExperts",
+    "Model",
+    "active_parameters",
+    "attention_matrices",
+    "embedding_parameters",
+    "expert_matrices",
+    "head_parameters",
+    "layer_forward_flops",
+    "layer_parameters",
+    "load_model",
+    "load_model_file",
+    "mean_keys",
+    "mlp_matrices",
+    "model_names",
+    "mtp_block_parameters",
+    "parameter_count",
+    "shared_expert_matrices",
+    "train_flops_per_sequence",
+    "transformer",
+]

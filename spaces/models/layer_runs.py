@@ -1,0 +1,33 @@
+"""Layers that differ one by one, written as the shortest sequence of runs of equal layers."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from forerun.spaces.models.model import Layer
+
+
+def windowed_layers(layer: Layer, windows: Sequence[int | None]) -> tuple[Layer, ...]:
+    """``layer`` once per entry of ``windows`` (None: full attention), equal neighbours joined.
+
+    Windowed layers are named ``<name>-window``.
+    """
+    return joined(
+        replace(
+            layer,
+            name=layer.name if window is None else f"{layer.name}-window",
+            count=1,
+            attention=replace(layer.attention, window=window),
+        )
+        for window in windows
+    )
+
+
+def joined(layers: Iterable[Layer]) -> tuple[Layer, ...]:
+    """``layers`` with neighbours that differ in nothing but their count made one."""
+    runs: list[Layer] = []
+    for layer in layers:
+        if runs and replace(runs[-1], count=1) == replace(layer, count=1):
+            runs[-1] = replace(runs[-1], count=runs[-1].count + layer.count)
+        else:
+            runs.append(layer)
+    return tuple(runs)

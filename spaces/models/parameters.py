@@ -1,0 +1,190 @@
+"""How many parameters a model has, and how many of each kind that a parallel strategy shards differently."""
+
+from dataclasses import dataclass
+
+from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerParameters:
+    """Parameters of one layer (not multiplied by its count), by what shards them.
+
+    ``attention``: projections (self and cross) and the biases of column-parallel ones: over tensor ranks.
+    ``mlp_dense``: the dense MLP, or the shared experts that every token visits: over tensor ranks.
+    ``experts_total``: all routed experts with their biases: over expert and expert-tensor ranks.
+    ``router``: the matrix that scores experts and its bias: every tensor and expert rank holds it whole.
+    ``replicated``: what every tensor rank holds whole: norms, biases of row-parallel projections, the gate of shared
+    experts, and the down-projections of latent attention (Megatron-LM builds those with ``parallel_mode="duplicate"``).
+    """
+
+    attention: int
+    mlp_dense: int
+    experts_total: int
+    router: int
+    replicated: int
+
+    @property
+    def total(self) -> int:
+        """All parameters of the layer."""
+        return self.attention + self.mlp_dense + self.experts_total + self.router + self.replicated
+
+
+def attention_matrices(attention: Attention, hidden: int) -> tuple[int, int]:
+    """Elements of the projection matrices of one attention block: (tensor-sharded, replicated).
+
+    Latent attention follows DeepSeek-V2 (arXiv 2405.04434, equations 9 to 19) with keys and values expanded, as in
+    training; its down-projections are the replicated part, 0 for every other attention.
+    """
+    width = attention.heads * attention.head_dim
+    output = attention.heads * attention.value_head_dim * hidden
+    latent = attention.latent
+    if latent is None:
+        keys_values = attention.kv_heads * (attention.head_dim + attention.value_head_dim)
+        return hidden * (width + keys_values) + output, 0
+    expanded = attention.head_dim - latent.rope_head_dim + attention.value_head_dim
+    sharded = latent.key_value_rank * attention.heads * expanded + output
+    down = hidden * (latent.key_value_rank + latent.rope_head_dim)
+    if latent.query_rank is None:
+        return sharded + hidden * width, down
+    return sharded + latent.query_rank * width, down + hidden * latent.query_rank
+
+
+def _attention_parameters(attention: Attention, hidden: int) -> tuple[int, int]:
+    """Matrices, biases and inner norms of one attention block: (tensor-sharded, replicated)."""
+    sharded, replicated = attention_matrices(attention, hidden)
+    latent = attention.latent
+    if latent is not None:
+        # Each low-rank vector is normalised with one RMSNorm weight per element.
+        replicated += latent.key_value_rank + (latent.query_rank or 0)
+    if attention.query_key_value_bias:
+        if latent is None:
+            keys_values = attention.kv_heads * (attention.head_dim + attention.value_head_dim)
+            sharded += attention.heads * attention.head_dim + keys_values
+        else:
+            # `attention_bias` of DeepSeek adds biases to the down-projections only.
+            replicated += latent.key_value_rank + latent.rope_head_dim + (latent.query_rank or 0)
+    if attention.output_bias:
+        replicated += hidden
+    if attention.query_key_norm:
+        replicated += 2 * attention.head_dim
+    return sharded, replicated
+
+
+def mlp_matrices(mlp: FeedForward, hidden: int) -> int:
+    """Elements of the matrices of a dense MLP: three when gated, else two."""
+    return (3 if mlp.gated else 2) * hidden * mlp.hidden
+
+
+def expert_matrices(mixture: MixtureOfExperts, hidden: int) -> int:
+    """Elements of the matrices of one routed expert."""
+    return (3 if mixture.gated else 2) * hidden * mixture.expert_hidden
+
+
+def shared_expert_matrices(mixture: MixtureOfExperts, hidden: int) -> int:
+    """Elements of the matrices of all shared experts of one layer."""
+    return (3 if mixture.gated else 2) * hidden * mixture.shared_hidden
+
+
+def _expert_parameters(mixture: MixtureOfExperts, hidden: int) -> int:
+    bias = (2 if mixture.gated else 1) * mixture.expert_hidden + hidden if mixture.expert_bias else 0
+    return expert_matrices(mixture, hidden) + bias
+
+
+def layer_parameters(layer: Layer, hidden: int) -> LayerParameters:
+    """Parameters of one ``layer`` of width ``hidden``, by kind; multiply by ``layer.count`` for all of them."""
+    attention, replicated = _attention_parameters(layer.attention, hidden)
+    if layer.cross_attention is not None:
+        cross, cross_replicated = _attention_parameters(layer.cross_attention, hidden)
+        attention += cross
+        replicated += cross_replicated
+    replicated += layer.norms * _norm(hidden, layer.norm_bias)
+    mlp = layer.mlp
+    if isinstance(mlp, FeedForward):
+        dense = mlp_matrices(mlp, hidden)
+        if mlp.bias:
+            dense += (2 if mlp.gated else 1) * mlp.hidden
+            replicated += hidden
+        return LayerParameters(attention=attention, mlp_dense=dense, experts_total=0, router=0, replicated=replicated)
+    return LayerParameters(
+        attention=attention,
+        mlp_dense=shared_expert_matrices(mlp, hidden),
+        experts_total=mlp.experts * _expert_parameters(mlp, hidden),
+        router=mlp.experts * hidden + (mlp.experts if mlp.router_bias else 0),
+        replicated=replicated + (hidden if mlp.shared_gate else 0),
+    )
+
+
+def mtp_block_parameters(model: Model) -> LayerParameters:
+    """Parameters of one multi-token-prediction block: a layer like the last one, a ``2*hidden -> hidden`` projection
+    (in ``mlp_dense``) and three norms (DeepSeek-V3, arXiv 2412.19437, section 2.2); embedding and head are shared."""
+    last, hidden = model.layers[-1], model.hidden
+    layer = layer_parameters(last, hidden)
+    return LayerParameters(
+        attention=layer.attention,
+        mlp_dense=layer.mlp_dense + 2 * hidden * hidden,
+        experts_total=layer.experts_total,
+        router=layer.router,
+        replicated=layer.replicated + 3 * _norm(hidden, last.norm_bias),
+    )
+
+
+def embedding_parameters(model: Model) -> int:
+    """Parameters before the first layer: token, position and type tables, their norm, the patch projection.
+
+    The token table alone is ``model.vocab * model.hidden``; tensor ranks shard it and replicate the rest.
+    """
+    rows = model.vocab + model.learned_positions + model.token_types
+    patch = (model.patch_inputs + 1) * model.hidden if model.patch_inputs else 0
+    norm = _norm(model.hidden, model.layers[0].norm_bias) if model.embedding_norm else 0
+    return rows * model.hidden + patch + norm
+
+
+def head_parameters(model: Model) -> int:
+    """Parameters after the last layer: final norm, head transform, vocabulary projection, classifier with bias.
+
+    A tied vocabulary projection counts 0: it is the embedding's. (With pipeline stages the last one holds a copy.)
+    """
+    hidden = model.hidden
+    count = _norm(hidden, model.final_norm_bias) if model.final_norm else 0
+    if model.head_transform:
+        # A dense layer with bias and a norm like those of the layers (BERT, arXiv 1810.04805, released code).
+        count += hidden * hidden + hidden + _norm(hidden, model.layers[-1].norm_bias)
+    if not model.tied_embeddings:
+        count += model.vocab * hidden
+    if model.lm_head_bias:
+        count += model.vocab
+    if model.classes:
+        count += model.classes * (hidden + 1)
+    return count
+
+
+def parameter_count(model: Model, *, mtp: bool = True) -> int:
+    """All parameters of ``model``; ``mtp=False`` leaves multi-token-prediction blocks out.
+
+    Published counts leave those blocks out (DeepSeek-V3: 671 B without, 682.5 B with the unique parameters of its
+    block; the 685 B of its checkpoint also store a copy of embedding and head).
+    """
+    layers = sum(layer.count * layer_parameters(layer, model.hidden).total for layer in model.layers)
+    blocks = model.mtp_layers * mtp_block_parameters(model).total if mtp else 0
+    return embedding_parameters(model) + layers + blocks + head_parameters(model) + model.extra_parameters
+
+
+def active_parameters(model: Model, *, mtp: bool = True) -> int:
+    """Parameters that one token meets: ``top_k`` of the experts, everything else whole, embedding included.
+
+    This is the convention of "37 B active" (DeepSeek-V3, without its MTP block) and "12.9 B" (Mixtral 8x7B).
+    """
+    idle = sum(layer.count * _idle_parameters(layer, model.hidden) for layer in model.layers)
+    if mtp and model.mtp_layers:
+        idle += model.mtp_layers * _idle_parameters(model.layers[-1], model.hidden)
+    return parameter_count(model, mtp=mtp) - idle
+
+
+def _idle_parameters(layer: Layer, hidden: int) -> int:
+    if isinstance(layer.mlp, FeedForward):
+        return 0
+    return (layer.mlp.experts - layer.mlp.top_k) * _expert_parameters(layer.mlp, hidden)
+
+
+def _norm(hidden: int, bias: bool) -> int:
+    return 2 * hidden if bias else hidden

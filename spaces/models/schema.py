@@ -1,0 +1,211 @@
+"""The YAML form of a model: what a catalogue file or a user's own file of a dozen lines may say.
+
+Keys are the fields of ``forerun.spaces.models.model`` with defaults that suit most models, for example::
+
+    source: https://example.org/our-model
+    hidden: 4096
+    vocab: 32000
+    layers:
+      - count: 32
+        attention: {heads: 32, kv_heads: 8}
+        mlp: {hidden: 14336, gated: true}
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from forerun.spaces.models.layer_runs import windowed_layers
+from forerun.spaces.models.model import Attention, FeedForward, LatentAttention, Layer, MixtureOfExperts, Model
+
+# Bounds keep a slip of the finger (a count in bytes, a repeated digit) from becoming hours of search.
+Size = Annotated[int, Field(ge=1, le=2**31)]
+Count = Annotated[int, Field(ge=1, le=10_000)]
+OptionalSize = Annotated[int, Field(ge=0, le=2**31)]
+
+
+class Document(BaseModel):
+    """Base of all parts: no unknown keys, no silent conversion of types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class LatentDocument(Document):
+    """Multi-head latent attention: ``LatentAttention`` with ``query_rank`` left out for direct queries."""
+
+    query_rank: Size | None = None
+    key_value_rank: Size
+    rope_head_dim: Size
+
+
+class AttentionDocument(Document):
+    """One attention block; biases default to the model's ``bias``, ``head_dim`` to ``hidden / heads``."""
+
+    heads: Size
+    kv_heads: Size | None = None
+    head_dim: Size | None = None
+    value_head_dim: Size | None = None
+    causal: bool = True
+    window: Size | None = None
+    query_key_value_bias: bool | None = None
+    output_bias: bool | None = None
+    query_key_norm: bool = False
+    latent: LatentDocument | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.kv_heads is not None and self.heads % self.kv_heads:
+            choices = ", ".join(str(n) for n in range(1, min(self.heads, 4096) + 1) if self.heads % n == 0)
+            raise ValueError(f"{self.heads} heads are not divisible by kv_heads={self.kv_heads}; use one of {choices}")
+        if self.latent is not None:
+            if self.head_dim is None or self.value_head_dim is None:
+                raise ValueError("latent attention needs head_dim (nope + rope) and value_head_dim")
+            if self.latent.rope_head_dim > self.head_dim:
+                raise ValueError(
+                    f"rope_head_dim is a part of head_dim, but got {self.latent.rope_head_dim} of {self.head_dim}"
+                )
+        return self
+
+    def build(self, hidden: int, bias: bool) -> Attention:
+        """The ``Attention`` of a model of width ``hidden``."""
+        head_dim = hidden // self.heads if self.head_dim is None else self.head_dim
+        latent = self.latent
+        return Attention(
+            heads=self.heads,
+            kv_heads=self.heads if self.kv_heads is None else self.kv_heads,
+            head_dim=head_dim,
+            value_head_dim=head_dim if self.value_head_dim is None else self.value_head_dim,
+            causal=self.causal,
+            window=self.window,
+            query_key_value_bias=bias if self.query_key_value_bias is None else self.query_key_value_bias,
+            output_bias=bias if self.output_bias is None else self.output_bias,
+            query_key_norm=self.query_key_norm,
+            latent=None if latent is None else LatentAttention(**latent.model_dump()),
+        )
+
+
+class FeedForwardDocument(Document):
+    """A dense MLP; ``bias`` defaults to the model's."""
+
+    hidden: Size
+    gated: bool
+    bias: bool | None = None
+
+
+class MixtureDocument(Document):
+    """A mixture of experts: the fields of ``MixtureOfExperts``."""
+
+    experts: Size
+    top_k: Size
+    expert_hidden: Size
+    gated: bool
+    shared_hidden: OptionalSize = 0
+    shared_gate: bool = False
+    router_bias: bool = False
+    expert_bias: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.top_k > self.experts:
+            raise ValueError(f"top_k <= experts must hold, but got (top_k={self.top_k}, experts={self.experts})")
+        return self
+
+
+class LayerDocument(Document):
+    """``count`` layers in a row with either ``mlp`` or ``mixture``.
+
+    ``windows`` is cycled over them: ``[1024, null]`` alternates windowed and full attention.
+    """
+
+    count: Count
+    attention: AttentionDocument
+    mlp: FeedForwardDocument | None = None
+    mixture: MixtureDocument | None = None
+    cross_attention: AttentionDocument | None = None
+    windows: list[Size | None] | None = None
+    name: str | None = None
+    norms: Annotated[int, Field(ge=0, le=16)] = 2
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.mlp is None) == (self.mixture is None):
+            raise ValueError("a layer has either mlp or mixture; give exactly one of them")
+        if self.windows is not None and (self.attention.window is not None or not self.windows):
+            raise ValueError("windows is a list of at least one and replaces attention.window; give one of them")
+        return self
+
+    def build(self, hidden: int, bias: bool, norm_bias: bool) -> tuple[Layer, ...]:
+        """The layers in execution order, equal neighbours joined."""
+        mlp: FeedForward | MixtureOfExperts
+        if self.mlp is not None:
+            mlp_bias = bias if self.mlp.bias is None else self.mlp.bias
+            mlp = FeedForward(hidden=self.mlp.hidden, gated=self.mlp.gated, bias=mlp_bias)
+        else:
+            assert self.mixture is not None  # by the validator
+            mlp = MixtureOfExperts(**self.mixture.model_dump())
+        layer = Layer(
+            name=self.name or ("dense" if self.mlp is not None else "moe"),
+            count=self.count,
+            attention=self.attention.build(hidden, bias),
+            mlp=mlp,
+            cross_attention=None if self.cross_attention is None else self.cross_attention.build(hidden, bias),
+            norms=self.norms,
+            norm_bias=norm_bias,
+        )
+        if self.windows is None:
+            return (layer,)
+        return windowed_layers(layer, [self.windows[index % len(self.windows)] for index in range(self.count)])
+
+
+class ModelDocument(Document):
+    """A model. ``norm: layer`` gives every norm a bias (LayerNorm), ``rms`` none; ``bias`` is that of projections.
+
+    ``name`` defaults to the file's name. All other keys are the fields of ``Model``.
+    """
+
+    name: str | None = None
+    source: Annotated[str, Field(min_length=1)]
+    hidden: Size
+    vocab: OptionalSize
+    layers: Annotated[list[LayerDocument], Field(min_length=1, max_length=10_000)]
+    norm: Literal["rms", "layer"] = "rms"
+    bias: bool = False
+    tied_embeddings: bool = False
+    learned_positions: OptionalSize = 0
+    token_types: OptionalSize = 0
+    embedding_norm: bool = False
+    final_norm: bool = True
+    lm_head_bias: bool = False
+    head_transform: bool = False
+    mtp_layers: Annotated[int, Field(ge=0, le=64)] = 0
+    patch_inputs: OptionalSize = 0
+    classes: OptionalSize = 0
+    extra_parameters: Annotated[int, Field(ge=0)] = 0
+    encoder_layers: OptionalSize = 0
+    max_seq_len: Size | None = None
+    published_parameters: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for layer in self.layers:
+            for attention in (layer.attention, layer.cross_attention):
+                if attention is not None and attention.head_dim is None and self.hidden % attention.heads:
+                    raise ValueError(f"hidden={self.hidden} is not divisible by heads={attention.heads}; give head_dim")
+        count = sum(layer.count for layer in self.layers)
+        if self.encoder_layers > count:
+            raise ValueError(f"encoder_layers is a part of all {count} layers, but got {self.encoder_layers}")
+        if self.vocab == 0 and self.patch_inputs == 0:
+            raise ValueError("a model reads tokens (vocab) or patches (patch_inputs), but both are 0")
+        return self
+
+    def build(self, default_name: str) -> Model:
+        """The ``Model`` that the document describes."""
+        norm_bias = self.norm == "layer"
+        stack = (layer.build(self.hidden, self.bias, norm_bias) for layer in self.layers)
+        given = self.model_dump(exclude={"name", "layers", "norm", "bias"})
+        return Model(
+            name=self.name or default_name,
+            layers=tuple(layer for run in stack for layer in run),
+            final_norm_bias=self.final_norm and norm_bias,
+            **given,
+        )

@@ -1,0 +1,109 @@
+"""One call for a transformer of any size: shapes of published runs that are not in the catalogue."""
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
+
+
+def check_sizes(name: str, **sizes: int) -> None:
+    """Raise RequestError unless every one of ``sizes`` is at least 1."""
+    for key, value in sizes.items():
+        if value < 1:
+            raise RequestError(f"{name}: {key} must be at least 1, but got {value}")
+
+
+def check_heads(name: str, heads: int, kv_heads: int) -> None:
+    """Raise RequestError unless the query heads divide into ``kv_heads`` equal groups."""
+    if heads % kv_heads:
+        choices = ", ".join(str(count) for count in range(1, heads + 1) if heads % count == 0)
+        raise RequestError(f"{name}: {heads} heads are not divisible by kv_heads={kv_heads}; use one of {choices}")
+
+
+def default_head_dim(name: str, hidden: int, heads: int) -> int:
+    """``hidden / heads``; RequestError where that is no whole number."""
+    if hidden % heads:
+        raise RequestError(f"{name}: hidden={hidden} is not divisible by heads={heads}; give head_dim")
+    return hidden // heads
+
+
+def check_top_k(name: str, experts: int, top_k: int) -> None:
+    """Raise RequestError unless a token visits between one and all experts."""
+    if not 1 <= top_k <= experts:
+        raise RequestError(f"{name}: 1 <= top_k <= experts must hold, but got (top_k={top_k}, experts={experts})")
+
+
+def transformer(
+    name: str,
+    *,
+    layers: int,
+    hidden: int,
+    ffn_hidden: int,
+    heads: int,
+    vocab: int,
+    kv_heads: int | None = None,
+    head_dim: int | None = None,
+    gated: bool = True,
+    tied: bool = False,
+    learned_positions: int = 0,
+    experts: int = 0,
+    top_k: int = 0,
+    expert_hidden: int | None = None,
+    shared_hidden: int = 0,
+    dense_layers: int = 0,
+    norm_bias: bool = False,
+    bias: bool = False,
+    causal: bool = True,
+    window: int | None = None,
+    query_key_norm: bool = False,
+    max_seq_len: int | None = None,
+    source: str = "shapes given in the call",
+    published_parameters: float | None = None,
+) -> Model:
+    """A stack of ``layers`` equal transformer layers, dense or with ``experts`` of width ``expert_hidden`` each.
+
+    ``kv_heads`` defaults to ``heads``, ``head_dim`` to ``hidden / heads``, ``expert_hidden`` to ``ffn_hidden``. With
+    experts the first ``dense_layers`` layers keep a dense MLP of ``ffn_hidden``. ``bias`` puts one on every
+    projection, ``norm_bias`` makes norms LayerNorms. Raises RequestError for sizes below 1 and broken divisibility.
+    """
+    kv_heads = heads if kv_heads is None else kv_heads
+    expert_hidden = ffn_hidden if expert_hidden is None else expert_hidden
+    check_sizes(name, layers=layers, hidden=hidden, ffn_hidden=ffn_hidden, heads=heads, kv_heads=kv_heads, vocab=vocab)
+    check_heads(name, heads, kv_heads)
+    width = default_head_dim(name, hidden, heads) if head_dim is None else head_dim
+    attention = Attention(
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=width,
+        value_head_dim=width,
+        causal=causal,
+        window=window,
+        query_key_value_bias=bias,
+        output_bias=bias,
+        query_key_norm=query_key_norm,
+    )
+    dense = FeedForward(hidden=ffn_hidden, gated=gated, bias=bias)
+    stack = [Layer(name="dense", count=layers, attention=attention, mlp=dense, norm_bias=norm_bias)]
+    if experts:
+        check_sizes(name, expert_hidden=expert_hidden)
+        check_top_k(name, experts, top_k)
+        if not 0 <= dense_layers < layers:
+            raise RequestError(f"{name}: 0 <= dense_layers < layers must hold, but got {dense_layers} of {layers}")
+        mixture = MixtureOfExperts(
+            experts=experts, top_k=top_k, expert_hidden=expert_hidden, gated=gated, shared_hidden=shared_hidden
+        )
+        count = layers - dense_layers
+        stack = [Layer(name="moe", count=count, attention=attention, mlp=mixture, norm_bias=norm_bias)]
+        if dense_layers:
+            first = Layer(name="dense", count=dense_layers, attention=attention, mlp=dense, norm_bias=norm_bias)
+            stack.insert(0, first)
+    return Model(
+        name=name,
+        source=source,
+        hidden=hidden,
+        vocab=vocab,
+        layers=tuple(stack),
+        tied_embeddings=tied,
+        learned_positions=learned_positions,
+        final_norm_bias=norm_bias,
+        max_seq_len=max_seq_len,
+        published_parameters=published_parameters,
+    )
