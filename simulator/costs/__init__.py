@@ -1,6 +1,13 @@
 """What things cost: seconds of an operator on a device and of a collective on links. Rules accept arrays."""
 
 from forerun.simulator.costs.attention import ATTENTION_KERNELS, AttentionKernel, attended_pairs, attention_time_s
+from forerun.simulator.costs.collectives import (
+    Collective,
+    collective_provenance,
+    collective_time_s,
+    members_per_level,
+    point_to_point_time_s,
+)
 from forerun.simulator.costs.efficiency import ComputeEfficiency, compute_provenance, device_efficiency
 from forerun.simulator.costs.gemm import INPUT_BYTES, GemmKind, gemm_time_s
 from forerun.simulator.costs.memory_bound import (
@@ -18,6 +25,7 @@ __all__ = [
     "INPUT_BYTES",
     "STREAM_OPERATORS",
     "AttentionKernel",
+    "Collective",
     "ComputeEfficiency",
     "GemmKind",
     "StreamOperator",
@@ -25,10 +33,14 @@ __all__ = [
     "adam_time_s",
     "attended_pairs",
     "attention_time_s",
+    "collective_provenance",
+    "collective_time_s",
     "compute_provenance",
     "device_efficiency",
     "gemm_time_s",
+    "members_per_level",
     "memory_bound_time_s",
+    "point_to_point_time_s",
     "stream_operator",
     "stream_operator_time_s",
 ]

@@ -1,0 +1,226 @@
+"""Where the fit of collectives starts, what it frees per kind of link, and the kinds that keep published constants."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from forerun.simulator.costs.collectives.constants import LinkConstants, Table
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+SWEEP = (
+    *(f"efficiency:{name}" for name in COLLECTIVES[:4]),
+    *("fraction:0", "fraction:1", "base_s:0", "base_s:1", "base_s:2", "hop_s:0", "hop_s:1", "hop_s:2"),
+    *("own_share", "peer_s"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One kind of link to fit: the settings whose rows it explains and the fields that are free."""
+
+    key: str
+    settings: tuple[str, ...]
+    free: tuple[str, ...]
+
+
+def _us(*values: float) -> tuple[float, float, float]:
+    first, second, third = (value * 1e-6 for value in values)
+    return first, second, third
+
+
+def _efficiency(ring: float, exchange: float, send: float) -> Mapping[str, float]:
+    return dict(zip(COLLECTIVES, (ring, ring, ring, exchange, send), strict=True))
+
+
+# Base and hop latencies of NCCL's own model (src/graph/tuning.cc, 2.2x), LL / LL128 / Simple: what a kind without
+# small-message measurements keeps.
+_NCCL_BASE_S = _us(6.6, 14.0, 8.4)
+_NCCL_NVLINK_HOP_S = _us(0.6, 1.9, 3.4)
+_NCCL_NET_HOP_S = _us(2.7, 4.0, 14.0)
+_NCCL_NET_TREE_HOP_S = _us(5.0, 8.5, 14.0)
+_NCCL_PCIE_HOP_S = _us(1.0, 1.9, 5.7)
+
+_NVSWITCH = {
+    "nominal_latency_s": 1e-6,
+    "fraction": (0.3, 0.6, 1.0),
+    "base_s": _us(6.0, 10.0, 40.0),
+    "hop_s": _us(1.1, 2.0, 5.0),
+    "own_share": 0.4,
+    "peer_s": 0.2e-6,
+    "efficiency": _efficiency(0.77, 0.74, 0.70),
+}
+_NET = {
+    "nominal_latency_s": 3e-6,
+    "fraction": (0.25, 0.9, 1.0),
+    "base_s": _NCCL_BASE_S,
+    "hop_s": _NCCL_NET_HOP_S,
+    "tree_hop_s": _NCCL_NET_TREE_HOP_S,
+    "peer_s": 1.0e-6,
+}
+_MESH = {
+    "nominal_latency_s": 1e-6,
+    "fraction": (0.3, 0.7, 1.0),
+    "base_s": _NCCL_BASE_S,
+    "hop_s": _NCCL_NVLINK_HOP_S,
+    "mesh": True,
+}
+_PCIE = {
+    "nominal_latency_s": 1e-6,
+    "fraction": (0.4, 0.9, 1.0),
+    "base_s": _us(4.0, 6.0, 10.0),
+    "hop_s": _us(1.2, 2.0, 6.0),
+    "peer_s": 0.5e-6,
+}
+
+_ROWS = (
+    LinkConstants(
+        key="nvswitch3",
+        source="A100 8 x 300 GB/s: aiconfigurator, Azure and vTrain nccl-tests",
+        line_bytes_per_s=300e9,
+        **_NVSWITCH,
+    ),
+    LinkConstants(
+        key="nvswitch4",
+        source="H100, H200 8 x 450 GB/s: aiconfigurator and Azure nccl-tests",
+        line_bytes_per_s=450e9,
+        in_switch_efficiency=1.07,
+        in_switch_base_s=75e-6,
+        **_NVSWITCH,
+    ),
+    LinkConstants(
+        key="nvswitch5",
+        source="B200, B300, GB200, GB300 900 GB/s: aiconfigurator nccl-tests",
+        line_bytes_per_s=900e9,
+        # 846 GB/s at 16 GiB on 8 x B200 (ml-engineering); the sweep stops at 512 MiB, where the base still counts.
+        in_switch_efficiency=0.93,
+        in_switch_base_s=140e-6,
+        **_NVSWITCH,
+    ),
+    LinkConstants(
+        key="nvlink-mesh2",
+        source="V100 cube mesh, 25 GB/s links: vTrain nccl-tests with 2 and 8 ranks; latencies of NCCL tuning.cc",
+        line_bytes_per_s=150e9,
+        efficiency=_efficiency(0.88, 0.70, 0.85),
+        **_MESH,
+    ),
+    LinkConstants(
+        key="nvlink-mesh3",
+        source="4 x A100, pairs of four 25 GB/s links: estimate-train-time (Perlmutter); latencies of NCCL tuning.cc",
+        line_bytes_per_s=300e9,
+        efficiency=_efficiency(0.72, 0.70, 0.91),
+        **_MESH,
+    ),
+    LinkConstants(
+        key="xgmi3",
+        source="MI300X: 47.7 GB/s with 2, 313 with 8 (ml-engineering, network); latencies of NCCL tuning.cc",
+        line_bytes_per_s=448e9,
+        efficiency=_efficiency(0.72, 0.65, 0.72),
+        **_MESH,
+    ),
+    LinkConstants(
+        key="xgmi2",
+        source="MI250X: one all-gather of 8 GCDs in LUMI training logs (86 GB/s); latencies of NCCL tuning.cc",
+        line_bytes_per_s=175e9,
+        efficiency=_efficiency(0.49, 0.45, 0.70),
+        **_MESH,
+    ),
+    LinkConstants(
+        key="pcie4",
+        source="A100 PCIe: SimuMax fits of nccl-tests with 2, 4, 8 ranks (0.70, 0.69, 0.42 of 30 GB/s)",
+        line_bytes_per_s=32e9,
+        efficiency=_efficiency(0.65, 0.60, 0.50),
+        crowding=0.3,
+        **_PCIE,
+    ),
+    LinkConstants(
+        key="pcie5",
+        source="RTX PRO 6000: aiconfigurator nccl-tests",
+        line_bytes_per_s=64e9,
+        efficiency=_efficiency(0.60, 0.45, 0.50),
+        crowding=0.35,
+        own_share=0.2,
+        **_PCIE,
+    ),
+    LinkConstants(
+        key="pcie-host",
+        source="L40S without peer-to-peer (copies through host memory): aiconfigurator nccl-tests",
+        line_bytes_per_s=32e9,
+        efficiency=_efficiency(0.62, 0.60, 0.50),
+        crowding=1.9,
+        own_share=0.2,
+        **_PCIE,
+    ),
+    LinkConstants(
+        key="infiniband",
+        source="1 GPU and 1 NDR400 port per node: estimate-train-time (Vista); latencies of NCCL tuning.cc",
+        line_bytes_per_s=50e9,
+        efficiency=_efficiency(0.93, 0.80, 0.80),
+        **_NET,
+    ),
+    LinkConstants(
+        key="efa",
+        source="8 x H100 nodes: 1,765 probes of jobs (nanotron ultra-scale sweep); hop from 4 x P6-B200 at 1 MiB",
+        line_bytes_per_s=50e9,
+        efficiency=_efficiency(0.55, 0.50, 0.55),
+        **{**_NET, "hop_s": _us(20.0, 25.0, 35.0), "tree_hop_s": _us(20.0, 25.0, 35.0), "nominal_latency_s": 1e-5},
+    ),
+    LinkConstants(
+        key="slingshot",
+        source="8 GCDs on 4 Slingshot ports: LUMI training logs, 16 to 256 nodes; latencies of NCCL tuning.cc",
+        line_bytes_per_s=12.5e9,
+        efficiency=_efficiency(0.39, 0.39, 0.51),
+        **_NET,
+    ),
+    LinkConstants(
+        key="omnipath",
+        source="4 V100, 4 x 100 Gbit/s per node: BigScience all_reduce_bench, 4 nodes; latencies of NCCL tuning.cc",
+        line_bytes_per_s=12.5e9,
+        efficiency=_efficiency(0.21, 0.20, 0.40),
+        **_NET,
+    ),
+    LinkConstants(
+        key="ethernet",
+        source="no measurements: TCP sockets taken at 0.8 of the line rate; five times the latencies of NCCL tuning.cc",
+        line_bytes_per_s=3e9,
+        efficiency=_efficiency(0.80, 0.70, 0.80),
+        **{**_NET, "hop_s": _us(30.0, 35.0, 50.0), "tree_hop_s": _us(30.0, 35.0, 50.0), "nominal_latency_s": 2e-5},
+    ),
+)
+
+START = Table(
+    links={row.key: row for row in _ROWS},
+    kinds={
+        "nvswitch": ("nvswitch3", "nvswitch4", "nvswitch5"),
+        "nvlink-mesh": ("nvlink-mesh2", "nvlink-mesh3"),
+        "xgmi-mesh": ("xgmi3", "xgmi2"),
+        "pcie": ("pcie4", "pcie5"),
+        "pcie-host": ("pcie-host",),
+        "torus": ("nvswitch3",),
+        "infiniband": ("infiniband",),
+        "roce": ("infiniband",),
+        "efa": ("efa",),
+        "slingshot": ("slingshot",),
+        "omnipath": ("omnipath",),
+        "ethernet": ("ethernet",),
+    },
+    borrowed={
+        "torus": "no public sweep of an ICI torus; switched links of the same rate stand in",
+        "roce": "no sweep over RoCE; InfiniBand stands in",
+        "ethernet": "assumed",
+    },
+)
+
+JOBS = (
+    Job(key="nvswitch3", settings=("a100",), free=SWEEP),
+    Job(key="nvswitch4", settings=("h100",), free=(*SWEEP, "in_switch_efficiency", "in_switch_base_s")),
+    Job(key="nvswitch5", settings=("b200", "gb200"), free=(*SWEEP, "in_switch_base_s")),
+    Job(key="pcie5", settings=("rtx-pro",), free=(*SWEEP, "crowding")),
+    Job(key="pcie-host", settings=("l40s",), free=(*SWEEP, "crowding")),
+    Job(key="nvlink-mesh2", settings=("v100",), free=("efficiency:all_reduce",)),
+    Job(key="nvlink-mesh3", settings=("perlmutter",), free=("efficiency:all_reduce", "efficiency:send_recv")),
+    Job(key="infiniband", settings=("vista",), free=("efficiency:all_reduce", "efficiency:send_recv")),
+    Job(
+        key="slingshot",
+        settings=("lumi",),
+        free=("efficiency:all_reduce", "efficiency:all_gather", "efficiency:send_recv"),
+    ),
+)

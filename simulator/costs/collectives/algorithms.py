@@ -1,0 +1,153 @@
+"""Seconds of one collective by one algorithm, for arrays of groups: ring, tree, in-switch and pairwise exchange.
+
+Every algorithm is latency plus bandwidth (Hockney, alpha-beta) under one of the three protocols of NCCL: LL and LL128
+have short steps and less bandwidth, Simple the reverse; the rule takes the fastest, so time is the lower envelope of a
+few straight lines in the message size, which is how measured curves look. Steps follow NCCL (src/graph/tuning.cc).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.costs.collectives.constants import PROTOCOLS, LinkConstants
+from forerun.simulator.costs.collectives.groups import Floats, Span
+from forerun.spaces.clusters.cluster import Level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """One level as one array of groups uses it: its links, its constants and the span of the groups."""
+
+    level: Level
+    constants: LinkConstants
+    span: Span
+    lone: bool
+
+    def rate_bytes_per_s(self, collective: str) -> Floats:
+        """What one sub-group moves across this level: all its members' links (all NICs of a node) together."""
+        rate = self.member_bytes_per_s() * self.constants.efficiency[collective]
+        return np.asarray(rate * self.span.inside, dtype=np.float64)
+
+    def member_bytes_per_s(self) -> Floats:
+        """Line rate of one member, before efficiency; parallel groups of the same kind share the level."""
+        line = self.level.bytes_per_s / self.level.oversubscription
+        rate = np.full_like(self.span.joined, line)
+        if self.constants.mesh:
+            rate = np.minimum(rate, np.maximum(self.span.joined - 1.0, 1.0) * self.level.port_bytes_per_s)
+        elif self.lone:
+            rate = np.maximum(rate, self.level.port_bytes_per_s)
+        if self.constants.crowding:
+            rate = rate * (2.0 / np.maximum(self.span.joined, 2.0)) ** self.constants.crowding
+        return np.asarray(rate, dtype=np.float64)
+
+
+def _where_used(path: Path, value: Floats | float) -> Floats:
+    return np.where(path.span.used, value, 0.0)
+
+
+def _base_s(paths: Sequence[Path], protocol: int) -> Floats:
+    return np.maximum.reduce([_where_used(path, path.constants.base_s[protocol]) for path in paths])
+
+
+def _innermost(paths: Sequence[Path]) -> list[Floats]:
+    """1.0 at the innermost level that a group uses, else 0.0."""
+    found, free = [], np.ones_like(paths[0].span.joined)
+    for path in paths:
+        here = free * path.span.used
+        found.append(here)
+        free = free - here
+    return found
+
+
+def ring_s(paths: Sequence[Path], collective: str, full_bytes: Floats, ranks: Floats, passes: int) -> Floats:
+    """A ring over all members: ``passes`` times ranks - 1 steps (2 for all-reduce); the slowest level sets the pace."""
+    wire = passes * full_bytes * (ranks - 1.0) / ranks
+    first = _innermost(paths)
+    best = np.full_like(wire, np.inf)
+    for protocol in range(len(PROTOCOLS)):
+        steps, slowest = np.zeros_like(wire), np.zeros_like(wire)
+        for path, inner in zip(paths, first, strict=True):
+            hop_s = path.constants.hops_s(path.level.latency_s)[protocol]
+            steps = steps + passes * path.span.hops * hop_s
+            moved = wire + inner * path.constants.own_share * full_bytes / ranks
+            rate = path.rate_bytes_per_s(collective) * path.constants.fraction[protocol]
+            slowest = np.maximum(slowest, _where_used(path, moved / rate))
+        best = np.minimum(best, _base_s(paths, protocol) + steps + slowest)
+    return best
+
+
+def tree_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
+    """Double binary tree over the sub-groups of the outer levels, chain inside the innermost one (all-reduce).
+
+    Two sub-groups exchange the message once; more send it up and down, twice (Sanders et al. 2009; NCCL 2.4).
+    Where the switch of the innermost level reduces, it takes the place of the chain (NVLS tree).
+    """
+    best = np.full_like(full_bytes, np.inf)
+    inner = paths[0]
+    for protocol in range(len(PROTOCOLS)):
+        hop_s = inner.constants.hops_s(inner.level.latency_s)[protocol]
+        steps = 2.0 * _where_used(inner, inner.span.joined - 1.0) * hop_s
+        rate = inner.rate_bytes_per_s("all_reduce") * inner.constants.fraction[protocol]
+        slowest = _where_used(inner, 2.0 * full_bytes / rate)
+        for path in paths[1:]:
+            hop_s = path.constants.hops_s(path.level.latency_s, tree=True)[protocol]
+            steps = steps + 2.0 * np.ceil(np.log2(np.maximum(path.span.joined, 1.0)) - 1e-9) * hop_s
+            times = np.where(path.span.joined > 2.0, 2.0, 1.0)
+            rate = path.rate_bytes_per_s("all_reduce") * path.constants.fraction[protocol]
+            slowest = np.maximum(slowest, _where_used(path, times * full_bytes / rate))
+        best = np.minimum(best, _base_s(paths, protocol) + steps + slowest)
+    return best
+
+
+def in_switch_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
+    """Reduction in the switch of the innermost level (NVLink SHARP), with the tree over the outer levels.
+
+    Infinite where the switch cannot, or the group is smaller than the library's tuner asks for.
+    """
+    inner = paths[0]
+    row = inner.constants
+    usable = inner.level.in_switch and row.in_switch_efficiency > 0.0
+    members = inner.span.joined
+    allowed = (members >= row.in_switch_members) & usable
+    if not np.any(allowed):
+        return np.full_like(full_bytes, np.inf)
+    wire = 2.0 * full_bytes * (members - 1.0) / members
+    slowest = wire / (inner.member_bytes_per_s() * row.in_switch_efficiency)
+    steps = np.full_like(full_bytes, row.in_switch_base_s + inner.level.latency_s - row.nominal_latency_s)
+    for path in paths[1:]:
+        hop_s = path.constants.hops_s(path.level.latency_s, tree=True)[-1]
+        steps = steps + 2.0 * np.ceil(np.log2(np.maximum(path.span.joined, 1.0)) - 1e-9) * hop_s
+        times = np.where(path.span.joined > 2.0, 2.0, 1.0)
+        slowest = np.maximum(slowest, _where_used(path, times * full_bytes / path.rate_bytes_per_s("all_reduce")))
+    return np.where(allowed, steps + slowest, np.inf)
+
+
+def exchange_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
+    """Pairwise exchange (all-to-all): each level carries what leaves its sub-groups, the slowest sets the pace."""
+    first = _innermost(paths)
+    best = np.full_like(full_bytes, np.inf)
+    for protocol in range(len(PROTOCOLS)):
+        steps, slowest = np.zeros_like(full_bytes), np.zeros_like(full_bytes)
+        for path, inner in zip(paths, first, strict=True):
+            peers = path.span.inside * (path.span.joined - 1.0)
+            hop_s = path.constants.hops_s(path.level.latency_s)[protocol]
+            steps = steps + peers * path.constants.peer_s + _where_used(path, hop_s)
+            moved = full_bytes / ranks * (peers + inner * path.constants.own_share)
+            rate = path.rate_bytes_per_s("all_to_all") / path.span.inside * path.constants.fraction[protocol]
+            slowest = np.maximum(slowest, _where_used(path, moved / rate))
+        best = np.minimum(best, _base_s(paths, protocol) + steps + slowest)
+    return best
+
+
+def broadcast_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
+    """A pipelined ring from one root: every link carries the message once."""
+    best = np.full_like(full_bytes, np.inf)
+    for protocol in range(len(PROTOCOLS)):
+        steps, slowest = np.zeros_like(full_bytes), np.zeros_like(full_bytes)
+        for path in paths:
+            steps = steps + path.span.hops * path.constants.hops_s(path.level.latency_s)[protocol]
+            rate = path.rate_bytes_per_s("all_gather") * path.constants.fraction[protocol]
+            slowest = np.maximum(slowest, _where_used(path, full_bytes / rate))
+        best = np.minimum(best, _base_s(paths, protocol) + steps + slowest)
+    return best

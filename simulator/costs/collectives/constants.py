@@ -1,0 +1,95 @@
+"""Fitted constants of one kind of link, and the rule by which a kind without measurements borrows from the nearest."""
+
+import functools
+import importlib.resources
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from forerun.spaces.clusters.cluster import Level
+from forerun.spaces.errors import unknown
+
+PROTOCOLS = ("ll", "ll128", "simple")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkConstants:
+    """What a collective library reaches on one kind of link; triples are per protocol (LL, LL128, Simple).
+
+    ``line_bytes_per_s``, ``nominal_latency_s``: the level these constants were fitted on.
+    ``efficiency``: by collective, share of the line rate that long messages reach.
+    ``fraction``: share of that bandwidth per protocol; ``base_s``: launch and handshake; ``hop_s``: one ring step.
+    ``own_share``: cost of moving the rank's own block, as a share of moving a block over the link.
+    ``peer_s``: cost of each further peer of an all-to-all.
+    ``tree_hop_s``: one step of the tree; ``in_switch_*``: reduction in the switch, taken only by groups of
+    ``in_switch_members`` or more. ``crowding``: exponent by which the rate falls with the joined members (links that
+    share a host bridge). ``mesh``: pairwise links, a device reaches one port per partner.
+    """
+
+    key: str
+    source: str
+    line_bytes_per_s: float
+    nominal_latency_s: float
+    efficiency: Mapping[str, float]
+    fraction: tuple[float, float, float]
+    base_s: tuple[float, float, float]
+    hop_s: tuple[float, float, float]
+    own_share: float = 0.0
+    peer_s: float = 0.0
+    tree_hop_s: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    in_switch_efficiency: float = 0.0
+    in_switch_base_s: float = 0.0
+    in_switch_members: int = 5
+    crowding: float = 0.0
+    mesh: bool = False
+
+    def hops_s(self, latency_s: float, *, tree: bool = False) -> tuple[float, ...]:
+        """Seconds of one step per protocol on a level whose hop takes ``latency_s`` instead of the nominal."""
+        steps = self.tree_hop_s if tree and any(self.tree_hop_s) else self.hop_s
+        return tuple(max(step + latency_s - self.nominal_latency_s, 0.25 * step) for step in steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """All fitted kinds by key, and the keys each kind of level may take."""
+
+    links: Mapping[str, LinkConstants]
+    kinds: Mapping[str, tuple[str, ...]]
+    borrowed: Mapping[str, str]
+
+
+def parse(document: Mapping[str, Any]) -> Table:
+    """Build the table from the parsed YAML document (see ``data/collectives.yaml``)."""
+    links = {}
+    for key, row in document["links"].items():
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in row.items()
+        }
+        fields.pop("fit", None)
+        links[key] = LinkConstants(key=key, **fields)
+    kinds = {kind: tuple(keys) for kind, keys in document["kinds"].items()}
+    return Table(links=links, kinds=kinds, borrowed=document["borrowed"])
+
+
+@functools.cache
+def table() -> Table:
+    """The committed constants, read once."""
+    text = importlib.resources.files("forerun.simulator.costs").joinpath("data/collectives.yaml").read_bytes()
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return parse(yaml.load(text, Loader=loader))
+
+
+def constants_of(level: Level, known: Table | None = None) -> LinkConstants:
+    """Constants for a level: of its kind, and among several generations the nearest line rate.
+
+    Raises:
+        RequestError: no constants for ``level.kind``.
+    """
+    rows = known or table()
+    if level.kind not in rows.kinds:
+        raise unknown("kind of link", level.kind, rows.kinds)
+    choices = [rows.links[key] for key in rows.kinds[level.kind]]
+    return min(choices, key=lambda row: abs(math.log(row.line_bytes_per_s / level.bytes_per_s)))

@@ -1,0 +1,53 @@
+"""Where the members of a group sit: how many share one group of each level, and how often a ring crosses each level."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from forerun.spaces.clusters.cluster import Level
+
+Floats = NDArray[np.float64]
+
+
+def members_per_level(levels: tuple[Level, ...], ranks: ArrayLike, stride: ArrayLike = 1) -> tuple[Floats, ...]:
+    """Members of one group of ``ranks`` devices that share one group of each level, innermost level first.
+
+    ``stride`` is the distance in device numbering between consecutive members (tp innermost has stride 1, dp outside
+    tp=8 has stride 8); ``ranks`` and ``stride`` broadcast. The outermost level always holds all ``ranks``: a group is
+    never larger than the cluster, and a cluster may be used before its size is settled.
+    """
+    count, step = np.broadcast_arrays(np.asarray(ranks, dtype=np.float64), np.asarray(stride, dtype=np.float64))
+    inner = tuple(np.clip(np.floor(level.size / step), 1.0, count) for level in levels[:-1])
+    return (*inner, count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One step of a group from a level's sub-groups to the level's group; all fields broadcast together.
+
+    ``inside``: members in one sub-group; ``joined``: sub-groups that this level joins (1 where the group does not use
+    the level); ``hops``: steps of one turn of a ring over all members that use this level (they add up to ranks - 1).
+    """
+
+    inside: Floats
+    joined: Floats
+    hops: Floats
+
+    @property
+    def used(self) -> NDArray[np.bool_]:
+        """Where the group has members in more than one sub-group of this level."""
+        return self.joined > 1.0
+
+
+def spans(levels: tuple[Level, ...], ranks: Any, stride: Any) -> tuple[Span, ...]:
+    """The spans of a group over all levels, innermost first."""
+    members = members_per_level(levels, ranks, stride)
+    inside = np.ones_like(members[0])
+    found = []
+    for here in members:
+        hops = members[-1] / inside - members[-1] / here
+        found.append(Span(inside=inside, joined=here / inside, hops=hops))
+        inside = here
+    return tuple(found)

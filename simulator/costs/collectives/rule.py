@@ -1,0 +1,119 @@
+"""The cost rule of communication: seconds of a collective on the links of a cluster."""
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from forerun.simulator.costs.collectives import algorithms
+from forerun.simulator.costs.collectives.algorithms import Path
+from forerun.simulator.costs.collectives.constants import PROTOCOLS, Table, constants_of, table
+from forerun.simulator.costs.collectives.groups import Floats, spans
+from forerun.spaces.clusters.cluster import Cluster, Level
+from forerun.spaces.errors import unknown
+
+Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
+
+
+def collective_time_s(
+    cluster: Cluster,
+    collective: Collective,
+    full_bytes: ArrayLike,
+    ranks: ArrayLike,
+    stride: ArrayLike = 1,
+    *,
+    lone: bool = False,
+) -> Floats:
+    """Seconds of ``collective`` over a group of ``ranks`` devices spaced ``stride`` apart; arguments broadcast.
+
+    ``full_bytes`` is the whole tensor: all_reduce and broadcast, bytes per rank; all_gather and reduce_scatter, bytes
+    of the gathered or unreduced tensor; all_to_all, bytes each rank holds before; send_recv, bytes each rank sends to
+    the next. All devices are taken to work in parallel groups of the same kind, so the members of a node share its
+    NICs; ``lone=True``: one group works alone and each member gets a whole port. One rank costs exactly 0.
+
+    Raises:
+        RequestError: unknown collective, or a kind of link without constants.
+    """
+    if collective not in get_args(Collective):
+        raise unknown("collective", collective, get_args(Collective))
+    return time_on_levels_s(cluster.levels, collective, full_bytes, ranks, stride, lone=lone, known=None)
+
+
+def time_on_levels_s(
+    levels: tuple[Level, ...],
+    collective: str,
+    full_bytes: ArrayLike,
+    ranks: ArrayLike,
+    stride: ArrayLike,
+    *,
+    lone: bool,
+    known: Table | None,
+) -> Floats:
+    """As ``collective_time_s``, on bare levels and with the constants of ``known`` (the fit tries its own)."""
+    size, count, step = np.broadcast_arrays(
+        np.asarray(full_bytes, dtype=np.float64),
+        np.asarray(ranks, dtype=np.float64),
+        np.asarray(stride, dtype=np.float64),
+    )
+    if collective == "send_recv":
+        return np.where(count > 1.0, _send_s(levels, size, step, lone=lone, known=known), 0.0)
+    group = spans(levels, count, step)
+    paths = tuple(
+        Path(level=level, constants=constants_of(level, known), span=span, lone=lone)
+        for level, span in zip(levels, group, strict=True)
+    )
+    match collective:
+        case "all_reduce":
+            time_s = algorithms.ring_s(paths, collective, size, count, 2)
+            if len(paths) > 1:
+                time_s = np.minimum(time_s, algorithms.tree_s(paths, size, count))
+            time_s = np.minimum(time_s, algorithms.in_switch_s(paths, size, count))
+        case "all_to_all":
+            time_s = algorithms.exchange_s(paths, size, count)
+        case "broadcast":
+            time_s = algorithms.broadcast_s(paths, size, count)
+        case _:
+            time_s = algorithms.ring_s(paths, collective, size, count, 1)
+    return np.where(count > 1.0, time_s, 0.0)
+
+
+def point_to_point_time_s(
+    cluster: Cluster, message_bytes: ArrayLike, stride: ArrayLike = 1, *, lone: bool = False
+) -> Floats:
+    """Seconds to send ``message_bytes`` to the device ``stride`` further on, one port per sender; arguments broadcast.
+
+    All devices send at once unless ``lone``. The innermost level with room for both ends carries the message.
+    """
+    return collective_time_s(cluster, "send_recv", message_bytes, 2, stride, lone=lone)
+
+
+def _send_s(levels: tuple[Level, ...], size: Floats, stride: Floats, *, lone: bool, known: Table | None) -> Floats:
+    time_s = np.full_like(size, np.inf)
+    for level in reversed(levels):
+        row = constants_of(level, known)
+        port = level.port_bytes_per_s
+        if not (lone or row.mesh):
+            port = min(port, level.bytes_per_s / level.oversubscription)
+        hops_s = row.hops_s(level.latency_s)
+        here = np.minimum.reduce(
+            [
+                row.base_s[p] + hops_s[p] + size / (port * row.efficiency["send_recv"] * row.fraction[p])
+                for p in range(len(PROTOCOLS))
+            ]
+        )
+        reached = np.isinf(time_s) if level is levels[-1] else stride < level.size
+        time_s = np.where(reached, here, time_s)
+    return time_s
+
+
+def collective_provenance(cluster: Cluster) -> str:
+    """One line per level: which fitted constants it uses, and whether they were borrowed from another kind."""
+    lines = []
+    for level in cluster.levels:
+        row = constants_of(level)
+        borrowed = table().borrowed.get(level.kind)
+        if borrowed is None and not 0.7 < level.bytes_per_s / row.line_bytes_per_s < 1.4:
+            borrowed = f"no measurements at {level.bytes_per_s / 1e9:.0f} GB/s"
+        note = f" (borrowed: {borrowed})" if borrowed else ""
+        lines.append(f"{level.name} [{level.kind}]: {row.key}{note}; {row.source}")
+    return "\n".join(lines)
