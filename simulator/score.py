@@ -1,9 +1,165 @@
-"""The vectorised core: seconds and bytes of every candidate of a table."""
+"""The vectorised core: seconds and bytes of every candidate of a table.
 
-from forerun.simulator.score_table import ScoreTable
-from forerun.spaces.strategies import Context, StrategyTable
+A candidate's cost is put together from sub-results that depend on few axes. Each is computed once per distinct key and
+gathered: blocks (tp, cp, ep, etp, mbs, sp, recompute), stage plans (pp, vpp, schedule, split), replicas (all but the
+microbatch), pipelines (all but zero and placement), hops. No Python object is made per candidate.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.block_times import block_times
+from forerun.simulator.costs import point_to_point_time_s
+from forerun.simulator.memory import StageMemory, stage_memory, total_memory
+from forerun.simulator.parameters import stage_parameters
+from forerun.simulator.pipeline import PipelineTime, StageTimes, pipeline_time
+from forerun.simulator.replicas import REPLICA_AXES, ReplicaCosts, Replicas, replica_costs
+from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.simulator.shard import LAYER_AXES, activation_bytes, shard_of
+from forerun.simulator.stage_plan import PLAN_AXES, StagePlans, stage_plans
+from forerun.spaces.strategies import Context, Placement, Schedule, StrategyTable
+
+PIPELINE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "mbs", "sp", "recompute")
+"""Axes that the pipelined part of a step depends on."""
+HOP_AXES = ("gpus", "pp", "tp", "cp", "mbs", "sp", "placement")
+"""Axes that the transfer between two stages depends on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pipelines:
+    """S pipelines: their time, its parts per step, windows that hide replica traffic, and activation memory."""
+
+    time: PipelineTime
+    parts_s: dict[str, Floats]
+    forward_s: Floats
+    backward_s: Floats
+    microbatches: Floats
+    memory: StageMemory
 
 
 def score(context: Context, table: StrategyTable) -> ScoreTable:
-    """Return time and memory of every candidate."""
-    raise NotImplementedError
+    """Return time and memory of every candidate of ``table``, legal or not, row by row.
+
+    Raises:
+        RequestError: the device lacks the workload's precision, or a cost rule knows no such operator or link.
+    """
+    plan_keys = table.distinct(*PLAN_AXES)
+    plans = stage_plans(context, table, plan_keys.rows)
+    keys = table.distinct(*PIPELINE_AXES)
+    pipelines = _pipelines(context, table, plans, plan_keys.inverse[keys.rows], keys.rows)
+    replica_keys = table.distinct(*REPLICA_AXES)
+    replicas = _replicas(context, table, plans, plan_keys.inverse[replica_keys.rows], replica_keys.rows)
+    hop_keys = table.distinct(*HOP_AXES)
+    hop_s = _hop_s(context, table, hop_keys.rows)[hop_keys.inverse]
+    zero = table.column("zero")
+    time_s = _time(context, pipelines, keys.inverse, replicas, replica_keys.inverse, zero, hop_s)
+    memory = total_memory(context, pipelines.memory, keys.inverse, replicas, replica_keys.inverse)
+    return ScoreTable(
+        step_time_s=sum(time_s.values(), np.zeros(len(table))),
+        time_s=time_s,
+        peak_memory_bytes=memory.peak_bytes,
+        allocated_bytes=memory.allocated_bytes,
+        memory_bytes=memory.parts,
+        peak_stage=memory.stage,
+        fits=memory.peak_bytes <= context.cluster.device.memory_bytes,
+    )
+
+
+def _floats(table: StrategyTable, rows: NDArray[np.intp], *axes: str) -> list[Floats]:
+    """Return columns of some rows as floats."""
+    return [table.choices[axis][table.codes[axis][rows]].astype(np.float64) for axis in axes]
+
+
+def _pipelines(
+    context: Context, table: StrategyTable, plans: StagePlans, plan: NDArray[np.intp], rows: NDArray[np.intp]
+) -> _Pipelines:
+    """Return the pipelined part of S strategies; ``plan`` is the column of ``plans`` of each."""
+    part = table.take(rows)
+    layer_keys = part.distinct(*LAYER_AXES)
+    shard = shard_of(context, part, layer_keys.rows)
+    times, key = block_times(context, shard), layer_keys.inverse
+    blocks = plans.blocks[:, :, plan]
+    pp, vpp, schedule, dp, mbs = _floats(table, rows, "pp", "vpp", "schedule", "dp", "mbs")
+    microbatches = context.workload.global_batch / (dp * mbs)
+    halves = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
+    stages = StageTimes(
+        forward_s=_dot(blocks, times.forward_s[:, key]) * halves,
+        backward_s=_dot(blocks, times.backward_s[:, key]) * halves,
+        weight_s=_dot(blocks, times.weight_s[:, key]) * halves,
+        multiplicity=plans.multiplicity[:, plan],
+    )
+    time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=context.framework.overlap_pipeline)
+    slowest = blocks[:, time.slowest, np.arange(len(rows))] * (halves * microbatches)
+    parts = {name: (slowest * values[:, key]).sum(axis=0) for name, values in times.parts.items()}
+    return _Pipelines(
+        time=time,
+        parts_s=parts,
+        forward_s=stages.forward_s[0],
+        backward_s=stages.backward_s[0],
+        microbatches=microbatches,
+        memory=stage_memory(context, shard, key, blocks, plans.stage[:, plan], schedule, pp, vpp, microbatches),
+    )
+
+
+def _dot(blocks: Floats, values: Floats) -> Floats:
+    """Sum over blocks of counts [B, R, S] times values [B, S]."""
+    total = blocks[0] * values[0]
+    for count, value in zip(blocks[1:], values[1:], strict=True):
+        total += count * value
+    return total
+
+
+def _replicas(
+    context: Context, table: StrategyTable, plans: StagePlans, plan: NDArray[np.intp], rows: NDArray[np.intp]
+) -> ReplicaCosts:
+    """Return the once-per-step costs of D strategies."""
+    tp, ep, etp = _floats(table, rows, "tp", "ep", "etp")
+    dp, pp, cp, zero, placement = _floats(table, rows, "dp", "pp", "cp", "zero", "placement")
+    parameters = stage_parameters(context, plans.columns(plan), tp, ep, etp)
+    return replica_costs(
+        context,
+        Replicas(dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, zero=zero, placement=placement, parameters=parameters),
+    )
+
+
+def _hop_s(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> Floats:
+    """Seconds of one transfer of a microbatch's activations to the next stage."""
+    tp, cp, mbs, sp, dp, pp = _floats(table, rows, "tp", "cp", "mbs", "sp", "dp", "pp")
+    near = table.choices["placement"][table.codes["placement"][rows]] == Placement.TP_CP_EP_PP_DP
+    tokens = mbs * context.workload.seq_len / cp / np.where(sp == 1, tp, 1.0)
+    size = tokens * context.model.hidden * activation_bytes(context.workload.precision)
+    sent = point_to_point_time_s(context.cluster, size, np.where(near, tp * cp, tp * cp * dp))
+    return np.where(pp > 1, sent + context.framework.pipeline_hop_s, 0.0)
+
+
+def _time(
+    context: Context,
+    pipelines: _Pipelines,
+    key: NDArray[np.intp],
+    replicas: ReplicaCosts,
+    replica: NDArray[np.intp],
+    zero: NDArray[np.int64],
+    hop_s: Floats,
+) -> dict[str, Floats]:
+    """Return the parts of the step time of N candidates."""
+    profile = context.framework
+    microbatches = pipelines.microbatches[key]
+    passes = np.where(zero >= 2, microbatches, 1.0)
+    reduce_s = replicas.reduce_s[replica] * passes
+    covered = profile.overlap_gradients * np.minimum(reduce_s, pipelines.backward_s[key] * passes)
+    sharded = np.where(zero == 3, microbatches, 1.0)
+    gathers = np.where(zero == 3, 2 * microbatches, 1.0)
+    gather_s = replicas.gather_s[replica] * gathers
+    window = pipelines.forward_s[key] * sharded
+    window = window + np.where(zero == 3, pipelines.backward_s[key] * sharded, 0.0)
+    hidden = profile.overlap_parameters * np.minimum(gather_s, window)
+    time_s = {name: values[key] for name, values in pipelines.parts_s.items()}
+    time_s["pipeline"] = pipelines.time.hops[key] * hop_s
+    time_s["bubble"] = (pipelines.time.total_s - pipelines.time.busy_s)[key]
+    time_s["data"] = reduce_s - covered + gather_s - hidden + replicas.tied_s[replica]
+    time_s["data"] += (profile.overlap_slowdown - 1.0) * (covered + hidden)
+    time_s["optimizer"] = replicas.optimizer_s[replica]
+    time_s["host"] = time_s["host"] + profile.host_step_s + profile.host_microbatch_s * microbatches
+    return time_s

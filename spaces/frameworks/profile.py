@@ -44,15 +44,18 @@ class FrameworkProfile:
 
     Overlap (shares of the time that could be hidden, 0 to 1): ``overlap_gradients`` of the gradient reduction under the
     backward pass, ``overlap_parameters`` of the parameter gather under the forward pass, ``overlap_tensor`` of tensor
-    parallel collectives under matrix products, ``overlap_pipeline`` whether sends overlap with compute (else blocking).
+    parallel collectives under matrix products, ``overlap_tensor_backward`` of those of the backward pass under weight
+    gradients, ``overlap_context`` of key/value exchange under attention, ``overlap_expert`` of expert all-to-all under
+    other computation, ``overlap_pipeline`` whether sends overlap with compute (else blocking).
     ``overlap_slowdown``: factor on computation while it overlaps with communication.
 
-    Host: ``kernel_launch_s`` per kernel, ``kernels_forward``/``kernels_backward`` launched per layer,
+    Host: ``host_forward_s`` and ``host_backward_s`` of launch work per layer and microbatch,
     ``host_step_s`` once per step, ``host_microbatch_s`` per microbatch, ``pipeline_hop_s`` fixed cost of a blocking
     pipeline hop beyond the transfer, ``collective_launch_s`` fixed host and synchronisation cost
     of a tensor-parallel collective.
 
-    Memory: ``context_bytes`` outside the allocator, ``communicator_bytes`` per communicator group,
+    Memory: ``logit_bytes`` per logit that the loss keeps besides the logits themselves;
+    ``context_bytes`` outside the allocator, ``communicator_bytes`` per communicator group,
     ``fragmentation`` share of the allocator's peak lost, ``bucket_bytes`` of gradient buckets.
     """
 
@@ -73,15 +76,18 @@ class FrameworkProfile:
     overlap_gradients: float = 0.0
     overlap_parameters: float = 0.0
     overlap_tensor: float = 0.0
+    overlap_tensor_backward: float = 0.0
+    overlap_context: float = 0.8
+    overlap_expert: float = 0.0
     overlap_pipeline: bool = False
     overlap_slowdown: float = 1.0
-    kernel_launch_s: float = 5e-6
-    kernels_forward: float = 30.0
-    kernels_backward: float = 60.0
+    host_forward_s: float = 0.3e-3
+    host_backward_s: float = 0.4e-3
     host_step_s: float = 0.01
     host_microbatch_s: float = 0.0
     pipeline_hop_s: float = 0.0
     collective_launch_s: float = 0.0
+    logit_bytes: float = 8.0
     context_bytes: float = 1.0e9
     communicator_bytes: float = 0.25e9
     fragmentation: float = 0.05

@@ -22,7 +22,7 @@ CUSTOM_SPLIT = 100
 COLUMNS = (*AXES, "dp")
 """All columns of a table: the axes and the degree that follows from them."""
 
-_DENSE_KEYS = 1 << 22
+_DENSE_KEYS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,23 +60,21 @@ class StrategyTable:
         )
 
     def distinct(self, *axes: str) -> Distinct:
-        """Return the distinct combinations of ``axes``; linear in N as long as they number below four million."""
-        key = np.zeros(len(self), dtype=np.int64)
+        """Return the distinct combinations of ``axes``, numbered in canonical order; linear in N."""
+        numbered = np.zeros(len(self), dtype=np.intp)
         size = 1
+        limit = max(_DENSE_KEYS, 4 * len(self))
         for axis in axes:
             radix = len(self.choices[axis])
-            if radix > 1:
-                key = key * radix + self.codes[axis]
-                size *= radix
-        if size > _DENSE_KEYS:
-            _, rows, inverse = np.unique(key, return_index=True, return_inverse=True)
-            return Distinct(rows=rows.astype(np.intp), inverse=inverse.reshape(-1).astype(np.intp))
-        seen = np.full(size, -1, dtype=np.intp)
-        seen[key[::-1]] = np.arange(len(self) - 1, -1, -1)
-        present = np.flatnonzero(seen >= 0)
-        number = np.empty(size, dtype=np.intp)
-        number[present] = np.arange(len(present))
-        return Distinct(rows=seen[present], inverse=number[key])
+            if radix == 1:
+                continue
+            if size * radix > limit:
+                rows, numbered = _number(numbered, size)
+                size = len(rows)
+            numbered = numbered * radix + self.codes[axis]
+            size *= radix
+        rows, inverse = _number(numbered, size)
+        return Distinct(rows=rows, inverse=inverse)
 
     def strategy(self, row: int) -> Strategy:
         """Return one candidate as a value."""
@@ -91,6 +89,16 @@ class StrategyTable:
             placement=Placement(value["placement"]),
             layers_per_stage=self.custom_splits[value["split"] - CUSTOM_SPLIT] if custom else None,
         )
+
+
+def _number(key: NDArray[np.intp], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return one row for each value that occurs in ``key`` (all below ``size``) and every row's number among them."""
+    first = np.full(size, -1, dtype=np.intp)
+    first[key[::-1]] = np.arange(len(key) - 1, -1, -1)
+    present = np.flatnonzero(first >= 0)
+    number = np.empty(size, dtype=np.intp)
+    number[present] = np.arange(len(present))
+    return first[present], number[key]
 
 
 def table_of(strategies: Sequence[Strategy]) -> StrategyTable:

@@ -1,0 +1,105 @@
+"""Bytes that one layer keeps for its backward pass, per microbatch and device.
+
+Counted tensor by tensor as Korthikanti et al. (arXiv 2205.05198, section 4) do, for any attention, MLP and precision.
+Tensors between the tensor-parallel blocks are whole on every tensor rank unless sequence parallel cuts them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.operators import padded_vocab
+from forerun.simulator.score_table import Floats
+from forerun.simulator.shard import Shard, activation_bytes
+from forerun.spaces.models.model import Attention, Layer, MixtureOfExperts
+from forerun.spaces.strategies import Context, Recompute
+
+_MATERIALISED = ("unfused", "fused_softmax")
+"""Attention kernels that keep the score matrix."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activations:
+    """Bytes per layer, shape K each: ``kept`` from forward to backward; ``working`` what exists only while this layer's
+    backward runs (the recomputed part)."""
+
+    kept: Floats
+    working: Floats
+
+
+def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activations:
+    """Return what a layer keeps under each shard's recompute choice."""
+    width, hidden = activation_bytes(context.workload.precision), context.model.hidden
+    boundary = width * shard.inner_tokens * hidden
+    between = _between_blocks(context, layer, shard)
+    core = _attention_core(context, layer.attention, shard)
+    blocks = _attention_inputs(layer.attention, shard, width) + _mlp(context, layer, shard)
+    if layer.cross_attention is not None:
+        core = core + _attention_core(context, layer.cross_attention, shard)
+        blocks = blocks + _attention_inputs(layer.cross_attention, shard, width)
+    everything = between + core + blocks
+    full, selective = shard.recompute == Recompute.FULL, shard.recompute == Recompute.SELECTIVE
+    kept = np.where(full, boundary, np.where(selective, everything - core, everything))
+    working = np.where(full, everything, np.where(selective, core, 0.0))
+    return Activations(kept=kept, working=working)
+
+
+def _between_blocks(context: Context, layer: Layer, shard: Shard) -> Floats:
+    """Inputs of the norms and of the blocks (two tensors per norm), and dropout masks of a byte where they are kept."""
+    width = activation_bytes(context.workload.precision)
+    per_value = 2 * width * layer.norms + (layer.norms if context.framework.dropout else 0)
+    return np.asarray(per_value * shard.inner_tokens * context.model.hidden)
+
+
+def _attention_inputs(attention: Attention, shard: Shard, width: float) -> Floats:
+    """Queries, keys, values and the input of the output projection."""
+    heads, kv_heads = attention.heads / shard.tp, np.maximum(attention.kv_heads / shard.tp, 1.0)
+    if attention.latent is not None:
+        kv_heads = heads
+    values = heads * (attention.head_dim + attention.value_head_dim)
+    values = values + kv_heads * (attention.head_dim + attention.value_head_dim)
+    total = width * shard.tokens * values
+    if attention.latent is not None:
+        latent = attention.latent.key_value_rank + attention.latent.rope_head_dim + (attention.latent.query_rank or 0)
+        total = total + 2 * width * shard.inner_tokens * latent
+    return np.asarray(total)
+
+
+def _attention_core(context: Context, attention: Attention, shard: Shard) -> Floats:
+    """What the core keeps: log-sums for flash attention; scores, their softmax and a dropout mask otherwise."""
+    heads, width = attention.heads / shard.tp, activation_bytes(context.workload.precision)
+    if context.framework.attention not in _MATERIALISED:
+        return np.asarray(4.0 * shard.tokens * heads)
+    per_score = width + (width + 1 if context.framework.dropout else 0)
+    per_score += width if context.framework.attention == "unfused" else 0
+    return np.asarray(per_score * shard.tokens * context.workload.seq_len * heads)
+
+
+def _mlp(context: Context, layer: Layer, shard: Shard) -> Floats:
+    """Inner tensors of the MLP: output of the first product, input of the second, and those of eager activations."""
+    mlp, width, hidden = layer.mlp, activation_bytes(context.workload.precision), context.model.hidden
+    eager = 0 if context.framework.fused_activation else 1
+    if not isinstance(mlp, MixtureOfExperts):
+        per_inner = (3 + eager) if mlp.gated else (2 + eager)
+        return np.asarray(width * per_inner * shard.tokens * mlp.hidden / shard.tp)
+    per_inner = (3 + eager) if mlp.gated else (2 + eager)
+    routed = shard.tokens / shard.tp * mlp.top_k * shard.etp * context.workload.moe_imbalance
+    total = width * routed * (2 * hidden + per_inner * mlp.expert_hidden / shard.etp)
+    total = total + width * per_inner * shard.tokens * mlp.shared_hidden / shard.tp
+    return np.asarray(total + 8.0 * shard.tokens / shard.tp * mlp.experts)
+
+
+def embedding_activations(context: Context, shard: Shard) -> Floats:
+    """Bytes that the embedding keeps per microbatch: its dropout mask, if any."""
+    values = shard.inner_tokens * context.model.hidden
+    return np.asarray(values if context.framework.dropout else np.zeros_like(values))
+
+
+def head_activations(context: Context, shard: Shard) -> Floats:
+    """Bytes around the loss, of one microbatch: inputs of final norm and head, logits, their fp32 copies."""
+    model, width = context.model, activation_bytes(context.workload.precision)
+    inputs = 2 * width * shard.inner_tokens * model.hidden
+    if not model.vocab:
+        return np.asarray(inputs)
+    per_logit = width if context.framework.fused_cross_entropy else width + context.framework.logit_bytes
+    return np.asarray((inputs + per_logit * shard.tokens * padded_vocab(model, shard.tp)) * (1 + model.mtp_layers))

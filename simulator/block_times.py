@@ -1,0 +1,108 @@
+"""Seconds of every block (layer kinds, embedding, head) on one microbatch: computation, exposed communication, host.
+
+A layer whose kernels are shorter than the host needs to launch them runs at the host's speed; the difference is the
+part called ``host``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.exchange import Exchange, ends_exchange_s, layer_exchange
+from forerun.simulator.operators import Work, embedding_work, head_work, layer_work
+from forerun.simulator.score_table import Floats
+from forerun.simulator.shard import Shard
+from forerun.spaces.models.model import Layer
+from forerun.spaces.strategies import Context, Recompute
+
+BLOCK_PARTS = ("compute", "recompute", "tensor", "context", "expert", "host")
+"""Parts of ``TIME_PARTS`` that a block's forward and backward passes are made of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockTimes:
+    """Arrays [B, K] over blocks (layer kinds, embedding, head) and shards.
+
+    ``forward_s`` and ``backward_s`` are whole passes, ``weight_s`` the weight-gradient part of the backward pass.
+    ``parts`` splits ``forward_s + backward_s`` by ``BLOCK_PARTS``.
+    """
+
+    forward_s: Floats
+    backward_s: Floats
+    weight_s: Floats
+    parts: Mapping[str, Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    forward_s: Floats
+    backward_s: Floats
+    weight_s: Floats
+    parts: Mapping[str, Floats]
+
+
+def block_times(context: Context, shard: Shard) -> BlockTimes:
+    """Return the times of all blocks of a model for K shards."""
+    blocks = [_layer(context, layer, shard) for layer in context.model.layers]
+    embedding_s, head_s = ends_exchange_s(context, shard)
+    blocks.append(_end(embedding_work(context, shard), embedding_s))
+    blocks.append(_end(head_work(context, shard), head_s))
+    return BlockTimes(
+        forward_s=np.stack([block.forward_s for block in blocks]),
+        backward_s=np.stack([block.backward_s for block in blocks]),
+        weight_s=np.stack([block.weight_s for block in blocks]),
+        parts={part: np.stack([block.parts[part] for block in blocks]) for part in BLOCK_PARTS},
+    )
+
+
+def _layer(context: Context, layer: Layer, shard: Shard) -> _Block:
+    """Return one layer's passes; recomputation repeats its forward pass, or its attention core, before the backward."""
+    work = layer_work(context, layer, shard)
+    exchange = layer_exchange(context, layer, shard, work)
+    full, selective = shard.recompute == Recompute.FULL, shard.recompute == Recompute.SELECTIVE
+    again_s = np.where(full, work.forward_s, np.where(selective, work.core_s, 0.0))
+    repeated = np.where(full, 1.0, 0.0)
+    forward_s = work.forward_s + exchange.forward_s
+    backward_s = work.backward_s + exchange.backward_s + again_s + repeated * exchange.forward_s
+    profile = context.framework
+    forward_host = np.maximum(profile.host_forward_s - forward_s, 0.0)
+    backward_host = np.maximum(profile.host_backward_s + repeated * profile.host_forward_s - backward_s, 0.0)
+    return _Block(
+        forward_s + forward_host,
+        backward_s + backward_host,
+        work.weight_gradient_s,
+        {
+            "compute": work.forward_s + work.backward_s,
+            "recompute": again_s,
+            **_exchange_parts(exchange, repeated),
+            "host": forward_host + backward_host,
+        },
+    )
+
+
+def _exchange_parts(exchange: Exchange, repeated: Floats) -> dict[str, Floats]:
+    """Return communication by kind; a repeated forward pass repeats its communication."""
+    return {
+        "tensor": exchange.tensor_forward_s * (1 + repeated) + exchange.tensor_backward_s,
+        "context": exchange.context_forward_s * (1 + repeated) + exchange.context_backward_s,
+        "expert": exchange.expert_forward_s * (1 + repeated) + exchange.expert_backward_s,
+    }
+
+
+def _end(work: Work, exchange_s: Floats) -> _Block:
+    """Return the passes of embedding or head, which synchronise once in each direction."""
+    zeros = np.zeros_like(work.forward_s)
+    return _Block(
+        work.forward_s + exchange_s,
+        work.backward_s + exchange_s,
+        work.weight_gradient_s,
+        {
+            "compute": work.forward_s + work.backward_s,
+            "recompute": zeros,
+            "tensor": 2 * exchange_s,
+            "context": zeros,
+            "expert": zeros,
+            "host": zeros,
+        },
+    )

@@ -1,0 +1,112 @@
+"""Seconds that one layer spends in communication on one microbatch, and the part of it that computation hides.
+
+Tensor parallel: with sequence parallel every block gathers its input and scatters its output (Korthikanti et al.,
+arXiv 2205.05198, figure 5); without, it all-reduces its output (Shoeybi et al., arXiv 1909.08053). Context parallel
+passes keys and values around; expert parallel sends every token to its experts and back.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.costs import collective_time_s
+from forerun.simulator.operators import Work
+from forerun.simulator.score_table import Floats
+from forerun.simulator.shard import Shard, activation_bytes
+from forerun.spaces.models.model import Layer, MixtureOfExperts
+from forerun.spaces.strategies import Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """Exposed seconds of communication by kind and direction, shape K each."""
+
+    tensor_forward_s: Floats
+    tensor_backward_s: Floats
+    context_forward_s: Floats
+    context_backward_s: Floats
+    expert_forward_s: Floats
+    expert_backward_s: Floats
+
+    @property
+    def forward_s(self) -> Floats:
+        """All exposed communication of the forward pass."""
+        return self.tensor_forward_s + self.context_forward_s + self.expert_forward_s
+
+    @property
+    def backward_s(self) -> Floats:
+        """All exposed communication of the backward pass."""
+        return self.tensor_backward_s + self.context_backward_s + self.expert_backward_s
+
+
+def exposed(communication_s: Floats, share: float, cover_s: Floats) -> Floats:
+    """Seconds of communication left when up to ``share`` of it runs under ``cover_s`` seconds of computation."""
+    return np.asarray(communication_s - np.minimum(communication_s * share, cover_s))
+
+
+def tensor_sync_s(context: Context, shard: Shard, width: float) -> Floats:
+    """Seconds to synchronise one [tokens, width] activation over the tensor ranks: an all-reduce, or the all-gather
+    and reduce-scatter that replace it with sequence parallel, and the fixed cost of launching it."""
+    cluster, profile = context.cluster, context.framework
+    size = shard.tokens * width * activation_bytes(context.workload.precision)
+    stride = np.ones_like(shard.tp)
+    reduced = collective_time_s(cluster, "all_reduce", size, shard.tp, stride) + profile.collective_launch_s
+    gathered = collective_time_s(cluster, "all_gather", size, shard.tp, stride)
+    scattered = collective_time_s(cluster, "reduce_scatter", size, shard.tp, stride)
+    seconds = np.where(shard.sp, gathered + scattered + 2 * profile.collective_launch_s, reduced)
+    return np.where(shard.tp > 1, seconds, 0.0)
+
+
+def layer_exchange(context: Context, layer: Layer, shard: Shard, work: Work) -> Exchange:
+    """Return the exposed communication of one layer; ``work`` is the computation it may hide under."""
+    profile = context.framework
+    moe = isinstance(layer.mlp, MixtureOfExperts)
+    blocks = (0 if moe else 1) + (2 if layer.cross_attention else 1)
+    if isinstance(layer.mlp, MixtureOfExperts) and layer.mlp.shared_hidden:
+        blocks += 1
+    tensor = blocks * tensor_sync_s(context, shard, context.model.hidden)
+    keys = _context_s(context, layer, shard)
+    experts = _expert_s(context, layer, shard)
+    backward_share = max(profile.overlap_tensor, profile.overlap_tensor_backward)
+    return Exchange(
+        tensor_forward_s=exposed(tensor, profile.overlap_tensor, work.forward_s),
+        tensor_backward_s=exposed(tensor, backward_share, work.weight_gradient_s),
+        context_forward_s=exposed(keys, profile.overlap_context, work.core_s),
+        context_backward_s=exposed(2 * keys, profile.overlap_context, 2 * work.core_s),
+        expert_forward_s=exposed(experts, profile.overlap_expert, work.forward_s),
+        expert_backward_s=exposed(experts, profile.overlap_expert, work.backward_s),
+    )
+
+
+def _context_s(context: Context, layer: Layer, shard: Shard) -> Floats:
+    """Seconds to bring the keys and values of all context ranks to each of them."""
+    attention = layer.attention
+    width = np.maximum(attention.kv_heads / shard.tp, 1.0) * (attention.head_dim + attention.value_head_dim)
+    size = shard.tokens * shard.cp * width * activation_bytes(context.workload.precision)
+    return np.where(shard.cp > 1, collective_time_s(context.cluster, "all_gather", size, shard.cp, shard.tp), 0.0)
+
+
+def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:
+    """Seconds of dispatch and combine of one direction: all-to-all over ep, gather and scatter over etp."""
+    if not isinstance(layer.mlp, MixtureOfExperts):
+        return np.zeros_like(shard.tp)
+    cluster, imbalance = context.cluster, context.workload.moe_imbalance
+    routed = shard.tokens / shard.tp * layer.mlp.top_k * imbalance
+    size = routed * context.model.hidden * activation_bytes(context.workload.precision)
+    ones = np.ones_like(shard.tp)
+    sent = 2 * collective_time_s(cluster, "all_to_all", size, shard.ep, shard.etp)
+    gathered = collective_time_s(cluster, "all_gather", size * shard.etp, shard.etp, ones)
+    scattered = collective_time_s(cluster, "reduce_scatter", size * shard.etp, shard.etp, ones)
+    return np.where(shard.ep > 1, sent, 0.0) + np.where(shard.etp > 1, gathered + scattered, 0.0)
+
+
+def ends_exchange_s(context: Context, shard: Shard) -> tuple[Floats, Floats]:
+    """Seconds of tensor-parallel communication per direction of (embedding, head).
+
+    The vocabulary-parallel loss also reduces three scalars per token (Megatron-LM's cross entropy).
+    """
+    sync = tensor_sync_s(context, shard, context.model.hidden) / 2
+    if not context.model.vocab:
+        return np.zeros_like(sync), np.zeros_like(sync)
+    scalars = 3 * tensor_sync_s(context, shard, 2.0)
+    return sync, (sync + scalars / 2) * (1 + context.model.mtp_layers)

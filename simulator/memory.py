@@ -1,0 +1,99 @@
+"""Peak memory of every candidate: the largest of its representative stages, with what it is made of.
+
+Steady state from the second step on: gradients and optimizer states exist when the forward passes run.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.activations import embedding_activations, head_activations, layer_activations
+from forerun.simulator.replicas import ReplicaCosts
+from forerun.simulator.score_table import MEMORY_PARTS, Floats
+from forerun.simulator.shard import Shard
+from forerun.simulator.stage_plan import in_flight
+from forerun.spaces.strategies import Context, Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Bytes per representative stage, [R, S]: ``kept`` activations of all microbatches in flight, ``working`` set of
+    one layer's backward pass, ``logits`` around the loss; ``stage`` is the device-stage's number."""
+
+    kept: Floats
+    working: Floats
+    logits: Floats
+    stage: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalMemory:
+    """Shape N each: the peak and its parts (``MEMORY_PARTS``), live tensors alone, and the stage that has the peak."""
+
+    peak_bytes: Floats
+    allocated_bytes: Floats
+    parts: dict[str, Floats]
+    stage: NDArray[np.int64]
+
+
+def stage_memory(
+    context: Context,
+    shard: Shard,
+    key: NDArray[np.intp],
+    blocks: Floats,
+    stage: Floats,
+    schedule: Floats,
+    pp: Floats,
+    vpp: Floats,
+    microbatches: Floats,
+) -> StageMemory:
+    """Return the activation memory of S strategies; ``key`` is the shard of each, ``blocks`` [B, R, S] its layers."""
+    flight = in_flight(schedule, stage, pp, vpp, microbatches)
+    kept = np.zeros_like(stage)
+    working = np.zeros_like(stage)
+    for kind, layer in enumerate(context.model.layers):
+        activations = layer_activations(context, layer, shard)
+        kept += blocks[kind] * activations.kept[key]
+        working = np.maximum(working, np.where(blocks[kind] > 0, activations.working[key], 0.0))
+    kept += blocks[-2] * embedding_activations(context, shard)[key]
+    at_once = np.where(schedule == Schedule.GPIPE, microbatches, 1.0)
+    logits = blocks[-1] * (head_activations(context, shard)[key] * at_once)
+    return StageMemory(kept=kept * flight, working=working, logits=logits, stage=stage)
+
+
+def total_memory(
+    context: Context,
+    activations: StageMemory,
+    key: NDArray[np.intp],
+    replicas: ReplicaCosts,
+    replica: NDArray[np.intp],
+) -> TotalMemory:
+    """Return the peak over stages of N candidates; ``key`` and ``replica`` are their columns in the two tables."""
+    profile = context.framework
+    fixed = replicas.parameter_bytes + replicas.gradient_bytes + replicas.optimizer_bytes + replicas.buffer_bytes
+    moving = activations.kept + activations.working + activations.logits
+    allocated = fixed[:, replica] + moving[:, key]
+    slot = np.argmax(allocated, axis=0)
+    live = np.take_along_axis(allocated, slot[None, :], axis=0)[0]
+
+    def pick(values: Floats, columns: NDArray[np.intp]) -> Floats:
+        """Return a part at the peak's stage."""
+        return np.asarray(values[slot, columns])
+
+    parts = {
+        "parameters": pick(replicas.parameter_bytes, replica),
+        "gradients": pick(replicas.gradient_bytes, replica),
+        "optimizer": pick(replicas.optimizer_bytes, replica),
+        "activations": pick(activations.kept, key),
+        "working": pick(activations.working, key),
+        "logits": pick(activations.logits, key),
+        "buffers": pick(replicas.buffer_bytes, replica),
+        "reserve": profile.context_bytes + profile.communicator_bytes + profile.fragmentation * live,
+    }
+    return TotalMemory(
+        peak_bytes=live + parts["reserve"],
+        allocated_bytes=live,
+        parts={name: parts[name] for name in MEMORY_PARTS},
+        stage=activations.stage[slot, key].astype(np.int64),
+    )

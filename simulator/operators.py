@@ -1,0 +1,213 @@
+"""Seconds that one device computes for one layer on one microbatch, operator by operator.
+
+Shapes are those of one rank: tensor parallel cuts heads and inner widths, context parallel the sequence, expert
+parallel the experts. Each linear operator is three matrix products (forward, data gradient, weight gradient).
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from forerun.simulator.costs import attention_time_s, gemm_time_s, stream_operator_time_s
+from forerun.simulator.score_table import Floats
+from forerun.simulator.shard import Shard
+from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
+from forerun.spaces.strategies import Context
+
+_EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
+
+
+@dataclass(slots=True)
+class Work:
+    """Device seconds of a sequence of operators, shape K each; ``core_s`` is the attention core's forward part."""
+
+    forward_s: Floats
+    input_gradient_s: Floats
+    weight_gradient_s: Floats
+    core_s: Floats = field(default_factory=lambda: np.zeros(1))
+
+    @property
+    def backward_s(self) -> Floats:
+        """Both gradients."""
+        return self.input_gradient_s + self.weight_gradient_s
+
+
+class Operators:
+    """Adds up the operators of a layer for K shards on the device of a context."""
+
+    def __init__(self, context: Context, shard: Shard) -> None:
+        self.context, self.shard = context, shard
+        self.device, self.precision = context.cluster.device, context.workload.precision
+        zeros = np.zeros(len(shard))
+        self.work = Work(zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy())
+
+    def linear(
+        self, m: Floats, n: Floats, k: Floats, groups: float | Floats = 1.0, precision: str | None = None
+    ) -> None:
+        """Add ``y[m, n] = x[m, k] w[k, n]`` and its gradients; eight-bit precisions add the casts of x and dy."""
+        precision = precision or self.precision
+        half_main = self.context.framework.gradient_bytes == 2.0
+        weight = "weight_gradient_half" if half_main else "weight_gradient"
+        device, work = self.device, self.work
+        work.forward_s += gemm_time_s(device, precision, m, n, k, groups=groups)
+        work.input_gradient_s += gemm_time_s(device, precision, m, k, n, groups=groups, kind="data_gradient")
+        work.weight_gradient_s += gemm_time_s(device, precision, n, k, m, groups=groups, kind=weight)
+        if precision in _EIGHT_BIT:
+            work.forward_s += stream_operator_time_s(device, "cast", groups * m * k)
+            work.input_gradient_s += stream_operator_time_s(device, "cast", groups * m * n, backward=True)
+
+    def stream(self, name: str, elements: Floats, *, fused: bool) -> None:
+        """Add a memory-bound operator over ``elements`` elements."""
+        wide = 2.0 if self.precision in ("fp32", "tf32") else 1.0
+        self.work.forward_s += stream_operator_time_s(self.device, name, elements * wide, fused=fused)
+        self.work.input_gradient_s += stream_operator_time_s(
+            self.device, name, elements * wide, fused=fused, backward=True
+        )
+
+    def attention(self, attention: Attention, hidden: int, keys: float | None = None) -> None:
+        """Add projections, rotary embedding and core of one attention block; ``keys`` is the length attended to."""
+        shard, profile = self.shard, self.context.framework
+        heads, kv_heads = attention.heads / shard.tp, np.maximum(attention.kv_heads / shard.tp, 1.0)
+        if attention.latent is None:
+            width = heads * attention.head_dim + kv_heads * (attention.head_dim + attention.value_head_dim)
+            self.linear(shard.tokens, width, np.full_like(width, hidden))
+        else:
+            self._latent_projections(attention, hidden)
+            kv_heads = heads
+        if attention.query_key_norm:
+            self.stream("rmsnorm", shard.tokens * (heads + kv_heads) * attention.head_dim, fused=profile.fused_norm)
+        if not self.context.model.learned_positions:
+            self.stream("rope", shard.tokens * (heads + kv_heads) * attention.head_dim, fused=profile.fused_rope)
+        self._core(attention, heads, kv_heads, keys)
+        self.linear(shard.tokens, np.full_like(heads, hidden), heads * attention.value_head_dim)
+
+    def _latent_projections(self, attention: Attention, hidden: int) -> None:
+        """Add the low-rank projections of latent attention; the down-projections are not cut by tensor parallel."""
+        latent, shard = attention.latent, self.shard
+        assert latent is not None
+        heads, wide = attention.heads / shard.tp, np.full_like(shard.tp, hidden)
+        query = np.full_like(shard.tp, latent.query_rank or hidden)
+        if latent.query_rank is not None:
+            self.linear(shard.inner_tokens, query, wide)
+        self.linear(shard.tokens, heads * attention.head_dim, query)
+        rank = np.full_like(shard.tp, latent.key_value_rank)
+        self.linear(shard.inner_tokens, rank + latent.rope_head_dim, wide)
+        expanded = attention.head_dim - latent.rope_head_dim + attention.value_head_dim
+        self.linear(shard.tokens, heads * expanded, rank)
+
+    def _core(self, attention: Attention, heads: Floats, kv_heads: Floats, keys: float | None) -> None:
+        """Add the attention core. A context rank with two mirrored chunks sees half of all pairs (causal)."""
+        shard, seq = self.shard, float(self.context.workload.seq_len)
+        ring = attention.causal & (shard.cp > 1)
+        seconds = []
+        for backward in (False, True):
+            plain, halved = (
+                attention_time_s(
+                    self.device,
+                    self.precision,
+                    kernel=self.context.framework.attention,  # type: ignore[arg-type]  # checked by the rule itself
+                    batch=shard.mbs,
+                    heads=heads,
+                    kv_heads=kv_heads,
+                    seq_q=seq / shard.cp,
+                    seq_k=length,
+                    head_dim=attention.head_dim,
+                    value_head_dim=attention.value_head_dim,
+                    causal=causal,
+                    window=attention.window if causal else None,
+                    dropout=self.context.framework.dropout,
+                    backward=backward,
+                )
+                for causal, length in ((attention.causal and keys is None, keys or seq), (False, seq / 2))
+            )
+            seconds.append(np.where(ring, halved, plain))
+        self.work.core_s += seconds[0]
+        self.work.forward_s += seconds[0]
+        self.work.input_gradient_s += seconds[1]
+
+    def feed_forward(self, mlp: FeedForward, hidden: int) -> None:
+        """Add a dense MLP."""
+        inner, wide = mlp.hidden / self.shard.tp, np.full_like(self.shard.tp, hidden)
+        self.linear(self.shard.tokens, inner * (2 if mlp.gated else 1), wide)
+        self._activation(self.shard.tokens * inner, gated=mlp.gated)
+        self.linear(self.shard.tokens, wide, inner)
+
+    def mixture(self, mixture: MixtureOfExperts, hidden: int) -> None:
+        """Add router, routed experts at the busiest rank's load, and shared experts."""
+        shard, imbalance = self.shard, self.context.workload.moe_imbalance
+        local = mixture.experts / shard.ep
+        routed = shard.tokens / shard.tp * mixture.top_k * shard.etp * imbalance
+        inner, wide = mixture.expert_hidden / shard.etp, np.full_like(shard.tp, hidden)
+        self.linear(shard.tokens / shard.tp, np.full_like(shard.tp, mixture.experts), wide, precision=self._half())
+        self.stream("copy", 2 * routed * hidden, fused=True)
+        self.linear(routed / local, inner * (2 if mixture.gated else 1), wide, groups=local)
+        self._activation(routed * inner, gated=mixture.gated)
+        self.linear(routed / local, wide, inner, groups=local)
+        self.stream("copy", 2 * routed * hidden, fused=True)
+        if mixture.shared_hidden:
+            self.feed_forward(FeedForward(hidden=mixture.shared_hidden, gated=mixture.gated), hidden)
+
+    def _activation(self, elements: Floats, *, gated: bool) -> None:
+        self.stream("swiglu" if gated else "gelu", elements, fused=self.context.framework.fused_activation)
+
+    def _half(self) -> str:
+        """Precision of what eight-bit training leaves in half precision."""
+        return "bf16" if self.precision in _EIGHT_BIT else self.precision
+
+    def norms(self, layer: Layer, hidden: int) -> None:
+        """Add the layer's norms and residual additions (with dropout where the profile keeps it)."""
+        profile, elements = self.context.framework, self.shard.inner_tokens * hidden
+        for _ in range(layer.norms):
+            self.stream("layernorm" if layer.norm_bias else "rmsnorm", elements, fused=profile.fused_norm)
+        residual = "residual_dropout" if profile.dropout else "residual_add"
+        for _ in range(3 if layer.cross_attention else 2):
+            self.stream(residual, elements, fused=profile.fused_activation)
+
+
+def layer_work(context: Context, layer: Layer, shard: Shard) -> Work:
+    """Return device seconds of one layer on one microbatch for K shards (communication and launches not included)."""
+    operators, hidden = Operators(context, shard), context.model.hidden
+    operators.norms(layer, hidden)
+    operators.attention(layer.attention, hidden)
+    if layer.cross_attention is not None:
+        operators.attention(layer.cross_attention, hidden, keys=float(context.workload.seq_len))
+    if isinstance(layer.mlp, MixtureOfExperts):
+        operators.mixture(layer.mlp, hidden)
+    else:
+        operators.feed_forward(layer.mlp, hidden)
+    return operators.work
+
+
+def embedding_work(context: Context, shard: Shard) -> Work:
+    """Return device seconds of what stands before the first layer."""
+    operators, model = Operators(context, shard), context.model
+    if model.vocab:
+        operators.stream("embedding", shard.tokens * model.hidden, fused=True)
+    if model.patch_inputs:
+        wide = np.full_like(shard.tp, model.hidden)
+        operators.linear(shard.tokens, wide, np.full_like(shard.tp, model.patch_inputs))
+    return operators.work
+
+
+def head_work(context: Context, shard: Shard) -> Work:
+    """Return device seconds of what follows the last layer: norm, logits, loss; once more per predicted token (MTP)."""
+    operators, model, profile = Operators(context, shard), context.model, context.framework
+    half = operators._half()
+    wide = np.full_like(shard.tp, model.hidden)
+    for _ in range(1 + model.mtp_layers):
+        operators.stream("rmsnorm", shard.inner_tokens * model.hidden, fused=profile.fused_norm)
+        if model.head_transform:
+            operators.linear(shard.tokens, wide, wide, precision=half)
+        if model.vocab:
+            operators.linear(shard.tokens, padded_vocab(model, shard.tp), wide, precision=half)
+            operators.stream(
+                "cross_entropy", shard.tokens * padded_vocab(model, shard.tp), fused=profile.fused_cross_entropy
+            )
+    for _ in range(model.mtp_layers):
+        operators.linear(shard.tokens, wide / shard.tp, 2 * wide)
+    return operators.work
+
+
+def padded_vocab(model: Model, tp: Floats) -> Floats:
+    """Rows of the vocabulary on one tensor rank: Megatron pads it to a multiple of 128 * tp."""
+    return np.asarray(np.ceil(model.vocab / (128 * tp)) * 128)

@@ -1,0 +1,132 @@
+"""What replicas cost once per step (or per microbatch, when gradients or parameters are sharded): gradient reduction,
+parameter gather, optimizer, and the memory of parameters, gradients and optimizer states.
+
+Sharding stages after ZeRO (arXiv 1910.02054): 1 optimizer states, 2 gradients too, 3 parameters too.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.costs import adam_time_s, collective_time_s, memory_bound_time_s
+from forerun.simulator.parameters import StageParameters
+from forerun.simulator.score_table import Floats
+from forerun.simulator.shard import activation_bytes
+from forerun.spaces.strategies import Context, Placement
+
+REPLICA_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "zero", "placement", "dp")
+"""Axes that the cost of replicas depends on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCosts:
+    """Shape D each, memory [R, D]. ``reduce_s`` and ``gather_s`` are one pass over all parameters of the device's
+    stage; ``tied_s`` keeps first and last copies of a tied table equal."""
+
+    reduce_s: Floats
+    gather_s: Floats
+    tied_s: Floats
+    optimizer_s: Floats
+    parameter_bytes: Floats
+    gradient_bytes: Floats
+    optimizer_bytes: Floats
+    buffer_bytes: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """Degrees of D strategies as floats, and the parameters of their stages ([R, D])."""
+
+    dp: Floats
+    tp: Floats
+    pp: Floats
+    cp: Floats
+    ep: Floats
+    etp: Floats
+    zero: Floats
+    placement: Floats
+    parameters: StageParameters
+
+
+def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
+    """Return the once-per-step costs of D strategies."""
+    shards = replicas.dp * replicas.cp
+    expert_shards = shards * replicas.tp / (replicas.ep * replicas.etp)
+    dense, expert = replicas.parameters.dense, replicas.parameters.expert
+    profile, width = context.framework, activation_bytes(context.workload.precision)
+    half = width == 2.0
+    reduced = _reduce_s(context, replicas, "gradients", dense.max(axis=0), expert.max(axis=0))
+    gathered = _reduce_s(context, replicas, "parameters", dense.max(axis=0), expert.max(axis=0))
+    gradient = profile.gradient_bytes if half else 4.0
+    states = profile.optimizer_bytes + (profile.master_bytes if half else 0.0)
+
+    def held(from_stage: int) -> Floats:
+        """Parameters of which this device holds the only copy it needs, when sharding begins at ``from_stage``."""
+        cut = replicas.zero >= from_stage
+        return np.asarray(dense / np.where(cut, shards, 1.0) + expert / np.where(cut, expert_shards, 1.0))
+
+    own = held(1)
+    return ReplicaCosts(
+        reduce_s=reduced,
+        gather_s=gathered,
+        tied_s=_tied_s(context, replicas),
+        optimizer_s=_optimizer_s(context, own.max(axis=0)),
+        parameter_bytes=held(3) * width,
+        gradient_bytes=held(2) * gradient,
+        optimizer_bytes=own * states,
+        buffer_bytes=_buffers(context, replicas, dense + expert),
+    )
+
+
+def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, expert: Floats) -> Floats:
+    """Seconds to reduce all gradients, or to gather all parameters, of a stage over its replicas, bucket by bucket."""
+    profile, width = context.framework, activation_bytes(context.workload.precision)
+    wire = width if what == "parameters" else (profile.reduce_bytes if width == 2.0 else 4.0)
+    ranks, total_s = replicas.dp * replicas.cp, np.zeros_like(replicas.dp)
+    apart = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, replicas.pp, 1.0)
+    expert_ranks = ranks * replicas.tp / (replicas.ep * replicas.etp)
+    for size, members, stride in (
+        (dense, ranks, replicas.tp * apart),
+        (expert, expert_ranks, replicas.ep * replicas.etp * apart),
+    ):
+        if not np.any(size):
+            continue
+        buckets = np.maximum(np.round(size * wire / profile.bucket_bytes), 1.0)
+        each = size * wire / buckets
+        if what == "parameters":
+            one = collective_time_s(context.cluster, "all_gather", each, members, stride)
+        else:
+            whole = collective_time_s(context.cluster, "all_reduce", each, members, stride)
+            shared = collective_time_s(context.cluster, "reduce_scatter", each, members, stride)
+            one = np.where(replicas.zero >= 1, shared, whole)
+        total_s = total_s + np.where(members > 1, buckets * one, 0.0)
+    if what == "parameters":
+        total_s = np.where(replicas.zero >= 1, total_s, 0.0)
+    return total_s
+
+
+def _tied_s(context: Context, replicas: Replicas) -> Floats:
+    """Seconds of the all-reduce of a tied token table's gradient between first and last stage."""
+    wire = context.framework.reduce_bytes * replicas.parameters.tied.max(axis=0)
+    far = replicas.tp * replicas.cp * (replicas.pp - 1)
+    stride = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, far, far * replicas.dp)
+    seconds = collective_time_s(context.cluster, "all_reduce", wire, 2.0, np.maximum(stride, 1.0))
+    return np.where((replicas.pp > 1) & (wire > 0), seconds, 0.0)
+
+
+def _optimizer_s(context: Context, parameters: Floats) -> Floats:
+    """Seconds of gradient norm and Adam over the parameters that one device updates."""
+    device, profile = context.cluster.device, context.framework
+    half = activation_bytes(context.workload.precision) == 2.0
+    step = adam_time_s(device, parameters, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)
+    norm = memory_bound_time_s(device, 4.0 * parameters)
+    return np.asarray(step + norm)
+
+
+def _buffers(context: Context, replicas: Replicas, parameters: Floats) -> Floats:
+    """Bytes of communication buffers: two gradient buckets, and two gathered layers when parameters are sharded."""
+    profile, width = context.framework, activation_bytes(context.workload.precision)
+    layers = max(context.model.layer_count, 1) / replicas.pp
+    gathered = np.where(replicas.zero == 3, 2 * parameters * width / layers, 0.0)
+    replicated = replicas.dp * replicas.cp > 1
+    return np.asarray(gathered + np.where(replicated, 2 * profile.bucket_bytes, 0.0))

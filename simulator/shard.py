@@ -1,0 +1,62 @@
+"""What the cost of one layer on one device depends on: the degrees that cut it and the size of its microbatch."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.score_table import Floats
+from forerun.spaces.strategies import Context, StrategyTable
+
+LAYER_AXES = ("tp", "cp", "ep", "etp", "mbs", "sp", "recompute")
+"""Axes that the time and memory of one layer on one microbatch depend on; dp, pp and the rest do not change them."""
+
+_BYTES = {"fp32": 4.0, "tf32": 4.0}
+"""Bytes of an activation where they are not the 2 of half precision (fp8 training keeps its activations in bf16)."""
+
+
+def activation_bytes(precision: str) -> float:
+    """Bytes of one activation or weight as it is stored and sent."""
+    return _BYTES.get(precision, 2.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """K distinct ways to cut a layer: degrees as floats, shape K each.
+
+    ``tokens``: tokens of one microbatch on one context rank. ``inner_tokens``: the share of them that one tensor rank
+    holds between the tensor-parallel blocks (all of them without sequence parallel).
+    """
+
+    tp: Floats
+    cp: Floats
+    ep: Floats
+    etp: Floats
+    mbs: Floats
+    sp: NDArray[np.bool_]
+    recompute: NDArray[np.int64]
+    tokens: Floats
+    inner_tokens: Floats
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+
+def shard_of(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> Shard:
+    """Return the shard keys of some rows of a table."""
+    tp, cp, ep, etp, mbs = (
+        table.choices[axis][table.codes[axis][rows]].astype(np.float64) for axis in ("tp", "cp", "ep", "etp", "mbs")
+    )
+    sp = table.choices["sp"][table.codes["sp"][rows]] == 1
+    tokens = mbs * (context.workload.seq_len / cp)
+    return Shard(
+        tp=tp,
+        cp=cp,
+        ep=ep,
+        etp=etp,
+        mbs=mbs,
+        sp=sp,
+        recompute=table.choices["recompute"][table.codes["recompute"][rows]],
+        tokens=tokens,
+        inner_tokens=np.where(sp, tokens / tp, tokens),
+    )

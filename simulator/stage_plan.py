@@ -1,0 +1,129 @@
+"""Which distinct kinds of pipeline stage a strategy has: few, however deep the pipeline is.
+
+Stages with the same layers, embedding and head take the same time; of those the earliest keeps the most activations.
+So every plan is told by R representatives with a multiplicity, and the vectorised core works on [R, plans] arrays.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.score_table import Floats
+from forerun.spaces.strategies import Context, Schedule, StrategyTable, chunks_of_stage, stage_layers
+
+PLAN_AXES = ("pp", "vpp", "schedule", "split")
+"""Axes that decide which layers stand on which stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlans:
+    """Representatives of P plans. Arrays are [R, P]; padding has multiplicity 0.
+
+    ``stage``: number of the device-stage on the pipeline. ``blocks`` [layer kinds + 2, R, P]: layers of each kind that
+    the stage holds, then 1.0 where it holds the embedding, then 1.0 where it holds the head (a DualPipe device holds
+    two stages and counts both).
+    """
+
+    multiplicity: Floats
+    stage: Floats
+    blocks: Floats
+
+    @property
+    def embedding(self) -> Floats:
+        """1.0 where a stage holds the embedding."""
+        return self.blocks[-2]
+
+    @property
+    def head(self) -> Floats:
+        """1.0 where a stage holds the head."""
+        return self.blocks[-1]
+
+    def columns(self, plans: NDArray[np.intp]) -> "StagePlans":
+        """Return the plans of some columns, with repetition."""
+        return StagePlans(
+            multiplicity=self.multiplicity[:, plans], stage=self.stage[:, plans], blocks=self.blocks[:, :, plans]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    layers: tuple[int, ...]
+    embedding: bool
+    head: bool
+
+
+def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> StagePlans:
+    """Return the plans of some rows (one representative row per distinct plan; a Python loop over plans)."""
+    plans = []
+    for row in rows:
+        pp, vpp, schedule, split = (int(table.choices[a][table.codes[a][row]]) for a in PLAN_AXES)
+        plans.append(_representatives(_stages(context, pp, vpp, schedule, split, table.custom_splits)))
+    return _pack(plans, len(context.model.layers))
+
+
+def _stages(
+    context: Context, pp: int, vpp: int, schedule: int, split: int, custom: tuple[tuple[int, ...], ...]
+) -> list[_Stage]:
+    """Return what every device-stage holds, in order."""
+    counts = stage_layers(context.model.layer_count, pp, vpp, split, custom)
+    by_kind = _kinds_of_chunks(context, counts)
+    stages = []
+    for stage in range(pp):
+        chunks = chunks_of_stage(pp, len(counts) // pp, schedule, stage)
+        layers = tuple(sum(kinds) for kinds in zip(*(by_kind[chunk] for chunk in chunks), strict=True))
+        stages.append(_Stage(layers, 0 in chunks, len(counts) - 1 in chunks))
+    return stages
+
+
+def _kinds_of_chunks(context: Context, counts: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the number of layers of each kind on every virtual stage; MTP blocks count on the last one."""
+    bounds = np.cumsum([0, *(layer.count for layer in context.model.layers)])
+    edges = np.cumsum([0, *counts])
+    chunks = []
+    for low, high in itertools.pairwise(edges):
+        overlap = np.minimum(bounds[1:], high) - np.maximum(bounds[:-1], low)
+        chunks.append([int(n) for n in np.maximum(overlap, 0)])
+    chunks[-1][-1] += context.model.mtp_layers
+    return [tuple(chunk) for chunk in chunks]
+
+
+def _representatives(stages: Sequence[_Stage]) -> dict[_Stage, tuple[int, int]]:
+    """Return (first device-stage, multiplicity) of every distinct stage, earliest first."""
+    found: dict[_Stage, tuple[int, int]] = {}
+    for number, stage in enumerate(stages):
+        first, count = found.get(stage, (number, 0))
+        found[stage] = (first, count + 1)
+    return found
+
+
+def _pack(plans: Sequence[dict[_Stage, tuple[int, int]]], kinds: int) -> StagePlans:
+    """Return the plans as arrays, padded with copies of the first stage that count zero times."""
+    depth = max((len(plan) for plan in plans), default=1)
+    shape = (depth, len(plans))
+    multiplicity, number, blocks = np.zeros(shape), np.zeros(shape), np.zeros((kinds + 2, *shape))
+    for column, plan in enumerate(plans):
+        entries = list(plan.items())
+        padded = entries + [(entries[0][0], (entries[0][1][0], 0))] * (depth - len(entries))
+        for slot, (stage, (first, count)) in enumerate(padded):
+            multiplicity[slot, column], number[slot, column] = count, first
+            blocks[:, slot, column] = (*stage.layers, stage.embedding, stage.head)
+    return StagePlans(multiplicity=multiplicity, stage=number, blocks=blocks)
+
+
+def in_flight(schedule: Floats, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
+    """Microbatches whose activations a device-stage keeps at its peak, in units of the stage's whole set of layers.
+
+    1F1B and ZB-H1: ``pp - stage``; interleaved: ``2(pp - stage - 1) + (vpp - 1)pp + 1`` chunks of ``1/vpp`` stage
+    (arXiv 2104.04473, section 2.2 and Megatron-LM's schedules); GPipe: all; ZB-V: ``2 pp`` chunks of half a stage;
+    DualPipe: ``pp + 1`` chunks of half a device's layers (arXiv 2412.19437, table 2). Never more than there are.
+    """
+    kept = pp - stage
+    looped = (2 * (pp - stage - 1) + (vpp - 1) * pp + 1) / vpp
+    kept = np.where(schedule == Schedule.INTERLEAVED, looped, kept)
+    kept = np.where(schedule == Schedule.ZB_V, pp, kept)
+    kept = np.where(schedule == Schedule.DUALPIPE, (pp + 1) / 2, kept)
+    kept = np.where(schedule == Schedule.GPIPE, microbatches, kept)
+    return np.minimum(kept, microbatches)
