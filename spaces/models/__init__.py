@@ -2,6 +2,7 @@
 
 from forerun.spaces.models.catalogue import load_model, load_model_file, model_names
 from forerun.spaces.models.flops import layer_forward_flops, mean_keys, train_flops_per_sequence
+from forerun.spaces.models.huggingface import Conversion, convert_config, model_from_config, model_types
 from forerun.spaces.models.model import Attention, FeedForward, LatentAttention, Layer, MixtureOfExperts, Model
 from forerun.spaces.models.parameters import (
     LayerParameters,
@@ -16,18 +17,22 @@ from forerun.spaces.models.parameters import (
     parameter_count,
     shared_expert_matrices,
 )
+from forerun.spaces.models.resolve import ResolvedModel, resolve_model
 from forerun.spaces.models.shapes import transformer
 
 __all__ = [
     "Attention",
+    "Conversion",
     "FeedForward",
     "LatentAttention",
     "Layer",
     "LayerParameters",
     "MixtureOfExperts",
     "Model",
+    "ResolvedModel",
     "active_parameters",
     "attention_matrices",
+    "convert_config",
     "embedding_parameters",
     "expert_matrices",
     "head_parameters",
@@ -37,9 +42,12 @@ __all__ = [
     "load_model_file",
     "mean_keys",
     "mlp_matrices",
+    "model_from_config",
     "model_names",
+    "model_types",
     "mtp_block_parameters",
     "parameter_count",
+    "resolve_model",
     "shared_expert_matrices",
     "train_flops_per_sequence",
     "transformer",

@@ -1,0 +1,77 @@
+"""What a user names as a model: a catalogue name, a YAML file, or a Hugging Face configuration."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from forerun.spaces.documents import read_document
+from forerun.spaces.errors import RequestError
+from forerun.spaces.models.catalogue import load_model, load_model_file, model_names
+from forerun.spaces.models.huggingface import convert_config
+from forerun.spaces.models.model import Model
+
+CONFIG_FILE = "config.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedModel:
+    """A model and what the user should know about how it was read, one sentence each."""
+
+    model: Model
+    notes: tuple[str, ...] = ()
+
+
+def resolve_model(text: str, *, ignore: frozenset[str] = frozenset()) -> ResolvedModel:
+    """The model that ``text`` names: a catalogue name first, else the path of a YAML file, of a ``config.json`` or of
+    a directory that holds one. ``ignore`` names configuration fields to treat as absent.
+
+    Raises:
+        RequestError: neither a name nor a readable file, or the file is wrong.
+    """
+    if text.lower().replace("_", "-") in model_names():
+        return ResolvedModel(model=load_model(text))
+    path = Path(text)
+    if _looks_like_a_path(text) or (text and _exists(path)):
+        return _from_path(path, ignore)
+    return ResolvedModel(model=load_model(text))
+
+
+def _from_path(path: Path, ignore: frozenset[str]) -> ResolvedModel:
+    if _exists(path) and path.is_dir():
+        if not (path / CONFIG_FILE).exists():
+            raise RequestError(f"{path} holds no {CONFIG_FILE}; name a model, a YAML file or a {CONFIG_FILE}")
+        path = path / CONFIG_FILE
+    elif not _exists(path):
+        if not path.suffix and _is_hub_name(str(path)):
+            raise RequestError(
+                f"{path}: no such file; if it is a Hugging Face name, download its {CONFIG_FILE} and name that"
+            )
+        raise RequestError(f"{path}: no such file")
+    if path.suffix.lower() != ".json":
+        return ResolvedModel(model=load_model_file(path))
+    document = read_document(path)
+    name = path.resolve().parent.name if path.name == CONFIG_FILE else path.stem
+    conversion = convert_config(document.data, name, ignore=ignore, source=document.source)
+    notes = []
+    if conversion.left_out:
+        notes.append(f"only the language model is modelled; left out: {', '.join(conversion.left_out)}")
+    if conversion.filled_in:
+        shown = ", ".join(f"{key}={value}" for key, value in sorted(conversion.filled_in.items()))
+        notes.append(f"filled in for missing fields of {document.source}: {shown}")
+    if conversion.ignored:
+        notes.append(f"fields of {document.source} that do not change cost: {', '.join(conversion.ignored)}")
+    return ResolvedModel(model=conversion.model, notes=tuple(notes))
+
+
+def _is_hub_name(text: str) -> bool:
+    return text.count("/") == 1 and not text.startswith((".", "/", "~"))
+
+
+def _looks_like_a_path(text: str) -> bool:
+    return "/" in text or "\\" in text or text.lower().endswith((".json", ".yaml", ".yml"))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name too long, or with a null byte
+        return False
