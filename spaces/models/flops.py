@@ -18,8 +18,8 @@ def train_flops_per_sequence(model: Model, seq_len: int, *, causal_half: bool = 
     Convention (Narayanan et al., arXiv 2104.04473, appendix, less its recomputation): matmuls only, a multiply-add is
     2 FLOPs, backward is twice forward, nothing recomputed, logits included, a lookup is free. A mixture counts the
     ``top_k`` routed experts, the shared ones and the router. Each MTP block is one more layer, projection and pass
-    through the head. Attention counts the whole ``seq_len x seq_len`` square even when causal, as that paper and
-    vendors' MFU do; ``causal_half=True`` counts only the unmasked keys of causal attention. A window counts the window.
+    through the head. Attention counts the whole ``seq_len x seq_len`` square even when causal, as that paper does;
+    ``causal_half=True`` counts only the unmasked keys of causal attention. A window counts the window.
     An encoder-decoder model reads ``seq_len`` tokens on either side; a classifier runs once per sequence.
     """
     hidden = model.hidden
