@@ -15,13 +15,20 @@ from forerun.simulator.costs.memory_bound import memory_bound_time_s, stream_ope
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.errors import unknown
 
-AttentionKernel = Literal["flash", "flash1", "fused_softmax", "unfused"]
+AttentionKernel = Literal["flash", "flash2", "flash1", "fused_softmax", "unfused"]
 
-ATTENTION_KERNELS = ("flash", "flash1", "fused_softmax", "unfused")
+ATTENTION_KERNELS = ("flash", "flash2", "flash1", "fused_softmax", "unfused")
 
 # FlashAttention 1 against 2: half the speed at 2k to 16k tokens on A100 (Dao 2023, figures 4 to 6, causal); its
 # later releases (1.0.8) split the sequence too, which closes a part of that gap.
 _FLASH1_SHARE = 0.62
+
+# Power falls faster than speed when a kernel keeps the matrix units less busy: attention loses the square root of what
+# matrix products lose. SimuMax: 0.95 against 0.86 from A100 SXM to PCIe, 0.83 against 0.71 on B200 in long runs.
+_SUSTAINED_EXPONENT = 0.5
+
+# Fused kernels are compiled for head dimensions in these steps and pad the others (operators_ett: 80 runs as 96).
+_HEAD_DIM_STEP = 32.0
 
 # Training in 8 or 4 bit keeps attention in bf16 (Transformer Engine's default recipes).
 _ATTENTION_PRECISION = {"fp8": "bf16", "mxfp8": "bf16", "fp4": "bf16", "nvfp4": "bf16"}
@@ -46,10 +53,12 @@ def attention_time_s(
 ) -> NDArray[np.float64]:
     """Seconds of attention from projected queries, keys and values to the heads' outputs, without host launches.
 
-    ``causal`` aligns the last query with the last key, so that query i of s sees ``seq_k - s + i`` keys; ``window``
-    limits that to the last ``window`` keys. A rank of balanced context parallelism sees half of all pairs: pass
-    ``causal=False`` with half the keys. ``dropout`` on the scores costs passes only where they are materialised.
-    Shapes broadcast. The unfused kernels compute all pairs and mask afterwards.
+    ``flash`` is the best fused kernel of the device's generation (FlashAttention 2 on Ampere, 3 or cuDNN from Hopper
+    on), ``flash2`` and ``flash1`` the older releases wherever they run; ``fused_softmax`` and ``unfused`` materialise
+    all scores and mask afterwards. ``causal`` aligns the last query with the last key, so that query i of s sees
+    ``seq_k - s + i`` keys; ``window`` limits that to the last ``window`` keys. A rank of balanced context parallelism
+    sees half of all pairs: pass ``causal=False`` with half the keys. ``dropout`` on the scores costs passes only where
+    they are materialised. Shapes broadcast.
 
     Raises:
         RequestError: ``kernel`` is unknown, or the device has no such precision.
@@ -62,9 +71,11 @@ def attention_time_s(
     if kernel in ("fused_softmax", "unfused"):
         return _unfused_s(device, precision, kernel, b * h, sq, sk, d, dv, dropout=dropout, backward=backward)
     found = device_efficiency(device)
-    share = found.sustained_clock * (_FLASH1_SHARE if kernel == "flash1" else 1.0)
+    surface = found.attention_backward if backward else found.attention_forward
+    older = {"flash": 1.0, "flash2": surface.flash2_share, "flash1": surface.flash2_share * _FLASH1_SHARE}
+    share = found.sustained_clock**_SUSTAINED_EXPONENT * older[kernel]
     return flash_surface_s(
-        found.attention_backward if backward else found.attention_forward,
+        surface,
         batch=b,
         heads=h,
         kv_heads=g,
@@ -115,16 +126,19 @@ def flash_surface_s(
     """Seconds from the constants themselves; ``attention_time_s`` and the fit share it.
 
     Forward multiplies twice per pair (scores, output); backward five times (scores again, and four gradients).
+    The time is that of list scheduling: the mean work of a compute unit plus a share of the longest block, and never
+    less than the longest block.
     """
     rows = float(surface.block_rows)
-    blocks = batch * heads * np.ceil(seq_q / rows)
-    waves = blocks / compute_units
-    waves = waves + surface.wave_hardness * (np.ceil(waves) - waves)
-    keys = attended_pairs(seq_q, seq_k, causal=causal, window=window) / np.maximum(seq_q, 1.0)
-    keys = keys + surface.key_ramp + (rows / 2 if causal else 0.0)  # the block on the diagonal is computed whole
-    width = 3 * head_dim + 2 * value_head_dim if backward else head_dim + value_head_dim
+    waves = batch * heads * np.ceil(seq_q / rows) / compute_units
+    start = surface.key_ramp + (rows / 2 if causal else 0.0)  # the block on the diagonal is computed whole
+    mean_keys = attended_pairs(seq_q, seq_k, causal=causal, window=window) / np.maximum(seq_q, 1.0) + start
+    longest_keys = (seq_k if window is None else np.minimum(seq_k, float(window))) + surface.key_ramp
+    keys = np.maximum(waves * mean_keys + surface.wave_hardness * longest_keys, longest_keys)
+    d, dv = (np.ceil(size / _HEAD_DIM_STEP) * _HEAD_DIM_STEP for size in (head_dim, value_head_dim))
+    width = 3 * d + 2 * dv if backward else d + dv
     flops = 2.0 * rows * keys * (width + surface.head_dim_ramp)
-    compute = waves * flops / (flops_per_s * surface.peak_share / compute_units)
+    compute = flops / (flops_per_s * surface.peak_share / compute_units)
     tensors = batch * (heads * seq_q + kv_heads * seq_k) * (head_dim + value_head_dim)
     memory = tensors * (6.0 if backward else 2.0) / bytes_per_s  # backward: read all, their gradients, write theirs
     work = batch * heads * seq_q * seq_k
@@ -157,5 +171,7 @@ def _unfused_s(
         passes.append(stream_operator("dropout").one_pass(fused=True, backward=backward))
     scores = groups * sq * sk
     for one in passes:
-        total = total + memory_bound_time_s(device, scores * one.bytes_per_element, kernels=one.kernels)
+        total = total + memory_bound_time_s(
+            device, scores * one.bytes_per_element, elements=scores * one.math_per_element, kernels=one.kernels
+        )
     return total

@@ -6,7 +6,7 @@ the largest share of peak that either reached in any matrix product (``Device.ma
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from typing import Any
@@ -17,6 +17,9 @@ from forerun.spaces.clusters.device import Device
 
 _OTHER = "other"
 
+# Tile shapes (rows, columns) of common kernels, in the order of ``tile_shares``; each runs either way round.
+TILE_CLASSES = (((256, 128), (128, 256)), ((128, 128),), ((128, 64), (64, 128)), ((64, 64),))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmEfficiency:
@@ -26,7 +29,8 @@ class GemmEfficiency:
     ``tiles``: ``(rows, columns, share)``, the share relative to the largest tile. ``wave_hardness``: 1 when a partly
     filled last wave costs a whole one, 0 when the work spreads evenly. ``k_ramp``: elements of the reduction that
     filling and draining a tile costs. ``memory_share``: share of the memory bandwidth. ``fixed_s``: start and end of
-    a kernel on the device. ``data_gradient_share``, ``weight_gradient_share``: speed relative to forward.
+    a kernel on the device. ``data_gradient_share``, ``weight_gradient_share``, ``grouped_share``: speed relative to
+    one forward product.
     """
 
     peak_share: float
@@ -37,6 +41,7 @@ class GemmEfficiency:
     fixed_s: float
     data_gradient_share: float
     weight_gradient_share: float
+    grouped_share: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +50,8 @@ class AttentionEfficiency:
 
     ``peak_share``: share of the dense peak of a long loop over keys. ``head_dim_ramp``: elements of the head dimension
     that the exponentials of one score cost. ``block_rows``: queries of one block. ``key_ramp``: keys that starting a
-    block costs. ``wave_hardness`` and ``fixed_s`` as for matrix products.
+    block costs. ``wave_hardness`` and ``fixed_s`` as for matrix products. ``flash2_share``: speed of FlashAttention 2
+    relative to the best kernel on this device.
     """
 
     peak_share: float
@@ -54,6 +60,7 @@ class AttentionEfficiency:
     key_ramp: float
     wave_hardness: float
     fixed_s: float
+    flash2_share: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +96,16 @@ def device_efficiency(device: Device) -> ComputeEfficiency:
     entry = _entry(lender)
     if own:
         return entry
-    scale = _ceiling_ratio(device, lender)
+    known_clocks: Mapping[str, list[float]] = _data()["sustained_clocks"]
+    scale, memory_scale = _ceiling_ratio(device, lender), _memory_ratio(device, lender)
     gemm = {key: replace(value, peak_share=min(1.0, value.peak_share * scale)) for key, value in entry.gemm.items()}
     return replace(
         entry,
+        sustained_clock=known_clocks.get(device.name, [entry.sustained_clock])[0],
         gemm=gemm,
         attention_forward=_scaled(entry.attention_forward, scale),
         attention_backward=_scaled(entry.attention_backward, scale),
-        stream=replace(entry.stream, memory_share=device.memory_efficiency),
+        stream=replace(entry.stream, memory_share=min(1.0, entry.stream.memory_share * memory_scale)),
         provenance=compute_provenance(device),
     )
 
@@ -130,6 +139,11 @@ def _ceiling_ratio(device: Device, lender: str) -> float:
     return own / float(_data()["devices"][lender]["matmul_ceiling"]) if own else 1.0
 
 
+def _memory_ratio(device: Device, lender: str) -> float:
+    """Return the streaming share of ``device`` over that of ``lender``."""
+    return device.memory_efficiency / float(_data()["devices"][lender]["memory_efficiency"])
+
+
 @functools.cache
 def _data() -> dict[str, Any]:
     text = (files("forerun.simulator.costs") / "data" / "compute.yaml").read_text(encoding="utf-8")
@@ -151,10 +165,15 @@ def _entry(name: str) -> ComputeEfficiency:
     )
 
 
+def tiles_of(shares: Iterable[float]) -> tuple[tuple[int, int, float], ...]:
+    """Give every tile of a class the speed of its class."""
+    pairs = zip(shares, TILE_CLASSES, strict=True)
+    return tuple((rows, columns, float(share)) for share, shapes in pairs for rows, columns in shapes)
+
+
 def _gemm(raw: Mapping[str, Any]) -> GemmEfficiency:
-    values = {f.name: raw[f.name] for f in fields(GemmEfficiency)}
-    values["tiles"] = tuple((int(rows), int(columns), float(share)) for rows, columns, share in raw["tiles"])
-    return GemmEfficiency(**values)
+    values = {f.name: raw[f.name] for f in fields(GemmEfficiency) if f.name != "tiles"}
+    return GemmEfficiency(tiles=tiles_of(raw["tile_shares"]), **values)
 
 
 def _attention(raw: Mapping[str, Any]) -> AttentionEfficiency:

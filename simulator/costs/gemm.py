@@ -98,7 +98,8 @@ def gemm_surface_s(
 ) -> NDArray[np.float64]:
     """Seconds from the constants themselves; ``gemm_time_s`` and the fit share it."""
     m, n, k, groups = (np.asarray(value, dtype=np.float64) for value in (m, n, k, groups))
-    rate = flops_per_s * surface.peak_share * _kind_share(surface, kind)
+    share = np.where(groups > 1, surface.grouped_share, 1.0) * _kind_share(surface, kind)
+    rate = flops_per_s * surface.peak_share * share
     compute = _tiled_s(surface, m, n, k, groups, rate / compute_units, compute_units)
     traffic = groups * (input_bytes * k * (m + n) + _OUTPUT_BYTES[kind] * m * n)
     memory = traffic / (bytes_per_s * surface.memory_share)
@@ -108,9 +109,9 @@ def gemm_surface_s(
 
 
 def _kind_share(surface: GemmEfficiency, kind: str) -> float:
-    if kind == "forward":
-        return 1.0
-    return surface.data_gradient_share if kind == "data_gradient" else surface.weight_gradient_share
+    if kind == "weight_gradient":
+        return surface.weight_gradient_share
+    return 1.0 if kind == "forward" else surface.data_gradient_share
 
 
 def _tiled_s(
@@ -119,7 +120,7 @@ def _tiled_s(
     n: NDArray[np.float64],
     k: NDArray[np.float64],
     groups: NDArray[np.float64],
-    unit_flops_per_s: float,
+    unit_flops_per_s: NDArray[np.float64],
     compute_units: int,
 ) -> NDArray[np.float64]:
     """Seconds of the inner loops with the best of the tiles, each unit working on one tile at a time."""
