@@ -1,0 +1,72 @@
+"""Cases that users met in practice (issue threads of the frameworks), one by one."""
+
+import numpy as np
+import pytest
+from forerun_examples import dense_model, request
+
+from forerun.spaces.models import load_model
+from forerun.spaces.strategies import (
+    COLUMNS,
+    Context,
+    StrategySpace,
+    default_choices,
+    layers_per_virtual_stage,
+    parse_strategy,
+    table_of,
+    violations,
+)
+
+
+def broken(context: Context, text: str) -> dict[str, str]:
+    table = table_of([parse_strategy(text)])
+    return dict(violations({axis: int(table.column(axis)[0]) for axis in COLUMNS}, context))
+
+
+def test_thirty_layers_on_four_stages_need_an_uneven_split_and_lose_no_layer() -> None:
+    context = request(dense_model(layers=30))
+
+    assert "layers / stages" in broken(context, "tp1 pp4 dp8 zero1")
+    assert not broken(context, "tp1 pp4 dp8 zero1 split=light-ends")
+    table, _ = (space := StrategySpace(choices=default_choices(context, [32]), context=context)).table(0, space.size)
+    for row in np.flatnonzero((table.column("pp") == 4) & (table.column("vpp") == 1)):
+        strategy = table.strategy(int(row))
+        assert sum(layers_per_virtual_stage(30, 4, strategy.split)) == 30
+
+
+def test_deepseek_v3_folds_its_experts_on_1024_devices() -> None:
+    context = request(load_model("deepseek-v3"), global_batch=8192, seq_len=4096)
+
+    assert not broken(context, "tp2 pp16 dp32 ep64 zero1 sp split=balanced")
+
+
+def test_heads_message_names_law_values_and_fix() -> None:
+    context = request(dense_model(heads=40, kv_heads=40))
+
+    assert broken(context, "tp16 dp1")["heads"] == (
+        "40 heads are not divisible by tp=16; use 1, 2, 4, 5, 8, 10, 20 or 40"
+    )
+
+
+@pytest.mark.parametrize(("framework", "legal"), [("megatron-lm", True), ("torchtitan", False)])
+def test_copying_key_value_heads_depends_on_the_framework(framework: str, legal: bool) -> None:
+    context = request(dense_model(heads=32, kv_heads=4), framework=framework)
+
+    assert ("kv heads" not in broken(context, "tp8 dp4 sp")) == legal
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("tp1 pp2 dp4 vpp2", "schedule"),
+        ("tp1 pp1 dp4 vpp2 schedule=interleaved", "schedule"),
+        ("tp1 pp8 dp4 vpp3 schedule=interleaved mbs16", "microbatches"),
+        ("tp1 pp4 dp8 vpp2 schedule=zb-v", "framework schedule"),
+        ("tp1 pp4 dp3", "global batch"),
+        ("tp1 pp8 dp16 vpp3 schedule=interleaved", "microbatches"),
+        ("tp1 pp2 dp4 zero3", "framework zero"),
+        ("tp1 dp8 ep2", "experts"),
+        ("tp1 dp8 etp2", "expert tensor"),
+    ],
+)
+def test_illegal(text: str, code: str) -> None:
+    assert code in broken(request(), text)

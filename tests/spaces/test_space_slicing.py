@@ -1,0 +1,86 @@
+"""Any slice of a space is generated where it is needed and agrees with the whole."""
+
+import itertools
+from collections import Counter
+from functools import cache
+
+import numpy as np
+from forerun_examples import dense_model, moe_model, request
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.spaces.models import Model
+from forerun.spaces.strategies import AXES, RULES, StrategySpace, default_choices, violations
+
+
+@cache
+def space() -> StrategySpace:
+    context = request(moe_model(), framework="generic", global_batch=48)
+    choices = default_choices(context, [48]) | {"cp": (1, 2), "mbs": (1, 2), "vpp": (1, 2, 3), "recompute": (0, 2)}
+    return StrategySpace(choices=choices, context=context)
+
+
+@given(st.lists(st.floats(0, 1), max_size=6))
+@settings(deadline=None, max_examples=20)
+def test_slices_add_up_to_the_whole(cuts: list[float]) -> None:
+    whole, reasons = space().table(0, space().size)
+    edges = [0, *sorted(int(cut * space().size) for cut in cuts), space().size]
+    index, counted = [], Counter()
+    for low, high in itertools.pairwise(edges):
+        table, rejected = space().table(low, high)
+        index.append(table.index)
+        counted += rejected
+
+    assert np.array_equal(np.concatenate(index), whole.index)
+    assert counted == reasons
+    assert len(whole) + sum(reasons.values()) == space().size
+
+
+@given(st.integers(0, 10**9))
+@settings(deadline=None, max_examples=200)
+def test_generated_candidates_are_those_that_break_no_law(seed: int) -> None:
+    index = seed % space().size
+    values, rest = {}, index
+    for axis in reversed(AXES):
+        rest, digit = divmod(rest, len(space().choices[axis]))
+        values[axis] = space().choices[axis][digit]
+    degree = values["tp"] * values["pp"] * values["cp"]
+    values["dp"] = values["gpus"] // degree
+    table, rejected = space().table(index, index + 1)
+    broken = violations(values, space().context)
+
+    assert (len(table) == 1) == (not broken)
+    assert sum(rejected.values()) == len(broken[:1])
+    if len(table):
+        assert {axis: int(table.column(axis)[0]) for axis in values} == values
+
+
+def test_every_law_is_broken_by_some_candidate_of_a_rich_space() -> None:
+    strict = request(moe_model(), framework="deepspeed", global_batch=48, seq_len=2050)
+    choices = default_choices(request(moe_model(), framework="generic", global_batch=48), [48])
+    choices |= {"tp": (1, 2, 3, 32), "cp": (1, 2, 4), "etp": (1, 2), "ep": (1, 2, 3), "vpp": (1, 2)}
+    seen = set()
+    for context in (strict, request(kv_poor(), framework="torchtitan", global_batch=48)):
+        found = StrategySpace(choices=choices, context=context).table(0, 10**9)[1]
+        seen |= set(found)
+        codes = {code for values in sample(choices) for code, _ in violations(values, context)}
+        seen |= codes
+
+    assert {rule.code for rule in RULES} - seen == set()
+
+
+def kv_poor() -> Model:
+    """Return a dense model whose key/value heads are fewer than some tensor degrees."""
+    return dense_model(heads=32, kv_heads=2)
+
+
+def sample(choices: dict[str, tuple[int, ...]]) -> list[dict[str, int]]:
+    """Return some candidates at random, dp included."""
+    generator = np.random.default_rng(0)
+    rows = []
+    for _ in range(500):
+        values = {axis: int(generator.choice(options)) for axis, options in choices.items()}
+        degree = values["tp"] * values["pp"] * values["cp"]
+        if values["gpus"] % degree == 0:
+            rows.append(values | {"dp": values["gpus"] // degree})
+    return rows
