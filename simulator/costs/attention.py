@@ -73,7 +73,7 @@ def attention_time_s(
     found = device_efficiency(device)
     surface = found.attention_backward if backward else found.attention_forward
     older = {"flash": 1.0, "flash2": surface.flash2_share, "flash1": surface.flash2_share * _FLASH1_SHARE}
-    share = found.sustained_clock**_SUSTAINED_EXPONENT * older[kernel]
+    share = found.sustained_clock["half"] ** _SUSTAINED_EXPONENT * older[kernel]
     return flash_surface_s(
         surface,
         batch=b,

@@ -77,12 +77,13 @@ class StreamEfficiency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeEfficiency:
-    """All compute constants of one device. ``sustained_clock``: clock under the load of training / clock in a burst.
+    """All compute constants of one device.
 
-    ``gemm`` is keyed by the width of the inputs: ``half`` (fp16, bf16; also tf32 and fp32) and ``fp8`` (also fp4).
+    ``gemm`` is keyed by the width of the inputs: ``half`` (fp16, bf16; also tf32 and fp32) and ``fp8`` (also fp4), and
+    so is ``sustained_clock``, the speed under the load of training over that in the bursts of the benchmarks.
     """
 
-    sustained_clock: float
+    sustained_clock: Mapping[str, float]
     gemm: Mapping[str, GemmEfficiency]
     attention_forward: AttentionEfficiency
     attention_backward: AttentionEfficiency
@@ -96,12 +97,12 @@ def device_efficiency(device: Device) -> ComputeEfficiency:
     entry = _entry(lender)
     if own:
         return entry
-    known_clocks: Mapping[str, list[float]] = _data()["sustained_clocks"]
+    clocks: Mapping[str, Mapping[str, float]] = _data()["sustained_clocks"]
     scale, memory_scale = _ceiling_ratio(device, lender), _memory_ratio(device, lender)
     gemm = {key: replace(value, peak_share=min(1.0, value.peak_share * scale)) for key, value in entry.gemm.items()}
     return replace(
         entry,
-        sustained_clock=known_clocks.get(device.name, [entry.sustained_clock])[0],
+        sustained_clock=clocks.get(device.name, entry.sustained_clock),
         gemm=gemm,
         attention_forward=_scaled(entry.attention_forward, scale),
         attention_backward=_scaled(entry.attention_backward, scale),

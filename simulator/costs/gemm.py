@@ -68,15 +68,15 @@ def gemm_time_s(
     if kind not in _OUTPUT_BYTES:
         raise unknown("matrix product", kind, _OUTPUT_BYTES)
     found = device_efficiency(device)
-    surface = found.gemm.get(_SURFACE[precision], found.gemm["half"])
+    width = _SURFACE[precision] if _SURFACE[precision] in found.gemm else "half"
     return gemm_surface_s(
-        surface,
+        found.gemm[width],
         m,
         n,
         k,
         groups=groups,
         kind=kind,
-        flops_per_s=device.peak(precision) * found.sustained_clock,
+        flops_per_s=device.peak(precision) * found.sustained_clock[width],
         bytes_per_s=device.memory_bytes_per_s,
         compute_units=device.compute_units,
         input_bytes=INPUT_BYTES[precision],
