@@ -1,1 +1,32 @@
-"""forerun."""
+"""Which split to take: drivers, leaderboard, reports and the command line.
+
+Names below are loaded when first used (PEP 562): the command line imports this package for ``--help`` as well, which
+must not wait for numpy.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forerun.search.api import search, search_request, simulate
+    from forerun.search.leaderboard import Leaderboard
+    from forerun.search.request import Request
+    from forerun.search.rows import Row
+
+__all__ = ["Leaderboard", "Request", "Row", "search", "search_request", "simulate"]
+
+_HOMES = {
+    "Leaderboard": "leaderboard",
+    "Request": "request",
+    "Row": "rows",
+    "search": "api",
+    "search_request": "api",
+    "simulate": "api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"forerun.search.{_HOMES[name]}"), name)

@@ -1,0 +1,8 @@
+"""``python -m forerun.search`` is the command line."""
+
+import sys
+
+from forerun.search.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""The verbs of the command line as functions of Python values."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from forerun.search.candidates import strategies_at
+from forerun.search.exhaustive import Piece, Problem, Progress, Scorer, search_space
+from forerun.search.explain import Explanation, explain_strategy, why
+from forerun.search.infeasible import NothingFeasible, diagnose
+from forerun.search.leaderboard import Leaderboard, SpaceCounts, ranked, versions
+from forerun.search.request import Request, Setting, legal_strategy, resolve
+from forerun.search.rows import Row, rows_of
+from forerun.simulator import score as simulator_score
+from forerun.spaces.errors import RequestError
+
+
+def search(
+    model: str,
+    *,
+    progress: Progress | None = None,
+    score: Scorer = simulator_score,
+    **fields: Any,
+) -> Leaderboard:
+    """Search the best strategies for a model; ``fields`` are those of ``Request``.
+
+    >>> search("llama3-8b", cluster="dgx-h100", gpus=64, global_batch=256, seq_len=8192).rows[0].gpus
+    64
+
+    Raises:
+        RequestError: the request is wrong.
+        NothingFeasible: nothing fits; the error says what would.
+    """
+    if "gpus" in fields and fields["gpus"] is not None:
+        fields["gpus"] = str(fields["gpus"])
+    return search_request(Request(model=model, **fields), progress=progress, score=score)
+
+
+def search_request(
+    request: Request,
+    *,
+    started: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
+    score: Scorer = simulator_score,
+) -> Leaderboard:
+    """Search what a request asks for; ``started`` is told the size of the space before ``progress`` is called.
+
+    Raises:
+        RequestError: the request is wrong, or its own restrictions leave no legal candidate.
+        NothingFeasible: nothing fits; the error says what would.
+    """
+    start = time.perf_counter()
+    setting = resolve(request)
+    space = setting.space()
+    problem = Problem(space=space, objective=setting.objective, top=setting.top)
+    if started is not None:
+        started(space.size)
+    piece = search_space(problem, score=score, progress=progress)
+    rows: tuple[Row, ...] = ()
+    if piece.best is not None and len(piece.best):
+        strategies = strategies_at(space, piece.best.index)
+        rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
+        rows = ranked(rows, setting.objective)
+    board = _leaderboard(setting, piece, rows, time.perf_counter() - start)
+    if not rows:
+        diagnosis = diagnose(setting, problem, piece, score)
+        if not piece.legal and request.overrides:
+            raise RequestError(f"the restricted space is empty; {diagnosis.text()}")
+        raise NothingFeasible(diagnosis, board.to_json())
+    return board
+
+
+def simulate(model: str, *, strategy: str, score: Scorer = simulator_score, **fields: Any) -> Row:
+    """Predict one strategy; ``fields`` are those of ``Request``.
+
+    Raises:
+        RequestError: the request is wrong or the strategy illegal; the message has every law it breaks.
+    """
+    setting = resolve(Request(model=model, **fields))
+    return simulate_setting(setting, strategy, score=score)
+
+
+def simulate_setting(setting: Setting, strategy: str, *, score: Scorer = simulator_score) -> Row:
+    """Predict one strategy, given as text.
+
+    Raises:
+        RequestError: the strategy is illegal.
+    """
+    legal = legal_strategy(setting, strategy)
+    return rows_of(setting.context, [legal], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)[0]
+
+
+def explain(model: str, *, strategy: str, score: Scorer = simulator_score, **fields: Any) -> Explanation:
+    """Explain one strategy and everything one axis away from it; ``fields`` are those of ``Request``.
+
+    Raises:
+        RequestError: the request is wrong or the strategy illegal.
+    """
+    setting = resolve(Request(model=model, **fields))
+    legal = legal_strategy(setting, strategy)
+    return explain_strategy(setting.context, legal, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
+
+
+def _leaderboard(setting: Setting, piece: Piece, rows: tuple[Row, ...], elapsed_s: float) -> Leaderboard:
+    rejected = dict(sorted(piece.rejected.items(), key=lambda item: (-item[1], item[0])))
+    return Leaderboard(
+        request=setting.to_json(),
+        space=SpaceCounts(size=piece.walked, legal=piece.legal, feasible=piece.feasible, rejected=rejected),
+        rows=rows,
+        why=why(rows),
+        defaults=setting.defaults,
+        notes=setting.notes,
+        elapsed_s=elapsed_s,
+        versions=versions(),
+    )

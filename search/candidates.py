@@ -1,0 +1,47 @@
+"""From the index of a candidate back to the strategy it names."""
+
+from collections.abc import Iterable, Mapping
+
+from forerun.spaces.strategies import AXES, Placement, Recompute, Schedule, Split, Strategy, StrategySpace
+
+
+def strategy_at(space: StrategySpace, index: int) -> Strategy:
+    """Return candidate number ``index`` of a space, which must be a legal one.
+
+    The index is read as a mixed-radix number whose first axis is the slowest digit.
+    """
+    values: dict[str, int] = {}
+    for axis in reversed(AXES):
+        index, digit = divmod(index, len(space.choices[axis]))
+        values[axis] = space.choices[axis][digit]
+    return strategy_of(values)
+
+
+def strategies_at(space: StrategySpace, indices: Iterable[int]) -> tuple[Strategy, ...]:
+    """Return several candidates, in the order given."""
+    return tuple(strategy_at(space, int(index)) for index in indices)
+
+
+def strategy_of(values: Mapping[str, int]) -> Strategy:
+    """Return the strategy with these numbers on all axes; ``dp`` follows from ``gpus``."""
+    degrees = {name: values[name] for name in ("tp", "pp", "cp", "ep", "etp", "mbs", "vpp", "zero")}
+    return Strategy(
+        **degrees,
+        dp=max(1, values["gpus"] // (values["tp"] * values["pp"] * values["cp"])),
+        schedule=Schedule(values["schedule"]),
+        split=Split(values["split"]),
+        sp=bool(values["sp"]),
+        recompute=Recompute(values["recompute"]),
+        placement=Placement(values["placement"]),
+    )
+
+
+def axis_values(strategy: Strategy) -> dict[str, int]:
+    """Return the number of a strategy on every axis, and ``dp``: what laws are asked about.
+
+    A strategy that names its layers per stage counts as the split beyond the named ones.
+    """
+    from forerun.spaces.strategies import table_of
+
+    table = table_of([strategy])
+    return {axis: int(table.column(axis)[0]) for axis in (*AXES, "dp")}

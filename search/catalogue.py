@@ -1,0 +1,165 @@
+"""What the catalogue has, as plain data: a table of each kind, and everything about one entry."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from forerun.spaces.clusters.catalogue import cluster_names, load_cluster, resolve_cluster
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.clusters.devices import device_names, load_device
+from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.frameworks import framework_names, load_framework
+from forerun.spaces.models import Model, active_parameters, load_model, model_names, parameter_count, resolve_model
+
+GIB = 2.0**30
+TERA = 1e12
+GIGA = 1e9
+
+
+def list_models() -> list[dict[str, Any]]:
+    """Return a line for every model; parameters in billions."""
+    lines = []
+    for name in model_names():
+        model = load_model(name)
+        lines.append(
+            {
+                "model": name,
+                "parameters_b": parameter_count(model) / GIGA,
+                "active_b": active_parameters(model) / GIGA,
+                "layers": model.layer_count,
+                "hidden": model.hidden,
+                "vocab": model.vocab,
+            }
+        )
+    return lines
+
+
+def list_clusters() -> list[dict[str, Any]]:
+    """Return a line for every cluster; network rate in GB/s per device and direction."""
+    lines = []
+    for name in cluster_names():
+        cluster = load_cluster(name)
+        lines.append(
+            {
+                "cluster": name,
+                "device": cluster.device.name,
+                "per_node": cluster.devices_per_node,
+                "fast_domain": cluster.scale_up_size,
+                "network_gb_per_s": cluster.levels[-1].bytes_per_s / GIGA if cluster.levels else None,
+                "title": cluster.title,
+            }
+        )
+    return lines
+
+
+def list_devices() -> list[dict[str, Any]]:
+    """Return a line for every device; dense peaks in TFLOP/s."""
+    lines = []
+    for name in device_names():
+        device = load_device(name)
+        peaks = device.peak_flops_per_s
+        lines.append(
+            {
+                "device": name,
+                "memory_gib": device.memory_bytes / GIB,
+                "gb_per_s": device.memory_bytes_per_s / GIGA,
+                **{f"{p}_tflops": peaks[p] / TERA if p in peaks else None for p in ("bf16", "fp16", "fp8")},
+            }
+        )
+    return lines
+
+
+def list_frameworks() -> list[dict[str, Any]]:
+    """Return a line for every framework profile."""
+    lines = []
+    for name in framework_names():
+        legality = load_framework(name).legality
+        degrees = {
+            "tp": legality.tensor_parallel,
+            "cp": legality.context_parallel,
+            "ep": legality.expert_parallel,
+            "etp": legality.expert_tensor,
+        }
+        lines.append(
+            {
+                "framework": name,
+                "degrees": ["dp", *(degree for degree, offered in degrees.items() if offered), "pp"],
+                "zero": list(legality.zero_stages),
+                "schedules": list(legality.schedules),
+                "recompute": list(legality.recompute),
+            }
+        )
+    return lines
+
+
+LISTS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
+    "models": list_models,
+    "clusters": list_clusters,
+    "devices": list_devices,
+    "frameworks": list_frameworks,
+}
+"""The tables by kind."""
+
+
+def describe(name: str) -> tuple[str, dict[str, Any]]:
+    """Return the kind of a catalogue entry or file, and all its facts as plain data.
+
+    Raises:
+        RequestError: nothing has this name; the text names the nearest entries of all kinds.
+    """
+    if name in framework_names():
+        return "framework", plain(load_framework(name))
+    if name in cluster_names():
+        return "cluster", _cluster_facts(load_cluster(name))
+    if name in device_names():
+        return "device", plain(load_device(name))
+    if name.lower().replace("_", "-") in model_names() or Path(name).is_dir():
+        return "model", _model_facts(resolve_model(name).model)
+    if Path(name).suffix.lower() in (".yaml", ".yml", ".json"):
+        return _describe_file(name)
+    raise unknown("entry", name, {*framework_names(), *cluster_names(), *device_names(), *model_names()})
+
+
+def _describe_file(name: str) -> tuple[str, dict[str, Any]]:
+    """Return a file as what it reads as: a model if it can, else a cluster.
+
+    Raises:
+        RequestError: it reads as neither; the text has both reasons.
+    """
+    if not Path(name).exists():
+        raise RequestError(f"{name}: no such file")
+    try:
+        return "model", _model_facts(resolve_model(name).model)
+    except RequestError as not_model:
+        try:
+            return "cluster", _cluster_facts(resolve_cluster(name))
+        except RequestError as not_cluster:
+            raise RequestError(f"as a model: {not_model}\nas a cluster: {not_cluster}") from None
+
+
+def plain(value: Any) -> Any:
+    """Return a value of ``spaces`` as mappings, lists, texts and numbers; fields without a value are left out."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {name: plain(item) for name, item in fields.items() if item is not None}
+    if isinstance(value, Enum):
+        return value.name.lower()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def _model_facts(model: Model) -> dict[str, Any]:
+    counted = {"parameters": parameter_count(model), "active_parameters": active_parameters(model)}
+    facts: dict[str, Any] = plain(model)
+    return {"name": facts.pop("name"), "source": facts.pop("source"), **counted, **facts}
+
+
+def _cluster_facts(cluster: Cluster) -> dict[str, Any]:
+    facts: dict[str, Any] = plain(cluster)
+    facts.pop("spec", None)  # the levels say the same in the units that scoring uses
+    return facts

@@ -1,0 +1,79 @@
+"""Flags that several verbs share, and the request they make."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from forerun.search.cli.parser import Parser, count, positive, whole
+
+if TYPE_CHECKING:
+    from forerun.search.request import Request
+
+
+def add_training(parser: Parser) -> None:
+    """Add what is trained, on what."""
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="catalogue name, YAML file, or a Hugging Face config.json (`forerun list models`)",
+    )
+    group = parser.add_argument_group("training")
+    group.add_argument(
+        "--cluster", required=True, metavar="CLUSTER", help="catalogue name or YAML file (`forerun list clusters`)"
+    )
+    group.add_argument("--global-batch", required=True, type=whole, metavar="B", help="sequences per optimizer step")
+    group.add_argument("--seq-len", required=True, type=whole, metavar="S", help="tokens per sequence")
+    group.add_argument(
+        "--precision", metavar="P", help="bf16 (default), fp16, fp32, tf32, fp8, mxfp8, nvfp4: what the device has"
+    )
+    group.add_argument(
+        "--framework", metavar="F", help="profile of the training software (default megatron-lm; `list frameworks`)"
+    )
+    group.add_argument("--tokens", type=count, metavar="N", help="length of the whole training, like 15T")
+    group.add_argument(
+        "--moe-imbalance",
+        type=positive,
+        metavar="X",
+        help="tokens of the busiest expert rank over the mean (default 1.0)",
+    )
+    group.add_argument("--usd-per-gpu-hour", type=positive, metavar="USD", help="price of one GPU for one hour")
+
+
+def add_json(parser: Parser) -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else on stdout")
+
+
+def add_gpus(parser: Parser) -> None:
+    """Add ``--gpus`` for verbs that are given a strategy."""
+    parser.add_argument("--gpus", metavar="N", help="check that the strategy occupies this many GPUs")
+
+
+def add_strategy(parser: Parser) -> None:
+    """Add ``--strategy``."""
+    parser.add_argument("--strategy", required=True, metavar="TEXT", help='like "tp4 pp2 dp8 mbs1 zero1 sp"')
+
+
+def request_of(args: argparse.Namespace, **fields: Any) -> "Request":
+    """Return the request of the shared flags; ``fields`` are added to it."""
+    from forerun.search.request import Request
+
+    return Request(
+        model=args.model,
+        cluster=args.cluster,
+        global_batch=args.global_batch,
+        seq_len=args.seq_len,
+        gpus=args.gpus,
+        precision=args.precision,
+        framework=args.framework,
+        tokens=args.tokens,
+        moe_imbalance=args.moe_imbalance,
+        usd_per_gpu_hour=args.usd_per_gpu_hour,
+        **fields,
+    )
+
+
+def single_request(args: argparse.Namespace) -> "Request":
+    """Return the request of a verb that looks at given strategies: it ranks nothing."""
+    from forerun.search.request import DEFAULT_OBJECTIVE, DEFAULT_TOP
+
+    return request_of(args, objective=DEFAULT_OBJECTIVE, top=DEFAULT_TOP)

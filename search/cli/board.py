@@ -1,0 +1,103 @@
+"""A leaderboard on the terminal."""
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from forerun.search.cli.bars import Brush
+from forerun.search.cli.console import brush_of, open_console, say
+from forerun.search.leaderboard import NEAR_MARK, Leaderboard
+from forerun.search.objectives import objective_named
+from forerun.search.rows import TIGHT, TIGHT_MARK, Row
+from forerun.spaces.units import format_seconds
+
+FIXED_COLUMNS = 70
+"""Columns that a table needs without its bar."""
+
+
+def print_board(board: Leaderboard) -> None:
+    """Print a leaderboard with its explanation, its counts and what was filled in."""
+    console = open_console()
+    brush = brush_of(console)
+    say(console, title(board), board_table(board.rows, console, brush))
+    say(console, brush.legend(row.breakdown_s for row in board.rows))
+    signs = (("~", NEAR_MARK, ": closer than a prediction can tell"), ("!", TIGHT_MARK, f": above {TIGHT:.0%} of it"))
+    for sign, mark, more in signs:
+        if any(mark in row.marks for row in board.rows):
+            say(console, Text(f"{sign} {mark}{more}", style="dim"))
+    say(console, "", Text(board.why), "", *counts(board))
+
+
+def title(board: Leaderboard) -> Text:
+    """Return what was asked in one line."""
+    request = board.request
+    gpus = sorted({row.gpus for row in board.rows})
+    devices = f"{gpus[0]} GPUs" if len(gpus) == 1 else f"{gpus[0]} to {gpus[-1]} GPUs"
+    return Text(
+        f"{request['model_name']} on {request['cluster_name']}, {devices}, global batch {request['global_batch']}, "
+        f"sequence {request['seq_len']}, {request['precision']}, {request['framework']}: "
+        f"{objective_named(request['objective']).title}",
+        style="bold",
+    )
+
+
+def board_table(rows: Iterable[Row], console: Console, brush: Brush) -> Table:
+    """Return rows as a table; columns that say nothing (one GPU count, no price) are left out."""
+    rows = list(rows)
+    several, priced = len({row.gpus for row in rows}) > 1, any(row.cost_usd_per_hour is not None for row in rows)
+    bar_width = max(10, min(40, console.width - FIXED_COLUMNS))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, expand=False)
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("strategy", overflow="fold", min_width=22)
+    if several:
+        table.add_column("GPUs", justify="right", no_wrap=True)
+    memory = f"of {rows[0].memory_limit_gib:.0f} GiB" if rows else "GiB"
+    for name in ("tok/s/GPU", "MFU", "step", memory):
+        table.add_column(name, justify="right", no_wrap=True)
+    if priced:
+        table.add_column("USD/Mtok", justify="right", no_wrap=True)
+    table.add_column("time", no_wrap=True, width=bar_width)
+    for row in rows:
+        cells = [Text(f"{row.rank or ''}{'~' if NEAR_MARK in row.marks else ''}"), _strategy(row)]
+        cells += [Text(str(row.gpus))] if several else []
+        cells += [Text(text) for text in figures(row)]
+        cells += [Text(f"{row.cost_usd_per_million_tokens:.3g}")] if row.cost_usd_per_million_tokens else []
+        table.add_row(*cells, brush.bar(row.breakdown_s, bar_width))
+    return table
+
+
+def figures(row: Row) -> list[str]:
+    """Return tokens per second and GPU, MFU, step time and memory as text."""
+    return [
+        f"{row.tokens_per_s_per_gpu:,.0f}" if row.tokens_per_s_per_gpu >= 100 else f"{row.tokens_per_s_per_gpu:.3g}",
+        f"{row.mfu:.1%}",
+        format_seconds(row.step_time_s),
+        f"{row.peak_memory_gib:.1f}{'!' if TIGHT_MARK in row.marks else ''}",
+    ]
+
+
+def _strategy(row: Row) -> Text:
+    """Return a strategy with its marks below it."""
+    text = Text(row.strategy)
+    marks = [mark for mark in row.marks if mark not in (NEAR_MARK, TIGHT_MARK)]
+    if marks:
+        text.append(f"\n! {', '.join(marks)}", style="yellow")
+    return text
+
+
+def counts(board: Leaderboard) -> list[Text]:
+    """Return how many candidates there were, why others were rejected, and what was filled in."""
+    space = board.space
+    lines = [
+        f"{space.size:,} candidates: {space.legal:,} legal, {space.feasible:,} feasible; {board.elapsed_s:.2f} s, "
+        f"{board.candidates_per_s:,.0f} candidates/s"
+    ]
+    if space.rejected:
+        lines.append("rejected: " + ", ".join(f"{reason} {number:,}" for reason, number in space.rejected.items()))
+    if board.defaults:
+        lines.append("filled in: " + "; ".join(board.defaults))
+    lines += [f"note: {note}" for note in board.notes]
+    return [Text(line, style="dim") for line in lines]

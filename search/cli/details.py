@@ -1,0 +1,137 @@
+"""One strategy, or two, on the terminal: parts of the step and of memory as tables with bars."""
+
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from forerun.search.cli.bars import Brush
+from forerun.search.explain import MEANING, Explanation, ScoredChange
+from forerun.search.rows import Row
+from forerun.spaces.units import format_seconds
+
+BAR = 20
+
+
+def headline(row: Row) -> list[Text]:
+    """Return a row in a few lines."""
+    lines = [
+        f"{row.gpus} GPUs: step {format_seconds(row.step_time_s)}, {row.tokens_per_s:,.0f} tokens/s, "
+        f"{row.tokens_per_s_per_gpu:,.1f} tokens/s/GPU, MFU {row.mfu:.1%}",
+        f"peak memory {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB on stage {row.peak_stage}"
+        + ("" if row.fits else f": does not fit, needs {row.excess_gib:.1f} GiB less"),
+    ]
+    if row.cost_usd_per_hour is not None:
+        lines.append(
+            f"{row.cost_usd_per_hour:,.2f} USD/h, {row.cost_usd_per_million_tokens:.3g} USD per million tokens"
+        )
+    if row.train_days is not None:
+        cost = "" if row.train_cost_usd is None else f", {row.train_cost_usd:,.0f} USD"
+        lines.append(f"whole training: {row.train_days:,.1f} days{cost}")
+    marks = [Text(f"! {mark}", style="yellow") for mark in row.marks]
+    return [Text(row.strategy, style="bold"), *map(Text, lines), *marks]
+
+
+def step_table(row: Row, brush: Brush, console: Console) -> Table:
+    """Return the parts of a step."""
+    parts = [(part, value, format_seconds(value)) for part, value in row.breakdown_s.items()]
+    return _parts_table("step", parts, row.step_time_s, format_seconds(row.step_time_s), brush, console)
+
+
+def memory_table(row: Row, brush: Brush, console: Console) -> Table:
+    """Return the parts of the fullest device's memory."""
+    parts = [(part, value, f"{value:.2f} GiB") for part, value in row.memory_gib.items()]
+    return _parts_table(
+        f"memory of stage {row.peak_stage}",
+        parts,
+        row.peak_memory_gib,
+        f"{row.peak_memory_gib:.2f} GiB",
+        brush,
+        console,
+    )
+
+
+def memory_stack(row: Row, brush: Brush, width: int) -> Text:
+    """Return the memory parts as one bar of the device's whole memory."""
+    text = Text("[").append_text(brush.bar(row.memory_gib, width, full=max(row.memory_limit_gib, row.peak_memory_gib)))
+    text.pad_right(width + 1 - len(text))
+    return text.append(f"] {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB")
+
+
+def changes_table(title: str, changes: Sequence[ScoredChange]) -> Table:
+    """Return changes of one axis with what they do to time and memory."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left")
+    table.add_column("change", overflow="fold", min_width=24)
+    for name in ("step", "by", "GiB"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for change in changes:
+        before = change.row.step_time_s - change.added_s
+        table.add_row(
+            Text(change.words),
+            Text(format_seconds(change.row.step_time_s)),
+            Text(f"{change.added_s / before:+.1%}"),
+            Text(f"{change.row.peak_memory_gib:.1f}" + ("" if change.row.fits else " (too much)")),
+        )
+    return table
+
+
+def explanation_tables(explanation: Explanation) -> list[Table]:
+    """Return the changes that help, hurt and save memory; groups without any are left out."""
+    groups = (
+        ("changes that help most", explanation.helping()),
+        ("changes that hurt most", explanation.hurting()),
+        ("changes that save most memory", explanation.saving_memory()),
+    )
+    return [changes_table(title, changes) for title, changes in groups if changes]
+
+
+def comparison_table(first: Row, second: Row) -> Table:
+    """Return two rows side by side, with what the second adds to the first."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for name in ("A", "B", "B - A"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for part in first.breakdown_s:
+        _compare(table, part, first.breakdown_s[part], second.breakdown_s[part], "s")
+    _compare(table, "step", first.step_time_s, second.step_time_s, "s", style="bold")
+    _compare(table, "tokens/s/GPU", first.tokens_per_s_per_gpu, second.tokens_per_s_per_gpu, "")
+    _compare(table, "MFU", 100 * first.mfu, 100 * second.mfu, "%")
+    table.add_section()
+    for part in first.memory_gib:
+        _compare(table, part, first.memory_gib[part], second.memory_gib[part], "GiB")
+    _compare(table, "peak memory", first.peak_memory_gib, second.peak_memory_gib, "GiB", style="bold")
+    return table
+
+
+def _compare(table: Table, name: str, first: float, second: float, unit: str, *, style: str = "") -> None:
+    if first == second == 0:
+        return
+    digits = 3 if unit == "s" else 1
+    cells = [f"{first:,.{digits}f} {unit}", f"{second:,.{digits}f} {unit}", f"{second - first:+,.{digits}f} {unit}"]
+    table.add_row(Text(name), *map(Text, cells), style=style)
+
+
+def _parts_table(
+    title: str, parts: Sequence[tuple[str, float, str]], total: float, total_text: str, brush: Brush, console: Console
+) -> Table:
+    """Return a table of parts (name, value, text) that add up to ``total``; parts that are zero are left out."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_footer=True)
+    table.add_column(title, "total", no_wrap=True)
+    table.add_column("", total_text, justify="right", no_wrap=True)
+    table.add_column("share", "100 %", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True, width=BAR)
+    if console.width >= 100:
+        table.add_column("", overflow="fold")
+    for part, value, text in parts:
+        if value == 0:
+            continue
+        cells = [Text(part), Text(text), Text(f"{value / total:.1%}"), brush.bar({part: value}, BAR, full=total)]
+        table.add_row(*cells, *([Text(_meaning(part, title), style="dim")] if console.width >= 100 else []))
+    return table
+
+
+def _meaning(part: str, title: str) -> str:
+    meanings: Mapping[str, str] = MEANING
+    return meanings["optimizer states"] if part == "optimizer" and title != "step" else meanings[part]

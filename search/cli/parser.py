@@ -1,0 +1,79 @@
+"""An argument parser whose errors are ``RequestError``, with the nearest flag for a misspelt one."""
+
+import argparse
+import math
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from forerun.spaces.errors import RequestError, unknown
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse without abbreviations, without exits on error, and with help text kept as written."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+        self.add_argument("--debug", action="store_true", help="on an error also print the trace")
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print.
+
+        Raises:
+            RequestError: always.
+        """
+        raise RequestError(f"{message}; see `{self.prog} --help`")
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        """Parse, after looking for unknown flags: they explain a missing one.
+
+        Raises:
+            RequestError: a flag is unknown, a value of the wrong type, or something is missing.
+        """
+        for word in args or ():
+            if word == "--":
+                break
+            flag = word.split("=", 1)[0]
+            if flag.startswith("--") and flag not in self._option_string_actions:
+                raise unknown("flag", flag, self._option_string_actions)
+        return super().parse_args(args, namespace)
+
+
+class PrintVersion(argparse.Action):
+    """``--version``: reads the metadata only when asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """Print the version and end the program."""
+        from importlib.metadata import version
+
+        print(f"forerun {version('forerun')}")
+        parser.exit()
+
+
+def whole(text: str) -> int:
+    """Read a whole number of at least 1."""
+    digits = text.replace("_", "").replace(",", "")
+    if not digits.isdecimal() or len(digits) > 18 or int(digits) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, but got {text!r}")
+    return int(digits)
+
+
+def positive(text: str) -> float:
+    """Read a finite number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, but got {text!r}")
+    return number
+
+
+def count(text: str) -> float:
+    """Read a count above 0, with or without a suffix: ``15T``."""
+    from forerun.spaces.units import parse_count
+
+    try:
+        number = parse_count(text)
+    except RequestError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return positive(str(number))

@@ -1,0 +1,107 @@
+"""Entry point: find the verb, parse its flags, run it, turn every error into one message and an exit code.
+
+Exit codes: 0 done, 1 our fault, 2 the request is wrong, 3 nothing is feasible, 130 interrupted, 141 the reader of the
+output went away.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from forerun.search.cli.parser import Parser, PrintVersion
+from forerun.search.cli.registry import VERBS
+from forerun.spaces.errors import ForerunError, unknown
+
+DESCRIPTION = "Finds the fastest way to train a model on a set of accelerators before anyone rents them."
+EPILOG = """\
+examples:
+  forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192
+  forerun explain llama3-70b --cluster dgx-h100 --global-batch 1024 --seq-len 8192 \\
+      --strategy "tp4 pp4 dp32 mbs1 zero1 sp"
+  forerun list clusters
+
+Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 2 the request is wrong,
+3 nothing is feasible, 1 our fault."""
+
+INTERRUPTED = 130
+READER_GONE = 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; never raises, except for ``--debug``'s trace on stderr."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    _forgive_narrow_encodings()
+    try:
+        code = _dispatch([argument for argument in arguments if argument != "--debug"])
+        sys.stdout.flush()
+        return code
+    except SystemExit as end:  # argparse, after --help and --version
+        return end.code if isinstance(end.code, int) else 0
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit and would complain there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    except ForerunError as error:
+        _trace(debug)
+        _say(str(error))
+        return error.exit_code
+    except Exception as error:
+        _trace(debug)
+        hint = "" if debug else "; run again with --debug for the trace"
+        _say(f"internal error, our fault: {type(error).__name__}: {error}{hint}")
+        return 1
+
+
+def _dispatch(arguments: list[str]) -> int:
+    verbs = {verb.name: verb for verb in VERBS}
+    if not arguments or arguments[0].startswith("-"):
+        top = _top_parser()
+        top.parse_args(arguments)
+        top.print_help(sys.stderr)
+        return 2
+    if arguments[0] not in verbs:
+        raise unknown("verb", arguments[0], verbs)
+    verb = verbs[arguments[0]]
+    module = import_module(verb.module)
+    summary = verb.summary[0].upper() + verb.summary[1:] + "."
+    parser = Parser(prog=f"forerun {verb.name}", description=summary, epilog=module.EPILOG)
+    module.add_arguments(parser)
+    code: int = module.run(parser.parse_args(arguments[1:]))
+    return code
+
+
+def _top_parser() -> Parser:
+    width = max(len(verb.name) for verb in VERBS)
+    table = "\n".join(f"  {verb.name:<{width}}  {verb.summary}" for verb in VERBS)
+    parser = Parser(
+        prog="forerun",
+        usage="forerun VERB ...",
+        description=DESCRIPTION,
+        epilog=f"verbs (forerun VERB --help says more):\n{table}\n\n{EPILOG}",
+    )
+    parser.add_argument("--version", action=PrintVersion, nargs=0, help="print the version and exit")
+    return parser
+
+
+def _say(message: str) -> None:
+    print(f"forerun: {message}", file=sys.stderr)
+
+
+def _trace(debug: bool) -> None:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+
+
+def _forgive_narrow_encodings() -> None:
+    """Let a character that the terminal's encoding lacks print as ``?`` instead of ending the program."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")

@@ -1,0 +1,31 @@
+"""The verbs of the command line.
+
+A verb is a module with ``EPILOG`` (an example), ``add_arguments(parser)`` and ``run(args) -> exit code``. It is
+imported only when it is called, and imports what it needs inside ``run``, so that ``--help`` answers at once. A new
+verb is one file and one line here.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """A verb: its name, the module that does it and what it does in one line."""
+
+    name: str
+    module: str
+    summary: str
+
+
+def _verb(name: str, summary: str) -> Verb:
+    return Verb(name=name, module=f"forerun.search.cli.verbs.{name}", summary=summary)
+
+
+VERBS: tuple[Verb, ...] = (
+    _verb("search", "rank every legal way to split a training over a cluster"),
+    _verb("simulate", "predict step time and memory of one strategy"),
+    _verb("explain", "one strategy in depth, and the changes that would help or hurt"),
+    _verb("compare", "two strategies side by side"),
+    _verb("list", "names of the catalogue: models, clusters, devices, frameworks"),
+    _verb("show", "one entry of the catalogue, with its source"),
+)

@@ -1,0 +1,64 @@
+"""``forerun compare``: two strategies side by side."""
+
+import argparse
+
+from forerun.search.cli.arguments import add_gpus, add_json, add_training, single_request
+from forerun.search.cli.parser import Parser
+
+EPILOG = """\
+example:
+  forerun compare llama3-70b --cluster dgx-h100 --global-batch 1024 --seq-len 8192 \\
+      --strategy "tp4 pp4 dp32 mbs1 zero1 sp" --strategy "tp8 pp2 dp32 mbs1 zero1 sp\""""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of the verb."""
+    add_training(parser)
+    add_gpus(parser)
+    parser.add_argument(
+        "--strategy", action="append", required=True, metavar="TEXT", help="a strategy; name two of them"
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Predict both and print them with their differences."""
+    from forerun.search.explain import against
+    from forerun.search.leaderboard import SCHEMA, dump_json, versions
+    from forerun.search.request import legal_strategy, resolve
+    from forerun.search.rows import rows_of
+    from forerun.spaces.errors import RequestError
+
+    if len(args.strategy) != 2:
+        raise RequestError(f"compare takes two strategies, but got {len(args.strategy)}; name --strategy twice")
+    setting = resolve(single_request(args))
+    strategies = [legal_strategy(setting, text) for text in args.strategy]
+    first, second = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour)
+    text = against(first, second, name="B")
+    if args.json:
+        print(
+            dump_json(
+                {
+                    "schema": SCHEMA,
+                    "request": {**setting.to_json(), "defaults": setting.defaults, "notes": setting.notes},
+                    "rows": [first.to_json(), second.to_json()],
+                    "difference_s": {p: second.breakdown_s[p] - s for p, s in first.breakdown_s.items()},
+                    "difference_gib": {p: second.memory_gib[p] - s for p, s in first.memory_gib.items()},
+                    "text": text,
+                    "versions": versions(),
+                }
+            )
+        )
+        return 0
+    from rich.text import Text
+
+    from forerun.search.cli.console import open_console, say
+    from forerun.search.cli.details import comparison_table
+
+    console = open_console()
+    say(console, Text(f"A  {first.strategy}"), Text(f"B  {second.strategy}"))
+    say(console, comparison_table(first, second), Text(text))
+    for name, row in (("A", first), ("B", second)):
+        say(console, *(Text(f"! {name}: {mark}", style="yellow") for mark in row.marks))
+    say(console, *(Text(line, style="dim") for line in setting.remarks()))
+    return 0

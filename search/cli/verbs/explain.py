@@ -1,0 +1,58 @@
+"""``forerun explain``: one strategy in depth."""
+
+import argparse
+
+from forerun.search.cli.arguments import add_gpus, add_json, add_strategy, add_training, single_request
+from forerun.search.cli.parser import Parser
+
+EPILOG = """\
+example:
+  forerun explain llama3-70b --cluster dgx-h100 --global-batch 1024 --seq-len 8192 \\
+      --strategy "tp4 pp4 dp32 mbs1 zero1 sp"
+
+Shows where the time and the memory go, and predicts every strategy that differs in one axis; what must follow (dp from
+the number of GPUs, the schedule from vpp, the split from the stages) is named with the change."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of the verb."""
+    add_training(parser)
+    add_gpus(parser)
+    add_strategy(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Explain and print."""
+    from forerun.search.explain import explain_strategy
+    from forerun.search.leaderboard import SCHEMA, dump_json, versions
+    from forerun.search.request import legal_strategy, resolve
+
+    setting = resolve(single_request(args))
+    strategy = legal_strategy(setting, args.strategy)
+    explanation = explain_strategy(setting.context, strategy, usd_per_gpu_hour=setting.usd_per_gpu_hour)
+    if args.json:
+        print(
+            dump_json(
+                {
+                    "schema": SCHEMA,
+                    "request": {**setting.to_json(), "defaults": setting.defaults, "notes": setting.notes},
+                    **explanation.to_json(),
+                    "versions": versions(),
+                }
+            )
+        )
+        return 0
+    from rich.text import Text
+
+    from forerun.search.cli.console import brush_of, open_console, say
+    from forerun.search.cli.details import explanation_tables, headline, memory_stack, memory_table, step_table
+
+    console = open_console()
+    brush, row = brush_of(console), explanation.row
+    say(console, *headline(row), "", Text(explanation.text))
+    say(console, step_table(row, brush, console), memory_table(row, brush, console))
+    say(console, memory_stack(row, brush, min(60, console.width - 24)), "")
+    say(console, *explanation_tables(explanation))
+    say(console, *(Text(line, style="dim") for line in setting.remarks()))
+    return 0

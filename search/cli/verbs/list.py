@@ -1,0 +1,54 @@
+"""``forerun list``: what the catalogue has."""
+
+import argparse
+from typing import Any
+
+from forerun.search.cli.arguments import add_json
+from forerun.search.cli.parser import Parser
+
+KINDS = ("models", "clusters", "devices", "frameworks")
+
+EPILOG = """\
+examples:
+  forerun list models
+  forerun list clusters --json"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of the verb."""
+    parser.add_argument("kind", choices=KINDS, metavar="|".join(KINDS), help="what to list")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """List and print."""
+    from forerun.search.catalogue import LISTS
+    from forerun.search.leaderboard import SCHEMA, dump_json
+
+    entries: list[dict[str, Any]] = LISTS[args.kind]()
+    if args.json:
+        print(dump_json({"schema": SCHEMA, args.kind: entries}))
+        return 0
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from forerun.search.cli.console import open_console, say
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in entries[0]:
+        number = all(isinstance(entry[name], int | float | None) for entry in entries)
+        table.add_column(name.replace("_", " "), justify="right" if number else "left", overflow="fold")
+    for entry in entries:
+        table.add_row(*(Text(_cell(value)) for value in entry.values()))
+    say(open_console(), table)
+    return 0
+
+
+def _cell(value: Any) -> str:
+    """Return a value as people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

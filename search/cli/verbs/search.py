@@ -1,0 +1,82 @@
+"""``forerun search``: the leaderboard."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from forerun.search.cli.arguments import add_json, add_training, request_of
+from forerun.search.cli.parser import Parser, positive, whole
+
+EPILOG = """\
+examples:
+  forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192
+  forerun search llama3-8b --cluster dgx-a100-80 --gpus 8..64 --global-batch 256 --seq-len 8192 --objective gpus
+  forerun search deepseek-v3 --cluster dgx-h100 --usd-per-hour 3000 --usd-per-gpu-hour 2.5 \\
+      --global-batch 4096 --seq-len 4096 --set ep=8,16,32,64 --set recompute=full --out deepseek
+
+Columns: tok/s/GPU tokens per second and GPU; MFU model FLOPs over the dense peak at the training precision;
+GiB peak memory of the fullest device of what a device has; ~ within 1 % of the best."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of the verb."""
+    add_training(parser)
+    space = parser.add_argument_group("space")
+    space.add_argument("--gpus", metavar="N|LO..HI", help="number of GPUs, or a range of numbers to search")
+    space.add_argument(
+        "--usd-per-hour", type=positive, metavar="USD", help="spend at most this; needs --usd-per-gpu-hour"
+    )
+    space.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="AXIS=CHOICES",
+        help="restrict an axis, like tp=1,2,4 or recompute=full; may be repeated",
+    )
+    space.add_argument("--space", type=Path, metavar="FILE", help="YAML that restricts axes: `axes: {tp: [1, 2, 4]}`")
+    rank = parser.add_argument_group("ranking and output")
+    rank.add_argument("--objective", metavar="O", help="throughput (default), cost (per token), gpus (fewest that fit)")
+    rank.add_argument("--top", type=whole, metavar="K", help="rows to keep (default 10)")
+    rank.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write leaderboard.json, leaderboard.csv, request.yaml and versions.json",
+    )
+    rank.add_argument("--force", action="store_true", help="let --out overwrite files of a folder that is not empty")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search and print; 3 where nothing is feasible."""
+    from forerun.search.api import search_request
+    from forerun.search.cli.progress import Walk
+    from forerun.search.infeasible import NothingFeasible
+    from forerun.search.leaderboard import dump_json
+    from forerun.search.output import check_folder, write_folder
+    from forerun.search.request import choices_of
+
+    overrides = choices_of(args.space, args.set)
+    request = request_of(
+        args, usd_per_hour=args.usd_per_hour, objective=args.objective, top=args.top, overrides=overrides
+    )
+    if args.out is not None:
+        check_folder(args.out, force=args.force)
+    try:
+        with Walk(sys.stderr) as walk:
+            board = search_request(request, progress=walk.advance, started=walk.started)
+    except NothingFeasible as error:
+        if args.json:
+            print(dump_json(error.document))
+        raise
+    if args.out is not None:
+        write_folder(args.out, board)
+    if args.json:
+        print(dump_json(board.to_json()))
+        return 0
+    from forerun.search.cli.board import print_board
+
+    print_board(board)
+    if args.out is not None:
+        print(f"forerun: wrote {args.out}", file=sys.stderr)
+    return 0

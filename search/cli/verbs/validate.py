@@ -1,0 +1,121 @@
+"""``forerun validate``: accuracy and order of predictions against measured runs."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forerun.spaces.errors import RequestError
+
+if TYPE_CHECKING:
+    from forerun.search.validate import Predictions, RunSet, Summary
+
+EPILOG = """\
+example:
+  forerun validate runs.csv --by model --worst 20 --predictions predicted.csv --plot validation.html
+
+FILE has one row per run: run_id, device, gpus, model, its shape, the strategy, step_time_s, peak_mem_gib, outcome.
+docs/measured-runs.md describes every column and what is done with blank cells."""
+
+WIDE = 200
+"""Columns of a table that is not printed to a terminal."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of the verb."""
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.csv", help="tables of measured runs")
+    parser.add_argument("--by", metavar="FIELD", help="split the figures by this column instead of by table")
+    parser.add_argument("--worst", type=_count, default=0, metavar="N", help="list the N rows predicted worst")
+    parser.add_argument("--predictions", type=Path, metavar="OUT.csv", help="write the prediction of every row")
+    parser.add_argument("--plot", type=Path, metavar="FILE.html", help="draw predicted against measured, and order")
+    parser.add_argument(
+        "--noise", type=_share, default=0.05, metavar="X", help="pairs closer than this share are not judged (0.05)"
+    )
+    parser.add_argument(
+        "--margin", type=_share, default=0.0, metavar="X", help="share of memory that must stay free to fit (0)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Map the rows, predict them, and report.
+
+    Raises:
+        RequestError: a file is no table of runs, a column is unknown, or no row can be predicted.
+    """
+    from forerun.search.validate import load_runs, predict, summarise
+    from forerun.search.validate.report import worst_json, worst_rows, write_predictions
+
+    runs = load_runs(args.files)
+    if not runs.runs:
+        raise RequestError(_nothing(runs))
+    predictions = predict(runs.runs, margin=args.margin)
+    summary = summarise(runs, predictions, by=args.by, noise=args.noise)
+    worst = worst_rows(predictions, args.worst)
+    if args.predictions:
+        write_predictions(args.predictions, predictions)
+    if args.plot:
+        from forerun.search.validate.plot import write_plot
+
+        write_plot(args.plot, predictions, by=args.by)
+    if args.json:
+        document = summary.to_json()
+        if args.worst:
+            document["worst"] = worst_json(predictions, worst)
+        json.dump(document, sys.stdout, indent=1, allow_nan=False)
+        print()
+        return 0
+    _print(summary, predictions, worst)
+    return 0
+
+
+def _print(summary: "Summary", predictions: "Predictions", worst: list[int]) -> None:
+    """Print tables: figures, worst rows, and what was skipped, filled in or broken."""
+    from rich.console import Console
+
+    from forerun.search.validate.report import counts_table, figures_table, worst_table
+
+    # A table in a file or a pipe is as wide as it needs to be.
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    console.print(figures_table(summary))
+    if worst:
+        console.print(worst_table(predictions, worst))
+    notes = (
+        ("skipped rows, by reason", summary.skipped),
+        ("filled in, by rule", summary.filled),
+        ("measured although forerun calls it illegal, by law", summary.laws),
+        ("could not be scored", summary.errors),
+    )
+    for title, counts in notes:
+        if counts:
+            console.print(counts_table(title, counts))
+
+
+def _nothing(runs: "RunSet") -> str:
+    """Return the message when no row can be predicted."""
+    from collections import Counter
+
+    if not runs.skipped:
+        return "no rows below the header; give at least one measured run"
+    reasons = Counter(skipped.reason for skipped in runs.skipped).most_common(3)
+    shown = "; ".join(f"{reason} ({count})" for reason, count in reasons)
+    return f"none of {len(runs.skipped)} rows can be predicted: {shown}; docs/measured-runs.md describes the columns"
+
+
+def _count(text: str) -> int:
+    """Read a whole number of zero or more."""
+    if not text.isdigit() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"must be a whole number of zero or more, but is {text!r}")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    """Read a share between 0 and 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"must lie between 0 and 1, but is {text!r}")
+    return value

@@ -1,0 +1,173 @@
+"""The exhaustive driver: walk a space in slices, score every legal candidate, keep the best few.
+
+A slice is two integers. What it yields is a ``Piece``: counts and the best candidates with their ranking keys, so that
+pieces merge in any order, by any number of workers, into the same result. Memory follows the chunk and not the space.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.search.objectives import objective_named
+from forerun.simulator import score as simulator_score
+from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.spaces.strategies import Context, StrategySpace, StrategyTable
+
+Scorer = Callable[[Context, StrategyTable], ScoreTable]
+Progress = Callable[[int, int], None]
+"""Called with (candidates walked, legal candidates among them) after each chunk."""
+
+CHUNK = 1 << 16
+"""Legal candidates scored at once: large enough to amortise numpy's calls, small enough for the cache."""
+FIRST = 1 << 19
+"""Candidates of the first slice: a few per cent of them are legal in the usual space."""
+WIDEST = 1 << 21
+"""Candidates of one slice, legal or not: bounds memory where a sparse space suddenly becomes dense."""
+CLOSEST = 8
+"""Candidates kept that miss the device's memory by least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What a worker needs to know: the space (with its context), the objective and how many of the best to keep."""
+
+    space: StrategySpace
+    objective: str
+    top: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """Some candidates in rank order: ``index`` (shape K) in the space and ``keys`` (shape M x K), lower is better."""
+
+    index: NDArray[np.int64]
+    keys: Floats
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What one or several slices hold.
+
+    ``walked`` candidates of which ``legal`` keep all laws and ``feasible`` also fit into memory; ``rejected`` counts
+    the others by reason code ("memory" for legal ones that do not fit). ``best`` ranks feasible candidates by the
+    objective; ``closest`` ranks legal ones that do not fit by the bytes they miss.
+    """
+
+    walked: int = 0
+    legal: int = 0
+    feasible: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    best: Best | None = None
+    closest: Best | None = None
+
+
+def search_space(problem: Problem, *, score: Scorer = simulator_score, progress: Progress | None = None) -> Piece:
+    """Search a whole space in this process."""
+    return search_slice(problem, 0, problem.space.size, score=score, progress=progress)
+
+
+def search_slice(
+    problem: Problem,
+    low: int,
+    high: int,
+    *,
+    score: Scorer = simulator_score,
+    progress: Progress | None = None,
+    chunk: int = CHUNK,
+) -> Piece:
+    """Return the piece of the candidates with index in ``[low, high)``; it does not depend on ``chunk``."""
+    piece = Piece()
+    walked = legal = 0
+    for width, table, rejected in _tables(problem.space, low, high, chunk):
+        parts = [Piece(walked=width, rejected=rejected)]
+        parts += [
+            score_chunk(problem, table.take(slice(start, start + chunk)), score)
+            for start in range(0, len(table), chunk)
+        ]
+        piece = merge([piece, *parts], top=problem.top)
+        walked, legal = walked + width, legal + len(table)
+        if progress is not None:
+            progress(walked, legal)
+    return piece
+
+
+def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> Piece:
+    """Score some legal candidates."""
+    context = problem.space.context
+    scores = score(context, table)
+    fits = scores.fits
+    feasible = int(np.count_nonzero(fits))
+    keys = np.stack(objective_named(problem.objective).keys(scores, table))
+    missing = (scores.peak_memory_bytes - context.cluster.device.memory_bytes)[None, :]
+    over = len(table) - feasible
+    return Piece(
+        legal=len(table),
+        feasible=feasible,
+        rejected={"memory": over} if over else {},
+        best=lowest(table.index, keys, fits, problem.top),
+        closest=lowest(table.index, missing, ~fits, CLOSEST),
+    )
+
+
+def merge(pieces: Iterable[Piece], *, top: int) -> Piece:
+    """Return the piece of all slices together; the order of ``pieces`` does not matter."""
+    pieces = list(pieces)
+    rejected: Counter[str] = Counter()
+    for piece in pieces:
+        rejected.update(piece.rejected)
+    return Piece(
+        walked=sum(piece.walked for piece in pieces),
+        legal=sum(piece.legal for piece in pieces),
+        feasible=sum(piece.feasible for piece in pieces),
+        rejected=rejected,
+        best=_merge_best([piece.best for piece in pieces], top),
+        closest=_merge_best([piece.closest for piece in pieces], CLOSEST),
+    )
+
+
+def lowest(index: NDArray[np.int64], keys: Floats, mask: NDArray[np.bool_], count: int) -> Best:
+    """Return the ``count`` candidates of ``mask`` with the lowest keys, ties by index.
+
+    Shapes: ``index`` and ``mask`` N, ``keys`` M x N with the most important key first.
+    """
+    rows = np.flatnonzero(mask)
+    if len(rows) > count:
+        first = keys[0, rows]
+        threshold = np.partition(first, count - 1)[count - 1]
+        # All that tie with the last one stay, because later keys and the index decide among them.
+        rows = rows[first <= threshold]
+    order = np.lexsort((index[rows], *keys[::-1, rows]))[:count]
+    return Best(index=index[rows[order]], keys=keys[:, rows[order]])
+
+
+def _merge_best(parts: list[Best | None], count: int) -> Best | None:
+    present = [part for part in parts if part is not None and len(part)]
+    if not present:
+        return next((part for part in parts if part is not None), None)
+    index = np.concatenate([part.index for part in present])
+    keys = np.concatenate([part.keys for part in present], axis=1)
+    return lowest(index, keys, np.ones(len(index), dtype=bool), count)
+
+
+def _tables(
+    space: StrategySpace, low: int, high: int, chunk: int
+) -> Iterator[tuple[int, StrategyTable, Mapping[str, int]]]:
+    """Cut ``[low, high)`` into slices of about ``chunk`` legal candidates: (width, legal ones, illegal by reason).
+
+    The width of a slice follows the density of the one before it, because the density changes slowly along the index.
+    """
+    width, high = FIRST, min(high, space.size)
+    low = max(low, 0)
+    while low < high:
+        width = min(width, high - low)
+        table, rejected = space.table(low, low + width)
+        yield width, table, rejected
+        low += width
+        growth = min(8.0, chunk / max(len(table), 1))
+        width = max(1, min(WIDEST, int(width * growth)))

@@ -1,0 +1,108 @@
+"""All strategies one axis away from a given one, with the other axes repaired where the change makes them illegal."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from forerun.search.candidates import axis_values, strategy_of
+from forerun.spaces.strategies import AXES, CUSTOM_SPLIT, Context, Schedule, Strategy, default_choices, violations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One step along ``axis``: the ``strategy`` it leads to, and what differs (``tp4 -> tp8, dp16 -> dp8``)."""
+
+    axis: str
+    strategy: Strategy
+    words: str
+
+
+def neighbours(context: Context, strategy: Strategy) -> tuple[Change, ...]:
+    """Return every legal strategy on as many devices that differs in one axis.
+
+    Other axes follow only where they must: dp from the device count, the schedule from vpp, the split from the stages,
+    and what has become meaningless (sp without tp, zero without replicas) is dropped. Each strategy comes once.
+    """
+    values = axis_values(strategy)
+    choices = default_choices(context, [strategy.devices])
+    found: dict[str, Change] = {}
+    for axis in AXES[1:]:
+        for value in choices[axis]:
+            if value == values[axis]:
+                continue
+            changed = _repair(axis, {**values, axis: value}, context, choices)
+            if changed is not None and changed != strategy:
+                found.setdefault(str(changed), Change(axis=axis, strategy=changed, words=difference(strategy, changed)))
+    return tuple(found.values())
+
+
+def difference(old: Strategy, new: Strategy) -> str:
+    """Return what changes from one strategy to another.
+
+    >>> difference(Strategy(tp=4, dp=2), Strategy(tp=8, sp=True))
+    'tp4 -> tp8, dp2 -> dp1, +sp'
+    """
+    before, after = _words(old), _words(new)
+    parts = []
+    for name in {**before, **after}:
+        if before.get(name) == after.get(name):
+            continue
+        if name in before and name in after:
+            parts.append(f"{before[name]} -> {after[name]}")
+        else:
+            parts.append(f"+{after[name]}" if name in after else f"-{before[name]}")
+    return ", ".join(parts)
+
+
+def _words(strategy: Strategy) -> dict[str, str]:
+    """Return the words of a strategy's string by what they set."""
+    return {word.split("=")[0].rstrip("0123456789"): word for word in str(strategy).split()}
+
+
+def _repair(
+    axis: str, values: dict[str, int], context: Context, choices: Mapping[str, tuple[int, ...]]
+) -> Strategy | None:
+    """Return the first legal strategy that has the changed axis and as little else changed as possible."""
+    stage = values["tp"] * values["pp"] * values["cp"]
+    if values["gpus"] % stage:
+        return None
+    values["dp"] = values["gpus"] // stage
+    policy = context.framework.legality.sequence_parallel
+    if values["tp"] == 1:
+        values["sp"] = 0 if axis != "sp" else values["sp"]
+    elif axis == "tp" and policy == "always":
+        values["sp"] = 1
+    if values["dp"] * values["cp"] == 1 and axis != "zero":
+        values["zero"] = 0
+    if (values["pp"] == 1 or values["dp"] == 1) and axis != "placement":
+        values["placement"] = 0
+    for attempt in _attempts(axis, values, choices):
+        if not violations(attempt, context):
+            return strategy_of(attempt)
+    return None
+
+
+def _attempts(axis: str, values: dict[str, int], choices: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
+    """Yield values with the axes that depend on the changed one set to each of their choices, the present one first."""
+    looped = [(values["vpp"], values["schedule"])]
+    if axis in ("pp", "vpp"):
+        looped += [(vpp, schedule) for vpp, schedule in _loops(values["vpp"]) if axis == "pp" or vpp == values["vpp"]]
+    if axis == "schedule":
+        looped += [(vpp, values["schedule"]) for vpp in choices["vpp"]]
+    splits = [values["split"]] if axis == "split" else _ordered(values["split"], choices["split"])
+    # A larger dp may leave no whole microbatch; a smaller one always divides what the larger one did.
+    sizes = [values["mbs"]] if axis == "mbs" else [m for m in choices["mbs"][::-1] if m <= values["mbs"]]
+    for (vpp, schedule), mbs, split in itertools.product(looped, sizes or [values["mbs"]], splits):
+        yield {**values, "vpp": vpp, "schedule": schedule, "mbs": mbs, "split": split}
+
+
+def _loops(vpp: int) -> list[tuple[int, int]]:
+    """Return (vpp, schedule) pairs that go together, those with the present number of virtual stages first."""
+    pairs = [(vpp, int(Schedule.INTERLEAVED if vpp > 1 else Schedule.ONE_F_ONE_B)), (1, int(Schedule.ONE_F_ONE_B))]
+    return list(dict.fromkeys(pairs))
+
+
+def _ordered(present: int, choices: tuple[int, ...]) -> list[int]:
+    """Return choices with the present one first; layers named one by one do not survive other stages."""
+    first = [present] if present < CUSTOM_SPLIT else []
+    return list(dict.fromkeys([*first, *choices]))

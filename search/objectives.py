@@ -1,0 +1,61 @@
+"""What "best" means: a table of functions from scores to ranking keys, lower is better.
+
+An objective returns one or several arrays of shape N, most important first; candidates that tie in all of them rank by
+their canonical index. Money enters only through devices times seconds, so that no order depends on a price.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.spaces.errors import unknown
+from forerun.spaces.strategies import StrategyTable
+
+Keys = tuple[Floats, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """One meaning of "best". ``keys`` maps the scores of N candidates to ranking keys of shape N."""
+
+    name: str
+    title: str
+    keys: Callable[[ScoreTable, StrategyTable], Keys]
+
+
+def _throughput(scores: ScoreTable, table: StrategyTable) -> Keys:
+    """Seconds per step: a step always consumes the same tokens."""
+    return (scores.step_time_s,)
+
+
+def _cost(scores: ScoreTable, table: StrategyTable) -> Keys:
+    """Device-seconds per step, to which the cost of a token is proportional at any price per device."""
+    return (scores.step_time_s * table.column("gpus"), scores.step_time_s)
+
+
+def _gpus(scores: ScoreTable, table: StrategyTable) -> Keys:
+    return (table.column("gpus").astype(np.float64), scores.step_time_s)
+
+
+OBJECTIVES: dict[str, Objective] = {
+    objective.name: objective
+    for objective in (
+        Objective(name="throughput", title="most tokens per second", keys=_throughput),
+        Objective(name="cost", title="least cost per token", keys=_cost),
+        Objective(name="gpus", title="fewest GPUs that fit, then fastest", keys=_gpus),
+    )
+}
+"""All objectives by name. "Fastest within USD per hour" is ``throughput`` under a budget in USD."""
+
+
+def objective_named(name: str) -> Objective:
+    """Return an objective.
+
+    Raises:
+        RequestError: no objective has this name.
+    """
+    if name not in OBJECTIVES:
+        raise unknown("objective", name, OBJECTIVES)
+    return OBJECTIVES[name]

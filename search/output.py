@@ -1,0 +1,53 @@
+"""The folder that a search leaves behind."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from forerun.search.leaderboard import Leaderboard, dump_json
+from forerun.spaces.errors import RequestError
+
+
+def check_folder(folder: Path, *, force: bool) -> None:
+    """Refuse a folder that cannot take the files, before anything is computed.
+
+    Raises:
+        RequestError: it is a file, cannot be made, or is not empty and ``force`` is not set.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"{folder} is a file; --out needs a folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        full = any(folder.iterdir())
+    except OSError as error:
+        raise RequestError(f"{folder} cannot be used as a folder: {error.strerror}") from None
+    if full and not force:
+        raise RequestError(f"{folder} is not empty; name another folder or add --force")
+    if not os.access(folder, os.W_OK):
+        raise RequestError(f"{folder} is not writable")
+
+
+def write_folder(folder: Path, board: Leaderboard) -> None:
+    """Write a leaderboard as ``leaderboard.json``, ``leaderboard.csv``, ``request.yaml`` and ``versions.json``."""
+    import yaml
+
+    document = board.to_json()
+    write_atomically(folder / "leaderboard.json", dump_json(document) + "\n")
+    write_atomically(folder / "leaderboard.csv", board.to_csv())
+    write_atomically(folder / "request.yaml", yaml.safe_dump(document["request"], sort_keys=False, allow_unicode=True))
+    write_atomically(folder / "versions.json", dump_json({"schema": document["schema"], **document["versions"]}) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that no reader ever sees half of it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

@@ -1,0 +1,137 @@
+"""One line of every report: a strategy with what it costs, in the units of reports."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forerun.search.exhaustive import Scorer
+from forerun.simulator import MEMORY_PARTS, TIME_PARTS
+from forerun.simulator import score as simulator_score
+from forerun.simulator.score_table import ScoreTable
+from forerun.spaces.models import train_flops_per_sequence
+from forerun.spaces.strategies import Context, Strategy, table_of
+
+GIB = 2.0**30
+SECONDS_PER_HOUR = 3600.0
+SECONDS_PER_DAY = 86400.0
+TIGHT_MARK = "tight memory"
+TIGHT = 0.97
+"""Share of the device's memory from which a row is marked: allocators of real runs vary by a few per cent."""
+PLAUSIBLE_MFU = {False: 0.70, True: 0.55}
+"""Highest believable MFU without and with experts; the highest published: 0.65 and 0.53 (maxtext README, TPU v5p)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One strategy and its predicted cost.
+
+    ``rank`` is None outside of a leaderboard. ``mfu`` is the share of the dense peak at the training precision, with
+    model FLOPs that count the whole attention square and no recompute (arXiv 2104.04473, appendix).
+    ``breakdown_s`` adds up to ``step_time_s`` and ``memory_gib`` to ``peak_memory_gib``, which device-stage
+    ``peak_stage`` reaches; ``allocated_memory_gib`` is what the framework's allocator would report.
+    Costs are None without a price, ``train_days`` and ``train_cost_usd`` also without a number of training tokens.
+    """
+
+    rank: int | None
+    strategy: str
+    gpus: int
+    step_time_s: float
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    mfu: float
+    fits: bool
+    peak_memory_gib: float
+    memory_limit_gib: float
+    allocated_memory_gib: float
+    peak_stage: int
+    breakdown_s: Mapping[str, float]
+    memory_gib: Mapping[str, float]
+    cost_usd_per_hour: float | None
+    cost_usd_per_million_tokens: float | None
+    train_days: float | None
+    train_cost_usd: float | None
+    marks: tuple[str, ...]
+
+    @property
+    def excess_gib(self) -> float:
+        """GiB by which the peak exceeds the device's memory; negative where it fits."""
+        return self.peak_memory_gib - self.memory_limit_gib
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as plain data."""
+        data = dataclasses.asdict(self)
+        data["marks"] = list(self.marks)
+        return data
+
+
+def rows_of(
+    context: Context,
+    strategies: Sequence[Strategy],
+    *,
+    usd_per_gpu_hour: float | None = None,
+    score: Scorer = simulator_score,
+) -> tuple[Row, ...]:
+    """Score strategies, which must be legal, and return a row for each in the order given."""
+    if not strategies:
+        return ()
+    scores = score(context, table_of(strategies))
+    flops = train_flops_per_sequence(context.model, context.workload.seq_len) * context.workload.global_batch
+    return tuple(
+        _row(context, strategy, scores, row, flops, usd_per_gpu_hour) for row, strategy in enumerate(strategies)
+    )
+
+
+def _row(context: Context, strategy: Strategy, scores: ScoreTable, row: int, flops: float, price: float | None) -> Row:
+    """``flops``: model FLOPs of one step. ``price``: USD per device and hour."""
+    workload, device = context.workload, context.cluster.device
+    gpus, step_s = strategy.devices, float(scores.step_time_s[row])
+    tokens_per_s = workload.tokens_per_step / step_s
+    usd_per_hour = None if price is None else price * gpus
+    train_s = None if workload.tokens is None else workload.tokens / tokens_per_s
+    peak_gib, limit_gib = float(scores.peak_memory_bytes[row]) / GIB, device.memory_bytes / GIB
+    mfu = flops / (step_s * gpus * device.peak(workload.precision))
+    return Row(
+        rank=None,
+        strategy=str(strategy),
+        gpus=gpus,
+        step_time_s=step_s,
+        tokens_per_s=tokens_per_s,
+        tokens_per_s_per_gpu=tokens_per_s / gpus,
+        mfu=mfu,
+        fits=bool(scores.fits[row]),
+        peak_memory_gib=peak_gib,
+        memory_limit_gib=limit_gib,
+        allocated_memory_gib=float(scores.allocated_bytes[row]) / GIB,
+        peak_stage=int(scores.peak_stage[row]),
+        breakdown_s={part: float(scores.time_s[part][row]) for part in TIME_PARTS},
+        memory_gib={part: float(scores.memory_bytes[part][row]) / GIB for part in MEMORY_PARTS},
+        cost_usd_per_hour=usd_per_hour,
+        cost_usd_per_million_tokens=(
+            None if usd_per_hour is None else usd_per_hour / SECONDS_PER_HOUR / tokens_per_s * 1e6
+        ),
+        train_days=None if train_s is None else train_s / SECONDS_PER_DAY,
+        train_cost_usd=(None if train_s is None or usd_per_hour is None else train_s / SECONDS_PER_HOUR * usd_per_hour),
+        marks=_marks(context, strategy, peak_gib / limit_gib, mfu),
+    )
+
+
+def _marks(context: Context, strategy: Strategy, memory_share: float, mfu: float) -> tuple[str, ...]:
+    """Return what an engineer should know about a strategy before trying it."""
+    cluster = context.cluster
+    domain = max(cluster.scale_up_size, cluster.devices_per_node)
+    name = "nodes" if cluster.scale_up_size <= cluster.devices_per_node else "scale-up domains"
+    marks = []
+    if strategy.tp > domain or domain % strategy.tp:
+        marks.append(f"tp crosses {name}")
+    elif strategy.tp * strategy.cp > domain and strategy.cp > 1:
+        marks.append(f"cp crosses {name}")
+    if strategy.ep * strategy.etp > domain:
+        marks.append(f"ep crosses {name}")
+    if memory_share > 1:
+        marks.append("does not fit")
+    elif memory_share > TIGHT:
+        marks.append(TIGHT_MARK)
+    if mfu > PLAUSIBLE_MFU[context.moe]:
+        marks.append("MFU above anything published")
+    return tuple(marks)
