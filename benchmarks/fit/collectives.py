@@ -31,7 +31,14 @@ def predict_s(rows: pd.DataFrame, known: Table) -> NDArray[np.float64]:
     for (setting, collective), index in rows.groupby(["setting", "collective"]).indices.items():
         where = LEVELS[setting]
         out[index] = time_on_levels_s(
-            where.levels, collective, full_bytes[index], ranks[index], stride[index], lone=where.lone, known=known
+            where.levels,
+            where.architecture,
+            collective,
+            full_bytes[index],
+            ranks[index],
+            stride[index],
+            lone=where.lone,
+            known=known,
         )
     return out
 
@@ -85,11 +92,35 @@ def fit(job: Job, rows: pd.DataFrame, known: Table) -> LinkConstants:
     return unpack(start, job.free, found.x)
 
 
+def probe_sizes(rows: pd.DataFrame, known: Table) -> pd.DataFrame:
+    """Fill blank sizes: per source and device the one that explains the bus bandwidths best (a power of 2 ** 0.25)."""
+    filled = rows.copy()
+    for _, index in rows[rows.bus.notna()].groupby(["source", "device"]).groups.items():
+        best = np.inf
+        for size in 2.0 ** np.arange(20.0, 33.0, 0.25):
+            trial = with_size(rows.loc[index], size)
+            error = float(np.mean(np.abs(np.log(predict_s(trial, known) / trial.seconds.to_numpy(float)))))
+            if error < best:
+                best = error
+                filled.loc[index] = trial
+    return filled
+
+
+def with_size(rows: pd.DataFrame, full_bytes: float) -> pd.DataFrame:
+    """Rows given as bus bandwidth, as seconds at ``full_bytes`` (nccl-tests convention)."""
+    passes = rows.collective.eq("all_reduce").to_numpy(float) + 1.0
+    share = ((rows.ranks - 1) / rows.ranks).to_numpy(float)
+    return rows.assign(full_bytes=full_bytes, seconds=passes * share * full_bytes / (rows.bus.to_numpy(float) * 1e9))
+
+
 def fit_all(rows: pd.DataFrame, known: Table = START) -> Table:
     """Fit every job in turn; later jobs (networks) see the constants of earlier ones (the links inside a node)."""
     for job in JOBS:
-        if rows.setting.isin(job.settings).any():
-            known = dataclasses.replace(known, links={**known.links, job.key: fit(job, rows, known)})
+        own = rows[rows.setting.isin(job.settings)]
+        for _ in range(4 if own.bus.notna().any() else 1):
+            own = probe_sizes(own, known)
+            if len(own):
+                known = dataclasses.replace(known, links={**known.links, job.key: fit(job, own, known)})
     return known
 
 
@@ -110,6 +141,8 @@ def main() -> None:
     options = parser.parse_args()
     rows = read_rows(options.folder)
     known = fit_all(rows)
+    rows = probe_sizes(rows, known)
+    print("sizes of the probes:", rows[rows.bus.notna()].groupby(["source", "device"]).full_bytes.first().to_dict())
     report(rows, known, "fitted")
     settings = {setting: job.key for job in JOBS for setting in job.settings}
     write(options.out, document(known, rows, predict_s(rows, known), settings))

@@ -63,8 +63,8 @@ def _block(row: LinkConstants, errors: pd.DataFrame) -> dict[str, object]:
     return block
 
 
-def _short(value: float) -> float | int:
-    return int(value) if isinstance(value, int) else float(f"{value:.4g}")
+def _short(value: float | str) -> float | int | str:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def write(path: Path, text: str) -> None:

@@ -1,58 +1,58 @@
 """Published measurements of collectives as one frame, and the levels they were taken on.
 
-Columns of the frame: source, setting, device, collective, ranks, stride, full_bytes, seconds.
+Columns of the frame: source, setting, device, collective, ranks, stride, full_bytes, seconds; ``bus`` (bus bandwidth in
+GB/s) only where the size of the message is unknown and full_bytes and seconds are blank.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
+from forerun.spaces.clusters.catalogue import load_cluster
 from forerun.spaces.clusters.cluster import Level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The levels of a benchmark and whether its groups worked alone."""
+    """Where rows were measured; ``lone``: one group at a time, as benchmarks of a part of a machine do."""
 
     levels: tuple[Level, ...]
-    lone: bool = False
+    architecture: str
+    lone: bool = True
 
 
-def _level(
-    kind: str, size: int, rate: float, port: float, *, latency_s: float = 1e-6, in_switch: bool = False
-) -> Level:
-    return Level(
-        name=kind,
-        size=size,
-        kind=kind,
-        bytes_per_s=rate * 1e9,
-        port_bytes_per_s=port * 1e9,
-        latency_s=latency_s,
-        in_switch=in_switch,
+def _setting(name: str, *, lone: bool = True, one_node: bool = False) -> Setting:
+    cluster = load_cluster(name)
+    levels = tuple(level for level in cluster.levels if not one_node or level.size <= cluster.devices_per_node)
+    return Setting(levels=levels, architecture=cluster.device.architecture, lone=lone)
+
+
+def _perlmutter() -> Setting:
+    mesh = replace(
+        load_cluster("jean-zay-v100").levels[0], size=4, bytes_per_s=300e9, port_bytes_per_s=100e9, name="node"
     )
+    return Setting(levels=(mesh,), architecture="Ampere sm80")
 
 
-_SELF = _level("nvswitch", 1, 450, 450)
+def _vista() -> Setting:
+    network = replace(load_cluster("gh200").levels[-1], bytes_per_s=50e9, port_bytes_per_s=50e9)
+    return Setting(levels=(network,), architecture="Hopper sm90")
+
 
 LEVELS: Mapping[str, Setting] = {
-    "a100": Setting(levels=(_level("nvswitch", 8, 300, 300),)),
-    "h100": Setting(levels=(_level("nvswitch", 8, 450, 450, in_switch=True),)),
-    "b200": Setting(levels=(_level("nvswitch", 8, 900, 900, in_switch=True),)),
-    "gb200": Setting(levels=(_level("nvswitch", 4, 900, 900, in_switch=True),)),
-    "rtx-pro": Setting(levels=(_level("pcie", 8, 64, 64),)),
-    "l40s": Setting(levels=(_level("pcie-host", 8, 32, 32),)),
-    "v100": Setting(levels=(_level("nvlink-mesh", 8, 150, 25),)),
-    "perlmutter": Setting(levels=(_level("nvlink-mesh", 4, 300, 100),)),
-    "vista": Setting(levels=(_SELF, _level("infiniband", 1024, 50, 50, latency_s=3e-6)), lone=True),
-    "lumi": Setting(levels=(_level("xgmi-mesh", 8, 175, 50), _level("slingshot", 4096, 12.5, 25, latency_s=3e-6))),
-    "efa": Setting(
-        levels=(
-            _level("nvswitch", 8, 450, 450, in_switch=True),
-            _level("efa", 4096, 50, 50, latency_s=1e-5),
-        )
-    ),
+    "a100": _setting("dgx-a100-80", one_node=True),
+    "h100": _setting("dgx-h100", one_node=True),
+    "b200": _setting("dgx-b200", one_node=True),
+    "gb200": _setting("gb200-nvl72", one_node=False),
+    "rtx-pro": _setting("rtx-pro-6000-pcie", one_node=True),
+    "l40s": _setting("l40s-pcie", one_node=True),
+    "v100": _setting("dgx1-v100", one_node=True),
+    "perlmutter": _perlmutter(),
+    "vista": _vista(),
+    "lumi": _setting("frontier-mi250x", lone=False),
+    "efa": _setting("aws-p5"),
 }
 
 _AICONFIGURATOR = {
@@ -66,17 +66,19 @@ _AICONFIGURATOR = {
     "l40s": "l40s",
     "rtx_pro_6000_server": "rtx-pro",
 }
-_COLUMNS = ["source", "setting", "device", "collective", "ranks", "stride", "full_bytes", "seconds"]
+_COLUMNS = ["source", "setting", "device", "collective", "ranks", "stride", "full_bytes", "seconds", "bus"]
 
 
 def read_rows(folder: Path) -> pd.DataFrame:
     """All usable rows; what is left out and why stands beside each reader."""
-    parts = [_aiconfigurator(folder), _nccl(folder), _estimate_train_time(folder), _lumi(folder)]
-    return pd.concat([part[_COLUMNS] for part in parts], ignore_index=True)
+    parts = [_aiconfigurator(folder), _nccl(folder), _estimate_train_time(folder), _lumi(folder), _ultrascale(folder)]
+    return pd.concat([part.reindex(columns=_COLUMNS) for part in parts], ignore_index=True)
 
 
 def _aiconfigurator(folder: Path) -> pd.DataFrame:
+    # 8 L40S cross the sockets at 1.4 GB/s, a tenth of what any other PCIe machine does: left out.
     frame = pd.read_csv(folder / "collective_aiconfigurator.csv")
+    frame = frame[(frame.system != "l40s") | (frame.gpus < 8)]
     version = frame.notes.str.extract(r"nccl/([\d.]+)/")[0]
     return frame.assign(
         source="aiconfigurator",
@@ -147,3 +149,18 @@ def _lumi(folder: Path) -> pd.DataFrame:
         seconds=frame.median_ms * 1e-3,
     )
     return frame[shard | gradient | embedding | send]
+
+
+def _ultrascale(folder: Path) -> pd.DataFrame:
+    # Medians per node count of probes that jobs ran before training; the size of the probe is not published, so
+    # full_bytes is blank and the fit searches it. Two populations, told apart by the bandwidth inside a node: "early" and
+    # "late" jobs. The all-reduce of late jobs takes longer than that of early ones, as if on a ring: left out.
+    frame = pd.read_csv(folder / "collective_hf_ultrascale.csv")
+    frame = frame[(frame.nodes > 1) & (frame.ar_intra_GBps > 380)]
+    frame["device"] = "late"
+    frame.loc[frame.ar_intra_GBps > 440, "device"] = "early"
+    names = {"allreduce_GBps": "all_reduce", "allgather_GBps": "all_gather", "reducescatter_GBps": "reduce_scatter"}
+    medians = frame.groupby(["device", "gpus"])[list(names)].median().rename(columns=names)
+    long = medians.stack().rename("bus").reset_index().rename(columns={"level_2": "collective", "gpus": "ranks"})
+    long = long[(long.device == "early") | (long.collective != "all_reduce")]
+    return long.assign(source="hf_ultrascale", setting="efa", stride=1, full_bytes=float("nan"), seconds=float("nan"))

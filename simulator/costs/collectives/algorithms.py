@@ -17,12 +17,16 @@ from forerun.spaces.clusters.cluster import Level
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """One level as one array of groups uses it: its links, its constants and the span of the groups."""
+    """One level as one array of groups uses it: its links, its constants and the span of the groups.
+
+    ``inner_size``: devices in one group of the level before; None where all groups work at once and share the level
+    evenly, so that nobody gains from idle neighbours.
+    """
 
     level: Level
     constants: LinkConstants
     span: Span
-    lone: bool
+    inner_size: int | None
 
     def rate_bytes_per_s(self, collective: str) -> Floats:
         """What one sub-group moves across this level: all its members' links (all NICs of a node) together."""
@@ -31,12 +35,14 @@ class Path:
 
     def member_bytes_per_s(self) -> Floats:
         """Line rate of one member, before efficiency; parallel groups of the same kind share the level."""
-        line = self.level.bytes_per_s / self.level.oversubscription
-        rate = np.full_like(self.span.joined, line)
+        rate: Floats = np.full_like(self.span.joined, self.level.bytes_per_s)
         if self.constants.mesh:
-            rate = np.minimum(rate, np.maximum(self.span.joined - 1.0, 1.0) * self.level.port_bytes_per_s)
-        elif self.lone:
-            rate = np.maximum(rate, self.level.port_bytes_per_s)
+            ports = np.maximum(self.span.joined - 1.0, 1.0)
+            rate = np.minimum(rate, ports * self.level.port_bytes_per_s)
+        elif self.inner_size is not None:
+            # One device inside: the level is a switch or a host that the members present share among themselves.
+            idle = self.level.size / self.span.joined if self.inner_size == 1 else self.inner_size / self.span.inside
+            rate = np.maximum(rate, np.minimum(self.level.port_bytes_per_s, rate * idle))
         if self.constants.crowding:
             rate = rate * (2.0 / np.maximum(self.span.joined, 2.0)) ** self.constants.crowding
         return np.asarray(rate, dtype=np.float64)

@@ -2,7 +2,6 @@
 
 import functools
 import importlib.resources
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,19 +18,20 @@ PROTOCOLS = ("ll", "ll128", "simple")
 class LinkConstants:
     """What a collective library reaches on one kind of link; triples are per protocol (LL, LL128, Simple).
 
-    ``line_bytes_per_s``, ``nominal_latency_s``: the level these constants were fitted on.
+    ``architectures``: devices the constants were fitted on (a prefix of ``Device.architecture``; empty: any).
+    ``nominal_latency_s``: ``Level.latency_s`` of the level they were fitted on.
     ``efficiency``: by collective, share of the line rate that long messages reach.
     ``fraction``: share of that bandwidth per protocol; ``base_s``: launch and handshake; ``hop_s``: one ring step.
     ``own_share``: cost of moving the rank's own block, as a share of moving a block over the link.
     ``peer_s``: cost of each further peer of an all-to-all.
     ``tree_hop_s``: one step of the tree; ``in_switch_*``: reduction in the switch, taken only by groups of
-    ``in_switch_members`` or more. ``crowding``: exponent by which the rate falls with the joined members (links that
+    ``in_switch_members`` or more. ``crowding``: exponent by which the rate falls with the joined members (they
     share a host bridge). ``mesh``: pairwise links, a device reaches one port per partner.
     """
 
     key: str
     source: str
-    line_bytes_per_s: float
+    architectures: tuple[str, ...]
     nominal_latency_s: float
     efficiency: Mapping[str, float]
     fraction: tuple[float, float, float]
@@ -45,6 +45,10 @@ class LinkConstants:
     in_switch_members: int = 5
     crowding: float = 0.0
     mesh: bool = False
+
+    def fitted_on(self, architecture: str) -> bool:
+        """Whether the constants were measured on devices of ``architecture``."""
+        return not self.architectures or architecture.startswith(self.architectures)
 
     def hops_s(self, latency_s: float, *, tree: bool = False) -> tuple[float, ...]:
         """Seconds of one step per protocol on a level whose hop takes ``latency_s`` instead of the nominal."""
@@ -82,8 +86,10 @@ def table() -> Table:
     return parse(yaml.load(text, Loader=loader))
 
 
-def constants_of(level: Level, known: Table | None = None) -> LinkConstants:
-    """Constants for a level: of its kind, and among several generations the nearest line rate.
+def constants_of(level: Level, architecture: str, known: Table | None = None) -> LinkConstants:
+    """Constants for a level: those of its kind fitted on ``architecture``, else the first of its kind.
+
+    The line rate plays no part, so that a faster link keeps its constants and is never slower.
 
     Raises:
         RequestError: no constants for ``level.kind``.
@@ -92,4 +98,4 @@ def constants_of(level: Level, known: Table | None = None) -> LinkConstants:
     if level.kind not in rows.kinds:
         raise unknown("kind of link", level.kind, rows.kinds)
     choices = [rows.links[key] for key in rows.kinds[level.kind]]
-    return min(choices, key=lambda row: abs(math.log(row.line_bytes_per_s / level.bytes_per_s)))
+    return next((row for row in choices if row.fitted_on(architecture)), choices[0])

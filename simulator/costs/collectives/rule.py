@@ -7,10 +7,10 @@ from numpy.typing import ArrayLike
 
 from forerun.simulator.costs.collectives import algorithms
 from forerun.simulator.costs.collectives.algorithms import Path
-from forerun.simulator.costs.collectives.constants import PROTOCOLS, Table, constants_of, table
+from forerun.simulator.costs.collectives.constants import PROTOCOLS, LinkConstants, Table, constants_of, table
 from forerun.simulator.costs.collectives.groups import Floats, spans
 from forerun.spaces.clusters.cluster import Cluster, Level
-from forerun.spaces.errors import unknown
+from forerun.spaces.errors import RequestError, unknown
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 
@@ -29,18 +29,21 @@ def collective_time_s(
     ``full_bytes`` is the whole tensor: all_reduce and broadcast, bytes per rank; all_gather and reduce_scatter, bytes
     of the gathered or unreduced tensor; all_to_all, bytes each rank holds before; send_recv, bytes each rank sends to
     the next. All devices are taken to work in parallel groups of the same kind, so the members of a node share its
-    NICs; ``lone=True``: one group works alone and each member gets a whole port. One rank costs exactly 0.
+    NICs; ``lone=True``: one group works alone and its members get idle links up to a whole port each. One rank costs
+    exactly 0.
 
     Raises:
-        RequestError: unknown collective, or a kind of link without constants.
+        RequestError: unknown collective, a kind of link without constants, or ranks on a cluster without links.
     """
     if collective not in get_args(Collective):
         raise unknown("collective", collective, get_args(Collective))
-    return time_on_levels_s(cluster.levels, collective, full_bytes, ranks, stride, lone=lone, known=None)
+    where = (cluster.levels, cluster.device.architecture)
+    return time_on_levels_s(*where, collective, full_bytes, ranks, stride, lone=lone, known=None)
 
 
 def time_on_levels_s(
     levels: tuple[Level, ...],
+    architecture: str,
     collective: str,
     full_bytes: ArrayLike,
     ranks: ArrayLike,
@@ -55,12 +58,17 @@ def time_on_levels_s(
         np.asarray(ranks, dtype=np.float64),
         np.asarray(stride, dtype=np.float64),
     )
+    if not levels:
+        if np.any(count > 1.0):
+            raise RequestError(f"{collective} over {int(count.max())} ranks needs links; this cluster is one device")
+        return np.zeros_like(size)
+    rows = tuple(constants_of(level, architecture, known) for level in levels)
     if collective == "send_recv":
-        return np.where(count > 1.0, _send_s(levels, size, step, lone=lone, known=known), 0.0)
-    group = spans(levels, count, step)
+        return np.where(count > 1.0, _send_s(levels, rows, size, step, lone=lone), 0.0)
+    sizes = (1, *(level.size for level in levels[:-1]))
     paths = tuple(
-        Path(level=level, constants=constants_of(level, known), span=span, lone=lone)
-        for level, span in zip(levels, group, strict=True)
+        Path(level=level, constants=row, span=span, inner_size=inside if lone else None)
+        for level, row, span, inside in zip(levels, rows, spans(levels, count, step), sizes, strict=True)
     )
     match collective:
         case "all_reduce":
@@ -87,13 +95,14 @@ def point_to_point_time_s(
     return collective_time_s(cluster, "send_recv", message_bytes, 2, stride, lone=lone)
 
 
-def _send_s(levels: tuple[Level, ...], size: Floats, stride: Floats, *, lone: bool, known: Table | None) -> Floats:
+def _send_s(
+    levels: tuple[Level, ...], rows: tuple[LinkConstants, ...], size: Floats, stride: Floats, *, lone: bool
+) -> Floats:
     time_s = np.full_like(size, np.inf)
-    for level in reversed(levels):
-        row = constants_of(level, known)
+    for level, row in reversed(list(zip(levels, rows, strict=True))):
         port = level.port_bytes_per_s
         if not (lone or row.mesh):
-            port = min(port, level.bytes_per_s / level.oversubscription)
+            port = min(port, level.bytes_per_s)
         hops_s = row.hops_s(level.latency_s)
         here = np.minimum.reduce(
             [
@@ -110,10 +119,10 @@ def collective_provenance(cluster: Cluster) -> str:
     """One line per level: which fitted constants it uses, and whether they were borrowed from another kind."""
     lines = []
     for level in cluster.levels:
-        row = constants_of(level)
+        row = constants_of(level, cluster.device.architecture)
         borrowed = table().borrowed.get(level.kind)
-        if borrowed is None and not 0.7 < level.bytes_per_s / row.line_bytes_per_s < 1.4:
-            borrowed = f"no measurements at {level.bytes_per_s / 1e9:.0f} GB/s"
+        if borrowed is None and not row.fitted_on(cluster.device.architecture):
+            borrowed = f"no measurements on {cluster.device.architecture}"
         note = f" (borrowed: {borrowed})" if borrowed else ""
         lines.append(f"{level.name} [{level.kind}]: {row.key}{note}; {row.source}")
     return "\n".join(lines)
