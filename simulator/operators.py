@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forerun.simulator.costs import attention_time_s, gemm_time_s, stream_operator_time_s
+from forerun.simulator.costs import GemmKind, attention_time_s, gemm_time_s, stream_operator_time_s
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import Shard
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
@@ -47,7 +47,7 @@ class Operators:
         """Add ``y[m, n] = x[m, k] w[k, n]`` and its gradients; eight-bit precisions add the casts of x and dy."""
         precision = precision or self.precision
         half_main = self.context.framework.gradient_bytes == 2.0
-        weight = "weight_gradient_half" if half_main else "weight_gradient"
+        weight: GemmKind = "weight_gradient_half" if half_main else "weight_gradient"
         device, work = self.device, self.work
         work.forward_s += gemm_time_s(device, precision, m, n, k, groups=groups)
         work.input_gradient_s += gemm_time_s(device, precision, m, k, n, groups=groups, kind="data_gradient")

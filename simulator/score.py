@@ -105,7 +105,7 @@ def _pipelines(
 
 def _dot(blocks: Floats, values: Floats) -> Floats:
     """Sum over blocks of counts [B, R, S] times values [B, S]."""
-    total = blocks[0] * values[0]
+    total: Floats = blocks[0] * values[0]
     for count, value in zip(blocks[1:], values[1:], strict=True):
         total += count * value
     return total

@@ -34,12 +34,12 @@ class StagePlans:
     @property
     def embedding(self) -> Floats:
         """1.0 where a stage holds the embedding."""
-        return self.blocks[-2]
+        return np.asarray(self.blocks[-2])
 
     @property
     def head(self) -> Floats:
         """1.0 where a stage holds the head."""
-        return self.blocks[-1]
+        return np.asarray(self.blocks[-1])
 
     def columns(self, plans: NDArray[np.intp]) -> "StagePlans":
         """Return the plans of some columns, with repetition."""
@@ -68,7 +68,7 @@ def _stages(
     context: Context, pp: int, vpp: int, schedule: int, split: int, custom: tuple[tuple[int, ...], ...]
 ) -> list[_Stage]:
     """Return what every device-stage holds, in order."""
-    counts = stage_layers(context.model.layer_count, pp, vpp, split, custom)
+    counts = stage_layers(context.model.layer_count, pp, vpp, split, custom, context.head_layers)
     by_kind = _kinds_of_chunks(context, counts)
     stages = []
     for stage in range(pp):

@@ -31,6 +31,6 @@ def load_framework(name: str) -> FrameworkProfile:
     if name not in framework_names():
         raise unknown("framework", name, framework_names())
     text = files("forerun.spaces.frameworks").joinpath("data", f"{name}.yaml").read_text(encoding="utf-8")
-    data = yaml.load(text, Loader=_LOADER)
-    legality = {key: tuple(value) if isinstance(value, list) else value for key, value in data.pop("legality").items()}
+    data: dict[str, Any] = yaml.load(text, Loader=_LOADER)
+    legality: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.pop("legality").items()}
     return FrameworkProfile(name=name, legality=Legality(**legality), **data)

@@ -45,6 +45,8 @@ class Split(IntEnum):
     """The head counts as one layer of the last stage."""
     LIGHT_ENDS = 3
     """Embedding and head count as one layer of the first and of the last stage."""
+    BY_COST = 4
+    """A stage is closed by the layer that takes it past its share of the matrix work, head included (nanotron)."""
 
 
 class Placement(IntEnum):
@@ -85,7 +87,7 @@ NAMED: dict[str, type[IntEnum]] = {
 SPELLING: dict[str, dict[int, str]] = {
     "schedule": {0: "1f1b", 1: "interleaved", 2: "gpipe", 3: "zb-h1", 4: "zb-v", 5: "dualpipe"},
     "recompute": {0: "none", 1: "selective", 2: "full"},
-    "split": {0: "even", 1: "balanced", 2: "light-last", 3: "light-ends"},
+    "split": {0: "even", 1: "balanced", 2: "light-last", 3: "light-ends", 4: "by-cost"},
     "placement": {0: "tp-cp-ep-dp-pp", 1: "tp-cp-ep-pp-dp"},
 }
 """How named choices are written by users and in every output."""

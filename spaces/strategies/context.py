@@ -40,6 +40,16 @@ class Context:
         return math.gcd(*counts) if counts else 1
 
     @property
+    def head_layers(self) -> float:
+        """Matrix work of the language-model head over that of the first layer, as frameworks estimate it: heads that
+        share keys count whole (nanotron's ``get_block_compute_costs``)."""
+        layer, hidden = self.model.layers[0], self.model.hidden
+        mlp = layer.mlp
+        inner = mlp.top_k * mlp.expert_hidden if isinstance(mlp, MixtureOfExperts) else mlp.hidden
+        attention = 4 * layer.attention.heads * layer.attention.head_dim
+        return self.model.vocab * hidden / (hidden * (attention + (3 if mlp.gated else 2) * inner))
+
+    @property
     def moe(self) -> bool:
         """Whether any layer has routed experts."""
         return any(isinstance(layer.mlp, MixtureOfExperts) for layer in self.model.layers)

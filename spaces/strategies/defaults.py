@@ -36,7 +36,7 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
         else (1,),
         "vpp": _virtual_stages(layers) if "interleaved" in legality.schedules or "zb-v" in legality.schedules else (1,),
         "schedule": _named("schedule", legality.schedules),
-        "split": _named("split", legality.splits),
+        "split": _named("split", ("even", *legality.splits)),
         "mbs": tuple(m for m in (1, 2, 4, 8, 16, 32) if m <= min(batch, LARGEST_MBS)),
         "zero": tuple(sorted(legality.zero_stages)),
         "sp": {"optional": (0, 1), "always": (0, 1), "never": (0,)}[legality.sequence_parallel],

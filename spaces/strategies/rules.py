@@ -56,7 +56,12 @@ def _kv_broken(c: Columns, x: Context) -> Mask:
     divides = x.kv_heads % c["tp"] == 0
     if x.framework.legality.kv_replication:
         divides |= c["tp"] % x.kv_heads == 0
-    return ~divides
+    return np.asarray(~divides)
+
+
+def _framework_split_broken(c: Columns, x: Context) -> Mask:
+    """A single stage needs no choice of split, so EVEN is always there for it."""
+    return _unsupported("split", "splits")(c, x) & ~((c["pp"] == 1) & (c["split"] == 0))
 
 
 def _split_broken(c: Columns, x: Context) -> Mask:
@@ -77,7 +82,7 @@ def _schedule_broken(c: Columns, x: Context) -> Mask:
     looped = (schedule == Schedule.INTERLEAVED) != ((vpp > 1) & (schedule != Schedule.ZB_V))
     vee = (schedule == Schedule.ZB_V) & (vpp != 2)
     dual = (schedule == Schedule.DUALPIPE) & ((pp % 2 != 0) | (vpp != 1))
-    return single | looped | vee | dual | ((pp == 1) & (vpp > 1))
+    return np.asarray(single | looped | vee | dual | ((pp == 1) & (vpp > 1)))
 
 
 def _microbatches(c: Columns, x: Context) -> IntArray:
@@ -110,7 +115,7 @@ def _sp_broken(c: Columns, x: Context) -> Mask:
     off, on = (c["sp"] == 0) & (c["tp"] > 1), c["sp"] == 1
     broken = {"optional": np.zeros_like(on), "always": off, "never": on}[policy]
     needed = x.framework.legality.sp_with_experts and x.moe
-    return broken | (off & (c["ep"] > 1)) if needed else broken
+    return np.asarray(broken | (off & (c["ep"] > 1)) if needed else broken)
 
 
 def _unsupported(axis: str, spellings: str) -> Callable[[Columns, Context], Mask]:
@@ -237,8 +242,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="framework split",
-        axes=("split",),
-        illegal=_unsupported("split", "splits"),
+        axes=("pp", "split"),
+        illegal=_framework_split_broken,
         message=_no_such("split", "splits"),
     ),
     Rule(

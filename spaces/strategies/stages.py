@@ -24,11 +24,16 @@ def split_is_legal(layers: int, virtual_stages: int, split: int) -> bool:
         return layers >= virtual_stages and layers % virtual_stages not in (0, virtual_stages - 2, virtual_stages - 1)
     if split == Split.LIGHT_LAST:
         return (layers + 1) % virtual_stages == 0
+    if split == Split.BY_COST:
+        return layers >= virtual_stages
     return split == Split.LIGHT_ENDS and virtual_stages > 2 and (layers + 2) % virtual_stages == 0
 
 
-def layers_per_virtual_stage(layers: int, virtual_stages: int, split: int) -> tuple[int, ...]:
-    """Return the number of layers of every virtual stage, in model order.
+def layers_per_virtual_stage(
+    layers: int, virtual_stages: int, split: int, head_layers: float = 1.0
+) -> tuple[int, ...]:
+    """Return the number of layers of every virtual stage, in model order; ``head_layers``: work of the head over that
+    of a layer.
 
     >>> layers_per_virtual_stage(30, 4, Split.LIGHT_ENDS), layers_per_virtual_stage(30, 8, Split.BALANCED)
     ((7, 8, 8, 7), (3, 4, 4, 4, 4, 4, 4, 3))
@@ -37,6 +42,8 @@ def layers_per_virtual_stage(layers: int, virtual_stages: int, split: int) -> tu
         return (layers // virtual_stages,) * virtual_stages
     if split == Split.BALANCED:
         return _balanced(layers, virtual_stages)
+    if split == Split.BY_COST:
+        return _by_cost(layers, virtual_stages, head_layers)
     extra = 1 if split == Split.LIGHT_LAST else 2
     each = (layers + extra) // virtual_stages
     counts = [each] * virtual_stages
@@ -55,6 +62,20 @@ def _balanced(layers: int, stages: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
+def _by_cost(layers: int, stages: int, head_layers: float) -> tuple[int, ...]:
+    """Close a stage with the layer that takes the running total past its share (nanotron's ``build_model``).
+
+    >>> _by_cost(16, 8, 4.0)
+    (3, 3, 2, 3, 2, 3, 0, 0)
+    """
+    counts, stage, share = [0] * stages, 0, (layers + head_layers) / stages
+    for done in range(1, layers + 1):
+        counts[stage] += 1
+        if done > share * (stage + 1) and stage < stages - 1:
+            stage += 1
+    return tuple(counts)
+
+
 def chunks_of_stage(pp: int, vpp: int, schedule: int, stage: int) -> tuple[int, ...]:
     """Return the virtual stages that live on one device-stage, in model order.
 
@@ -70,8 +91,10 @@ def chunks_of_stage(pp: int, vpp: int, schedule: int, stage: int) -> tuple[int, 
     return tuple(range(stage, pp * vpp, pp))
 
 
-def stage_layers(layers: int, pp: int, vpp: int, split: int, custom: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+def stage_layers(
+    layers: int, pp: int, vpp: int, split: int, custom: tuple[tuple[int, ...], ...], head_layers: float
+) -> tuple[int, ...]:
     """Return layers per virtual stage, whether by rule or (``split`` >= CUSTOM_SPLIT) by explicit numbers."""
     if split >= CUSTOM_SPLIT:
         return custom[split - CUSTOM_SPLIT]
-    return layers_per_virtual_stage(layers, pp * vpp, split)
+    return layers_per_virtual_stage(layers, pp * vpp, split, head_layers)
