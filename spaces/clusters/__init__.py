@@ -1,1 +1,36 @@
-"""forerun."""
+"""Devices and clusters: what can be rented, what links it, and the graph and levels that follow."""
+
+from forerun.spaces.clusters.catalogue import (
+    cluster_from_mapping,
+    cluster_names,
+    load_cluster,
+    resolve_cluster,
+    simple_cluster,
+)
+from forerun.spaces.clusters.cluster import Cluster, Level
+from forerun.spaces.clusters.device import Device
+from forerun.spaces.clusters.devices import device_from_mapping, device_names, load_device
+from forerun.spaces.clusters.levels import levels_from_spec
+from forerun.spaces.clusters.spec import ClusterSpec, HostLinks, Network, ScaleUp
+from forerun.spaces.clusters.topology import build_graph, levels_from_graph
+
+__all__ = [
+    "Cluster",
+    "ClusterSpec",
+    "Device",
+    "HostLinks",
+    "Level",
+    "Network",
+    "ScaleUp",
+    "build_graph",
+    "cluster_from_mapping",
+    "cluster_names",
+    "device_from_mapping",
+    "device_names",
+    "levels_from_graph",
+    "levels_from_spec",
+    "load_cluster",
+    "load_device",
+    "resolve_cluster",
+    "simple_cluster",
+]

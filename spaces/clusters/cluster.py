@@ -1,23 +1,30 @@
 """A cluster as the cost core sees it: devices in nodes, and the levels of links between them.
 
-The graph of links (``topology.py``) is the full description; ``levels`` is its summary for homogeneous clusters.
+The graph of links (``topology.py``) is the full description, built from ``spec``; ``levels`` is its summary for
+homogeneous clusters.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forerun.spaces.clusters.device import Device
+from forerun.spaces.clusters.spec import NETWORK_KINDS, ClusterSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
     """Links that join groups of ``size`` devices, from the scale-up domain outwards.
 
-    ``bytes_per_s``: line rate per device and direction when all devices of the level talk at once (a NIC shared by two
-    devices counts half for each). ``port_bytes_per_s``: rate of the one port that a lone sender uses (one NIC; the
-    NVLink port). ``latency_s``: one hop. ``kind``: "nvswitch", "nvlink-mesh" (cube mesh, pairwise links), "xgmi-mesh",
+    A level joins the groups of the level before it (single devices for the first one).
+    ``bytes_per_s``: line rate per device and direction when all devices of the level talk at once: what leaves one
+    inner group, divided by its devices (a NIC shared by two devices counts half for each). A group of ``k`` devices
+    inside a mesh has only the links among themselves: about ``port_bytes_per_s * (k - 1)``.
+    ``port_bytes_per_s``: rate of the one port that a lone sender uses (one NIC; the NVLink port; in a mesh the
+    link to one peer, the thinnest where they differ). ``latency_s``: one hop with NCCL's low-latency protocol.
+    ``kind``: "nvswitch", "nvlink-mesh" (cube mesh, pairwise links), "xgmi-mesh", "roce-mesh",
     "pcie", "torus", "infiniband", "roce", "efa", "slingshot", "omnipath", "ethernet".
-    ``in_switch``: the switch reduces (NVLink SHARP). ``oversubscription``: 1.0 for full bisection.
+    ``in_switch``: the switch reduces (NVLink SHARP). ``oversubscription``: 1.0 for full bisection; ``bytes_per_s`` is
+    already divided by it.
     """
 
     name: str
@@ -36,10 +43,11 @@ class Cluster:
     """Equal nodes of equal devices.
 
     ``devices_per_node`` is the operating-system node (what a launcher starts on); the scale-up domain is
-    ``levels[0].size`` and may be smaller (PCIe box: 1 has no fast link) or larger (GB200 NVL72: 72 over
-    4-device trays).
-    Levels are ordered by growing size; the last one spans ``max_devices``.
-    ``usd_per_device_hour``: a price the user gave, None to use none.
+    ``scale_up_size`` and may be smaller (a PCIe box: a socket) or larger (GB200 NVL72: 72 over 4-device trays).
+    Levels are ordered by growing size; the last one spans ``max_devices``. A cluster of one device has none.
+    ``host``: what one node offers beside its devices: ``bytes_per_s_per_device`` to host memory, ``memory_bytes`` where
+    known. ``usd_per_device_hour``: a price the user gave, None to use none.
+    ``spec``: what the graph of links is built from. ``defaults``: every value that was filled in, with the reason.
     """
 
     name: str
@@ -51,8 +59,16 @@ class Cluster:
     host: Mapping[str, float]
     source: str
     usd_per_device_hour: float | None = None
+    spec: ClusterSpec | None = None
+    defaults: tuple[str, ...] = ()
 
     @property
     def scale_up_size(self) -> int:
-        """Devices that reach each other without leaving the fastest links."""
+        """Devices that reach each other without leaving the fastest links.
+
+        An NVLink domain, or the devices under one PCIe root where there are no such links; 1 where every device needs
+        the network.
+        """
+        if not self.levels or self.levels[0].kind in NETWORK_KINDS:
+            return 1
         return self.levels[0].size

@@ -1,0 +1,141 @@
+"""Clusters by name, from a user's document, or described in one call."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.clusters.description import spec_from_mapping
+from forerun.spaces.clusters.device import Device
+from forerun.spaces.clusters.devices import device_from_mapping, load_device, names_in, read_entry
+from forerun.spaces.clusters.levels import levels_from_spec
+from forerun.spaces.documents import read_document, validate
+from forerun.spaces.errors import RequestError
+from forerun.spaces.units import parse_bytes
+
+
+def cluster_names() -> tuple[str, ...]:
+    """Return the names of all catalogued clusters, sorted."""
+    return names_in("clusters")
+
+
+def load_cluster(name: str) -> Cluster:
+    """Return the catalogued cluster called ``name``.
+
+    Raises:
+        RequestError: no such cluster; the message names the nearest ones.
+    """
+    return cluster_from_mapping(read_entry("clusters", name, "cluster"), name=name)
+
+
+def resolve_cluster(text: str) -> Cluster:
+    """Return the cluster that ``text`` means: a catalogue name, or the path of a document of the user's own.
+
+    Raises:
+        RequestError: neither; or the document is wrong, with file, line and key.
+    """
+    if not text.lower().endswith((".yaml", ".yml", ".json")):
+        return load_cluster(text)
+    from forerun.spaces.clusters.schema import ClusterDocument  # pydantic, which a catalogue name does not need
+
+    document = read_document(Path(text))
+    described = validate(document, ClusterDocument).model_dump(exclude_none=True)
+    try:
+        return cluster_from_mapping(described, name=described.get("name", Path(text).stem))
+    except RequestError as error:
+        raise RequestError(f"{document.source}: {error}") from None
+
+
+def cluster_from_mapping(data: Mapping[str, Any], *, name: str) -> Cluster:
+    """Return the cluster that ``data`` (the keys of a cluster document) describes.
+
+    Raises:
+        RequestError: an unknown device or a value that contradicts another.
+    """
+    device = _device(data["device"])
+    spec, defaults = spec_from_mapping(data, device)
+    host: dict[str, float] = {"bytes_per_s_per_device": spec.host.bytes_per_s}
+    if "memory" in data.get("host", {}):
+        host["memory_bytes"] = parse_bytes(data["host"]["memory"])
+    return Cluster(
+        name=name,
+        title=data.get("title", name),
+        device=device,
+        devices_per_node=spec.devices_per_node,
+        max_devices=spec.max_devices,
+        levels=levels_from_spec(spec),
+        host=host,
+        source=data.get("source", "the user's own description"),
+        usd_per_device_hour=data.get("usd_per_device_hour"),
+        spec=spec,
+        defaults=defaults,
+    )
+
+
+def simple_cluster(
+    device: Device,
+    devices_per_node: int,
+    *,
+    intra_link: str | None,
+    nic_bytes_per_s_per_node: float | None,
+    network: str = "infiniband",
+    max_devices: int = 16_384,
+) -> Cluster:
+    """Return a cluster from the few facts that a published run states.
+
+    ``intra_link``: the links inside a node in words ("NVLink4+NVSwitch", "PCIe 3.0", "NVLink2 hybrid cube mesh",
+    "NVLink5 NVL72"), None or empty for the device's usual ones. ``nic_bytes_per_s_per_node``: line rate of all NICs of
+    a node, None for the device's usual one. What was filled in or read from words stands in ``defaults``.
+
+    Raises:
+        RequestError: the facts contradict each other.
+    """
+    words = (intra_link or "").lower()
+    data: dict[str, Any] = {"device": device, "devices_per_node": devices_per_node}
+    notes: list[str] = []
+    if not words and devices_per_node > 1:
+        notes.append(
+            f"intra_link: {device.link_kind if device.link_kind != 'none' else 'pcie'} (usual for {device.name})"
+        )
+    data["scale_up"] = _links_in_words(words, device, devices_per_node)
+    data["network"] = {"kind": network}
+    if nic_bytes_per_s_per_node is not None:
+        nics = _likely_nics(nic_bytes_per_s_per_node, devices_per_node)
+        data["network"] |= {"nics_per_node": nics, "nic_rate": nic_bytes_per_s_per_node / nics}
+        if nics > 1:
+            notes.append(f"network.nics_per_node: {nics} (guessed from the sum of their rates)")
+    unit = max(devices_per_node, data["scale_up"]["size"] if "size" in data["scale_up"] else 1)
+    data["max_devices"] = max(unit, max_devices // unit * unit)
+    name = f"{device.name} x{devices_per_node}"
+    built = cluster_from_mapping(data | {"title": name, "source": "described in one call"}, name=name)
+    return replace(built, defaults=tuple(notes) + built.defaults)
+
+
+def _device(named: Any) -> Device:
+    if isinstance(named, Device):
+        return named
+    return load_device(named) if isinstance(named, str) else device_from_mapping(named, name=named["name"])
+
+
+def _links_in_words(words: str, device: Device, per_node: int) -> dict[str, Any] | str:
+    """Return the ``scale_up`` keys for a published description of the links inside a node."""
+    if "pcie" in words or device.link_kind == "none":
+        return "none"
+    if device.name.endswith("nvl72"):
+        return {"kind": "nvswitch", "size": 72}
+    if per_node == 1:
+        return "none"
+    if device.link_kind != "nvlink":
+        return {}
+    generation_with_mesh = device.architecture.startswith(("Volta", "Pascal"))
+    if "cube" in words or (generation_with_mesh and per_node == 8 and "switch" not in words):
+        return {"kind": "nvlink-mesh", "mesh": "cube"}
+    if generation_with_mesh and per_node < 8:
+        return {"kind": "nvlink-mesh"}
+    return {"kind": "nvswitch"}
+
+
+def _likely_nics(total_bytes_per_s: float, per_node: int) -> int:
+    """Cards of at least 100 Gb/s, one per device at most: 3200 Gb/s on 8 devices are 8 x 400, 400 are 4 x 100."""
+    return max(1, min(per_node, int(total_bytes_per_s // 12.5e9)))

@@ -1,0 +1,171 @@
+"""From the keys of a cluster document to a ``ClusterSpec``, filling what was left out and saying so."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from forerun.spaces.clusters.device import Device
+from forerun.spaces.clusters.spec import ClusterSpec, HostLinks, Network, ScaleUp
+from forerun.spaces.errors import RequestError
+from forerun.spaces.units import format_rate, format_seconds, parse_rate, parse_seconds
+
+# One hop with the low-latency protocol, NCCL 2.30.7 src/graph/tuning.cc (ring): NVLink 0.6, PCIe 1.0, network 2.7 us.
+_NCCL = "NCCL tuning constant, ring, LL"
+_SCALE_UP_S = (0.6e-6, _NCCL)
+_HOST_S = (1.0e-6, _NCCL)
+_NETWORK_S: Mapping[str, tuple[float, str]] = {
+    "infiniband": (2.7e-6, _NCCL),
+    "roce": (2.7e-6, _NCCL),
+    "slingshot": (2.7e-6, _NCCL),
+    "omnipath": (2.7e-6, _NCCL),
+    "efa": (15.5e-6, "AWS, optimising HPC with EFA: 15.5 us for a small message"),
+    "ethernet": (30e-6, "assumption: kernel TCP, about ten times RDMA"),
+}
+# Between two sockets, NCCL 2.30.7 src/graph/topo.h: Skylake QPI 10, AMD 16, Sapphire Rapids 22, Emerald Rapids 40 GB/s.
+_SOCKET_BYTES_PER_S = (16e9, "NCCL topology constant for AMD hosts")
+_MOST_DEVICES = 16_384
+# The usual wiring of the links that a device has.
+_KIND_OF_LINK: Mapping[str, str] = {"nvlink": "nvswitch", "xgmi": "xgmi-mesh", "roce": "roce-mesh", "ici": "torus"}
+_ARCHITECTURES_WITH_SHARP = ("Hopper", "Blackwell")
+# Eight devices with 6 links each, as `nvidia-smi topo -m` shows on a DGX-1 with V100; with P100 every pair has one
+# (NVIDIA DGX-1 white paper WP-08437, figures 4 and 5).
+_CUBE_MESH = (
+    *((0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2)),
+    *((2, 6, 1), (3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1), (6, 7, 2)),
+)
+
+
+class Defaults:
+    """Collects the values that were filled in, each with its reason."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def fill(self, key: str, value: Any, shown: str, reason: str) -> Any:
+        """Record that ``key`` was filled with ``value`` and return it."""
+        self._texts.append(f"{key}: {shown} ({reason})")
+        return value
+
+    def texts(self) -> tuple[str, ...]:
+        """Return ``key: value (reason)`` for each."""
+        return tuple(self._texts)
+
+
+def spec_from_mapping(data: Mapping[str, Any], device: Device) -> tuple[ClusterSpec, tuple[str, ...]]:
+    """Return the spec that ``data`` (the keys of a cluster document) describes and the defaults that were filled in.
+
+    Raises:
+        RequestError: a value that contradicts another; see ``ClusterSpec``.
+    """
+    filled = Defaults()
+    per_node: int = data["devices_per_node"]
+    scale_up = _scale_up(data.get("scale_up", {}), device, per_node, filled)
+    host = _host(data.get("host", {}), device, per_node, per_node > (scale_up.size if scale_up else 1), filled)
+    unit = max(per_node, scale_up.size if scale_up else 1)
+    network = _network(data["network"], device, per_node, filled) if "network" in data else None
+    if "max_devices" in data:
+        most: int = data["max_devices"]
+    elif network is None:
+        most = unit
+    else:
+        most = filled.fill("max_devices", _MOST_DEVICES // unit * unit, f"{_MOST_DEVICES // unit * unit}", "not given")
+    spec = ClusterSpec(devices_per_node=per_node, max_devices=most, scale_up=scale_up, host=host, network=network)
+    return spec, filled.texts()
+
+
+def _scale_up(data: Mapping[str, Any] | str, device: Device, per_node: int, filled: Defaults) -> ScaleUp | None:
+    if isinstance(data, str) or (not data and (per_node == 1 or device.link_kind == "none")):
+        return None
+    torus = tuple(data.get("torus", ()))
+    size: int = data.get("size") or per_node
+    kind = data.get("kind")
+    if kind is None:
+        kind = _KIND_OF_LINK.get(device.link_kind)
+        if kind is None:
+            raise RequestError(f"{device.title} has no links of its own; give scale_up: kind and rate, or leave it out")
+        filled.fill("scale_up.kind", kind, kind, f"usual for {device.name}")
+    if "rate" in data:
+        rate = parse_rate(data["rate"])
+    elif device.link_bytes_per_s > 0:
+        rate = device.link_bytes_per_s
+    else:
+        raise RequestError(f"{device.title} has no links of its own; give scale_up: rate, like 300GB/s")
+    in_switch = data.get("in_switch")
+    if in_switch is None:
+        in_switch = kind == "nvswitch" and device.architecture.startswith(_ARCHITECTURES_WITH_SHARP)
+        if in_switch:
+            filled.fill("scale_up.in_switch", True, "true", "NVLink SHARP, since the third NVSwitch generation")
+    return ScaleUp(
+        kind=kind,
+        size=size,
+        bytes_per_s=rate,
+        latency_s=_seconds(data, "scale_up.latency", _SCALE_UP_S, filled),
+        in_switch=in_switch,
+        mesh=_mesh(data.get("mesh", ()), device),
+        torus=torus,
+    )
+
+
+def _mesh(links: Any, device: Device) -> tuple[tuple[int, int, int], ...]:
+    """Return the table of links; ``cube`` names the one of DGX-1."""
+    if links == "cube":
+        return tuple((a, b, min(count, 1) if device.link_count == 4 else count) for a, b, count in _CUBE_MESH)
+    return tuple((a, b, count) for a, b, count in links)
+
+
+def _host(data: Mapping[str, Any], device: Device, per_node: int, matters: bool, filled: Defaults) -> HostLinks:
+    """``matters``: devices of a node talk over these links, so that what is filled in shows in the result."""
+    silent = Defaults()
+    noted = filled if matters else silent
+    rate = parse_rate(data["rate"]) if "rate" in data else device.host_bytes_per_s
+    sockets = data.get("sockets")
+    if sockets is None:
+        sockets = 2 if per_node % 2 == 0 and per_node > 4 else 1
+        noted.fill("host.sockets", sockets, str(sockets), "usual for this many devices")
+    if "socket_rate" in data:
+        socket_rate = parse_rate(data["socket_rate"])
+    else:
+        socket_rate, reason = _SOCKET_BYTES_PER_S
+        (noted if sockets > 1 else silent).fill("host.socket_rate", socket_rate, format_rate(socket_rate), reason)
+    staged = data.get("staged_rate")
+    return HostLinks(
+        bytes_per_s=rate,
+        sockets=sockets,
+        socket_bytes_per_s=socket_rate,
+        latency_s=_seconds(data, "host.latency", _HOST_S, noted),
+        staged_bytes_per_s=None if staged is None else parse_rate(staged),
+    )
+
+
+def _network(data: Mapping[str, Any], device: Device, per_node: int, filled: Defaults) -> Network:
+    kind = data.get("kind") or filled.fill("network.kind", "infiniband", "infiniband", "not given")
+    if "nic_rate" in data:
+        rate = parse_rate(data["nic_rate"])
+    elif device.nic_bytes_per_s is not None:
+        rate = device.nic_bytes_per_s
+        if "nics_per_node" in data:
+            rate *= per_node / data["nics_per_node"]
+        filled.fill("network.nic_rate", rate, format_rate(rate), f"usual for {device.name}")
+    else:
+        raise RequestError(f"network: give nic_rate, like 400Gb/s; {device.title} has no usual one")
+    nics = data.get("nics_per_node") or filled.fill("network.nics_per_node", per_node, str(per_node), "one per device")
+    if nics > per_node:
+        # Several cards of one device work as one (NCCL splits a transfer over the NICs next to a device).
+        nics, rate = per_node, rate * nics / per_node
+    return Network(
+        kind=kind,
+        nics_per_node=nics,
+        nic_bytes_per_s=rate,
+        latency_s=_seconds(data, "network.latency", _NETWORK_S.get(kind, _NETWORK_S["infiniband"]), filled),
+        oversubscription=float(data.get("oversubscription", 1.0)),
+        leaf_nodes=data.get("leaf_nodes"),
+        direct=bool(data.get("direct", False)),
+    )
+
+
+def _seconds(data: Mapping[str, Any], key: str, default: tuple[float, str], filled: Defaults) -> float:
+    name = key.rpartition(".")[2]
+    if name in data:
+        return parse_seconds(data[name])
+    value, reason = default
+    filled.fill(key, value, format_seconds(value), reason)
+    return value

@@ -1,0 +1,136 @@
+"""The levels of a cluster by closed arithmetic, without building its graph.
+
+``topology.levels_from_graph`` derives the same levels from the graph; a test holds the two equal for every catalogued
+cluster. Each rate is the smallest cut around one group of the level before, divided by its devices.
+"""
+
+from forerun.spaces.clusters.cluster import Level
+from forerun.spaces.clusters.spec import ClusterSpec, HostLinks, Network, ScaleUp
+
+# Two more switches on the way: about 0.15 us each (NVIDIA Quantum data sheet: 90 to 130 ns port to port, plus cable).
+SPINE_S = 0.3e-6
+
+
+def levels_from_spec(spec: ClusterSpec) -> tuple[Level, ...]:
+    """Return the levels of ``spec`` from the scale-up domain outwards; empty for a single device."""
+    levels: list[Level] = []
+    if spec.scale_up is not None:
+        levels.append(_scale_up_level(spec.scale_up))
+    if spec.scale_up_size < spec.devices_per_node:
+        levels += _host_levels(spec, spec.host)
+    if spec.network is not None and spec.max_devices > spec.unit:
+        levels += _network_levels(spec, spec.network)
+    return tuple(levels)
+
+
+def mesh_link_bytes_per_s(links: ScaleUp) -> float:
+    """Rate of a single link of a mesh with a table of links: the busiest device spreads its rate over all of its."""
+    counts = [0] * links.size
+    for a, b, count in links.mesh:
+        counts[a] += count
+        counts[b] += count
+    return links.bytes_per_s / max(counts)
+
+
+def torus_link_bytes_per_s(links: ScaleUp) -> float:
+    """Rate of a single link of a torus: two per dimension, one where the extent is 2."""
+    return links.bytes_per_s / sum(2 if extent > 2 else 1 for extent in links.torus)
+
+
+def _scale_up_level(links: ScaleUp) -> Level:
+    rate = port = links.bytes_per_s
+    if links.mesh:
+        link = mesh_link_bytes_per_s(links)
+        ends = [sum(count for a, b, count in links.mesh if device in (a, b)) for device in range(links.size)]
+        rate, port = link * min(ends), link * min(count for _, _, count in links.mesh)
+    elif links.kind == "torus":
+        port = torus_link_bytes_per_s(links)
+    elif links.kind != "nvswitch":
+        port = links.bytes_per_s / (links.size - 1)
+    return Level(
+        name="scale-up",
+        size=links.size,
+        kind=links.kind,
+        bytes_per_s=rate,
+        port_bytes_per_s=port,
+        latency_s=links.latency_s,
+        in_switch=links.in_switch,
+    )
+
+
+def _host_levels(spec: ClusterSpec, host: HostLinks) -> list[Level]:
+    per_socket = spec.devices_per_socket
+    shared = host.bytes_per_s if host.staged_bytes_per_s is None else host.staged_bytes_per_s / per_socket
+    rate = min(host.bytes_per_s, shared)
+    port = host.bytes_per_s if host.staged_bytes_per_s is None else min(host.bytes_per_s, host.staged_bytes_per_s)
+    levels = []
+    if per_socket > spec.scale_up_size:
+        levels.append(
+            Level(
+                name="socket" if host.sockets > 1 else "node",
+                size=per_socket,
+                kind="pcie",
+                bytes_per_s=rate,
+                port_bytes_per_s=port,
+                latency_s=host.latency_s,
+            )
+        )
+    if host.sockets > 1:
+        levels.append(
+            Level(
+                name="node",
+                size=spec.devices_per_node,
+                kind="pcie",
+                bytes_per_s=min(rate, host.socket_bytes_per_s / per_socket),
+                port_bytes_per_s=min(port, host.socket_bytes_per_s),
+                latency_s=2 * host.latency_s,
+            )
+        )
+    return levels
+
+
+def _network_levels(spec: ClusterSpec, network: Network) -> list[Level]:
+    per_device = _node_egress_bytes_per_s(spec, network) / spec.devices_per_node
+    port = network.nic_bytes_per_s if network.direct else min(network.nic_bytes_per_s, spec.host.bytes_per_s)
+    inside = spec.max_devices
+    if network.oversubscription > 1 and network.leaf_nodes is not None:
+        inside = min(inside, network.leaf_nodes * spec.devices_per_node)
+    levels = []
+    if inside > spec.unit:
+        levels.append(
+            Level(
+                name="network",
+                size=inside,
+                kind=network.kind,
+                bytes_per_s=per_device,
+                port_bytes_per_s=port,
+                latency_s=network.latency_s,
+            )
+        )
+    if inside < spec.max_devices:
+        uplink = network.nics_per_node * network.nic_bytes_per_s / network.oversubscription
+        levels.append(
+            Level(
+                name="spine",
+                size=spec.max_devices,
+                kind=network.kind,
+                bytes_per_s=min(per_device, uplink / spec.devices_per_node),
+                port_bytes_per_s=port,
+                latency_s=network.latency_s + SPINE_S,
+                oversubscription=network.oversubscription,
+            )
+        )
+    return levels
+
+
+def _node_egress_bytes_per_s(spec: ClusterSpec, network: Network) -> float:
+    """Smallest cut between the devices of one node and the network: NICs are dealt to the sockets in turn."""
+    if network.direct:
+        return network.nics_per_node * network.nic_bytes_per_s
+    total = min(network.nics_per_node * network.nic_bytes_per_s, spec.devices_per_node * spec.host.bytes_per_s)
+    if spec.host.sockets == 1:
+        return total
+    devices = spec.devices_per_socket * spec.host.bytes_per_s
+    first = -(-network.nics_per_node // 2) * network.nic_bytes_per_s
+    second = network.nics_per_node // 2 * network.nic_bytes_per_s
+    return min(total, first + spec.host.socket_bytes_per_s + devices, second + spec.host.socket_bytes_per_s + devices)

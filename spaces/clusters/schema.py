@@ -1,0 +1,136 @@
+"""What a user's cluster document may hold. Imports pydantic: load it only to read such a document.
+
+A cluster of one's own needs a dozen lines::
+
+    title: Our H100 machines
+    device: h100-sxm            # a catalogued device, or the keys of one
+    devices_per_node: 8
+    max_devices: 256
+    network: {kind: roce, nics_per_node: 8, nic_rate: 400Gb/s, leaf_nodes: 16, oversubscription: 2}
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+
+from forerun.spaces.clusters.devices import device_names
+from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.units import parse_bytes, parse_flops, parse_rate, parse_seconds
+
+
+def _quantity(parse: Callable[[str | float], float]) -> BeforeValidator:
+    """Return a validator that turns a text with a unit into SI units; a bare number would hide a factor of 1e9."""
+
+    def convert(value: Any) -> float:
+        if not isinstance(value, str) or value[-1:].isdigit():
+            raise ValueError(f"write the unit too, as in 400Gb/s, 80GiB or 2us, but got {value!r}")
+        try:
+            number = parse(value)
+        except RequestError as error:
+            raise ValueError(str(error)) from None
+        if number <= 0:
+            raise ValueError(f"this must be above 0, but got {value}")
+        return number
+
+    return BeforeValidator(convert)
+
+
+Bytes = Annotated[float, _quantity(parse_bytes)]
+Rate = Annotated[float, _quantity(parse_rate)]
+Flops = Annotated[float, _quantity(parse_flops)]
+Seconds = Annotated[float, _quantity(parse_seconds)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Count = Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
+Index = Annotated[int, Field(ge=0, strict=True)]
+Price = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class ScaleUpDocument(_Strict):
+    """The links of the scale-up domain; what is left out follows from the device."""
+
+    kind: Literal["nvswitch", "nvlink-mesh", "xgmi-mesh", "roce-mesh", "torus"] | None = None
+    size: Count | None = None
+    rate: Rate | None = None
+    latency: Seconds | None = None
+    in_switch: StrictBool | None = None
+    mesh: Literal["cube"] | list[tuple[Index, Index, Count]] | None = None
+    torus: list[Count] | None = None
+
+
+class HostDocument(_Strict):
+    """The PCIe tree of a node; ``memory`` is that of the host."""
+
+    rate: Rate | None = None
+    sockets: Literal[1, 2] | None = None
+    socket_rate: Rate | None = None
+    latency: Seconds | None = None
+    staged_rate: Rate | None = None
+    memory: Bytes | None = None
+
+
+class NetworkDocument(_Strict):
+    """The links between nodes."""
+
+    kind: Literal["infiniband", "roce", "efa", "slingshot", "omnipath", "ethernet"] | None = None
+    nics_per_node: Count | None = None
+    nic_rate: Rate | None = None
+    latency: Seconds | None = None
+    oversubscription: Annotated[float, Field(ge=1)] | None = None
+    leaf_nodes: Count | None = None
+    direct: StrictBool | None = None
+
+
+class LinkDocument(_Strict):
+    """The scale-up links of one device together, one direction."""
+
+    kind: Literal["nvlink", "xgmi", "roce", "ici"]
+    rate: Rate
+    count: Count = 1
+
+
+class DeviceDocument(_Strict):
+    """A device that is not in the catalogue: the same keys as a catalogue file."""
+
+    name: str
+    title: str | None = None
+    vendor: str | None = None
+    architecture: str | None = None
+    memory: Bytes
+    memory_rate: Rate
+    peak: dict[Literal["bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "fp4", "nvfp4"], Flops] = Field(min_length=1)
+    compute_units: Count
+    matmul_ceiling: dict[str, Share] = Field(min_length=1)
+    memory_efficiency: Share
+    watts: Price | None = None
+    usd_per_hour: tuple[Price, Price] | None = None
+    link: LinkDocument | None = None
+    host_rate: Rate
+    nic_rate: Rate | None = None
+    notes: str | None = None
+    sources: dict[str, str] | None = None
+
+
+def _known_device(value: Any) -> Any:
+    if isinstance(value, str) and value not in device_names():
+        raise ValueError(str(unknown("device", value, device_names())))
+    return value
+
+
+class ClusterDocument(_Strict):
+    """A cluster of equal nodes."""
+
+    name: str | None = None
+    title: str | None = None
+    source: str | None = None
+    device: Annotated[str | DeviceDocument, BeforeValidator(_known_device)]
+    devices_per_node: Count
+    max_devices: Count | None = None
+    scale_up: ScaleUpDocument | Literal["none"] | None = None
+    host: HostDocument | None = None
+    network: NetworkDocument | None = None
+    usd_per_device_hour: Price | None = None

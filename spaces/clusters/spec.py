@@ -1,0 +1,156 @@
+"""What a cluster is made of, in SI units: the description from which its graph and its levels both follow."""
+
+from dataclasses import dataclass
+
+from forerun.spaces.errors import RequestError
+
+SCALE_UP_KINDS = ("nvswitch", "nvlink-mesh", "xgmi-mesh", "roce-mesh", "torus")
+NETWORK_KINDS = ("infiniband", "roce", "efa", "slingshot", "omnipath", "ethernet")
+
+# (device, device, links between them), numbered within the domain.
+MeshLink = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUp:
+    """The fastest links: ``size`` devices, ``bytes_per_s`` per device and direction over all its links.
+
+    ``mesh``: the pairs that have links, for a mesh in which not all have the same; empty for a full mesh of equal
+    pairs; with it ``bytes_per_s`` is that of the busiest device.
+    ``torus``: extent of each dimension, wrapped around where it is above 2; empty for every other kind.
+    """
+
+    kind: str
+    size: int
+    bytes_per_s: float
+    latency_s: float
+    in_switch: bool = False
+    mesh: tuple[MeshLink, ...] = ()
+    torus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLinks:
+    """The tree of PCIe (or C2C) links of one node: every device hangs from its socket at ``bytes_per_s``.
+
+    ``socket_bytes_per_s``: between the two sockets. ``staged_bytes_per_s``: what one socket can copy through host
+    memory for all its devices, where these cannot reach each other directly; None where they can.
+    """
+
+    bytes_per_s: float
+    sockets: int
+    socket_bytes_per_s: float
+    latency_s: float
+    staged_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """The links between nodes: ``nics_per_node`` of ``nic_bytes_per_s`` each (at most one per device).
+
+    ``leaf_nodes``: nodes that reach each other at the full rate; beyond, ``oversubscription`` divides it.
+    ``direct``: every device has a NIC of its own that does not hang from the host's links (on chip, or its own switch).
+    """
+
+    kind: str
+    nics_per_node: int
+    nic_bytes_per_s: float
+    latency_s: float
+    oversubscription: float = 1.0
+    leaf_nodes: int | None = None
+    direct: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """Equal nodes. ``scale_up`` is None where devices have no links of their own, ``network`` where there is one node.
+
+    Raises:
+        RequestError: sizes that do not divide each other, rates that are not positive, unknown kinds.
+    """
+
+    devices_per_node: int
+    max_devices: int
+    scale_up: ScaleUp | None
+    host: HostLinks
+    network: Network | None
+
+    def __post_init__(self) -> None:
+        per_node, most = self.devices_per_node, self.max_devices
+        if per_node < 1 or most < per_node or most % per_node:
+            raise RequestError(
+                f"max_devices must be a multiple of devices_per_node, but got {most} and {per_node}; "
+                f"use {max(1, round(most / max(per_node, 1))) * per_node}"
+            )
+        if self.host.sockets not in (1, 2) or per_node % self.host.sockets:
+            raise RequestError(f"sockets must be 1 or 2 and divide {per_node} devices, but got {self.host.sockets}")
+        if self.host.bytes_per_s <= 0 or self.host.socket_bytes_per_s <= 0:
+            raise RequestError("host link rates must be above 0, like 64GB/s")
+        if self.scale_up is not None:
+            self._check_scale_up(self.scale_up)
+        if self.network is not None:
+            self._check_network(self.network)
+        elif most > self.unit:
+            raise RequestError(
+                f"{most} devices need a network between their nodes; add network: or max_devices: {self.unit}"
+            )
+
+    @property
+    def scale_up_size(self) -> int:
+        """Devices of one scale-up domain, 1 without one."""
+        return 1 if self.scale_up is None else self.scale_up.size
+
+    @property
+    def unit(self) -> int:
+        """Devices that reach each other without the network: a node, or a scale-up domain of several nodes."""
+        return max(self.devices_per_node, self.scale_up_size)
+
+    @property
+    def devices_per_socket(self) -> int:
+        """Devices that hang from one socket."""
+        return self.devices_per_node // self.host.sockets
+
+    def _check_scale_up(self, links: ScaleUp) -> None:
+        size, per_node = links.size, self.devices_per_node
+        if links.kind not in SCALE_UP_KINDS:
+            raise RequestError(f"unknown scale-up kind {links.kind!r}; known: {', '.join(SCALE_UP_KINDS)}")
+        if size < 2 or (size % per_node and per_node % size):
+            raise RequestError(
+                f"the scale-up size is at least 2 and divides or is a multiple of the {per_node} devices of a node, "
+                f"but got {size}; use {per_node}"
+            )
+        if size < per_node and self.devices_per_socket % size:
+            raise RequestError(
+                f"scale-up size {size} does not divide the {self.devices_per_socket} devices of a socket"
+            )
+        if links.bytes_per_s <= 0:
+            raise RequestError("the scale-up rate must be above 0, like 450GB/s")
+        if any(not (0 <= a < size and 0 <= b < size and a != b and n > 0) for a, b, n in links.mesh):
+            raise RequestError(f"mesh links join two of devices 0 to {size - 1} with at least one link: [0, 1, 2]")
+        if links.mesh and len({end for a, b, _ in links.mesh for end in (a, b)}) < size:
+            raise RequestError(f"mesh links must reach each of the {size} devices")
+        if links.kind == "torus":
+            product = 1
+            for extent in links.torus:
+                product *= extent
+            if product != size or min(links.torus, default=0) < 2:
+                raise RequestError(
+                    f"the torus {list(links.torus)} does not hold {size} devices in extents of at least 2"
+                )
+
+    def _check_network(self, network: Network) -> None:
+        if network.kind not in NETWORK_KINDS:
+            raise RequestError(f"unknown network kind {network.kind!r}; known: {', '.join(NETWORK_KINDS)}")
+        if not 1 <= network.nics_per_node <= self.devices_per_node or network.nic_bytes_per_s <= 0:
+            raise RequestError("a node has one to as many NICs as devices, each of a rate above 0, like 400Gb/s")
+        if network.direct and network.nics_per_node != self.devices_per_node:
+            raise RequestError(f"direct NICs are one per device: nics_per_node must be {self.devices_per_node}")
+        if network.oversubscription < 1:
+            raise RequestError(f"oversubscription is at least 1 (full bisection), but got {network.oversubscription}")
+        leaf = network.leaf_nodes
+        if leaf is not None and (leaf < 1 or leaf * self.devices_per_node % self.unit):
+            raise RequestError(
+                f"leaf_nodes must hold whole scale-up domains of {self.unit} devices, but got {leaf} nodes"
+            )
+        if network.oversubscription > 1 and leaf is None:
+            raise RequestError("an oversubscribed network needs leaf_nodes: the nodes under one leaf switch")

@@ -1,0 +1,249 @@
+"""The graph of links of a cluster, and the levels that follow from it.
+
+Nodes are tuples that begin with their kind: ``("device", 3)``, ``("nvswitch", 0)``, ``("socket", node, 0)``,
+``("nic", node, 2)``, ``("leaf", group, rail)``, ``("spine",)``. Edges carry ``capacity_bytes_per_s`` (one direction),
+``latency_s`` and ``kind``. The switches of one domain count as one, since they are never the narrow place; so do the
+PCIe switches of one socket. networkx is imported only when a graph is built.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from forerun.spaces.clusters.cluster import Level
+from forerun.spaces.clusters.levels import SPINE_S, mesh_link_bytes_per_s, torus_link_bytes_per_s
+from forerun.spaces.clusters.spec import ClusterSpec, Network, ScaleUp
+from forerun.spaces.errors import RequestError
+
+if TYPE_CHECKING:
+    import networkx
+
+    Graph = networkx.Graph[Any]
+
+
+def build_graph(spec: ClusterSpec, nodes: int) -> "Graph":
+    """Return the graph of the first ``nodes`` nodes of ``spec``.
+
+    Device nodes carry ``node``, ``socket``, ``domain`` and ``leaf`` (numbers of the groups they belong to); a socket
+    through whose memory transfers are staged carries ``throughput_bytes_per_s``; ``graph.graph["spec"]`` is ``spec``.
+
+    Raises:
+        RequestError: fewer than one node or more than the cluster has.
+    """
+    import networkx
+
+    most = spec.max_devices // spec.devices_per_node
+    if not 1 <= nodes <= most:
+        raise RequestError(f"the cluster has 1 to {most} nodes, but got {nodes}")
+    graph: Graph = networkx.Graph(spec=spec)
+    for node in range(nodes):
+        _add_host(graph, spec, node)
+    if spec.scale_up is not None:
+        devices = nodes * spec.devices_per_node
+        for first in range(0, devices, spec.scale_up.size):
+            _add_domain(graph, spec.scale_up, first, min(devices, first + spec.scale_up.size))
+    if spec.network is not None and nodes * spec.devices_per_node > spec.unit:
+        _add_network(graph, spec, spec.network, nodes)
+    return graph
+
+
+def levels_from_graph(graph: "Graph") -> tuple[Level, ...]:
+    """Return the levels of a graph made by ``build_graph``, measured on the graph alone.
+
+    The rate of a level is the smallest cut (maximum flow) between one group of the level before and the rest of its
+    group, divided by its devices, and no more than what a shared hub passes when all devices send at once; the port is
+    the widest path of a lone sender to the worst placed of its neighbours, or over the network to the best placed (NCCL
+    forwards inside a node to the device next to the NIC); the latency that of the fastest path.
+    """
+    spec: ClusterSpec = graph.graph["spec"]
+    devices = {name: data for name, data in graph.nodes(data=True) if name[0] == "device"}
+    levels, inner = [], ""
+    for step in _steps(spec):
+        group = [name for name, data in devices.items() if data[step.outer] == 0]
+        parts: dict[Any, list[Hashable]] = {}
+        for name in group:
+            parts.setdefault(devices[name][inner] if inner else name, []).append(name)
+        if len(parts) > 1:
+            levels.append(_measure(graph, step, list(parts.values())))
+            inner = step.outer
+    return tuple(levels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """A level to look for: the device attribute that numbers its groups and the kinds of edges that it uses."""
+
+    name: str
+    outer: str
+    kind: str
+    edges: frozenset[str]
+    in_switch: bool = False
+    oversubscription: float = 1.0
+
+
+def _steps(spec: ClusterSpec) -> Iterator[_Step]:
+    if spec.scale_up is not None:
+        links = spec.scale_up
+        own = frozenset({"scale-up"})
+        yield _Step(name="scale-up", outer="domain", kind=links.kind, edges=own, in_switch=links.in_switch)
+    if spec.scale_up_size < spec.devices_per_node:
+        tree = frozenset({"pcie"})
+        yield _Step(name="socket" if spec.host.sockets > 1 else "node", outer="socket", kind="pcie", edges=tree)
+        yield _Step(name="node", outer="node", kind="pcie", edges=tree)
+    if spec.network is not None:
+        everything = frozenset({"network"} if spec.network.direct else {"pcie", "network"})
+        yield _Step(name="network", outer="leaf", kind=spec.network.kind, edges=everything)
+        yield _Step(
+            name="spine",
+            outer="all",
+            kind=spec.network.kind,
+            edges=everything,
+            oversubscription=spec.network.oversubscription,
+        )
+
+
+def _add_host(graph: "Graph", spec: ClusterSpec, node: int) -> None:
+    host = spec.host
+    staged = host.staged_bytes_per_s
+    hub: dict[str, float] = {} if staged is None else {"throughput_bytes_per_s": staged}
+    leaf_nodes = spec.network.leaf_nodes if spec.network and spec.network.oversubscription > 1 else None
+    for socket in range(host.sockets):
+        graph.add_node(("socket", node, socket), kind="socket", **hub)
+    if host.sockets > 1:
+        _join(graph, ("socket", node, 0), ("socket", node, 1), host.socket_bytes_per_s, host.latency_s, "pcie")
+    for local in range(spec.devices_per_node):
+        index, socket = node * spec.devices_per_node + local, local // spec.devices_per_socket
+        groups = {
+            "node": node,
+            "socket": node * host.sockets + socket,
+            "domain": index // spec.scale_up_size,
+            "leaf": 0 if leaf_nodes is None else node // leaf_nodes,
+            "all": 0,
+        }
+        graph.add_node(("device", index), kind="device", **groups)
+        _join(graph, ("device", index), ("socket", node, socket), host.bytes_per_s, host.latency_s / 2, "pcie")
+
+
+def _add_domain(graph: "Graph", links: ScaleUp, first: int, end: int) -> None:
+    if links.kind == "nvswitch":
+        switch = ("nvswitch", first // links.size)
+        graph.add_node(switch, kind="nvswitch")
+        for device in range(first, end):
+            _join(graph, ("device", device), switch, links.bytes_per_s, links.latency_s / 2, "scale-up")
+        return
+    for a, b, rate in _mesh_links(links):
+        if first + max(a, b) < end:
+            _join(graph, ("device", first + a), ("device", first + b), rate, links.latency_s, "scale-up")
+
+
+def _mesh_links(links: ScaleUp) -> Iterator[tuple[int, int, float]]:
+    """Yield both ends and the rate of every direct link of a domain."""
+    if links.mesh:
+        rate = mesh_link_bytes_per_s(links)
+        yield from ((a, b, count * rate) for a, b, count in links.mesh)
+    elif links.kind == "torus":
+        rate, stride = torus_link_bytes_per_s(links), 1
+        for extent in links.torus:
+            for device in range(links.size):
+                place = device // stride % extent
+                if place + 1 < extent:
+                    yield device, device + stride, rate
+                elif extent > 2:
+                    yield device, device - (extent - 1) * stride, rate
+            stride *= extent
+    else:
+        pairs = ((a, b) for a in range(links.size) for b in range(a + 1, links.size))
+        yield from ((a, b, links.bytes_per_s / (links.size - 1)) for a, b in pairs)
+
+
+def _add_network(graph: "Graph", spec: ClusterSpec, network: Network, nodes: int) -> None:
+    """Attach NIC ``k`` of every node to rail ``k`` of its leaf group, and the leaves to one spine."""
+    leaf_nodes = network.leaf_nodes if network.oversubscription > 1 and network.leaf_nodes else nodes
+    rate = network.nic_bytes_per_s
+    for node in range(nodes):
+        for rail in range(network.nics_per_node):
+            nic, leaf = ("nic", node, rail), ("leaf", node // leaf_nodes, rail)
+            graph.add_node(nic, kind="nic")
+            graph.add_node(leaf, kind="leaf")
+            if network.direct:
+                _join(graph, ("device", node * spec.devices_per_node + rail), nic, rate, 0.0, "network")
+            else:
+                _join(graph, ("socket", node, rail % spec.host.sockets), nic, rate, 0.0, "pcie")
+            _join(graph, nic, leaf, rate, network.latency_s / 2, "network")
+    for name in [name for name in graph if name[0] == "leaf"]:
+        graph.add_node(("spine",), kind="spine")
+        _join(graph, name, ("spine",), leaf_nodes * rate / network.oversubscription, SPINE_S / 2, "network")
+
+
+def _join(graph: "Graph", a: Hashable, b: Hashable, rate: float, latency_s: float, kind: str) -> None:
+    graph.add_edge(a, b, capacity_bytes_per_s=rate, latency_s=latency_s, kind=kind)
+
+
+def _measure(graph: "Graph", step: _Step, parts: list[list[Hashable]]) -> Level:
+    """Measure the links between ``parts``, the device groups of the level before."""
+    edges = ((a, b) for a, b, data in graph.edges(data=True) if data["kind"] in step.edges)
+    links = graph.edge_subgraph(edges)
+    devices = [name for part in parts for name in part]
+    # Groups beyond the first few are their copies; only the devices of a small mesh differ.
+    shown = parts[:16]
+    rate = min(_max_flow(links, part, set(devices).difference(part)) / len(part) for part in shown)
+    staged: dict[Hashable, float] = {}
+    if step.kind == "pcie":
+        staged = {
+            hub: data["throughput_bytes_per_s"]
+            for hub, data in links.nodes(data=True)
+            if "throughput_bytes_per_s" in data
+        }
+    for hub, limit in staged.items():
+        served = set(devices).intersection(links[hub])
+        rate = min(rate, limit / len(served)) if served else rate
+    # A hop as NCCL counts it includes the way from the device to its NIC, so only links of the level's own kind count.
+    own = "network" if "network" in step.edges else next(iter(step.edges))
+    ports, latencies = [], []
+    for part in shown:
+        narrowest = _costs(links, part[0], lambda cost, data: max(cost, 1 / data["capacity_bytes_per_s"]))
+        delay = _costs(links, part[0], lambda cost, data: cost + data["latency_s"] * (data["kind"] == own))
+        others = [name for name in devices if name in narrowest and name not in part]
+        ports += [1 / narrowest[name] for name in others]
+        latencies += [delay[name] for name in others]
+    return Level(
+        name=step.name,
+        size=len(devices),
+        kind=step.kind,
+        bytes_per_s=rate,
+        port_bytes_per_s=max(ports) if own == "network" else min([*ports, *staged.values()]),
+        latency_s=min(latencies),
+        in_switch=step.in_switch,
+        oversubscription=step.oversubscription,
+    )
+
+
+def _max_flow(links: "Graph", sources: Collection[Hashable], sinks: Collection[Hashable]) -> float:
+    import networkx
+
+    flow: Any = networkx.DiGraph()
+    for a, b, data in links.edges(data=True):
+        flow.add_edge(a, b, capacity=data["capacity_bytes_per_s"])
+        flow.add_edge(b, a, capacity=data["capacity_bytes_per_s"])
+    flow.add_edges_from(("source", name) for name in sources)
+    flow.add_edges_from((name, "sink") for name in sinks)
+    return float(networkx.maximum_flow_value(flow, "source", "sink"))
+
+
+def _costs(links: "Graph", start: Hashable, extend: Callable[[float, Any], float]) -> dict[Hashable, float]:
+    """Return the least cost of reaching each node from ``start``; devices do not forward for others (Dijkstra)."""
+    costs: dict[Hashable, float] = {}
+    order = count()
+    heap: list[tuple[float, int, Any]] = [(0.0, next(order), start)]
+    while heap:
+        cost, _, name = heappop(heap)
+        if name in costs:
+            continue
+        costs[name] = cost
+        if name == start or name[0] != "device":
+            for other, data in links[name].items():
+                if other not in costs:
+                    heappush(heap, (extend(cost, data), next(order), other))
+    return costs
