@@ -1,0 +1,72 @@
+"""Cells of a row as numbers, the record of what was filled in, and the signal that a row cannot be expressed."""
+
+import math
+from typing import TypeVar
+
+from forerun.search.validate.columns import Row
+from forerun.search.validate.runs import RULES
+
+T = TypeVar("T")
+
+
+class Skip(Exception):
+    """A row cannot be expressed; the text is the reason under which it is counted."""
+
+
+class Filled:
+    """Codes of the rules that one row needed, in order."""
+
+    def __init__(self) -> None:
+        self.codes: list[str] = []
+
+    def of(self, code: str, value: T) -> T:
+        """Record a rule and return the value that it fills in."""
+        if code not in RULES:
+            raise KeyError(code)
+        if code not in self.codes:
+            self.codes.append(code)
+        return value
+
+
+def number(row: Row, column: str) -> float | None:
+    """Return a cell as a number, None where blank.
+
+    Raises:
+        Skip: the cell is no finite number.
+    """
+    text = row[column]
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise Skip(f"{column} is not a number")
+    return value
+
+
+def integer(row: Row, column: str) -> int | None:
+    """Return a cell as a whole number, None where blank.
+
+    Raises:
+        Skip: the cell is no whole number.
+    """
+    value = number(row, column)
+    if value is None:
+        return None
+    if value != int(value):
+        raise Skip(f"{column} is not a whole number")
+    return int(value)
+
+
+def required(row: Row, column: str, what: str) -> int:
+    """Return a cell as a whole number of at least one.
+
+    Raises:
+        Skip: the cell is blank or zero; ``what`` says which kind of fact is missing.
+    """
+    value = integer(row, column)
+    if not value:
+        raise Skip(f"missing {what}: {column}")
+    return value

@@ -1,0 +1,207 @@
+"""The schema of measured runs: one CSV row per training run; ``docs/measured-runs.md`` documents it for users.
+
+Reading is strict about the file (text, header, no negative numbers) and lenient about cells: a cell that is blank or
+says something that cannot be expressed is judged where the row is mapped, and counted there.
+"""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from forerun.spaces.errors import RequestError, unknown
+
+REQUIRED = (
+    "run_id",
+    "device",
+    "gpus",
+    "model",
+    "layers",
+    "hidden",
+    "heads",
+    "seq_len",
+    "precision",
+    "framework",
+    "dp",
+    "tp",
+    "pp",
+    "micro_batch",
+    "global_batch",
+    "step_time_s",
+    "outcome",
+)
+"""Columns that a file must have; cells may still be blank."""
+
+OPTIONAL = (
+    "source",
+    "gpus_per_node",
+    "intra_link",
+    "nic_gbit_per_node",
+    "ffn_hidden",
+    "kv_heads",
+    "vocab",
+    "moe_experts",
+    "moe_topk",
+    "gated_mlp",
+    "attention",
+    "cp",
+    "ep",
+    "virtual_pp",
+    "schedule",
+    "sequence_parallel",
+    "zero_stage",
+    "recompute",
+    "tokens_per_s_per_gpu",
+    "tflops_per_gpu",
+    "peak_mem_gib",
+    "group",
+    "notes",
+)
+"""Columns that may be missing, which is the same as blank."""
+
+NUMERIC = (
+    "gpus",
+    "gpus_per_node",
+    "nic_gbit_per_node",
+    "layers",
+    "hidden",
+    "ffn_hidden",
+    "heads",
+    "kv_heads",
+    "vocab",
+    "seq_len",
+    "moe_experts",
+    "moe_topk",
+    "dp",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "virtual_pp",
+    "zero_stage",
+    "micro_batch",
+    "global_batch",
+    "step_time_s",
+    "tokens_per_s_per_gpu",
+    "tflops_per_gpu",
+    "peak_mem_gib",
+)
+"""Columns that hold numbers. None of them can be negative."""
+
+OUTCOMES = ("ok", "oom", "failed")
+
+LARGEST_FILE_BYTES = 256 * 2**20
+"""A table of measured runs is a few megabytes; anything far beyond is not one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row as written: ``cells`` has every column of the schema ("" where blank or missing)."""
+
+    path: Path
+    line: int
+    cells: Mapping[str, str]
+
+    def __getitem__(self, column: str) -> str:
+        return self.cells[column]
+
+    def where(self, column: str) -> str:
+        """Return "file, line, column", as errors name a cell."""
+        return f"{self.path}, line {self.line}, column {column}"
+
+
+def read_rows(paths: Sequence[Path]) -> list[Row]:
+    """Return the rows of all files in order.
+
+    Raises:
+        RequestError: a file cannot be read, is no table of runs, or names a run twice.
+    """
+    rows: list[Row] = []
+    seen: dict[str, Row] = {}
+    for path in paths:
+        for row in _read_file(path):
+            name = row["run_id"]
+            if name in seen:
+                first = seen[name]
+                raise RequestError(
+                    f"every run_id must stand once, but {name!r} stands in {first.path}, line {first.line} "
+                    f"and in {path}, line {row.line}; name each file once and each run differently"
+                )
+            seen[name] = row
+            rows.append(row)
+    return rows
+
+
+def _read_file(path: Path) -> list[Row]:
+    """Return the rows of one file."""
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_FILE_BYTES:
+            raise RequestError(f"{path} has {size} bytes; a table of runs has at most {LARGEST_FILE_BYTES}")
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(stream, strict=True)
+            try:
+                header = _header(path, next(reader, None))
+                return [_row(path, reader.line_num, header, cells) for cells in reader if cells]
+            except csv.Error as error:
+                raise RequestError(f"{path}, line {reader.line_num}: not a CSV table ({error})") from None
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{path}: not a text file (byte {error.start} is not UTF-8); give a CSV table") from None
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _header(path: Path, header: list[str] | None) -> list[str]:
+    """Check the first line and return its column names."""
+    if not header:
+        raise RequestError(f"{path} is empty; its first line must name the columns, at least {', '.join(REQUIRED)}")
+    names = [name.strip() for name in header]
+    twice = sorted({name for name in names if name and names.count(name) > 1})
+    if twice:
+        raise RequestError(f"{path}, line 1: every column must stand once, but {', '.join(twice)} stands twice")
+    missing = [name for name in REQUIRED if name not in names]
+    if missing:
+        shown = ", ".join(missing)
+        raise RequestError(
+            f"{path}, line 1: no table of measured runs: column {shown} is missing (see forerun validate -h)"
+        )
+    return names
+
+
+def _row(path: Path, line: int, header: Sequence[str], cells: Sequence[str]) -> Row:
+    """Check one line against the header and return it as a row."""
+    if len(cells) != len(header):
+        raise RequestError(f"{path}, line {line}: {len(header)} columns are named, but this line has {len(cells)}")
+    values = dict.fromkeys((*REQUIRED, *OPTIONAL), "")
+    values |= {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
+    row = Row(path, line, values)
+    if not row["run_id"]:
+        raise RequestError(f"{row.where('run_id')}: every run needs a name, but this cell is blank")
+    if row["outcome"] not in OUTCOMES:
+        error = unknown("outcome", row["outcome"], OUTCOMES)
+        raise RequestError(f"{row.where('outcome')}: {error}")
+    for column in NUMERIC:
+        if values[column].startswith("-"):
+            raise RequestError(f"{row.where(column)}: must not be negative, but is {values[column]}")
+    for column in ("step_time_s", "peak_mem_gib"):
+        measured(row, column)
+    return row
+
+
+def measured(row: Row, column: str) -> float | None:
+    """Return a measured number, None where blank.
+
+    Raises:
+        RequestError: the cell is no finite number of zero or more.
+    """
+    text = row[column]
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0:
+        raise RequestError(f"{row.where(column)}: must be a finite number of zero or more, but is {text[:40]!r}")
+    return value

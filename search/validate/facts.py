@@ -1,0 +1,101 @@
+"""Facts that a row states in its notes (or in the model's name) because the schema has no column for them.
+
+The same words mean the same thing in every file; ``docs/measured-runs.md`` lists them for users.
+"""
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+from forerun.search.validate.columns import Row
+from forerun.search.validate.vocabulary import first, table
+
+KERNELS = (
+    (re.compile(r"kernel=flash_attention ?v?1", re.IGNORECASE), "flash1"),
+    (re.compile(r"kernel=flash|flash_attention=True", re.IGNORECASE), "flash"),
+    (re.compile(r"kernel=fused", re.IGNORECASE), "fused_softmax"),
+    (re.compile(r"kernel=(torch|unfused)|flash_attention=False", re.IGNORECASE), "unfused"),
+)
+"""Spelling of attention kernels in notes, most particular first."""
+
+_TIED = re.compile(r"tied_emb(?:eddings)?=(true|false)", re.IGNORECASE)
+_LAST_STAGE = re.compile(r"layers on last stage=(\d+)")
+_STAGES = re.compile(r"layers_per_stage=\[([\d, ]+)\]")
+_PARTITION = re.compile(r"partition=\[([\d, ]+)\]")
+_BUCKET = re.compile(r"ddp_bucket=([\d.]+) ?MB")
+_NIC = re.compile(r"(\d+) ?Gbps node-node")
+_MEGA = 1e6
+
+_MODULES_BEFORE_LAYERS = 3
+_MODULES_AROUND_LAYERS = 6
+"""DeepSpeed's GPT2ModelPipe numbers pipeline modules, not layers: cast, embedding and transpose stand before the
+layers; transpose, final norm and head behind (Megatron-LM-v1.1.5-3D_parallelism gpt2_model.py)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the notes of one row add to its columns; None (or False) where they say nothing."""
+
+    attention: str | None = None
+    fused_norm: bool | None = None
+    bucket_bytes: float | None = None
+    tied: bool | None = None
+    layers_per_stage: tuple[int, ...] | None = None
+    light_ends: bool = False
+    network: str | None = None
+    nic_gbit_per_node: float | None = None
+    memory_kind: str | None = None
+
+
+def facts_of(row: Row, layers: int | None, pp: int | None) -> Facts:
+    """Read the notes of a row; ``layers`` and ``pp`` are needed to read stage splits."""
+    notes, where = row["notes"], f"{row['source']}; {row['notes']}"
+    tied, bucket, nic = _TIED.search(notes), _BUCKET.search(notes), _NIC.search(row["source"])
+    network, memory = first(table("sources", "network"), where), first(table("sources", "memory"), where)
+    return Facts(
+        attention=next((kernel for pattern, kernel in KERNELS if pattern.search(notes)), None),
+        fused_norm=True if "RMS kernel" in notes or "use_fused_rms_norm=True" in notes else None,
+        bucket_bytes=float(bucket[1]) * _MEGA if bucket else None,
+        tied=tied[1].lower() == "true" if tied else None,
+        layers_per_stage=None if layers is None or pp is None else _stages(row, layers, pp),
+        light_ends="embedding-balanced pp partition" in notes or "account_for_embedding_loss" in row["model"],
+        network=network[1].expand(network[0]["kind"]) if network else None,
+        nic_gbit_per_node=float(nic[1]) if nic else None,
+        memory_kind=memory[0]["kind"] if memory else None,
+    )
+
+
+def _stages(row: Row, layers: int, pp: int) -> tuple[int, ...] | None:
+    """Return the layers of every pipeline stage where the notes name them."""
+    notes = row["notes"]
+    if match := _STAGES.search(notes):
+        return _counts(match[1])
+    if match := _PARTITION.search(notes):
+        bounds = _counts(match[1])
+        if len(bounds) == pp + 1 and bounds[-1] == layers + _MODULES_AROUND_LAYERS:
+            inner = [min(max(bound - _MODULES_BEFORE_LAYERS, 0), layers) for bound in bounds]
+            return tuple(after - before for before, after in pairwise(inner))
+    if match := _LAST_STAGE.search(notes):
+        return light_last(layers, pp, int(match[1]))
+    known = first(table("sources", "last_stage"), f"{row['source']}; schedule={row['schedule']}")
+    if known and int(float(row["vocab"] or 0)) in known[0]["layers_by_vocab"]:
+        return light_last(layers, pp, known[0]["layers_by_vocab"][int(float(row["vocab"]))])
+    return None
+
+
+def light_last(layers: int, pp: int, last: int) -> tuple[int, ...] | None:
+    """Deal layers so that the last stage has ``last``; of the others the later ones get the remainder.
+
+    The order of the remainder is read off the stage times of vocab_parallel-0001.
+
+    >>> light_last(32, 8, 0)
+    (4, 4, 4, 5, 5, 5, 5, 0)
+    """
+    if pp < 2 or not 0 <= last <= layers:
+        return None
+    base, larger = divmod(layers - last, pp - 1)
+    return (*(base + (stage >= pp - 1 - larger) for stage in range(pp - 1)), last)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part.strip())

@@ -1,0 +1,71 @@
+"""Columns about hardware -> a cluster."""
+
+import math
+from functools import cache
+
+from forerun.search.validate.cells import Filled, Skip, integer, number
+from forerun.search.validate.columns import Row
+from forerun.search.validate.facts import Facts
+from forerun.spaces.clusters.catalogue import simple_cluster
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.clusters.device import Device
+from forerun.spaces.clusters.devices import load_device
+from forerun.spaces.errors import RequestError
+
+GBIT_BYTES = 1e9 / 8
+
+USUAL_NODE = 8
+"""Devices of a node where neither row nor device says otherwise (every NVIDIA SXM board, MI300X, Gaudi)."""
+TRAY = 4
+"""Devices of a node of the NVL72 racks."""
+
+
+def cluster_of(row: Row, facts: Facts, filled: Filled) -> Cluster:
+    """Return the cluster of a row; equal facts give the same object.
+
+    Raises:
+        Skip: the device is blank, unknown or a mixture.
+    """
+    name = row["device"].lower()
+    if not name:
+        raise Skip("device not stated")
+    if "+" in name:
+        raise Skip("heterogeneous cluster")
+    device = _device(name)
+    if device is None:
+        raise Skip(f"unknown device {name}")
+    gpus = integer(row, "gpus")
+    if gpus is None or gpus < 1:
+        raise Skip("missing gpus")
+    per_node = integer(row, "gpus_per_node") or filled.of(
+        "gpus_per_node", min(gpus, TRAY if "nvl72" in name else USUAL_NODE)
+    )
+    return _cluster(name, per_node, row["intra_link"], *_network(row, facts, filled, gpus > per_node))
+
+
+def _network(row: Row, facts: Facts, filled: Filled, several: bool) -> tuple[float | None, str]:
+    """Return the NIC rate of a node in bytes/s (None: the device's usual one) and the kind of network."""
+    stated = number(row, "nic_gbit_per_node") or facts.nic_gbit_per_node
+    if stated is None and several:
+        filled.of("nic", None)
+    kind = facts.network
+    if kind is None:
+        kind = filled.of("network", "infiniband") if several else "infiniband"
+    return (None if stated is None or math.isnan(stated) else stated * GBIT_BYTES), kind
+
+
+@cache
+def _device(name: str) -> Device | None:
+    try:
+        return load_device(name)
+    except RequestError:
+        return None
+
+
+@cache
+def _cluster(name: str, per_node: int, link: str, nic_bytes_per_s: float | None, network: str) -> Cluster:
+    device = _device(name)
+    assert device is not None, "cluster_of has looked it up"
+    return simple_cluster(
+        device, per_node, intra_link=link or None, nic_bytes_per_s_per_node=nic_bytes_per_s, network=network
+    )

@@ -1,0 +1,152 @@
+"""Rows of measured runs -> runs that forerun can predict, or a counted reason why not.
+
+What a blank is filled with is listed in ``runs.RULES`` and recorded with every run. Facts about frameworks, models and
+machines are data (``vocabulary``); nothing here knows a source by name.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from forerun.search.validate.cells import Filled, Skip, integer, required
+from forerun.search.validate.columns import Row, measured, read_rows
+from forerun.search.validate.facts import Facts, facts_of
+from forerun.search.validate.machines import cluster_of
+from forerun.search.validate.runs import Run, RunSet, Skipped
+from forerun.search.validate.shapes import model_of
+from forerun.search.validate.strategies import strategy_of
+from forerun.search.validate.vocabulary import first, framework_entry, table
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.frameworks import FrameworkProfile, load_framework
+from forerun.spaces.models.model import Model
+from forerun.spaces.strategies import Context
+from forerun.spaces.workload import PRECISIONS, Workload
+
+GIB = 2.0**30
+ATTENTION_KERNELS = ("flash", "flash1", "fused_softmax", "unfused")
+
+T = TypeVar("T")
+
+
+def load_runs(files: Iterable[Path | str]) -> RunSet:
+    """Read tables of measured runs (columns: ``docs/measured-runs.md``) and map every row.
+
+    Raises:
+        RequestError: a file is no such table; the text names file, line and column.
+    """
+    rows = read_rows([Path(file) for file in files])
+    pool = _Pool()
+    runs: list[Run] = []
+    skipped: list[Skipped] = []
+    measured_rows: dict[str, int] = {}
+    for row in rows:
+        table_name = row["run_id"].rpartition("-")[0] or row["run_id"]
+        if row["outcome"] == "ok" and measured(row, "step_time_s") is not None:
+            measured_rows[table_name] = measured_rows.get(table_name, 0) + 1
+        try:
+            runs.append(_run(row, table_name, pool))
+        except Skip as reason:
+            skipped.append(Skipped(run_id=row["run_id"], file=table_name, reason=str(reason)))
+    return RunSet(runs=tuple(runs), skipped=tuple(skipped), measured=measured_rows)
+
+
+class _Pool:
+    """Equal contexts as one object, so that runs can be grouped by identity."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, object] = {}
+
+    def one(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the object kept under a key, made on first use."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]  # type: ignore[return-value]  # a key is used with one kind of object
+
+
+def _run(row: Row, table_name: str, pool: _Pool) -> Run:
+    """Map one row.
+
+    Raises:
+        Skip: the row cannot be expressed.
+    """
+    step_time_s, peak_gib = measured(row, "step_time_s"), measured(row, "peak_mem_gib")
+    _expressible(row, step_time_s, peak_gib)
+    filled = Filled()
+    facts = facts_of(row, integer(row, "layers"), integer(row, "pp"))
+    model = model_of(row, facts, filled)
+    cluster = cluster_of(row, facts, filled)
+    context = _context(row, facts, model, cluster, pool)
+    strategy = strategy_of(row, facts, context.framework, model, filled, _defaults(row))
+    if peak_gib is not None and facts.memory_kind is None:
+        filled.of("memory_kind", None)
+    return Run(
+        run_id=row["run_id"],
+        file=table_name,
+        source=row["source"],
+        group=row["group"],
+        context=context,
+        strategy=strategy,
+        step_time_s=step_time_s,
+        peak_memory_bytes=None if peak_gib is None else peak_gib * GIB,
+        memory_kind=facts.memory_kind or "allocated",
+        outcome=row["outcome"],
+        filled=tuple(filled.codes),
+        cells=row.cells,
+    )
+
+
+def _expressible(row: Row, step_time_s: float | None, peak_gib: float | None) -> None:
+    """Raise Skip for rows that say nothing about a strategy, whatever their shape."""
+    if found := first(table("sources", "skip"), f"{row['source']}; {row['notes']}"):
+        raise Skip(found[0]["reason"])
+    if row["outcome"] == "failed" and peak_gib is None:
+        raise Skip("run failed for another reason than memory")
+    if row["outcome"] == "ok" and not step_time_s and peak_gib is None:
+        raise Skip("no step time")
+    if step_time_s == 0:
+        raise Skip("step time of zero")
+
+
+def _context(row: Row, facts: Facts, model: Model, cluster: Cluster, pool: _Pool) -> Context:
+    """Return model, cluster, workload and framework of a row; equal ones are one object."""
+    profile = _profile(row, facts, pool)
+    precision = row["precision"].lower()
+    if not precision:
+        raise Skip("precision not stated")
+    if precision not in PRECISIONS:
+        raise Skip(f"unknown precision {precision}")
+    batch = required(row, "global_batch", "strategy")
+    seq_len = required(row, "seq_len", "shape")
+    key = ("context", id(model), id(cluster), id(profile), precision, batch, seq_len)
+    workload = Workload(global_batch=batch, seq_len=seq_len, precision=precision)
+    return pool.one(key, lambda: Context(model=model, cluster=cluster, workload=workload, framework=profile))
+
+
+def _profile(row: Row, facts: Facts, pool: _Pool) -> FrameworkProfile:
+    """Return the framework profile of a row with what the row states about its kernels.
+
+    Raises:
+        Skip: the framework is unknown.
+    """
+    entry = framework_entry(row["framework"], row["source"])
+    if entry is None:
+        raise Skip(f"unknown framework {row['framework'] or '(blank)'}")
+    changes = dict(entry.get("facts", {}))
+    stated = row["attention"].lower()
+    if stated and stated not in ATTENTION_KERNELS:
+        raise Skip(f"unknown attention kernel {stated}")
+    # Notes name the version of a kernel where the column names its kind.
+    attention = facts.attention or stated
+    changes |= {"attention": attention} if attention else {}
+    changes |= {"fused_norm": facts.fused_norm} if facts.fused_norm is not None else {}
+    changes |= {"bucket_bytes": facts.bucket_bytes} if facts.bucket_bytes is not None else {}
+    name = entry["profile"]
+    key = ("profile", name, tuple(sorted(changes.items())))
+    return pool.one(key, lambda: replace(load_framework(name), **changes))
+
+
+def _defaults(row: Row) -> dict[str, int]:
+    """Return the strategy defaults of the row's framework."""
+    entry = framework_entry(row["framework"], row["source"]) or {}
+    return dict(entry.get("defaults", {}))

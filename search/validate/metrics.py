@@ -1,0 +1,190 @@
+"""Accuracy and order of predictions: the figures by which a ranking is trusted.
+
+Accuracy is over runs with a measured step time; order is over groups of at least four of them. Every run is one row.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import kendalltau
+
+from forerun.search.validate.predict import Predictions
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+SMALLEST_GROUP = 4
+"""A ranking of fewer runs says little about order."""
+NOISE = 0.05
+"""Runs whose times differ by less are not asked to be ordered: repeats of one run differ by up to this much."""
+WIDE_NOISE = 0.25
+"""The same for noisy clusters (runs of one layout in the ultrascale sweep differ by this much)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOrder:
+    """How one group of runs is ordered. ``pairs``, ``right``: pairs further apart than the noise, and those ordered
+    right; ``wide_pairs``, ``wide_right`` likewise at ``WIDE_NOISE``. ``regret1``: how much slower than the best run the
+    run predicted fastest is; ``regret3``: the best of the three predicted fastest."""
+
+    group: str
+    runs: int
+    tau: float
+    pairs: int
+    right: int
+    wide_pairs: int
+    wide_right: int
+    regret1: float
+    regret3: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """Figures over some runs, in per cent; None where there is nothing to compute them from.
+
+    ``rows``: runs with measured and predicted step time; ``covered_pct``: their share of all measured rows, also
+    those that could not be mapped.
+    """
+
+    rows: int
+    covered_pct: float | None
+    mape_pct: float | None
+    median_ape_pct: float | None
+    bias_pct: float | None
+    groups: int
+    kendall_tau: float | None
+    pair_order_pct: float | None
+    wide_pair_order_pct: float | None
+    regret1_pct: float | None
+    regret1_median_pct: float | None
+    regret1_max_pct: float | None
+    regret3_pct: float | None
+    memory_rows: int
+    memory_mape_pct: float | None
+    memory_median_ape_pct: float | None
+    oom_rows: int
+    oom_recall_pct: float | None
+    oom_specificity_pct: float | None
+
+
+def metrics_of(
+    predictions: Predictions,
+    rows: Sequence[int] | Rows | None = None,
+    *,
+    noise: float = NOISE,
+    measured: int | None = None,
+) -> Metrics:
+    """Return the figures over some rows (default: all). ``measured``: measured rows including unmapped ones."""
+    chosen = np.arange(len(predictions.runs)) if rows is None else np.asarray(rows, dtype=np.intp)
+    timed = timed_rows(predictions, chosen)
+    error = time_error(predictions, timed)
+    orders = orders_of(predictions, chosen, noise=noise)
+    memory = memory_error(predictions, timed)
+    memory = memory[np.isfinite(memory)]
+    outcome = np.array([predictions.runs[row].outcome for row in chosen])
+    known, oom = predictions.predicted[chosen], predictions.oom[chosen]
+    bad, good = known & (outcome == "oom"), known & (outcome == "ok")
+    labelled = bool((outcome == "oom").any())
+    return Metrics(
+        rows=len(timed),
+        covered_pct=_percent(len(timed) / measured) if measured else None,
+        mape_pct=_reduced(np.mean, np.abs(error)),
+        median_ape_pct=_reduced(np.median, np.abs(error)),
+        bias_pct=_reduced(np.median, error),
+        groups=len(orders),
+        kendall_tau=_tau(orders),
+        pair_order_pct=_share(sum(o.right for o in orders), sum(o.pairs for o in orders)),
+        wide_pair_order_pct=_share(sum(o.wide_right for o in orders), sum(o.wide_pairs for o in orders)),
+        regret1_pct=_reduced(np.mean, np.array([o.regret1 for o in orders])),
+        regret1_median_pct=_reduced(np.median, np.array([o.regret1 for o in orders])),
+        regret1_max_pct=_reduced(np.max, np.array([o.regret1 for o in orders])),
+        regret3_pct=_reduced(np.mean, np.array([o.regret3 for o in orders])),
+        memory_rows=len(memory),
+        memory_mape_pct=_reduced(np.mean, np.abs(memory)),
+        memory_median_ape_pct=_reduced(np.median, np.abs(memory)),
+        oom_rows=int(bad.sum()),
+        oom_recall_pct=_share(int((bad & oom).sum()), int(bad.sum())),
+        oom_specificity_pct=_share(int((good & ~oom).sum()), int(good.sum())) if labelled else None,
+    )
+
+
+def timed_rows(predictions: Predictions, rows: Sequence[int] | Rows) -> Rows:
+    """Return those rows that have both a measured and a predicted step time."""
+    keep = [
+        row
+        for row in rows
+        if predictions.runs[row].outcome == "ok"
+        and predictions.runs[row].step_time_s is not None
+        and predictions.predicted[row]
+    ]
+    return np.array(keep, dtype=np.intp)
+
+
+def time_error(predictions: Predictions, rows: Rows) -> Floats:
+    """Return predicted over measured step time less one; NaN where not measured."""
+    measured = np.array([predictions.runs[row].step_time_s or np.nan for row in rows], dtype=float)
+    return np.asarray(predictions.step_time_s[rows] / measured - 1.0, dtype=float)
+
+
+def memory_error(predictions: Predictions, rows: Rows) -> Floats:
+    """Return predicted over measured peak memory less one; NaN where not measured."""
+    measured = np.array([predictions.runs[row].peak_memory_bytes or np.nan for row in rows], dtype=float)
+    return np.asarray(predictions.comparable_memory_bytes[rows] / measured - 1.0, dtype=float)
+
+
+def orders_of(predictions: Predictions, rows: Sequence[int] | Rows, *, noise: float = NOISE) -> list[GroupOrder]:
+    """Return the order of every group of at least ``SMALLEST_GROUP`` timed runs, by name."""
+    members: dict[str, list[int]] = {}
+    for row in timed_rows(predictions, rows):
+        if group := predictions.runs[row].group:
+            members.setdefault(group, []).append(int(row))
+    return [
+        order_of(
+            group,
+            predictions.step_time_s[members[group]],
+            np.array([predictions.runs[row].step_time_s for row in members[group]], dtype=float),
+            noise,
+        )
+        for group in sorted(members)
+        if len(members[group]) >= SMALLEST_GROUP
+    ]
+
+
+def order_of(group: str, predicted_s: Floats, measured_s: Floats, noise: float) -> GroupOrder:
+    """Return the order of one group."""
+    first, second = np.triu_indices(len(measured_s), 1)
+    slower = np.maximum(measured_s[first], measured_s[second])
+    gap = slower / np.minimum(measured_s[first], measured_s[second]) - 1.0
+    right = np.sign(predicted_s[first] - predicted_s[second]) == np.sign(measured_s[first] - measured_s[second])
+    ranked, best = np.argsort(predicted_s, kind="stable"), float(measured_s.min())
+    return GroupOrder(
+        group=group,
+        runs=len(measured_s),
+        tau=float(kendalltau(predicted_s, measured_s).statistic),
+        pairs=int((gap > noise).sum()),
+        right=int((right & (gap > noise)).sum()),
+        wide_pairs=int((gap > WIDE_NOISE).sum()),
+        wide_right=int((right & (gap > WIDE_NOISE)).sum()),
+        regret1=float(measured_s[ranked[0]]) / best - 1.0,
+        regret3=float(measured_s[ranked[:3]].min()) / best - 1.0,
+    )
+
+
+def _tau(orders: Sequence[GroupOrder]) -> float | None:
+    """Return the mean tau; groups without one (all predicted alike) are left out."""
+    taus = [order.tau for order in orders if np.isfinite(order.tau)]
+    return float(np.mean(taus)) if taus else None
+
+
+def _reduced(how: Callable[[Floats], np.floating], values: Floats) -> float | None:
+    return _percent(float(how(values))) if len(values) else None
+
+
+def _share(part: int, whole: int) -> float | None:
+    return _percent(part / whole) if whole else None
+
+
+def _percent(share: float) -> float:
+    return 100.0 * share

@@ -1,0 +1,112 @@
+"""Predictions for measured runs: runs that share a context are scored by one call."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.search.validate.runs import Run
+from forerun.simulator import ScoreTable
+from forerun.simulator import score as simulator_score
+from forerun.spaces.errors import ForerunError
+from forerun.spaces.strategies import COLUMNS, RULES, Context, StrategyTable, table_of
+
+Floats = NDArray[np.float64]
+Scorer = Callable[[Context, StrategyTable], ScoreTable]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """Predictions for N runs, in their order. Rows of a context that cannot be scored are NaN and False.
+
+    ``step_time_s``; ``peak_memory_bytes``: what is used on the device; ``comparable_memory_bytes``: the same peak in
+    the kind that the run measured (allocated, reserved or device); ``oom``: the run would not fit.
+    ``time_s``, ``memory_bytes`` (part -> N): parts of both. ``laws``: codes of the legality laws each run breaks (it
+    was measured, so it is predicted all the same). ``errors``: (context's model, message) of what could not be scored.
+    """
+
+    runs: tuple[Run, ...]
+    step_time_s: Floats
+    peak_memory_bytes: Floats
+    comparable_memory_bytes: Floats
+    oom: NDArray[np.bool_]
+    time_s: Mapping[str, Floats]
+    memory_bytes: Mapping[str, Floats]
+    laws: tuple[tuple[str, ...], ...]
+    errors: Mapping[str, int]
+
+    @property
+    def predicted(self) -> NDArray[np.bool_]:
+        """Runs that have a prediction, shape N."""
+        return np.isfinite(self.step_time_s)
+
+
+def predict(runs: Sequence[Run], *, score: Scorer = simulator_score, margin: float = 0.0) -> Predictions:
+    """Predict step time and peak memory of every run.
+
+    ``margin``: share of the device's memory that must stay free for a run to count as fitting.
+    """
+    count = len(runs)
+    step_time_s, peak, comparable = (np.full(count, np.nan) for _ in range(3))
+    oom = np.zeros(count, dtype=bool)
+    time_s: dict[str, Floats] = {}
+    memory_bytes: dict[str, Floats] = {}
+    laws: list[tuple[str, ...]] = [()] * count
+    errors: dict[str, int] = {}
+    for rows in _by_context(runs):
+        context = runs[rows[0]].context
+        table = table_of([runs[row].strategy for row in rows])
+        for row, codes in zip(rows, _broken_laws(context, table), strict=True):
+            laws[row] = codes
+        try:
+            scores = score(context, table)
+        except ForerunError as error:
+            errors[str(error)] = errors.get(str(error), 0) + len(rows)
+            continue
+        step_time_s[rows], peak[rows] = scores.step_time_s, scores.peak_memory_bytes
+        oom[rows] = scores.peak_memory_bytes > (1.0 - margin) * context.cluster.device.memory_bytes
+        comparable[rows] = _comparable([runs[row].memory_kind for row in rows], scores, context)
+        for parts, values in ((time_s, scores.time_s), (memory_bytes, scores.memory_bytes)):
+            for part, value in values.items():
+                parts.setdefault(part, np.full(count, np.nan))[rows] = value
+    return Predictions(
+        runs=tuple(runs),
+        step_time_s=step_time_s,
+        peak_memory_bytes=peak,
+        comparable_memory_bytes=comparable,
+        oom=oom,
+        time_s=time_s,
+        memory_bytes=memory_bytes,
+        laws=tuple(laws),
+        errors=errors,
+    )
+
+
+def _by_context(runs: Sequence[Run]) -> list[list[int]]:
+    """Return the row numbers of runs that share a context, in order of first appearance."""
+    groups: dict[int, list[int]] = {}
+    for row, run in enumerate(runs):
+        groups.setdefault(id(run.context), []).append(row)
+    return list(groups.values())
+
+
+def _comparable(kinds: Sequence[str], scores: ScoreTable, context: Context) -> Floats:
+    """Return the predicted peak in the kind that each run measured.
+
+    Reserved memory is what the allocator holds: live tensors and fragmentation, without context and communicators.
+    """
+    reserved = scores.allocated_bytes * (1.0 + context.framework.fragmentation)
+    kind = np.array(kinds)
+    chosen = np.where(kind == "allocated", scores.allocated_bytes, reserved)
+    return np.where(kind == "device", scores.peak_memory_bytes, chosen)
+
+
+def _broken_laws(context: Context, table: StrategyTable) -> list[tuple[str, ...]]:
+    """Return the codes of the laws that each row of a table breaks."""
+    columns = {axis: table.column(axis) for axis in COLUMNS}
+    broken: list[list[str]] = [[] for _ in range(len(table))]
+    for rule in RULES:
+        for row in np.flatnonzero(rule.illegal(columns, context)):
+            broken[row].append(rule.code)
+    return [tuple(codes) for codes in broken]

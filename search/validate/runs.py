@@ -1,0 +1,77 @@
+"""One measured run, mapped to what forerun predicts from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from forerun.spaces.strategies import Context, Strategy
+
+RULES: Mapping[str, str] = {
+    "gpus_per_node": "blank gpus_per_node: the device's usual node (8; NVL72 trays 4), or all of a smaller run",
+    "nic": "blank nic_gbit_per_node on several nodes: the device's usual NIC",
+    "network": "network not stated: InfiniBand",
+    "kv_heads": "blank kv_heads: as many as heads",
+    "ffn_hidden": "blank ffn_hidden: four times hidden; with a gate two thirds of that in steps of 64 (Megatron-LM)",
+    "gated_mlp": "blank gated_mlp: gated where ffn_hidden is not four times hidden",
+    "family": "norms, biases, positions and tied embeddings: GPT-2's where the MLP has no gate, else Llama's",
+    "vocab": "blank vocab: that of the family the model's name belongs to",
+    "vocab_padding": "vocab: padded to a multiple of 128 (Megatron's make-vocab-size-divisible-by)",
+    "expert_hidden": "experts: as wide as ffn_hidden",
+    "catalogue": "shape: the catalogue's model of that name",
+    "moe_imbalance": "tokens: spread evenly over experts",
+    "cp": "blank cp: 1",
+    "ep": "blank ep: 1",
+    "virtual_pp": "blank virtual_pp, or pp=1: 1",
+    "schedule": "blank schedule of a pipeline: interleaved with virtual stages, else 1f1b",
+    "zero_stage": "blank zero_stage: the framework's default",
+    "sequence_parallel": "blank sequence_parallel: the framework's default",
+    "micro_batch": "blank micro_batch: 1",
+    "recompute": "blank recompute: none",
+    "split": "layers that stages do not divide: embedding and head count as layers where that divides, else balanced",
+    "memory_kind": "kind of peak memory not stated: allocated",
+}
+"""What is filled in for a blank or unstated fact, by the code under which it is counted."""
+
+MEMORY_KINDS = ("allocated", "reserved", "device")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One measured run. ``file`` is the run_id without its number, which names a table of results.
+
+    ``context`` is shared (the same object) by all runs that differ in strategy only. ``step_time_s`` and
+    ``peak_memory_bytes`` are None where not measured. ``memory_kind``: the peak is what the framework's allocator
+    had "allocated" or "reserved", or what the whole "device" used. ``filled``: codes of ``RULES`` that were needed.
+    ``cells``: the row as written, for reports.
+    """
+
+    run_id: str
+    file: str
+    source: str
+    group: str
+    context: Context
+    strategy: Strategy
+    step_time_s: float | None
+    peak_memory_bytes: float | None
+    memory_kind: str
+    outcome: str
+    filled: tuple[str, ...]
+    cells: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A row that cannot be expressed, and why."""
+
+    run_id: str
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSet:
+    """All rows of some files: those that map to a run, and those that do not."""
+
+    runs: tuple[Run, ...]
+    skipped: tuple[Skipped, ...]
+    measured: Mapping[str, int]
+    """Rows with a measured step time, by ``file``, mapped or not."""

@@ -1,0 +1,110 @@
+"""Columns about shape -> a model."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from forerun.search.validate.cells import Filled, Skip, integer, required
+from forerun.search.validate.columns import Row
+from forerun.search.validate.facts import Facts
+from forerun.search.validate.vocabulary import every, first, table
+from forerun.spaces.errors import RequestError
+from forerun.spaces.models import load_model, transformer
+from forerun.spaces.models.model import Model
+
+VOCAB_MULTIPLE = 128
+"""Megatron-LM arguments.py --make-vocab-size-divisible-by (times tp, which changes the head by under 2 %)."""
+
+
+def model_of(row: Row, facts: Facts, filled: Filled) -> Model:
+    """Return the model of a row; equal shapes give the same object.
+
+    Raises:
+        Skip: the shape is incomplete or cannot be expressed.
+    """
+    name = row["model"]
+    if found := first(table("models", "skip"), name):
+        raise Skip(found[0]["reason"])
+    if found := first(table("models", "catalogue"), name):
+        return _from_catalogue(row, found[0], filled)
+    return _from_columns(row, facts, filled)
+
+
+def _from_catalogue(row: Row, entry: Mapping[str, Any], filled: Filled) -> Model:
+    """Return the catalogue's model of that name if the columns do not contradict it."""
+    try:
+        model = _catalogued(entry["name"], entry.get("mtp"))
+    except RequestError:
+        raise Skip("model not in the catalogue") from None
+    filled.of("catalogue", None)
+    for column, value in (("layers", model.layer_count), ("hidden", model.hidden)):
+        if (stated := integer(row, column)) and stated != value:
+            raise Skip(f"{column} contradicts the published model")
+    return model
+
+
+def _from_columns(row: Row, facts: Facts, filled: Filled) -> Model:
+    """Return a model of the shape in the columns."""
+    family = every(table("models", "facts"), row["model"])
+    layers, hidden, heads = (required(row, column, "shape") for column in ("layers", "hidden", "heads"))
+    seq_len = required(row, "seq_len", "shape")
+    ffn_hidden, gated = _feed_forward(row, hidden, filled)
+    experts = integer(row, "moe_experts") or 0
+    top_k = (required(row, "moe_topk", "shape") if experts else 0) or 0
+    if experts:
+        filled.of("expert_hidden", None)
+        filled.of("moe_imbalance", None)
+    vocab = integer(row, "vocab") or (filled.of("vocab", family["vocab"]) if "vocab" in family else None)
+    if not vocab:
+        raise Skip("missing shape: vocab")
+    if vocab % VOCAB_MULTIPLE:
+        vocab = filled.of("vocab_padding", -(-vocab // VOCAB_MULTIPLE) * VOCAB_MULTIPLE)
+    filled.of("family", None)
+    tied = facts.tied if facts.tied is not None else family.get("tied", not gated)
+    return _transformer(
+        row["model"],
+        layers=layers,
+        hidden=hidden,
+        ffn_hidden=ffn_hidden,
+        heads=heads,
+        kv_heads=integer(row, "kv_heads") or filled.of("kv_heads", heads),
+        vocab=vocab,
+        gated=gated,
+        tied=tied,
+        learned_positions=seq_len if family.get("learned_positions", not gated) else 0,
+        bias=family.get("bias", not gated),
+        norm_bias=not gated,
+        causal=family.get("causal", True),
+        bert=family.get("bert", False),
+        experts=experts,
+        top_k=top_k,
+    )
+
+
+def _feed_forward(row: Row, hidden: int, filled: Filled) -> tuple[int, bool]:
+    """Return inner width and gate of the MLP."""
+    width, gate = integer(row, "ffn_hidden"), row["gated_mlp"].lower()
+    if gate not in ("", "0", "1", "true", "false"):
+        raise Skip("gated_mlp is neither 0 nor 1")
+    if width and not gate:
+        return width, filled.of("gated_mlp", width != 4 * hidden)
+    gated = gate in ("1", "true")
+    if width:
+        return width, gated
+    return filled.of("ffn_hidden", 8 * hidden // 3 // 64 * 64 if gated else 4 * hidden), gated
+
+
+@cache
+def _catalogued(name: str, mtp: int | None) -> Model:
+    model = load_model(name)
+    return model if mtp is None else replace(model, mtp_layers=mtp)
+
+
+@cache
+def _transformer(name: str, *, bert: bool, **shape: Any) -> Model:
+    try:
+        model = transformer(name, **shape)
+    except RequestError as error:
+        raise Skip(f"shape that is no transformer ({error})") from None
+    return replace(model, token_types=2, head_transform=True) if bert else model

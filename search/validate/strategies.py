@@ -1,0 +1,141 @@
+"""Columns about the strategy -> a strategy."""
+
+from collections.abc import Mapping
+
+from forerun.search.validate.cells import Filled, Skip, integer, required
+from forerun.search.validate.columns import Row
+from forerun.search.validate.facts import Facts
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import FrameworkProfile
+from forerun.spaces.models.model import Model
+from forerun.spaces.strategies import Recompute, Schedule, Split, Strategy
+
+SCHEDULES = {
+    "": None,
+    "1f1b": Schedule.ONE_F_ONE_B,
+    "grad-accum": Schedule.ONE_F_ONE_B,
+    "baseline": Schedule.ONE_F_ONE_B,
+    "redis": Schedule.ONE_F_ONE_B,
+    "interleaved": Schedule.INTERLEAVED,
+    "gpipe": Schedule.GPIPE,
+    "zb-h1": Schedule.ZB_H1,
+    "zb-v": Schedule.ZB_V,
+    "dualpipe": Schedule.DUALPIPE,
+}
+"""Spelling of schedules. Two names of vocab_parallel mean plain 1F1B: "baseline", and "redis" with layers moved."""
+
+RECOMPUTE = {"none": Recompute.NONE, "selective": Recompute.SELECTIVE, "full": Recompute.FULL}
+
+
+def strategy_of(
+    row: Row, facts: Facts, framework: FrameworkProfile, model: Model, filled: Filled, defaults: Mapping[str, int]
+) -> Strategy:
+    """Return the strategy of a row; ``defaults`` are those of its framework (zero, sp).
+
+    Raises:
+        Skip: a degree is missing, the degrees contradict each other, or a choice is unknown.
+    """
+    dp, tp, pp = (required(row, column, "strategy") for column in ("dp", "tp", "pp"))
+    cp = integer(row, "cp") or filled.of("cp", 1)
+    ep = integer(row, "ep") or filled.of("ep", 1)
+    if dp * tp * pp * cp != integer(row, "gpus"):
+        raise Skip("dp*tp*pp*cp is not gpus")
+    if (dp * tp * cp) % ep:
+        raise Skip("ep does not divide dp*tp*cp")
+    mbs = integer(row, "micro_batch") or filled.of("micro_batch", 1)
+    if dp * mbs > required(row, "global_batch", "strategy"):
+        raise Skip("dp*micro_batch is more than global_batch")
+    schedule, vpp = _schedule(row, pp, filled)
+    split, stages = _split(facts, framework, model.layer_count, pp, vpp, filled)
+    try:
+        return Strategy(
+            dp=dp,
+            tp=tp,
+            pp=pp,
+            cp=cp,
+            ep=ep,
+            mbs=mbs,
+            vpp=vpp,
+            schedule=schedule,
+            split=split,
+            layers_per_stage=stages,
+            zero=_zero(row, defaults, filled),
+            sp=_sequence_parallel(row, tp, framework, defaults, filled),
+            recompute=_recompute(row, filled),
+        )
+    except RequestError as error:
+        raise Skip(f"no strategy: {error}") from None
+
+
+def _schedule(row: Row, pp: int, filled: Filled) -> tuple[Schedule, int]:
+    """Return schedule and virtual stages per device."""
+    text = row["schedule"].lower()
+    if text.startswith(("vocab-", "interlaced")):
+        raise Skip("vocabulary layer spread over the pipeline")
+    if text not in SCHEDULES:
+        raise Skip(f"unknown schedule {text}")
+    if pp == 1:
+        return Schedule.ONE_F_ONE_B, 1
+    vpp = integer(row, "virtual_pp") or filled.of("virtual_pp", 1)
+    schedule = SCHEDULES[text]
+    if schedule is None:
+        schedule = filled.of("schedule", Schedule.INTERLEAVED if vpp > 1 else Schedule.ONE_F_ONE_B)
+    if schedule == Schedule.ONE_F_ONE_B and vpp > 1:
+        schedule = filled.of("schedule", Schedule.INTERLEAVED)
+    # Interleaving over one virtual stage per device is 1F1B.
+    return (Schedule.ONE_F_ONE_B if schedule == Schedule.INTERLEAVED and vpp == 1 else schedule), vpp
+
+
+def _split(
+    facts: Facts, framework: FrameworkProfile, layers: int, pp: int, vpp: int, filled: Filled
+) -> tuple[Split, tuple[int, ...] | None]:
+    """Return how layers are dealt to stages: as stated, evenly, or by the rule for uneven counts."""
+    if pp == 1:
+        return Split.EVEN, None
+    if facts.layers_per_stage is not None and vpp == 1:
+        if len(facts.layers_per_stage) != pp or sum(facts.layers_per_stage) != layers:
+            raise Skip("stated layers per stage do not add up")
+        even = len(set(facts.layers_per_stage)) == 1
+        return Split.EVEN, None if even else facts.layers_per_stage
+    stages = pp * vpp
+    if layers < stages:
+        raise Skip("more stages than layers")
+    if pp > 1 and framework.legality.splits == ("by-cost",):
+        return Split.BY_COST, None
+    if layers % stages == 0:
+        return Split.EVEN, None
+    if not facts.light_ends:
+        filled.of("split", None)
+    if stages > 2 and (layers + 2) % stages == 0:
+        return Split.LIGHT_ENDS, None
+    return (Split.LIGHT_LAST if (layers + 1) % stages == 0 else Split.BALANCED), None
+
+
+def _zero(row: Row, defaults: Mapping[str, int], filled: Filled) -> int:
+    """Return the stage of optimizer sharding."""
+    stated = integer(row, "zero_stage")
+    return filled.of("zero_stage", defaults.get("zero", 0)) if stated is None else stated
+
+
+def _sequence_parallel(
+    row: Row, tp: int, framework: FrameworkProfile, defaults: Mapping[str, int], filled: Filled
+) -> bool:
+    """Return whether norms and dropout are split over the tensor-parallel ranks."""
+    text = row["sequence_parallel"].lower()
+    if text not in ("", "0", "1", "true", "false"):
+        raise Skip("sequence_parallel is neither 0 nor 1")
+    if tp == 1:
+        return False
+    if not text:
+        always = framework.legality.sequence_parallel == "always"
+        return filled.of("sequence_parallel", always or bool(defaults.get("sp", 0)))
+    return text in ("1", "true")
+
+
+def _recompute(row: Row, filled: Filled) -> Recompute:
+    text = row["recompute"].lower()
+    if not text:
+        return filled.of("recompute", Recompute.NONE)
+    if text not in RECOMPUTE:
+        raise Skip(f"unknown recompute {text}")
+    return RECOMPUTE[text]

@@ -1,0 +1,62 @@
+"""Published words -> forerun's: frameworks, families of models, networks and instruments, as data in ``data/``."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from forerun.spaces.frameworks import framework_names
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a table: a pattern and what it implies."""
+
+    pattern: re.Pattern[str]
+    data: Mapping[str, Any]
+
+
+@cache
+def table(name: str, part: str | None = None) -> tuple[Entry, ...]:
+    """Return the entries of one data file (``part``: of one of its lists), in order."""
+    text = files("forerun.search.validate").joinpath("data", f"{name}.yaml").read_text(encoding="utf-8")
+    loaded = yaml.load(text, Loader=_LOADER)
+    entries = loaded if part is None else loaded[part]
+    return tuple(
+        Entry(re.compile(entry["match"], re.IGNORECASE), {k: v for k, v in entry.items() if k != "match"})
+        for entry in entries
+    )
+
+
+def first(entries: tuple[Entry, ...], text: str) -> tuple[Mapping[str, Any], re.Match[str]] | None:
+    """Return what the first entry that matches ``text`` implies, and the match."""
+    for entry in entries:
+        if match := entry.pattern.search(text):
+            return entry.data, match
+    return None
+
+
+def every(entries: tuple[Entry, ...], text: str) -> dict[str, Any]:
+    """Return what all entries that match ``text`` imply together; later ones win."""
+    result: dict[str, Any] = {}
+    for entry in entries:
+        if entry.pattern.search(text):
+            result |= entry.data
+    return result
+
+
+def framework_entry(framework: str, source: str) -> Mapping[str, Any] | None:
+    """Return profile, facts and defaults of a framework's text, None where it is unknown.
+
+    >>> framework_entry("nanotron v0.5", "")["profile"]
+    'nanotron'
+    """
+    if found := first(table("frameworks"), f"{framework} @ {source}"):
+        return found[0]
+    return {"profile": framework.lower()} if framework.lower() in framework_names() else None

@@ -1,0 +1,188 @@
+"""Rows of measured runs as runs: what is stated, what is filled in, what is skipped and why."""
+
+from pathlib import Path
+
+import pytest
+from forerun_measured import write_runs
+
+from forerun.search.validate import RULES, Run, load_runs
+from forerun.spaces.models.model import MixtureOfExperts
+from forerun.spaces.strategies import Recompute, Schedule, Split
+
+
+def mapped(tmp_path: Path, **change: str) -> Run:
+    """The run of one changed row."""
+    result = load_runs([write_runs(tmp_path / "runs.csv", change)])
+    assert not result.skipped, result.skipped
+    return result.runs[0]
+
+
+def reason(tmp_path: Path, **change: str) -> str:
+    """Why one changed row is skipped."""
+    result = load_runs([write_runs(tmp_path / "runs.csv", change)])
+    assert not result.runs
+    return result.skipped[0].reason
+
+
+def test_a_row_that_states_everything_needs_only_the_family(tmp_path: Path) -> None:
+    run = mapped(tmp_path)
+    assert run.filled == ("family",)
+    assert str(run.strategy) == "tp2 pp2 dp2 mbs1"
+    assert (run.step_time_s, run.peak_memory_bytes, run.memory_kind) == (2.0, 10 * 2.0**30, "allocated")
+    assert run.context.model.layer_count == 12
+    assert run.context.model.tied_embeddings
+    assert run.file == "lab"
+
+
+def test_runs_that_differ_in_strategy_only_share_a_context(tmp_path: Path) -> None:
+    runs = load_runs([write_runs(tmp_path / "runs.csv", {}, {"tp": "4", "pp": "1"}, {"global_batch": "128"})]).runs
+    assert runs[0].context is runs[1].context
+    assert runs[0].context is not runs[2].context
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"gpus_per_node": ""}, "gpus_per_node"),
+        ({"gpus": "16", "dp": "4"}, "nic"),
+        ({"gpus": "16", "dp": "4"}, "network"),
+        ({"kv_heads": ""}, "kv_heads"),
+        ({"ffn_hidden": ""}, "ffn_hidden"),
+        ({"gated_mlp": ""}, "gated_mlp"),
+        ({"vocab": "50257"}, "vocab_padding"),
+        ({"cp": ""}, "cp"),
+        ({"ep": ""}, "ep"),
+        ({"virtual_pp": ""}, "virtual_pp"),
+        ({"schedule": ""}, "schedule"),
+        ({"zero_stage": ""}, "zero_stage"),
+        ({"sequence_parallel": ""}, "sequence_parallel"),
+        ({"micro_batch": ""}, "micro_batch"),
+        ({"recompute": ""}, "recompute"),
+        ({"layers": "13"}, "split"),
+        ({"notes": ""}, "memory_kind"),
+        ({"moe_experts": "8", "moe_topk": "2"}, "moe_imbalance"),
+        ({"model": "gpt3_mcore_x", "vocab": ""}, "vocab"),
+    ],
+)
+def test_what_is_filled_in_is_recorded(tmp_path: Path, change: dict[str, str], code: str) -> None:
+    assert code in mapped(tmp_path, **change).filled
+    assert code in RULES
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"device": ""}, "device not stated"),
+        ({"device": "v100-sxm2-16+t4"}, "heterogeneous cluster"),
+        ({"device": "z80"}, "unknown device z80"),
+        ({"layers": ""}, "missing shape: layers"),
+        ({"vocab": ""}, "missing shape: vocab"),
+        ({"precision": ""}, "precision not stated"),
+        ({"precision": "int3"}, "unknown precision int3"),
+        ({"model": "ResNet-101"}, "not a transformer"),
+        ({"tp": ""}, "missing strategy: tp"),
+        ({"tp": "4"}, "dp*tp*pp*cp is not gpus"),
+        ({"ep": "FSEP(32)"}, "ep is not a number"),
+        ({"ep": "3"}, "ep does not divide dp*tp*cp"),
+        ({"micro_batch": "14.997"}, "micro_batch is not a whole number"),
+        ({"micro_batch": "64"}, "dp*micro_batch is more than global_batch"),
+        ({"framework": "LiBai"}, "unknown framework LiBai"),
+        ({"recompute": "except_last"}, "unknown recompute except_last"),
+        ({"schedule": "vocab-1"}, "vocabulary layer spread over the pipeline"),
+        ({"outcome": "failed", "peak_mem_gib": ""}, "run failed for another reason than memory"),
+        ({"step_time_s": "", "peak_mem_gib": ""}, "no step time"),
+        ({"step_time_s": "0"}, "step time of zero"),
+        ({"seq_len": "0"}, "missing shape: seq_len"),
+        ({"notes": "act_cpu_offload=True"}, "offload to the host"),
+        ({"source": "SFT and LoRA"}, "LoRA fine-tuning"),
+    ],
+)
+def test_what_cannot_be_expressed_is_skipped_with_a_reason(tmp_path: Path, change: dict[str, str], text: str) -> None:
+    assert reason(tmp_path, **change) == text
+
+
+def test_virtual_stages_make_the_schedule_interleaved(tmp_path: Path) -> None:
+    strategy = mapped(tmp_path, schedule="", virtual_pp="3").strategy
+    assert (strategy.schedule, strategy.vpp) == (Schedule.INTERLEAVED, 3)
+    alone = mapped(tmp_path, schedule="", virtual_pp="3", pp="1", dp="4").strategy
+    assert (alone.schedule, alone.vpp) == (Schedule.ONE_F_ONE_B, 1)
+
+
+def test_uneven_layers_are_dealt_by_the_stated_rule(tmp_path: Path) -> None:
+    ends = mapped(tmp_path, layers="14", pp="4", dp="1").strategy
+    assert ends.split == Split.LIGHT_ENDS
+    assert mapped(tmp_path, layers="15", pp="4", dp="1").strategy.split == Split.LIGHT_LAST
+    assert mapped(tmp_path, layers="17", pp="4", dp="1").strategy.split == Split.BALANCED
+    assert mapped(tmp_path, layers="16", pp="4", dp="1").strategy.split == Split.EVEN
+
+
+@pytest.mark.parametrize(
+    ("notes", "stages"),
+    [
+        ("layers on last stage=0", (6, 6, 0)),
+        ("layers on last stage=1", (5, 6, 1)),
+        ("partition=[0, 8, 12, 18]", (5, 4, 3)),  # three modules stand before the layers and three behind
+        ("layers_per_stage=[6, 4, 2]", (6, 4, 2)),
+    ],
+)
+def test_notes_name_the_layers_of_stages(tmp_path: Path, notes: str, stages: tuple[int, ...]) -> None:
+    assert mapped(tmp_path, notes=notes, pp="3", tp="1", dp="1", gpus="3").strategy.layers_per_stage == stages
+
+
+@pytest.mark.parametrize(
+    ("attention", "notes", "kernel"),
+    [
+        ("flash", "kernel=flash_attentionv1.0.8 status=OOM", "flash1"),
+        ("flash", "kernel=flash_attention2 + RMS kernel", "flash"),
+        ("unfused", "kernel=torch", "unfused"),
+        ("fused_softmax", "", "fused_softmax"),
+    ],
+)
+def test_notes_name_the_version_of_the_attention_kernel(
+    tmp_path: Path, attention: str, notes: str, kernel: str
+) -> None:
+    framework = mapped(tmp_path, framework="AA-Scaling", attention=attention, notes=notes).context.framework
+    assert framework.attention == kernel
+    assert framework.fused_norm == ("RMS kernel" in notes)
+
+
+def test_the_kind_of_peak_memory_comes_from_the_notes(tmp_path: Path) -> None:
+    for notes, kind in (
+        ("peak mem column = reserved, as in the official figure", "reserved"),
+        ("mem column is GB from nvidia-smi", "device"),
+        ("max reserved=29.449 GiB", "allocated"),
+    ):
+        assert mapped(tmp_path, notes=notes).memory_kind == kind
+
+
+def test_experts_come_from_columns_or_from_the_catalogue(tmp_path: Path) -> None:
+    own = mapped(tmp_path, moe_experts="8", moe_topk="2").context.model.layers[0].mlp
+    assert isinstance(own, MixtureOfExperts)
+    assert (own.experts, own.expert_hidden) == (8, 4096)
+    shape = {"layers": "94", "hidden": "4096", "ffn_hidden": "12288", "gated_mlp": "1", "pp": "1", "dp": "4"}
+    known = mapped(tmp_path, model="Qwen3_235B_a22B", **shape)
+    assert "catalogue" in known.filled
+    mlp = known.context.model.layers[0].mlp
+    assert isinstance(mlp, MixtureOfExperts)
+    assert mlp.expert_hidden == 1536  # Qwen3-235B-A22B config.json: moe_intermediate_size
+    assert reason(tmp_path, model="Qwen3_235B_a22B", **(shape | {"layers": "90"})).startswith("layers contradicts")
+
+
+def test_frameworks_in_words(tmp_path: Path) -> None:
+    for framework, name in (
+        ("nanotron v0.5", "nanotron"),
+        ("Megatron-DeepSpeed", "megatron-deepspeed"),
+        ("Composer/llm-foundry FSDP", "fsdp"),
+        ("Megatron-Bridge/NeMo", "nemo"),
+        ("Megatron-LM main CI", "megatron-lm"),
+        ("torchtitan", "torchtitan"),
+    ):
+        assert mapped(tmp_path, framework=framework).context.framework.name == name
+
+
+def test_frameworks_choose_what_a_blank_cell_means(tmp_path: Path) -> None:
+    blank = {"zero_stage": "", "sequence_parallel": "", "recompute": ""}
+    bridge = mapped(tmp_path, framework="Megatron-Bridge", **blank).strategy
+    assert (bridge.zero, bridge.sp, bridge.recompute) == (1, True, Recompute.NONE)
+    plain = mapped(tmp_path, framework="Megatron-DeepSpeed", **blank).strategy
+    assert (plain.zero, plain.sp) == (0, False)

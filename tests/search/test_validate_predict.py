@@ -1,0 +1,189 @@
+"""Predictions of measured runs, their summary, and what is written and printed; the scorer is a fake."""
+
+import csv
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+from forerun_measured import fake_score, write_runs
+
+import forerun.search.validate as verb_home
+from forerun.search.cli.verbs import validate as verb
+from forerun.search.validate import Predictions, RunSet, load_runs, predict, summarise
+from forerun.search.validate.plot import accuracy_figure, order_figures, write_plot
+from forerun.search.validate.report import worst_rows, write_predictions
+from forerun.simulator import ScoreTable
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context, StrategyTable
+
+LAYOUTS = (
+    {"tp": "1", "pp": "2", "dp": "4", "step_time_s": "1.0"},
+    {"tp": "2", "pp": "2", "dp": "2", "step_time_s": "2.2"},
+    {"tp": "4", "pp": "2", "dp": "1", "step_time_s": "3.9"},
+    {"tp": "8", "pp": "1", "dp": "1", "step_time_s": "1.5"},
+)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> RunSet:
+    """Four layouts, one out of memory, one that cannot be expressed."""
+    oom = {"outcome": "oom", "step_time_s": "", "peak_mem_gib": ""}
+    return load_runs([write_runs(tmp_path / "runs.csv", *LAYOUTS, oom, {"precision": ""})])
+
+
+@pytest.fixture
+def predictions(runs: RunSet) -> Predictions:
+    return predict(runs.runs, score=fake_score)
+
+
+def test_one_call_per_context(runs: RunSet) -> None:
+    sizes = []
+
+    def counted(context: Context, table: StrategyTable) -> ScoreTable:
+        sizes.append(len(table))
+        return fake_score(context, table)
+
+    predict(runs.runs, score=counted)
+    assert sizes == [5]
+
+
+def test_predictions_stand_in_the_order_of_the_runs(predictions: Predictions) -> None:
+    assert predictions.step_time_s.tolist() == [1, 2, 4, 8, 2]
+    assert predictions.time_s["compute"].tolist() == [1, 2, 4, 8, 2]
+
+
+def test_memory_is_compared_in_the_kind_that_was_measured(tmp_path: Path) -> None:
+    notes = ("memory=allocated", "memory=reserved", "memory=device")
+    runs = load_runs([write_runs(tmp_path / "runs.csv", *({"notes": text} for text in notes))]).runs
+    fragmentation = runs[0].context.framework.fragmentation
+    gib = predict(runs, score=fake_score).comparable_memory_bytes / 2.0**30
+    assert gib.tolist() == pytest.approx([2.0, 2.0 * (1 + fragmentation), 4.0])
+
+
+def test_margin_tightens_the_verdict(runs: RunSet) -> None:
+    assert not predict(runs.runs, score=fake_score).oom.any()
+    assert predict(runs.runs, score=fake_score, margin=0.96).oom.tolist() == [True, True, True, False, True]
+
+
+def test_a_measured_run_that_breaks_a_law_is_predicted_and_listed(tmp_path: Path) -> None:
+    path = write_runs(tmp_path / "runs.csv", {"zero_stage": "3"})
+    runs = load_runs([path])
+    predictions = predict(runs.runs, score=fake_score)
+    assert predictions.predicted.all()
+    assert summarise(runs, predictions).laws == {"framework zero": 1}
+
+
+def test_a_context_that_cannot_be_scored_is_counted(runs: RunSet) -> None:
+    def refusing(context: Context, table: StrategyTable) -> ScoreTable:
+        raise RequestError("no such unit")
+
+    predictions = predict(runs.runs, score=refusing)
+    assert not predictions.predicted.any()
+    assert predictions.errors == {"no such unit": 5}
+    assert summarise(runs, predictions).overall.rows == 0
+
+
+def test_summary_as_json(runs: RunSet, predictions: Predictions) -> None:
+    document = summarise(runs, predictions).to_json()
+    json.dumps(document, allow_nan=False)
+    assert (document["schema"], document["rows"]) == (1, 4)
+    assert document["skipped"] == {"precision not stated": 1}
+    figures = document["sources"]["lab"]
+    assert figures["covered_pct"] == 80.0
+    assert figures["groups"] == 1
+    assert figures["regret1_pct"] == 0
+    assert figures["oom_recall_pct"] == 0
+    assert figures["mape_pct"] == pytest.approx(100 * (0 + 0.2 / 2.2 + 0.1 / 3.9 + 6.5 / 1.5) / 4)
+    assert document["overall"] == figures
+
+
+def test_summary_by_a_column(runs: RunSet, predictions: Predictions) -> None:
+    parts = summarise(runs, predictions, by="tp").parts
+    assert {name: metrics.rows for name, metrics in parts.items()} == {"1": 1, "2": 1, "4": 1, "8": 1}
+    with pytest.raises(RequestError, match="did you mean tp"):
+        summarise(runs, predictions, by="tpp")
+
+
+def test_worst_rows_are_those_with_the_largest_ratio(predictions: Predictions) -> None:
+    assert worst_rows(predictions, 2) == [3, 1]
+
+
+def test_predictions_as_csv(tmp_path: Path, predictions: Predictions) -> None:
+    write_predictions(tmp_path / "out.csv", predictions)
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["run_id"] for row in rows] == [f"lab-{number:04}" for number in range(5)]
+    assert rows[3] == {
+        "run_id": "lab-0003",
+        "predicted_step_time_s": "8",
+        "predicted_peak_mem_gib": "1",
+        "predicted_oom": "False",
+    }
+    with pytest.raises(RequestError, match="cannot write"):
+        write_predictions(tmp_path, predictions)
+
+
+def test_figures_hold_every_timed_run(predictions: Predictions) -> None:
+    accuracy = accuracy_figure(predictions, {"lab": [0, 1, 2, 3]})
+    assert accuracy["data"][0]["x"] == [1.0, 2.2, 3.9, 1.5]
+    assert accuracy["data"][0]["y"] == [1.0, 2.0, 4.0, 8.0]
+    (order,) = order_figures(predictions, {"lab": [0, 1, 2, 3]})
+    assert order["data"][0]["y"] == [1.0, 2.2, 3.9, 1.5]
+
+
+@pytest.fixture
+def faked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the verb predict without a cost model."""
+    monkeypatch.setattr(verb_home, "predict", partial(predict, score=fake_score))
+
+
+def verb_run(*words: str) -> int:
+    """Run the verb with the real parser of the command line."""
+    from forerun.search.cli.parser import Parser
+
+    parser = Parser(prog="forerun validate")
+    verb.add_arguments(parser)
+    return verb.run(parser.parse_args(list(words)))
+
+
+@pytest.mark.usefixtures("faked")
+def test_verb_prints_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_runs(tmp_path / "runs.csv", *LAYOUTS)
+    assert verb_run(str(path), "--json", "--worst", "1") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["worst"][0]["run_id"] == "lab-0003"
+    assert document["worst"][0]["breakdown_s"]["compute"] == 8.0
+
+
+@pytest.mark.usefixtures("faked")
+def test_verb_prints_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_runs(tmp_path / "runs.csv", *LAYOUTS, {"device": "z80"})
+    assert verb_run(str(path), "--worst", "2", "--predictions", str(tmp_path / "out.csv")) == 0
+    printed = capsys.readouterr().out
+    assert "lab-0003" in printed
+    assert "unknown device z80" in printed
+    assert (tmp_path / "out.csv").exists()
+
+
+def test_verb_refuses_when_no_row_can_be_predicted(tmp_path: Path) -> None:
+    path = write_runs(tmp_path / "runs.csv", {"precision": ""}, {"device": ""})
+    with pytest.raises(RequestError, match="none of 2 rows"):
+        verb_run(str(path))
+    with pytest.raises(RequestError, match="no rows below the header"):
+        verb_run(str(write_runs(tmp_path / "none.csv")))
+
+
+@pytest.mark.parametrize("words", [("--noise", "2"), ("--noise", "x"), ("--worst", "-1"), ("--margin", "nan")])
+def test_verb_refuses_numbers_out_of_range(tmp_path: Path, words: tuple[str, str]) -> None:
+    with pytest.raises(RequestError, match=words[0]):
+        verb_run(str(write_runs(tmp_path / "runs.csv", {})), *words)
+
+
+@pytest.mark.slow
+def test_plot_is_one_page_that_needs_no_network(tmp_path: Path, predictions: Predictions) -> None:
+    write_plot(tmp_path / "plot.html", predictions)
+    page = (tmp_path / "plot.html").read_text(encoding="utf-8")
+    assert "lab-0003" in page
+    assert '<script src="http' not in page
+    assert page.count("Plotly.newPlot") >= 2
