@@ -31,16 +31,13 @@ INPUT_BYTES = {
 # Which fitted surface a precision uses. mxfp8 and 4 bit have no published sweep: they take the shares of fp8.
 _SURFACE = {name: "half" if size >= 2 else "fp8" for name, size in INPUT_BYTES.items()}
 
-# Bytes per element of the output: written once in 16 bit, or read and written in the fp32 main gradient.
+# Bytes per element of the output: written once in at least 16 bit, or read and written in the fp32 main gradient.
 _OUTPUT_BYTES: dict[str, float] = {
     "forward": 2.0,
     "data_gradient": 2.0,
     "weight_gradient": 8.0,
     "weight_gradient_half": 2.0,
 }
-
-# Exponent of the p-norm that joins compute and memory time: they overlap, but not fully near the ridge.
-_OVERLAP_NORM = 4.0
 
 
 def gemm_time_s(
@@ -101,11 +98,20 @@ def gemm_surface_s(
     share = np.where(groups > 1, surface.grouped_share, 1.0) * _kind_share(surface, kind)
     rate = flops_per_s * surface.peak_share * share
     compute = _tiled_s(surface, m, n, k, groups, rate / compute_units, compute_units)
-    traffic = groups * (input_bytes * k * (m + n) + _OUTPUT_BYTES[kind] * m * n)
+    traffic = groups * (input_bytes * k * (m + n) + max(_OUTPUT_BYTES[kind], input_bytes) * m * n)
     memory = traffic / (bytes_per_s * surface.memory_share)
-    busy = (compute**_OVERLAP_NORM + memory**_OVERLAP_NORM) ** (1 / _OVERLAP_NORM)
-    seconds: NDArray[np.float64] = np.where(m * n * k * groups > 0, busy + surface.fixed_s, 0.0)
+    seconds: NDArray[np.float64] = np.where(m * n * k * groups > 0, _overlapped(compute, memory) + surface.fixed_s, 0.0)
     return seconds
+
+
+def _overlapped(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Join two times that overlap, but not fully when they are alike: the norm of order four.
+
+    Products and square roots are rounded exactly, so that the result does not depend on the length of the array.
+    """
+    one_squared, other_squared = one * one, other * other
+    joined: NDArray[np.float64] = np.sqrt(np.sqrt(one_squared * one_squared + other_squared * other_squared))
+    return joined
 
 
 def _kind_share(surface: GemmEfficiency, kind: str) -> float:
