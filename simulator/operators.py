@@ -8,10 +8,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forerun.simulator.costs import GemmKind, attention_time_s, gemm_time_s, stream_operator_time_s
+from forerun.simulator.costs import (
+    GemmKind,
+    attention_time_s,
+    gemm_time_s,
+    memory_bound_time_s,
+    stream_operator_time_s,
+)
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import Shard
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
+from forerun.spaces.models.parameters import layer_parameters
 from forerun.spaces.strategies import Context
 
 _EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
@@ -46,8 +53,9 @@ class Operators:
     ) -> None:
         """Add ``y[m, n] = x[m, k] w[k, n]`` and its gradients; eight-bit precisions add the casts of x and dy."""
         precision = precision or self.precision
-        half_main = self.context.framework.gradient_bytes == 2.0
-        weight: GemmKind = "weight_gradient_half" if half_main else "weight_gradient"
+        profile = self.context.framework
+        wide_main = profile.gradient_bytes == 4.0 and profile.fused_accumulation
+        weight: GemmKind = "weight_gradient" if wide_main else "weight_gradient_half"
         device, work = self.device, self.work
         work.forward_s += gemm_time_s(device, precision, m, n, k, groups=groups)
         work.input_gradient_s += gemm_time_s(device, precision, m, k, n, groups=groups, kind="data_gradient")
@@ -164,6 +172,14 @@ class Operators:
             self.stream(residual, elements, fused=profile.fused_activation)
 
 
+    def accumulation(self, parameters: Floats) -> None:
+        """Add the pass that adds fresh weight gradients to the gradient buffer, where no matrix product does it."""
+        profile = self.context.framework
+        if not profile.fused_accumulation:
+            moved = parameters * (2.0 + 2.0 * profile.gradient_bytes)
+            self.work.weight_gradient_s += memory_bound_time_s(self.device, moved)
+
+
 def layer_work(context: Context, layer: Layer, shard: Shard) -> Work:
     """Return device seconds of one layer on one microbatch for K shards (communication and launches not included)."""
     operators, hidden = Operators(context, shard), context.model.hidden
@@ -175,6 +191,13 @@ def layer_work(context: Context, layer: Layer, shard: Shard) -> Work:
         operators.mixture(layer.mlp, hidden)
     else:
         operators.feed_forward(layer.mlp, hidden)
+    one = layer_parameters(layer, hidden)
+    operators.accumulation(
+        (one.attention + one.mlp_dense) / shard.tp
+        + one.router
+        + one.replicated
+        + one.experts_total / (shard.ep * shard.etp)
+    )
     return operators.work
 
 
@@ -183,6 +206,7 @@ def embedding_work(context: Context, shard: Shard) -> Work:
     operators, model = Operators(context, shard), context.model
     if model.vocab:
         operators.stream("embedding", shard.tokens * model.hidden, fused=True)
+        operators.accumulation(padded_vocab(model, shard.tp) * model.hidden)
     if model.patch_inputs:
         wide = np.full_like(shard.tp, model.hidden)
         operators.linear(shard.tokens, wide, np.full_like(shard.tp, model.patch_inputs))
@@ -203,6 +227,8 @@ def head_work(context: Context, shard: Shard) -> Work:
             operators.stream(
                 "cross_entropy", shard.tokens * padded_vocab(model, shard.tp), fused=profile.fused_cross_entropy
             )
+    if model.vocab:
+        operators.accumulation(padded_vocab(model, shard.tp) * model.hidden)
     for _ in range(model.mtp_layers):
         operators.linear(shard.tokens, wide / shard.tp, 2 * wide)
     return operators.work

@@ -36,8 +36,9 @@ class FrameworkProfile:
     """One framework in one usual configuration.
 
     Kernels: ``attention`` is the attention kernel ("flash", "flash1", "fused_softmax", "unfused"); ``fused_norm``,
-    ``fused_activation``, ``fused_cross_entropy``, ``fused_rope`` say whether the operator is one kernel; ``dropout``
-    whether dropout masks are kept.
+    ``fused_activation``, ``fused_cross_entropy``, ``fused_rope`` say whether the operator is one kernel;
+    ``fused_accumulation`` whether weight gradients are added to the gradient buffer by the matrix product itself (else
+    by a pass of their own); ``dropout`` whether dropout masks are kept.
 
     Numbers: ``gradient_bytes`` per parameter of the local gradient buffer, ``reduce_bytes`` per parameter on the wire,
     ``master_bytes`` fp32 copy per parameter, ``optimizer_bytes`` both moments per parameter (half-precision training).
@@ -68,6 +69,7 @@ class FrameworkProfile:
     fused_activation: bool = True
     fused_cross_entropy: bool = False
     fused_rope: bool = True
+    fused_accumulation: bool = True
     dropout: bool = False
     gradient_bytes: float = 4.0
     reduce_bytes: float = 4.0
