@@ -124,6 +124,27 @@ def fit_all(rows: pd.DataFrame, known: Table = START) -> Table:
     return known
 
 
+def held_out(rows: pd.DataFrame) -> None:
+    """Print the errors on every other size, and on each device of a kind that has several, when fitted on the rest."""
+    rows = rows.assign(bus=float("nan"))
+    order = rows.groupby(["setting", "collective", "ranks"]).full_bytes.rank(method="dense")
+    odd = (order % 2 == 1).to_numpy()
+    tested = rows[~odd]
+    print("\n== held out: every other size")
+    print(
+        error_table(tested, predict_s(tested, fit_all(rows[odd])), ["source", "setting", "band"]).round(3).to_string()
+    )
+    print("\n== held out: one device at a time")
+    name = rows.device.str.split().str[0].where(rows.source == "aiconfigurator", rows.source)
+    for job in JOBS:
+        devices = name[rows.setting.isin(job.settings)].unique()
+        for device in devices if len(devices) > 1 else ():
+            out = rows.setting.isin(job.settings) & (name == device)
+            known = fit_all(rows[rows.setting.isin(job.settings) & ~out])
+            table = error_table(rows[out], predict_s(rows[out], known), ["setting", "band"])
+            print(f"{job.key} without {device}\n{table.round(3).to_string()}")
+
+
 def report(rows: pd.DataFrame, known: Table, title: str) -> None:
     """Print the error tables."""
     predicted_s = predict_s(rows, known)
@@ -144,6 +165,8 @@ def main() -> None:
     rows = probe_sizes(rows, known)
     print("sizes of the probes:", rows[rows.bus.notna()].groupby(["source", "device"]).full_bytes.first().to_dict())
     report(rows, known, "fitted")
+    if options.held_out:
+        held_out(rows)
     settings = {setting: job.key for job in JOBS for setting in job.settings}
     write(options.out, document(known, rows, predict_s(rows, known), settings))
 

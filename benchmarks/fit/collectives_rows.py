@@ -152,9 +152,9 @@ def _lumi(folder: Path) -> pd.DataFrame:
 
 
 def _ultrascale(folder: Path) -> pd.DataFrame:
-    # Medians per node count of probes that jobs ran before training; the size of the probe is not published, so
-    # full_bytes is blank and the fit searches it. Two populations, told apart by the bandwidth inside a node: "early" and
-    # "late" jobs. The all-reduce of late jobs takes longer than that of early ones, as if on a ring: left out.
+    # Medians per node count of probes that jobs ran before training; the probe's size is not published, so
+    # full_bytes is blank and the fit searches it. Two populations, told apart by the bandwidth inside a node: "early"
+    # and "late" jobs. The all-reduce of late jobs takes longer than that of early ones, as if on a ring: left out.
     frame = pd.read_csv(folder / "collective_hf_ultrascale.csv")
     frame = frame[(frame.nodes > 1) & (frame.ar_intra_GBps > 380)]
     frame["device"] = "late"

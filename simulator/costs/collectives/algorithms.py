@@ -49,11 +49,11 @@ class Path:
 
 
 def _where_used(path: Path, value: Floats | float) -> Floats:
-    return np.where(path.span.used, value, 0.0)
+    return np.asarray(np.where(path.span.used, value, 0.0), dtype=np.float64)
 
 
 def _base_s(paths: Sequence[Path], protocol: int) -> Floats:
-    return np.maximum.reduce([_where_used(path, path.constants.base_s[protocol]) for path in paths])
+    return np.asarray(np.max([_where_used(path, path.constants.base_s[protocol]) for path in paths], axis=0))
 
 
 def _innermost(paths: Sequence[Path]) -> list[Floats]:
