@@ -180,14 +180,14 @@ _ROWS = (
     ),
     LinkConstants(
         key="omnipath",
-        source="V100 x 4, 4 x 100 Gbit/s: BigScience all_reduce_bench, 10.6 GB/s on 4 nodes; latencies of NCCL tuning.cc",
+        source="V100 x 4, 4 x 100 Gbit/s: BigScience all_reduce_bench, 10.6 GB/s on 4 nodes; NCCL latencies",
         architectures=("Volta",),
         efficiency=_efficiency(0.21, 0.20, 0.40),
         **_NET,
     ),
     LinkConstants(
         key="omnipath-a100",
-        source="A100 x 8, 4 x 100 Gbit/s: BigScience all_reduce_bench, 5.1 GB/s on 4 nodes; latencies of NCCL tuning.cc",
+        source="A100 x 8, 4 x 100 Gbit/s: BigScience all_reduce_bench, 5.1 GB/s on 4 nodes; NCCL latencies",
         architectures=("Ampere",),
         efficiency=_efficiency(0.10, 0.10, 0.40),
         **_NET,
