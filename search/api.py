@@ -7,12 +7,11 @@ from typing import Any
 from forerun.search.candidates import strategies_at
 from forerun.search.exhaustive import Piece, Problem, Progress, Scorer, search_space
 from forerun.search.explain import Explanation, explain_strategy, why
-from forerun.search.infeasible import NothingFeasible, diagnose
+from forerun.search.infeasible import NothingFeasible, diagnose, empty_space
 from forerun.search.leaderboard import Leaderboard, SpaceCounts, ranked, versions
 from forerun.search.request import Request, Setting, legal_strategy, resolve
 from forerun.search.rows import Row, rows_of
 from forerun.simulator import score as simulator_score
-from forerun.spaces.errors import RequestError
 
 
 def search(
@@ -63,10 +62,9 @@ def search_request(
         rows = ranked(rows, setting.objective)
     board = _leaderboard(setting, piece, rows, time.perf_counter() - start)
     if not rows:
-        diagnosis = diagnose(setting, problem, piece, score)
         if not piece.legal and request.overrides:
-            raise RequestError(f"the restricted space is empty; {diagnosis.text()}")
-        raise NothingFeasible(diagnosis, board.to_json())
+            raise empty_space(setting, problem, piece)
+        raise NothingFeasible(diagnose(setting, problem, piece, score), board.to_json())
     return board
 
 
@@ -108,7 +106,7 @@ def _leaderboard(setting: Setting, piece: Piece, rows: tuple[Row, ...], elapsed_
         space=SpaceCounts(size=piece.walked, legal=piece.legal, feasible=piece.feasible, rejected=rejected),
         rows=rows,
         why=why(rows),
-        defaults=setting.defaults,
+        defaults=(*setting.defaults, setting.axes_left_open()),
         notes=setting.notes,
         elapsed_s=elapsed_s,
         versions=versions(),

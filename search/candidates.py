@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 
-from forerun.spaces.strategies import AXES, Placement, Recompute, Schedule, Split, Strategy, StrategySpace
+from forerun.spaces.strategies import AXES, Placement, Recompute, Schedule, Split, Strategy, StrategySpace, table_of
 
 
 def strategy_at(space: StrategySpace, index: int) -> Strategy:
-    """Return candidate number ``index`` of a space, which must be a legal one.
+    """Return candidate number ``index`` of a space, which must be a legal one."""
+    return strategy_of(values_at(space, index))
+
+
+def values_at(space: StrategySpace, index: int) -> dict[str, int]:
+    """Return the numbers of candidate ``index``, legal or not, on every axis and as ``dp`` (0 where none divides).
 
     The index is read as a mixed-radix number whose first axis is the slowest digit.
     """
@@ -14,7 +19,8 @@ def strategy_at(space: StrategySpace, index: int) -> Strategy:
     for axis in reversed(AXES):
         index, digit = divmod(index, len(space.choices[axis]))
         values[axis] = space.choices[axis][digit]
-    return strategy_of(values)
+    dp, rest = divmod(values["gpus"], values["tp"] * values["pp"] * values["cp"])
+    return {**values, "dp": dp if rest == 0 else 0}
 
 
 def strategies_at(space: StrategySpace, indices: Iterable[int]) -> tuple[Strategy, ...]:
@@ -41,7 +47,5 @@ def axis_values(strategy: Strategy) -> dict[str, int]:
 
     A strategy that names its layers per stage counts as the split beyond the named ones.
     """
-    from forerun.spaces.strategies import table_of
-
     table = table_of([strategy])
     return {axis: int(table.column(axis)[0]) for axis in (*AXES, "dp")}

@@ -6,9 +6,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from forerun.spaces.clusters.catalogue import cluster_names, load_cluster, resolve_cluster
-from forerun.spaces.clusters.cluster import Cluster
-from forerun.spaces.clusters.devices import device_names, load_device
+from forerun.spaces.clusters import (
+    Cluster,
+    cluster_names,
+    device_names,
+    load_cluster,
+    load_device,
+    resolve_cluster,
+)
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.frameworks import framework_names, load_framework
 from forerun.spaces.models import Model, active_parameters, load_model, model_names, parameter_count, resolve_model
@@ -19,15 +24,15 @@ GIGA = 1e9
 
 
 def list_models() -> list[dict[str, Any]]:
-    """Return a line for every model; parameters in billions."""
+    """Return a line for every model."""
     lines = []
     for name in model_names():
         model = load_model(name)
         lines.append(
             {
                 "model": name,
-                "parameters_b": parameter_count(model) / GIGA,
-                "active_b": active_parameters(model) / GIGA,
+                "parameters": parameter_count(model),
+                "active": active_parameters(model),
                 "layers": model.layer_count,
                 "hidden": model.hidden,
                 "vocab": model.vocab,

@@ -84,7 +84,7 @@ def search_slice(
     """Return the piece of the candidates with index in ``[low, high)``; it does not depend on ``chunk``."""
     piece = Piece()
     walked = legal = 0
-    for width, table, rejected in _tables(problem.space, low, high, chunk):
+    for width, table, rejected in slices(problem.space, low, high, chunk):
         parts = [Piece(walked=width, rejected=rejected)]
         parts += [
             score_chunk(problem, table.take(slice(start, start + chunk)), score)
@@ -155,8 +155,8 @@ def _merge_best(parts: list[Best | None], count: int) -> Best | None:
     return lowest(index, keys, np.ones(len(index), dtype=bool), count)
 
 
-def _tables(
-    space: StrategySpace, low: int, high: int, chunk: int
+def slices(
+    space: StrategySpace, low: int, high: int, chunk: int = CHUNK
 ) -> Iterator[tuple[int, StrategyTable, Mapping[str, int]]]:
     """Cut ``[low, high)`` into slices of about ``chunk`` legal candidates: (width, legal ones, illegal by reason).
 

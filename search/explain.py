@@ -53,7 +53,7 @@ class ScoredChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One strategy in depth: its ``row``, ``text`` in words, and all changes of one axis, fastest first."""
+    """One strategy in depth: its ``row``, ``text`` in words, and the changes of one axis, fastest first."""
 
     row: Row
     text: str
@@ -71,16 +71,12 @@ class Explanation:
         }
 
     def helping(self, count: int = 3) -> tuple[ScoredChange, ...]:
-        """Return the changes that fit and save most time, best first; of equal ones per axis all are kept."""
+        """Return the changes that fit and save most time, best first."""
         return tuple(change for change in self.changes if change.row.fits and change.added_s < 0)[:count]
 
     def hurting(self, count: int = 3) -> tuple[ScoredChange, ...]:
-        """Return the changes that cost most time, worst first, one per axis."""
-        worst: dict[str, ScoredChange] = {}
-        for change in reversed(self.changes):
-            if change.added_s > 0:
-                worst.setdefault(change.axis, change)
-        return tuple(worst.values())[:count]
+        """Return the changes that cost most time, worst first."""
+        return tuple(change for change in self.changes[::-1] if change.added_s > 0)[:count]
 
     def saving_memory(self, count: int = 3) -> tuple[ScoredChange, ...]:
         """Return the changes that lower the peak memory most, best first."""

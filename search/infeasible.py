@@ -4,19 +4,27 @@ No remedy is guessed: every change that is named was searched, and something fea
 """
 
 import dataclasses
-from collections.abc import Iterator
+import itertools
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from forerun.search.candidates import strategy_at
-from forerun.search.exhaustive import Piece, Problem, Scorer, search_space
+import numpy as np
+
+from forerun.search.candidates import strategy_at, values_at
+from forerun.search.exhaustive import Piece, Problem, Scorer, search_space, slices
 from forerun.search.request import Setting
 from forerun.search.rows import Row, rows_of
-from forerun.spaces.errors import ForerunError, InfeasibleError
+from forerun.spaces.errors import ForerunError, InfeasibleError, RequestError
 from forerun.spaces.frameworks import framework_names, load_framework
+from forerun.spaces.strategies import RULES, StrategySpace
 
+TOP_BLOCKERS = 3
+SAMPLES = 64
+"""Candidates that are looked at, evenly over the space, to find one for each law to quote."""
 GROWTHS = (2, 4, 8, 16, 32, 64)
 """Factors on the device count that are tried in turn; between the last that fails and the first that fits, more are."""
+NEXT_NODES = 3
 WIDEST_REMEDY = 1 << 25
 """Candidates of the largest space that a remedy is searched in: such a search takes seconds."""
 
@@ -31,18 +39,22 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """``blockers``: candidates by reason, most first. ``closest``: the legal candidate that misses by least memory.
-    ``remedies``: changes that were searched and found to help, the smallest first."""
+    """``blockers``: candidates by reason, most first; ``laws``: the law behind a reason with the values of one candidate
+    that breaks it (only where no candidate is legal). ``closest``: the legal candidate that misses by least memory. ``remedies``: changes that
+    were searched and found to help, the smallest first."""
 
     legal: int
     blockers: tuple[tuple[str, int], ...]
+    laws: Mapping[str, str]
     closest: Row | None
     remedies: tuple[Remedy, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the diagnosis as plain data."""
         return {
-            "blockers": [{"reason": reason, "candidates": count} for reason, count in self.blockers],
+            "blockers": [
+                {"reason": reason, "candidates": count, "law": self.laws.get(reason)} for reason, count in self.blockers
+            ],
             "closest": None if self.closest is None else self.closest.to_json(),
             "excess_gib": None if self.closest is None else self.closest.excess_gib,
             "changes": [{"change": remedy.change, "row": remedy.row.to_json()} for remedy in self.remedies],
@@ -54,8 +66,7 @@ class Diagnosis:
             lines = [f"nothing is feasible: none of {self.legal:,} legal candidates fits into memory"]
         else:
             lines = ["nothing is feasible: no candidate keeps all laws"]
-        counts = ", ".join(f"{reason} {count:,}" for reason, count in self.blockers[:3])
-        lines.append(f"top blockers (candidates): {counts}")
+        lines += _blocker_lines(self.blockers, self.laws)
         if self.closest is not None:
             row = self.closest
             largest = max(row.memory_gib, key=lambda part: row.memory_gib[part])
@@ -71,7 +82,9 @@ class Diagnosis:
                 for remedy in self.remedies
             ]
         else:
-            lines.append("no single change that was searched (axes, framework, more GPUs, sequence length) helps")
+            lines.append(
+                "no single change that was searched (axes, framework, more GPUs, batch, sequence length) helps"
+            )
         return "\n".join(lines)
 
 
@@ -84,39 +97,89 @@ class NothingFeasible(InfeasibleError):
         self.document = {**document, "infeasible": diagnosis.to_json()}
 
 
+def empty_space(setting: Setting, problem: Problem, piece: Piece) -> RequestError:
+    """Return the error for restrictions that leave no legal candidate: the laws they meet and which one to lift."""
+    blockers = _blockers(piece)
+    laws = _laws(problem.space, [reason for reason, _ in blockers[:TOP_BLOCKERS]])
+    lines = ["the restricted space is empty: no candidate keeps all laws", *_blocker_lines(blockers, laws)]
+    freed = next((words for words, other in _relaxed(setting) if _has_legal(other)), None)
+    lines.append(f"nearest fix: {freed}" if freed else "no restriction that was lifted gives a legal candidate either")
+    return RequestError("\n".join(lines))
+
+
+def _has_legal(setting: Setting) -> bool:
+    """Whether any candidate is legal; stops at the first slice that has one."""
+    return any(len(table) for _, table, _ in slices(setting.space(), 0, setting.space().size))
+
+
+def _blockers(piece: Piece) -> tuple[tuple[str, int], ...]:
+    """Return candidates by reason, most first. Memory is what legal candidates die of, so it precedes the laws."""
+    return tuple(sorted(piece.rejected.items(), key=lambda item: (item[0] != "memory", -item[1], item[0])))
+
+
+def _blocker_lines(blockers: tuple[tuple[str, int], ...], laws: Mapping[str, str]) -> list[str]:
+    lines = ["top blockers, by number of candidates:"]
+    for reason, number in blockers[:TOP_BLOCKERS]:
+        lines.append(f"  {reason} {number:,}" + (f", such as: {laws[reason]}" if reason in laws else ""))
+    return lines
+
+
 def diagnose(setting: Setting, problem: Problem, piece: Piece, score: Scorer) -> Diagnosis:
     """Return why ``piece``, the whole of a space, has nothing feasible and what would help."""
     closest = None
     if piece.closest is not None and len(piece.closest):
         strategy = strategy_at(problem.space, int(piece.closest.index[0]))
         closest = rows_of(setting.context, [strategy], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)[0]
-    blockers = sorted(piece.rejected.items(), key=lambda item: (-item[1], item[0]))
+    blockers = _blockers(piece)
     return Diagnosis(
         legal=piece.legal,
-        # Memory is what legal candidates die of, so it is named before the laws, whatever the counts.
-        blockers=tuple(sorted(blockers, key=lambda item: item[0] != "memory")),
+        blockers=blockers,
+        laws={} if piece.legal else _laws(problem.space, [reason for reason, _ in blockers[:TOP_BLOCKERS]]),
         closest=closest,
         remedies=tuple(_remedies(setting, score)),
     )
 
 
+def _laws(space: StrategySpace, reasons: Collection[str]) -> dict[str, str]:
+    """Return the law behind each reason as one candidate of the space breaks it; some may not be met."""
+    samples = [values_at(space, sample * (space.size - 1) // (SAMPLES - 1)) for sample in range(SAMPLES)]
+    laws: dict[str, str] = {}
+    for rule in RULES:
+        # Laws about replicas say nothing where the degrees do not even divide the devices.
+        asked = [v for v in samples if v["dp"] or "gpus" not in rule.axes or rule.code == "devices"]
+        if rule.code not in reasons or not asked:
+            continue
+        columns = {axis: np.array([values[axis] for values in asked], dtype=np.int64) for axis in asked[0]}
+        broken = np.flatnonzero(rule.illegal(columns, space.context))
+        if len(broken):
+            laws[rule.code] = rule.message(asked[int(broken[0])], space.context)
+    return laws
+
+
 def _remedies(setting: Setting, score: Scorer) -> Iterator[Remedy]:
     """Yield changes that help: fewer restrictions first, then another framework, more devices, shorter sequences."""
-    relaxed = [remedy for remedy in map(lambda change: _try(*change, score), _relaxed(setting)) if remedy is not None]
-    yield from relaxed[:3]
-    if relaxed:
+    relaxed = filter(None, (_try(*change, score) for change in _relaxed(setting)))
+    first = next(relaxed, None)
+    if first is not None:
+        yield first
         return
     yield from _fastest([_try(*change, score) for change in _other_frameworks(setting)])
     yield from filter(None, [_more_devices(setting, score)])
-    yield from filter(None, [_shorter_sequence(setting, score)])
+    yield from filter(None, [_other_batch(setting, score), _shorter_sequence(setting, score)])
 
 
 def _relaxed(setting: Setting) -> list[tuple[str, Setting]]:
-    """Return the setting without each of the user's restrictions, then without any."""
+    """Return the setting without each of the user's restrictions, without each two of them, without any."""
     own = setting.request.overrides
-    changes = [(f"do not restrict {axis}", {a: v for a, v in own.items() if a != axis}) for axis in own]
-    changes += [("restrict no axis", {})] if len(own) > 1 else []
-    return [(words, _with_request(setting, overrides=rest)) for words, rest in changes]
+    freed = [axes for count in (1, 2) for axes in itertools.combinations(own, count)]
+    freed += [tuple(own)] if len(own) > 2 else []
+    return [
+        (
+            f"do not restrict {' and '.join(axes)}",
+            _with_request(setting, overrides={axis: values for axis, values in own.items() if axis not in axes}),
+        )
+        for axes in freed
+    ]
 
 
 def _other_frameworks(setting: Setting) -> Iterator[tuple[str, Setting]]:
@@ -129,26 +192,40 @@ def _other_frameworks(setting: Setting) -> Iterator[tuple[str, Setting]]:
 
 
 def _more_devices(setting: Setting, score: Scorer) -> Remedy | None:
-    """Double until something fits, then look for fewer devices between that and the last that failed."""
+    """Try the next whole nodes, then double until something fits and look for fewer between that and what failed."""
     cluster, largest = setting.context.cluster, max(setting.gpus or (1,))
-    failed = largest
+    node = cluster.devices_per_node
+    whole = -(-largest // node) * node
+    for count in range(max(whole, largest + 1), min(whole + NEXT_NODES * node, cluster.max_devices) + 1, node):
+        if (found := _try_devices(setting, count, largest, score)) is not None:
+            return found
+    failed = whole
     for factor in GROWTHS:
-        count = largest * factor
+        count = whole * factor
         if count > cluster.max_devices:
             return None
-        found = _try_devices(setting, count, largest, score)
-        if found is None:
-            failed = count
-            continue
-        step = max(1, (count - failed) // 8)
-        step = -(-step // cluster.devices_per_node) * cluster.devices_per_node
-        fewer = (_try_devices(setting, n, largest, score) for n in range(failed + step, count, step))
-        return next(filter(None, fewer), found)
+        if (found := _try_devices(setting, count, largest, score)) is not None:
+            step = -(-max(1, (count - failed) // 8) // node) * node
+            fewer = (_try_devices(setting, n, largest, score) for n in range(failed + step, count, step))
+            return next(filter(None, fewer), found)
+        failed = count
     return None
 
 
 def _try_devices(setting: Setting, count: int, present: int, score: Scorer) -> Remedy | None:
     return _try(f"{count - present} more GPUs ({count})", dataclasses.replace(setting, gpus=(count,)), score)
+
+
+def _other_batch(setting: Setting, score: Scorer) -> Remedy | None:
+    """Try the nearest multiples of the device count: no legal candidate needs more than that of a batch."""
+    batch, gpus = setting.context.workload.global_batch, max(setting.gpus or (1,))
+    multiples = sorted({max(1, batch // gpus) * gpus, -(-batch // gpus) * gpus} - {batch}, key=lambda n: abs(n - batch))
+    for multiple in multiples:
+        workload = dataclasses.replace(setting.context.workload, global_batch=multiple)
+        other = dataclasses.replace(setting, context=dataclasses.replace(setting.context, workload=workload))
+        if (found := _try(f"--global-batch {multiple}", other, score)) is not None:
+            return found
+    return None
 
 
 def _shorter_sequence(setting: Setting, score: Scorer) -> Remedy | None:

@@ -15,7 +15,7 @@ from forerun.search.rows import Row
 
 SCHEMA = 1
 """Version of every JSON document that forerun prints; it grows when a field changes its meaning or goes."""
-NEAR_MARK = "within 1 % of the best"
+NEAR_MARK = "within 1% of the best"
 NEAR = 0.01
 """Rows whose step time or cost lies this close to the best are marked: below what any model can tell apart."""
 

@@ -5,7 +5,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from forerun.search.candidates import axis_values, strategy_of
-from forerun.spaces.strategies import AXES, CUSTOM_SPLIT, Context, Schedule, Strategy, default_choices, violations
+from forerun.spaces.strategies import (
+    AXES,
+    CUSTOM_SPLIT,
+    NAMED,
+    Context,
+    Schedule,
+    Strategy,
+    default_choices,
+    violations,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +27,8 @@ class Change:
 
 
 def neighbours(context: Context, strategy: Strategy) -> tuple[Change, ...]:
-    """Return every legal strategy on as many devices that differs in one axis.
+    """Return the legal strategies on as many devices that differ in one axis: by the nearest larger and smaller number
+    that is legal, or by any named choice.
 
     Other axes follow only where they must: dp from the device count, the schedule from vpp, the split from the stages,
     and what has become meaningless (sp without tp, zero without replicas) is dropped. Each strategy comes once.
@@ -27,13 +37,22 @@ def neighbours(context: Context, strategy: Strategy) -> tuple[Change, ...]:
     choices = default_choices(context, [strategy.devices])
     found: dict[str, Change] = {}
     for axis in AXES[1:]:
-        for value in choices[axis]:
-            if value == values[axis]:
-                continue
-            changed = _repair(axis, {**values, axis: value}, context, choices)
-            if changed is not None and changed != strategy:
-                found.setdefault(str(changed), Change(axis=axis, strategy=changed, words=difference(strategy, changed)))
+        for values_one_way in _ways(axis, values[axis], choices[axis]):
+            for value in values_one_way:
+                changed = _repair(axis, {**values, axis: value}, context, choices)
+                if changed is not None and changed != strategy:
+                    words = difference(strategy, changed)
+                    found.setdefault(str(changed), Change(axis=axis, strategy=changed, words=words))
+                    break
     return tuple(found.values())
+
+
+def _ways(axis: str, present: int, choices: tuple[int, ...]) -> list[list[int]]:
+    """Return lists of choices of which the first legal one counts as a step: numbers upwards, numbers downwards, and
+    each named choice on its own."""
+    if axis in NAMED:
+        return [[value] for value in choices if value != present]
+    return [[value for value in choices if value > present], [value for value in choices[::-1] if value < present]]
 
 
 def difference(old: Strategy, new: Strategy) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.objectives import objective_named
-from forerun.spaces.clusters.catalogue import resolve_cluster
-from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.budget import Budget, parse_budget
+from forerun.spaces.clusters import Cluster, resolve_cluster
 from forerun.spaces.documents import read_document, validate
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework
@@ -88,9 +88,16 @@ class Setting:
         if self.gpus is None:
             raise RequestError("a search needs a number of GPUs; add --gpus 512 or --gpus 64..512")
         own = self.request.overrides if overrides is None else overrides
+        choices = restrict(default_choices(self.context, self.gpus), own)
         return StrategySpace(
-            choices=restrict(default_choices(self.context, self.gpus), own),
-            context=self.context,
+            choices={axis: tuple(sorted(set(values))) for axis, values in choices.items()}, context=self.context
+        )
+
+    def axes_left_open(self) -> str:
+        """Return in words which choices the axes have that the user did not restrict."""
+        return (
+            f"{'other ' if self.request.overrides else ''}axes: all that {self.context.framework.name} offers, up to "
+            f"tp {LARGEST_TP}, cp {LARGEST_CP}, vpp {LARGEST_VPP}, mbs {LARGEST_MBS}"
         )
 
     def remarks(self) -> tuple[str, ...]:
@@ -107,6 +114,7 @@ class Setting:
             "cluster_name": self.context.cluster.name,
             "precision": workload.precision,
             "framework": self.context.framework.name,
+            "gpu_counts": None if self.gpus is None else list(self.gpus),
             "objective": self.objective,
             "top": self.top,
         }
@@ -130,6 +138,8 @@ def resolve(request: Request) -> Setting:
             raise RequestError(f"{name} must be more than 0, but got {value}")
     framework = load_framework(request.framework or DEFAULT_FRAMEWORK)
     cluster = resolve_cluster(request.cluster)
+    if request.usd_per_gpu_hour is not None:
+        cluster = dataclasses.replace(cluster, usd_per_device_hour=request.usd_per_gpu_hour)
     resolved = resolve_model(request.model)
     workload = Workload(
         global_batch=request.global_batch,
@@ -140,15 +150,14 @@ def resolve(request: Request) -> Setting:
     )
     cluster.device.peak(workload.precision)  # refuses precisions that the device does not have
     context = Context(model=resolved.model, cluster=cluster, workload=workload, framework=framework)
-    price = cluster.usd_per_device_hour if request.usd_per_gpu_hour is None else request.usd_per_gpu_hour
     return Setting(
         request=request,
         context=context,
-        gpus=_gpu_counts(request, cluster, price),
+        gpus=_gpu_counts(request, cluster),
         objective=objective,
         top=top,
-        usd_per_gpu_hour=price,
-        defaults=tuple(_defaults(request, context, price)),
+        usd_per_gpu_hour=cluster.usd_per_device_hour,
+        defaults=tuple(_defaults(request, context)),
         notes=(*resolved.notes, *_notes(context)),
     )
 
@@ -233,22 +242,20 @@ def _bounded(name: str, value: int, highest: int) -> None:
         raise RequestError(f"{name} must lie between 1 and {highest}, but got {value}")
 
 
-def _gpu_counts(request: Request, cluster: Cluster, price: float | None) -> tuple[int, ...] | None:
-    if request.gpus is None:
-        return None
-    low, _, high = request.gpus.partition("..")
-    n = int(low)
-    if not high:
-        return (n,)
-    out = []
-    while n <= int(high):
-        out.append(n)
-        n *= 2
-    return tuple(out)
+def _gpu_counts(request: Request, cluster: Cluster) -> tuple[int, ...] | None:
+    """Return the device counts to search; None where the user named neither a number nor a sum."""
+    budget = None if request.gpus is None else parse_budget(request.gpus)
+    if request.usd_per_hour is not None:
+        least, most = (1, None) if budget is None else (budget.least, budget.most)
+        budget = Budget(least=least, most=most, usd_per_hour=request.usd_per_hour)
+    if budget is not None and budget.usd_per_hour is not None and cluster.usd_per_device_hour is None:
+        raise RequestError("a budget in USD per hour needs a price; add --usd-per-gpu-hour")
+    return None if budget is None else budget.device_counts(cluster)
 
 
-def _defaults(request: Request, context: Context, price: float | None) -> list[str]:
+def _defaults(request: Request, context: Context) -> list[str]:
     """Return every value that was filled in for the user."""
+    price = context.cluster.usd_per_device_hour
     filled = []
     if request.precision is None:
         filled.append(f"precision {DEFAULT_PRECISION}")
@@ -262,11 +269,6 @@ def _defaults(request: Request, context: Context, price: float | None) -> list[s
         filled.append("moe imbalance 1.0 (tokens spread evenly over experts)")
     if request.usd_per_gpu_hour is None and price is not None:
         filled.append(f"price {price:g} USD per GPU-hour (from the cluster)")
-    if not request.overrides:
-        filled.append(
-            f"axes: all that {context.framework.name} offers, up to tp {LARGEST_TP}, cp {LARGEST_CP}, "
-            f"vpp {LARGEST_VPP}, mbs {LARGEST_MBS}"
-        )
     filled += [f"cluster {default}" for default in context.cluster.defaults]
     return filled
 

@@ -1,6 +1,6 @@
 """A leaderboard on the terminal."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
@@ -14,7 +14,7 @@ from forerun.search.objectives import objective_named
 from forerun.search.rows import TIGHT, TIGHT_MARK, Row
 from forerun.spaces.units import format_seconds
 
-FIXED_COLUMNS = 70
+FIXED_COLUMNS = 69
 """Columns that a table needs without its bar."""
 
 
@@ -22,7 +22,7 @@ def print_board(board: Leaderboard) -> None:
     """Print a leaderboard with its explanation, its counts and what was filled in."""
     console = open_console()
     brush = brush_of(console)
-    say(console, title(board), board_table(board.rows, console, brush))
+    say(console, title(board), board_table(board.rows, console, brush, several=len(board.request["gpu_counts"]) > 1))
     say(console, brush.legend(row.breakdown_s for row in board.rows))
     signs = (("~", NEAR_MARK, ": closer than a prediction can tell"), ("!", TIGHT_MARK, f": above {TIGHT:.0%} of it"))
     for sign, mark, more in signs:
@@ -34,22 +34,22 @@ def print_board(board: Leaderboard) -> None:
 def title(board: Leaderboard) -> Text:
     """Return what was asked in one line."""
     request = board.request
-    gpus = sorted({row.gpus for row in board.rows})
-    devices = f"{gpus[0]} GPUs" if len(gpus) == 1 else f"{gpus[0]} to {gpus[-1]} GPUs"
+    counts = request["gpu_counts"]
+    devices = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return Text(
-        f"{request['model_name']} on {request['cluster_name']}, {devices}, global batch {request['global_batch']}, "
-        f"sequence {request['seq_len']}, {request['precision']}, {request['framework']}: "
+        f"{request['model_name']} on {request['cluster_name']}, {devices} GPUs, "
+        f"global batch {request['global_batch']}, sequence {request['seq_len']}, {request['precision']}, "
+        f"{request['framework']}: "
         f"{objective_named(request['objective']).title}",
         style="bold",
     )
 
 
-def board_table(rows: Iterable[Row], console: Console, brush: Brush) -> Table:
-    """Return rows as a table; columns that say nothing (one GPU count, no price) are left out."""
-    rows = list(rows)
-    several, priced = len({row.gpus for row in rows}) > 1, any(row.cost_usd_per_hour is not None for row in rows)
+def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several: bool) -> Table:
+    """Return rows as a table; ``several`` GPU counts were searched. Columns that say nothing are left out."""
+    priced = any(row.cost_usd_per_hour is not None for row in rows)
     bar_width = max(10, min(40, console.width - FIXED_COLUMNS))
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, expand=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("strategy", overflow="fold", min_width=22)
     if several:

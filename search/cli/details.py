@@ -120,7 +120,7 @@ def _parts_table(
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_footer=True)
     table.add_column(title, "total", no_wrap=True)
     table.add_column("", total_text, justify="right", no_wrap=True)
-    table.add_column("share", "100 %", justify="right", no_wrap=True)
+    table.add_column("share", "100%", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True, width=BAR)
     if console.width >= 100:
         table.add_column("", overflow="fold")

@@ -48,7 +48,7 @@ class Walk:
         self._bar = Progress(
             TextColumn("searching"),
             BarColumn(),
-            TextColumn("{task.percentage:.0f} %  {task.fields[legal]} scored"),
+            TextColumn("{task.percentage:.0f}%  {task.fields[legal]} scored"),
             TimeRemainingColumn(),
             console=Console(file=self._stream),
             transient=True,

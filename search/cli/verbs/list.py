@@ -5,6 +5,7 @@ from typing import Any
 
 from forerun.search.cli.arguments import add_json
 from forerun.search.cli.parser import Parser
+from forerun.spaces.units import format_count
 
 KINDS = ("models", "clusters", "devices", "frameworks")
 
@@ -12,6 +13,10 @@ EPILOG = """\
 examples:
   forerun list models
   forerun list clusters --json"""
+
+
+COUNTED = 10**6
+"""Whole numbers from here on are shown with a suffix."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -38,11 +43,19 @@ def run(args: argparse.Namespace) -> int:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in entries[0]:
         number = all(isinstance(entry[name], int | float | None) for entry in entries)
-        table.add_column(name.replace("_", " "), justify="right" if number else "left", overflow="fold")
+        table.add_column(_heading(name), justify="right" if number else "left", overflow="fold")
+    table.columns[0].no_wrap = True
     for entry in entries:
         table.add_row(*(Text(_cell(value)) for value in entry.values()))
     say(open_console(), table)
     return 0
+
+
+def _heading(name: str) -> str:
+    """Return a field name as people write it: ``network_gb_per_s`` is ``network GB/s``."""
+    for field, unit in (("gb_per_s", "GB/s"), ("gib", "GiB"), ("tflops", "TFLOP/s")):
+        name = name.replace(field, unit)
+    return name.replace("_", " ")
 
 
 def _cell(value: Any) -> str:
@@ -50,5 +63,7 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+        return f"{value:,.1f}" if abs(value) < 1e4 else f"{value:,.0f}"
+    if isinstance(value, int) and value >= COUNTED:
+        return format_count(value)
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

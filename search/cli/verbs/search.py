@@ -15,7 +15,7 @@ examples:
       --global-batch 4096 --seq-len 4096 --set ep=8,16,32,64 --set recompute=full --out deepseek
 
 Columns: tok/s/GPU tokens per second and GPU; MFU model FLOPs over the dense peak at the training precision;
-GiB peak memory of the fullest device of what a device has; ~ within 1 % of the best."""
+GiB peak memory of the fullest device of what a device has; ~ within 1% of the best."""
 
 
 def add_arguments(parser: Parser) -> None:

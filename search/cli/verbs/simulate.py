@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     setting = resolve(single_request(args))
     row = simulate_setting(setting, args.strategy)
     if args.json:
-        print(dump_json(row.to_json()))
+        print(dump_json({**row.to_json(), "defaults": setting.defaults, "notes": setting.notes}))
         return 0
     from rich.text import Text
 
