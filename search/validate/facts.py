@@ -23,6 +23,9 @@ _LAST_STAGE = re.compile(r"layers on last stage=(\d+)")
 _STAGES = re.compile(r"layers_per_stage=\[([\d, ]+)\]")
 _PARTITION = re.compile(r"partition=\[([\d, ]+)\]")
 _BUCKET = re.compile(r"ddp_bucket=([\d.]+) ?MB")
+_SHARD_RANKS = re.compile(r"optimizer sharded over (\d+) ranks|zero1 group=(\d+)")
+_TF32 = re.compile(r"precision=tf32|theoryflops=495T")
+"""FlagPerf names the peak that a run is held against: 495 TFLOP/s is an H100's TF32, so fp32 there means TF32."""
 _NIC = re.compile(r"(\d+) ?Gbps node-node")
 _MEGA = 1e6
 
@@ -45,6 +48,8 @@ class Facts:
     network: str | None = None
     nic_gbit_per_node: float | None = None
     memory_kind: str | None = None
+    shard_ranks: int | None = None
+    tf32: bool = False
 
 
 def facts_of(row: Row, layers: int | None, pp: int | None) -> Facts:
@@ -62,6 +67,8 @@ def facts_of(row: Row, layers: int | None, pp: int | None) -> Facts:
         network=network[1].expand(network[0]["kind"]) if network else None,
         nic_gbit_per_node=float(nic[1]) if nic else None,
         memory_kind=memory[0]["kind"] if memory else None,
+        shard_ranks=int(shards[1] or shards[2]) if (shards := _SHARD_RANKS.search(notes)) else None,
+        tf32=_TF32.search(notes) is not None,
     )
 
 

@@ -18,9 +18,11 @@ from forerun.search.validate.shapes import model_of
 from forerun.search.validate.strategies import strategy_of
 from forerun.search.validate.vocabulary import first, framework_entry, table
 from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, load_framework
+from forerun.spaces.models import train_flops_per_sequence
 from forerun.spaces.models.model import Model
-from forerun.spaces.strategies import Context
+from forerun.spaces.strategies import Context, Strategy
 from forerun.spaces.workload import PRECISIONS, Workload
 
 GIB = 2.0**30
@@ -78,6 +80,7 @@ def _run(row: Row, table_name: str, pool: _Pool) -> Run:
     cluster = cluster_of(row, facts, filled)
     context = _context(row, facts, model, cluster, pool)
     strategy = strategy_of(row, facts, context.framework, model, filled, _defaults(row))
+    _possible(context, strategy, step_time_s)
     if peak_gib is not None and facts.memory_kind is None:
         filled.of("memory_kind", None)
     return Run(
@@ -108,10 +111,23 @@ def _expressible(row: Row, step_time_s: float | None, peak_gib: float | None) ->
         raise Skip("step time of zero")
 
 
+def _possible(context: Context, strategy: Strategy, step_time_s: float | None) -> None:
+    """Raise Skip for a step that would need more than the devices' peak: shape, batch or time is wrong there."""
+    if not step_time_s:
+        return
+    try:
+        peak = context.cluster.device.peak(context.workload.precision)
+    except RequestError:
+        raise Skip(f"{context.cluster.device.name} has no {context.workload.precision}") from None
+    sequence = train_flops_per_sequence(context.model, context.workload.seq_len, causal_half=True)
+    if sequence * context.workload.global_batch > peak * step_time_s * strategy.devices:
+        raise Skip("faster than the devices' peak")
+
+
 def _context(row: Row, facts: Facts, model: Model, cluster: Cluster, pool: _Pool) -> Context:
     """Return model, cluster, workload and framework of a row; equal ones are one object."""
     profile = _profile(row, facts, pool)
-    precision = row["precision"].lower()
+    precision = "tf32" if facts.tf32 and row["precision"].lower() == "fp32" else row["precision"].lower()
     if not precision:
         raise Skip("precision not stated")
     if precision not in PRECISIONS:

@@ -45,6 +45,8 @@ def strategy_of(
     mbs = integer(row, "micro_batch") or filled.of("micro_batch", 1)
     if dp * mbs > required(row, "global_batch", "strategy"):
         raise Skip("dp*micro_batch is more than global_batch")
+    if facts.shard_ranks is not None and facts.shard_ranks < dp * cp:
+        raise Skip("optimizer sharded over part of the replicas")
     schedule, vpp = _schedule(row, pp, filled)
     split, stages = _split(facts, framework, model.layer_count, pp, vpp, filled)
     try:
@@ -98,7 +100,7 @@ def _split(
         even = len(set(facts.layers_per_stage)) == 1
         return Split.EVEN, None if even else facts.layers_per_stage
     stages = pp * vpp
-    if layers < stages:
+    if layers < stages and layers + 2 != stages:  # embedding and head may have a stage of their own
         raise Skip("more stages than layers")
     if pp > 1 and framework.legality.splits == ("by-cost",):
         return Split.BY_COST, None

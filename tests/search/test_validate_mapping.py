@@ -95,6 +95,10 @@ def test_what_is_filled_in_is_recorded(tmp_path: Path, change: dict[str, str], c
         ({"seq_len": "0"}, "missing shape: seq_len"),
         ({"notes": "act_cpu_offload=True"}, "offload to the host"),
         ({"source": "SFT and LoRA"}, "LoRA fine-tuning"),
+        ({"step_time_s": "0.001"}, "faster than the devices' peak"),
+        ({"device": "v100-sxm2-32"}, "v100-sxm2-32 has no bf16"),
+        ({"notes": "zero1 group=2", "tp": "1", "dp": "4"}, "optimizer sharded over part of the replicas"),
+        ({"layers": "1", "pp": "4", "dp": "1"}, "more stages than layers"),
     ],
 )
 def test_what_cannot_be_expressed_is_skipped_with_a_reason(tmp_path: Path, change: dict[str, str], text: str) -> None:
@@ -146,6 +150,16 @@ def test_notes_name_the_version_of_the_attention_kernel(
     assert framework.fused_norm == ("RMS kernel" in notes)
 
 
+def test_embedding_and_head_may_have_stages_of_their_own(tmp_path: Path) -> None:
+    strategy = mapped(tmp_path, layers="2", pp="4", dp="1").strategy
+    assert (strategy.split, strategy.layers_per_stage) == (Split.LIGHT_ENDS, None)
+
+
+def test_fp32_held_against_the_tf32_peak_is_tf32(tmp_path: Path) -> None:
+    assert mapped(tmp_path, precision="fp32", notes="(theoryflops=495T)").context.workload.precision == "tf32"
+    assert mapped(tmp_path, precision="fp32").context.workload.precision == "fp32"
+
+
 def test_the_kind_of_peak_memory_comes_from_the_notes(tmp_path: Path) -> None:
     for notes, kind in (
         ("peak mem column = reserved, as in the official figure", "reserved"),
@@ -159,7 +173,7 @@ def test_experts_come_from_columns_or_from_the_catalogue(tmp_path: Path) -> None
     own = mapped(tmp_path, moe_experts="8", moe_topk="2").context.model.layers[0].mlp
     assert isinstance(own, MixtureOfExperts)
     assert (own.experts, own.expert_hidden) == (8, 4096)
-    shape = {"layers": "94", "hidden": "4096", "ffn_hidden": "12288", "gated_mlp": "1", "pp": "1", "dp": "4"}
+    shape = {"layers": "94", "hidden": "4096", "ffn_hidden": "12288", "gated_mlp": "1", "step_time_s": "1000"}
     known = mapped(tmp_path, model="Qwen3_235B_a22B", **shape)
     assert "catalogue" in known.filled
     mlp = known.context.model.layers[0].mlp
