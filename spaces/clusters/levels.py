@@ -108,6 +108,7 @@ def _network_levels(spec: ClusterSpec, network: Network) -> list[Level]:
             )
         )
     if inside < spec.max_devices:
+        leaf_uplink = inside // spec.devices_per_node * network.nic_bytes_per_s / network.oversubscription
         uplink = network.nics_per_node * network.nic_bytes_per_s / network.oversubscription
         levels.append(
             Level(
@@ -115,7 +116,7 @@ def _network_levels(spec: ClusterSpec, network: Network) -> list[Level]:
                 size=spec.max_devices,
                 kind=network.kind,
                 bytes_per_s=min(per_device, uplink / spec.devices_per_node),
-                port_bytes_per_s=port,
+                port_bytes_per_s=min(port, leaf_uplink),
                 latency_s=network.latency_s + SPINE_S,
                 oversubscription=network.oversubscription,
             )

@@ -12,7 +12,7 @@ A cluster of one's own needs a dozen lines::
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StrictBool, Tag
 
 from forerun.spaces.clusters.devices import device_names
 from forerun.spaces.errors import RequestError, unknown
@@ -46,6 +46,11 @@ Index = Annotated[int, Field(ge=0, strict=True)]
 Price = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+def _form(value: Any) -> str:
+    """Which of two forms a value has: with one chosen, errors speak of it alone."""
+    return "a name" if isinstance(value, str) else "its keys"
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -58,7 +63,13 @@ class ScaleUpDocument(_Strict):
     rate: Rate | None = None
     latency: Seconds | None = None
     in_switch: StrictBool | None = None
-    mesh: Literal["cube"] | list[tuple[Index, Index, Count]] | None = None
+    mesh: (
+        Annotated[
+            Annotated[Literal["cube"], Tag("a name")] | Annotated[list[tuple[Index, Index, Count]], Tag("its keys")],
+            Discriminator(_form),
+        ]
+        | None
+    ) = None
     torus: list[Count] | None = None
 
 
@@ -116,7 +127,7 @@ class DeviceDocument(_Strict):
 
 
 def _known_device(value: Any) -> Any:
-    if isinstance(value, str) and value not in device_names():
+    if value not in device_names():
         raise ValueError(str(unknown("device", value, device_names())))
     return value
 
@@ -127,10 +138,19 @@ class ClusterDocument(_Strict):
     name: str | None = None
     title: str | None = None
     source: str | None = None
-    device: Annotated[str | DeviceDocument, BeforeValidator(_known_device)]
+    device: Annotated[
+        Annotated[str, BeforeValidator(_known_device), Tag("a name")] | Annotated[DeviceDocument, Tag("its keys")],
+        Discriminator(_form),
+    ]
     devices_per_node: Count
     max_devices: Count | None = None
-    scale_up: ScaleUpDocument | Literal["none"] | None = None
+    scale_up: (
+        Annotated[
+            Annotated[Literal["none"], Tag("a name")] | Annotated[ScaleUpDocument, Tag("its keys")],
+            Discriminator(_form),
+        ]
+        | None
+    ) = None
     host: HostDocument | None = None
     network: NetworkDocument | None = None
     usd_per_device_hour: Price | None = None
