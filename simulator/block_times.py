@@ -1,13 +1,14 @@
-"""Seconds of every block (layer kinds, embedding, head) on one microbatch: computation, exposed communication, host.
+"""Seconds of every block (layer kinds, embedding, head) on one microbatch: computation and exposed communication.
 
-A layer whose kernels are shorter than the host needs to launch them runs at the host's speed; the difference is the
-part called ``host``.
+These are times of the device. Where the host needs longer to launch a stage's kernels than they take, the stage runs at
+the host's speed (``host_gap_s``).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.simulator.exchange import Exchange, ends_exchange_s, layer_exchange
 from forerun.simulator.operators import Work, embedding_work, head_work, layer_work
@@ -16,7 +17,7 @@ from forerun.simulator.shard import Shard
 from forerun.spaces.models.model import Layer
 from forerun.spaces.strategies import Context, Recompute
 
-BLOCK_PARTS = ("compute", "recompute", "tensor", "context", "expert", "host")
+BLOCK_PARTS = ("compute", "recompute", "tensor", "context", "expert")
 """Parts of ``TIME_PARTS`` that a block's forward and backward passes are made of."""
 
 
@@ -65,18 +66,14 @@ def _layer(context: Context, layer: Layer, shard: Shard) -> _Block:
     repeated = np.where(full, 1.0, 0.0)
     forward_s = work.forward_s + exchange.forward_s
     backward_s = work.backward_s + exchange.backward_s + again_s + repeated * exchange.forward_s
-    profile = context.framework
-    forward_host = np.maximum(profile.host_forward_s - forward_s, 0.0)
-    backward_host = np.maximum(profile.host_backward_s + repeated * profile.host_forward_s - backward_s, 0.0)
     return _Block(
-        forward_s + forward_host,
-        backward_s + backward_host,
+        forward_s,
+        backward_s,
         work.weight_gradient_s,
         {
             "compute": work.forward_s + work.backward_s,
             "recompute": again_s,
             **_exchange_parts(exchange, repeated),
-            "host": forward_host + backward_host,
         },
     )
 
@@ -103,6 +100,18 @@ def _end(work: Work, exchange_s: Floats) -> _Block:
             "tensor": 2 * exchange_s,
             "context": zeros,
             "expert": zeros,
-            "host": zeros,
         },
     )
+
+
+def host_gap_s(
+    context: Context, layers: Floats, recompute: NDArray[np.int64], tp: Floats, pp: Floats, device_s: Floats
+) -> Floats:
+    """Seconds that a stage of ``layers`` layers waits for its host on one microbatch, beyond ``device_s``.
+
+    Full recomputation launches every layer's forward kernels, a third of all, once more.
+    """
+    profile = context.framework
+    each = profile.host_layer_s * np.where(recompute == Recompute.FULL, 4 / 3, 1.0)
+    each = each + np.where(pp > 1, profile.host_rank_s * (tp - 1), 0.0)
+    return np.asarray(np.maximum(layers * each - device_s, 0.0))

@@ -5,11 +5,12 @@ arXiv 2205.05198, figure 5); without, it all-reduces its output (Shoeybi et al.,
 passes keys and values around; expert parallel sends every token to its experts and back.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from forerun.simulator.costs import collective_time_s
+from forerun.simulator.costs import Collective, collective_time_s
 from forerun.simulator.operators import Work
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import Shard, activation_bytes
@@ -44,17 +45,37 @@ def exposed(communication_s: Floats, share: float, cover_s: Floats) -> Floats:
     return np.asarray(communication_s - np.minimum(communication_s * share, cover_s))
 
 
-def tensor_sync_s(context: Context, shard: Shard, width: float) -> Floats:
-    """Seconds to synchronise one [tokens, width] activation over the tensor ranks: an all-reduce, or the all-gather
-    and reduce-scatter that replace it with sequence parallel, and the fixed cost of launching it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSync:
+    """Seconds to bring one [tokens, width] activation to (``gather_s``) and from (``scatter_s``) all tensor ranks with
+    sequence parallel, or to add it up over them (``reduce_s``) without; the kind that is not used is zero."""
+
+    gather_s: Floats
+    scatter_s: Floats
+    reduce_s: Floats
+
+    @property
+    def once_s(self) -> Floats:
+        """One synchronisation of a block's forward pass."""
+        return self.gather_s + self.scatter_s + self.reduce_s
+
+
+def tensor_sync(context: Context, shard: Shard, width: float) -> TensorSync:
+    """Return the cost of synchronising an activation over tensor ranks, fixed cost of each launch included."""
     cluster, profile = context.cluster, context.framework
     size = shard.tokens * width * activation_bytes(context.workload.precision)
-    stride = np.ones_like(shard.tp)
-    reduced = collective_time_s(cluster, "all_reduce", size, shard.tp, stride) + profile.collective_launch_s
-    gathered = collective_time_s(cluster, "all_gather", size, shard.tp, stride)
-    scattered = collective_time_s(cluster, "reduce_scatter", size, shard.tp, stride)
-    seconds = np.where(shard.sp, gathered + scattered + 2 * profile.collective_launch_s, reduced)
-    return np.where(shard.tp > 1, seconds, 0.0)
+    away = np.where(shard.tp > cluster.scale_up_size, profile.tensor_step_s * (shard.tp - 1), 0.0)
+
+    def seconds(collective: Collective, used: NDArray[np.bool_], passes: int) -> Floats:
+        one = collective_time_s(cluster, collective, size, shard.tp, 1.0)
+        return np.where(used, one + profile.collective_launch_s + passes * away, 0.0)
+
+    apart = (shard.tp > 1) & shard.sp
+    return TensorSync(
+        gather_s=seconds("all_gather", apart, 1),
+        scatter_s=seconds("reduce_scatter", apart, 1),
+        reduce_s=seconds("all_reduce", (shard.tp > 1) & ~shard.sp, 2),
+    )
 
 
 def layer_exchange(context: Context, layer: Layer, shard: Shard, work: Work) -> Exchange:
@@ -64,13 +85,17 @@ def layer_exchange(context: Context, layer: Layer, shard: Shard, work: Work) -> 
     blocks = (0 if moe else 1) + (2 if layer.cross_attention else 1)
     if isinstance(layer.mlp, MixtureOfExperts) and layer.mlp.shared_hidden:
         blocks += 1
-    tensor = blocks * tensor_sync_s(context, shard, context.model.hidden)
+    sync = tensor_sync(context, shard, context.model.hidden)
+    covered = max(profile.overlap_tensor, profile.overlap_tensor_backward)
+    # The input is gathered again for the weight gradient; a row-parallel product's gradient waits for its gather.
+    hidden = blocks * (sync.gather_s + sync.scatter_s + sync.reduce_s)
+    open_s = blocks * sync.gather_s
     keys = _context_s(context, layer, shard)
     experts = _expert_s(context, layer, shard)
-    backward_share = max(profile.overlap_tensor, profile.overlap_tensor_backward)
     return Exchange(
-        tensor_forward_s=exposed(tensor, profile.overlap_tensor, work.forward_s),
-        tensor_backward_s=exposed(tensor, backward_share, work.weight_gradient_s),
+        tensor_forward_s=exposed(blocks * sync.once_s, profile.overlap_tensor, work.forward_s),
+        tensor_backward_s=exposed(hidden, covered, work.backward_s)
+        + exposed(open_s, profile.overlap_tensor, work.core_s),
         context_forward_s=exposed(keys, profile.overlap_context, work.core_s),
         context_backward_s=exposed(2 * keys, profile.overlap_context, 2 * work.core_s),
         expert_forward_s=exposed(experts, profile.overlap_expert, work.forward_s),
@@ -105,8 +130,9 @@ def ends_exchange_s(context: Context, shard: Shard) -> tuple[Floats, Floats]:
 
     The vocabulary-parallel loss also reduces three scalars per token (Megatron-LM's cross entropy).
     """
-    sync = tensor_sync_s(context, shard, context.model.hidden) / 2
+    sync = tensor_sync(context, shard, context.model.hidden)
+    once = np.where(shard.sp, sync.scatter_s, sync.reduce_s / 2)
     if not context.model.vocab:
-        return np.zeros_like(sync), np.zeros_like(sync)
-    scalars = 3 * tensor_sync_s(context, shard, 2.0)
-    return sync, (sync + scalars / 2) * (1 + context.model.mtp_layers)
+        return np.zeros_like(once), np.zeros_like(once)
+    scalars = 3 * tensor_sync(context, replace(shard, sp=np.zeros_like(shard.sp)), 2.0).once_s
+    return once, (once + scalars / 2) * (1 + context.model.mtp_layers)

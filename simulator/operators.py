@@ -171,7 +171,6 @@ class Operators:
         for _ in range(3 if layer.cross_attention else 2):
             self.stream(residual, elements, fused=profile.fused_activation)
 
-
     def accumulation(self, parameters: Floats) -> None:
         """Add the pass that adds fresh weight gradients to the gradient buffer, where no matrix product does it."""
         profile = self.context.framework

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.block_times import block_times
+from forerun.simulator.block_times import block_times, host_gap_s
 from forerun.simulator.costs import point_to_point_time_s
 from forerun.simulator.memory import StageMemory, stage_memory, total_memory
 from forerun.simulator.parameters import stage_parameters
@@ -84,15 +84,20 @@ def _pipelines(
     pp, vpp, schedule, dp, mbs = _floats(table, rows, "pp", "vpp", "schedule", "dp", "mbs")
     microbatches = context.workload.global_batch / (dp * mbs)
     halves = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
+    forward_s = _dot(blocks, times.forward_s[:, key]) * halves
+    backward_s = _dot(blocks, times.backward_s[:, key]) * halves
+    layers = blocks[:-2].sum(axis=0) * halves
+    gap_s = host_gap_s(context, layers, shard.recompute[key], shard.tp[key], pp, forward_s + backward_s)
     stages = StageTimes(
-        forward_s=_dot(blocks, times.forward_s[:, key]) * halves,
-        backward_s=_dot(blocks, times.backward_s[:, key]) * halves,
+        forward_s=forward_s,
+        backward_s=backward_s + gap_s,
         weight_s=_dot(blocks, times.weight_s[:, key]) * halves,
         multiplicity=plans.multiplicity[:, plan],
     )
     time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=context.framework.overlap_pipeline)
     slowest = blocks[:, time.slowest, np.arange(len(rows))] * (halves * microbatches)
     parts = {name: (slowest * values[:, key]).sum(axis=0) for name, values in times.parts.items()}
+    parts["host"] = gap_s[time.slowest, np.arange(len(rows))] * microbatches
     return _Pipelines(
         time=time,
         parts_s=parts,

@@ -32,5 +32,7 @@ def load_framework(name: str) -> FrameworkProfile:
         raise unknown("framework", name, framework_names())
     text = files("forerun.spaces.frameworks").joinpath("data", f"{name}.yaml").read_text(encoding="utf-8")
     data: dict[str, Any] = yaml.load(text, Loader=_LOADER)
-    legality: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.pop("legality").items()}
+    legality: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in data.pop("legality").items()
+    }
     return FrameworkProfile(name=name, legality=Legality(**legality), **data)

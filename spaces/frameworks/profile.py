@@ -45,15 +45,16 @@ class FrameworkProfile:
 
     Overlap (shares of the time that could be hidden, 0 to 1): ``overlap_gradients`` of the gradient reduction under the
     backward pass, ``overlap_parameters`` of the parameter gather under the forward pass, ``overlap_tensor`` of tensor
-    parallel collectives under matrix products, ``overlap_tensor_backward`` of those of the backward pass under weight
-    gradients, ``overlap_context`` of key/value exchange under attention, ``overlap_expert`` of expert all-to-all under
-    other computation, ``overlap_pipeline`` whether sends overlap with compute (else blocking).
-    ``overlap_slowdown``: factor on computation while it overlaps with communication.
+    parallel collectives under matrix products, ``overlap_tensor_backward`` of those of a column-parallel product's
+    backward pass under its two gradients (asynchronous in Megatron-LM), ``overlap_context`` of key/value exchange under
+    attention, ``overlap_expert`` of expert all-to-all under other computation, ``overlap_pipeline`` whether sends
+    overlap with compute (else blocking). ``overlap_slowdown``: factor on computation while it overlaps.
 
-    Host: ``host_forward_s`` and ``host_backward_s`` of launch work per layer and microbatch,
-    ``host_step_s`` once per step, ``host_microbatch_s`` per microbatch, ``pipeline_hop_s`` fixed cost of a blocking
-    pipeline hop beyond the transfer, ``collective_launch_s`` fixed host and synchronisation cost
-    of a tensor-parallel collective.
+    Host: ``host_layer_s`` of launch work per layer and microbatch, both passes together, and ``host_rank_s`` more per
+    further tensor rank when stages of a pipeline wait for each other; ``tensor_step_s`` per ring step of a collective
+    over tensor ranks that leaves the scale-up domain, beyond the link's own; ``host_step_s`` once per step,
+    ``host_microbatch_s`` per microbatch, ``pipeline_hop_s`` fixed cost of a blocking pipeline hop beyond the transfer,
+    ``collective_launch_s`` fixed host and synchronisation cost of a tensor-parallel collective.
 
     Memory: ``logit_bytes`` per logit that the loss keeps besides the logits themselves;
     ``context_bytes`` outside the allocator, ``communicator_bytes`` per communicator group,
@@ -83,8 +84,9 @@ class FrameworkProfile:
     overlap_expert: float = 0.0
     overlap_pipeline: bool = False
     overlap_slowdown: float = 1.0
-    host_forward_s: float = 0.3e-3
-    host_backward_s: float = 0.4e-3
+    host_layer_s: float = 0.7e-3
+    host_rank_s: float = 0.0
+    tensor_step_s: float = 0.0
     host_step_s: float = 0.01
     host_microbatch_s: float = 0.0
     pipeline_hop_s: float = 0.0
