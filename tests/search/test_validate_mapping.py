@@ -155,6 +155,12 @@ def test_embedding_and_head_may_have_stages_of_their_own(tmp_path: Path) -> None
     assert (strategy.split, strategy.layers_per_stage) == (Split.LIGHT_ENDS, None)
 
 
+def test_the_notes_name_the_network(tmp_path: Path) -> None:
+    run = mapped(tmp_path, gpus="16", dp="4", notes="network=roce", source="bigscience")
+    assert run.context.cluster.levels[-1].kind == "roce"
+    assert "network" not in run.filled
+
+
 def test_fp32_held_against_the_tf32_peak_is_tf32(tmp_path: Path) -> None:
     assert mapped(tmp_path, precision="fp32", notes="(theoryflops=495T)").context.workload.precision == "tf32"
     assert mapped(tmp_path, precision="fp32").context.workload.precision == "fp32"
