@@ -20,8 +20,9 @@ _NETWORK_S: Mapping[str, tuple[float, str]] = {
     "efa": (15.5e-6, "AWS, optimising HPC with EFA: 15.5 us for a small message"),
     "ethernet": (30e-6, "assumption: kernel TCP, about ten times RDMA"),
 }
-# Between two sockets, NCCL 2.30.7 src/graph/topo.h: Skylake QPI 10, AMD 16, Sapphire Rapids 22, Emerald Rapids 40 GB/s.
-_SOCKET_BYTES_PER_S = (16e9, "NCCL topology constant for AMD hosts")
+# Between two sockets, NCCL src/graph/topo.h in GB/s: Broadwell 6, Skylake 10, Sapphire Rapids 22, Emerald Rapids 40;
+# AMD Zen 1 and 2 16, Zen 3 and 4 24, Zen 5 32.
+_SOCKET_BYTES_PER_S = (24e9, "NCCL topology constant for AMD Zen 3 and 4")
 _MOST_DEVICES = 16_384
 # The usual wiring of the links that a device has.
 _KIND_OF_LINK: Mapping[str, str] = {"nvlink": "nvswitch", "xgmi": "xgmi-mesh", "roce": "roce-mesh", "ici": "torus"}

@@ -230,7 +230,7 @@ def test_unknown_names_and_missing_files(tmp_path: Path) -> None:
         ("t4", 4, "PCIe", 50, [(4, "pcie", 16), (16384, "infiniband", 1.5625)]),
         ("gb200-nvl72", 4, "NVLink5 NVL72", None, [(72, "nvswitch", 900), (16344, "infiniband", 50)]),
         ("v100-sxm2-32", 1, None, None, [(16384, "infiniband", 12.5)]),
-        ("p40", 8, "PCIe 3.0", None, [(4, "pcie", 16), (8, "pcie", 4), (16384, "infiniband", 1.5625)]),
+        ("p40", 8, "PCIe 3.0", None, [(4, "pcie", 16), (8, "pcie", 6), (16384, "infiniband", 1.5625)]),
     ],
 )
 def test_clusters_of_published_runs(
