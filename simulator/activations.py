@@ -51,6 +51,14 @@ def _between_blocks(context: Context, layer: Layer, shard: Shard) -> Floats:
     return np.asarray(per_value * shard.inner_tokens * context.model.hidden)
 
 
+def gathered_buffers(context: Context, layer: Layer, shard: Shard) -> Floats:
+    """Bytes of the activations that one layer gathers over tensor ranks for its blocks, per microbatch."""
+    if not context.framework.keeps_gathered:
+        return np.zeros_like(shard.tokens)
+    whole = layer.norms * activation_bytes(context.workload.precision) * shard.tokens * context.model.hidden
+    return np.where(shard.sp, whole, 0.0)
+
+
 def _attention_inputs(attention: Attention, shard: Shard, width: float) -> Floats:
     """Queries, keys, values and the input of the output projection."""
     heads, kv_heads = attention.heads / shard.tp, np.maximum(attention.kv_heads / shard.tp, 1.0)

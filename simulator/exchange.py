@@ -87,8 +87,9 @@ def layer_exchange(context: Context, layer: Layer, shard: Shard, work: Work) -> 
         blocks += 1
     sync = tensor_sync(context, shard, context.model.hidden)
     covered = max(profile.overlap_tensor, profile.overlap_tensor_backward)
-    # The input is gathered again for the weight gradient; a row-parallel product's gradient waits for its gather.
-    hidden = blocks * (sync.gather_s + sync.scatter_s + sync.reduce_s)
+    # The input is gathered again for its weight gradient; the gradient of a row-parallel product waits for its gather.
+    again = 0.0 if profile.keeps_gathered else 1.0
+    hidden = blocks * (again * sync.gather_s + sync.scatter_s + sync.reduce_s)
     open_s = blocks * sync.gather_s
     keys = _context_s(context, layer, shard)
     experts = _expert_s(context, layer, shard)

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.activations import embedding_activations, head_activations, layer_activations
+from forerun.simulator.activations import (
+    embedding_activations,
+    gathered_buffers,
+    head_activations,
+    layer_activations,
+)
 from forerun.simulator.replicas import ReplicaCosts
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
 from forerun.simulator.shard import Shard
@@ -19,11 +24,13 @@ from forerun.spaces.strategies import Context, Schedule
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
     """Bytes per representative stage, [R, S]: ``kept`` activations of all microbatches in flight, ``working`` set of
-    one layer's backward pass, ``logits`` around the loss; ``stage`` is the device-stage's number."""
+    one layer's backward pass, ``logits`` around the loss, ``idle`` buffers that the allocator keeps while it has
+    room; ``stage`` is the device-stage's number."""
 
     kept: Floats
     working: Floats
     logits: Floats
+    idle: Floats
     stage: Floats
 
 
@@ -52,14 +59,16 @@ def stage_memory(
     flight = in_flight(schedule, stage, pp, vpp, microbatches)
     kept = np.zeros_like(stage)
     working = np.zeros_like(stage)
+    idle = np.zeros_like(stage)
     for kind, layer in enumerate(context.model.layers):
         activations = layer_activations(context, layer, shard)
         kept += blocks[kind] * activations.kept[key]
+        idle += blocks[kind] * gathered_buffers(context, layer, shard)[key]
         working = np.maximum(working, np.where(blocks[kind] > 0, activations.working[key], 0.0))
     kept += blocks[-2] * embedding_activations(context, shard)[key]
     at_once = np.where(schedule == Schedule.GPIPE, microbatches, 1.0)
     logits = blocks[-1] * (head_activations(context, shard)[key] * at_once)
-    return StageMemory(kept=kept * flight, working=working, logits=logits, stage=stage)
+    return StageMemory(kept=kept * flight, working=working, logits=logits, idle=idle, stage=stage)
 
 
 def total_memory(
@@ -91,6 +100,9 @@ def total_memory(
         "buffers": pick(replicas.buffer_bytes, replica),
         "reserve": profile.context_bytes + profile.communicator_bytes + profile.fragmentation * live,
     }
+    # Idle buffers are given back before an allocation fails, so they never make a strategy infeasible.
+    room = context.cluster.device.memory_bytes - live - parts["reserve"]
+    parts["reserve"] += np.minimum(pick(activations.idle, key), np.maximum(room, 0.0))
     return TotalMemory(
         peak_bytes=live + parts["reserve"],
         allocated_bytes=live,

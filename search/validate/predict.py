@@ -94,9 +94,10 @@ def _by_context(runs: Sequence[Run]) -> list[list[int]]:
 def _comparable(kinds: Sequence[str], scores: ScoreTable, context: Context) -> Floats:
     """Return the predicted peak in the kind that each run measured.
 
-    Reserved memory is what the allocator holds: live tensors and fragmentation, without context and communicators.
+    Reserved memory is what the allocator holds: all but the device context and the communicators.
     """
-    reserved = scores.allocated_bytes * (1.0 + context.framework.fragmentation)
+    profile = context.framework
+    reserved = scores.peak_memory_bytes - profile.context_bytes - profile.communicator_bytes
     kind = np.array(kinds)
     chosen = np.where(kind == "allocated", scores.allocated_bytes, reserved)
     return np.where(kind == "device", scores.peak_memory_bytes, chosen)

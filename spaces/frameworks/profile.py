@@ -38,7 +38,9 @@ class FrameworkProfile:
     Kernels: ``attention`` is the attention kernel ("flash", "flash1", "fused_softmax", "unfused"); ``fused_norm``,
     ``fused_activation``, ``fused_cross_entropy``, ``fused_rope`` say whether the operator is one kernel;
     ``fused_accumulation`` whether weight gradients are added to the gradient buffer by the matrix product itself (else
-    by a pass of their own); ``dropout`` whether dropout masks are kept.
+    by a pass of their own); ``keeps_gathered`` whether the buffers of activations gathered for the blocks of one
+    microbatch stay with the allocator (and are not gathered again in the backward pass); ``dropout`` whether dropout
+    masks are kept.
 
     Numbers: ``gradient_bytes`` per parameter of the local gradient buffer, ``reduce_bytes`` per parameter on the wire,
     ``master_bytes`` fp32 copy per parameter, ``optimizer_bytes`` both moments per parameter (half-precision training).
@@ -71,6 +73,7 @@ class FrameworkProfile:
     fused_cross_entropy: bool = False
     fused_rope: bool = True
     fused_accumulation: bool = True
+    keeps_gathered: bool = False
     dropout: bool = False
     gradient_bytes: float = 4.0
     reduce_bytes: float = 4.0
