@@ -39,9 +39,12 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """``blockers``: candidates by reason, most first; ``laws``: the law behind a reason with the values of one candidate
-    that breaks it (only where no candidate is legal). ``closest``: the legal candidate that misses by least memory. ``remedies``: changes that
-    were searched and found to help, the smallest first."""
+    """Why nothing is feasible.
+
+    ``blockers``: candidates by reason, most first; ``laws``: the law behind a reason with the values of one candidate
+    that breaks it (only where no candidate is legal). ``closest``: the legal candidate that misses by least memory.
+    ``remedies``: changes that were searched and found to help, the smallest first.
+    """
 
     legal: int
     blockers: tuple[tuple[str, int], ...]
@@ -196,7 +199,8 @@ def _more_devices(setting: Setting, score: Scorer) -> Remedy | None:
     cluster, largest = setting.context.cluster, max(setting.gpus or (1,))
     node = cluster.devices_per_node
     whole = -(-largest // node) * node
-    for count in range(max(whole, largest + 1), min(whole + NEXT_NODES * node, cluster.max_devices) + 1, node):
+    first = whole if whole > largest else whole + node
+    for count in range(first, min(whole + NEXT_NODES * node, cluster.max_devices) + 1, node):
         if (found := _try_devices(setting, count, largest, score)) is not None:
             return found
     failed = whole

@@ -7,9 +7,21 @@ from rich.console import Console, RenderableType
 from forerun.search.cli.bars import Brush
 
 
+class PipedConsole(Console):
+    """A console that leaves a reader's departure to the command line, which has an exit code for it."""
+
+    def on_broken_pipe(self) -> None:
+        """Pass the error on; rich would end the program with exit code 1.
+
+        Raises:
+            BrokenPipeError: always.
+        """
+        raise BrokenPipeError
+
+
 def open_console() -> Console:
     """Return a console on stdout: plain without a terminal or under NO_COLOR, 80 columns wide where none is known."""
-    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    return PipedConsole(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
 def brush_of(console: Console) -> Brush:

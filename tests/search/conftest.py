@@ -1,0 +1,44 @@
+"""A small setting and a scorer whose results are easy to predict."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from forerun.search.exhaustive import Scorer
+from forerun.search.request import Request, Setting, resolve
+from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
+from forerun.spaces.strategies import Context, StrategyTable
+
+
+@pytest.fixture
+def make_setting() -> Callable[..., Setting]:
+    """Return a maker of settings: Llama 3 8B on 16 H100 unless told otherwise."""
+
+    def make(**fields: object) -> Setting:
+        known = {"model": "llama3-8b", "cluster": "dgx-h100", "gpus": "16", "global_batch": 64, "seq_len": 4096}
+        return resolve(Request(**{**known, **fields}))  # type: ignore[arg-type]  # values of the fields' types
+
+    return make
+
+
+@pytest.fixture
+def few_times() -> Scorer:
+    """Return a scorer with only five different step times, so that most candidates tie, and two memory sizes."""
+
+    def score(context: Context, table: StrategyTable) -> ScoreTable:
+        columns = [table.column(axis) for axis in ("tp", "pp", "mbs", "zero", "recompute")]
+        step_s = 1.0 + sum(columns) % 5
+        limit = context.cluster.device.memory_bytes
+        peak = np.where((table.column("tp") + table.column("mbs")) % 3 == 0, 1.25 * limit, 0.5 * limit)
+        return ScoreTable(
+            step_time_s=step_s,
+            time_s={part: step_s / len(TIME_PARTS) for part in TIME_PARTS},
+            peak_memory_bytes=peak,
+            allocated_bytes=peak,
+            memory_bytes={part: peak / len(MEMORY_PARTS) for part in MEMORY_PARTS},
+            peak_stage=np.zeros(len(table), dtype=np.int64),
+            fits=peak <= limit,
+        )
+
+    return score

@@ -1,0 +1,199 @@
+"""Bad input ends with exit code 2, one clear message on stderr, nothing on stdout and no trace."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from forerun.search.cli import main
+
+TRAINING = "--cluster dgx-h100 --global-batch 64 --seq-len 4096"
+SEARCH = f"search llama3-8b {TRAINING} --gpus 16"
+SIMULATE = f"simulate llama3-8b {TRAINING}"
+
+CASES = {
+    "no verb": ("", "usage"),
+    "misspelt verb": ("serch", "did you mean search"),
+    "misspelt flag": (f"search llama3-8b {TRAINING} --gpu 16", "did you mean --gpus"),
+    "misspelt flag hides a required one": ("search llama3-8b --clutser dgx-h100", "did you mean --cluster"),
+    "flag of a later version": (f"{SEARCH} --workers ray", "unknown flag '--workers'"),
+    "missing flags": ("search llama3-8b", "--cluster, --global-batch, --seq-len"),
+    "missing GPUs": (f"search llama3-8b {TRAINING}", "--gpus 512"),
+    "missing strategy": (f"simulate llama3-8b {TRAINING}", "--strategy"),
+    "one strategy to compare": (f"compare llama3-8b {TRAINING} --strategy dp8", "two strategies"),
+    "misspelt model": (f"search llama3-8 {TRAINING} --gpus 16", "did you mean llama3-8b"),
+    "missing model file": (f"search nowhere.json {TRAINING} --gpus 16", "no such file"),
+    "misspelt cluster": ("search llama3-8b --cluster dgx-h10 --global-batch 8 --seq-len 8 --gpus 8", "did you mean"),
+    "missing cluster file": (
+        "search llama3-8b --cluster no.yaml --global-batch 8 --seq-len 8 --gpus 8",
+        "no such file",
+    ),
+    "misspelt precision": (f"{SEARCH} --precision bf17", "known: bf16"),
+    "precision that the device lacks": (
+        "search llama3-8b --cluster dgx1-v100 --global-batch 64 --seq-len 4096 --gpus 16",
+        "use fp16",
+    ),
+    "misspelt framework": (f"{SEARCH} --framework megatron", "did you mean megatron"),
+    "misspelt objective": (f"{SEARCH} --objective fastest", "unknown objective"),
+    "negative GPUs": (f"search llama3-8b {TRAINING} --gpus -16", "'-16'"),
+    "no GPUs": (f"search llama3-8b {TRAINING} --gpus 0", "at least 1"),
+    "fractional GPUs": (f"search llama3-8b {TRAINING} --gpus 1.5", "'1.5'"),
+    "more GPUs than there are": (f"search llama3-8b {TRAINING} --gpus 999999999", "at most"),
+    "range backwards": (f"search llama3-8b {TRAINING} --gpus 64..8", "8..64"),
+    "money without a price": (f"search llama3-8b {TRAINING} --usd-per-hour 10", "--usd-per-gpu-hour"),
+    "negative batch": (f"{SEARCH} --global-batch -1", "at least 1"),
+    "batch in words": (f"{SEARCH} --global-batch many", "whole number"),
+    "batch beyond all bounds": (f"{SEARCH} --global-batch 99999999999999", "between 1 and"),
+    "batch of a thousand digits": (f"{SEARCH} --global-batch {'9' * 1000}", "whole number"),
+    "no sequence": (f"{SEARCH} --seq-len 0", "at least 1"),
+    "negative price": (f"{SEARCH} --usd-per-gpu-hour -1", "above 0"),
+    "price that is no number": (f"{SEARCH} --usd-per-gpu-hour nan", "above 0"),
+    "endless tokens": (f"{SEARCH} --tokens inf", "--tokens"),
+    "imbalance below balance": (f"{SEARCH} --moe-imbalance 0.5", "at least 1.0"),
+    "no rows": (f"{SEARCH} --top 0", "at least 1"),
+    "misspelt axis": (f"{SEARCH} --set tpp=1", "unknown axis 'tpp'; did you mean tp"),
+    "derived axis": (f"{SEARCH} --set dp=4", "dp follows"),
+    "axis without choice": (f"{SEARCH} --set tp=", "AXIS=CHOICE"),
+    "axis without sign": (f"{SEARCH} --set tp", "AXIS=CHOICE"),
+    "axis set twice": (f"{SEARCH} --set tp=1 --set tp=2", "set twice"),
+    "choice in words": (f"{SEARCH} --set tp=two", "whole numbers"),
+    "negative choice": (f"{SEARCH} --set tp=-2", "whole numbers"),
+    "misspelt choice": (f"{SEARCH} --set recompute=ful", "did you mean full"),
+    "choice that the framework lacks": (f"{SEARCH} --set zero=3", "the restricted space is empty"),
+    "choice that no candidate can have": (f"{SEARCH} --set tp=3", "the restricted space is empty"),
+    "missing space": (f"{SEARCH} --space no.yaml", "no such file"),
+    "misspelt word": (f"{SIMULATE} --strategy tpp4", "cannot read 'tpp4'"),
+    "word twice": (f"{SIMULATE} --strategy tp4,tp2", "twice"),
+    "empty strategy": (f"{SIMULATE} --strategy=", "cannot read"),
+    "degree zero": (f"{SIMULATE} --strategy tp0", "at least 1"),
+    "illegal strategy": (f"{SIMULATE} --strategy tp3,dp5", "32 heads are not divisible by tp=3"),
+    "strategy beyond the cluster": (f"{SIMULATE} --strategy dp99999999", "devices of the strategy"),
+    "strategy against GPUs": (f"{SIMULATE} --strategy dp8 --gpus 16", "occupies 8 GPUs"),
+    "unknown kind": ("list things", "invalid choice"),
+    "unknown entry": ("show llama3-7b", "did you mean"),
+    "unknown file": ("show no.yaml", "no such file"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_arguments(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command, message = CASES[name]
+
+    refused(command.split(), message, capsys)
+
+
+def refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(arguments)
+    out, err = capsys.readouterr()
+
+    assert code == 2, err
+    assert out == ""
+    assert message in err
+    assert err.startswith("forerun: ") or err.startswith("usage: ")
+    assert "Traceback" not in err and "internal error" not in err
+
+
+def test_all_laws_that_a_strategy_breaks_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    main([*SIMULATE.split(), "--strategy", "tp3 dp3 mbs7"])
+
+    err = capsys.readouterr().err
+    assert "32 heads" in err and "8 key/value heads" in err and "global batch 64" in err
+
+
+SPACES = {
+    "unknown key": ("axis: {tp: [1]}", "unknown key; did you mean axes"),
+    "unknown axis": ("axes:\n  tp: [1]\n  ppp: [2]\n", "line 3, axes.ppp: unknown axis 'ppp'; did you mean pp"),
+    "misspelt choice": ("axes:\n  recompute: [ful]\n", "did you mean full"),
+    "negative choice": ("axes: {tp: [-1]}", "whole numbers"),
+    "no choice": ("axes: {tp: []}", "axis tp has no choice"),
+    "wrong type": ("axes: [1, 2]", "must be a mapping"),
+    "fraction": ("axes: {tp: [1.5]}", "axes"),
+    "list at the top": ("- 1\n- 2\n", "must be a mapping"),
+    "empty": ("", "is empty"),
+    "tag": ("axes: !!python/object/apply:os.system ['true']\n", "tags are not accepted"),
+    "alias": ("a: &a [1]\naxes: {tp: *a}\n", "aliases are not accepted"),
+    "twice": ("axes: {tp: [1]}\naxes: {tp: [2]}\n", "given twice"),
+    "no YAML": ("axes: {tp: [1", "line 1"),
+    "null byte": ("axes: {tp: [1]}\0", "space.yaml"),
+}
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_bad_space(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, message = SPACES[name]
+    path = tmp_path / "space.yaml"
+    path.write_text(text)
+
+    refused([*SEARCH.split(), "--space", str(path)], message, capsys)
+
+
+def test_a_huge_document_is_refused_unread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "space.yaml"
+    with path.open("wb") as stream:
+        stream.truncate(400 << 20)  # a hole: takes no room on disk
+
+    refused([*SEARCH.split(), "--space", str(path)], "is it the right file?", capsys)
+
+
+def test_a_config_that_is_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps([{"model_type": "llama"}]))
+
+    refused(["search", str(path), *TRAINING.split(), "--gpus", "16"], "config.json", capsys)
+
+
+@pytest.mark.parametrize(
+    "text,message", [("device: h100-sxm\ndevices_per_nod: 8\n", "did you mean"), ("[]", "mapping")]
+)
+def test_bad_cluster(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    arguments = f"search llama3-8b --cluster {path} --gpus 8 --global-batch 8 --seq-len 1024"
+
+    refused(arguments.split(), message, capsys)
+
+
+def test_a_folder_in_use_is_refused_before_searching(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "thesis.tex").write_text("\\documentclass{article}")
+
+    refused([*SEARCH.split(), "--out", str(tmp_path)], "add --force", capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "file"
+    path.write_text("")
+
+    refused([*SEARCH.split(), "--out", str(path)], "needs a folder", capsys)
+
+
+def test_our_own_fault_has_its_own_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("seven")
+
+    monkeypatch.setattr("forerun.search.api.search_request", broken)
+    assert main(SEARCH.split()) == 1
+    err = capsys.readouterr().err
+    assert "ZeroDivisionError: seven" in err and "--debug" in err and "Traceback" not in err
+
+    assert main([*SEARCH.split(), "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interrupt_has_its_own_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("forerun.search.api.search_request", interrupted)
+    assert main(SEARCH.split()) == 130
+    assert capsys.readouterr().err == "forerun: interrupted\n"
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m forerun.search list models | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert done.stderr == ""
+    assert done.returncode in (0, 141)  # 0 where all was written before the reader went

@@ -1,0 +1,228 @@
+"""What the command line prints: one document for machines, plain text without a terminal, files on request."""
+
+import csv
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from forerun.search.cli import main
+from forerun.search.cli.bars import GLYPHS, share_cells
+from forerun.search.cli.registry import VERBS
+from forerun.simulator import MEMORY_PARTS, TIME_PARTS
+
+TRAINING = "--cluster dgx-h100 --global-batch 64 --seq-len 4096"
+SEARCH = f"search llama3-8b {TRAINING} --gpus 16"
+STRATEGY = ["--strategy", "tp2 pp2 dp4 mbs1 zero1 sp"]
+EXAMPLES = {
+    "search": SEARCH.split(),
+    "simulate": [*f"simulate llama3-8b {TRAINING}".split(), *STRATEGY],
+    "explain": [*f"explain llama3-8b {TRAINING}".split(), *STRATEGY],
+    "compare": [*f"compare llama3-8b {TRAINING}".split(), *STRATEGY, "--strategy", "dp16"],
+    "list": ["list", "models"],
+    "show": ["show", "llama3-8b"],
+}
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str], *, code: int = 0) -> tuple[str, str]:
+    assert main(arguments) == code
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+@pytest.mark.parametrize("verb", EXAMPLES)
+@pytest.mark.parametrize("columns", [80, 132])
+def test_plain_text_fits_without_a_terminal(
+    verb: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out, err = run(EXAMPLES[verb], capsys)
+
+    assert "\x1b" not in out
+    assert err == ""
+    if verb != "show":  # YAML, which has no width
+        assert max(map(len, out.splitlines())) <= columns
+
+
+@pytest.mark.parametrize("verb", EXAMPLES)
+def test_json_is_one_document(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = run([*EXAMPLES[verb], "--json"], capsys)
+
+    def no_constant(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    document = json.loads(out, parse_constant=no_constant)
+    assert isinstance(document, dict)
+    assert err == ""
+
+
+def test_board_shows_what_an_engineer_asks(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = run(SEARCH.split(), capsys)
+    document = json.loads(run([*SEARCH.split(), "--json"], capsys)[0])
+    first, text = document["leaderboard"][0], " ".join(out.split())
+
+    assert f"{first['tokens_per_s_per_gpu']:,.0f}" in text
+    assert f"{first['mfu']:.1%}" in text
+    assert f"{first['peak_memory_gib']:.1f}" in text
+    assert "is bound by" in text and "The runner-up" in text
+    assert "filled in: precision bf16; framework megatron-lm" in text
+    for reason, count in document["space"]["rejected"].items():
+        assert f"{reason} {count:,}" in text
+
+
+def test_gpus_have_a_column_where_several_numbers_were_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = run(f"search llama3-8b {TRAINING} --gpus 8..16 --objective gpus".split(), capsys)
+
+    assert re.search(r"strategy +GPUs", out)
+
+
+def test_infeasible_prints_the_document_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = f"search llama3-70b {TRAINING} --gpus 8".split()
+    out, err = run(arguments, capsys, code=3)
+    assert out == ""
+    assert "nothing is feasible" in err and "more GPUs" in err
+
+    out, err = run([*arguments, "--json"], capsys, code=3)
+    assert json.loads(out)["leaderboard"] == []
+    assert "nothing is feasible" in err
+
+
+def test_a_strategy_that_does_not_fit_is_still_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*f"simulate llama3-70b {TRAINING}".split(), "--strategy", "dp8"]
+
+    assert json.loads(run([*arguments, "--json"], capsys)[0])["fits"] is False
+    assert "does not fit, needs" in run(arguments, capsys)[0]
+
+
+def test_simulate_is_the_row_of_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    row = json.loads(run([*SEARCH.split(), "--json"], capsys)[0])["leaderboard"][0]
+    simulated = json.loads(
+        run([*f"simulate llama3-8b {TRAINING} --json".split(), "--strategy", row["strategy"]], capsys)[0]
+    )
+
+    assert simulated["step_time_s"] == row["step_time_s"]
+    assert simulated["memory_gib"] == row["memory_gib"]
+    assert simulated["defaults"]
+
+
+def test_compare_differs_by_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(run([*EXAMPLES["compare"], "--json"], capsys)[0])
+    first, second = document["rows"]
+
+    assert sum(document["difference_s"].values()) == pytest.approx(second["step_time_s"] - first["step_time_s"])
+    assert sum(document["difference_gib"].values()) == pytest.approx(
+        second["peak_memory_gib"] - first["peak_memory_gib"]
+    )
+
+
+def test_out_writes_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "runs" / "first"
+    out, _ = run([*SEARCH.split(), "--out", str(folder), "--json"], capsys)
+
+    assert {path.name for path in folder.iterdir()} == {
+        "leaderboard.json",
+        "leaderboard.csv",
+        "request.yaml",
+        "versions.json",
+    }
+    assert (folder / "leaderboard.json").read_text() == out
+    document = json.loads(out)
+    lines = list(csv.DictReader((folder / "leaderboard.csv").read_text().splitlines()))
+    assert [line["strategy"] for line in lines] == [row["strategy"] for row in document["leaderboard"]]
+    assert yaml.safe_load((folder / "request.yaml").read_text()) == document["request"]
+    versions = json.loads((folder / "versions.json").read_text())
+    assert versions == {"schema": 1, **document["versions"]}
+    readable = stat.S_IMODE((folder / "leaderboard.json").stat().st_mode)
+    assert readable == 0o666 & ~_umask()
+
+    run([*SEARCH.split(), "--out", str(folder), "--top", "2"], capsys, code=2)
+    assert (folder / "leaderboard.json").read_text() == out
+    run([*SEARCH.split(), "--out", str(folder), "--top", "2", "--force"], capsys)
+    assert len(json.loads((folder / "leaderboard.json").read_text())["leaderboard"]) == 2
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_a_space_file_and_set_restrict_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "space.yaml"
+    path.write_text("axes:\n  tp: [1, 2, 8]\n  recompute: full\n  sp: [true, false]\n")
+    by_file = json.loads(run([*SEARCH.split(), "--json", "--space", str(path), "--set", "tp=2"], capsys)[0])
+    by_flag = json.loads(
+        run([*SEARCH.split(), "--json", "--set", "tp=2", "--set", "recompute=full", "--set", "sp=0,1"], capsys)[0]
+    )
+
+    assert by_file["leaderboard"] == by_flag["leaderboard"]
+    assert all("tp2 " in row["strategy"] and "recompute=full" in row["strategy"] for row in by_file["leaderboard"])
+
+
+@pytest.mark.parametrize(
+    "environment,coloured",
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1", "TERM": "xterm-256color"}, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}, False),
+    ],
+)
+def test_colour(environment: dict[str, str], coloured: bool) -> None:
+    clean = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "NO_COLOR", "TERM")}
+    done = subprocess.run(
+        [sys.executable, "-m", "forerun.search", *EXAMPLES["simulate"]],
+        capture_output=True,
+        check=True,
+        env=clean | environment,
+    )
+
+    assert (b"\x1b[32m" in done.stdout) == coloured
+
+
+def test_a_narrow_encoding_is_no_error() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "forerun.search", *EXAMPLES["simulate"]],
+        capture_output=True,
+        check=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )
+
+    assert b"compute" in done.stdout and b"##" in done.stdout
+    assert max(done.stdout) < 128
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys; from forerun.search.cli import main; code = main(sys.argv[1:]); "
+        "heavy = {'numpy', 'rich', 'pydantic', 'networkx', 'yaml', 'scipy', 'ray', 'optuna'} & set(sys.modules); "
+        "sys.exit(f'loaded {heavy}' if heavy else code)"
+    )
+    for arguments in (["--help"], ["--version"], *([verb.name, "--help"] for verb in VERBS)):
+        subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, check=True)
+
+
+@pytest.mark.parametrize("verb", [verb.name for verb in VERBS])
+def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = run([verb, "--help"], capsys)
+
+    assert re.search(rf"examples?:\n +forerun {verb} ", out)
+
+
+def test_every_part_has_a_glyph_of_its_own() -> None:
+    for parts in (TIME_PARTS, MEMORY_PARTS):
+        assert len({GLYPHS[part][0] for part in parts}) == len(parts)
+        assert len({GLYPHS[part][1] for part in parts}) == len(parts)
+
+
+@pytest.mark.parametrize("values", [[1.0, 1.0, 1.0], [0.0, 5.0], [1e-9, 3.3, 2.2, 0.1]])
+@pytest.mark.parametrize("width", [1, 10, 33])
+def test_cells_fill_the_bar(values: list[float], width: int) -> None:
+    assert sum(share_cells(values, width)) == width
+    assert sum(share_cells(values, width, full=2 * sum(values))) == round(width / 2)
+    assert share_cells([0.0, 0.0], width) == [0, 0]

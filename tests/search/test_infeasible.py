@@ -1,0 +1,81 @@
+"""When nothing is feasible, the changes that are named do help."""
+
+from typing import Any
+
+import pytest
+
+from forerun.search import search
+from forerun.search.infeasible import NothingFeasible
+from forerun.spaces.errors import InfeasibleError, RequestError
+
+TRAINING: dict[str, Any] = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096}
+
+
+def fail(model: str, **fields: Any) -> NothingFeasible:
+    with pytest.raises(InfeasibleError) as caught:
+        search(model, **{**TRAINING, **fields})
+    assert isinstance(caught.value, NothingFeasible)
+    return caught.value
+
+
+def test_too_few_gpus() -> None:
+    error = fail("llama3-70b", gpus=8)
+    diagnosis = error.diagnosis
+
+    assert error.exit_code == 3
+    assert diagnosis.blockers[0] == ("memory", diagnosis.legal)
+    assert diagnosis.closest is not None and not diagnosis.closest.fits
+    assert f"needs {diagnosis.closest.excess_gib:.1f} GiB less" in str(error)
+    more = next(remedy for remedy in diagnosis.remedies if "more GPUs" in remedy.change)
+    assert more.row.fits
+    assert search("llama3-70b", gpus=more.row.gpus, **TRAINING).rows[0] is not None
+    assert f"{more.row.gpus - 8} more GPUs ({more.row.gpus})" == more.change
+
+
+def test_the_closest_misses_by_least() -> None:
+    closest = fail("llama3-70b", gpus=8, overrides={"pp": ["1"], "tp": ["8"]}).diagnosis.closest
+    assert closest is not None
+
+    for strategy_overrides in ({"recompute": ["none"]}, {"recompute": ["full"]}):
+        other = fail("llama3-70b", gpus=8, overrides={"pp": ["1"], "tp": ["8"], **strategy_overrides}).diagnosis.closest
+        assert other is not None and other.excess_gib >= closest.excess_gib
+
+
+def test_a_restriction_that_blocks_is_named() -> None:
+    own = {"tp": ["1"], "mbs": ["1"], "pp": ["1"], "recompute": ["none"]}
+    diagnosis = fail("llama3-70b", gpus=64, overrides=own).diagnosis
+
+    assert len(diagnosis.remedies) == 1
+    freed = diagnosis.remedies[0].change.removeprefix("do not restrict ").split(" and ")
+    rest = {axis: values for axis, values in own.items() if axis not in freed}
+    assert search("llama3-70b", gpus=64, overrides=rest, **TRAINING).space.feasible > 0
+    if len(freed) > 1:
+        for axis in freed:
+            fail("llama3-70b", gpus=64, overrides={a: v for a, v in own.items() if a != axis})
+
+
+def test_no_legal_candidate_quotes_the_law() -> None:
+    error = fail("llama3-8b", gpus=256, global_batch=7, framework="fsdp")
+
+    assert error.diagnosis.legal == 0
+    assert "global batch 7 is not divisible by dp*mbs" in str(error)
+    batch = next(remedy for remedy in error.diagnosis.remedies if remedy.change.startswith("--global-batch"))
+    count = int(batch.change.split()[1])
+    fields = {**TRAINING, "global_batch": count}
+    assert search("llama3-8b", gpus=256, framework="fsdp", **fields).space.feasible > 0
+
+
+def test_own_restrictions_without_a_legal_candidate_are_a_wrong_request() -> None:
+    with pytest.raises(RequestError, match="32 heads are not divisible by tp=3; use 1, 2, 4") as caught:
+        search("llama3-8b", gpus=48, overrides={"tp": ["3"]}, **TRAINING)
+
+    assert "do not restrict tp" in str(caught.value)
+
+
+def test_the_document_has_an_empty_leaderboard_and_the_diagnosis() -> None:
+    document = fail("llama3-70b", gpus=8).document
+
+    assert document["leaderboard"] == []
+    assert document["space"]["feasible"] == 0
+    assert set(document["infeasible"]) == {"blockers", "closest", "excess_gib", "changes"}
+    assert document["infeasible"]["excess_gib"] > 0

@@ -1,0 +1,169 @@
+"""The leaderboard as a value: its fields, its JSON and its CSV."""
+
+import csv
+import dataclasses
+import io
+import json
+from typing import Any
+
+import pytest
+
+from forerun.search import Leaderboard, search, simulate
+from forerun.search.leaderboard import NEAR_MARK, dump_json, ranked
+from forerun.search.rows import GIB
+from forerun.simulator import MEMORY_PARTS, TIME_PARTS
+from forerun.spaces.clusters import load_cluster
+from forerun.spaces.models import load_model, train_flops_per_sequence
+from forerun.spaces.strategies import parse_strategy
+
+FIELDS: dict[str, Any] = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096}
+GPUS = 16
+
+ROW_KEYS = {
+    "rank",
+    "strategy",
+    "gpus",
+    "step_time_s",
+    "tokens_per_s",
+    "tokens_per_s_per_gpu",
+    "mfu",
+    "fits",
+    "peak_memory_gib",
+    "memory_limit_gib",
+    "allocated_memory_gib",
+    "peak_stage",
+    "breakdown_s",
+    "memory_gib",
+    "cost_usd_per_hour",
+    "cost_usd_per_million_tokens",
+    "train_days",
+    "train_cost_usd",
+    "marks",
+}
+
+
+@pytest.fixture(scope="module")
+def board() -> Leaderboard:
+    return search("llama3-8b", gpus=GPUS, usd_per_gpu_hour=2.0, tokens=1e12, top=30, **FIELDS)
+
+
+def test_json_has_exactly_the_agreed_keys(board: Leaderboard) -> None:
+    document = json.loads(dump_json(board.to_json()))
+
+    assert list(document) == [
+        "schema",
+        "request",
+        "space",
+        "leaderboard",
+        "elapsed_s",
+        "candidates_per_s",
+        "versions",
+    ]
+    assert document["schema"] == 1
+    assert set(document["space"]) == {"size", "legal", "feasible", "rejected"}
+    assert {"forerun", "python", "numpy"} == set(document["versions"])
+    assert all(set(row) == ROW_KEYS for row in document["leaderboard"])
+    assert all(tuple(row["breakdown_s"]) == TIME_PARTS for row in document["leaderboard"])
+    assert all(tuple(row["memory_gib"]) == MEMORY_PARTS for row in document["leaderboard"])
+
+
+def test_rows_stand_in_rank_order(board: Leaderboard) -> None:
+    assert [row.rank for row in board.rows] == list(range(1, 31))
+    assert [row.step_time_s for row in board.rows] == sorted(row.step_time_s for row in board.rows)
+    assert len({row.strategy for row in board.rows}) == 30
+
+
+def test_parts_add_up(board: Leaderboard) -> None:
+    for row in board.rows:
+        assert sum(row.breakdown_s.values()) == pytest.approx(row.step_time_s)
+        assert sum(row.memory_gib.values()) == pytest.approx(row.peak_memory_gib)
+        assert row.peak_memory_gib <= row.memory_limit_gib
+
+
+def test_derived_figures(board: Leaderboard) -> None:
+    row = board.rows[0]
+    tokens = 64 * 4096
+    device = load_cluster("dgx-h100").device
+    flops = 64 * train_flops_per_sequence(load_model("llama3-8b"), 4096)
+
+    assert row.tokens_per_s == pytest.approx(tokens / row.step_time_s)
+    assert row.tokens_per_s_per_gpu == pytest.approx(row.tokens_per_s / GPUS)
+    assert row.mfu == pytest.approx(flops / row.step_time_s / GPUS / 989e12)
+    assert row.memory_limit_gib == device.memory_bytes / GIB
+    assert row.cost_usd_per_hour == 32.0
+    assert row.train_days == pytest.approx(1e12 / row.tokens_per_s / 86400)
+    assert row.train_cost_usd == pytest.approx(row.train_days * 24 * 32.0)
+    assert row.cost_usd_per_million_tokens == pytest.approx(row.train_cost_usd / 1e6)
+
+
+def test_a_strategy_string_names_its_own_row(board: Leaderboard) -> None:
+    for row in board.rows:
+        strategy = parse_strategy(row.strategy)
+        assert strategy.devices == GPUS
+        alone = simulate("llama3-8b", strategy=row.strategy, usd_per_gpu_hour=2.0, tokens=1e12, **FIELDS)
+        marks = tuple(mark for mark in row.marks if mark != NEAR_MARK)
+        assert dataclasses.replace(row, rank=None, marks=marks) == alone
+
+
+def test_csv_is_flat_and_complete(board: Leaderboard) -> None:
+    lines = list(csv.DictReader(io.StringIO(board.to_csv())))
+
+    assert len(lines) == 30
+    assert lines[0]["strategy"] == board.rows[0].strategy
+    assert float(lines[0]["time_bubble_s"]) == board.rows[0].breakdown_s["bubble"]
+    assert float(lines[0]["memory_activations_gib"]) == board.rows[0].memory_gib["activations"]
+
+
+def test_the_same_request_gives_the_same_rows(board: Leaderboard) -> None:
+    again = search("llama3-8b", gpus=GPUS, usd_per_gpu_hour=2.0, tokens=1e12, top=30, **FIELDS)
+
+    assert again.rows == board.rows
+    assert again.space == board.space
+    assert again.why == board.why
+
+
+def test_every_default_is_named(board: Leaderboard) -> None:
+    named = " ".join(board.defaults)
+
+    assert "precision bf16" in named and "framework megatron-lm" in named and "objective throughput" in named
+    assert "top" not in [word for default in board.defaults for word in default.split()[:1]]
+    full = search(
+        "llama3-8b",
+        gpus=GPUS,
+        precision="bf16",
+        framework="megatron-lm",
+        objective="throughput",
+        top=1,
+        **FIELDS,
+    )
+    assert not {"precision", "framework", "objective", "top"} & {default.split()[0] for default in full.defaults}
+
+
+def test_rows_within_one_percent_are_marked(board: Leaderboard) -> None:
+    first = dataclasses.replace(board.rows[0], marks=(), step_time_s=1.0)
+    others = [dataclasses.replace(first, step_time_s=seconds) for seconds in (1.0, 1.009, 1.011)]
+
+    marked = [NEAR_MARK in row.marks for row in ranked((first, *others), "throughput")]
+
+    assert marked == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    "model,cluster,strategy,mark",
+    [
+        ("llama3-70b", "dgx-h100", "tp16 pp2 sp", "tp crosses nodes"),
+        ("llama3-70b", "dgx-h100", "tp8 cp2 pp2 sp", "cp crosses nodes"),
+        ("mixtral-8x7b", "dgx-a100-80", "tp4 dp8 ep8 etp4 sp zero1", "ep crosses nodes"),
+        ("llama3-70b", "dgx-h100", "dp8", "does not fit"),
+    ],
+)
+def test_marks(model: str, cluster: str, strategy: str, mark: str) -> None:
+    row = simulate(model, cluster=cluster, strategy=strategy, global_batch=64, seq_len=4096)
+
+    assert mark in row.marks
+
+
+def test_a_wide_scale_up_domain_is_not_crossed() -> None:
+    row = simulate("llama3-70b", cluster="gb200-nvl72", strategy="tp8 pp2 sp", global_batch=64, seq_len=4096)
+
+    assert not [mark for mark in row.marks if "crosses" in mark]

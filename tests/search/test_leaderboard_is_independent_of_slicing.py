@@ -1,0 +1,124 @@
+"""However a space is cut into slices and chunks, and in whatever order the pieces arrive, the result is the same."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forerun.search.exhaustive import Piece, Problem, Scorer, lowest, merge, search_slice, search_space
+from forerun.search.objectives import OBJECTIVES
+from forerun.search.request import Setting
+from forerun.simulator import score
+
+RELAXED = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def content(piece: Piece) -> tuple[object, ...]:
+    assert piece.best is not None and piece.closest is not None
+    return (
+        piece.walked,
+        piece.legal,
+        piece.feasible,
+        dict(piece.rejected),
+        piece.best.index.tolist(),
+        piece.best.keys.tolist(),
+        piece.closest.index.tolist(),
+        piece.closest.keys.tolist(),
+    )
+
+
+@RELAXED
+@given(
+    cuts=st.lists(st.floats(0, 1), max_size=5),
+    chunk=st.sampled_from([50, 333, 5000, 1 << 16]),
+    shuffle=st.randoms(use_true_random=False),
+    objective=st.sampled_from(sorted(OBJECTIVES)),
+    top=st.integers(1, 40),
+)
+def test_any_slices_in_any_order(
+    make_setting: Callable[..., Setting],
+    few_times: Scorer,
+    cuts: list[float],
+    chunk: int,
+    shuffle: object,
+    objective: str,
+    top: int,
+) -> None:
+    problem = Problem(space=make_setting(gpus="8..16").space({"vpp": [1], "mbs": [1, 2]}), objective=objective, top=top)
+    bounds = sorted({0, problem.space.size, *(int(cut * problem.space.size) for cut in cuts)})
+    pieces = [
+        search_slice(problem, low, high, score=few_times, chunk=chunk)
+        for low, high in itertools.pairwise(bounds)
+    ]
+    shuffle.shuffle(pieces)  # type: ignore[attr-defined]  # a random.Random
+
+    assert content(merge(pieces, top=top)) == content(search_space(problem, score=few_times))
+
+
+def test_the_real_scores_do_not_depend_on_the_chunk(make_setting: Callable[..., Setting]) -> None:
+    problem = Problem(space=make_setting().space(), objective="throughput", top=50)
+
+    whole = search_space(problem, score=score)
+    chunked = search_slice(problem, 0, problem.space.size, score=score, chunk=97)
+
+    assert content(whole) == content(chunked)
+
+
+def test_counts_add_up(make_setting: Callable[..., Setting], few_times: Scorer) -> None:
+    space = make_setting().space()
+    piece = search_space(Problem(space=space, objective="throughput", top=3), score=few_times)
+
+    assert piece.walked == space.size
+    assert piece.feasible + sum(piece.rejected.values()) == space.size
+    assert piece.legal == piece.feasible + piece.rejected["memory"]
+
+
+def test_ties_rank_by_index(make_setting: Callable[..., Setting], few_times: Scorer) -> None:
+    space = make_setting().space()
+    piece = search_space(Problem(space=space, objective="throughput", top=100), score=few_times)
+    assert piece.best is not None
+
+    table, _ = space.table(0, space.size)
+    scores = few_times(space.context, table)
+    expected = sorted(
+        (float(time), int(index))
+        for time, index, fits in zip(scores.step_time_s, table.index, scores.fits, strict=True)
+        if fits
+    )[:100]
+    assert list(zip(piece.best.keys[0].tolist(), piece.best.index.tolist(), strict=True)) == expected
+    assert len({time for time, _ in expected}) < len(expected) / 2  # the test is about ties
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=60),
+    count=st.integers(1, 70),
+)
+def test_lowest_is_sorting(rows: list[tuple[int, int, bool]], count: int) -> None:
+    index = np.arange(len(rows), dtype=np.int64) * 7
+    keys = np.array([[first for first, _, _ in rows], [second for _, second, _ in rows]], dtype=np.float64)
+    mask = np.array([kept for _, _, kept in rows], dtype=bool)
+
+    found = lowest(index, keys.reshape(2, len(rows)), mask, count)
+
+    expected = sorted((first, second, 7 * i) for i, (first, second, kept) in enumerate(rows) if kept)[:count]
+    assert [(*keys, i) for *keys, i in zip(*found.keys.tolist(), found.index.tolist(), strict=True)] == expected
+
+
+def test_merging_nothing_is_nothing() -> None:
+    empty = merge([], top=3)
+
+    assert (empty.walked, empty.legal, empty.feasible, Counter(empty.rejected)) == (0, 0, 0, Counter())
+    assert empty.best is None
+
+
+@pytest.mark.parametrize("low,high", [(-5, 0), (10, 10), (1 << 50, 1 << 51)])
+def test_a_slice_outside_the_space_is_empty(
+    make_setting: Callable[..., Setting], few_times: Scorer, low: int, high: int
+) -> None:
+    problem = Problem(space=make_setting().space(), objective="throughput", top=3)
+
+    assert search_slice(problem, low, high, score=few_times).walked == 0

@@ -1,0 +1,91 @@
+"""Every neighbour is legal, differs, keeps the device count, and is found by its difference in words."""
+
+from collections.abc import Callable
+
+import pytest
+
+from forerun.search.candidates import axis_values, strategies_at, values_at
+from forerun.search.explain import explain_strategy, why
+from forerun.search.neighbours import difference, neighbours
+from forerun.search.request import Setting, legal_strategy
+from forerun.spaces.strategies import parse_strategy, violations
+
+
+@pytest.mark.parametrize(
+    "model,text",
+    [
+        ("llama3-8b", "tp2 pp2 dp4 mbs1 zero1 sp"),
+        ("llama3-8b", "tp1 pp4 dp4 mbs2 vpp2 schedule=interleaved"),
+        ("llama3-8b", "dp16"),
+        ("llama3-8b", "pp3 dp1 mbs1 layers=10,11,11"),
+        ("mixtral-8x7b", "tp2 dp8 ep4 sp zero1"),
+    ],
+)
+def test_neighbours_are_legal_and_different(make_setting: Callable[..., Setting], model: str, text: str) -> None:
+    setting = make_setting(model=model, gpus=None)
+    strategy = legal_strategy(setting, text)
+    found = neighbours(setting.context, strategy)
+
+    assert found
+    assert len({str(change.strategy) for change in found}) == len(found)
+    for change in found:
+        values = axis_values(change.strategy)
+        assert change.strategy != strategy
+        assert change.strategy.devices == strategy.devices
+        assert values[change.axis] != axis_values(strategy)[change.axis]
+        assert violations(values, setting.context) == []
+        assert change.words == difference(strategy, change.strategy)
+
+
+def test_neighbours_reach_every_axis_that_has_a_choice(make_setting: Callable[..., Setting]) -> None:
+    setting = make_setting(gpus=None)
+    axes = {change.axis for change in neighbours(setting.context, parse_strategy("tp2 pp2 dp4 mbs2 zero1 sp"))}
+
+    assert axes >= {"tp", "pp", "cp", "vpp", "mbs", "zero", "sp", "recompute", "placement"}
+
+
+def test_a_number_moves_to_its_nearest_legal_choice(make_setting: Callable[..., Setting]) -> None:
+    setting = make_setting(gpus=None)
+    changes = neighbours(setting.context, parse_strategy("tp2 pp1 dp8 mbs2"))
+
+    assert {change.strategy.tp for change in changes if change.axis == "tp"} == {1, 4}
+    assert {change.strategy.mbs for change in changes if change.axis == "mbs"} == {1, 4}
+
+
+def test_indices_and_strategies_agree(make_setting: Callable[..., Setting]) -> None:
+    space = make_setting().space()
+    table, _ = space.table(0, space.size)
+    rows = range(0, len(table), 37)
+
+    assert strategies_at(space, table.index[rows]) == tuple(table.strategy(row) for row in rows)
+    for row in rows:
+        expected = {axis: int(table.column(axis)[row]) for axis in table.choices}
+        assert values_at(space, int(table.index[row])) == expected
+
+
+def test_explanation_orders_changes(make_setting: Callable[..., Setting]) -> None:
+    setting = make_setting(gpus=None)
+    explanation = explain_strategy(setting.context, legal_strategy(setting, "tp4 pp2 dp2 mbs1 recompute=full"))
+
+    helping, hurting = explanation.helping(), explanation.hurting()
+    assert [c.added_s for c in explanation.changes] == sorted(c.added_s for c in explanation.changes)
+    assert helping and all(c.added_s < 0 and c.row.fits for c in helping)
+    assert hurting and all(c.added_s > 0 for c in hurting)
+    for change in explanation.changes:
+        assert change.added_s == pytest.approx(change.row.step_time_s - explanation.row.step_time_s)
+    assert all(c.row.peak_memory_gib < explanation.row.peak_memory_gib for c in explanation.saving_memory())
+
+
+def test_why_names_what_bounds_and_what_the_runner_up_loses(make_setting: Callable[..., Setting]) -> None:
+    setting = make_setting(gpus=None)
+    first, second = (
+        explain_strategy(setting.context, legal_strategy(setting, text)).row
+        for text in ("tp1 pp1 dp16 mbs1 zero1", "tp1 pp1 dp16 mbs1 zero1 recompute=full")
+    )
+    text = why([first, second])
+
+    assert text.startswith(f"{first.strategy} is bound by {max(first.breakdown_s, key=first.breakdown_s.__getitem__)}")
+    slower = second.step_time_s / first.step_time_s - 1
+    assert f"The runner-up {second.strategy} is {slower:.1%} slower: it loses" in text
+    assert "to recompute" in text
+    assert why([]) == ""
