@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.block_times import block_times, host_gap_s
-from forerun.simulator.costs import point_to_point_time_s
+from forerun.simulator.costs import collective_time_s, point_to_point_time_s
 from forerun.simulator.memory import StageMemory, stage_memory, total_memory
 from forerun.simulator.parameters import stage_parameters
 from forerun.simulator.pipeline import PipelineTime, StageTimes, pipeline_time
@@ -130,12 +130,17 @@ def _replicas(
 
 
 def _hop_s(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> Floats:
-    """Seconds of one transfer of a microbatch's activations to the next stage."""
+    """Seconds of one transfer of a microbatch's activations to the next stage.
+
+    Every tensor rank sends its part. Without sequence parallel the whole is gathered again behind the hop
+    (Megatron-LM's scatter-gather, arXiv 2104.04473, section 4.1; DeepSpeed partitions likewise).
+    """
     tp, cp, mbs, sp, dp, pp = _floats(table, rows, "tp", "cp", "mbs", "sp", "dp", "pp")
     near = table.choices["placement"][table.codes["placement"][rows]] == Placement.TP_CP_EP_PP_DP
-    tokens = mbs * context.workload.seq_len / cp / np.where(sp == 1, tp, 1.0)
-    size = tokens * context.model.hidden * activation_bytes(context.workload.precision)
-    sent = point_to_point_time_s(context.cluster, size, np.where(near, tp * cp, tp * cp * dp))
+    size = mbs * context.workload.seq_len / cp * context.model.hidden * activation_bytes(context.workload.precision)
+    sent = point_to_point_time_s(context.cluster, size / tp, np.where(near, tp * cp, tp * cp * dp))
+    gathered = collective_time_s(context.cluster, "all_gather", size, tp, 1.0)
+    sent = sent + np.where(sp == 1, 0.0, gathered)
     return np.where(pp > 1, sent + context.framework.pipeline_hop_s, 0.0)
 
 
