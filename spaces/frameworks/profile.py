@@ -91,9 +91,9 @@ class FrameworkProfile:
     host_rank_s: float = 0.0
     tensor_step_s: float = 0.0
     host_step_s: float = 0.01
-    host_microbatch_s: float = 0.0
+    host_microbatch_s: float = 3.5e-3
     pipeline_hop_s: float = 0.0
-    collective_launch_s: float = 0.0
+    collective_launch_s: float = 50e-6
     logit_bytes: float = 8.0
     context_bytes: float = 1.0e9
     communicator_bytes: float = 0.25e9
