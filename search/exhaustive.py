@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from forerun.search.objectives import objective_named
 from forerun.simulator import score as simulator_score
 from forerun.simulator.score_table import Floats, ScoreTable
-from forerun.spaces.strategies import Context, StrategySpace, StrategyTable
+from forerun.spaces.strategies import AXES, Context, StrategySpace, StrategyTable
 
 Scorer = Callable[[Context, StrategyTable], ScoreTable]
 Progress = Callable[[int, int], None]
@@ -24,8 +24,9 @@ CHUNK = 1 << 16
 """Legal candidates scored at once: large enough to amortise numpy's calls, small enough for the cache."""
 FIRST = 1 << 19
 """Candidates of the first slice: a few per cent of them are legal in the usual space."""
-WIDEST = 1 << 21
-"""Candidates of one slice, legal or not: bounds memory where a sparse space suddenly becomes dense."""
+WIDEST = 1 << 24
+"""Candidates of one slice, legal or not: bounds memory where a sparse space suddenly becomes dense. Laws leave a tenth
+of such a slice at most (each ``vpp`` goes with few schedules and splits), at some hundred bytes a candidate."""
 CLOSEST = 8
 """Candidates kept that miss the device's memory by least."""
 
@@ -82,16 +83,16 @@ def search_slice(
     chunk: int = CHUNK,
 ) -> Piece:
     """Return the piece of the candidates with index in ``[low, high)``; it does not depend on ``chunk``."""
-    piece = Piece()
+    low, high = max(low, 0), min(high, problem.space.size)
+    piece, waiting = Piece(), list[StrategyTable]()
     walked = legal = 0
     for width, table, rejected in slices(problem.space, low, high, chunk):
-        parts = [Piece(walked=width, rejected=rejected)]
-        parts += [
-            score_chunk(problem, table.take(slice(start, start + chunk)), score)
-            for start in range(0, len(table), chunk)
-        ]
-        piece = merge([piece, *parts], top=problem.top)
         walked, legal = walked + width, legal + len(table)
+        piece = merge([piece, Piece(walked=width, rejected=rejected)], top=problem.top)
+        waiting.append(table)
+        if sum(map(len, waiting)) >= chunk or walked == high - low:
+            scored = [score_chunk(problem, part, score) for part in _chunks(waiting, chunk)]
+            piece, waiting = merge([piece, *scored], top=problem.top), []
         if progress is not None:
             progress(walked, legal)
     return piece
@@ -162,12 +163,35 @@ def slices(
 
     The width of a slice follows the density of the one before it, because the density changes slowly along the index.
     """
-    width, high = FIRST, min(high, space.size)
-    low = max(low, 0)
+    width = FIRST
     while low < high:
         width = min(width, high - low)
         table, rejected = space.table(low, low + width)
         yield width, table, rejected
         low += width
-        growth = min(8.0, chunk / max(len(table), 1))
+        growth = min(4.0, chunk / max(len(table), 1))
         width = max(1, min(WIDEST, int(width * growth)))
+
+
+def _chunks(tables: list[StrategyTable], chunk: int) -> Iterator[StrategyTable]:
+    """Yield the rows of all tables in tables of about equal size, ``chunk`` rows at most."""
+    joined = _join([table for table in tables if len(table)])
+    if joined is None:
+        return
+    count = -(-len(joined) // chunk)
+    for part in range(count):
+        yield joined.take(slice(part * len(joined) // count, (part + 1) * len(joined) // count))
+
+
+def _join(tables: list[StrategyTable]) -> StrategyTable | None:
+    """Return one table with the rows of all: slices of one space differ in nothing but the choices of ``dp``."""
+    if len(tables) < 2:
+        return tables[0] if tables else None
+    dp = np.unique(np.concatenate([table.choices["dp"] for table in tables]))
+    codes = {axis: np.concatenate([table.codes[axis] for table in tables]) for axis in AXES}
+    recoded = [np.searchsorted(dp, table.choices["dp"]).astype(np.uint16)[table.codes["dp"]] for table in tables]
+    return StrategyTable(
+        choices={**tables[0].choices, "dp": dp},
+        codes={**codes, "dp": np.concatenate(recoded)},
+        index=np.concatenate([table.index for table in tables]),
+    )
