@@ -133,22 +133,29 @@ def bound_by(row: Row) -> str:
 def against(winner: Row, other: Row, *, name: str = "") -> str:
     """Return where the time between two rows goes, part by part; ``name`` is what to call the other row."""
     called = name or f"The runner-up {other.strategy}"
-    gap = other.step_time_s / winner.step_time_s - 1
-    seconds = {part: other.breakdown_s[part] - winner.breakdown_s[part] for part in winner.breakdown_s}
+    scale = other.gpus / winner.gpus
+    gap = scale * other.step_time_s / winner.step_time_s - 1
+    seconds = {part: scale * other.breakdown_s[part] - winner.breakdown_s[part] for part in winner.breakdown_s}
     floor = NEGLIGIBLE * winner.step_time_s
     lost = sorted(((s, part) for part, s in seconds.items() if s > floor), reverse=True)[:3]
     won = sorted(((-s, part) for part, s in seconds.items() if s < -floor), reverse=True)[:3]
-    more = "" if winner.gpus == other.gpus else f" on {other.gpus} instead of {winner.gpus} GPUs"
-    if abs(gap) < 0.0005:
-        text = f"{called} is as fast{more}"
+    if other.gpus != winner.gpus:
+        times = other.step_time_s / winner.step_time_s
+        text = (
+            f"{called} on {other.gpus} instead of {winner.gpus} GPUs takes {times:.2f} times as long and "
+            f"{abs(gap):.1%} {'more' if gap > 0 else 'less'} GPU time; in time on {winner.gpus} GPUs"
+        )
+    elif abs(gap) < 0.0005:
+        text = f"{called} is as fast"
     else:
-        text = f"{called} is {abs(gap):.1%} {'slower' if gap > 0 else 'faster'}{more}"
+        text = f"{called} is {abs(gap):.1%} {'slower' if gap > 0 else 'faster'}"
     losses = _join([f"{format_seconds(s)} to {part}" for s, part in lost])
     gains = _join([f"{format_seconds(s)} of {part}" for s, part in won])
+    join = " it" if other.gpus != winner.gpus else ": it"
     if losses and gains:
-        return f"{text}: it loses {losses}, and saves {gains}."
+        return f"{text}{join} loses {losses}, and saves {gains}."
     if losses or gains:
-        return f"{text}: it {'loses ' + losses if losses else 'saves ' + gains}."
+        return f"{text}{join} {'loses ' + losses if losses else 'saves ' + gains}."
     return f"{text}; no part differs by more than {NEGLIGIBLE:.1%} of a step."
 
 

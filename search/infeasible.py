@@ -5,7 +5,7 @@ No remedy is guessed: every change that is named was searched, and something fea
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +25,11 @@ SAMPLES = 64
 GROWTHS = (2, 4, 8, 16, 32, 64)
 """Factors on the device count that are tried in turn; between the last that fails and the first that fits, more are."""
 NEXT_NODES = 3
-WIDEST_REMEDY = 1 << 25
-"""Candidates of the largest space that a remedy is searched in: such a search takes seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """A change to the request in words, and the best strategy it makes feasible."""
+    """A change to the request in words, and a strategy it makes feasible."""
 
     change: str
     row: Row
@@ -78,7 +76,7 @@ class Diagnosis:
                 f"to fit into {row.memory_limit_gib:.1f} GiB; largest part: {largest} {row.memory_gib[largest]:.1f} GiB"
             )
         if self.remedies:
-            lines.append("smallest change that makes it feasible:")
+            lines.append("smallest change that makes it feasible, with an example:")
             lines += [
                 f"  {remedy.change}: {remedy.row.strategy}, {remedy.row.peak_memory_gib:.1f} GiB, "
                 f"{remedy.row.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
@@ -209,11 +207,24 @@ def _more_devices(setting: Setting, score: Scorer) -> Remedy | None:
         if count > cluster.max_devices:
             return None
         if (found := _try_devices(setting, count, largest, score)) is not None:
-            step = -(-max(1, (count - failed) // 8) // node) * node
-            fewer = (_try_devices(setting, n, largest, score) for n in range(failed + step, count, step))
-            return next(filter(None, fewer), found)
+            return _fewer_devices(setting, failed, found, largest, score)
         failed = count
     return None
+
+
+def _fewer_devices(setting: Setting, failed: int, found: Remedy, present: int, score: Scorer) -> Remedy:
+    """Return a remedy with fewer devices, above ``failed``: tries eighths of the gap, then eighths of what is left."""
+    node = setting.context.cluster.devices_per_node
+    step = found.row.gpus - failed
+    while step > node:
+        step = -(-step // (8 * node)) * node
+        for count in range(failed + step, found.row.gpus, step):
+            better = _try_devices(setting, count, present, score)
+            if better is not None:
+                found = better
+                break
+            failed = count
+    return found
 
 
 def _try_devices(setting: Setting, count: int, present: int, score: Scorer) -> Remedy | None:
@@ -244,6 +255,18 @@ def _shorter_sequence(setting: Setting, score: Scorer) -> Remedy | None:
     return None
 
 
+def _lean(setting: Setting) -> dict[str, Sequence[object]]:
+    """Return the user's restrictions and, on axes without any, the choices that need least memory: where these do not
+    fit, nothing does, and they are a hundredth of the space."""
+    own = dict(setting.request.overrides)
+    lean: dict[str, Sequence[object]] = {"mbs": [1], "placement": [0]}
+    if "full" in setting.context.framework.legality.recompute:
+        lean["recompute"] = ["full"]
+    if not {"vpp", "schedule"} & set(own) and "1f1b" in setting.context.framework.legality.schedules:
+        lean |= {"vpp": [1], "schedule": ["1f1b"]}
+    return lean | own
+
+
 def _fastest(found: list[Remedy | None]) -> list[Remedy]:
     present = [remedy for remedy in found if remedy is not None]
     return sorted(present, key=lambda remedy: remedy.row.step_time_s)[:1]
@@ -254,11 +277,12 @@ def _with_request(setting: Setting, **changes: Any) -> Setting:
 
 
 def _try(change: str, setting: Setting, score: Scorer) -> Remedy | None:
-    """Search a changed setting; None where nothing is feasible or the change contradicts something."""
+    """Search the candidates of a changed setting that need least memory.
+
+    None where nothing is feasible or the change contradicts something.
+    """
     try:
-        space = setting.space()
-        if space.size > WIDEST_REMEDY:
-            return None
+        space = setting.space(_lean(setting))
         piece = search_space(Problem(space=space, objective=setting.objective, top=1), score=score)
     except ForerunError:
         return None

@@ -4,7 +4,7 @@ An objective returns one or several arrays of shape N, most important first; can
 their canonical index. Money enters only through devices times seconds, so that no order depends on a price.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +39,7 @@ def _gpus(scores: ScoreTable, table: StrategyTable) -> Keys:
     return (table.column("gpus").astype(np.float64), scores.step_time_s)
 
 
-OBJECTIVES: dict[str, Objective] = {
+OBJECTIVES: Mapping[str, Objective] = {
     objective.name: objective
     for objective in (
         Objective(name="throughput", title="most tokens per second", keys=_throughput),

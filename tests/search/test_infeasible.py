@@ -30,6 +30,15 @@ def test_too_few_gpus() -> None:
     assert more.row.fits
     assert search("llama3-70b", gpus=more.row.gpus, **TRAINING).rows[0] is not None
     assert f"{more.row.gpus - 8} more GPUs ({more.row.gpus})" == more.change
+    for fewer in range(16, more.row.gpus, 8):
+        fail("llama3-70b", gpus=fewer)
+
+
+def test_a_jump_in_gpus_is_narrowed_down() -> None:
+    more = next(r for r in fail("gpt3-175b", gpus=8).diagnosis.remedies if "more GPUs" in r.change)
+
+    assert more.row.gpus > 8 * 4  # beyond the next nodes, which are tried one by one
+    fail("gpt3-175b", gpus=more.row.gpus - 8)
 
 
 def test_the_closest_misses_by_least() -> None:

@@ -1,6 +1,7 @@
 """However a space is cut into slices and chunks, and in whatever order the pieces arrive, the result is the same."""
 
 import itertools
+import pickle
 from collections import Counter
 from collections.abc import Callable
 
@@ -51,8 +52,7 @@ def test_any_slices_in_any_order(
     problem = Problem(space=make_setting(gpus="8..16").space({"vpp": [1], "mbs": [1, 2]}), objective=objective, top=top)
     bounds = sorted({0, problem.space.size, *(int(cut * problem.space.size) for cut in cuts)})
     pieces = [
-        search_slice(problem, low, high, score=few_times, chunk=chunk)
-        for low, high in itertools.pairwise(bounds)
+        search_slice(problem, low, high, score=few_times, chunk=chunk) for low, high in itertools.pairwise(bounds)
     ]
     shuffle.shuffle(pieces)  # type: ignore[attr-defined]  # a random.Random
 
@@ -66,6 +66,13 @@ def test_the_real_scores_do_not_depend_on_the_chunk(make_setting: Callable[..., 
     chunked = search_slice(problem, 0, problem.space.size, score=score, chunk=97)
 
     assert content(whole) == content(chunked)
+
+
+def test_a_worker_can_be_sent_a_problem_and_send_a_piece_back(make_setting: Callable[..., Setting]) -> None:
+    problem = Problem(space=make_setting().space(), objective="throughput", top=5)
+    sent = pickle.loads(pickle.dumps(problem))
+
+    assert content(pickle.loads(pickle.dumps(search_space(sent)))) == content(search_space(problem))
 
 
 def test_counts_add_up(make_setting: Callable[..., Setting], few_times: Scorer) -> None:
