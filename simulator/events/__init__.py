@@ -1,0 +1,1 @@
+"""The second level of fidelity: one step of training, event by event."""

@@ -1,0 +1,6 @@
+"""Pipeline schedules: the order in which every device-stage runs its passes, one file per schedule."""
+
+from forerun.simulator.events.schedules.catalogue import SCHEDULES, programs_of
+from forerun.simulator.events.schedules.contract import Action, Pass, PipelineShape, Programs, ScheduleOrder
+
+__all__ = ["SCHEDULES", "Action", "Pass", "PipelineShape", "Programs", "ScheduleOrder", "programs_of"]

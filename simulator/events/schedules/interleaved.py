@@ -1,0 +1,37 @@
+"""Interleaved 1F1B over several virtual stages per device, in the order of Megatron-LM (arXiv 2104.04473, 2.2.2)."""
+
+from forerun.simulator.events.schedules.contract import Action, Pass, PipelineShape, Programs
+
+
+def interleaved(shape: PipelineShape) -> Programs:
+    """Return the programs: microbatches go in groups of ``pp`` through one virtual stage of a device after the other.
+
+    A device-stage runs ``2 (pp - 1 - stage) + (vpp - 1) pp`` forwards to warm up (Megatron-LM's
+    ``forward_backward_pipelining_with_interleaving``).
+
+    Raises:
+        RequestError: microbatches are not a multiple of pp, or there is one virtual stage per device only.
+    """
+    shape.require("interleaved", shape.vpp > 1, "vpp > 1 (use 1f1b)")
+    shape.require("interleaved", shape.microbatches % shape.pp == 0, f"a multiple of {shape.pp} microbatches")
+    pp, vpp = shape.pp, shape.vpp
+    total = shape.microbatches * vpp
+    programs: Programs = []
+    for stage in range(pp):
+        forward = [_turn(shape, turn, stage) for turn in range(total)]
+        backward = [(microbatch, (vpp - 1) * pp + 2 * stage - chunk) for microbatch, chunk in forward]
+        ahead = min(2 * (pp - 1 - stage) + (vpp - 1) * pp, total)
+        program = [Action(Pass.FORWARD, *forward[turn]) for turn in range(ahead)]
+        for turn in range(total):
+            if turn + ahead < total:
+                program.append(Action(Pass.FORWARD, *forward[turn + ahead]))
+            program.append(Action(Pass.BACKWARD, *backward[turn]))
+        programs.append(program)
+    return programs
+
+
+def _turn(shape: PipelineShape, turn: int, stage: int) -> tuple[int, int]:
+    """Return microbatch and virtual stage of a device's forward pass number ``turn``."""
+    group, inside = divmod(turn, shape.pp * shape.vpp)
+    lap, member = divmod(inside, shape.pp)
+    return group * shape.pp + member, lap * shape.pp + stage
