@@ -14,7 +14,8 @@ from forerun.spaces.clusters import (
     load_device,
     resolve_cluster,
 )
-from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.documents import read_document
+from forerun.spaces.errors import unknown
 from forerun.spaces.frameworks import framework_names, load_framework
 from forerun.spaces.models import Model, active_parameters, load_model, model_names, parameter_count, resolve_model
 
@@ -128,20 +129,15 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def _describe_file(name: str) -> tuple[str, dict[str, Any]]:
-    """Return a file as what it reads as: a model if it can, else a cluster.
+    """Return a file as a cluster if it names a device, else as a model.
 
     Raises:
-        RequestError: it reads as neither; the text has both reasons.
+        RequestError: it cannot be read as that.
     """
-    if not Path(name).exists():
-        raise RequestError(f"{name}: no such file")
-    try:
-        return "model", _model_facts(resolve_model(name).model)
-    except RequestError as not_model:
-        try:
-            return "cluster", _cluster_facts(resolve_cluster(name))
-        except RequestError as not_cluster:
-            raise RequestError(f"as a model: {not_model}\nas a cluster: {not_cluster}") from None
+    data = read_document(Path(name)).data
+    if isinstance(data, dict) and "device" in data:
+        return "cluster", _cluster_facts(resolve_cluster(name))
+    return "model", _model_facts(resolve_model(name).model)
 
 
 def plain(value: Any) -> Any:

@@ -4,6 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
+import yaml
+
 from forerun.search.leaderboard import Leaderboard, dump_json
 from forerun.spaces.errors import RequestError
 
@@ -29,8 +31,6 @@ def check_folder(folder: Path, *, force: bool) -> None:
 
 def write_folder(folder: Path, board: Leaderboard) -> None:
     """Write a leaderboard as ``leaderboard.json``, ``leaderboard.csv``, ``request.yaml`` and ``versions.json``."""
-    import yaml
-
     document = board.to_json()
     write_atomically(folder / "leaderboard.json", dump_json(document) + "\n")
     write_atomically(folder / "leaderboard.csv", board.to_csv())

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forerun.search.candidates import axis_values
 from forerun.search.objectives import objective_named
 from forerun.spaces.budget import Budget, parse_budget
 from forerun.spaces.clusters import Cluster, resolve_cluster
@@ -168,8 +169,6 @@ def legal_strategy(setting: Setting, text: str) -> Strategy:
     Raises:
         RequestError: the text cannot be read, or the strategy breaks laws; the message has all of them.
     """
-    from forerun.search.candidates import axis_values
-
     strategy = parse_strategy(text)
     _bounded("devices of the strategy", strategy.devices, setting.context.cluster.max_devices)
     if setting.gpus is not None and strategy.devices not in setting.gpus:

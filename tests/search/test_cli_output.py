@@ -4,15 +4,17 @@ import csv
 import json
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import yaml
 
-from forerun.search.cli import main
+from forerun.search.cli import main, program
 from forerun.search.cli.bars import GLYPHS, share_cells
 from forerun.search.cli.registry import VERBS
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
@@ -212,6 +214,25 @@ def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture[str]
     out, _ = run([verb, "--help"], capsys)
 
     assert re.search(rf"examples?:\n +forerun {verb} ", out)
+
+
+def examples() -> list[str]:
+    """Return every command that the help of this room's verbs shows."""
+    modules = [import_module(verb.module) for verb in VERBS if verb.name in EXAMPLES]
+    text = "\n".join([program.EPILOG, *(module.EPILOG for module in modules)]).replace("\\\n", " ")
+    return [line.strip() for line in text.splitlines() if line.strip().startswith("forerun ")]
+
+
+@pytest.mark.parametrize("command", examples())
+def test_examples_work(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-cluster.yaml").write_text("device: h100-sxm\ndevices_per_node: 8\nmax_devices: 8\n")
+
+    out, _ = run(shlex.split(command)[1:], capsys)
+
+    assert out
 
 
 def test_every_part_has_a_glyph_of_its_own() -> None:
