@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.operators import padded_vocab
+from forerun.simulator.operators import loss_vocab, padded_vocab
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import Shard, activation_bytes
 from forerun.spaces.models.model import Attention, Layer, MixtureOfExperts
@@ -45,10 +45,13 @@ def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activatio
 
 
 def _between_blocks(context: Context, layer: Layer, shard: Shard) -> Floats:
-    """Inputs of the norms and of the blocks (two tensors per norm), and dropout masks of a byte where they are kept."""
-    width = activation_bytes(context.workload.precision)
-    per_value = 2 * width * layer.norms + (layer.norms if context.framework.dropout else 0)
-    return np.asarray(per_value * shard.inner_tokens * context.model.hidden)
+    """Inputs of the norms and of the blocks (two tensors per norm), dropout masks of a byte where they are kept, and
+    what an eager RMSNorm leaves behind (its input in fp32 and the normalised value)."""
+    width, profile = activation_bytes(context.workload.precision), context.framework
+    per_norm = 2 * width + (1.0 if profile.dropout else 0.0)
+    if not layer.norm_bias and "rmsnorm" in profile.eager:
+        per_norm += 4.0 + width
+    return np.asarray(layer.norms * per_norm * shard.inner_tokens * context.model.hidden)
 
 
 def gathered_buffers(context: Context, layer: Layer, shard: Shard) -> Floats:
@@ -74,19 +77,20 @@ def _attention_inputs(attention: Attention, shard: Shard, width: float) -> Float
 
 
 def _attention_core(context: Context, attention: Attention, shard: Shard) -> Floats:
-    """What the core keeps: log-sums for flash attention; scores, their softmax and a dropout mask otherwise."""
+    """What the core keeps: log-sums for flash attention; else the softmax (in fp32 and cast, with its mask, where it is
+    not fused), the dropped-out softmax and the dropout mask."""
     heads, width = attention.heads / shard.tp, activation_bytes(context.workload.precision)
     if context.framework.attention not in _MATERIALISED:
         return np.asarray(4.0 * shard.tokens * heads)
     per_score = width + (width + 1 if context.framework.dropout else 0)
-    per_score += width if context.framework.attention == "unfused" else 0
+    per_score += 5.0 if context.framework.attention == "unfused" else 0
     return np.asarray(per_score * shard.tokens * context.workload.seq_len * heads)
 
 
 def _mlp(context: Context, layer: Layer, shard: Shard) -> Floats:
     """Inner tensors of the MLP: output of the first product, input of the second, and those of eager activations."""
     mlp, width, hidden = layer.mlp, activation_bytes(context.workload.precision), context.model.hidden
-    eager = 0 if context.framework.fused_activation else 1
+    eager = 1 if ("swiglu" if layer.mlp.gated else "gelu") in context.framework.eager else 0
     if not isinstance(mlp, MixtureOfExperts):
         per_inner = (3 + eager) if mlp.gated else (2 + eager)
         return np.asarray(width * per_inner * shard.tokens * mlp.hidden / shard.tp)
@@ -109,5 +113,8 @@ def head_activations(context: Context, shard: Shard) -> Floats:
     inputs = 2 * width * shard.inner_tokens * model.hidden
     if not model.vocab:
         return np.asarray(inputs)
-    per_logit = width if context.framework.fused_cross_entropy else width + context.framework.logit_bytes
-    return np.asarray((inputs + per_logit * shard.tokens * padded_vocab(model, shard.tp)) * (1 + model.mtp_layers))
+    loss = context.framework.logit_bytes if "cross_entropy" in context.framework.eager else 0.0
+    logits = shard.tokens * ((width + loss) * loss_vocab(context, shard.tp))
+    if context.framework.gathered_logits:
+        logits = logits + np.where(shard.tp > 1, shard.tokens * width * padded_vocab(model, shard.tp), 0.0)
+    return np.asarray((inputs + logits) * (1 + model.mtp_layers))

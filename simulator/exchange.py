@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.costs import Collective, collective_time_s
-from forerun.simulator.operators import Work
+from forerun.simulator.operators import Work, loss_vocab
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import Shard, activation_bytes
 from forerun.spaces.models.model import Layer, MixtureOfExperts
@@ -129,11 +129,17 @@ def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:
 def ends_exchange_s(context: Context, shard: Shard) -> tuple[Floats, Floats]:
     """Seconds of tensor-parallel communication per direction of (embedding, head).
 
-    The vocabulary-parallel loss also reduces three scalars per token (Megatron-LM's cross entropy).
+    The vocabulary-parallel loss also reduces three scalars per token (Megatron-LM's cross entropy); a loss over the
+    whole vocabulary gathers the logits.
     """
     sync = tensor_sync(context, shard, context.model.hidden)
     once = np.where(shard.sp, sync.scatter_s, sync.reduce_s / 2)
     if not context.model.vocab:
         return np.zeros_like(once), np.zeros_like(once)
-    scalars = 3 * tensor_sync(context, replace(shard, sp=np.zeros_like(shard.sp)), 2.0).once_s
-    return once, (once + scalars / 2) * (1 + context.model.mtp_layers)
+    if context.framework.gathered_logits:
+        width = activation_bytes(context.workload.precision)
+        whole = shard.tokens * width * loss_vocab(context, shard.tp)
+        loss_s = collective_time_s(context.cluster, "all_gather", whole, shard.tp, 1.0)
+    else:
+        loss_s = 3 * tensor_sync(context, replace(shard, sp=np.zeros_like(shard.sp)), 2.0).once_s
+    return once, (once + loss_s / 2) * (1 + context.model.mtp_layers)

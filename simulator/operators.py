@@ -64,8 +64,9 @@ class Operators:
             work.forward_s += stream_operator_time_s(device, "cast", groups * m * k)
             work.input_gradient_s += stream_operator_time_s(device, "cast", groups * m * n, backward=True)
 
-    def stream(self, name: str, elements: Floats, *, fused: bool) -> None:
-        """Add a memory-bound operator over ``elements`` elements."""
+    def stream(self, name: str, elements: Floats) -> None:
+        """Add a memory-bound operator over ``elements`` elements, as one kernel or eagerly as the profile says."""
+        fused = name not in self.context.framework.eager
         wide = 2.0 if self.precision in ("fp32", "tf32") else 1.0
         self.work.forward_s += stream_operator_time_s(self.device, name, elements * wide, fused=fused)
         self.work.input_gradient_s += stream_operator_time_s(
@@ -74,7 +75,7 @@ class Operators:
 
     def attention(self, attention: Attention, hidden: int, keys: float | None = None) -> None:
         """Add projections, rotary embedding and core of one attention block; ``keys`` is the length attended to."""
-        shard, profile = self.shard, self.context.framework
+        shard = self.shard
         heads, kv_heads = attention.heads / shard.tp, np.maximum(attention.kv_heads / shard.tp, 1.0)
         if attention.latent is None:
             width = heads * attention.head_dim + kv_heads * (attention.head_dim + attention.value_head_dim)
@@ -83,9 +84,9 @@ class Operators:
             self._latent_projections(attention, hidden)
             kv_heads = heads
         if attention.query_key_norm:
-            self.stream("rmsnorm", shard.tokens * (heads + kv_heads) * attention.head_dim, fused=profile.fused_norm)
+            self.stream("rmsnorm", shard.tokens * (heads + kv_heads) * attention.head_dim)
         if not self.context.model.learned_positions:
-            self.stream("rope", shard.tokens * (heads + kv_heads) * attention.head_dim, fused=profile.fused_rope)
+            self.stream("rope", shard.tokens * (heads + kv_heads) * attention.head_dim)
         self._core(attention, heads, kv_heads, keys)
         self.linear(shard.tokens, np.full_like(heads, hidden), heads * attention.value_head_dim)
 
@@ -147,16 +148,16 @@ class Operators:
         routed = shard.tokens / shard.tp * mixture.top_k * shard.etp * imbalance
         inner, wide = mixture.expert_hidden / shard.etp, np.full_like(shard.tp, hidden)
         self.linear(shard.tokens / shard.tp, np.full_like(shard.tp, mixture.experts), wide, precision=self._half())
-        self.stream("copy", 2 * routed * hidden, fused=True)
+        self.stream("copy", 2 * routed * hidden)
         self.linear(routed / local, inner * (2 if mixture.gated else 1), wide, groups=local)
         self._activation(routed * inner, gated=mixture.gated)
         self.linear(routed / local, wide, inner, groups=local)
-        self.stream("copy", 2 * routed * hidden, fused=True)
+        self.stream("copy", 2 * routed * hidden)
         if mixture.shared_hidden:
             self.feed_forward(FeedForward(hidden=mixture.shared_hidden, gated=mixture.gated), hidden)
 
     def _activation(self, elements: Floats, *, gated: bool) -> None:
-        self.stream("swiglu" if gated else "gelu", elements, fused=self.context.framework.fused_activation)
+        self.stream("swiglu" if gated else "gelu", elements)
 
     def _half(self) -> str:
         """Precision of what eight-bit training leaves in half precision."""
@@ -166,10 +167,10 @@ class Operators:
         """Add the layer's norms and residual additions (with dropout where the profile keeps it)."""
         profile, elements = self.context.framework, self.shard.inner_tokens * hidden
         for _ in range(layer.norms):
-            self.stream("layernorm" if layer.norm_bias else "rmsnorm", elements, fused=profile.fused_norm)
+            self.stream("layernorm" if layer.norm_bias else "rmsnorm", elements)
         residual = "residual_dropout" if profile.dropout else "residual_add"
         for _ in range(3 if layer.cross_attention else 2):
-            self.stream(residual, elements, fused=profile.fused_activation)
+            self.stream(residual, elements)
 
     def accumulation(self, parameters: Floats) -> None:
         """Add the pass that adds fresh weight gradients to the gradient buffer, where no matrix product does it."""
@@ -204,7 +205,7 @@ def embedding_work(context: Context, shard: Shard) -> Work:
     """Return device seconds of what stands before the first layer."""
     operators, model = Operators(context, shard), context.model
     if model.vocab:
-        operators.stream("embedding", shard.tokens * model.hidden, fused=True)
+        operators.stream("embedding", shard.tokens * model.hidden)
         operators.accumulation(padded_vocab(model, shard.tp) * model.hidden)
     if model.patch_inputs:
         wide = np.full_like(shard.tp, model.hidden)
@@ -214,23 +215,27 @@ def embedding_work(context: Context, shard: Shard) -> Work:
 
 def head_work(context: Context, shard: Shard) -> Work:
     """Return device seconds of what follows the last layer: norm, logits, loss; once more per predicted token (MTP)."""
-    operators, model, profile = Operators(context, shard), context.model, context.framework
+    operators, model = Operators(context, shard), context.model
     half = operators._half()
     wide = np.full_like(shard.tp, model.hidden)
     for _ in range(1 + model.mtp_layers):
-        operators.stream("rmsnorm", shard.inner_tokens * model.hidden, fused=profile.fused_norm)
+        operators.stream("rmsnorm", shard.inner_tokens * model.hidden)
         if model.head_transform:
             operators.linear(shard.tokens, wide, wide, precision=half)
         if model.vocab:
             operators.linear(shard.tokens, padded_vocab(model, shard.tp), wide, precision=half)
-            operators.stream(
-                "cross_entropy", shard.tokens * padded_vocab(model, shard.tp), fused=profile.fused_cross_entropy
-            )
+            operators.stream("cross_entropy", shard.tokens * loss_vocab(context, shard.tp))
     if model.vocab:
         operators.accumulation(padded_vocab(model, shard.tp) * model.hidden)
     for _ in range(model.mtp_layers):
         operators.linear(shard.tokens, wide / shard.tp, 2 * wide)
     return operators.work
+
+
+def loss_vocab(context: Context, tp: Floats) -> Floats:
+    """Rows of the vocabulary that one tensor rank's loss works on."""
+    rows = padded_vocab(context.model, tp)
+    return rows * tp if context.framework.gathered_logits else rows
 
 
 def padded_vocab(model: Model, tp: Floats) -> Floats:

@@ -26,7 +26,7 @@ from forerun.spaces.strategies import Context, Strategy
 from forerun.spaces.workload import PRECISIONS, Workload
 
 GIB = 2.0**30
-ATTENTION_KERNELS = ("flash", "flash1", "fused_softmax", "unfused")
+ATTENTION_KERNELS = ("flash", "flash2", "flash1", "fused_softmax", "unfused")
 
 T = TypeVar("T")
 
@@ -148,18 +148,19 @@ def _profile(row: Row, facts: Facts, pool: _Pool) -> FrameworkProfile:
     entry = framework_entry(row["framework"], row["source"])
     if entry is None:
         raise Skip(f"unknown framework {row['framework'] or '(blank)'}")
-    changes = dict(entry.get("facts", {}))
+    base = load_framework(entry["profile"])
+    changes = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("facts", {}).items()}
     stated = row["attention"].lower()
     if stated and stated not in ATTENTION_KERNELS:
         raise Skip(f"unknown attention kernel {stated}")
     # Notes name the version of a kernel where the column names its kind.
     attention = facts.attention or stated
     changes |= {"attention": attention} if attention else {}
-    changes |= {"fused_norm": facts.fused_norm} if facts.fused_norm is not None else {}
+    if facts.fused_norm:
+        changes["eager"] = tuple(name for name in changes.get("eager", base.eager) if not name.endswith("norm"))
     changes |= {"bucket_bytes": facts.bucket_bytes} if facts.bucket_bytes is not None else {}
-    name = entry["profile"]
-    key = ("profile", name, tuple(sorted(changes.items())))
-    return pool.one(key, lambda: replace(load_framework(name), **changes))
+    key = ("profile", base.name, tuple(sorted(changes.items())))
+    return pool.one(key, lambda: replace(base, **changes))
 
 
 def _defaults(row: Row) -> dict[str, int]:

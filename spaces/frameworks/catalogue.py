@@ -35,4 +35,5 @@ def load_framework(name: str) -> FrameworkProfile:
     legality: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in data.pop("legality").items()
     }
+    data = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
     return FrameworkProfile(name=name, legality=Legality(**legality), **data)

@@ -35,12 +35,13 @@ class Legality:
 class FrameworkProfile:
     """One framework in one usual configuration.
 
-    Kernels: ``attention`` is the attention kernel ("flash", "flash1", "fused_softmax", "unfused"); ``fused_norm``,
-    ``fused_activation``, ``fused_cross_entropy``, ``fused_rope`` say whether the operator is one kernel;
-    ``fused_accumulation`` whether weight gradients are added to the gradient buffer by the matrix product itself (else
-    by a pass of their own); ``keeps_gathered`` whether the buffers of activations gathered for the blocks of one
-    microbatch stay with the allocator (and are not gathered again in the backward pass); ``dropout`` whether dropout
-    masks are kept.
+    Kernels: ``attention`` is the attention kernel ("flash", "flash2", "flash_triton", "flash1", "fused_softmax",
+    "unfused"); ``eager`` names the memory-bound operators (``forerun.simulator.costs.STREAM_OPERATORS``) that run as
+    separate kernels instead of one; ``fused_accumulation`` whether weight gradients are added to the gradient buffer by
+    the matrix product itself (else by a pass of their own); ``keeps_gathered`` whether the buffers of activations
+    gathered for the blocks of one microbatch stay with the allocator (and are not gathered again in the backward pass);
+    ``gathered_logits`` whether the loss sees the whole vocabulary on every tensor rank (else each its own rows);
+    ``dropout`` whether dropout masks are kept.
 
     Numbers: ``gradient_bytes`` per parameter of the local gradient buffer, ``reduce_bytes`` per parameter on the wire,
     ``master_bytes`` fp32 copy per parameter, ``optimizer_bytes`` both moments per parameter (half-precision training).
@@ -68,12 +69,10 @@ class FrameworkProfile:
     source: str
     legality: Legality
     attention: str = "flash"
-    fused_norm: bool = True
-    fused_activation: bool = True
-    fused_cross_entropy: bool = False
-    fused_rope: bool = True
+    eager: tuple[str, ...] = ("cross_entropy",)
     fused_accumulation: bool = True
     keeps_gathered: bool = False
+    gathered_logits: bool = False
     dropout: bool = False
     gradient_bytes: float = 4.0
     reduce_bytes: float = 4.0
