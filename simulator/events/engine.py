@@ -1,0 +1,248 @@
+"""The executor: runs a task graph event by event.
+
+Order of simultaneous events, which makes every run the same: the heap key is (time, priority, number of the task).
+First all ends of an instant are handled; then streams that became free take the ready task with the lowest (priority,
+number); then rates are set. A task of no duration that starts ends in the same instant, behind those. So a task that
+becomes ready at an instant competes for a stream that becomes free at that instant, whichever of the two comes first.
+"""
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.sharing import SharedLinks
+from forerun.simulator.events.stuck import stuck_error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """When every task ran. ``cause``: the task whose end let it start (-1: it started at once). ``makespan_s``: the
+    last end."""
+
+    start_s: list[float]
+    end_s: list[float]
+    cause: list[int]
+    makespan_s: float
+
+
+def execute(graph: TaskGraph) -> Execution:
+    """Run all tasks of a graph; linear in tasks and edges where nothing is shared.
+
+    Raises:
+        RequestError: tasks wait for each other in a circle; the message names them.
+    """
+    run = _Run(graph)
+    run.start()
+    run.loop()
+    if run.done < len(graph):
+        raise stuck_error(graph, run.missing)
+    return Execution(start_s=run.start_s, end_s=run.end_s, cause=run.cause, makespan_s=max(run.end_s, default=0.0))
+
+
+class _Slowed:
+    """A stream whose tasks slow down: the one under way, its seconds left at full speed, and who slows it."""
+
+    __slots__ = ("busy", "due_s", "factor", "left_s", "rate", "since_s", "task")
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.task = -1
+        self.left_s = self.since_s = self.due_s = 0.0
+        self.rate = 1.0
+        self.busy = 0
+
+
+class _Run:
+    """State of one execution. Tasks without anything special run in ``loop``; the methods do the rest."""
+
+    __slots__ = (
+        "by_rank",
+        "cause",
+        "causing",
+        "done",
+        "end_s",
+        "free",
+        "graph",
+        "heap",
+        "links",
+        "missing",
+        "queue",
+        "rank",
+        "ready",
+        "slowed",
+        "special",
+        "start_s",
+        "streams",
+        "touched",
+        "unsettled",
+    )
+
+    def __init__(self, graph: TaskGraph) -> None:
+        count = len(graph)
+        self.graph = graph
+        self.heap: list[tuple[float, int]] = []
+        self.missing = graph.missing.copy()
+        self.start_s, self.end_s, self.cause = [0.0] * count, [0.0] * count, [-1] * count
+        self.done = 0
+        self.by_rank: list[int] | range = range(count)
+        self.rank: list[int] | range = range(count)
+        if any(graph.priority):
+            self.by_rank = sorted(range(count), key=lambda task: (graph.priority[task], task))
+            self.rank = [0] * count
+            for place, task in enumerate(self.by_rank):
+                self.rank[task] = place
+        self.links = SharedLinks(graph.capacity_bytes_per_s)
+        self.free = [True] * len(graph.ordered)
+        self.queue: list[list[int]] = [[] for _ in graph.ordered]
+        self.slowed = {stream: _Slowed(factor) for stream, (factor, _) in graph.slowed_by.items()}
+        self.causing: dict[int, list[int]] = {}
+        for stream, (_, causes) in graph.slowed_by.items():
+            for cause in causes:
+                self.causing.setdefault(cause, []).append(stream)
+        self.streams = {task: tuple(s for s in gang if not graph.ordered[s]) for task, gang in graph.gangs.items()}
+        unusual = [
+            not ordered or stream in self.slowed or stream in self.causing
+            for stream, ordered in enumerate(graph.ordered)
+        ]
+        self.special = bytearray(stream >= 0 and unusual[stream] for stream in graph.stream)
+        for task in graph.transfers:
+            self.special[task] = 1
+        for task, gang in graph.gangs.items():
+            self.special[task] |= any(unusual[stream] for stream in gang)
+        self.ready: list[int] = []
+        self.touched: set[int] = set()
+        self.unsettled: set[int] = set()
+
+    def start(self) -> None:
+        """Start what waits for nothing."""
+        for task, count in enumerate(self.missing):
+            if not count:
+                if self.special[task]:
+                    self.ready.append(task)
+                else:
+                    heappush(self.heap, (self.graph.duration_s[task], self.rank[task]))
+        self.settle(0.0)
+
+    def loop(self) -> None:
+        """Take one event after the other until there are none left."""
+        heap, by_rank, rank, count = self.heap, self.by_rank, self.rank, len(self.graph)
+        missing, special, ready, cause = self.missing, self.special, self.ready, self.cause
+        start_s, end_s, duration_s, successors = self.start_s, self.end_s, self.graph.duration_s, self.graph.successors
+        pop, push, done = heappop, heappush, 0
+        while heap:
+            now, key = pop(heap)
+            if key < count:
+                task = by_rank[key]
+                if not special[task] or self.finish(task, now):
+                    end_s[task] = now
+                    done += 1
+                    for after in successors[task]:
+                        left = missing[after] - 1
+                        missing[after] = left
+                        if not left:
+                            cause[after] = task
+                            if special[after]:
+                                ready.append(after)
+                            else:
+                                start_s[after] = now
+                                push(heap, (now + duration_s[after], rank[after]))
+            else:
+                self.wake(key - count, now)
+            if (ready or self.touched or self.unsettled or self.links.changed) and not (heap and heap[0][0] == now):
+                self.settle(now)
+        self.done = done
+
+    def finish(self, task: int, now: float) -> bool:
+        """Release what a special task occupies; False where its end has been moved since this event was made."""
+        stream = self.graph.stream[task]
+        slowed = self.slowed.get(stream)
+        if slowed is not None:
+            if slowed.task != task or slowed.due_s != now:
+                return False
+            slowed.task = -1
+        for each in self._occupied(task, stream):
+            if not self.graph.ordered[each]:
+                self.free[each] = True
+                self.touched.add(each)
+            for victim in self.causing.get(each, ()):
+                self.slowed[victim].busy -= 1
+                self.unsettled.add(victim)
+        return True
+
+    def wake(self, number: int, now: float) -> None:
+        """Let a transfer join its links, or end those of a bundle that are served."""
+        count = len(self.graph)
+        if number < count:
+            size_bytes, route = self.graph.transfers[self.by_rank[number]]
+            self.links.join(number, size_bytes, route, now)
+        elif self.links.bundles[number - count].wake_s == now:
+            self.links.bundles[number - count].wake_s = -1.0
+            for rank in self.links.leave(number - count, now):
+                heappush(self.heap, (now, rank))
+
+    def settle(self, now: float) -> None:
+        """Start what can start, once all ends of an instant are known, and set all rates."""
+        for task in self.ready:
+            waits = [s for s in self._occupied(task, self.graph.stream[task]) if not self.graph.ordered[s]]
+            for stream in waits:
+                heappush(self.queue[stream], self.rank[task])
+            self.touched.update(waits)
+            if not waits:
+                self._begin(task, now)
+        self.ready.clear()
+        for stream in sorted(self.touched):
+            self._take(stream, now)
+        self.touched.clear()
+        for stream in sorted(self.unsettled):
+            self._pace(self.slowed[stream], now)
+        self.unsettled.clear()
+        if self.links.changed:
+            offset = 2 * len(self.graph)
+            for wake_s, number in self.links.share(now):
+                heappush(self.heap, (wake_s, offset + number))
+
+    def _occupied(self, task: int, stream: int) -> tuple[int, ...]:
+        gang = self.graph.gangs.get(task)
+        if gang is not None:
+            return gang
+        return (stream,) if stream >= 0 else ()
+
+    def _take(self, stream: int, now: float) -> None:
+        """Start the first task in a stream's queue if all streams that it needs are free and have come to it."""
+        queue = self.queue[stream]
+        if not queue or not self.free[stream]:
+            return
+        key = queue[0]
+        task = self.by_rank[key]
+        needed = self.streams.get(task, (stream,))
+        if all(self.free[other] and self.queue[other][0] == key for other in needed):
+            for other in needed:
+                heappop(self.queue[other])
+                self.free[other] = False
+            self._begin(task, now)
+
+    def _begin(self, task: int, now: float) -> None:
+        """Start a special task."""
+        graph, stream = self.graph, self.graph.stream[task]
+        self.start_s[task] = now
+        for each in self._occupied(task, stream):
+            for victim in self.causing.get(each, ()):
+                self.slowed[victim].busy += 1
+                self.unsettled.add(victim)
+        if task in graph.transfers:
+            heappush(self.heap, (now + graph.duration_s[task], len(graph) + self.rank[task]))
+        elif stream in self.slowed:
+            slowed = self.slowed[stream]
+            slowed.task, slowed.left_s, slowed.since_s, slowed.rate = task, graph.duration_s[task], now, 0.0
+            self.unsettled.add(stream)
+        else:
+            heappush(self.heap, (now + graph.duration_s[task], self.rank[task]))
+
+    def _pace(self, slowed: _Slowed, now: float) -> None:
+        """Bring the speed of a slowed stream up to date with who is busy."""
+        rate = 1 / slowed.factor if slowed.busy else 1.0
+        if slowed.task >= 0 and rate != slowed.rate:
+            slowed.left_s = max(slowed.left_s - (now - slowed.since_s) * slowed.rate, 0.0)
+            slowed.since_s, slowed.rate = now, rate
+            slowed.due_s = now + slowed.left_s / rate
+            heappush(self.heap, (slowed.due_s, self.rank[slowed.task]))
