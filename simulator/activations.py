@@ -10,7 +10,7 @@ import numpy as np
 
 from forerun.simulator.operators import loss_vocab, padded_vocab
 from forerun.simulator.score_table import Floats
-from forerun.simulator.shard import Shard, activation_bytes
+from forerun.simulator.shard import EIGHT_BIT, Shard, activation_bytes, saved_input_bytes
 from forerun.spaces.models.model import Attention, Layer, MixtureOfExperts
 from forerun.spaces.strategies import Context, Recompute
 
@@ -33,10 +33,10 @@ def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activatio
     boundary = width * shard.inner_tokens * hidden
     between = _between_blocks(context, layer, shard)
     core = _attention_core(context, layer.attention, shard)
-    blocks = _attention_inputs(layer.attention, shard, width) + _mlp(context, layer, shard)
+    blocks = _attention_inputs(context, layer.attention, shard) + _mlp(context, layer, shard)
     if layer.cross_attention is not None:
         core = core + _attention_core(context, layer.cross_attention, shard)
-        blocks = blocks + _attention_inputs(layer.cross_attention, shard, width)
+        blocks = blocks + _attention_inputs(context, layer.cross_attention, shard)
     everything = between + core + blocks
     full, selective = shard.recompute == Recompute.FULL, shard.recompute == Recompute.SELECTIVE
     kept = np.where(full, boundary, np.where(selective, everything - core, everything))
@@ -48,7 +48,7 @@ def _between_blocks(context: Context, layer: Layer, shard: Shard) -> Floats:
     """Inputs of the norms and of the blocks (two tensors per norm), dropout masks of a byte where they are kept, and
     what an eager RMSNorm leaves behind (its input in fp32 and the normalised value)."""
     width, profile = activation_bytes(context.workload.precision), context.framework
-    per_norm = 2 * width + (1.0 if profile.dropout else 0.0)
+    per_norm = width + saved_input_bytes(context.workload.precision) + (1.0 if profile.dropout else 0.0)
     if not layer.norm_bias and "rmsnorm" in profile.eager:
         per_norm += 4.0 + width
     return np.asarray(layer.norms * per_norm * shard.inner_tokens * context.model.hidden)
@@ -62,14 +62,18 @@ def gathered_buffers(context: Context, layer: Layer, shard: Shard) -> Floats:
     return np.where(shard.sp, whole, 0.0)
 
 
-def _attention_inputs(attention: Attention, shard: Shard, width: float) -> Floats:
-    """Queries, keys, values and the input of the output projection."""
+def _attention_inputs(context: Context, attention: Attention, shard: Shard) -> Floats:
+    """Queries, keys, values and the core's output; its eight-bit copy besides, where the projection keeps one."""
+    precision = context.workload.precision
+    width = activation_bytes(precision)
     heads, kv_heads = attention.heads / shard.tp, np.maximum(attention.kv_heads / shard.tp, 1.0)
     if attention.latent is not None:
         kv_heads = heads
     values = heads * (attention.head_dim + attention.value_head_dim)
     values = values + kv_heads * (attention.head_dim + attention.value_head_dim)
     total = width * shard.tokens * values
+    if precision in EIGHT_BIT:
+        total = total + saved_input_bytes(precision) * shard.tokens * heads * attention.value_head_dim
     if attention.latent is not None:
         latent = attention.latent.key_value_rank + attention.latent.rope_head_dim + (attention.latent.query_rank or 0)
         total = total + 2 * width * shard.inner_tokens * latent
@@ -91,13 +95,13 @@ def _mlp(context: Context, layer: Layer, shard: Shard) -> Floats:
     """Inner tensors of the MLP: output of the first product, input of the second, and those of eager activations."""
     mlp, width, hidden = layer.mlp, activation_bytes(context.workload.precision), context.model.hidden
     eager = 1 if ("swiglu" if layer.mlp.gated else "gelu") in context.framework.eager else 0
+    saved = saved_input_bytes(context.workload.precision)
+    per_inner = width * ((2 if mlp.gated else 1) + eager) + saved
     if not isinstance(mlp, MixtureOfExperts):
-        per_inner = (3 + eager) if mlp.gated else (2 + eager)
-        return np.asarray(width * per_inner * shard.tokens * mlp.hidden / shard.tp)
-    per_inner = (3 + eager) if mlp.gated else (2 + eager)
+        return np.asarray(per_inner * shard.tokens * mlp.hidden / shard.tp)
     routed = shard.tokens / shard.tp * mlp.top_k * shard.etp * context.workload.moe_imbalance
-    total = width * routed * (2 * hidden + per_inner * mlp.expert_hidden / shard.etp)
-    total = total + width * per_inner * shard.tokens * mlp.shared_hidden / shard.tp
+    total = routed * ((width + saved) * hidden + per_inner * mlp.expert_hidden / shard.etp)
+    total = total + per_inner * shard.tokens * mlp.shared_hidden / shard.tp
     return np.asarray(total + 8.0 * shard.tokens / shard.tp * mlp.experts)
 
 

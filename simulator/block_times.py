@@ -14,7 +14,7 @@ from forerun.simulator.exchange import Exchange, ends_exchange_s, layer_exchange
 from forerun.simulator.operators import Work, embedding_work, head_work, layer_work
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import Shard
-from forerun.spaces.models.model import Layer
+from forerun.spaces.models.model import Layer, MixtureOfExperts
 from forerun.spaces.strategies import Context, Recompute
 
 BLOCK_PARTS = ("compute", "recompute", "tensor", "context", "expert")
@@ -107,11 +107,16 @@ def _end(work: Work, exchange_s: Floats) -> _Block:
 def host_gap_s(
     context: Context, layers: Floats, recompute: NDArray[np.int64], tp: Floats, pp: Floats, device_s: Floats
 ) -> Floats:
-    """Seconds that a stage of ``layers`` layers waits for its host on one microbatch, beyond ``device_s``.
+    """Seconds that a stage waits for its host on one microbatch, beyond ``device_s``; ``layers`` [kinds, ...] are
+    those on it.
 
     Full recomputation launches every layer's forward kernels, a third of all, once more.
     """
     profile = context.framework
-    each = profile.host_layer_s * np.where(recompute == Recompute.FULL, 4 / 3, 1.0)
-    each = each + np.where(pp > 1, profile.host_rank_s * (tp - 1), 0.0)
-    return np.asarray(np.maximum(layers * each - device_s, 0.0))
+    dense = profile.host_layer_s * np.where(recompute == Recompute.FULL, 4 / 3, 1.0)
+    dense = dense + np.where(pp > 1, profile.host_rank_s * (tp - 1), 0.0)
+    host_s = np.zeros_like(device_s)
+    for kind, count in zip(context.model.layers, layers, strict=True):
+        more = profile.host_expert_s if isinstance(kind.mlp, MixtureOfExperts) else 0.0
+        host_s += count * (dense + more)
+    return np.asarray(np.maximum(host_s - device_s, 0.0))

@@ -117,7 +117,13 @@ def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:
     if not isinstance(layer.mlp, MixtureOfExperts):
         return np.zeros_like(shard.tp)
     cluster, imbalance = context.cluster, context.workload.moe_imbalance
-    routed = shard.tokens / shard.tp * layer.mlp.top_k * imbalance
+    copies = np.full_like(shard.tp, layer.mlp.top_k)
+    if context.framework.dispatches_once:
+        # Of top_k copies to random experts on N domains, N (1 - (1 - 1/N)^top_k) go to different domains.
+        domains = np.maximum(shard.ep * shard.etp / cluster.scale_up_size, 1.0)
+        once = domains * (1.0 - (1.0 - 1.0 / domains) ** layer.mlp.top_k)
+        copies = np.where(domains > 1, once, copies)
+    routed = shard.tokens / shard.tp * copies * imbalance
     size = routed * context.model.hidden * activation_bytes(context.workload.precision)
     ones = np.ones_like(shard.tp)
     sent = 2 * collective_time_s(cluster, "all_to_all", size, shard.ep, shard.etp)

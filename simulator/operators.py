@@ -16,12 +16,10 @@ from forerun.simulator.costs import (
     stream_operator_time_s,
 )
 from forerun.simulator.score_table import Floats
-from forerun.simulator.shard import Shard
+from forerun.simulator.shard import EIGHT_BIT, Shard
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
 from forerun.spaces.models.parameters import layer_parameters
 from forerun.spaces.strategies import Context
-
-_EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
 
 
 @dataclass(slots=True)
@@ -60,7 +58,7 @@ class Operators:
         work.forward_s += gemm_time_s(device, precision, m, n, k, groups=groups)
         work.input_gradient_s += gemm_time_s(device, precision, m, k, n, groups=groups, kind="data_gradient")
         work.weight_gradient_s += gemm_time_s(device, precision, n, k, m, groups=groups, kind=weight)
-        if precision in _EIGHT_BIT:
+        if precision in EIGHT_BIT:
             work.forward_s += stream_operator_time_s(device, "cast", groups * m * k)
             work.input_gradient_s += stream_operator_time_s(device, "cast", groups * m * n, backward=True)
 
@@ -105,7 +103,8 @@ class Operators:
         self.linear(shard.tokens, heads * expanded, rank)
 
     def _core(self, attention: Attention, heads: Floats, kv_heads: Floats, keys: float | None) -> None:
-        """Add the attention core. A context rank with two mirrored chunks sees half of all pairs (causal)."""
+        """Add the attention core. Over context ranks it is a kernel per rank and step: with two mirrored chunks each
+        rank sees half of the pairs of every block (causal), and the parts are merged in fp32 after every step."""
         shard, seq = self.shard, float(self.context.workload.seq_len)
         ring = attention.causal & (shard.cp > 1)
         seconds = []
@@ -127,9 +126,11 @@ class Operators:
                     dropout=self.context.framework.dropout,
                     backward=backward,
                 )
-                for causal, length in ((attention.causal and keys is None, keys or seq), (False, seq / 2))
+                for causal, length in ((attention.causal and keys is None, keys or seq), (False, seq / shard.cp / 2))
             )
-            seconds.append(np.where(ring, halved, plain))
+            merged = shard.tokens * heads * attention.value_head_dim * (2 if backward else 1)
+            step_s = halved + stream_operator_time_s(self.device, "residual_add", merged)
+            seconds.append(np.where(ring, shard.cp * step_s, plain))
         self.work.core_s += seconds[0]
         self.work.forward_s += seconds[0]
         self.work.input_gradient_s += seconds[1]
@@ -161,7 +162,7 @@ class Operators:
 
     def _half(self) -> str:
         """Precision of what eight-bit training leaves in half precision."""
-        return "bf16" if self.precision in _EIGHT_BIT else self.precision
+        return "bf16" if self.precision in EIGHT_BIT else self.precision
 
     def norms(self, layer: Layer, hidden: int) -> None:
         """Add the layer's norms and residual additions (with dropout where the profile keeps it)."""

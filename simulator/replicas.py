@@ -91,7 +91,8 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
     ):
         if not np.any(size):
             continue
-        buckets = np.maximum(np.round(size * wire / profile.bucket_bytes), 1.0)
+        bucket = np.maximum(profile.bucket_bytes, profile.bucket_rank_bytes * members)
+        buckets = np.maximum(np.round(size * wire / bucket), 1.0)
         each = size * wire / buckets
         if what == "parameters":
             one = collective_time_s(context.cluster, "all_gather", each, members, stride)

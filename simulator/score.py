@@ -86,8 +86,7 @@ def _pipelines(
     halves = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
     forward_s = _dot(blocks, times.forward_s[:, key]) * halves
     backward_s = _dot(blocks, times.backward_s[:, key]) * halves
-    layers = blocks[:-2].sum(axis=0) * halves
-    gap_s = host_gap_s(context, layers, shard.recompute[key], shard.tp[key], pp, forward_s + backward_s)
+    gap_s = host_gap_s(context, blocks[:-2] * halves, shard.recompute[key], shard.tp[key], pp, forward_s + backward_s)
     stages = StageTimes(
         forward_s=forward_s,
         backward_s=backward_s + gap_s,

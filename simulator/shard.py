@@ -15,6 +15,16 @@ _BYTES = {"fp32": 4.0, "tf32": 4.0}
 """Bytes of an activation where they are not the 2 of half precision (fp8 training keeps its activations in bf16)."""
 
 
+EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
+"""Precisions whose matrix products read inputs of a byte or less."""
+
+
+def saved_input_bytes(precision: str) -> float:
+    """Bytes of one value of a matrix product's input as it is kept for the weight gradient (a byte in eight-bit
+    training, where Transformer Engine keeps the cast input)."""
+    return 1.0 if precision in EIGHT_BIT else activation_bytes(precision)
+
+
 def activation_bytes(precision: str) -> float:
     """Bytes of one activation or weight as it is stored and sent."""
     return _BYTES.get(precision, 2.0)

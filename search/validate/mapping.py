@@ -7,7 +7,7 @@ machines are data (``vocabulary``); nothing here knows a source by name.
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from forerun.search.validate.cells import Filled, Skip, integer, required
 from forerun.search.validate.columns import Row, measured, read_rows
@@ -149,7 +149,7 @@ def _profile(row: Row, facts: Facts, pool: _Pool) -> FrameworkProfile:
     if entry is None:
         raise Skip(f"unknown framework {row['framework'] or '(blank)'}")
     base = load_framework(entry["profile"])
-    changes = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("facts", {}).items()}
+    changes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("facts", {}).items()}
     stated = row["attention"].lower()
     if stated and stated not in ATTENTION_KERNELS:
         raise Skip(f"unknown attention kernel {stated}")

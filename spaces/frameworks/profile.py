@@ -22,6 +22,7 @@ class Legality:
     zero_stages: tuple[int, ...]
     zero_with_pipeline: int
     sequence_parallel: str
+    pipeline_parallel: bool
     tensor_parallel: bool
     context_parallel: bool
     expert_parallel: bool
@@ -51,17 +52,20 @@ class FrameworkProfile:
     parallel collectives under matrix products, ``overlap_tensor_backward`` of those of a column-parallel product's
     backward pass under its two gradients (asynchronous in Megatron-LM), ``overlap_context`` of key/value exchange under
     attention, ``overlap_expert`` of expert all-to-all under other computation, ``overlap_pipeline`` whether sends
-    overlap with compute (else blocking). ``overlap_slowdown``: factor on computation while it overlaps.
+    overlap with compute (else blocking). ``dispatches_once``: a token goes only once to every node that has experts
+    for it (DeepEP, HybridEP). ``overlap_slowdown``: factor on computation while it overlaps.
 
     Host: ``host_layer_s`` of launch work per layer and microbatch, both passes together, and ``host_rank_s`` more per
-    further tensor rank when stages of a pipeline wait for each other; ``tensor_step_s`` per ring step of a collective
+    further tensor rank when stages of a pipeline wait for each other; ``host_expert_s`` more per layer with routed
+    experts, whose token counts the host waits for; ``tensor_step_s`` per ring step of a collective
     over tensor ranks that leaves the scale-up domain, beyond the link's own; ``host_step_s`` once per step,
     ``host_microbatch_s`` per microbatch, ``pipeline_hop_s`` fixed cost of a blocking pipeline hop beyond the transfer,
     ``collective_launch_s`` fixed host and synchronisation cost of a tensor-parallel collective.
 
     Memory: ``logit_bytes`` per logit that the loss keeps besides the logits themselves;
     ``context_bytes`` outside the allocator, ``communicator_bytes`` per communicator group,
-    ``fragmentation`` share of the allocator's peak lost, ``bucket_bytes`` of gradient buckets.
+    ``fragmentation`` share of the allocator's peak lost, ``bucket_bytes`` of gradient buckets,
+    and at least ``bucket_rank_bytes`` per replica (Megatron-LM: 40M or 1M gradients per rank, whichever is more).
     """
 
     name: str
@@ -84,10 +88,12 @@ class FrameworkProfile:
     overlap_tensor_backward: float = 0.0
     overlap_context: float = 0.8
     overlap_expert: float = 0.0
+    dispatches_once: bool = False
     overlap_pipeline: bool = False
     overlap_slowdown: float = 1.0
     host_layer_s: float = 0.7e-3
     host_rank_s: float = 0.0
+    host_expert_s: float = 0.0
     tensor_step_s: float = 0.0
     host_step_s: float = 0.01
     host_microbatch_s: float = 3.5e-3
@@ -98,3 +104,4 @@ class FrameworkProfile:
     communicator_bytes: float = 0.25e9
     fragmentation: float = 0.05
     bucket_bytes: float = 25e6
+    bucket_rank_bytes: float = 0.0

@@ -27,7 +27,7 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
     experts = divisors(context.experts)
     return {
         "gpus": tuple(sorted(set(gpus))),
-        "pp": tuple(d for d in devices if d <= layers),
+        "pp": tuple(d for d in devices if d <= layers) if legality.pipeline_parallel else (1,),
         "tp": tuple(d for d in devices if d <= min(LARGEST_TP, context.heads)) if legality.tensor_parallel else (1,),
         "cp": tuple(d for d in devices if d <= LARGEST_CP and d & (d - 1) == 0) if legality.context_parallel else (1,),
         "ep": tuple(d for d in experts if d in devices) if legality.expert_parallel else (1,),
@@ -53,7 +53,7 @@ def _virtual_stages(layers: int) -> tuple[int, ...]:
 
 
 def _named(axis: str, names: Sequence[str]) -> tuple[int, ...]:
-    return tuple(sorted(parse_named(axis, name) for name in names))
+    return tuple(sorted({parse_named(axis, name) for name in names}))
 
 
 def restrict(choices: Mapping[str, tuple[int, ...]], own: Mapping[str, Sequence[object]]) -> dict[str, tuple[int, ...]]:

@@ -139,7 +139,8 @@ def _no_such(axis: str, spellings: str) -> Callable[[Mapping[str, int], Context]
 def _degree_unsupported(c: Columns, x: Context) -> Mask:
     legality = x.framework.legality
     return np.asarray(
-        (not legality.tensor_parallel) & (c["tp"] > 1)
+        (not legality.pipeline_parallel) & (c["pp"] > 1)
+        | (not legality.tensor_parallel) & (c["tp"] > 1)
         | (not legality.context_parallel) & (c["cp"] > 1)
         | (not legality.expert_parallel) & (c["ep"] > 1)
         | (not legality.expert_tensor) & (c["etp"] > 1) & (c["etp"] != c["tp"])
@@ -158,11 +159,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="framework degree",
-        axes=("tp", "cp", "ep", "etp"),
+        axes=("pp", "tp", "cp", "ep", "etp"),
         illegal=_degree_unsupported,
         message=lambda v, x: (
-            f"{x.framework.name} does not offer one of tp={v['tp']}, cp={v['cp']}, ep={v['ep']}, etp={v['etp']}; "
-            f"see `forerun show {x.framework.name}` for the degrees it has"
+            f"{x.framework.name} does not offer one of pp={v['pp']}, tp={v['tp']}, cp={v['cp']}, ep={v['ep']}, "
+            f"etp={v['etp']}; see `forerun show {x.framework.name}` for the degrees it has"
         ),
     ),
     Rule(

@@ -29,9 +29,7 @@ def split_is_legal(layers: int, virtual_stages: int, split: int) -> bool:
     return split == Split.LIGHT_ENDS and virtual_stages > 2 and (layers + 2) % virtual_stages == 0
 
 
-def layers_per_virtual_stage(
-    layers: int, virtual_stages: int, split: int, head_layers: float = 1.0
-) -> tuple[int, ...]:
+def layers_per_virtual_stage(layers: int, virtual_stages: int, split: int, head_layers: float = 1.0) -> tuple[int, ...]:
     """Return the number of layers of every virtual stage, in model order; ``head_layers``: work of the head over that
     of a layer.
 
