@@ -147,7 +147,8 @@ def test_notes_name_the_version_of_the_attention_kernel(
 ) -> None:
     framework = mapped(tmp_path, framework="AA-Scaling", attention=attention, notes=notes).context.framework
     assert framework.attention == kernel
-    assert framework.fused_norm == ("RMS kernel" in notes)
+    assert ("rmsnorm" in framework.eager) == ("RMS kernel" not in notes)
+    assert "swiglu" in framework.eager
 
 
 def test_embedding_and_head_may_have_stages_of_their_own(tmp_path: Path) -> None:
