@@ -44,8 +44,8 @@ SUSTAINED_CLOCK = {
 }
 
 # The same for devices that borrow the rest. T4: at 70 W products fall to half of the burst (Jia et al., "Dissecting the
-# NVIDIA Turing T4 GPU via Microbenchmarking", 2019).
-BORROWED_CLOCK = {"t4": {"half": 0.5}}
+# NVIDIA Turing T4 GPU via Microbenchmarking", 2019). V100: what single-GPU runs of dlperf_gpt and libai leave.
+BORROWED_CLOCK = {"t4": {"half": 0.5}, "v100-sxm2-16": {"half": 0.85}, "v100-sxm2-32": {"half": 0.85}}
 
 # Elements of the head dimension that the exponentials of a score cost. Published kernels, forward, 16k tokens:
 # FlashAttention-3 figure 5, 497 / 648 / 756 TFLOP/s at head dimension 64 / 128 / 256 on H100.

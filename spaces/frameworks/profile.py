@@ -91,7 +91,7 @@ class FrameworkProfile:
     dispatches_once: bool = False
     overlap_pipeline: bool = False
     overlap_slowdown: float = 1.0
-    host_layer_s: float = 0.7e-3
+    host_layer_s: float = 4.4e-3
     host_rank_s: float = 0.0
     host_expert_s: float = 0.0
     tensor_step_s: float = 0.0
