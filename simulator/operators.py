@@ -43,6 +43,7 @@ class Operators:
     def __init__(self, context: Context, shard: Shard) -> None:
         self.context, self.shard = context, shard
         self.device, self.precision = context.cluster.device, context.workload.precision
+        self.gradient_bytes = context.framework.held_gradient_bytes(self.precision)
         zeros = np.zeros(len(shard))
         self.work = Work(zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy())
 
@@ -52,7 +53,7 @@ class Operators:
         """Add ``y[m, n] = x[m, k] w[k, n]`` and its gradients; eight-bit precisions add the casts of x and dy."""
         precision = precision or self.precision
         profile = self.context.framework
-        wide_main = profile.gradient_bytes == 4.0 and profile.fused_accumulation
+        wide_main = self.gradient_bytes == 4.0 and profile.fused_accumulation
         weight: GemmKind = "weight_gradient" if wide_main else "weight_gradient_half"
         device, work = self.device, self.work
         work.forward_s += gemm_time_s(device, precision, m, n, k, groups=groups)
@@ -177,7 +178,7 @@ class Operators:
         """Add the pass that adds fresh weight gradients to the gradient buffer, where no matrix product does it."""
         profile = self.context.framework
         if not profile.fused_accumulation:
-            moved = parameters * (2.0 + 2.0 * profile.gradient_bytes)
+            moved = parameters * (2.0 + 2.0 * self.gradient_bytes)
             self.work.weight_gradient_s += memory_bound_time_s(self.device, moved)
 
 

@@ -57,7 +57,7 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     half = width == 2.0
     reduced = _reduce_s(context, replicas, "gradients", dense.max(axis=0), expert.max(axis=0))
     gathered = _reduce_s(context, replicas, "parameters", dense.max(axis=0), expert.max(axis=0))
-    gradient = profile.gradient_bytes if half else 4.0
+    gradient = profile.held_gradient_bytes(context.workload.precision)
     states = profile.optimizer_bytes + (profile.master_bytes if half else 0.0)
 
     def held(from_stage: int) -> Floats:

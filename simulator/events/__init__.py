@@ -1,1 +1,28 @@
 """The second level of fidelity: one step of training, event by event."""
+
+from forerun.simulator.events.compile import KINDS, STREAMS, compile_step
+from forerun.simulator.events.costs import ChunkCost, StageCost, StepCosts, step_costs
+from forerun.simulator.events.engine import Execution, execute
+from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.memory import MemoryCurve
+from forerun.simulator.events.result import EventResult, StageUse, TimelineTask
+from forerun.simulator.events.simulate import simulate, simulate_costs
+
+__all__ = [
+    "KINDS",
+    "STREAMS",
+    "ChunkCost",
+    "EventResult",
+    "Execution",
+    "MemoryCurve",
+    "StageCost",
+    "StageUse",
+    "StepCosts",
+    "TaskGraph",
+    "TimelineTask",
+    "compile_step",
+    "execute",
+    "simulate",
+    "simulate_costs",
+    "step_costs",
+]

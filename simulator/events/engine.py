@@ -62,6 +62,7 @@ class _Run:
         "done",
         "end_s",
         "free",
+        "freed_by",
         "graph",
         "heap",
         "links",
@@ -93,6 +94,7 @@ class _Run:
                 self.rank[task] = place
         self.links = SharedLinks(graph.capacity_bytes_per_s)
         self.free = [True] * len(graph.ordered)
+        self.freed_by = [-1] * len(graph.ordered)
         self.queue: list[list[int]] = [[] for _ in graph.ordered]
         self.slowed = {stream: _Slowed(factor) for stream, (factor, _) in graph.slowed_by.items()}
         self.causing: dict[int, list[int]] = {}
@@ -163,6 +165,7 @@ class _Run:
         for each in self._occupied(task, stream):
             if not self.graph.ordered[each]:
                 self.free[each] = True
+                self.freed_by[each] = task
                 self.touched.add(each)
             for victim in self.causing.get(each, ()):
                 self.slowed[victim].busy -= 1
@@ -219,6 +222,9 @@ class _Run:
             for other in needed:
                 heappop(self.queue[other])
                 self.free[other] = False
+                before = self.freed_by[other]
+                if before >= 0 and self.end_s[before] == now:
+                    self.cause[task] = before
             self._begin(task, now)
 
     def _begin(self, task: int, now: float) -> None:

@@ -44,7 +44,8 @@ class FrameworkProfile:
     ``gathered_logits`` whether the loss sees the whole vocabulary on every tensor rank (else each its own rows);
     ``dropout`` whether dropout masks are kept.
 
-    Numbers: ``gradient_bytes`` per parameter of the local gradient buffer, ``reduce_bytes`` per parameter on the wire,
+    Numbers: ``gradient_bytes`` per parameter of the local gradient buffer (``bf16_gradient_bytes`` where bf16 training
+    differs from fp16), ``reduce_bytes`` per parameter on the wire,
     ``master_bytes`` fp32 copy per parameter, ``optimizer_bytes`` both moments per parameter (half-precision training).
 
     Overlap (shares of the time that could be hidden, 0 to 1): ``overlap_gradients`` of the gradient reduction under the
@@ -79,6 +80,7 @@ class FrameworkProfile:
     gathered_logits: bool = False
     dropout: bool = False
     gradient_bytes: float = 4.0
+    bf16_gradient_bytes: float | None = None
     reduce_bytes: float = 4.0
     master_bytes: float = 4.0
     optimizer_bytes: float = 8.0
@@ -105,3 +107,11 @@ class FrameworkProfile:
     fragmentation: float = 0.05
     bucket_bytes: float = 25e6
     bucket_rank_bytes: float = 0.0
+
+    def held_gradient_bytes(self, precision: str) -> float:
+        """Bytes per parameter of the gradients that a device holds when it trains at ``precision``."""
+        if precision in ("fp32", "tf32"):
+            return 4.0
+        if precision != "fp16" and self.bf16_gradient_bytes is not None:
+            return self.bf16_gradient_bytes
+        return self.gradient_bytes

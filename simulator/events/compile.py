@@ -1,0 +1,240 @@
+"""From the costs of a step to the task graph of one pipeline.
+
+Replicas are equal (data, tensor, context and expert parallel), so one of each stage stands for all. A device-stage has
+three streams: *compute* in the order of the schedule, *feature* for transfers to other stages and *gradient* for
+the traffic of replicas, which take what is ready.
+
+What may overlap is cut in buckets: bucket j of a gradient reduction waits for segment j of the backward pass, and
+segment j of a forward pass waits for bucket j of its parameters. Only the share that the framework hides is dealt with
+like that; the rest stands behind the last backward pass, or before the first forward pass, where nothing covers it.
+"""
+
+from forerun.simulator.events.costs import StepCosts
+from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.schedules import Action, Pass, Programs, programs_of
+
+KINDS = (
+    "forward",
+    "backward",
+    "input gradient",
+    "weight gradient",
+    "send",
+    "gather",
+    "reduce",
+    "tied",
+    "optimizer",
+    "host",
+)
+"""What tasks do; the first four are numbered as ``Pass``."""
+SEND, GATHER, REDUCE, TIED, OPTIMIZER, HOST = range(4, 10)
+STREAMS = ("compute", "feature", "gradient")
+"""Streams of every device-stage, in this order: stream ``3 * device + place``."""
+
+MOST_SEGMENTS = 32
+"""Most segments that one pass is cut into; more change the step by less than 1/32 of a reduction."""
+MOST_SEGMENTS_EACH = 8
+"""The same where every microbatch's passes are cut (sharded gradients or parameters)."""
+PREFETCH = 2
+"""Segments that a sharded parameter's gather may run ahead of its use (Proteus prefetches two operators ahead)."""
+
+_LAST_PASSES = (Pass.BACKWARD, Pass.WEIGHT_GRADIENT)
+
+
+def compile_step(costs: StepCosts) -> TaskGraph:
+    """Return the graph of one step.
+
+    Raises:
+        RequestError: the schedule has no order for this shape.
+    """
+    return _Compiler(costs, programs_of(costs.schedule, costs.shape)).compile()
+
+
+class _Compiler:
+    """Adds the tasks of one device after the other, then the edges between devices."""
+
+    def __init__(self, costs: StepCosts, programs: Programs) -> None:
+        self.costs = costs
+        self.programs = programs
+        self.graph = TaskGraph(KINDS)
+        self.device_of: dict[tuple[int, int], int] = {}
+        self.entry: dict[tuple[int, int, int], int] = {}
+        self.sent: dict[tuple[int, int, int], int] = {}
+        for device, program in enumerate(programs):
+            for name in STREAMS:
+                self.graph.add_stream(f"stage {device} {name}", device=device, ordered=name == "compute")
+            for kind, microbatch, chunk, _ in program:
+                if kind == Pass.FORWARD:
+                    self.device_of[microbatch, chunk] = device
+            self.graph.slow(3 * device, costs.overlap_slowdown, [3 * device + 2])
+
+    def compile(self) -> TaskGraph:
+        """Return the whole graph."""
+        finished = [_Device(self, device, program).run() for device, program in enumerate(self.programs)]
+        self._join_stages()
+        self._finish_step(finished)
+        return self.graph
+
+    def _join_stages(self) -> None:
+        """Let every pass wait for what the stage before or behind it sends; the rest is order on a stream."""
+        for (kind, microbatch, chunk), task in self.entry.items():
+            if kind == Pass.FORWARD and chunk:
+                self.graph.need(task, self.sent[Pass.FORWARD, microbatch, chunk - 1])
+            elif kind == Pass.INPUT_GRADIENT and chunk + 1 < len(self.costs.chunks):
+                self.graph.need(task, self.sent[Pass.INPUT_GRADIENT, microbatch, chunk + 1])
+
+    def _finish_step(self, finished: list[list[int]]) -> None:
+        """Add the sum of tied gradients, the gradient norm that all stages wait for, and the optimizer."""
+        graph, costs = self.graph, self.costs
+        compute = [3 * device for device in range(len(finished))]
+        if costs.tied_s and len(compute) > 1:
+            ends = (compute[0], compute[-1])
+            graph.add_collective(TIED, costs.tied_s, ends, [*finished[0], *finished[-1]])
+        norm = graph.add_collective(OPTIMIZER, 0.0, compute, [task for tasks in finished for task in tasks])
+        for stage, stream in zip(costs.stages, compute, strict=True):
+            graph.add(OPTIMIZER, stage.optimizer_s, stream, [norm])
+
+    def destination(self, kind: Pass, microbatch: int, chunk: int) -> int | None:
+        """Return the device that needs a pass's result, None where there is none."""
+        return self.device_of.get((microbatch, chunk + 1 if kind == Pass.FORWARD else chunk - 1))
+
+
+class _Device:
+    """Writes the tasks of one device-stage."""
+
+    def __init__(self, compiler: _Compiler, device: int, program: list[Action]) -> None:
+        self.compiler, self.costs, self.graph = compiler, compiler.costs, compiler.graph
+        self.device, self.program = device, program
+        self.compute, self.feature, self.gradient = (3 * device + place for place in range(3))
+        self.cost = self.costs.stages[device]
+        self.started: set[int] = set()
+        self.gathered: set[int] = set()
+        self.segments: list[int] = []
+        self.behind: list[int] = []
+        self.unsent: list[tuple[Pass, int, int]] = []
+        self.last = {action.chunk: place for place, action in enumerate(program) if action.kind in _LAST_PASSES}
+
+    def run(self) -> list[int]:
+        """Add all tasks of the program; return those that must end before the optimizer starts."""
+        costs, cost = self.costs, self.cost
+        self.graph.hold(self._begin(), self.device, cost.fixed_bytes)
+        for place, action in enumerate(self.program):
+            if action.kind == Pass.FORWARD and action.microbatch not in self.started:
+                self.started.add(action.microbatch)
+                if costs.host_microbatch_s:
+                    self.graph.add(HOST, costs.host_microbatch_s, self.compute, tag=(action.microbatch,))
+            self._act(place, action)
+        rest_s = (1 - costs.overlap_gradients) * cost.reduce_s
+        if costs.zero < 2 and rest_s:
+            both = (self.compute, self.gradient)
+            self.behind = [self.graph.add_collective(REDUCE, rest_s, both, self.behind, tag=("rest",))]
+        return self.behind
+
+    def _begin(self) -> int:
+        """Add the host's work of a step and the gather that nothing covers; return the first task."""
+        first = self.graph.add(HOST, self.costs.host_step_s, self.compute)
+        rest_s = (1 - self.costs.overlap_parameters) * self.cost.gather_s
+        if self.costs.zero < 3 and rest_s:
+            both = (self.compute, self.gradient)
+            self.graph.add_collective(GATHER, rest_s, both, [first], tag=("rest",))
+        self.segments.append(first)
+        return first
+
+    def _act(self, place: int, action: Action) -> None:
+        """Add the tasks of one action."""
+        kind, microbatch, chunk, interwoven = action
+        reduced_s, gathered_s = self._traffic_s(place, action)
+        both = (self.compute, self.gradient)
+        if gathered_s and self.costs.zero == 3:
+            rest_s = (1 - self.costs.overlap_parameters) * gathered_s
+            self.graph.add_collective(GATHER, rest_s, both, tag=(microbatch, chunk, "rest"))
+        count = self._count(reduced_s + gathered_s)
+        tasks = self._segments(action, count, reduced_s, gathered_s)
+        first, last = tasks[0], tasks[-1]
+        if reduced_s and self.costs.zero >= 2:
+            rest_s = (1 - self.costs.overlap_gradients) * reduced_s
+            self.graph.add_collective(REDUCE, rest_s, both, tag=(microbatch, chunk, "rest"))
+        self._hold(action, first, last)
+        made = Pass.INPUT_GRADIENT if kind == Pass.BACKWARD else kind
+        if kind != Pass.WEIGHT_GRADIENT:
+            entry = self.compiler.entry[self.unsent[0]] if self.unsent else first
+            self.compiler.entry[made, microbatch, chunk] = entry
+            self.unsent.append((made, microbatch, chunk))
+        if not interwoven:
+            self._send(last)
+
+    def _traffic_s(self, place: int, action: Action) -> tuple[float, float]:
+        """Return seconds of gradient reduction and of parameter gather that belong to one action."""
+        kind, _, chunk, _ = action
+        share = self.cost.share[chunk]
+        reduced_s = gathered_s = 0.0
+        if kind in _LAST_PASSES and (self.costs.zero >= 2 or self.last[chunk] == place):
+            reduced_s = self.cost.reduce_s * share
+        if self.costs.zero == 3:
+            gathered_s = self.cost.gather_s * share if kind != Pass.WEIGHT_GRADIENT else 0.0
+        elif kind == Pass.FORWARD and chunk not in self.gathered:
+            self.gathered.add(chunk)
+            gathered_s = self.cost.gather_s * share
+        return reduced_s, gathered_s
+
+    def _count(self, traffic_s: float) -> int:
+        """Return the segments of a pass with traffic to overlap."""
+        if not traffic_s:
+            return 1
+        return min(self.cost.buckets, MOST_SEGMENTS if self.costs.zero < 2 else MOST_SEGMENTS_EACH)
+
+    def _segments(self, action: Action, count: int, reduced_s: float, gathered_s: float) -> list[int]:
+        """Add a pass in segments with the buckets that they wait for and give rise to."""
+        kind, microbatch, chunk, _ = action
+        graph, costs = self.graph, self.costs
+        tag: tuple[object, ...] = (microbatch, chunk)
+        one_s = self._pass_s(action) / count
+        reduced_s *= costs.overlap_gradients / count
+        gathered_s *= costs.overlap_parameters / count
+        tasks = []
+        for number in range(count):
+            after = []
+            if gathered_s:
+                gate = self.segments[-PREFETCH:][0] if costs.zero == 3 else self.segments[0]
+                after = [graph.add(GATHER, gathered_s, self.gradient, [gate], tag=(*tag, number))]
+            task = graph.add(kind, one_s, self.compute, after, tag=tag if count == 1 else (*tag, number))
+            tasks.append(task)
+            self.segments.append(task)
+            if reduced_s:
+                again = graph.add(REDUCE, reduced_s, self.gradient, [task], tag=(*tag, number), priority=1)
+                self.behind.append(again)
+        return tasks
+
+    def _pass_s(self, action: Action) -> float:
+        cost = self.costs.chunks[action.chunk]
+        match action.kind:
+            case Pass.FORWARD:
+                return cost.forward_s
+            case Pass.BACKWARD:
+                return cost.backward_s
+            case Pass.INPUT_GRADIENT:
+                return cost.backward_s - cost.weight_s
+            case _:
+                return cost.weight_s
+
+    def _hold(self, action: Action, first: int, last: int) -> None:
+        """Note what a pass allocates and frees; activations live until the weight gradient, which reads them."""
+        cost, graph = self.costs.chunks[action.chunk], self.graph
+        if action.kind == Pass.FORWARD:
+            graph.hold(first, self.device, cost.kept_bytes)
+        elif action.kind in _LAST_PASSES:
+            graph.hold(last, self.device, -cost.kept_bytes, at_end=True)
+        if action.kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT) and cost.working_bytes:
+            graph.hold(first, self.device, cost.working_bytes)
+            graph.hold(last, self.device, -cost.working_bytes, at_end=True)
+
+    def _send(self, last: int) -> None:
+        """Send the results that the last task completes to the stages that need them."""
+        costs = self.costs
+        for made, microbatch, chunk in self.unsent:
+            target, task = self.compiler.destination(made, microbatch, chunk), last
+            if costs.hop_s and target not in (None, self.device):
+                stream = self.feature if costs.overlap_hops else self.compute
+                tag = (microbatch, chunk, f"to stage {target}")
+                task = self.graph.add(SEND, costs.hop_s, stream, [last], tag=tag)
+            self.compiler.sent[made, microbatch, chunk] = task
+        self.unsent.clear()

@@ -1,0 +1,225 @@
+"""What the parts of one step cost, as plain numbers: the only bridge between the cost rules and the event level.
+
+Every number comes from the functions that the vectorised core uses, so that the two fidelities can differ in when
+things happen and never in how long they take.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.block_times import BLOCK_PARTS, block_times, host_gap_s
+from forerun.simulator.costs import collective_time_s, point_to_point_time_s
+from forerun.simulator.events.schedules import PipelineShape
+from forerun.simulator.memory import stage_memory
+from forerun.simulator.parameters import StageParameters, stage_parameters
+from forerun.simulator.replicas import ReplicaCosts, Replicas, replica_costs
+from forerun.simulator.score_table import Floats
+from forerun.simulator.shard import Shard, activation_bytes, shard_of
+from forerun.simulator.stage_plan import StagePlans
+from forerun.spaces.strategies import (
+    Context,
+    Placement,
+    Schedule,
+    Strategy,
+    StrategyTable,
+    chunks_of_stage,
+    stage_layers,
+    table_of,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkCost:
+    """One microbatch on one virtual stage. ``backward_s`` has both gradients and the wait for the host, ``weight_s`` is
+    the part that may run apart. ``parts`` splits forward and backward together by kind. ``kept_bytes`` are held from
+    forward to backward, ``working_bytes`` only while the backward pass runs."""
+
+    forward_s: float
+    backward_s: float
+    weight_s: float
+    parts: Mapping[str, float]
+    kept_bytes: float = 0.0
+    working_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCost:
+    """What a device-stage does once: a pass over all its gradients (``reduce_s``) and parameters (``gather_s``), in
+    ``buckets``, ``share`` of it for each of its virtual stages; the optimizer; bytes that never move."""
+
+    reduce_s: float = 0.0
+    gather_s: float = 0.0
+    optimizer_s: float = 0.0
+    buckets: int = 1
+    share: Mapping[int, float]
+    fixed_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCosts:
+    """Everything that one step of one pipeline is compiled from. ``chunks`` are the virtual stages in model order.
+
+    ``hop_s``: one transfer between stages, which blocks the sender unless ``overlap_hops``. ``tied_s``: the all-reduce
+    of a tied table. ``overlap_gradients``, ``overlap_parameters``: shares that may run under computation.
+    """
+
+    schedule: int
+    shape: PipelineShape
+    chunks: tuple[ChunkCost, ...]
+    stages: tuple[StageCost, ...]
+    hop_s: float = 0.0
+    overlap_hops: bool = True
+    tied_s: float = 0.0
+    zero: int = 0
+    overlap_gradients: float = 0.0
+    overlap_parameters: float = 0.0
+    overlap_slowdown: float = 1.0
+    host_step_s: float = 0.0
+    host_microbatch_s: float = 0.0
+
+
+def step_costs(context: Context, strategy: Strategy) -> StepCosts:
+    """Return the costs of one step under a strategy, which must be legal.
+
+    Raises:
+        RequestError: a cost rule knows no such operator, link or precision.
+    """
+    table, profile = table_of([strategy]), context.framework
+    shape = PipelineShape(
+        pp=strategy.pp,
+        vpp=strategy.vpp,
+        microbatches=context.workload.global_batch // (strategy.dp * strategy.mbs),
+    )
+    held = chunk_blocks(context, table, strategy)
+    homes = [chunks_of_stage(strategy.pp, strategy.vpp, strategy.schedule, stage) for stage in range(strategy.pp)]
+    shard = shard_of(context, table, np.zeros(1, dtype=np.intp))
+    return StepCosts(
+        schedule=int(strategy.schedule),
+        shape=shape,
+        chunks=_chunk_costs(context, strategy, shard, held),
+        stages=_stage_costs(context, strategy, held, homes),
+        hop_s=hop_s(context, strategy),
+        overlap_hops=profile.overlap_pipeline,
+        tied_s=float(_replicas(context, strategy, _parameters(context, strategy, _on(held, homes))).tied_s.max()),
+        zero=strategy.zero,
+        overlap_gradients=profile.overlap_gradients,
+        overlap_parameters=profile.overlap_parameters,
+        overlap_slowdown=profile.overlap_slowdown,
+        host_step_s=profile.host_step_s,
+        host_microbatch_s=profile.host_microbatch_s,
+    )
+
+
+def chunk_blocks(context: Context, table: StrategyTable, strategy: Strategy) -> Floats:
+    """Return [layer kinds + 2, virtual stages]: layers of each kind, then 1.0 with the embedding, then with the head.
+
+    MTP blocks count on the last virtual stage, as in ``stage_plan``.
+    """
+    split = int(table.column("split")[0])
+    counts = stage_layers(
+        context.model.layer_count, strategy.pp, strategy.vpp, split, table.custom_splits, context.head_layers
+    )
+    edges = np.cumsum([0, *counts])
+    bounds = np.cumsum([0, *(layer.count for layer in context.model.layers)])
+    blocks = np.zeros((len(context.model.layers) + 2, len(counts)))
+    for kind in range(len(context.model.layers)):
+        overlap = np.minimum(bounds[kind + 1], edges[1:]) - np.maximum(bounds[kind], edges[:-1])
+        blocks[kind] = np.maximum(overlap, 0)
+    blocks[-3, -1] += context.model.mtp_layers
+    blocks[-2, 0] = blocks[-1, -1] = 1.0
+    return blocks
+
+
+def _on(held: Floats, homes: list[tuple[int, ...]]) -> Floats:
+    """Return what device-stages hold, [layer kinds + 2, device-stages]."""
+    return np.stack([held[:, list(chunks)].sum(axis=1) for chunks in homes], axis=1)
+
+
+def _chunk_costs(context: Context, strategy: Strategy, shard: Shard, held: Floats) -> tuple[ChunkCost, ...]:
+    times = block_times(context, shard)
+    count = held.shape[1]
+    forward_s, backward_s = times.forward_s[:, 0] @ held, times.backward_s[:, 0] @ held
+    recompute = np.full(count, int(strategy.recompute))
+    tp, pp = np.full(count, float(strategy.tp)), np.full(count, float(strategy.pp))
+    gap_s = host_gap_s(context, held[:-2], recompute, tp, pp, forward_s + backward_s)
+    key: NDArray[np.intp] = np.zeros(count, dtype=np.intp)
+    one = np.ones(count)
+    # The last stage of 1F1B has one microbatch in flight.
+    memory = stage_memory(
+        context, shard, key, held[:, None, :], one[None, :] * 0.0, one * Schedule.ONE_F_ONE_B, one, one, one
+    )
+    return tuple(
+        ChunkCost(
+            forward_s=float(forward_s[chunk]),
+            backward_s=float(backward_s[chunk] + gap_s[chunk]),
+            weight_s=float(times.weight_s[:, 0] @ held[:, chunk]),
+            parts={
+                **{part: float(times.parts[part][:, 0] @ held[:, chunk]) for part in BLOCK_PARTS},
+                "host": float(gap_s[chunk]),
+            },
+            kept_bytes=float(memory.kept[0, chunk] + memory.logits[0, chunk]),
+            working_bytes=float(memory.working[0, chunk]),
+        )
+        for chunk in range(count)
+    )
+
+
+def _parameters(context: Context, strategy: Strategy, blocks: Floats) -> StageParameters:
+    """Return the parameters of each column of ``blocks`` on one device."""
+    count = blocks.shape[1]
+    ones = np.ones((1, count))
+    plans = StagePlans(multiplicity=ones, stage=ones * 0.0, blocks=blocks[:, None, :])
+    tp, ep, etp = (np.full(count, float(degree)) for degree in (strategy.tp, strategy.ep, strategy.etp))
+    return stage_parameters(context, plans, tp, ep, etp)
+
+
+def _replicas(context: Context, strategy: Strategy, parameters: StageParameters) -> ReplicaCosts:
+    """Return the once-per-step costs of every column of ``parameters``."""
+    count = parameters.dense.shape[1]
+    axes = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "placement")
+    values = {axis: np.full(count, float(getattr(strategy, axis))) for axis in axes}
+    return replica_costs(context, Replicas(parameters=parameters, **values))
+
+
+def _stage_costs(
+    context: Context, strategy: Strategy, held: Floats, homes: list[tuple[int, ...]]
+) -> tuple[StageCost, ...]:
+    costs = _replicas(context, strategy, _parameters(context, strategy, _on(held, homes)))
+    each = _parameters(context, strategy, held)
+    parameters = (each.dense + each.expert)[0]
+    profile, half = context.framework, activation_bytes(context.workload.precision) == 2.0
+    wire_bytes = profile.reduce_bytes if half else 4.0
+    bucket = max(profile.bucket_bytes, profile.bucket_rank_bytes * strategy.dp * strategy.cp)
+    fixed = costs.parameter_bytes + costs.gradient_bytes + costs.optimizer_bytes + costs.buffer_bytes
+    stages = []
+    for stage, chunks in enumerate(homes):
+        total = float(parameters[list(chunks)].sum())
+        stages.append(
+            StageCost(
+                reduce_s=float(costs.reduce_s[stage]),
+                gather_s=float(costs.gather_s[stage]),
+                optimizer_s=float(costs.optimizer_s[stage]),
+                buckets=max(round(total * wire_bytes / bucket), 1),
+                share={chunk: float(parameters[chunk]) / total if total else 0.0 for chunk in chunks},
+                fixed_bytes=float(fixed[0, stage]),
+            )
+        )
+    return tuple(stages)
+
+
+def hop_s(context: Context, strategy: Strategy) -> float:
+    """Seconds to bring one microbatch's activations to the next stage: every tensor rank sends its part, and without
+    sequence parallel the whole is gathered again behind it (arXiv 2104.04473, section 4.1)."""
+    if strategy.pp == 1:
+        return 0.0
+    inner = strategy.tp * strategy.cp
+    stride = inner if strategy.placement == Placement.TP_CP_EP_PP_DP else inner * strategy.dp
+    tokens = strategy.mbs * context.workload.seq_len / strategy.cp
+    size = tokens * context.model.hidden * activation_bytes(context.workload.precision)
+    sent = float(point_to_point_time_s(context.cluster, size / strategy.tp, stride))
+    if not strategy.sp:
+        sent += float(collective_time_s(context.cluster, "all_gather", size, strategy.tp, 1.0))
+    return sent + context.framework.pipeline_hop_s
