@@ -51,7 +51,7 @@ def unpack(row: LinkConstants, free: Iterable[str], logs: NDArray[np.float64]) -
         value = changes.get(field, getattr(row, field))
         number = float(np.exp(log))
         if isinstance(value, Mapping):
-            changes[field] = {**value, part: number}
+            changes[field] = {**value, part: min(number, 1.0)}  # no link carries more than its line rate
         elif isinstance(value, tuple):
             changes[field] = (*value[: int(part)], number, *value[int(part) + 1 :])
         else:

@@ -101,8 +101,7 @@ def scalar_time_s(cluster: Cluster, collective: str, size: float, ranks: int, st
             if lv is cluster.levels[0]:
                 continue
             steps += 2 * math.ceil(math.log2(j) - 1e-9) * hop(lv, row, p, tree=True)
-            times = 2 if j > 2 else 1
-            worst = max(worst, times * size / (rate * row.efficiency["all_reduce"] * i * row.fraction[p]))
+            worst = max(worst, 2.0 * size / (rate * row.efficiency["all_reduce"] * i * row.fraction[p]))
         return steps, worst
 
     def tree() -> float:
