@@ -1,0 +1,205 @@
+"""Slow and plain: seconds and bytes of one block (layer, embedding or head) on one device for one microbatch."""
+
+from dataclasses import dataclass
+
+from plain_device import EIGHT_BIT, Compute, PlainDevice
+
+from forerun.spaces.models import layer_parameters
+from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts
+from forerun.spaces.strategies import Recompute
+
+
+@dataclass(kw_only=True)
+class PlainBlock:
+    """Seconds of both passes and what they are made of; bytes kept for the backward pass, and while it runs."""
+
+    forward_s: float
+    backward_s: float
+    weight_s: float
+    parts_s: dict[str, float]
+    kept_bytes: float = 0.0
+    working_bytes: float = 0.0
+    idle_bytes: float = 0.0
+    loss_bytes: float = 0.0
+
+
+class PlainBlocks(PlainDevice):
+    """The blocks of a model as one device runs them."""
+
+    def layer(self, layer: Layer) -> PlainBlock:
+        work, profile, strategy = Compute(), self.profile, self.strategy
+        for _ in range(layer.norms):
+            self.stream(work, "layernorm" if layer.norm_bias else "rmsnorm", self.inner_tokens * self.hidden)
+        for _ in range(2 if layer.cross_attention is None else 3):
+            self.stream(
+                work, "residual_dropout" if profile.dropout else "residual_add", self.inner_tokens * self.hidden
+            )
+        self.attention(work, layer.attention, cross=False)
+        if layer.cross_attention is not None:
+            self.attention(work, layer.cross_attention, cross=True)
+        if isinstance(layer.mlp, MixtureOfExperts):
+            self.mixture(work, layer.mlp)
+        else:
+            self.feed_forward(work, layer.mlp.hidden, layer.mlp.gated)
+        own = layer_parameters(layer, self.hidden)
+        whole = own.router + own.replicated + own.experts_total / (strategy.ep * strategy.etp)
+        self.accumulate(work, (own.attention + own.mlp_dense) / strategy.tp + whole)
+        block = self.with_exchange(layer, work)
+        self.add_activations(block, layer)
+        return block
+
+    def with_exchange(self, layer: Layer, work: Compute) -> PlainBlock:
+        """Passes of a layer with what of its communication computation does not hide."""
+        profile, attention = self.profile, layer.attention
+        compute_back = work.input_s + work.weight_s
+        blocks = 1 + (layer.cross_attention is not None)
+        if isinstance(layer.mlp, FeedForward) or layer.mlp.shared_hidden:
+            blocks += 1
+        if self.strategy.sp:
+            gather, scatter = self.tensor_s("all_gather", self.hidden), self.tensor_s("reduce_scatter", self.hidden)
+            once, behind = gather + scatter, scatter + (0.0 if profile.keeps_gathered else gather)
+        else:
+            gather, once = 0.0, self.tensor_s("all_reduce", self.hidden)
+            behind = once
+        share = max(profile.overlap_tensor, profile.overlap_tensor_backward)
+        tensor_f = _exposed(blocks * once, profile.overlap_tensor, work.forward_s)
+        tensor_b = _exposed(blocks * behind, share, compute_back)
+        tensor_b += _exposed(blocks * gather, profile.overlap_tensor, work.core_s)
+        shared = max(attention.kv_heads / self.strategy.tp, 1.0) * (attention.head_dim + attention.value_head_dim)
+        size = self.tokens * self.strategy.cp * shared * self.bytes
+        keys = self.collective("all_gather", size, self.strategy.cp, self.strategy.tp)
+        context_f = _exposed(keys, profile.overlap_context, work.core_s)
+        context_b = _exposed(2 * keys, profile.overlap_context, 2 * work.core_s)
+        experts = self.expert_exchange_s(layer.mlp) if isinstance(layer.mlp, MixtureOfExperts) else 0.0
+        expert_f = _exposed(experts, profile.overlap_expert, work.forward_s)
+        expert_b = _exposed(experts, profile.overlap_expert, compute_back)
+        forward_s = work.forward_s + tensor_f + context_f + expert_f
+        parts = {"tensor": tensor_f + tensor_b, "context": context_f + context_b, "expert": expert_f + expert_b}
+        again = 0.0
+        if self.strategy.recompute == Recompute.FULL:
+            again = work.forward_s
+            parts = {
+                "tensor": 2 * tensor_f + tensor_b,
+                "context": 2 * context_f + context_b,
+                "expert": 2 * expert_f + expert_b,
+            }
+        elif self.strategy.recompute == Recompute.SELECTIVE:
+            again = work.core_s
+        parts |= {"compute": work.forward_s + compute_back, "recompute": again}
+        return PlainBlock(
+            forward_s=forward_s,
+            backward_s=sum(parts.values()) - forward_s,
+            weight_s=work.weight_s,
+            parts_s=parts,
+        )
+
+    def add_activations(self, block: PlainBlock, layer: Layer) -> None:
+        norm = self.bytes + self.saved + (1.0 if self.profile.dropout else 0.0)
+        if "rmsnorm" in self.profile.eager and not layer.norm_bias:
+            norm += 4.0 + self.bytes
+        rest, core = layer.norms * norm * self.inner_tokens * self.hidden, 0.0
+        for attention in filter(None, (layer.attention, layer.cross_attention)):
+            rest += self.projections_bytes(attention)
+            core += self.core_bytes(attention)
+        rest += self.mlp_bytes(layer.mlp)
+        block.kept_bytes = rest + core
+        if self.strategy.recompute == Recompute.SELECTIVE:
+            block.kept_bytes, block.working_bytes = rest, core
+        if self.strategy.recompute == Recompute.FULL:
+            block.kept_bytes, block.working_bytes = self.bytes * self.inner_tokens * self.hidden, rest + core
+        if self.profile.keeps_gathered and self.strategy.sp:
+            block.idle_bytes = layer.norms * self.bytes * self.tokens * self.hidden
+
+    def projections_bytes(self, attention: Attention) -> float:
+        heads, shared = self.heads(attention)
+        per_token = self.bytes * (heads + shared) * (attention.head_dim + attention.value_head_dim)
+        if self.precision in EIGHT_BIT:
+            per_token += self.saved * heads * attention.value_head_dim
+        total = per_token * self.tokens
+        if attention.latent is not None:
+            latent = attention.latent
+            ranks = latent.key_value_rank + latent.rope_head_dim + (latent.query_rank or 0)
+            total += 2 * self.bytes * ranks * self.inner_tokens
+        return total
+
+    def core_bytes(self, attention: Attention) -> float:
+        heads, kernel = self.heads(attention)[0], self.profile.attention
+        if kernel not in ("unfused", "fused_softmax"):
+            return 4.0 * heads * self.tokens
+        per_score = self.bytes
+        if self.profile.dropout:
+            per_score += self.bytes + 1
+        if kernel == "unfused":
+            per_score += 4.0 + 1.0
+        return per_score * heads * self.tokens * self.context.workload.seq_len
+
+    def mlp_bytes(self, mlp: FeedForward | MixtureOfExperts) -> float:
+        wide = (2 if mlp.gated else 1) + (("swiglu" if mlp.gated else "gelu") in self.profile.eager)
+        per_inner, tp = wide * self.bytes + self.saved, self.strategy.tp
+        if isinstance(mlp, FeedForward):
+            return per_inner * self.tokens * mlp.hidden / tp
+        expert = (self.bytes + self.saved) * self.hidden + per_inner * mlp.expert_hidden / self.strategy.etp
+        total = self.routed(mlp) * expert + per_inner * self.tokens * mlp.shared_hidden / tp
+        return total + 8.0 * mlp.experts * self.tokens / tp  # the router's probabilities in fp32, twice
+
+    def embedding(self) -> PlainBlock:
+        work, model = Compute(), self.context.model
+        if model.vocab:
+            self.stream(work, "embedding", self.tokens * self.hidden)
+            self.accumulate(work, self.padded_vocab() * self.hidden)
+        if model.patch_inputs:
+            self.linear(work, self.tokens, self.hidden, model.patch_inputs)
+        block = self.end(work, self.end_exchange_s())
+        block.kept_bytes = self.inner_tokens * self.hidden if self.profile.dropout else 0.0
+        return block
+
+    def head(self) -> PlainBlock:
+        work, model = Compute(), self.context.model
+        losses = 1 + model.mtp_layers
+        exchange_s, vocab = self.end_exchange_s(), self.padded_vocab()
+        for _ in range(losses):
+            self.stream(work, "rmsnorm", self.inner_tokens * self.hidden)
+            if model.head_transform:
+                self.linear(work, self.tokens, self.hidden, self.hidden, half=True)
+            if model.vocab:
+                self.linear(work, self.tokens, vocab, self.hidden, half=True)
+                self.stream(work, "cross_entropy", self.tokens * self.loss_vocab())
+        for _ in range(model.mtp_layers):
+            self.linear(work, self.tokens, self.hidden / self.strategy.tp, 2 * self.hidden)
+        loss_bytes = 2 * self.bytes * self.inner_tokens * self.hidden
+        if model.vocab:
+            self.accumulate(work, vocab * self.hidden)
+            kept = self.profile.logit_bytes if "cross_entropy" in self.profile.eager else 0.0
+            loss_bytes += self.tokens * (self.bytes + kept) * self.loss_vocab()
+            if self.profile.gathered_logits:
+                whole = self.tokens * self.bytes * self.loss_vocab()
+                loss_s = self.collective("all_gather", whole, self.strategy.tp, 1)
+                loss_bytes += self.tokens * self.bytes * vocab if self.strategy.tp > 1 else 0.0
+            else:
+                loss_s = 3 * self.tensor_s("all_reduce", 2.0)
+            exchange_s = losses * (exchange_s + loss_s / 2)
+        block = self.end(work, exchange_s)
+        block.loss_bytes = loss_bytes * losses
+        return block
+
+    def end_exchange_s(self) -> float:
+        """One synchronisation of embedding or head: half an all-reduce."""
+        if not self.context.model.vocab:
+            return 0.0
+        if self.strategy.sp:
+            return self.tensor_s("reduce_scatter", self.hidden)
+        return self.tensor_s("all_reduce", self.hidden) / 2
+
+    def end(self, work: Compute, exchange_s: float) -> PlainBlock:
+        compute_s = work.forward_s + work.input_s + work.weight_s
+        return PlainBlock(
+            forward_s=work.forward_s + exchange_s,
+            backward_s=work.input_s + work.weight_s + exchange_s,
+            weight_s=work.weight_s,
+            parts_s={"compute": compute_s, "tensor": 2 * exchange_s},
+        )
+
+
+def _exposed(seconds: float, share: float, cover_s: float) -> float:
+    """What is left when up to ``share`` of some communication runs under ``cover_s`` of computation."""
+    return seconds - min(share * seconds, cover_s)

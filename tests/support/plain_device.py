@@ -1,0 +1,180 @@
+"""Slow and plain: seconds of operators and collectives on one device for one microbatch, one number at a time.
+
+Written apart from ``forerun.simulator``, from what its docstrings say. Only the cost rules of
+``forerun.simulator.costs`` are shared, since they are the one source of what an operator costs.
+"""
+
+from dataclasses import dataclass
+
+from forerun.simulator.costs import (
+    attention_time_s,
+    collective_time_s,
+    gemm_time_s,
+    memory_bound_time_s,
+    stream_operator_time_s,
+)
+from forerun.spaces.models.model import Attention, MixtureOfExperts
+from forerun.spaces.strategies import Context, Strategy
+
+EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
+
+
+@dataclass(kw_only=True)
+class Compute:
+    """Seconds of operators: forward, gradients of inputs and of weights, and the attention core alone."""
+
+    forward_s: float = 0.0
+    input_s: float = 0.0
+    weight_s: float = 0.0
+    core_s: float = 0.0
+
+
+class PlainDevice:
+    """What one device does for one microbatch under one strategy."""
+
+    def __init__(self, context: Context, strategy: Strategy) -> None:
+        self.context, self.strategy = context, strategy
+        self.device, self.profile = context.cluster.device, context.framework
+        self.hidden, self.precision = context.model.hidden, context.workload.precision
+        self.bytes = 4.0 if self.precision in ("fp32", "tf32") else 2.0
+        self.saved = 1.0 if self.precision in EIGHT_BIT else self.bytes
+        self.gradient_bytes = self.profile.held_gradient_bytes(self.precision)
+        self.half = "bf16" if self.precision in EIGHT_BIT else self.precision
+        self.tokens = strategy.mbs * (context.workload.seq_len / strategy.cp)
+        self.inner_tokens = self.tokens / strategy.tp if strategy.sp else self.tokens
+
+    # Operators
+
+    def linear(self, to: Compute, m: float, n: float, k: float, groups: float = 1.0, half: bool = False) -> None:
+        precision = self.half if half else self.precision
+        fused = self.profile.fused_accumulation and self.gradient_bytes == 4.0
+        weight = "weight_gradient" if fused else "weight_gradient_half"
+        to.forward_s += float(gemm_time_s(self.device, precision, m, n, k, groups=groups))
+        to.input_s += float(gemm_time_s(self.device, precision, m, k, n, groups=groups, kind="data_gradient"))
+        to.weight_s += float(gemm_time_s(self.device, precision, n, k, m, groups=groups, kind=weight))
+        if precision in EIGHT_BIT:
+            to.forward_s += float(stream_operator_time_s(self.device, "cast", groups * m * k))
+            to.input_s += float(stream_operator_time_s(self.device, "cast", groups * m * n, backward=True))
+
+    def stream(self, to: Compute, name: str, elements: float) -> None:
+        fused, moved = name not in self.profile.eager, elements * self.bytes / 2.0
+        to.forward_s += float(stream_operator_time_s(self.device, name, moved, fused=fused))
+        to.input_s += float(stream_operator_time_s(self.device, name, moved, fused=fused, backward=True))
+
+    def accumulate(self, to: Compute, parameters: float) -> None:
+        if not self.profile.fused_accumulation:
+            once = 2.0 + 2.0 * self.gradient_bytes
+            to.weight_s += float(memory_bound_time_s(self.device, parameters * once))
+
+    def attention(self, to: Compute, attention: Attention, cross: bool) -> None:
+        heads, shared = self.heads(attention)
+        latent, rotated = attention.latent, (heads + shared) * attention.head_dim
+        if latent is None:
+            width = heads * attention.head_dim + shared * (attention.head_dim + attention.value_head_dim)
+            self.linear(to, self.tokens, width, self.hidden)
+        else:
+            if latent.query_rank is not None:
+                self.linear(to, self.inner_tokens, latent.query_rank, self.hidden)
+            self.linear(to, self.tokens, heads * attention.head_dim, latent.query_rank or self.hidden)
+            self.linear(to, self.inner_tokens, latent.key_value_rank + latent.rope_head_dim, self.hidden)
+            nope = attention.head_dim - latent.rope_head_dim
+            self.linear(to, self.tokens, heads * (nope + attention.value_head_dim), latent.key_value_rank)
+        if attention.query_key_norm:
+            self.stream(to, "rmsnorm", self.tokens * rotated)
+        if self.context.model.learned_positions == 0:
+            self.stream(to, "rope", self.tokens * rotated)
+        forward_s, backward_s = (self.core_s(attention, cross, backward) for backward in (False, True))
+        to.core_s += forward_s
+        to.forward_s += forward_s
+        to.input_s += backward_s
+        self.linear(to, self.tokens, self.hidden, heads * attention.value_head_dim)
+
+    def heads(self, attention: Attention) -> tuple[float, float]:
+        """Query heads and key/value heads on one tensor rank (latent keys are expanded to all heads)."""
+        heads = attention.heads / self.strategy.tp
+        return heads, heads if attention.latent else max(attention.kv_heads / self.strategy.tp, 1.0)
+
+    def core_s(self, attention: Attention, cross: bool, backward: bool) -> float:
+        heads, shared = self.heads(attention)
+        seq, cp, steps = float(self.context.workload.seq_len), self.strategy.cp, 1
+        keys, causal = seq, attention.causal and not cross
+        if attention.causal and cp > 1:  # a kernel per rank's keys; two mirrored chunks see half of the pairs of each
+            keys, causal, steps = seq / cp / 2, False, cp
+        seconds = attention_time_s(
+            self.device,
+            self.precision,
+            kernel=self.profile.attention,  # type: ignore[arg-type]
+            batch=self.strategy.mbs,
+            heads=heads,
+            kv_heads=shared,
+            seq_q=seq / cp,
+            seq_k=keys,
+            head_dim=attention.head_dim,
+            value_head_dim=attention.value_head_dim,
+            causal=causal,
+            window=attention.window if causal else None,
+            dropout=self.profile.dropout,
+            backward=backward,
+        )
+        if steps == 1:
+            return float(seconds)
+        merged = self.tokens * heads * attention.value_head_dim * (2 if backward else 1)
+        return steps * float(seconds + stream_operator_time_s(self.device, "residual_add", merged))
+
+    def feed_forward(self, to: Compute, width: int, gated: bool) -> None:
+        inner = width / self.strategy.tp
+        self.linear(to, self.tokens, 2 * inner if gated else inner, self.hidden)
+        self.stream(to, "swiglu" if gated else "gelu", self.tokens * inner)
+        self.linear(to, self.tokens, self.hidden, inner)
+
+    def mixture(self, to: Compute, mixture: MixtureOfExperts) -> None:
+        local, inner = mixture.experts / self.strategy.ep, mixture.expert_hidden / self.strategy.etp
+        routed = self.routed(mixture)
+        self.linear(to, self.tokens / self.strategy.tp, mixture.experts, self.hidden, half=True)
+        self.stream(to, "copy", 2 * routed * self.hidden)
+        self.linear(to, routed / local, 2 * inner if mixture.gated else inner, self.hidden, groups=local)
+        self.stream(to, "swiglu" if mixture.gated else "gelu", routed * inner)
+        self.linear(to, routed / local, self.hidden, inner, groups=local)
+        self.stream(to, "copy", 2 * routed * self.hidden)
+        if mixture.shared_hidden:
+            self.feed_forward(to, mixture.shared_hidden, mixture.gated)
+
+    def routed(self, mixture: MixtureOfExperts) -> float:
+        """Token copies that the busiest rank's experts work on: its own share, times the ranks that share an expert."""
+        own = self.tokens / self.strategy.tp * mixture.top_k
+        return own * self.strategy.etp * self.context.workload.moe_imbalance
+
+    # Communication
+
+    def collective(self, name: str, size: float, ranks: int, stride: int) -> float:
+        if ranks == 1:
+            return 0.0
+        return float(collective_time_s(self.context.cluster, name, size, ranks, stride))  # type: ignore[arg-type]
+
+    def tensor_s(self, name: str, width: float) -> float:
+        """One collective over tensor ranks on a [tokens, width] activation, with its launch."""
+        tp, profile = self.strategy.tp, self.profile
+        if tp == 1:
+            return 0.0
+        passes = 2 if name == "all_reduce" else 1
+        away_s = passes * profile.tensor_step_s * (tp - 1) if tp > self.context.cluster.scale_up_size else 0.0
+        return self.collective(name, self.tokens * width * self.bytes, tp, 1) + profile.collective_launch_s + away_s
+
+    def expert_exchange_s(self, mixture: MixtureOfExperts) -> float:
+        """Dispatch and combine of one direction."""
+        ep, etp, copies = self.strategy.ep, self.strategy.etp, float(mixture.top_k)
+        domains = ep * etp / self.context.cluster.scale_up_size
+        if self.profile.dispatches_once and domains > 1:
+            copies = domains * (1 - (1 - 1 / domains) ** mixture.top_k)
+        tokens = self.tokens / self.strategy.tp * copies * self.context.workload.moe_imbalance
+        size = tokens * self.hidden * self.bytes
+        across = 2 * self.collective("all_to_all", size, ep, etp)
+        return across + sum(self.collective(name, size * etp, etp, 1) for name in ("all_gather", "reduce_scatter"))
+
+    def padded_vocab(self) -> float:
+        """Rows of the token table on one tensor rank."""
+        step = 128 * self.strategy.tp
+        return -(-self.context.model.vocab // step) * 128.0
+
+    def loss_vocab(self) -> float:
+        return self.padded_vocab() * (self.strategy.tp if self.profile.gathered_logits else 1)

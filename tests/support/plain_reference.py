@@ -1,0 +1,332 @@
+"""Slow and plain: the score of one strategy, every stage visited, one number at a time.
+
+The differential partner of ``forerun.simulator.score``. It shares the cost rules and the facts of ``forerun.spaces``
+with it and nothing else: no table, no distinct keys, no representative stages.
+"""
+
+from dataclasses import dataclass
+
+from plain_blocks import PlainBlock, PlainBlocks
+
+from forerun.simulator.costs import (
+    adam_time_s,
+    collective_time_s,
+    memory_bound_time_s,
+    point_to_point_time_s,
+)
+from forerun.simulator.score_table import MEMORY_PARTS, TIME_PARTS
+from forerun.spaces.models import embedding_parameters, layer_parameters, mtp_block_parameters
+from forerun.spaces.models.model import MixtureOfExperts
+from forerun.spaces.strategies import Context, Placement, Recompute, Schedule, Strategy, layers_per_virtual_stage
+
+
+@dataclass(kw_only=True)
+class PlainStage:
+    """One device of one pipeline stage."""
+
+    layers: list[int]
+    embedding: bool
+    head: bool
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+    weight_s: float = 0.0
+    gap_s: float = 0.0
+    parts_s: dict[str, float]
+    dense: float = 0.0
+    expert: float = 0.0
+    tied: float = 0.0
+    memory_bytes: dict[str, float]
+    idle_bytes: float = 0.0
+
+    @property
+    def pace_s(self) -> float:
+        return self.forward_s + self.backward_s
+
+    @property
+    def live_bytes(self) -> float:
+        return sum(self.memory_bytes.values())
+
+
+@dataclass(kw_only=True)
+class PlainScore:
+    step_time_s: float
+    time_s: dict[str, float]
+    peak_memory_bytes: float
+    memory_bytes: dict[str, float]
+    peak_stage: int
+    stages: list[PlainStage]
+
+
+def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
+    """Time and memory of one strategy.
+
+    There is one answer for every stage that is the slowest up to rounding: stages that wait for their host all take
+    the time of their launches, and each is made of other parts.
+    """
+    layers = [kind for kind, layer in enumerate(context.model.layers) for _ in range(layer.count)]
+    device = PlainBlocks(context, strategy)
+    blocks = [device.layer(layer) for layer in context.model.layers]
+    ends = device.embedding(), device.head()
+    microbatches = context.workload.global_batch / (strategy.dp * strategy.mbs)
+    stages = [_stage(context, strategy, number, layers) for number in range(strategy.pp)]
+    for number, stage in enumerate(stages):
+        _add_times(context, strategy, stage, blocks, ends)
+        _count_parameters(context, strategy, stage, device)
+        _add_memory(context, strategy, stage, number, microbatches, blocks, ends)
+    peak = max(range(strategy.pp), key=lambda number: stages[number].live_bytes)
+    memory = _with_reserve(context, stages[peak])
+    once_s = _replicas(context, strategy, stages, microbatches)
+    hop_s = _hop_s(context, strategy)
+    scores = []
+    for slowest in _slowest(stages):
+        time_s = _pipeline(context, strategy, stages, slowest, microbatches) | once_s
+        time_s["pipeline"] *= hop_s
+        time_s["host"] += context.framework.host_step_s + context.framework.host_microbatch_s * microbatches
+        score = PlainScore(
+            step_time_s=sum(time_s.values()),
+            time_s={part: time_s[part] for part in TIME_PARTS},
+            peak_memory_bytes=sum(memory.values()),
+            memory_bytes={part: memory[part] for part in MEMORY_PARTS},
+            peak_stage=peak,
+            stages=stages,
+        )
+        scores.append(score)
+    return scores
+
+
+def _slowest(stages: list[PlainStage]) -> list[PlainStage]:
+    """Stages that none outlasts by more than rounding, those of different content once each."""
+    pace_s = max(stage.pace_s for stage in stages)
+    near = [stage for stage in stages if stage.pace_s >= pace_s * (1 - 1e-12)]
+    return list({(*stage.layers, stage.embedding, stage.head): stage for stage in near}.values())
+
+
+def _stage(context: Context, strategy: Strategy, number: int, layers: list[int]) -> PlainStage:
+    """What device-stage ``number`` holds; MTP blocks stand behind the last layer."""
+    pp, vpp, schedule = strategy.pp, strategy.vpp, strategy.schedule
+    counts = strategy.layers_per_stage
+    if counts is None:
+        counts = layers_per_virtual_stage(len(layers), pp * vpp, strategy.split, context.head_layers)
+    held: list[int] = []
+    embedding = head = False
+    for virtual in range(len(counts)):
+        homes = [virtual % pp]
+        if schedule == Schedule.ZB_V:
+            homes = [virtual if virtual < pp else 2 * pp - 1 - virtual]
+        if schedule == Schedule.DUALPIPE:
+            homes = [virtual, pp - 1 - virtual]
+        if number in homes:
+            first = sum(counts[:virtual])
+            held += layers[first : first + counts[virtual]]
+            embedding = embedding or virtual == 0
+            if virtual == len(counts) - 1:
+                head = True
+                held += [len(context.model.layers) - 1] * context.model.mtp_layers
+    return PlainStage(layers=held, embedding=embedding, head=head, parts_s={}, memory_bytes={})
+
+
+def _add_times(
+    context: Context,
+    strategy: Strategy,
+    stage: PlainStage,
+    blocks: list[PlainBlock],
+    ends: tuple[PlainBlock, PlainBlock],
+) -> None:
+    """Seconds of one microbatch; a DualPipe device sees half of all microbatches on either of its two stages."""
+    profile = context.framework
+    share = 0.5 if strategy.schedule == Schedule.DUALPIPE else 1.0
+    present = [blocks[kind] for kind in stage.layers]
+    present += [block for block, here in zip(ends, (stage.embedding, stage.head), strict=True) if here]
+    for block in present:
+        stage.forward_s += share * block.forward_s
+        stage.backward_s += share * block.backward_s
+        stage.weight_s += share * block.weight_s
+        for part, seconds in block.parts_s.items():
+            stage.parts_s[part] = stage.parts_s.get(part, 0.0) + share * seconds
+    host_s = 0.0
+    for kind in stage.layers:
+        each = profile.host_layer_s * (4 / 3 if strategy.recompute == Recompute.FULL else 1.0)
+        each += profile.host_rank_s * (strategy.tp - 1) if strategy.pp > 1 else 0.0
+        each += profile.host_expert_s if isinstance(context.model.layers[kind].mlp, MixtureOfExperts) else 0.0
+        host_s += share * each
+    stage.gap_s = max(host_s - stage.pace_s, 0.0)
+    stage.backward_s += stage.gap_s
+
+
+def _count_parameters(context: Context, strategy: Strategy, stage: PlainStage, device: PlainBlocks) -> None:
+    """Parameters on one device of the stage."""
+    model, tp = context.model, strategy.tp
+    for kind in stage.layers:
+        own = layer_parameters(model.layers[kind], model.hidden)
+        stage.dense += (own.attention + own.mlp_dense) / tp + own.router + own.replicated
+        stage.expert += own.experts_total / (strategy.ep * strategy.etp)
+    table = device.padded_vocab() * model.hidden
+    if stage.embedding:
+        stage.dense += table + embedding_parameters(model) - model.vocab * model.hidden
+    if stage.head:
+        stage.dense += model.hidden + model.classes * model.hidden
+        stage.dense += model.hidden**2 if model.head_transform else 0
+        if model.mtp_layers:
+            more = mtp_block_parameters(model).total - layer_parameters(model.layers[-1], model.hidden).total
+            stage.dense += model.mtp_layers * more / tp
+        if not (model.tied_embeddings and stage.embedding):
+            stage.dense += table
+    if model.tied_embeddings and stage.embedding != stage.head:
+        stage.tied = table
+
+
+def _in_flight(strategy: Strategy, number: int, microbatches: float) -> float:
+    """Microbatches whose activations of all its layers a device keeps at most."""
+    pp, vpp = strategy.pp, strategy.vpp
+    match strategy.schedule:
+        case Schedule.GPIPE:
+            kept: float = microbatches
+        case Schedule.INTERLEAVED:  # warm-up chunks and one more, each a vpp-th of the device's layers
+            kept = (2 * (pp - number - 1) + (vpp - 1) * pp + 1) / vpp
+        case Schedule.ZB_V:  # 2 pp chunks of half
+            kept = 2 * pp / 2
+        case Schedule.DUALPIPE:  # pp + 1 stages of the two
+            kept = (pp + 1) / 2
+        case _:
+            kept = pp - number
+    return min(kept, microbatches)
+
+
+def _add_memory(
+    context: Context,
+    strategy: Strategy,
+    stage: PlainStage,
+    number: int,
+    microbatches: float,
+    blocks: list[PlainBlock],
+    ends: tuple[PlainBlock, PlainBlock],
+) -> None:
+    """Bytes of one device of the stage."""
+    profile, model, half = context.framework, context.model, context.workload.precision not in ("fp32", "tf32")
+    width, gradient = 2.0 if half else 4.0, profile.held_gradient_bytes(context.workload.precision)
+    states = profile.optimizer_bytes + (profile.master_bytes if half else 0.0)
+    replicas = strategy.dp * strategy.cp
+    expert_replicas = replicas * strategy.tp / (strategy.ep * strategy.etp)
+
+    def share(from_zero: int) -> float:
+        if strategy.zero < from_zero:
+            return stage.dense + stage.expert
+        return stage.dense / replicas + stage.expert / expert_replicas
+
+    kept = sum(blocks[kind].kept_bytes for kind in stage.layers) + (ends[0].kept_bytes if stage.embedding else 0.0)
+    buffers = 2 * profile.bucket_bytes if replicas > 1 else 0.0
+    if strategy.zero == 3:  # two layers gathered
+        buffers += 2 * width * (stage.dense + stage.expert) / (max(model.layer_count, 1) / strategy.pp)
+    losses = microbatches if strategy.schedule == Schedule.GPIPE else 1
+    stage.memory_bytes = {
+        "parameters": share(3) * width,
+        "gradients": share(2) * gradient,
+        "optimizer": share(1) * states,
+        "activations": kept * _in_flight(strategy, number, microbatches),
+        "working": max((blocks[kind].working_bytes for kind in stage.layers), default=0.0),
+        "logits": losses * ends[1].loss_bytes if stage.head else 0.0,
+        "buffers": buffers,
+    }
+    stage.idle_bytes = sum(blocks[kind].idle_bytes for kind in stage.layers)
+
+
+def _with_reserve(context: Context, stage: PlainStage) -> dict[str, float]:
+    """Memory of a stage with what lies outside of live tensors; idle buffers stay only while there is room."""
+    profile = context.framework
+    fixed = profile.context_bytes + profile.communicator_bytes + profile.fragmentation * stage.live_bytes
+    room = max(context.cluster.device.memory_bytes - stage.live_bytes - fixed, 0.0)
+    return stage.memory_bytes | {"reserve": fixed + min(stage.idle_bytes, room)}
+
+
+def _pipeline(
+    context: Context, strategy: Strategy, stages: list[PlainStage], slowest: PlainStage, microbatches: float
+) -> dict[str, float]:
+    """Parts of the pipelined time; "pipeline" is the number of hops between stages on the critical path."""
+    pp, schedule = strategy.pp, strategy.schedule
+    f, b, w = slowest.forward_s, slowest.backward_s, slowest.weight_s
+    i = b - w  # input gradients
+    others = sum(stage.pace_s for stage in stages) - slowest.pace_s
+    match schedule:
+        case Schedule.INTERLEAVED:
+            bubble = others / strategy.vpp
+        case Schedule.GPIPE:
+            slow_f, slow_b = (max(getattr(stage, name) for stage in stages) for name in ("forward_s", "backward_s"))
+            bubble = others + (microbatches - 1) * (slow_f + slow_b - f - b)
+        case Schedule.ZB_H1:
+            bubble = (pp - 1) * max(f + i - w, 0.0)
+        case Schedule.ZB_V:
+            bubble = (pp - 1) / 2 * ((max(f, i, w) - f) + (max(f, i, w) - i) + (max(f, i, w) - w))
+        case Schedule.DUALPIPE:
+            bubble = max(pp / 2 - 1, 0.0) * max((f + b) + b - 3 * w, 0.0)
+        case _:
+            bubble = others
+    hops = 2.0 * (pp - 1)
+    if pp > 1 and not context.framework.overlap_pipeline:
+        hops += 2 * (microbatches - 1) * strategy.vpp
+    parts = {part: microbatches * slowest.parts_s.get(part, 0.0) for part in ("compute", "recompute", "tensor")}
+    parts |= {part: microbatches * slowest.parts_s.get(part, 0.0) for part in ("context", "expert")}
+    return parts | {"bubble": bubble, "pipeline": hops, "host": microbatches * slowest.gap_s}
+
+
+def _hop_s(context: Context, strategy: Strategy) -> float:
+    """Seconds of one transfer between stages."""
+    if strategy.pp == 1:
+        return 0.0
+    tp, width = strategy.tp, 4.0 if context.workload.precision in ("fp32", "tf32") else 2.0
+    size = strategy.mbs * context.workload.seq_len / strategy.cp * context.model.hidden * width
+    stride = tp * strategy.cp * (1 if strategy.placement == Placement.TP_CP_EP_PP_DP else strategy.dp)
+    seconds = float(point_to_point_time_s(context.cluster, size / tp, stride))
+    if not strategy.sp:
+        seconds += float(collective_time_s(context.cluster, "all_gather", size, tp, 1))
+    return seconds + context.framework.pipeline_hop_s
+
+
+def _replicas(context: Context, strategy: Strategy, stages: list[PlainStage], microbatches: float) -> dict[str, float]:
+    """Seconds of gradient reduction, parameter gather, tied tables and optimizer that stand in the step."""
+    profile, cluster, half = context.framework, context.cluster, context.workload.precision not in ("fp32", "tf32")
+    replicas = strategy.dp * strategy.cp
+    expert_replicas = replicas * strategy.tp / (strategy.ep * strategy.etp)
+    apart = strategy.pp if strategy.placement == Placement.TP_CP_EP_PP_DP else 1
+    groups = [(max(stage.dense for stage in stages), replicas, strategy.tp * apart)]
+    if context.moe:
+        most = max(stage.expert for stage in stages)
+        groups.append((most, expert_replicas, strategy.ep * strategy.etp * apart))
+
+    def one_pass(collective: str, wire: float) -> float:
+        total = 0.0
+        for parameters, members, stride in groups:
+            if members > 1:
+                bucket = max(profile.bucket_bytes, profile.bucket_rank_bytes * members)
+                count = max(round(parameters * wire / bucket), 1)
+                each = collective_time_s(cluster, collective, parameters * wire / count, members, stride)  # type: ignore[arg-type]
+                total += count * float(each)
+        return total
+
+    reduce_s = one_pass("reduce_scatter" if strategy.zero else "all_reduce", profile.reduce_bytes if half else 4.0)
+    gather_s = one_pass("all_gather", 2.0 if half else 4.0) if strategy.zero else 0.0
+    first = stages[0]
+    window_s, forward_s = first.backward_s, first.forward_s
+    if strategy.zero >= 2:
+        reduce_s, window_s = reduce_s * microbatches, window_s * microbatches
+    if strategy.zero == 3:
+        gather_s, forward_s = 2 * microbatches * gather_s, microbatches * first.pace_s
+    covered = profile.overlap_gradients * min(reduce_s, window_s)
+    hidden = profile.overlap_parameters * min(gather_s, forward_s)
+    data_s = reduce_s - covered + gather_s - hidden + (profile.overlap_slowdown - 1) * (covered + hidden)
+    data_s += _tied_s(context, strategy, max(stage.tied for stage in stages))
+    updated = [stage.dense + stage.expert for stage in stages]
+    if strategy.zero:
+        updated = [stage.dense / replicas + stage.expert / expert_replicas for stage in stages]
+    device, own = cluster.device, max(updated)
+    adam = adam_time_s(device, own, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)
+    return {"data": data_s, "optimizer": float(adam) + float(memory_bound_time_s(device, 4.0 * own))}
+
+
+def _tied_s(context: Context, strategy: Strategy, tied: float) -> float:
+    """Seconds to add up the gradients of the two copies of a tied token table."""
+    if strategy.pp == 1 or tied == 0:
+        return 0.0
+    stride = strategy.tp * strategy.cp * (strategy.pp - 1)
+    if strategy.placement != Placement.TP_CP_EP_PP_DP:
+        stride *= strategy.dp
+    return float(collective_time_s(context.cluster, "all_reduce", context.framework.reduce_bytes * tied, 2, stride))
