@@ -36,12 +36,14 @@ class StageMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalMemory:
-    """Shape N each: the peak and its parts (``MEMORY_PARTS``), live tensors alone, and the stage that has the peak."""
+    """Shape N each: the peak and its parts (``MEMORY_PARTS``), live tensors alone, the stage that has the peak, and
+    whether the allocator's idle buffers find no room there."""
 
     peak_bytes: Floats
     allocated_bytes: Floats
     parts: dict[str, Floats]
     stage: NDArray[np.int64]
+    pressed: NDArray[np.bool_]
 
 
 def stage_memory(
@@ -101,11 +103,13 @@ def total_memory(
         "reserve": profile.context_bytes + profile.communicator_bytes + profile.fragmentation * live,
     }
     # Idle buffers are given back before an allocation fails, so they never make a strategy infeasible.
-    room = context.cluster.device.memory_bytes - live - parts["reserve"]
-    parts["reserve"] += np.minimum(pick(activations.idle, key), np.maximum(room, 0.0))
+    room = np.maximum(context.cluster.device.memory_bytes - live - parts["reserve"], 0.0)
+    idle = pick(activations.idle, key)
+    parts["reserve"] += np.minimum(idle, room)
     return TotalMemory(
         peak_bytes=live + parts["reserve"],
         allocated_bytes=live,
         parts={name: parts[name] for name in MEMORY_PARTS},
         stage=activations.stage[slot, key].astype(np.int64),
+        pressed=idle > room,
     )

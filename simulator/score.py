@@ -56,8 +56,13 @@ def score(context: Context, table: StrategyTable) -> ScoreTable:
     zero = table.column("zero")
     time_s = _time(context, pipelines, keys.inverse, replicas, replica_keys.inverse, zero, hop_s)
     memory = total_memory(context, pipelines.memory, keys.inverse, replicas, replica_keys.inverse)
+    step_time_s = sum(time_s.values(), np.zeros(len(table)))
+    if context.framework.allocator_stall:
+        stall_s = np.where(memory.pressed, context.framework.allocator_stall * step_time_s, 0.0)
+        time_s["host"] = time_s["host"] + stall_s
+        step_time_s = step_time_s + stall_s
     return ScoreTable(
-        step_time_s=sum(time_s.values(), np.zeros(len(table))),
+        step_time_s=step_time_s,
         time_s=time_s,
         peak_memory_bytes=memory.peak_bytes,
         allocated_bytes=memory.allocated_bytes,

@@ -220,12 +220,15 @@ class _Device:
         """Note what a pass allocates and frees; activations live until the weight gradient, which reads them."""
         cost, graph = self.costs.chunks[action.chunk], self.graph
         if action.kind == Pass.FORWARD:
-            graph.hold(first, self.device, cost.kept_bytes)
-        elif action.kind in _LAST_PASSES:
-            graph.hold(last, self.device, -cost.kept_bytes, at_end=True)
-        if action.kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT) and cost.working_bytes:
-            graph.hold(first, self.device, cost.working_bytes)
-            graph.hold(last, self.device, -cost.working_bytes, at_end=True)
+            graph.hold(first, self.device, cost.kept_bytes + cost.logit_bytes)
+            return
+        freed = cost.kept_bytes if action.kind in _LAST_PASSES else 0.0
+        if action.kind != Pass.WEIGHT_GRADIENT:
+            freed += cost.logit_bytes + cost.working_bytes
+            if cost.working_bytes:
+                graph.hold(first, self.device, cost.working_bytes)
+        if freed:
+            graph.hold(last, self.device, -freed, at_end=True)
 
     def _send(self, last: int) -> None:
         """Send the results that the last task completes to the stages that need them."""

@@ -35,13 +35,15 @@ from forerun.spaces.strategies import (
 class ChunkCost:
     """One microbatch on one virtual stage. ``backward_s`` has both gradients and the wait for the host, ``weight_s`` is
     the part that may run apart. ``parts`` splits forward and backward together by kind. ``kept_bytes`` are held from
-    forward to backward, ``working_bytes`` only while the backward pass runs."""
+    forward to weight gradient, ``logit_bytes`` from forward to input gradient, ``working_bytes`` only while the
+    latter runs."""
 
     forward_s: float
     backward_s: float
     weight_s: float
     parts: Mapping[str, float]
     kept_bytes: float = 0.0
+    logit_bytes: float = 0.0
     working_bytes: float = 0.0
 
 
@@ -160,7 +162,8 @@ def _chunk_costs(context: Context, strategy: Strategy, shard: Shard, held: Float
                 **{part: float(times.parts[part][:, 0] @ held[:, chunk]) for part in BLOCK_PARTS},
                 "host": float(gap_s[chunk]),
             },
-            kept_bytes=float(memory.kept[0, chunk] + memory.logits[0, chunk]),
+            kept_bytes=float(memory.kept[0, chunk]),
+            logit_bytes=float(memory.logits[0, chunk]),
             working_bytes=float(memory.working[0, chunk]),
         )
         for chunk in range(count)

@@ -65,7 +65,8 @@ class FrameworkProfile:
 
     Memory: ``logit_bytes`` per logit that the loss keeps besides the logits themselves;
     ``context_bytes`` outside the allocator, ``communicator_bytes`` per communicator group,
-    ``fragmentation`` share of the allocator's peak lost, ``bucket_bytes`` of gradient buckets,
+    ``fragmentation`` share of the allocator's peak lost, ``allocator_stall`` share of a step lost where its idle
+    buffers do not fit and it has to free and ask again, ``bucket_bytes`` of gradient buckets,
     and at least ``bucket_rank_bytes`` per replica (Megatron-LM: 40M or 1M gradients per rank, whichever is more).
     """
 
@@ -105,6 +106,7 @@ class FrameworkProfile:
     context_bytes: float = 1.0e9
     communicator_bytes: float = 0.25e9
     fragmentation: float = 0.05
+    allocator_stall: float = 0.0
     bucket_bytes: float = 25e6
     bucket_rank_bytes: float = 0.0
 
