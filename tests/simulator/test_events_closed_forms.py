@@ -1,0 +1,181 @@
+"""Steps on uniform stages take exactly what the published closed forms say."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.simulator.events import ChunkCost, EventResult, StageCost, StepCosts, simulate_costs
+from forerun.simulator.events.schedules import Pass, PipelineShape, programs_of
+from forerun.spaces.strategies import Schedule
+
+EXACT = 1e-9
+
+
+def uniform(
+    schedule: Schedule, pp: int, vpp: int, count: int, times: tuple[float, float, float], **more: object
+) -> StepCosts:
+    """Return the costs of a pipeline of equal virtual stages; ``times``: forward, input gradient, weight gradient."""
+    forward_s, input_s, weight_s = times
+    chunk = ChunkCost(
+        forward_s=forward_s,
+        backward_s=input_s + weight_s,
+        weight_s=weight_s,
+        parts={"compute": forward_s + input_s + weight_s},
+        kept_bytes=1.0,
+    )
+    shape = PipelineShape(pp=pp, vpp=vpp, microbatches=count)
+    chunks = shape.chunks if schedule != Schedule.DUALPIPE else pp
+    share = dict.fromkeys(range(chunks), 1 / vpp)
+    return StepCosts(
+        schedule=schedule,
+        shape=shape,
+        chunks=(chunk,) * chunks,
+        stages=(StageCost(share=share),) * pp,
+        **more,  # type: ignore[arg-type]  # the keywords of StepCosts
+    )
+
+
+def step(
+    schedule: Schedule, pp: int, vpp: int, count: int, times: tuple[float, float, float], **more: object
+) -> EventResult:
+    return simulate_costs(uniform(schedule, pp, vpp, count, times, **more))
+
+
+seconds = st.floats(0.1, 3.0)
+passes = st.tuples(seconds, seconds, seconds)
+
+
+@settings(deadline=None, max_examples=40)
+@given(pp=st.integers(1, 8), extra=st.integers(0, 9), times=passes)
+def test_1f1b_and_gpipe_fill_and_drain_once(pp: int, extra: int, times: tuple[float, float, float]) -> None:
+    """(m + pp - 1)(f + b), bubble (pp - 1)/(m + pp - 1): arXiv 1811.06965 and 2104.04473, section 2.2."""
+    count = pp + extra
+    expected = (count + pp - 1) * sum(times)
+    for schedule in (Schedule.ONE_F_ONE_B, Schedule.GPIPE):
+        result = step(schedule, pp, 1, count, times)
+        assert result.step_time_s == pytest.approx(expected, rel=EXACT)
+        assert result.bubble_share == pytest.approx((pp - 1) / (count + pp - 1), rel=EXACT, abs=EXACT)
+
+
+@settings(deadline=None, max_examples=30)
+@given(pp=st.integers(2, 6), vpp=st.integers(2, 4), groups=st.integers(1, 4), times=passes)
+def test_interleaving_divides_the_bubble_by_the_virtual_stages(
+    pp: int, vpp: int, groups: int, times: tuple[float, float, float]
+) -> None:
+    """m vpp + pp - 1 passes of a virtual stage each way: arXiv 2104.04473, section 2.2.2."""
+    count = groups * pp
+    result = step(Schedule.INTERLEAVED, pp, vpp, count, times)
+
+    assert result.step_time_s == pytest.approx((count * vpp + pp - 1) * sum(times), rel=EXACT)
+
+
+@settings(deadline=None, max_examples=40)
+@given(pp=st.integers(2, 8), extra=st.integers(0, 9), times=passes)
+def test_zb_h1_leaves_forward_and_input_gradient_less_the_weight_gradient(
+    pp: int, extra: int, times: tuple[float, float, float]
+) -> None:
+    """(pp - 1)(f + b - w) as long as w is the shortest (arXiv 2401.10241, section 2.3); a longer one does not fit into
+    the drain and holds up the input gradients behind it."""
+    forward_s, input_s, weight_s = times
+    count = 2 * pp + extra
+    bubble_s = (pp - 1) * max(forward_s + input_s - weight_s, forward_s, input_s)
+    result = step(Schedule.ZB_H1, pp, 1, count, times)
+
+    assert result.step_time_s == pytest.approx(count * sum(times) + bubble_s, rel=EXACT)
+
+
+@pytest.mark.parametrize("pp", [2, 4, 6, 8, 10])
+@pytest.mark.parametrize("more", [0, 2, 10])
+def test_dualpipe_with_equal_passes(pp: int, more: int) -> None:
+    """(pp/2 - 1)(f&b + b - 3w), b the whole backward pass: arXiv 2412.19437, table 2."""
+    count = 2 * pp + more
+    result = step(Schedule.DUALPIPE, pp, 1, count, (1.0, 1.0, 1.0))
+
+    assert result.step_time_s == pytest.approx(3 * count + (pp / 2 - 1) * (3 + 2 - 3), rel=EXACT)
+
+
+@pytest.mark.parametrize("pp", [2, 3, 4, 8])
+def test_zb_v_with_equal_passes_leaves_no_device_idle_between_its_first_and_last_pass(pp: int) -> None:
+    """arXiv 2405.15362, section 4. Devices begin one pass after the other, so a step that ends in a barrier lasts
+    pp - 1 passes longer."""
+    count = 3 * pp
+    result = step(Schedule.ZB_V, pp, 2, count, (1.0, 1.0, 1.0))
+    graph, run = result.graph, result.run
+    for device in range(pp):
+        own = [t for t in range(len(graph)) if graph.stream[t] == 3 * device and graph.kind[t] <= Pass.WEIGHT_GRADIENT]
+        assert max(run.end_s[t] for t in own) - min(run.start_s[t] for t in own) == pytest.approx(6 * count, rel=EXACT)
+
+    assert result.step_time_s == pytest.approx(6 * count + pp - 1, rel=EXACT)
+
+
+@settings(deadline=None, max_examples=30)
+@given(times=st.lists(passes, min_size=2, max_size=5), count=st.integers(1, 8), hop=st.floats(0.0, 0.5))
+def test_composition_gives_what_every_event_gives(
+    times: list[tuple[float, float, float]], count: int, hop: float
+) -> None:
+    """DistSim's composition: of each device's list, the first item whose inputs have come starts when the device is
+    free. Unequal stages, transfers that do not block."""
+    pp = len(times)
+    costs = uniform(Schedule.ONE_F_ONE_B, pp, 1, count, (1.0, 1.0, 1.0))
+    chunks = tuple(
+        ChunkCost(forward_s=f, backward_s=b + w, weight_s=w, parts={"compute": f + b + w}) for f, b, w in times
+    )
+    costs = StepCosts(
+        schedule=costs.schedule, shape=costs.shape, chunks=chunks, stages=costs.stages, hop_s=hop, overlap_hops=True
+    )
+
+    assert simulate_costs(costs).step_time_s == pytest.approx(composed(costs), rel=EXACT)
+
+
+def composed(costs: StepCosts) -> float:
+    """Return the end of a step by walking every device's list in rounds."""
+    programs = [list(program) for program in programs_of(costs.schedule, costs.shape)]
+    free = [0.0] * len(programs)
+    arrival: dict[tuple[bool, int, int], float] = {}
+    while any(programs):
+        for device, program in enumerate(programs):
+            while program:
+                kind, microbatch, chunk, _ = program[0]
+                forward = kind == Pass.FORWARD
+                before = (forward, microbatch, chunk - 1 if forward else chunk + 1)
+                if before[2] not in (-1, len(costs.chunks)) and before not in arrival:
+                    break
+                cost = costs.chunks[chunk]
+                start = max(free[device], arrival.get(before, 0.0))
+                free[device] = start + (cost.forward_s if forward else cost.backward_s)
+                arrival[forward, microbatch, chunk] = free[device] + costs.hop_s
+                program.pop(0)
+    return max(free)
+
+
+def test_blocking_transfers_take_their_time_from_the_sender() -> None:
+    """Two stages: one transfer each way of the first microbatch stands between them; every further one blocks too."""
+    for count in (1, 4):
+        blocking = step(Schedule.GPIPE, 2, 1, count, (1.0, 1.0, 1.0), hop_s=0.5, overlap_hops=False)
+        assert blocking.step_time_s == pytest.approx((count + 1) * 3.0 + 2 * 0.5 + 2 * (count - 1) * 0.5, rel=EXACT)
+
+
+def test_overlapped_transfers_delay_1f1b_once_per_microbatch() -> None:
+    """Stages take turns in 1F1B: every other pair of passes waits for a transfer there and a transfer back, which no
+    stream can hide."""
+    for count in (2, 4, 8):
+        result = step(Schedule.ONE_F_ONE_B, 2, 1, count, (1.0, 1.0, 1.0), hop_s=0.25, overlap_hops=True)
+        assert result.step_time_s == pytest.approx((count + 1) * 3.0 + count * 0.25, abs=0.25 + EXACT)
+        assert result.step_time_s > (count + 1) * 3.0 + (count - 1) * 0.25
+
+
+@pytest.mark.parametrize("schedule", [Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED, Schedule.ZB_V])
+def test_memory_peaks_at_what_is_in_flight(schedule: Schedule) -> None:
+    """One byte per microbatch and virtual stage; the first stage keeps all of GPipe's, pp of 1F1B's, and so on."""
+    pp, count = 4, 16
+    vpp = 2 if schedule in (Schedule.INTERLEAVED, Schedule.ZB_V) else 1
+    kept = {
+        Schedule.GPIPE: count,
+        Schedule.ONE_F_ONE_B: pp,
+        Schedule.INTERLEAVED: 2 * (pp - 1) + (vpp - 1) * pp + 1,
+        Schedule.ZB_V: 2 * pp,
+    }[schedule]
+    first = step(schedule, pp, vpp, count, (1.0, 1.0, 1.0)).stages[0]
+
+    assert first.peak_bytes == kept
+    assert first.peak_task.startswith("forward")

@@ -1,0 +1,175 @@
+"""One whole step of small requests: what it is made of, and that it agrees with the closed forms of the core."""
+
+import itertools
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from forerun_examples import dense_model, moe_model
+from forerun_examples import request as small_request
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.simulator import TIME_PARTS, score
+from forerun.simulator.events import EventResult, StageCost, simulate, simulate_costs, step_costs
+from forerun.simulator.events.costs import chunk_blocks
+from forerun.simulator.stage_plan import stage_plans
+from forerun.spaces.errors import RequestError
+from forerun.spaces.models.model import Model
+from forerun.spaces.strategies import Context, Schedule, Split, StrategySpace, default_choices, parse_strategy, table_of
+
+STRATEGIES = (
+    "tp2 pp4 dp4 mbs1 zero1",
+    "tp4 pp2 dp4 mbs1 vpp3 schedule=interleaved sp",
+    "dp8 mbs2",
+    "dp8 mbs2 zero1",
+    "dp8 mbs2 zero3",
+    "dp8 mbs2 zero2 recompute=full",
+    "pp8 dp2 mbs1",
+    "pp8 dp2 mbs1 placement=tp-cp-ep-pp-dp",
+    "pp4 dp2 schedule=gpipe recompute=selective",
+    "pp4 dp2 schedule=zb-h1",
+    "pp4 dp2 vpp2 schedule=zb-v",
+    "pp4 dp2 schedule=dualpipe",
+    "pp3 dp2 layers=9,8,7 mbs2",
+    "tp2 cp2 pp2 dp2 mbs1",
+)
+
+
+def context(framework: str = "generic", **more: object) -> Context:
+    made = small_request(framework=framework, global_batch=48, **more)  # type: ignore[arg-type]  # its keywords
+    return replace(made, framework=replace(made.framework, host_layer_s=0.0, host_microbatch_s=0.0, host_expert_s=0.0))
+
+
+@pytest.fixture(params=STRATEGIES)
+def result(request: pytest.FixtureRequest) -> EventResult:
+    return simulate(context(), parse_strategy(request.param))
+
+
+def test_parts_add_up_to_the_step_on_every_stage(result: EventResult) -> None:
+    for stage in result.stages:
+        assert set(stage.time_s) == set(TIME_PARTS)
+        assert sum(stage.time_s.values()) == pytest.approx(result.step_time_s, rel=1e-9)
+        assert stage.busy_s + stage.exposed_s + stage.idle_s == pytest.approx(result.step_time_s, rel=1e-9)
+        assert all(value >= -1e-12 for value in stage.time_s.values())
+
+
+def test_the_critical_path_has_no_gaps(result: EventResult) -> None:
+    path, run = result.critical_path, result.run
+
+    assert run.start_s[path[0]] == 0.0
+    assert run.end_s[path[-1]] == result.step_time_s
+    for before, after in itertools.pairwise(path):
+        assert run.end_s[before] == run.start_s[after]
+    assert sum(result.critical_s.values()) == pytest.approx(result.step_time_s, rel=1e-9)
+    assert "bubble" not in result.critical_s
+
+
+def test_memory_returns_to_what_never_moves(result: EventResult) -> None:
+    for curve, cost in zip(result.memory, result.costs.stages, strict=True):
+        assert curve.held_bytes[-1] == pytest.approx(cost.fixed_bytes, rel=1e-9)
+        assert curve.held_bytes.min() >= cost.fixed_bytes * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("text", STRATEGIES)
+def test_virtual_stages_hold_what_stage_plans_count(text: str) -> None:
+    strategy = parse_strategy(text)
+    table = table_of([strategy])
+    for model in (dense_model(), moe_model()):
+        setting = small_request(model)
+        plan = stage_plans(setting, table, np.zeros(1, dtype=np.intp))
+        devices = 2 if strategy.schedule == Schedule.DUALPIPE else 1
+        held = chunk_blocks(setting, table, strategy).sum(axis=1) * devices
+
+        assert held == pytest.approx((plan.blocks * plan.multiplicity).sum(axis=1)[:, 0])
+
+
+@pytest.mark.parametrize("text", STRATEGIES)
+def test_peak_memory_is_that_of_the_core(text: str) -> None:
+    """But for ZB-H1, whose late weight gradients keep pp microbatches on every stage and not on the first alone."""
+    strategy, setting = parse_strategy(text), context()
+    expected = score(setting, table_of([strategy])).allocated_bytes[0]
+    peak = simulate(setting, strategy).peak_memory_bytes
+
+    if strategy.schedule == Schedule.ZB_H1:
+        assert expected < peak < 1.5 * expected
+    else:
+        assert peak == pytest.approx(expected, rel=0.02)
+
+
+def test_a_hop_costs_what_the_core_says() -> None:
+    """The core's pipeline part is a number of hops; without overlap 1F1B has 2 (pp - 1) + 2 (m - 1) of them."""
+    for text in ("tp2 pp4 dp2 mbs1", "tp2 pp4 dp2 mbs1 sp", "tp2 cp2 pp2 dp2 mbs2 placement=tp-cp-ep-pp-dp"):
+        strategy = parse_strategy(text)
+        setting = context("megatron-deepspeed")
+        hops = 2 * (strategy.pp - 1) + 2 * (48 // (strategy.dp * strategy.mbs) - 1)
+
+        assert score(setting, table_of([strategy])).time_s["pipeline"][0] == pytest.approx(
+            hops * step_costs(setting, strategy).hop_s
+        )
+
+
+@pytest.mark.parametrize("framework", ["megatron-lm", "megatron-deepspeed", "torchtitan", "generic"])
+@pytest.mark.parametrize("model", [dense_model(), moe_model()], ids=["dense", "moe"])
+def test_random_candidates_agree_with_the_core(framework: str, model: Model) -> None:
+    """Equal stages only; where they differ, or a schedule has a bound only, see docs/decisions/events.md."""
+    setting = context(framework, model=model)
+    space = StrategySpace(choices=default_choices(setting, (16,)), context=setting)
+    table, _ = space.table(0, space.size)
+    exact = np.isin(table.column("schedule"), [Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED, Schedule.GPIPE])
+    exact &= (table.column("split") == Split.EVEN) & ((table.column("zero") < 2) | (table.column("pp") == 1))
+    rows = random.Random(4).sample(list(np.flatnonzero(exact)), 30)
+    expected = score(setting, table.take(np.array(rows))).step_time_s
+    events = np.array([simulate(setting, table.strategy(row)).step_time_s for row in rows])
+    apart = np.abs(events / expected - 1)
+
+    assert np.median(apart) < 0.01
+    assert np.quantile(apart, 0.9) < 0.05
+
+
+def test_gradient_buckets_hide_under_the_last_backward_pass() -> None:
+    """Reduction of 4 buckets in all under a backward pass of 8 s: the last bucket stands alone at the end, and what the
+    framework cannot hide stands behind it."""
+    costs = step_costs(context(), parse_strategy("dp8 mbs6"))
+    chunk = replace(costs.chunks[0], forward_s=2.0, backward_s=8.0)
+    stage = StageCost(reduce_s=4.0, buckets=4, share={0: 1.0})
+    plain = replace(
+        costs, chunks=(chunk,), stages=(stage,), host_step_s=0.0, overlap_gradients=1.0, overlap_slowdown=1.0, zero=0
+    )
+
+    assert simulate_costs(plain).step_time_s == pytest.approx(2.0 + 8.0 + 1.0)
+    assert simulate_costs(replace(plain, overlap_gradients=0.5)).step_time_s == pytest.approx(2.0 + 8.0 + 0.5 + 2.0)
+    assert simulate_costs(replace(plain, overlap_gradients=0.0)).step_time_s == pytest.approx(2.0 + 8.0 + 4.0)
+    # Three buckets of 1 s run under the pass at 1/1.5 of its speed, for 1 s of slowdown in all.
+    slower = simulate_costs(replace(plain, overlap_slowdown=1.5)).step_time_s
+    assert slower == pytest.approx(2.0 + 8.0 + 1.0 + 3 * (1 - 1 / 1.5))
+
+
+def test_a_later_stage_hides_its_reduction_in_the_drain() -> None:
+    """The last stage ends its last backward pass pp - 1 passes before the first one does; only the first stage's
+    reduction, which nothing covers, makes the step longer."""
+    costs = step_costs(context(), parse_strategy("pp4 dp2 mbs2"))
+    bare = replace(costs, stages=tuple(replace(s, reduce_s=0.0, gather_s=0.0) for s in costs.stages), host_step_s=0.0)
+    without = simulate_costs(bare).step_time_s
+    longest = bare.chunks[0].backward_s
+    for stage, more in ((3, 0.0), (0, longest)):
+        stages = [replace(s, reduce_s=longest * (number == stage)) for number, s in enumerate(bare.stages)]
+        changed = replace(bare, stages=tuple(stages), overlap_gradients=0.0)
+        assert simulate_costs(changed).step_time_s == pytest.approx(without + more, rel=1e-9)
+
+
+@settings(deadline=None, max_examples=15)
+@given(text=st.sampled_from(STRATEGIES), factor=st.floats(1.0, 3.0), place=st.integers(0, 30))
+def test_a_slower_virtual_stage_never_makes_the_step_shorter(text: str, factor: float, place: int) -> None:
+    costs = step_costs(context(), parse_strategy(text))
+    place %= len(costs.chunks)
+    slow = replace(costs.chunks[place], forward_s=costs.chunks[place].forward_s * factor)
+    chunks = (*costs.chunks[:place], slow, *costs.chunks[place + 1 :])
+
+    assert simulate_costs(replace(costs, chunks=chunks)).step_time_s >= simulate_costs(costs).step_time_s * (1 - 1e-12)
+
+
+def test_a_schedule_without_an_order_for_the_shape_is_an_error() -> None:
+    with pytest.raises(RequestError, match="a multiple of 4 microbatches"):
+        simulate(context(), parse_strategy("pp4 dp8 vpp2 schedule=interleaved"))
