@@ -3,10 +3,12 @@
 from forerun.simulator.events.compile import KINDS, STREAMS, compile_step
 from forerun.simulator.events.costs import ChunkCost, StageCost, StepCosts, step_costs
 from forerun.simulator.events.engine import Execution, execute
+from forerun.simulator.events.gantt import timeline_text
 from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.memory import MemoryCurve
 from forerun.simulator.events.result import EventResult, StageUse, TimelineTask
 from forerun.simulator.events.simulate import simulate, simulate_costs
+from forerun.simulator.events.trace import trace_events, write_trace
 
 __all__ = [
     "KINDS",
@@ -25,4 +27,7 @@ __all__ = [
     "simulate",
     "simulate_costs",
     "step_costs",
+    "timeline_text",
+    "trace_events",
+    "write_trace",
 ]

@@ -1,0 +1,67 @@
+"""The timeline as text: one row per device-stage, one column per slice of the step."""
+
+from forerun.simulator.events.compile import GATHER, HOST, OPTIMIZER, REDUCE, SEND, STREAMS, TIED
+from forerun.simulator.events.result import EventResult
+from forerun.simulator.events.schedules import Pass
+
+MARKS = {
+    Pass.FORWARD: "F",
+    Pass.BACKWARD: "B",
+    Pass.INPUT_GRADIENT: "b",
+    Pass.WEIGHT_GRADIENT: "w",
+    SEND: "s",
+    GATHER: "g",
+    REDUCE: "r",
+    TIED: "t",
+    OPTIMIZER: "o",
+    HOST: "h",
+}
+"""The letter of every kind of task; a dot is an idle stream."""
+LEGEND = (
+    "F forward  B backward  b input gradient  w weight gradient  s send  g gather  r reduce  t tied  o optimizer  "
+    "h host  . idle"
+)
+
+
+def timeline_text(result: EventResult, width: int = 100, *, streams: bool = False) -> str:
+    """Return a Gantt chart of ``width`` columns; a column shows what its slice is spent on most.
+
+    With ``streams`` every stage also shows its feature and gradient streams, where they are ever used.
+    """
+    columns = max(width - 9, 10)
+    rows = _occupied_s(result, columns)
+    slice_s = result.step_time_s / columns
+    lines = []
+    for stage in range(len(result.stages)):
+        for place, stream in enumerate(STREAMS):
+            row = rows[stage * len(STREAMS) + place]
+            if place and not (streams and any(row)):
+                continue
+            label = f"stage {stage}" if not place else f" {stream[:7]}"
+            lines.append(f"{label:<8} {''.join(_mark(cell, slice_s) for cell in row)}")
+    scale = f"0{f'{result.step_time_s * 1e3:.4g} ms':>{columns - 1}}"
+    return "\n".join([*lines, f"{'':<8} {scale}", LEGEND])
+
+
+def _occupied_s(result: EventResult, columns: int) -> list[list[dict[int, float]]]:
+    """Return seconds by kind of every column of every stream."""
+    graph, run = result.graph, result.run
+    rows: list[list[dict[int, float]]] = [[{} for _ in range(columns)] for _ in graph.ordered]
+    scale = columns / result.step_time_s if result.step_time_s else 0.0
+    for task, own in enumerate(graph.stream):
+        kind = graph.kind[task]
+        low, high = run.start_s[task] * scale, run.end_s[task] * scale
+        for stream in graph.gangs.get(task, (own,)):
+            row = rows[stream]
+            for column in range(int(low), min(int(high) + 1, columns)):
+                covered = min(high, column + 1) - max(low, column)
+                if covered > 0:
+                    row[column][kind] = row[column].get(kind, 0.0) + covered / scale
+    return rows
+
+
+def _mark(cell: dict[int, float], slice_s: float) -> str:
+    """Return the letter of what a column is spent on most; a dot where it is idle for more than half of it."""
+    if sum(cell.values()) < slice_s / 2:
+        return "."
+    return MARKS[max(cell, key=lambda kind: (cell[kind], -kind))]

@@ -1,0 +1,116 @@
+"""The timeline as a Chrome trace (Trace Event Format, object form), which Perfetto and chrome://tracing open.
+
+A process is a device-stage, a thread one of its streams, a counter its memory. A flow arrow leads from a transfer to
+the pass that it lets start. Times are microseconds, as the format wants them.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from forerun.simulator.events.compile import HOST, SEND, STREAMS
+from forerun.simulator.events.result import EventResult
+
+_COLOURS = {
+    "forward": "thread_state_running",
+    "backward": "thread_state_runnable",
+    "input gradient": "thread_state_runnable",
+    "weight gradient": "thread_state_iowait",
+    "host": "grey",
+}
+"""Names of colours that the trace viewer reserves."""
+_MICRO = 1e6
+
+
+def trace_events(result: EventResult) -> dict[str, Any]:
+    """Return the trace as plain data: ``traceEvents`` and what the whole step says of itself."""
+    return {
+        "traceEvents": [*_names(result), *_tasks(result), *_flows(result), *_memory(result)],
+        "displayTimeUnit": "ms",
+        "otherData": {
+            "step_time_s": result.step_time_s,
+            "bubble_share": result.bubble_share,
+            "critical_s": dict(result.critical_s),
+        },
+    }
+
+
+def write_trace(result: EventResult, path: Path) -> None:
+    """Write the trace as JSON, compressed where the name ends in ``.gz``; the same result gives the same bytes."""
+    text = json.dumps(trace_events(result), separators=(",", ":"))
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    else:
+        path.write_text(text, encoding="utf-8")
+
+
+def _names(result: EventResult) -> Iterator[dict[str, Any]]:
+    """Yield what processes and threads are called, and their order."""
+    for stage in range(len(result.stages)):
+        yield {"ph": "M", "name": "process_name", "pid": stage, "args": {"name": f"stage {stage}"}}
+        yield {"ph": "M", "name": "process_sort_index", "pid": stage, "args": {"sort_index": stage}}
+        for thread, stream in enumerate(STREAMS):
+            yield {"ph": "M", "name": "thread_name", "pid": stage, "tid": thread, "args": {"name": stream}}
+
+
+def _tasks(result: EventResult) -> Iterator[dict[str, Any]]:
+    """Yield one complete event for every task on every stream that it occupies."""
+    critical = set(result.critical_path)
+    gangs = result.graph.gangs
+    for task in result.timeline():
+        if task.end_s == task.start_s:
+            continue
+        for stream in gangs.get(task.number, (result.graph.stream[task.number],)):
+            event: dict[str, Any] = {
+                "ph": "X",
+                "name": task.name,
+                "cat": task.kind,
+                "pid": result.graph.stream_device[stream],
+                "tid": stream % len(STREAMS),
+                "ts": task.start_s * _MICRO,
+                "dur": (task.end_s - task.start_s) * _MICRO,
+                "args": {"critical": task.number in critical},
+            }
+            if task.kind in _COLOURS:
+                event["cname"] = _COLOURS[task.kind]
+            yield event
+
+
+def _flows(result: EventResult) -> Iterator[dict[str, Any]]:
+    """Yield an arrow from the end of every transfer to the start of the pass that needed it."""
+    graph, run = result.graph, result.run
+    for task, kind in enumerate(graph.kind):
+        if kind != SEND:
+            continue
+        source = graph.stream[task]
+        for after in graph.successors[task]:
+            target = graph.stream[after]
+            if graph.stream_device[target] == graph.stream_device[source] or graph.kind[after] == HOST:
+                continue
+            common = {"name": "activations", "cat": "send", "id": task}
+            yield {
+                "ph": "s",
+                **common,
+                "pid": graph.stream_device[source],
+                "tid": source % len(STREAMS),
+                "ts": run.start_s[task] * _MICRO,
+            }
+            yield {
+                "ph": "f",
+                "bp": "e",
+                **common,
+                "pid": graph.stream_device[target],
+                "tid": target % len(STREAMS),
+                "ts": run.start_s[after] * _MICRO,
+            }
+
+
+def _memory(result: EventResult) -> Iterator[dict[str, Any]]:
+    """Yield the bytes of live tensors of every stage whenever they change."""
+    for stage, curve in enumerate(result.memory):
+        last = len(curve.time_s) - 1
+        for place, (now_s, held) in enumerate(zip(curve.time_s.tolist(), curve.held_bytes.tolist(), strict=True)):
+            if place == last or curve.time_s[place + 1] != now_s:
+                yield {"ph": "C", "name": "memory", "pid": stage, "ts": now_s * _MICRO, "args": {"bytes": held}}
