@@ -78,7 +78,7 @@ def _run(row: Row, table_name: str, pool: _Pool) -> Run:
     facts = facts_of(row, integer(row, "layers"), integer(row, "pp"))
     model = model_of(row, facts, filled)
     cluster = cluster_of(row, facts, filled)
-    context = _context(row, facts, model, cluster, pool)
+    context = _context(row, facts, model, cluster, pool, filled)
     strategy = strategy_of(row, facts, context.framework, model, filled, _defaults(row))
     _possible(context, strategy, step_time_s)
     if peak_gib is not None and facts.memory_kind is None:
@@ -124,9 +124,9 @@ def _possible(context: Context, strategy: Strategy, step_time_s: float | None) -
         raise Skip("faster than the devices' peak")
 
 
-def _context(row: Row, facts: Facts, model: Model, cluster: Cluster, pool: _Pool) -> Context:
+def _context(row: Row, facts: Facts, model: Model, cluster: Cluster, pool: _Pool, filled: Filled) -> Context:
     """Return model, cluster, workload and framework of a row; equal ones are one object."""
-    profile = _profile(row, facts, pool)
+    profile = _profile(row, facts, pool, filled)
     precision = "tf32" if facts.tf32 and row["precision"].lower() == "fp32" else row["precision"].lower()
     if not precision:
         raise Skip("precision not stated")
@@ -139,15 +139,13 @@ def _context(row: Row, facts: Facts, model: Model, cluster: Cluster, pool: _Pool
     return pool.one(key, lambda: Context(model=model, cluster=cluster, workload=workload, framework=profile))
 
 
-def _profile(row: Row, facts: Facts, pool: _Pool) -> FrameworkProfile:
+def _profile(row: Row, facts: Facts, pool: _Pool, filled: Filled) -> FrameworkProfile:
     """Return the framework profile of a row with what the row states about its kernels.
 
     Raises:
-        Skip: the framework is unknown.
+        Skip: the attention kernel is unknown.
     """
-    entry = framework_entry(row["framework"], row["source"])
-    if entry is None:
-        raise Skip(f"unknown framework {row['framework'] or '(blank)'}")
+    entry = framework_entry(row["framework"], row["source"]) or filled.of("framework", {"profile": "megatron-lm"})
     base = load_framework(entry["profile"])
     changes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("facts", {}).items()}
     stated = row["attention"].lower()

@@ -86,7 +86,6 @@ def test_what_is_filled_in_is_recorded(tmp_path: Path, change: dict[str, str], c
         ({"ep": "3"}, "ep does not divide dp*tp*cp"),
         ({"micro_batch": "14.997"}, "micro_batch is not a whole number"),
         ({"micro_batch": "64"}, "dp*micro_batch is more than global_batch"),
-        ({"framework": "LiBai"}, "unknown framework LiBai"),
         ({"recompute": "except_last"}, "unknown recompute except_last"),
         ({"schedule": "vocab-1"}, "vocabulary layer spread over the pipeline"),
         ({"outcome": "failed", "peak_mem_gib": ""}, "run failed for another reason than memory"),
