@@ -26,6 +26,8 @@ VERBS: tuple[Verb, ...] = (
     _verb("simulate", "predict step time and memory of one strategy"),
     _verb("explain", "one strategy in depth, and the changes that would help or hurt"),
     _verb("compare", "two strategies side by side"),
+    _verb("export", "launch files of a row of the leaderboard, for a training framework"),
+    _verb("import", "a configuration of a training framework as a strategy"),
     _verb("validate", "accuracy and order of predictions against measured runs"),
     _verb("list", "names of the catalogue: models, clusters, devices, frameworks"),
     _verb("show", "one entry of the catalogue, with its source"),

@@ -1,0 +1,97 @@
+"""``forerun import``: a configuration of a training framework as a strategy."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forerun.search.cli.arguments import add_json
+from forerun.search.cli.parser import Parser, whole
+
+if TYPE_CHECKING:
+    from forerun.search.formats import Imported
+
+EPILOG = """\
+examples:
+  forerun import train_llama3_70b.sh
+  forerun import ds_config.json launch.sh --gpus 64
+  forerun import torchtitan/models/llama3/config_registry.py --entry llama3_70b --gpus 64 --json
+  forerun import train.log
+
+Reads Megatron-LM scripts, argument lists and logs, Megatron-Bridge and NeMo YAML, torchtitan TOML and Python, DeepSpeed
+JSON, accelerate and nanotron YAML, strategy files of SimuMax, Calculon and Galvatron, and forerun's own. Nothing is run
+or evaluated. Settings that a strategy does not have are listed, and unknown ones apart from known ones."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of the verb."""
+    parser.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE", help="a configuration, launch scripts beside it, or their folder"
+    )
+    parser.add_argument("--format", metavar="F", help="name of the format (default: by the file's contents)")
+    parser.add_argument("--gpus", type=whole, metavar="N", help="number of GPUs, where no file says it")
+    parser.add_argument("--entry", metavar="NAME", help="function of a Python file that has several configurations")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read and print."""
+    from forerun.search.formats.importing import import_files
+    from forerun.search.leaderboard import SCHEMA, dump_json
+
+    found = import_files(args.files, format=args.format, gpus=args.gpus, entry=args.entry)
+    if args.json:
+        print(dump_json({"schema": SCHEMA, **facts_of(found)}))
+        return 0
+    print("\n".join(_lines(found)))
+    return 0
+
+
+def facts_of(found: "Imported") -> dict[str, Any]:
+    """Return what was imported as plain data."""
+    import dataclasses
+
+    data = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+    data["strategy"] = str(found.strategy)
+    data["measured"] = None if found.measured is None else dataclasses.asdict(found.measured)
+    plain: dict[str, Any] = _plain(data)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; dates and infinities of TOML become texts."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float) and abs(value) < float("inf"):
+        return value
+    return str(value)
+
+
+def _lines(found: "Imported") -> list[str]:
+    lines = [f"strategy   {found.strategy}", f"format     {found.format} {found.version}"]
+    for title, facts in (("workload", found.workload), ("model", found.model)):
+        if facts:
+            lines.append(f"{title:<10} " + "  ".join(f"{key} {_shown(value)}" for key, value in facts.items()))
+    if found.measured is not None:
+        steps = found.measured
+        speed = "" if steps.tflops_per_gpu is None else f", {steps.tflops_per_gpu:.1f} TFLOP/s per GPU"
+        lines.append(
+            f"measured   {steps.step_time_s:.4g} s per step (median of {steps.counted} after {steps.skipped}; "
+            f"{steps.low_s:.4g} to {steps.high_s:.4g}){speed}"
+        )
+    lines += [f"assumed    {text}" for text in found.defaults]
+    lines += [f"note       {text}" for text in found.notes]
+    for title, settings in (("other", found.other), ("unknown", found.unknown)):
+        lines += [f"{title:<10} {key} = {_shown(value)}" for key, value in settings.items()]
+    return lines
+
+
+def _shown(value: Any) -> str:
+    """Return a value on one line, control characters made visible."""
+    text = str(value)
+    text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return text if len(text) <= 120 else text[:117] + "..."

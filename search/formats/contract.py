@@ -1,0 +1,200 @@
+"""What a configuration format of a training framework is: a launch goes out as files, files come in as a strategy.
+
+A format is a value in the table of ``forerun.search.formats.table``. It states its limits as data, so that a launch it
+cannot express is refused with every reason and with the nearest launch that it can.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from forerun.spaces.documents import Document, parse_document
+from forerun.spaces.errors import RequestError
+from forerun.spaces.models import Model
+from forerun.spaces.strategies import Strategy
+from forerun.spaces.workload import Workload
+
+Files = Mapping[str, str]
+"""Texts by file name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One training run to write down: ``strategy`` of ``model`` over nodes of ``devices_per_node`` devices.
+
+    ``name`` is free text that the user gave; it reaches files only quoted, or reduced to harmless characters.
+    """
+
+    strategy: Strategy
+    model: Model
+    workload: Workload
+    devices_per_node: int
+    name: str = "forerun"
+
+    @property
+    def microbatches(self) -> int:
+        """Microbatches of one step on every replica."""
+        return self.workload.global_batch // (self.strategy.dp * self.strategy.mbs)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that the launch occupies, all with the same number of devices."""
+        return self.strategy.devices // self.devices_used_per_node
+
+    @property
+    def devices_used_per_node(self) -> int:
+        """Devices started on each node: as many as it has, or the most that give every node the same number."""
+        most = min(self.devices_per_node, self.strategy.devices)
+        return next(n for n in range(most, 0, -1) if self.strategy.devices % n == 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """Something a format cannot express.
+
+    ``broken`` says whether a launch asks for it, ``reason`` why not, in words; ``fix`` returns the nearest launch
+    without it (None: there is none).
+    """
+
+    broken: Callable[[Launch], bool]
+    reason: Callable[[Launch], str]
+    fix: Callable[[Launch], Launch] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Measured steps of a training log: the median of ``counted`` steps after the first ``skipped`` ones.
+
+    ``low_s`` and ``high_s`` are the tenth and the ninetieth percentile of the counted steps.
+    """
+
+    step_time_s: float
+    low_s: float
+    high_s: float
+    counted: int
+    skipped: int
+    tflops_per_gpu: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What a configuration says.
+
+    ``workload`` and ``model`` hold the facts found, by forerun's names; ``other`` the settings that the format is known
+    to have and that a strategy does not; ``unknown`` all remaining ones. No setting of the file is in none of them.
+    ``defaults`` names each value that the file left open, ``notes`` what a strategy cannot say of the run.
+    """
+
+    format: str
+    version: str
+    strategy: Strategy
+    workload: Mapping[str, Any]
+    model: Mapping[str, Any]
+    other: Mapping[str, Any]
+    unknown: Mapping[str, Any]
+    defaults: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    measured: Steps | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A file to read: ``beside`` are files given with it (launch scripts), ``gpus`` the number of devices where the
+    user stated it, ``entry`` which of several configurations of the file is meant."""
+
+    name: str
+    text: str
+    beside: Files = field(default_factory=dict)
+    gpus: int | None = None
+    entry: str | None = None
+
+    @property
+    def suffix(self) -> str:
+        """Ending of the file name in lower case, with its dot."""
+        return PurePath(self.name).suffix.lower()
+
+    def document(self) -> Document:
+        """Return the file as YAML, or as JSON where its name ends so.
+
+        Raises:
+            RequestError: it is neither.
+        """
+        return parse_document(self.text, source=self.name)
+
+    def top_level(self) -> Mapping[str, Any]:
+        """Return the mapping that a document is.
+
+        Raises:
+            RequestError: the file cannot be read or is no mapping.
+        """
+        data = self.document().data
+        if not isinstance(data, dict):
+            raise RequestError(f"{self.name}: a configuration is a mapping of keys to values")
+        return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One format. ``version`` names what it targets; ``main`` is the name of its principal file.
+
+    ``framework`` is the profile whose laws a launch must keep (None: forerun has no profile that fits).
+    ``write`` returns the files of a launch that breaks none of ``limits`` (None: forerun only reads this format);
+    ``parse`` reads a file; ``recognise`` says whether a file looks like this format and never raises RequestError for a
+    file of another kind.
+    """
+
+    name: str
+    version: str
+    title: str
+    main: str
+    limits: tuple[Limit, ...]
+    write: Callable[[Launch], Files] | None
+    parse: Callable[[Source], Imported]
+    recognise: Callable[[Source], bool]
+    framework: str | None = None
+
+    def express(self, launch: Launch) -> Files:
+        """Return the files that start ``launch``, by name.
+
+        Raises:
+            RequestError: the format has no word for part of the launch; the text has every reason and the nearest
+                strategy that it can express.
+        """
+        if self.write is None:
+            raise RequestError(f"forerun reads {self.name} and does not write it; export to another format")
+        broken = [limit for limit in self.limits if limit.broken(launch)]
+        if not broken:
+            return self.write(launch)
+        reasons = "; ".join(dict.fromkeys(limit.reason(launch) for limit in broken))
+        near = self.nearest(launch)
+        if near is None:
+            raise RequestError(f"{self.title} ({self.name}) cannot express {launch.strategy}: {reasons}")
+        changed = [str(near.strategy)]
+        if near.workload.precision != launch.workload.precision:
+            changed.append(f"precision {near.workload.precision}")
+        if near.strategy.devices != launch.strategy.devices:
+            changed.append(f"{near.strategy.devices} GPUs")
+        raise RequestError(
+            f"{self.title} ({self.name}) cannot express {launch.strategy}: {reasons}; "
+            f"nearest that it can: {', '.join(changed)}"
+        )
+
+    def nearest(self, launch: Launch) -> Launch | None:
+        """Return the launch that mending one broken limit after the other leads to; None where one has no remedy."""
+        for _ in range(4 * len(self.limits)):
+            broken = next((limit for limit in self.limits if limit.broken(launch)), None)
+            if broken is None:
+                return launch
+            if broken.fix is None:
+                return None
+            launch = broken.fix(launch)
+        return None
+
+    def read(self, source: Source) -> Imported:
+        """Return what a file says.
+
+        Raises:
+            RequestError: the file is damaged, contradicts itself, or says nothing that is a strategy.
+        """
+        return self.parse(source)

@@ -1,0 +1,208 @@
+"""DeepSpeed 0.19: a JSON configuration and the launcher's line.
+
+Source: ``deepspeed/runtime/config.py``, ``runtime/zero/config.py``, ``runtime/tensor_parallel/config.py`` and
+``module_inject/auto_ep_config.py`` of 0.19.8. Pipelines are code there (``PipelineModule``), not configuration.
+"""
+
+import json
+from typing import Any
+
+from forerun.search.formats.contract import Files, Format, Imported, Launch, Limit, Source
+from forerun.search.formats.devices import Replicas, World, replicas
+from forerun.search.formats.limits import (
+    COMMON,
+    NO_SELECTIVE,
+    change,
+    fixed,
+    is_mixture,
+    precisions,
+    without,
+)
+from forerun.search.formats.program_arguments import launch_files, program_settings
+from forerun.search.formats.settings import Settings, flatten
+from forerun.search.formats.shell_script import world_of
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Recompute, Strategy
+
+NAME, VERSION = "deepspeed", "0.19"
+MAIN = "ds_config.json"
+KNOWN = (
+    "optimizer scheduler fp16 bf16 zero_optimization gradient_clipping steps_per_print wall_clock_breakdown zero_allow_"
+    "untested_optimizer communication_data_type activation_checkpointing flops_profiler monitor_config tensorboard "
+    "wandb csv_monitor comet aio autotuning elasticity compression_training data_types prescale_gradients dump_state "
+    "gradient_predivide_factor sparse_gradients amp memory_breakdown checkpoint data_efficiency curriculum_learning "
+    "comms_logger tensor_parallel expert_parallel pipeline zero_force_ds_cpu_optimizer compile torch_autocast "
+    "graph_harvesting disable_allgather eigenvalue progressive_layer_drop seq_parallel_communication_data_type nebula "
+    "use_data_before_expert_parallelism timers train_micro_batch_size_per_gpu"
+).split()
+"""Sections and settings of the configuration reference that no strategy has a word for."""
+
+LIMITS = (
+    *COMMON,
+    without("pp", "stages are built in code (PipelineModule); the configuration has no setting for them"),
+    without("cp", "its sequence parallelism is Ulysses, which exchanges heads instead of keys and values"),
+    fixed(lambda launch: launch.strategy.sp, "sp: AutoTP keeps norms and residuals whole on every rank", sp=False),
+    NO_SELECTIVE,
+    fixed(
+        lambda launch: launch.strategy.ep == 1 and launch.strategy.etp > 1,
+        "etp > 1 with ep=1: AutoEP splits experts only when it also distributes them",
+        etp=1,
+    ),
+    Limit(
+        broken=lambda launch: is_mixture(launch.model) and launch.strategy.tp > 1 and launch.strategy.ep == 1,
+        reason=lambda launch: f"tp={launch.strategy.tp} with experts and ep=1: AutoEP and AutoTP fold only when ep > 1",
+        fix=lambda launch: change(launch, tp=1, dp=launch.strategy.dp * launch.strategy.tp),
+    ),
+    precisions(("bf16", "fp16", "fp32"), "the configuration has bf16 and fp16"),
+)
+
+
+def write(launch: Launch) -> Files:
+    """Return the JSON and a launch script."""
+    s, workload = launch.strategy, launch.workload
+    data: dict[str, Any] = {
+        "train_batch_size": workload.global_batch,
+        "train_micro_batch_size_per_gpu": s.mbs,
+        "gradient_accumulation_steps": launch.microbatches,
+        "bf16": {"enabled": workload.precision == "bf16"},
+        "fp16": {"enabled": workload.precision == "fp16"},
+        "zero_optimization": {"stage": s.zero, "contiguous_gradients": True},
+        "gradient_clipping": 1.0,
+        "steps_per_print": 10,
+    }
+    if s.zero:
+        data["zero_optimization"] |= {"overlap_comm": True, "reduce_scatter": True}
+    if s.tp > 1:
+        data["tensor_parallel"] = {"autotp_size": s.tp}
+    if s.ep > 1:
+        data["expert_parallel"] = {
+            "enabled": True,
+            "autoep_size": s.ep,
+            "expert_tensor_parallel_size": s.etp,
+        }
+    if s.recompute == Recompute.FULL:
+        data["activation_checkpointing"] = {"partition_activations": False, "contiguous_memory_optimization": False}
+    starter = [
+        'deepspeed --num_nodes "$NNODES" --num_gpus "$GPUS_PER_NODE" --no_ssh --node_rank "$NODE_RANK"',
+        '--master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"',
+    ]
+    arguments = [f"--deepspeed_config {MAIN}", f"--max_seq_length {workload.seq_len}"]
+    files = launch_files(launch, f"DeepSpeed {VERSION}", starter, arguments)
+    return {MAIN: json.dumps(data, indent=2) + "\n", **files}
+
+
+def parse(source: Source) -> Imported:
+    """Read a configuration; ``"auto"`` (transformers' integration) counts as left open."""
+    flat = flatten(source.top_level())
+    automatic = sorted(key for key, value in flat.items() if value == "auto")
+    settings = Settings({key: None if value == "auto" else value for key, value in flat.items()}, source.name)
+    program = program_settings(source.beside)
+    defaults = [f"{key}: auto, left to the trainer" for key in automatic]
+    notes: list[str] = []
+    tp = settings.whole("tensor_parallel.autotp_size", "tensor_parallel.tp_size", least=0) or 1
+    cp = settings.whole("sequence_parallel_size") or 1
+    if cp > 1:
+        notes.append(f"sequence_parallel_size={cp} (Ulysses) exchanges heads; read as cp={cp}")
+    found, mbs, batch = _batch(settings, program, world_of(source.beside, source.gpus), tp, cp, source.name, defaults)
+    enabled = settings.flag("expert_parallel.enabled")
+    ep = settings.whole("expert_parallel.autoep_size") or 1
+    etp = settings.whole("expert_parallel.expert_tensor_parallel_size") or 1
+    checkpointing = any(key.split(".")[0] == "activation_checkpointing" for key in flat)
+    if checkpointing:
+        notes.append("activation_checkpointing is configured: read as recompute=full; the model's code decides")
+    strategy = Strategy(
+        dp=found.dp,
+        tp=tp,
+        cp=cp,
+        ep=ep if enabled else 1,
+        etp=etp if enabled else 1,
+        mbs=mbs,
+        zero=_zero(settings, found, cp, notes),
+        recompute=Recompute.FULL if checkpointing else Recompute.NONE,
+    )
+    half, brain = settings.flag("fp16.enabled"), settings.flag("bf16.enabled", "bfloat16.enabled")
+    workload: dict[str, Any] = {"global_batch": batch}
+    if (length := program.whole("max_seq_length", "seq_length", "model_max_length")) is not None:
+        workload["seq_len"] = length
+    if not {"fp16.enabled", "bf16.enabled"} & set(automatic):
+        workload["precision"] = "bf16" if brain else "fp16" if half else "fp32"
+    if found.known:
+        workload["gpus"] = strategy.devices
+    other, unknown = settings.rest(lambda key: key.split(".")[0] in KNOWN)
+    back = {key: "auto" for key in automatic}
+    return Imported(
+        format=NAME,
+        version=VERSION,
+        strategy=strategy,
+        workload=workload,
+        model={},
+        other={key: back.get(key, value) for key, value in other.items()},
+        unknown={key: back.get(key, value) for key, value in unknown.items()},
+        defaults=(*found.defaults, *defaults),
+        notes=(*found.notes, *notes),
+    )
+
+
+def _batch(
+    settings: Settings, program: Settings, world: World, tp: int, cp: int, source: str, defaults: list[str]
+) -> tuple[Replicas, int, int]:
+    """Return replicas, micro-batch and global batch by the rule ``batch = micro * accumulation * replicas``."""
+    batch = settings.whole("train_batch_size")
+    mbs = settings.whole("train_micro_batch_size_per_gpu", "train_micro_batch_size")
+    steps = settings.whole("gradient_accumulation_steps")
+    mbs = mbs or program.whole("per_device_train_batch_size", "micro_batch_size")
+    steps = steps or program.whole("gradient_accumulation_steps")
+    found = replicas(world, tp * cp, what=f"tp*cp = {tp}*{cp}", source=source)
+    if batch and mbs and steps:
+        dp = batch // (mbs * steps)
+        if batch % (mbs * steps) or (found.known and dp != found.dp):
+            shown = f"{batch} and {mbs}*{steps}*{found.dp if found.known else dp or 1}"
+            raise RequestError(
+                f"{source}: train_batch_size must be train_micro_batch_size_per_gpu * gradient_accumulation_steps * "
+                f"replicas, but got {shown}"
+            )
+        return Replicas(dp=dp, known=True), mbs, batch
+    if batch and mbs is None:
+        mbs = max(1, batch // ((steps or 1) * found.dp))
+        defaults.append(f"mbs={mbs}: train_batch_size over accumulation steps and replicas")
+    elif mbs is None:
+        mbs = 1
+        defaults.append("mbs=1: the file has no train_micro_batch_size_per_gpu")
+    if batch is None:
+        batch = mbs * (steps or 1) * found.dp
+        defaults.append(f"global batch {batch}: micro-batch * accumulation * replicas")
+    return found, mbs, batch
+
+
+def _zero(settings: Settings, found: Replicas, cp: int, notes: list[str]) -> int:
+    stage = settings.whole("zero_optimization.stage", least=0) or 0
+    if stage > 3:
+        raise settings.wrong(("zero_optimization.stage",), f"must be 0, 1, 2 or 3, but got {stage}")
+    for part in ("optimizer", "param"):
+        if settings.text(f"zero_optimization.offload_{part}.device") in ("cpu", "nvme"):
+            notes.append(f"offload of the {part} is not part of a strategy")
+    if stage and found.known and found.dp * cp == 1:
+        notes.append(f"ZeRO stage {stage} has no effect with one replica")
+        return 0
+    return stage
+
+
+def recognise(source: Source) -> bool:
+    """Whether a JSON file has DeepSpeed's sections."""
+    return source.suffix == ".json" and any(
+        f'"{key}"' in source.text
+        for key in ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "zero_stage")
+    )
+
+
+FORMAT = Format(
+    name=NAME,
+    version=VERSION,
+    title="DeepSpeed",
+    main=MAIN,
+    limits=LIMITS,
+    write=write,
+    parse=parse,
+    recognise=recognise,
+    framework="deepspeed",
+)

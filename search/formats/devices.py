@@ -1,0 +1,55 @@
+"""How many devices a run has, and how many of them are replicas."""
+
+import dataclasses
+from dataclasses import dataclass
+
+from forerun.spaces.errors import RequestError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Devices of a run; ``stated`` is False where nobody said how many there are. ``by_user``: on the command line."""
+
+    devices: int | None
+    by_user: bool = False
+
+    @property
+    def stated(self) -> bool:
+        """Whether the number is known."""
+        return self.devices is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """The replicas of a run, what was assumed about them, and what does not add up."""
+
+    dp: int
+    known: bool
+    defaults: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def replicas(world: World, model_parallel: int, *, what: str, source: str) -> Replicas:
+    """Return the replicas that fill the devices with copies of ``model_parallel`` devices each.
+
+    ``what`` spells the product, like ``tp*pp*cp = 8*16*1``.
+
+    Raises:
+        RequestError: the user's number of GPUs is no multiple.
+    """
+    if world.devices is None:
+        assumed = f"dp=1: {source} does not say how many GPUs there are (give --gpus)"
+        return Replicas(dp=1, known=False, defaults=(assumed,))
+    if world.devices % model_parallel == 0:
+        return Replicas(dp=world.devices // model_parallel, known=True)
+    law = f"{world.devices} GPUs are not divisible by {what} = {model_parallel}"
+    if world.by_user:
+        raise RequestError(f"{source}: {law}; give --gpus a multiple of {model_parallel}")
+    note = f"{law}, so the number of GPUs in {source} is a placeholder"
+    assumed = f"dp=1: the number of GPUs in {source} does not fit (give --gpus)"
+    return Replicas(dp=1, known=False, defaults=(assumed,), notes=(note,))
+
+
+def known(found: Replicas, dp: int) -> Replicas:
+    """Return replicas that the file states itself."""
+    return dataclasses.replace(found, dp=dp, known=True, defaults=(), notes=())

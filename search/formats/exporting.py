@@ -1,0 +1,114 @@
+"""From a search on disk to launch files: one row of its leaderboard in one format or in all."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forerun.search.candidates import axis_values
+from forerun.search.formats.contract import Files, Format, Launch
+from forerun.search.formats.table import format_named, writable
+from forerun.spaces.clusters import resolve_cluster
+from forerun.spaces.documents import read_document
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import load_framework
+from forerun.spaces.models import resolve_model
+from forerun.spaces.strategies import Context, parse_strategy, violations
+from forerun.spaces.workload import Workload
+
+ALL = "all"
+BOARD = "leaderboard.json"
+LARGEST_BOARD = 1 << 28
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """Files by format, and why the other formats were refused."""
+
+    files: Mapping[str, Files]
+    refused: Mapping[str, str]
+
+
+def load_launch(run: Path, rank: int) -> tuple[Launch, Context]:
+    """Return row ``rank`` of the leaderboard in a folder that ``forerun search --out`` wrote, and its context.
+
+    Raises:
+        RequestError: the folder is no such one, has no such row, or names a model or cluster that is not there.
+    """
+    if not run.is_dir():
+        raise RequestError(f"{run} is not a folder; name one that `forerun search --out` wrote")
+    document = read_document(run / BOARD, max_bytes=LARGEST_BOARD)
+    data = document.data
+    try:
+        request, rows = data["request"], data["leaderboard"]
+        if not 1 <= rank <= len(rows):
+            raise RequestError(f"{run} has ranks 1 to {len(rows)}, but got --rank {rank}")
+        strategy = parse_strategy(str(rows[rank - 1]["strategy"]))
+        workload = Workload(
+            global_batch=int(request["global_batch"]),
+            seq_len=int(request["seq_len"]),
+            precision=str(request["precision"]),
+            moe_imbalance=float(request.get("moe_imbalance") or 1.0),
+        )
+        named = {part: str(request[part]) for part in ("model", "cluster", "framework")}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RequestError(f"{run / BOARD} is not a leaderboard that forerun wrote ({error})") from None
+    model, cluster = resolve_model(named["model"]).model, resolve_cluster(named["cluster"])
+    framework = load_framework(named["framework"])
+    context = Context(model=model, cluster=cluster, workload=workload, framework=framework)
+    name = f"{model.name} rank {rank} of {run.resolve().name}"
+    launch = Launch(
+        strategy=strategy, model=model, workload=workload, devices_per_node=cluster.devices_per_node, name=name
+    )
+    return launch, context
+
+
+def express(item: Format, launch: Launch, context: Context) -> Files:
+    """Return the files of a launch in one format, after the laws of its framework.
+
+    Raises:
+        RequestError: the format has no word for it, or the framework would not run it.
+    """
+    files = item.express(launch)
+    if item.framework is None or item.framework == context.framework.name:
+        return files
+    broken = violations(
+        axis_values(launch.strategy), dataclasses.replace(context, framework=load_framework(item.framework))
+    )
+    if broken:
+        laws = "; ".join(message for _, message in broken)
+        raise RequestError(f"{item.title} ({item.name}) cannot run {launch.strategy}: {laws}")
+    return files
+
+
+def export(launch: Launch, context: Context, name: str) -> Export:
+    """Return the files of a launch in the format called ``name``, or in ``all`` that can express it.
+
+    Raises:
+        RequestError: the format is unknown or refuses the launch.
+    """
+    if name != ALL:
+        item = format_named(name)
+        return Export(files={item.name: express(item, launch, context)}, refused={})
+    files: dict[str, Files] = {}
+    refused: dict[str, str] = {}
+    for item in writable():
+        try:
+            files[item.name] = express(item, launch, context)
+        except RequestError as error:
+            refused[item.name] = str(error)
+    return Export(files=files, refused=refused)
+
+
+def describe(launch: Launch) -> dict[str, Any]:
+    """Return the launch as plain data."""
+    return {
+        "strategy": str(launch.strategy),
+        "model": launch.model.name,
+        "gpus": launch.strategy.devices,
+        "nodes": launch.nodes,
+        "global_batch": launch.workload.global_batch,
+        "seq_len": launch.workload.seq_len,
+        "precision": launch.workload.precision,
+    }

@@ -1,0 +1,104 @@
+"""From files on disk to what they say."""
+
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from forerun.search.formats.contract import Files, Imported, Source
+from forerun.search.formats.table import format_named, recognised
+from forerun.spaces.documents import MAX_BYTES
+from forerun.spaces.errors import RequestError
+
+LARGEST_LOG = 1 << 28
+"""Bytes of a training log: a month of steps at a line each has a tenth of it."""
+
+SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash")
+FOLDER_FILES = (".yaml", ".yml", ".json", ".toml", ".py", *SCRIPTS)
+MOST_FILES = 32
+
+
+def import_files(
+    paths: Sequence[Path], *, format: str | None = None, gpus: int | None = None, entry: str | None = None
+) -> Imported:
+    """Return what a configuration says: its file, with the launch scripts that belong to it, or the folder of both.
+
+    ``format`` names the format where the file does not show it, ``gpus`` the number of devices where no file states it,
+    ``entry`` the function of a Python file that has several.
+
+    Raises:
+        RequestError: a file cannot be read, or says nothing that is a strategy.
+    """
+    files: dict[str, str] = {}
+    for path in paths:
+        for file in _expanded(path):
+            files[str(file)] = read_text(file)
+    return import_texts(files, format=format, gpus=gpus, entry=entry)
+
+
+def import_texts(
+    files: Files, *, format: str | None = None, gpus: int | None = None, entry: str | None = None
+) -> Imported:
+    """Return what some texts by file name say; see ``import_files``.
+
+    Raises:
+        RequestError: there is none, or a text says nothing that is a strategy.
+    """
+    if not files:
+        raise RequestError("there is no file to import; name a configuration, a launch script or a folder of them")
+    main = _main(files)
+    beside = {name: text for name, text in files.items() if name != main and Path(name).suffix.lower() in SCRIPTS}
+    source = Source(name=main, text=files[main], beside=beside, gpus=gpus, entry=entry)
+    chosen = recognised(source) if format is None else format_named(format)
+    try:
+        return chosen.read(source)
+    except RecursionError:
+        raise RequestError(f"{main} is nested deeper than any configuration") from None
+
+
+def _main(files: Files) -> str:
+    """Return the file that is the configuration: the one that is no script, else the first script."""
+    plain = [name for name in files if Path(name).suffix.lower() not in SCRIPTS]
+    if len(plain) > 1:
+        raise RequestError(f"{', '.join(plain)} are several configurations; import one of them at a time")
+    launch = [name for name in files if Path(name).name == "launch.sh"]
+    return (plain or launch or list(files))[0]
+
+
+def _expanded(path: Path) -> list[Path]:
+    """Return a file, or the files of a folder that may be configurations or scripts."""
+    try:
+        if not path.is_dir():
+            return [path]
+        found = sorted(file for file in path.iterdir() if file.suffix.lower() in FOLDER_FILES)
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not found:
+        raise RequestError(f"{path} holds no configuration and no launch script")
+    if len(found) > MOST_FILES:
+        raise RequestError(f"{path} holds {len(found)} files; name the configuration")
+    return found
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file: 4 MB at most, of a log (``.log``, ``.out``, ``.txt``) more.
+
+    Raises:
+        RequestError: it is missing, no regular file, too large, or no UTF-8 text.
+    """
+    largest = LARGEST_LOG if path.suffix.lower() in (".log", ".out", ".txt") else MAX_BYTES
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise RequestError(f"{path} is not a regular file")
+        if status.st_size > largest:
+            raise RequestError(f"{path} has {status.st_size:,} bytes, but a configuration has at most {largest:,}")
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise RequestError(f"{path}: no such file") from None
+    except UnicodeDecodeError:
+        raise RequestError(f"{path} is not UTF-8 text") from None
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise RequestError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not text.strip():
+        raise RequestError(f"{path} is empty")
+    return text

@@ -1,0 +1,47 @@
+"""Layers per virtual stage: from a strategy to numbers, and from numbers to the strategy that names them."""
+
+from collections.abc import Sequence
+
+from forerun.spaces.strategies import Schedule, Split, Strategy, layers_per_virtual_stage
+from forerun.spaces.strategies.stages import split_is_legal
+
+NAMED_SPLITS = (Split.EVEN, Split.BALANCED, Split.LIGHT_LAST, Split.LIGHT_ENDS)
+"""Splits that follow from the number of layers alone; ``BY_COST`` also needs the model."""
+
+
+def virtual_stages(strategy: Strategy) -> int:
+    """Return the number of pieces that a strategy cuts the layers into."""
+    return strategy.pp if strategy.schedule == Schedule.DUALPIPE else strategy.pp * strategy.vpp
+
+
+def counts_of(strategy: Strategy, layers: int) -> tuple[int, ...]:
+    """Return the layers of every virtual stage in model order; the split must be legal and not ``BY_COST``.
+
+    >>> counts_of(Strategy(pp=4, split=Split.LIGHT_ENDS), 30)
+    (7, 8, 8, 7)
+    """
+    if strategy.layers_per_stage is not None:
+        return strategy.layers_per_stage
+    return layers_per_virtual_stage(layers, virtual_stages(strategy), strategy.split)
+
+
+def split_of(counts: Sequence[int], *, pp: int, vpp: int) -> tuple[Split, tuple[int, ...] | None] | None:
+    """Return the split, and ``layers_per_stage`` where only that names it, of the layers of every virtual stage.
+
+    None: no strategy has these stages (they are uneven in a way of their own, and there are virtual stages).
+
+    >>> split_of((7, 8, 8, 7), pp=4, vpp=1), split_of((5, 8, 8, 9), pp=4, vpp=1)
+    ((<Split.LIGHT_ENDS: 3>, None), (<Split.EVEN: 0>, (5, 8, 8, 9)))
+    """
+    layers = sum(counts)
+    for split in NAMED_SPLITS:
+        if split_is_legal(layers, pp * vpp, split) and layers_per_virtual_stage(layers, pp * vpp, split) == tuple(
+            counts
+        ):
+            return split, None
+    return (Split.EVEN, tuple(counts)) if vpp == 1 else None
+
+
+def nearest_split(layers: int, stages: int) -> Split | None:
+    """Return the first split by rule that deals ``layers`` to ``stages``; None where none does."""
+    return next((split for split in NAMED_SPLITS if split_is_legal(layers, stages, split)), None)

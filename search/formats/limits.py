@@ -1,0 +1,223 @@
+"""Limits that several formats share, and the changes that mend them."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+from forerun.search.formats.contract import Launch, Limit
+from forerun.search.formats.layers import NAMED_SPLITS, nearest_split, split_of, virtual_stages
+from forerun.spaces.models.model import MixtureOfExperts, Model
+from forerun.spaces.strategies import SPELLING, Placement, Recompute, Schedule, Split, Strategy, divisors
+from forerun.spaces.strategies.stages import split_is_legal
+
+
+def is_mixture(model: Model) -> bool:
+    """Whether any layer has routed experts."""
+    return any(isinstance(layer.mlp, MixtureOfExperts) for layer in model.layers)
+
+
+def change(launch: Launch, **fields: Any) -> Launch:
+    """Return the launch with other strategy fields, and with what must follow from them."""
+    if fields.get("pp", launch.strategy.pp) != launch.strategy.pp:
+        fields = {"layers_per_stage": None, **fields}
+    strategy = dataclasses.replace(launch.strategy, **fields)
+    return dataclasses.replace(launch, strategy=canonical(strategy, launch.model.layer_count))
+
+
+def canonical(strategy: Strategy, layers: int) -> Strategy:
+    """Return the one name of a strategy: choices that have no effect dropped, a legal split of ``layers``."""
+    s = strategy
+    fields: dict[str, Any] = {}
+    if s.pp == 1:
+        fields |= {"vpp": 1, "schedule": Schedule.ONE_F_ONE_B, "split": Split.EVEN, "layers_per_stage": None}
+    elif s.schedule == Schedule.ZB_V:
+        fields |= {"vpp": 2}
+    elif s.schedule == Schedule.INTERLEAVED and s.vpp == 1:
+        fields |= {"schedule": Schedule.ONE_F_ONE_B}
+    elif s.schedule != Schedule.INTERLEAVED and s.vpp > 1:
+        fields |= {"schedule": Schedule.INTERLEAVED}
+    if s.tp == 1:
+        fields |= {"sp": False}
+    if s.dp * s.cp == 1:
+        fields |= {"zero": 0}
+    if s.pp == 1 or s.dp == 1:
+        fields |= {"placement": Placement.TP_CP_EP_DP_PP}
+    s = dataclasses.replace(s, **fields)
+    return dataclasses.replace(s, **_canonical_split(s, layers)) if s.pp > 1 else s
+
+
+def _canonical_split(s: Strategy, layers: int) -> dict[str, Any]:
+    if s.layers_per_stage is not None and s.vpp == 1 and sum(s.layers_per_stage) == layers:
+        named = split_of(s.layers_per_stage, pp=s.pp, vpp=1)
+        return {} if named is None else {"split": named[0], "layers_per_stage": named[1]}
+    stages = virtual_stages(s)
+    if s.layers_per_stage is None and split_is_legal(layers, stages, s.split):
+        return {}
+    fitting = nearest_split(layers, stages)
+    if fitting is not None:
+        return {"split": fitting, "layers_per_stage": None}
+    if s.vpp > 1 and (fitting := nearest_split(layers, s.pp)) is not None:
+        return {"split": fitting, "layers_per_stage": None, "vpp": 1, "schedule": Schedule.ONE_F_ONE_B}
+    fewer = max(d for d in divisors(s.pp) if nearest_split(layers, d) is not None)
+    whole = dataclasses.replace(s, pp=fewer, dp=s.dp * s.pp // fewer, layers_per_stage=None, vpp=1)
+    schedule = Schedule.ONE_F_ONE_B
+    split = nearest_split(layers, fewer) or Split.EVEN
+    return {"pp": whole.pp, "dp": whole.dp, "vpp": 1, "schedule": schedule, "split": split, "layers_per_stage": None}
+
+
+def _named(launch: Launch, axis: str) -> str:
+    return f"{axis}={SPELLING[axis][int(getattr(launch.strategy, axis))]}"
+
+
+def only(axis: str, allowed: Collection[Any], reason: str, **instead: Any) -> Limit:
+    """Return the limit "``axis`` is one of ``allowed``"; ``instead`` are the fields to change (default: its first)."""
+    first = next(iter(allowed))
+
+    def text(launch: Launch) -> str:
+        said = _named(launch, axis) if axis in SPELLING else f"{axis}={getattr(launch.strategy, axis)}"
+        return f"{said}: {reason}"
+
+    return Limit(
+        broken=lambda launch: getattr(launch.strategy, axis) not in allowed,
+        reason=text,
+        fix=lambda launch: change(launch, **(instead or {axis: first})),
+    )
+
+
+def without(axis: str, reason: str) -> Limit:
+    """Return the limit "``axis`` is 1"; its devices become replicas."""
+    return Limit(
+        broken=lambda launch: getattr(launch.strategy, axis) > 1,
+        reason=lambda launch: f"{axis}={getattr(launch.strategy, axis)}: {reason}",
+        fix=lambda launch: change(
+            launch, dp=launch.strategy.dp * getattr(launch.strategy, axis), **_alone(axis, launch.strategy)
+        ),
+    )
+
+
+def _alone(axis: str, s: Strategy) -> dict[str, Any]:
+    """Return the fields that turn a degree off."""
+    return {axis: 1, "vpp": 1, "schedule": Schedule.ONE_F_ONE_B} if axis == "pp" else {axis: 1}
+
+
+def no_experts(reason: str) -> Limit:
+    """Return the limit "no expert parallelism"."""
+    return Limit(
+        broken=lambda launch: launch.strategy.ep > 1 or launch.strategy.etp > 1,
+        reason=lambda launch: f"ep={launch.strategy.ep} etp={launch.strategy.etp}: {reason}",
+        fix=lambda launch: change(launch, ep=1, etp=1),
+    )
+
+
+def precisions(allowed: tuple[str, ...], reason: str) -> Limit:
+    """Return the limit "the precision is one of ``allowed``"."""
+
+    def fix(launch: Launch) -> Launch:
+        return dataclasses.replace(launch, workload=dataclasses.replace(launch.workload, precision=allowed[0]))
+
+    return Limit(
+        broken=lambda launch: launch.workload.precision not in allowed,
+        reason=lambda launch: f"precision {launch.workload.precision}: {reason}",
+        fix=fix,
+    )
+
+
+def fixed(broken: Callable[[Launch], bool], reason: str, **instead: Any) -> Limit:
+    """Return a limit that is mended by setting some fields."""
+    return Limit(broken=broken, reason=lambda launch: reason, fix=lambda launch: change(launch, **instead))
+
+
+def decoders_only(framework: str) -> Limit:
+    """Return the limit "the model is a decoder over tokens"; nothing mends it."""
+
+    def other(launch: Launch) -> bool:
+        model = launch.model
+        return bool(model.encoder_layers or model.patch_inputs or not all(x.attention.causal for x in model.layers))
+
+    return Limit(
+        broken=other,
+        reason=lambda launch: f"{launch.model.name} is not a decoder over tokens, which is all {framework} builds here",
+        fix=None,
+    )
+
+
+def _expert_fix(launch: Launch) -> Launch:
+    s = launch.strategy
+    if not is_mixture(launch.model):
+        return change(launch, ep=1, etp=1)
+    devices = s.dp * s.cp * s.tp
+    etp = math.gcd(s.etp, devices)
+    return change(launch, etp=etp, ep=math.gcd(s.ep, devices // etp))
+
+
+def _batch_fix(launch: Launch) -> Launch:
+    s, batch = launch.strategy, launch.workload.global_batch
+    if batch % s.dp == 0:
+        return change(launch, mbs=math.gcd(s.mbs, batch // s.dp))
+    return change(launch, mbs=1, dp=math.gcd(s.dp, batch))
+
+
+def _disguised(launch: Launch) -> bool:
+    return canonical(launch.strategy, launch.model.layer_count) != launch.strategy
+
+
+COMMON = (
+    Limit(
+        broken=_disguised,
+        reason=lambda launch: (
+            "it names choices that have no effect or do not fit each other (sp needs tp > 1, zero dp*cp > 1, placement "
+            "pp and dp > 1, a schedule its vpp, a split its layers)"
+        ),
+        fix=lambda launch: change(launch),
+    ),
+    Limit(
+        broken=lambda launch: (launch.strategy.ep > 1 or launch.strategy.etp > 1) and not is_mixture(launch.model),
+        reason=lambda launch: f"{launch.model.name} has no experts, but ep={launch.strategy.ep}",
+        fix=_expert_fix,
+    ),
+    Limit(
+        broken=lambda launch: (
+            (launch.strategy.dp * launch.strategy.cp * launch.strategy.tp) % (launch.strategy.ep * launch.strategy.etp)
+            != 0
+        ),
+        reason=lambda launch: (
+            f"dp*cp*tp = {launch.strategy.dp * launch.strategy.cp * launch.strategy.tp} devices of a stage are not "
+            f"divisible by ep*etp = {launch.strategy.ep * launch.strategy.etp}"
+        ),
+        fix=_expert_fix,
+    ),
+    Limit(
+        broken=lambda launch: launch.workload.global_batch % (launch.strategy.dp * launch.strategy.mbs) != 0,
+        reason=lambda launch: (
+            f"global batch {launch.workload.global_batch} is not divisible by dp*mbs = "
+            f"{launch.strategy.dp * launch.strategy.mbs}"
+        ),
+        fix=_batch_fix,
+    ),
+)
+"""What every format needs of a launch."""
+
+
+def splits_by_rule(framework: str) -> Limit:
+    """Return the limit "layers are dealt by number, not by cost"."""
+    return Limit(
+        broken=lambda launch: launch.strategy.split not in NAMED_SPLITS,
+        reason=lambda launch: f"split=by-cost: {framework} deals layers by number",
+        fix=lambda launch: change(launch, split=Split.EVEN),
+    )
+
+
+MEGATRON_SCHEDULES = only(
+    "schedule",
+    (Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED),
+    "its pipeline runs 1F1B, interleaved where there are virtual stages",
+    schedule=Schedule.ONE_F_ONE_B,
+    vpp=1,
+)
+DEFAULT_PLACEMENT = only("placement", (Placement.TP_CP_EP_DP_PP,), "it places replicas inside of pipeline stages")
+NO_SELECTIVE = only(
+    "recompute",
+    (Recompute.FULL, Recompute.NONE),
+    "it recomputes whole layers or nothing",
+)

@@ -1,0 +1,220 @@
+"""Megatron-Bridge and NeMo: sections of a configuration container as YAML, and overrides on the command line.
+
+Source: ``ConfigContainer`` of NVIDIA-NeMo/Megatron-Bridge (sections ``model``, ``train``, ``ddp``, ``dist``, ...);
+``model`` has the fields of megatron-core's ``TransformerConfig``. NeMo 1 files (``trainer.devices``) are read too.
+"""
+
+import json
+import shlex
+from typing import Any
+
+from forerun.search.formats.contract import Files, Format, Imported, Launch, Source
+from forerun.search.formats.devices import World
+from forerun.search.formats.launchers import LAUNCH, SLURM, Value, comment, slurm, torchrun
+from forerun.search.formats.limits import COMMON, MEGATRON_SCHEDULES, decoders_only, only, precisions, splits_by_rule
+from forerun.search.formats.megatron_known import is_known
+from forerun.search.formats.megatron_read import MODEL_FACTS, read_arguments
+from forerun.search.formats.megatron_write import model_arguments, parallel_arguments
+from forerun.search.formats.settings import Settings, flatten
+from forerun.search.formats.shell_script import world_of
+from forerun.search.formats.yaml_text import dump_yaml
+
+NAME, VERSION = "megatron-bridge", "0.5"
+MAIN = "megatron-bridge.yaml"
+
+RECIPES = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_current_scaling_mixed"} | {
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
+}
+"""Names of ``mixed_precision`` recipes (megatron/bridge/training/mixed_precision.py)."""
+
+LIMITS = (
+    *COMMON,
+    decoders_only("Megatron-Bridge"),
+    MEGATRON_SCHEDULES,
+    splits_by_rule("Megatron-Bridge"),
+    only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),
+    precisions(tuple(RECIPES), "Megatron-Bridge has no recipe for it"),
+)
+
+RENAMED = {
+    "num_virtual_stages_per_pipeline_rank": "model.virtual_pipeline_model_parallel_size",
+    "use_tp_pp_dp_mapping": "dist.use_tp_pp_dp_mapping",
+    "use_distributed_optimizer": "ddp.use_distributed_optimizer",
+    "overlap_grad_reduce": "ddp.overlap_grad_reduce",
+    "overlap_param_gather": "ddp.overlap_param_gather",
+}
+"""Megatron-LM's arguments that Megatron-Bridge has elsewhere than under their own name in ``model``."""
+
+ALIASES = {
+    "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
+    "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
+    "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
+    "num_moe_experts": "num_experts",
+    "sequence_length": "seq_length",
+    "gated_linear_unit": "swiglu",
+}
+"""Fields of a section: the argument of Megatron-LM that means the same."""
+
+SECTIONS = ("model", "train", "ddp", "dist", "mixed_precision", "dataset", "optimizer", "trainer", "exp_manager")
+OTHER_SECTIONS = (
+    "_target_ checkpoint comm_overlap ft inprocess_restart logger optimizer_config_override_provider peft profiling "
+    "rerun rerun_state_machine rng scheduler straggler tensor_inspect tokenizer validation env_vars nvrx_straggler "
+    "cluster name restore_from_path hydra run"
+).split()
+
+
+def write(launch: Launch) -> Files:
+    """Return the YAML, and a launch script with the same settings as overrides of a recipe."""
+    sections = _sections(launch)
+    yaml_text = dump_yaml(
+        sections,
+        f"{launch.name}: Megatron-Bridge {VERSION}, {launch.strategy}",
+        f"{launch.strategy.devices} GPUs; model sizes come from the recipe",
+    )
+    overrides = " \\\n".join(
+        f"    {shlex.quote(f'{key}={_hydra(value)}')}" for key, value in flatten(sections).items() if value is not None
+    )
+    before = [
+        f"# RECIPE names the model: a recipe of Megatron-Bridge for {comment(launch.model.name)}.",
+        'RECIPE="${RECIPE:?name a recipe of Megatron-Bridge}"',
+        f"# {MAIN} says the same, for scripts that take --config-file.",
+    ]
+    program = '"${BRIDGE_PATH:-.}/scripts/training/run_recipe.py"'
+    script = torchrun(
+        launch,
+        f"Megatron-Bridge {VERSION}",
+        program,
+        '--recipe "$RECIPE" --dataset llm-pretrain-mock \\\n' + overrides,
+        before=[*before, ""],
+    )
+    return {MAIN: yaml_text, LAUNCH: script, SLURM: slurm(launch)}
+
+
+def _sections(launch: Launch) -> dict[str, Any]:
+    s, workload = launch.strategy, launch.workload
+    sections: dict[str, Any] = {"model": {}, "train": {}, "ddp": {}, "dist": {}}
+    for name, value in parallel_arguments(launch).items():
+        section, _, key = RENAMED.get(name, f"model.{name}").partition(".")
+        sections[section][key] = _listed(value)
+    sections["model"] |= {"seq_length": workload.seq_len}
+    experts = model_arguments(launch).get("num_experts")
+    if experts is not None:
+        sections["model"]["num_moe_experts"] = experts  # the recipe's own: it tells a reader what etp is for
+    sections["model"].setdefault("virtual_pipeline_model_parallel_size", None)
+    sections["train"] |= {"micro_batch_size": s.mbs, "global_batch_size": workload.global_batch}
+    sections["ddp"].setdefault("use_distributed_optimizer", False)
+    sections["dataset"] = {"seq_length": workload.seq_len}
+    sections["mixed_precision"] = RECIPES[workload.precision]
+    return sections
+
+
+def _listed(value: Value) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _hydra(value: Any) -> str:
+    """Return a value in Hydra's override grammar: texts with anything special are quoted."""
+    if isinstance(value, bool) or isinstance(value, list):
+        return json.dumps(value, separators=(",", ":"))
+    text = str(value)
+    return text if text.replace("_", "").isalnum() else "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def parse(source: Source) -> Imported:
+    """Read a configuration container, an override file, or a NeMo 1 file."""
+    flat = flatten({_section(key): value for key, value in source.top_level().items()})
+    named: dict[str, Any] = {}
+    original: dict[str, str] = {}
+    for key in sorted(flat, key=_precedence):
+        name = _argument(key)
+        name = key if name is None or name in named else name  # the first section that has an argument counts
+        named[name], original[name] = flat[key], key
+    recipe = next((key for key in ("mixed_precision", "trainer.precision") if isinstance(named.get(key), str)), None)
+    if recipe is not None:
+        named |= _precision(named.pop(recipe))
+    settings = Settings(named, source.name)
+    world = _nemo_world(settings, world_of(source.beside, source.gpus))
+    reading = read_arguments(settings, world, source.name)
+    other, unknown = settings.rest(lambda name: _known(original.get(name, name)))
+    return Imported(
+        format=NAME,
+        version="NeMo 1" if "trainer.devices" in flat else VERSION,
+        strategy=reading.strategy,
+        workload=reading.workload,
+        model=reading.model,
+        other={original.get(name, name): value for name, value in other.items()},
+        unknown={original.get(name, name): value for name, value in unknown.items()},
+        defaults=reading.defaults,
+        notes=reading.notes,
+    )
+
+
+def _section(key: str) -> str:
+    """Old override files call the sections ``model_config``, ``train_config``."""
+    return key.removesuffix("_config") if key.removesuffix("_config") in (*SECTIONS, *OTHER_SECTIONS) else key
+
+
+def _precedence(key: str) -> tuple[int, str]:
+    order = ("mixed_precision", "model", "train", "ddp", "dist", "optimizer", "dataset")
+    section = key.split(".")[0]
+    return (order.index(section) if section in order else len(order), key)
+
+
+def _argument(key: str) -> str | None:
+    """Return the argument of Megatron-LM that a dotted key means; None where there is none."""
+    section, _, name = key.partition(".")
+    if section not in SECTIONS or "." in name or not name or name == "_target_":
+        return None
+    name = ALIASES.get(name, name)
+    if section == "model" or (section in ("train", "ddp", "dist") and name not in MODEL_FACTS):
+        return name
+    if section == "mixed_precision" and name in ("bf16", "fp16", "fp8", "fp8_recipe", "fp4", "fp4_recipe"):
+        return f"{name}_format" if name in ("fp8", "fp4") else name
+    return "seq_length" if section == "dataset" and name == "seq_length" else None
+
+
+def _precision(recipe: str) -> dict[str, Any]:
+    """Return Megatron-LM's arguments for the name of a mixed-precision recipe, or NeMo's ``trainer.precision``."""
+    text = recipe.lower()
+    found: dict[str, Any] = {"bf16": "bf16" in text, "fp16": "bf16" not in text and "16" in text}
+    if "nvfp4" in text:
+        found["fp4_format"] = "e2m1"
+    elif "mxfp8" in text:
+        found |= {"fp8_format": "e4m3", "fp8_recipe": "mxfp8"}
+    elif "fp8" in text:
+        found["fp8_format"] = "hybrid"
+    return found
+
+
+def _nemo_world(settings: Settings, world: World) -> World:
+    nodes = settings.whole("trainer.num_nodes")
+    devices = settings.whole("trainer.devices")
+    if world.stated or devices is None:
+        return world
+    return World(devices=devices * (nodes or 1))
+
+
+def _known(key: str) -> bool:
+    section, _, name = key.partition(".")
+    if section in OTHER_SECTIONS or section in ("dataset", "optimizer", "mixed_precision", "trainer", "exp_manager"):
+        return True
+    return section in SECTIONS and is_known(name)
+
+
+def recognise(source: Source) -> bool:
+    """Whether a file is YAML with Megatron's names for degrees under ``model``."""
+    return source.suffix in (".yaml", ".yml") and "tensor_model_parallel_size" in source.text
+
+
+FORMAT = Format(
+    name=NAME,
+    version=VERSION,
+    title="Megatron-Bridge",
+    main=MAIN,
+    limits=LIMITS,
+    write=write,
+    parse=parse,
+    recognise=recognise,
+    framework="nemo",
+)

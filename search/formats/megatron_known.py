@@ -1,0 +1,30 @@
+"""Arguments that Megatron-LM has and that a strategy does not: they reach the user as known, not as misspelt."""
+
+import re
+
+_PREFIXES = (
+    "adam|adaptive|aggregate|align|apply|async|attention|auto|beta|bias|biencoder|block|calculate|check|ckpt|clip|clone|"
+    "cp_comm|cross_entropy|cuda_graph|data_|dataloader|ddp_|deallocate|decoupled|decrease|defer|deterministic|dino|dist_|"
+    "distribut|embedding|empty|enable|end_weight|eod|eval|exit|exp_avg|external|fim|fine_grained|finetune|first_last|flash|"
+    "flow|fp16|fp32|fp4|fp8|full_validation|fused|global|grad|head_lr|hidden_dropout|hierarchical|hysteresis|ict|"
+    "inference|init|initial|inprocess|keep|kitchen|kv_cache|language|lazy|legacy|load|local_rank|log|loss_scale|lr|"
+    "main_|make_vocab|manual_gc|mask|masked|merge_file|mid_level|min_l|mock|moe|mtp|mup|muon|nccl|no_|non_persistent|"
+    "num_dataset|num_distributed|num_workers|on_the_fly|onnx|openai|optimizer|outer_dp|overlap|override|patch|per_split|"
+    "perform|persist|pin_memory|pipeline_model_parallel_comm|pretrained|profile|qk_clip|quant|query|rampup|rank|record|"
+    "reduce|relative|replication|rerun|reset|result|retro|rotary|rope|run_workload|s3|sample|save|scatter|seed|"
+    "sharp|short_seq|skip|softmax|spec|split|squared|start_weight|step_batch|straggler|suggested|te_|tensorboard|test_|"
+    "tiktoken|tile|timing|titles|tokenizer|tp_comm|train|transformer_impl|trust|ub_|use_|valid|vocab|wandb|warmup|wgrad|"
+    "weight_decay|window|yaml|eps|norm_epsilon|layernorm|seq_lengths|microbatch_group|delay|batch_p2p|is_|create|position|"
+    "cpu_offloading|offload|recompute_|mscale|standalone|rewrite|dump|disable|error|perf|world_size|world|encoder|decoder|"
+    "expert_|params_dtype|swin|vision|num_channels|img|barrier|consumed|curr|do_|bert|config|variable|add_|group|untie"
+)
+_KNOWN = re.compile(f"(?:{_PREFIXES})")
+
+
+def is_known(name: str) -> bool:
+    """Whether an argument (spelled with underscores) belongs to a family that Megatron-LM 0.20 has.
+
+    >>> is_known("lr_decay_style"), is_known("tensr_model_parallel_size")
+    (True, False)
+    """
+    return _KNOWN.match(name) is not None

@@ -1,0 +1,151 @@
+"""Megatron-LM 0.20: arguments of ``pretrain_gpt.py`` in a launch script.
+
+Source: ``megatron/training/arguments.py`` and the dataclasses of megatron-core whose fields become arguments.
+"""
+
+import re
+from typing import Any
+
+from forerun.search.formats.contract import Files, Format, Imported, Launch, Source
+from forerun.search.formats.launchers import LAUNCH, SLURM, Value, array, comment, slurm, torchrun
+from forerun.search.formats.limits import COMMON, MEGATRON_SCHEDULES, decoders_only, only, precisions, splits_by_rule
+from forerun.search.formats.megatron_known import is_known
+from forerun.search.formats.megatron_read import read_arguments
+from forerun.search.formats.megatron_write import PRECISION, model_arguments, model_remarks, parallel_arguments
+from forerun.search.formats.settings import Settings
+from forerun.search.formats.shell_script import (
+    options,
+    read_script,
+    script_devices,
+    split_again,
+    split_command,
+    world_of,
+)
+from forerun.spaces.errors import RequestError
+
+NAME, VERSION = "megatron-lm", "0.20.0"
+
+TRAINING: dict[str, Value] = {
+    "train_iters": 100,
+    "lr": 1.0e-4,
+    "min_lr": 1.0e-5,
+    "lr_decay_style": "cosine",
+    "weight_decay": 0.1,
+    "clip_grad": 1.0,
+    "log_interval": 1,
+    "log_throughput": True,
+    "eval_iters": 0,
+}
+"""A short run that measures: replace it by a schedule of learning."""
+
+LIMITS = (
+    *COMMON,
+    decoders_only("pretrain_gpt.py"),
+    MEGATRON_SCHEDULES,
+    splits_by_rule("Megatron-LM"),
+    only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),
+    precisions(tuple(PRECISION), "Megatron-LM has no argument for it"),
+)
+
+
+def flags(arguments: dict[str, Value]) -> dict[str, Value]:
+    """Return arguments under the flags of the command line."""
+    return {"--" + name.replace("_", "-"): value for name, value in arguments.items()}
+
+
+def write(launch: Launch) -> Files:
+    """Return a launch script with quoted arguments and a SLURM batch file."""
+    s, workload = launch.strategy, launch.workload
+    batch: dict[str, Value] = {"micro_batch_size": s.mbs, "global_batch_size": workload.global_batch}
+    data: dict[str, Value] = {
+        "mock_data": True,
+        "tokenizer_type": "NullTokenizer",
+        "vocab_size": launch.model.vocab,
+        "split": "99,1,0",
+    }
+    lines = [f"# {comment(remark)}" for remark in model_remarks(launch.model)]
+    if s.tp > 1 or s.cp > 1:
+        lines += ["# Up to Hopper, kernels and communication must start in the order they were issued in.", ""]
+        lines.insert(-1, "export CUDA_DEVICE_MAX_CONNECTIONS=1")
+    groups = {
+        "MODEL_ARGS": model_arguments(launch),
+        "PARALLEL_ARGS": parallel_arguments(launch),
+        "TRAINING_ARGS": batch | PRECISION[workload.precision] | TRAINING,
+    }
+    for name, arguments in groups.items():
+        lines += [*array(name, flags(arguments)), ""]
+    lines += ["# Mock data measure speed; give --data-path and a tokenizer to learn something."]
+    lines += [*array("DATA_ARGS", flags(data)), ""]
+    arrays = " ".join(f'"${{{name}[@]}}"' for name in (*groups, "DATA_ARGS"))
+    program = '"${MEGATRON_PATH:-.}/pretrain_gpt.py"'
+    script = torchrun(launch, f"Megatron-LM {VERSION}", program, arrays, before=lines)
+    return {LAUNCH: script, SLURM: slurm(launch)}
+
+
+def parse(source: Source) -> Imported:
+    """Read a launch script or a list of arguments; the script is never run."""
+    script = read_script(source.text, source.name)
+    found: dict[str, str | bool] = {}
+    remarks: list[str] = list(script.notes)
+    for command in _commands(script.commands):
+        words, twice = options(split_command(split_again(command))[1], kebab=False)
+        found |= words
+        remarks += twice
+    if not found:
+        raise RequestError(
+            f"{source.name}: no command with arguments like --tensor-model-parallel-size; is it a launch script?"
+        )
+    world = world_of(source.beside, source.gpus)
+    if not world.stated:
+        devices = script_devices(script)
+        world = world_of({}, None) if devices is None else type(world)(devices=devices)
+    settings = Settings(found, source.name)
+    reading = read_arguments(settings, world, source.name)
+    other, unknown = settings.rest(is_known)
+    return Imported(
+        format=NAME,
+        version=VERSION,
+        strategy=reading.strategy,
+        workload=reading.workload,
+        model=reading.model,
+        other=_flagged(other),
+        unknown=_flagged(unknown),
+        defaults=reading.defaults,
+        notes=(*remarks, *reading.notes),
+    )
+
+
+def _flagged(settings: dict[str, Any]) -> dict[str, Any]:
+    return {"--" + name.replace("_", "-"): value for name, value in settings.items()}
+
+
+def _commands(commands: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
+    """Return the command with the most arguments, and lines that are nothing but arguments."""
+    bare = [command for command in commands if command[0].startswith("--")]
+    sized = {
+        command: len(options(split_command(split_again(command))[1])[0])
+        for command in commands
+        if not command[0].startswith("--")
+    }
+    largest = max(sized, key=lambda command: sized[command], default=None)
+    return [largest, *bare] if largest is not None and sized[largest] else bare
+
+
+def recognise(source: Source) -> bool:
+    """Whether a file has Megatron-LM's arguments."""
+    return bool(
+        re.search(r"--(tensor|pipeline)[-_]model[-_]parallel[-_]size|--num[-_]layers|pretrain_gpt", source.text)
+    )
+
+
+FORMAT = Format(
+    name=NAME,
+    version=VERSION,
+    title="Megatron-LM",
+    main=LAUNCH,
+    limits=LIMITS,
+    write=write,
+    parse=parse,
+    recognise=recognise,
+    framework="megatron-lm",
+)

@@ -1,0 +1,106 @@
+"""Training logs of Megatron-LM: the measured step time, and the arguments that it prints at the start.
+
+Lines read: ``elapsed time per iteration (ms): 5123.4`` (newer versions append ``/mean``), ``throughput per GPU
+(TFLOP/s/GPU): 412.3`` and the list of arguments ``  tensor_model_parallel_size ........ 8``.
+"""
+
+import math
+import re
+import statistics
+from typing import Any
+
+from forerun.search.formats.contract import Format, Imported, Source, Steps
+from forerun.search.formats.devices import World
+from forerun.search.formats.megatron_known import is_known
+from forerun.search.formats.megatron_read import read_arguments
+from forerun.search.formats.settings import Settings
+from forerun.spaces.errors import RequestError
+
+NAME, VERSION = "megatron-log", "0.20"
+WARM_UP = 3
+"""Steps left out at the start: kernels are compiled, caches and allocator warm up (Megatron-LM skips one, profilers
+three); of fewer than six only the first is left out."""
+LARGEST_STEP_MS = 1e9
+
+_STEP = re.compile(r"elapsed time per iteration \(ms\):\s*([0-9]{1,12}(?:\.[0-9]+)?)")
+_TFLOPS = re.compile(r"throughput per GPU \(TFLOP/s/GPU\):\s*([0-9]{1,6}(?:\.[0-9]+)?)")
+_ARGUMENT = re.compile(r"^[^|\n]{0,80}?\b([a-z][a-z0-9_]{1,60}) \.{3,} ?(.{0,400})$", re.MULTILINE)
+_WORLD = re.compile(r"using world size: (\d{1,8})")
+
+
+def measured_steps(text: str, source: str) -> Steps:
+    """Return the median step time of a log after its warm-up.
+
+    Raises:
+        RequestError: the log has no line with a step time.
+    """
+    times_s = [float(match[1]) / 1e3 for match in _STEP.finditer(text) if 0 < float(match[1]) < LARGEST_STEP_MS]
+    if not times_s:
+        raise RequestError(f"{source}: no line has 'elapsed time per iteration (ms): ...'; is it a log of Megatron-LM?")
+    skipped = WARM_UP if len(times_s) > 2 * WARM_UP else min(1, len(times_s) - 1)
+    counted = sorted(times_s[skipped:])
+    tflops = [float(match[1]) for match in _TFLOPS.finditer(text)][skipped:]
+    return Steps(
+        step_time_s=statistics.median(counted),
+        low_s=counted[math.floor(0.1 * (len(counted) - 1))],
+        high_s=counted[math.ceil(0.9 * (len(counted) - 1))],
+        counted=len(counted),
+        skipped=skipped,
+        tflops_per_gpu=statistics.median(tflops) if tflops else None,
+    )
+
+
+def parse(source: Source) -> Imported:
+    """Read a log: its steps, and its arguments where it printed them."""
+    steps = measured_steps(source.text, source.name)
+    values: dict[str, Any] = {}
+    for match in _ARGUMENT.finditer(source.text):
+        text = match[2].strip()
+        values.setdefault(match[1], _plain(text))
+    world = _WORLD.search(source.text)
+    settings = Settings(values, source.name)
+    devices = settings.whole("world_size") or (int(world[1]) if world else None)
+    by_user = source.gpus is not None
+    reading = read_arguments(settings, World(devices=source.gpus or devices, by_user=by_user), source.name)
+    notes = () if values else ("the log has no list of arguments: the strategy is unknown, only the steps count",)
+    other, unknown = settings.rest(is_known)
+    return Imported(
+        format=NAME,
+        version=VERSION,
+        strategy=reading.strategy,
+        workload=reading.workload,
+        model=reading.model,
+        other=other,
+        unknown=unknown,
+        defaults=reading.defaults,
+        notes=(*notes, *reading.notes),
+        measured=steps,
+    )
+
+
+def _plain(text: str) -> Any:
+    """Return a printed Python value: booleans and None as such, lists of names as lists, the rest as text."""
+    if text in ("True", "False"):
+        return text == "True"
+    if text in ("None", ""):
+        return None
+    if re.fullmatch(r"\[('[\w]+'(, )?)*\]", text):
+        return re.findall(r"'(\w+)'", text)
+    return text
+
+
+def recognise(source: Source) -> bool:
+    """Whether a text has step times."""
+    return _STEP.search(source.text) is not None
+
+
+FORMAT = Format(
+    name=NAME,
+    version=VERSION,
+    title="Megatron-LM training log",
+    main="train.log",
+    limits=(),
+    write=None,
+    parse=parse,
+    recognise=recognise,
+)

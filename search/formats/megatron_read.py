@@ -1,0 +1,259 @@
+"""Arguments of Megatron-LM, however they were spelled, as a strategy and the facts of a run."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from forerun.search.formats.devices import Replicas, World, replicas
+from forerun.search.formats.layers import split_of
+from forerun.search.formats.layout import parse_layout
+from forerun.search.formats.settings import Settings
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, Strategy
+
+MODEL_FACTS = {
+    "num_layers": "layers",
+    "hidden_size": "hidden",
+    "ffn_hidden_size": "ffn_hidden",
+    "num_attention_heads": "heads",
+    "num_query_groups": "kv_heads",
+    "kv_channels": "head_dim",
+    "max_position_embeddings": "max_positions",
+    "vocab_size": "vocab",
+    "padded_vocab_size": "padded_vocab",
+    "swiglu": "gated",
+    "normalization": "norm",
+    "position_embedding_type": "positions",
+    "untie_embeddings_and_output_weights": "untied_embeddings",
+    "group_query_attention": "grouped_query_attention",
+    "add_qkv_bias": "query_key_value_bias",
+    "disable_bias_linear": "no_bias",
+    "qk_layernorm": "query_key_norm",
+    "multi_latent_attention": "latent_attention",
+    "q_lora_rank": "query_rank",
+    "kv_lora_rank": "key_value_rank",
+    "qk_head_dim": "query_key_head_dim",
+    "qk_pos_emb_head_dim": "rope_head_dim",
+    "v_head_dim": "value_head_dim",
+    "num_experts": "experts",
+    "moe_router_topk": "top_k",
+    "moe_ffn_hidden_size": "expert_hidden",
+    "moe_layer_freq": "moe_layers",
+    "moe_shared_expert_intermediate_size": "shared_hidden",
+    "mtp_num_layers": "mtp_layers",
+    "window_size": "window",
+}
+"""Argument: the fact of a model that it states."""
+
+SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+"""``--data-parallel-sharding-strategy`` of Megatron-FSDP as ZeRO stages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What arguments say: the strategy, the facts, what was assumed and what a strategy cannot say."""
+
+    strategy: Strategy
+    workload: dict[str, Any]
+    model: dict[str, Any]
+    defaults: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def read_arguments(settings: Settings, world: World, source: str) -> Reading:
+    """Read Megatron-LM's arguments by their argument names.
+
+    Raises:
+        RequestError: a value is of the wrong type, or arguments contradict each other.
+    """
+    defaults: list[str] = []
+    notes: list[str] = []
+    model = settings.facts(MODEL_FACTS)
+    tp = settings.whole("tensor_model_parallel_size", "model_parallel_size", "encoder_tensor_model_parallel_size") or 1
+    pp = settings.whole("pipeline_model_parallel_size") or 1
+    cp = settings.whole("context_parallel_size") or 1
+    found = replicas(world, tp * pp * cp, what=f"tp*pp*cp = {tp}*{pp}*{cp}", source=source)
+    defaults += found.defaults
+    notes += found.notes
+    ep, etp = _experts(settings, tp, "experts" in model, notes)
+    sp = settings.flag("sequence_parallel") or False
+    if sp and tp == 1:
+        notes.append("sequence parallel has no effect with tp=1; Megatron-LM switches it off")
+    split, vpp, per_stage = _pipeline(settings, pp, model.get("layers"), source, notes)
+    mbs, batch = _batch(settings, found, defaults)
+    precision = _precision(settings, notes)
+    workload: dict[str, Any] = {"global_batch": batch, "seq_len": settings.whole("seq_length", "encoder_seq_length")}
+    workload |= {"precision": precision, "gpus": found.dp * tp * pp * cp if found.known else None}
+    mapped = settings.flag("use_tp_pp_dp_mapping") or False
+    strategy = Strategy(
+        dp=found.dp,
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=ep,
+        etp=etp,
+        mbs=mbs,
+        vpp=vpp,
+        schedule=Schedule.INTERLEAVED if vpp > 1 else Schedule.ONE_F_ONE_B,
+        split=split,
+        zero=_zero(settings, found, cp, notes),
+        sp=sp and tp > 1,
+        recompute=_recompute(settings, notes),
+        placement=Placement(int(mapped and pp > 1 and (found.dp > 1 or not found.known))),
+        layers_per_stage=per_stage,
+    )
+    facts = {key: value for key, value in workload.items() if value is not None}
+    return Reading(strategy=strategy, workload=facts, model=model, defaults=tuple(defaults), notes=tuple(notes))
+
+
+def _experts(settings: Settings, tp: int, mixture: bool, notes: list[str]) -> tuple[int, int]:
+    """Return ep and etp; where the file names no etp it is tp, for a model with experts."""
+    ep = settings.whole("expert_model_parallel_size") or 1
+    etp = settings.whole("expert_tensor_parallel_size")
+    if not mixture and ep == 1:
+        if etp is not None and etp not in (1, tp):
+            notes.append(f"expert_tensor_parallel_size={etp} has no effect: the file names no experts")
+        return 1, 1
+    return ep, tp if etp is None else etp
+
+
+def _zero(settings: Settings, found: Replicas, cp: int, notes: list[str]) -> int:
+    sharding = settings.one_of("data_parallel_sharding_strategy", SHARDING)
+    distributed = settings.flag("use_distributed_optimizer") or False
+    fsdp = settings.flag("use_megatron_fsdp", "use_custom_fsdp") or False
+    torch_fsdp = settings.flag("use_torch_fsdp2") or False
+    zero = 3 if torch_fsdp else SHARDING[sharding or "no_shard"] if fsdp else int(distributed)
+    if zero and found.known and found.dp * cp == 1:
+        notes.append(f"sharding over replicas (zero={zero}) has no effect with one replica")
+        return 0
+    return zero
+
+
+def _recompute(settings: Settings, notes: list[str]) -> Recompute:
+    granularity = settings.one_of(
+        ("recompute_granularity", "activations_checkpoint_granularity"), ("full", "selective")
+    )
+    method = settings.text("recompute_method", "activations_checkpoint_method")
+    layers = settings.whole("recompute_num_layers", "activations_checkpoint_num_layers")
+    modules = settings.raw("recompute_modules")
+    if settings.flag("recompute_activations", "checkpoint_activations") and granularity is None:
+        granularity = "selective"
+    if granularity == "full":
+        if method == "block" or (layers or 1) > 1:
+            notes.append(
+                f"recompute of {layers or 1} layers by {method or 'uniform'} is read as recompute=full: all layers"
+            )
+        return Recompute.FULL
+    if granularity == "selective":
+        names = modules if isinstance(modules, list | tuple) else str(modules or "core_attn").split()
+        if list(names) != ["core_attn"]:
+            notes.append(
+                f"recompute of {', '.join(map(str, names))} is read as recompute=selective: the attention core"
+            )
+        return Recompute.SELECTIVE
+    return Recompute.NONE
+
+
+def _pipeline(
+    settings: Settings, pp: int, layers: object, source: str, notes: list[str]
+) -> tuple[Split, int, tuple[int, ...] | None]:
+    """Return split, virtual stages and layers per stage."""
+    layout = settings.raw("pipeline_model_parallel_layout")
+    each = settings.whole("num_layers_per_virtual_pipeline_stage")
+    vpp = settings.whole("num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
+    first = settings.whole("decoder_first_pipeline_num_layers")
+    last = settings.whole("decoder_last_pipeline_num_layers")
+    embedding = settings.flag("account_for_embedding_in_pipeline_split") or False
+    loss = settings.flag("account_for_loss_in_pipeline_split") or False
+    count = layers if isinstance(layers, int) else None
+    if pp == 1:
+        return Split.EVEN, 1, None
+    if layout is not None:
+        return _layout(layout, pp, source, notes)
+    if each is not None:
+        if count is None or count % (pp * each):
+            raise RequestError(
+                f"{source}: {each} layers per virtual stage and pp={pp} must divide num_layers, but it is {count}"
+            )
+        vpp = count // (pp * each)
+    vpp = vpp or 1
+    if first is not None or last is not None:
+        return _edges(first, last, count, pp, vpp, source, notes)
+    split = Split.LIGHT_ENDS if embedding and loss else Split.LIGHT_LAST if loss else Split.EVEN
+    if embedding and not loss:
+        if count is None or (count + 1) % (pp * vpp):
+            raise RequestError(f"{source}: num_layers+1 must be divisible by pp*vpp = {pp * vpp}, but it is {count}")
+        stage = (count + 1) // (pp * vpp)
+        return _of_counts((stage - 1, *[stage] * (pp * vpp - 1)), pp, vpp, "the split", notes)
+    if split == Split.LIGHT_ENDS and pp * vpp == 2:
+        split = Split.EVEN  # both stages lose one
+    return split, vpp, None
+
+
+def _layout(layout: Any, pp: int, source: str, notes: list[str]) -> tuple[Split, int, tuple[int, ...] | None]:
+    if isinstance(layout, list):
+        stages = [stage if isinstance(stage, list) else [stage] for stage in layout]
+        counts = tuple(sum(str(kind) in ("decoder", "t") for kind in stage) for stage in stages)
+    else:
+        counts = parse_layout(str(layout), source)
+    if len(counts) % pp:
+        raise RequestError(f"{source}: the layout has {len(counts)} stages, which pp={pp} does not divide")
+    return _of_counts(counts, pp, len(counts) // pp, f"the layout {str(layout)[:60]}", notes)
+
+
+def _edges(
+    first: int | None, last: int | None, count: int | None, pp: int, vpp: int, source: str, notes: list[str]
+) -> tuple[Split, int, tuple[int, ...] | None]:
+    """Return the split of a first and a last stage with numbers of their own and equal ones between."""
+    if count is None:
+        raise RequestError(f"{source}: layers of the first or last stage are given, but not num_layers")
+    middle = pp - (first is not None) - (last is not None)
+    left = count - (first or 0) - (last or 0)
+    if left < 0 or (left % middle if middle > 0 else left) or middle < 0:
+        raise RequestError(f"{source}: {left} layers cannot be dealt to the {middle} stages between first and last")
+    each = [left // middle] * middle if middle else []
+    stages = [*([first] if first is not None else []), *each, *([last] if last is not None else [])]
+    if any(layers % vpp for layers in stages):
+        raise RequestError(f"{source}: layers per stage {stages} are not divisible by {vpp} virtual stages")
+    return _of_counts(tuple(layers // vpp for layers in stages) * vpp, pp, vpp, "the split", notes)
+
+
+def _of_counts(
+    counts: tuple[int, ...], pp: int, vpp: int, what: str, notes: list[str]
+) -> tuple[Split, int, tuple[int, ...] | None]:
+    named = split_of(counts, pp=pp, vpp=vpp)
+    if named is None:
+        notes.append(
+            f"{what} deals {', '.join(map(str, counts))} layers to {pp}*{vpp} virtual stages, which no strategy names; "
+            "read as split=balanced"
+        )
+        return Split.BALANCED, vpp, None
+    return named[0], vpp, named[1]
+
+
+def _batch(settings: Settings, found: Replicas, defaults: list[str]) -> tuple[int, int]:
+    mbs = settings.whole("micro_batch_size")
+    batch = settings.whole("global_batch_size")
+    if mbs is None:
+        mbs = 1
+        defaults.append("mbs=1: the file has no micro_batch_size")
+    if batch is None:
+        batch = mbs * found.dp
+        defaults.append(f"global batch {batch}: mbs*dp, as Megatron-LM assumes")
+    return mbs, batch
+
+
+def _precision(settings: Settings, notes: list[str]) -> str:
+    eight = settings.text("fp8_format", "fp8")
+    recipe = settings.text("fp8_recipe")
+    four = settings.text("fp4_format", "fp4")
+    settings.raw("fp4_recipe")
+    half, brain = settings.flag("fp16") or False, settings.flag("bf16") or False
+    if four and four.lower() != "none":
+        return "nvfp4"
+    if eight and eight.lower() not in ("none", "false"):
+        if recipe == "mxfp8":
+            return "mxfp8"
+        if recipe not in (None, "delayed", "tensorwise"):
+            notes.append(f"fp8 recipe {recipe} is read as precision fp8")
+        return "fp8"
+    return "bf16" if brain else "fp16" if half else "fp32"

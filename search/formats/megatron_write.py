@@ -1,0 +1,145 @@
+"""Arguments of Megatron-LM for a launch, by their argument names (``tensor_model_parallel_size``)."""
+
+from forerun.search.formats.contract import Launch
+from forerun.search.formats.launchers import Value
+from forerun.search.formats.layers import counts_of
+from forerun.search.formats.layout import layout_text
+from forerun.search.formats.limits import is_mixture
+from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
+from forerun.spaces.strategies import Placement, Recompute, Split
+
+PRECISION: dict[str, dict[str, Value]] = {
+    "bf16": {"bf16": True},
+    "fp16": {"fp16": True},
+    "fp32": {},
+    "fp8": {"bf16": True, "fp8_format": "hybrid"},
+    "mxfp8": {"bf16": True, "fp8_format": "e4m3", "fp8_recipe": "mxfp8"},
+    "nvfp4": {"bf16": True, "fp4_format": "e2m1", "fp4_recipe": "nvfp4"},
+}
+"""Arguments of each precision; tf32 has none of its own."""
+
+RECOMPUTE: dict[Recompute, dict[str, Value]] = {
+    Recompute.NONE: {},
+    Recompute.SELECTIVE: {"recompute_granularity": "selective", "recompute_modules": ("core_attn",)},
+    Recompute.FULL: {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
+}
+
+
+def parallel_arguments(launch: Launch) -> dict[str, Value]:
+    """Return the arguments of the strategy, batch sizes not included."""
+    s = launch.strategy
+    found: dict[str, Value] = {
+        "tensor_model_parallel_size": s.tp,
+        "pipeline_model_parallel_size": s.pp,
+        "context_parallel_size": s.cp,
+    }
+    if is_mixture(launch.model):
+        found |= {"expert_model_parallel_size": s.ep, "expert_tensor_parallel_size": s.etp}
+    found["sequence_parallel"] = s.sp
+    found |= _pipeline_arguments(launch)
+    found["use_tp_pp_dp_mapping"] = s.placement == Placement.TP_CP_EP_PP_DP
+    if s.dp * s.cp > 1:
+        # Overlap with the distributed optimizer as Megatron's performance guide recommends; the profile assumes it.
+        overlap = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
+        found |= overlap if s.zero else {"overlap_grad_reduce": True}
+    return found | RECOMPUTE[s.recompute]
+
+
+def _pipeline_arguments(launch: Launch) -> dict[str, Value]:
+    s = launch.strategy
+    if s.layers_per_stage is not None or s.split == Split.BALANCED:
+        layout = layout_text(counts_of(s, launch.model.layer_count), launch.model.mtp_layers)
+        return {"pipeline_model_parallel_layout": layout}
+    found: dict[str, Value] = {}
+    if s.vpp > 1:
+        found["num_virtual_stages_per_pipeline_rank"] = s.vpp
+    if s.split == Split.LIGHT_ENDS:
+        found["account_for_embedding_in_pipeline_split"] = True
+    if s.split in (Split.LIGHT_LAST, Split.LIGHT_ENDS):
+        found["account_for_loss_in_pipeline_split"] = True
+    return found
+
+
+def model_arguments(launch: Launch) -> dict[str, Value]:
+    """Return the arguments of the model; ``model_remarks`` says what they leave out."""
+    model = launch.model
+    layer = model.layers[-1]
+    attention = layer.attention
+    length = launch.workload.seq_len
+    found: dict[str, Value] = {
+        "num_layers": model.layer_count,
+        "hidden_size": model.hidden,
+        "ffn_hidden_size": _dense_width(model),
+        "num_attention_heads": attention.heads,
+        "seq_length": length,
+        "max_position_embeddings": max(length, model.max_seq_len or length, model.learned_positions),
+        "position_embedding_type": "learned_absolute" if model.learned_positions else "rope",
+        "swiglu": layer.mlp.gated,
+        "normalization": "LayerNorm" if layer.norm_bias else "RMSNorm",
+        "disable_bias_linear": not attention.output_bias,
+        "add_qkv_bias": attention.query_key_value_bias and not attention.output_bias,
+        "qk_layernorm": attention.query_key_norm or attention.latent is not None,
+        "untie_embeddings_and_output_weights": not model.tied_embeddings,
+        "attention_dropout": 0.0,
+        "hidden_dropout": 0.0,
+    }
+    if model.mtp_layers:
+        found["mtp_num_layers"] = model.mtp_layers
+    return found | _attention_arguments(layer) | _mixture_arguments(model, layer.mlp)
+
+
+def _attention_arguments(layer: Layer) -> dict[str, Value]:
+    attention = layer.attention
+    latent = attention.latent
+    if latent is None:
+        found: dict[str, Value] = {"kv_channels": attention.head_dim}
+        if attention.kv_heads != attention.heads:
+            found |= {"group_query_attention": True, "num_query_groups": attention.kv_heads}
+        return found
+    found = {"multi_latent_attention": True, "kv_lora_rank": latent.key_value_rank}
+    if latent.query_rank is not None:
+        found["q_lora_rank"] = latent.query_rank
+    return found | {
+        "qk_head_dim": attention.head_dim - latent.rope_head_dim,
+        "qk_pos_emb_head_dim": latent.rope_head_dim,
+        "v_head_dim": attention.value_head_dim,
+    }
+
+
+def _mixture_arguments(model: Model, mlp: FeedForward | MixtureOfExperts) -> dict[str, Value]:
+    if not isinstance(mlp, MixtureOfExperts):
+        return {}
+    pattern = "+".join(f"[{int(isinstance(x.mlp, MixtureOfExperts))}]*{x.count}" for x in model.layers)
+    found: dict[str, Value] = {
+        "num_experts": mlp.experts,
+        "moe_router_topk": mlp.top_k,
+        "moe_ffn_hidden_size": mlp.expert_hidden,
+        "moe_grouped_gemm": True,
+        "moe_token_dispatcher_type": "alltoall",
+    }
+    if len({isinstance(x.mlp, MixtureOfExperts) for x in model.layers}) > 1:
+        found["moe_layer_freq"] = f"({pattern})"
+    if mlp.shared_hidden:
+        found["moe_shared_expert_intermediate_size"] = mlp.shared_hidden
+    return found
+
+
+def _dense_width(model: Model) -> int:
+    for layer in model.layers:
+        if isinstance(layer.mlp, FeedForward):
+            return layer.mlp.hidden
+    return max(layer.mlp.expert_hidden for layer in model.layers if isinstance(layer.mlp, MixtureOfExperts))
+
+
+def model_remarks(model: Model) -> list[str]:
+    """Return what the arguments of a model leave out, one sentence each."""
+    remarks = []
+    if len({layer.attention.window for layer in model.layers}) > 1 or model.layers[-1].attention.window:
+        remarks.append("sliding windows are not written; set --window-size and --window-attn-skip-freq")
+    shapes = {(layer.attention.heads, layer.attention.kv_heads, layer.attention.head_dim) for layer in model.layers}
+    if len(shapes) > 1:
+        remarks.append("layers differ in their attention; only the last one's shape is written")
+    mlp = model.layers[-1].mlp
+    if isinstance(mlp, MixtureOfExperts) and (mlp.router_bias or mlp.expert_bias or mlp.shared_gate):
+        remarks.append("biases of router or experts, or the shared expert's gate, are not written")
+    return remarks

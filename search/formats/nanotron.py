@@ -1,0 +1,255 @@
+"""nanotron 0.5: one YAML file with sections ``parallelism``, ``tokens``, ``optimizer``, ``model``.
+
+Source: ``src/nanotron/config`` and ``src/nanotron/parallel/context.py`` of huggingface/nanotron: replicas are the rest
+of the devices after tp, pp and cp, and experts fold into them.
+"""
+
+import dataclasses
+from typing import Any
+
+from forerun.search.formats.contract import Files, Format, Imported, Launch, Limit, Source
+from forerun.search.formats.launchers import LAUNCH, SLURM, harmless, slurm, torchrun
+from forerun.search.formats.limits import (
+    COMMON,
+    DEFAULT_PLACEMENT,
+    NO_SELECTIVE,
+    decoders_only,
+    fixed,
+    only,
+    precisions,
+)
+from forerun.search.formats.settings import Settings, flatten
+from forerun.search.formats.shell_script import world_of
+from forerun.search.formats.yaml_text import dump_yaml
+from forerun.spaces.errors import RequestError
+from forerun.spaces.models.model import FeedForward
+from forerun.spaces.strategies import Recompute, Schedule, Split, Strategy
+
+NAME, VERSION = "nanotron", "0.5"
+MAIN = "nanotron.yaml"
+
+ENGINES = {Schedule.ONE_F_ONE_B: "1f1b", Schedule.GPIPE: "afab"}
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+HARMLESS = (
+    "checkpoints data_stages data general lighteval logging profiler tokenizer s3_upload optimizer metrics_logging"
+).split()
+HARMLESS_KEYS = (
+    "parallelism.tp_linear_async_communication parallelism.tp_recompute_allgather parallelism.moe_layer_recompute "
+    "model.ddp_bucket_cap_mb model.make_vocab_size_divisible_by tokens.limit_test_batches tokens.limit_val_batches "
+    "tokens.train_steps tokens.val_check_interval"
+).split()
+FACTS = {
+    "hidden_size": "hidden",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "num_key_value_heads": "kv_heads",
+    "intermediate_size": "ffn_hidden",
+    "vocab_size": "vocab",
+    "max_position_embeddings": "max_positions",
+    "tie_word_embeddings": "tied_embeddings",
+    "num_experts": "experts",
+}
+
+
+def _by_cost(launch: Launch) -> Launch:
+    """Return the launch with nanotron's own split (``change`` would look for one by number)."""
+    strategy = dataclasses.replace(launch.strategy, split=Split.BY_COST, layers_per_stage=None)
+    return dataclasses.replace(launch, strategy=strategy)
+
+
+LIMITS = (
+    *COMMON,
+    decoders_only("nanotron"),
+    only("schedule", tuple(ENGINES), "nanotron has 1f1b and afab (gpipe)", schedule=Schedule.ONE_F_ONE_B, vpp=1),
+    only("zero", (0, 1), "nanotron shards optimizer states (zero_stage 1) and no more", zero=1),
+    NO_SELECTIVE,
+    DEFAULT_PLACEMENT,
+    fixed(lambda launch: launch.strategy.etp > 1, "etp > 1: the configuration has no such degree", etp=1),
+    precisions(tuple(DTYPES), "nanotron trains in bfloat16, float16 or float32"),
+    Limit(
+        broken=lambda launch: (
+            launch.strategy.pp > 1
+            and (launch.strategy.split != Split.BY_COST or launch.strategy.layers_per_stage is not None)
+        ),
+        reason=lambda launch: "the split: nanotron deals layers by their cost (split=by-cost), and only so",
+        fix=_by_cost,
+    ),
+)
+
+
+def write(launch: Launch) -> Files:
+    """Return the YAML and launch scripts."""
+    s, workload = launch.strategy, launch.workload
+    data: dict[str, Any] = {
+        "general": {"project": "forerun", "run": harmless(launch.name), "seed": 42, "ignore_sanity_checks": True},
+        "parallelism": {
+            "dp": s.dp,
+            "tp": s.tp,
+            "pp": s.pp,
+            "context_parallel_size": s.cp,
+            "expert_parallel_size": s.ep,
+            "pp_engine": ENGINES[s.schedule],
+            "tp_mode": "REDUCE_SCATTER" if s.sp else "ALL_REDUCE",
+            "tp_linear_async_communication": s.sp,
+            "recompute_layer": s.recompute == Recompute.FULL,
+        },
+        "tokens": {
+            "sequence_length": workload.seq_len,
+            "micro_batch_size": s.mbs,
+            "batch_accumulation_per_replica": launch.microbatches,
+            "train_steps": 100,
+        },
+        "optimizer": _optimizer(s.zero),
+        "model": {
+            "dtype": DTYPES[workload.precision],
+            "init_method": {"std": 0.02},
+            "make_vocab_size_divisible_by": 1,
+            "model_config": _model(launch),
+        },
+        "tokenizer": {"tokenizer_name_or_path": "gpt2"},
+        "checkpoints": {"checkpoint_interval": 1_000_000, "checkpoints_path": "checkpoints"},
+    }
+    text = dump_yaml(data, f"{launch.name}: nanotron {VERSION}, {s}", "add data_stages; without them data are random")
+    script = torchrun(launch, f"nanotron {VERSION}", '"${NANOTRON_PATH:-.}/run_train.py"', f"--config-file {MAIN}")
+    return {MAIN: text, LAUNCH: script, SLURM: slurm(launch)}
+
+
+def _optimizer(zero: int) -> dict[str, Any]:
+    return {
+        "zero_stage": zero,
+        "accumulate_grad_in_fp32": True,
+        "clip_grad": 1.0,
+        "weight_decay": 0.1,
+        "optimizer_factory": {
+            "name": "adamW",
+            "adam_beta1": 0.9,
+            "adam_beta2": 0.95,
+            "adam_eps": 1.0e-8,
+            "torch_adam_is_fused": True,
+        },
+        "learning_rate_scheduler": {
+            "learning_rate": 1.0e-4,
+            "lr_decay_style": "cosine",
+            "lr_warmup_steps": 2,
+            "lr_warmup_style": "linear",
+            "min_decay_lr": 1.0e-5,
+        },
+    }
+
+
+def _model(launch: Launch) -> dict[str, Any]:
+    """Return ``model_config`` of a Llama-like model; mixtures use nanotron's Qwen configuration with experts."""
+    model = launch.model
+    layer = model.layers[-1]
+    dense = next((x.mlp.hidden for x in model.layers if isinstance(x.mlp, FeedForward)), None)
+    found: dict[str, Any] = {
+        "is_llama_config": isinstance(layer.mlp, FeedForward),
+        "hidden_size": model.hidden,
+        "intermediate_size": layer.mlp.hidden if isinstance(layer.mlp, FeedForward) else layer.mlp.expert_hidden,
+        "num_hidden_layers": model.layer_count,
+        "num_attention_heads": layer.attention.heads,
+        "num_key_value_heads": layer.attention.kv_heads,
+        "vocab_size": model.vocab,
+        "max_position_embeddings": max(launch.workload.seq_len, model.max_seq_len or 0),
+        "tie_word_embeddings": model.tied_embeddings,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1.0e-5,
+    }
+    if not isinstance(layer.mlp, FeedForward):
+        found |= {"is_qwen2_config": True, "is_moe": True}
+        found["moe_config"] = {
+            "num_experts": layer.mlp.experts,
+            "top_k": layer.mlp.top_k,
+            "moe_intermediate_size": layer.mlp.expert_hidden,
+        }
+        found["intermediate_size"] = dense or layer.mlp.expert_hidden
+    return found
+
+
+def parse(source: Source) -> Imported:
+    """Read a configuration."""
+    settings = Settings(flatten(source.top_level()), source.name)
+    notes: list[str] = []
+    defaults: list[str] = []
+    key = "parallelism.{}".format
+    tp, pp, cp = (settings.whole(key(name)) or 1 for name in ("tp", "pp", "context_parallel_size"))
+    dp = settings.whole(key("dp"))
+    if dp is None:
+        raise RequestError(f"{source.name}: parallelism.dp is missing; is it a nanotron configuration?")
+    devices = dp * tp * pp * cp
+    world = world_of(source.beside, source.gpus)
+    if world.devices not in (None, devices):
+        raise RequestError(f"{source.name}: dp*tp*pp*cp = {devices} GPUs, but {world.devices} are given")
+    mbs = settings.whole("tokens.micro_batch_size")
+    steps = settings.whole("tokens.batch_accumulation_per_replica")
+    if mbs is None or steps is None:
+        raise RequestError(f"{source.name}: tokens.micro_batch_size and batch_accumulation_per_replica are required")
+    engine = settings.one_of(key("pp_engine"), ENGINES.values())
+    if engine is None and pp > 1:
+        defaults.append("pp_engine=afab, as nanotron assumes")
+    mode = settings.one_of(key("tp_mode"), ("all_reduce", "reduce_scatter"))
+    schedule = next((s for s, name in ENGINES.items() if name == (engine or "afab")), Schedule.GPIPE)
+    full = settings.flag(key("recompute_layer"), "model.model_config.recompute_layer") or False
+    strategy = Strategy(
+        dp=dp,
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=settings.whole(key("expert_parallel_size")) or 1,
+        mbs=mbs,
+        schedule=schedule if pp > 1 else Schedule.ONE_F_ONE_B,
+        split=Split.BY_COST if pp > 1 else Split.EVEN,
+        zero=_zero(settings, dp, cp, notes),
+        sp=mode == "reduce_scatter" and tp > 1,
+        recompute=Recompute.FULL if full else Recompute.NONE,
+    )
+    dtype = settings.text("model.dtype") or "bfloat16"
+    workload = {"global_batch": mbs * steps * dp, "seq_len": settings.whole("tokens.sequence_length"), "gpus": devices}
+    workload_facts: dict[str, Any] = {name: value for name, value in workload.items() if value is not None}
+    workload_facts["precision"] = next((p for p, name in DTYPES.items() if name == dtype), dtype)
+    model = settings.facts({f"model.model_config.{name}": fact for name, fact in FACTS.items()})
+    prefixes = ("model.model_config.", "model.init_method.")
+    other, unknown = settings.rest(
+        lambda name: name.split(".")[0] in HARMLESS or name in HARMLESS_KEYS or name.startswith(prefixes)
+    )
+    return Imported(
+        format=NAME,
+        version=VERSION,
+        strategy=strategy,
+        workload=workload_facts,
+        model=model,
+        other=other,
+        unknown=unknown,
+        defaults=tuple(defaults),
+        notes=tuple(notes),
+    )
+
+
+def _zero(settings: Settings, dp: int, cp: int, notes: list[str]) -> int:
+    stage = settings.whole("optimizer.zero_stage", least=0) or 0
+    if stage > 1:
+        raise settings.wrong(("optimizer.zero_stage",), f"must be 0 or 1, but got {stage}")
+    if stage and dp * cp == 1:
+        notes.append("optimizer.zero_stage has no effect with one replica")
+        return 0
+    return stage
+
+
+def recognise(source: Source) -> bool:
+    """Whether a YAML file has nanotron's sections."""
+    if source.suffix not in (".yaml", ".yml"):
+        return False
+    return "\nparallelism:" in "\n" + source.text and ("\ntokens:" in "\n" + source.text)
+
+
+FORMAT = Format(
+    name=NAME,
+    version=VERSION,
+    title="nanotron",
+    main=MAIN,
+    limits=LIMITS,
+    write=write,
+    parse=parse,
+    recognise=recognise,
+    framework="nanotron",
+)

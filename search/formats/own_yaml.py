@@ -1,0 +1,86 @@
+"""forerun's own YAML: the strategy as its string, with everything else that names the run."""
+
+from typing import Any
+
+from forerun.search.formats.contract import Files, Format, Imported, Launch, Source
+from forerun.search.formats.settings import Settings, flatten
+from forerun.search.formats.yaml_text import dump_yaml
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import parse_strategy
+from forerun.spaces.workload import PRECISIONS
+
+NAME, VERSION = "forerun", "1"
+MAIN = "forerun.yaml"
+
+
+def write(launch: Launch) -> Files:
+    """Return the YAML; it expresses every strategy."""
+    workload = launch.workload
+    facts: dict[str, Any] = {
+        "global_batch": workload.global_batch,
+        "seq_len": workload.seq_len,
+        "precision": workload.precision,
+    }
+    data = {
+        "forerun": int(VERSION),
+        "name": launch.name,
+        "model": launch.model.name,
+        "strategy": str(launch.strategy),
+        "workload": facts,
+        "gpus": launch.strategy.devices,
+        "devices_per_node": launch.devices_per_node,
+    }
+    return {MAIN: dump_yaml(data)}
+
+
+def parse(source: Source) -> Imported:
+    """Read a file of this form."""
+    settings = Settings(flatten(source.top_level()), source.name)
+    version = settings.whole("forerun")
+    if version != int(VERSION):
+        raise RequestError(f"{source.name}: forerun: {VERSION} names this form, but got {version}")
+    text = settings.text("strategy")
+    if text is None:
+        raise RequestError(f"{source.name}: strategy is missing; write it like tp4 pp2 dp8 mbs1")
+    try:
+        strategy = parse_strategy(text)
+    except RequestError as error:
+        raise RequestError(f"{source.name}: strategy: {error}") from None
+    gpus = settings.whole("gpus") or source.gpus
+    if gpus is not None and gpus != strategy.devices:
+        raise RequestError(f"{source.name}: strategy {strategy} occupies {strategy.devices} GPUs, but gpus is {gpus}")
+    workload = {
+        "global_batch": settings.whole("workload.global_batch"),
+        "seq_len": settings.whole("workload.seq_len"),
+        "precision": settings.one_of("workload.precision", PRECISIONS),
+        "gpus": strategy.devices,
+    }
+    facts: dict[str, Any] = {"name": settings.text("model"), "run": settings.text("name")}
+    facts |= {"devices_per_node": settings.whole("devices_per_node")}
+    other, unknown = settings.rest()
+    return Imported(
+        format=NAME,
+        version=VERSION,
+        strategy=strategy,
+        workload={key: value for key, value in workload.items() if value is not None},
+        model={key: value for key, value in facts.items() if value is not None},
+        other=other,
+        unknown=unknown,
+    )
+
+
+def recognise(source: Source) -> bool:
+    """Whether a YAML file starts as this form does."""
+    return source.suffix in (".yaml", ".yml") and "\nforerun:" in "\n" + source.text
+
+
+FORMAT = Format(
+    name=NAME,
+    version=VERSION,
+    title="forerun",
+    main=MAIN,
+    limits=(),
+    write=write,
+    parse=parse,
+    recognise=recognise,
+)

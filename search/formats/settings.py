@@ -1,0 +1,153 @@
+"""The settings of one file: each is read with its type, and those that nobody read can be listed."""
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from forerun.spaces.errors import RequestError
+
+LARGEST = 10**12
+"""No count in a configuration is larger; a longer number is a mistake."""
+
+
+def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one with dotted keys; lists and empty mappings stay values.
+
+    >>> flatten({"a": {"b": 1, "c": {}}, "d": [2]})
+    {'a.b': 1, 'a.c': {}, 'd': [2]}
+
+    Raises:
+        RequestError: two settings get the same dotted key (one is written with a dot).
+    """
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        inner = flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
+        for name, item in inner.items():
+            if name in flat:
+                raise RequestError(f"key {name!r} is given twice, once with dots and once nested")
+            flat[name] = item
+    return flat
+
+
+class Settings:
+    """Settings by name. Every question marks its setting as read; ``rest`` are those that no question asked for."""
+
+    def __init__(self, values: Mapping[str, Any], source: str) -> None:
+        self._values = dict(values)
+        self._source = source
+        self._read: set[str] = set()
+        self._asked: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the file has the setting with any value but null."""
+        return self._values.get(name) is not None
+
+    def raw(self, *names: str) -> Any:
+        """Return the value of the first of ``names`` (an old name after its new one) that the file has, or None.
+
+        Raises:
+            RequestError: several are given and differ.
+        """
+        self._asked.update(names)
+        present = [name for name in names if name in self._values]
+        self._read.update(present)
+        values = [self._values[name] for name in present if self._values[name] is not None]
+        if any(value != values[0] for value in values[1:]):
+            raise RequestError(f"{self._source}: {' and '.join(present)} name the same thing and differ")
+        return values[0] if values else None
+
+    def whole(self, *names: str, least: int = 1) -> int | None:
+        """Return a whole number of at least ``least``; None where the file has none.
+
+        Raises:
+            RequestError: the value is something else.
+        """
+        value = self.raw(*names)
+        if value is None:
+            return None
+        text = str(value).strip()
+        digits = text.lstrip("-")
+        if isinstance(value, bool) or not digits.isdecimal() or not digits.isascii() or len(digits) > 13:
+            raise self.wrong(names, f"must be a whole number, but got {_shown(value)}{_unassigned(value)}")
+        number = int(text)
+        if not least <= number <= LARGEST:
+            raise self.wrong(names, f"must be at least {least} and at most {LARGEST}, but got {number}")
+        return number
+
+    def flag(self, *names: str) -> bool | None:
+        """Return a yes or no, None where the file has neither.
+
+        Raises:
+            RequestError: the value is something else.
+        """
+        value = self.raw(*names)
+        if value is None or isinstance(value, bool):
+            return value
+        words = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
+        if str(value).strip().lower() not in words:
+            raise self.wrong(names, f"must be true or false, but got {_shown(value)}{_unassigned(value)}")
+        return words[str(value).strip().lower()]
+
+    def text(self, *names: str) -> str | None:
+        """Return a text, None where the file has none.
+
+        Raises:
+            RequestError: the value is a list or a mapping.
+        """
+        value = self.raw(*names)
+        if value is None:
+            return None
+        if isinstance(value, Mapping | list | tuple):
+            raise self.wrong(names, f"must be a text, but got {_shown(value)}")
+        return str(value)
+
+    def one_of(self, names: str | tuple[str, ...], choices: Iterable[str]) -> str | None:
+        """Return one of ``choices`` in lower case, None where the file has no value.
+
+        Raises:
+            RequestError: the value is not one of them.
+        """
+        names = (names,) if isinstance(names, str) else names
+        value, known = self.text(*names), list(choices)
+        if value is not None and value.lower() not in known:
+            raise self.wrong(names, f"must be one of {', '.join(known)}, but got {_shown(value)}{_unassigned(value)}")
+        return None if value is None else value.lower()
+
+    def facts(self, names: Mapping[str, str]) -> dict[str, Any]:
+        """Return the settings found among ``names`` (setting: fact) under the names of the facts."""
+        found = {fact: self.raw(name) for name, fact in names.items() if name in self}
+        return {fact: _plain(value) for fact, value in found.items()}
+
+    def rest(self, known: Callable[[str], bool] = lambda name: False) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the settings that were not read: those whose name is ``known``, and the others.
+
+        A name that differs by a letter or two from one that was asked for counts as unknown: it is a slip.
+        """
+        left = {name: value for name, value in self._values.items() if name not in self._read}
+        slips = {name for name in left if difflib.get_close_matches(name, self._asked, n=1, cutoff=0.93)}
+        other = {name: value for name, value in left.items() if known(name) and name not in slips}
+        return other, {name: value for name, value in left.items() if name not in other}
+
+    def wrong(self, names: Iterable[str], law: str) -> RequestError:
+        """Return the error that a setting breaks a law."""
+        name = next((name for name in names if name in self._values), next(iter(names)))
+        return RequestError(f"{self._source}: {name} {law}")
+
+
+def _plain(value: Any) -> Any:
+    """Return numbers that were written as text as numbers."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 13:
+        return int(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _unassigned(value: Any) -> str:
+    return ", which the file does not assign" if isinstance(value, str) and "$" in value else ""

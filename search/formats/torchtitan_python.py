@@ -1,0 +1,331 @@
+"""torchtitan since February 2026: a Python function that returns ``Trainer.Config``.
+
+Two spellings: release 0.3.0 counts sequences (``local_batch_size``), the main branch after it counts tokens
+(``num_tokens_per_microbatch_per_dp_rank``). Files are parsed, never imported: only literals are read.
+Source: ``torchtitan/config/configs.py`` and ``torchtitan/trainer.py``.
+"""
+
+import ast
+import re
+from typing import Any
+
+from forerun.search.formats.contract import Files, Format, Imported, Launch, Source
+from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
+from forerun.search.formats.limits import fixed, precisions
+from forerun.search.formats.settings import Settings
+from forerun.search.formats.shell_script import world_of
+from forerun.search.formats.titan_keys import FLAVORS, TITAN_LIMITS, parallelism, read_degrees, strategy_of
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Recompute
+
+NAME, RELEASE = "torchtitan", "torchtitan-0.3"
+MAIN = "torchtitan_config.py"
+FUNCTION = "forerun_config"
+
+POLICIES = {Recompute.NONE: "None", Recompute.SELECTIVE: "SelectiveAC.Config()", Recompute.FULL: "FullAC.Config()"}
+"""``activation_checkpoint``; MemoryBudgetAC is read as selective."""
+CONVERTERS = {"fp8": "Float8LinearConverter", "mxfp8": "MXFP8LinearConverter", "nvfp4": "NVFP4LinearConverter"}
+HARMLESS = (
+    "loss hf_assets_path dump_folder profiler profiling metrics tokenizer dataloader optimizer lr_scheduler checkpoint "
+    "comm validator debug override compile model_converters job experimental fault_tolerance"
+).split()
+HARMLESS_KEYS = (
+    "training.steps training.max_norm training.dtype training.mixed_precision_reduce training.enable_cpu_offload "
+    "training.gc_freq training.gc_debug training.disable_cuda_graphs parallelism.enable_fsdp_symm_mem "
+    "parallelism.spmd_backend parallelism.context_parallel_load_balancer parallelism.context_parallel_ptrr_mask_key "
+    "parallelism.disable_loss_parallel parallelism.enable_async_tensor_parallel "
+    "parallelism.pipeline_parallel_expert_parallel_overlap parallelism.expert_parallel_comm_backend"
+).split()
+
+LIMITS = (
+    *TITAN_LIMITS,
+    fixed(
+        lambda launch: launch.strategy.etp > 1,
+        "etp > 1: expert parallelism takes over the ranks of tp (etp=1)",
+        etp=1,
+    ),
+    precisions(("bf16", "fp32"), "converters belong to the model's registry; add one to model_registry(...) there"),
+)
+
+
+def write(launch: Launch) -> Files:
+    """Return a module for the main branch."""
+    return _write(launch, tokens=True)
+
+
+def write_release(launch: Launch) -> Files:
+    """Return a module for release 0.3.0."""
+    return _write(launch, tokens=False)
+
+
+def _write(launch: Launch, *, tokens: bool) -> Files:
+    s = launch.strategy
+    name, flavor = FLAVORS.get(launch.model.name, ("llama3", launch.model.name))
+    degrees = parallelism(launch, head="lm_head", microbatch=None if tokens else "pipeline_parallel_microbatch_size")
+    degrees["enable_sequence_parallel"] = s.sp or s.tp == 1
+    if tokens and s.pp > 1:
+        degrees["num_pp_microbatches"] = launch.microbatches
+    remarks = [] if launch.model.name in FLAVORS else [f"# Register {comment(launch.model.name)!r} as a flavor."]
+    lines = [
+        f'"""{"torchtitan (main)" if tokens else "torchtitan 0.3.0"}: {s} ({s.devices} GPUs), written by forerun."""',
+        "",
+        "from torchtitan.config import ParallelismConfig, TrainingConfig",
+        "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
+        "from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader",
+        f"from torchtitan.models.{_module(name)} import model_registry",
+        "from torchtitan.trainer import Trainer",
+        "",
+        "",
+        f"def {FUNCTION}() -> Trainer.Config:",
+        *("    " + remark for remark in remarks),
+        "    return Trainer.Config(",
+        f"        model_spec=model_registry({flavor!r}),",
+        f"        training=TrainingConfig({_arguments(_training(launch, tokens))}),",
+        f"        parallelism=ParallelismConfig({_arguments(degrees)}),",
+        f"        activation_checkpoint={POLICIES[s.recompute]},",
+        '        dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),',
+        "    )",
+        "",
+    ]
+    program = f"-m torchtitan.train --module {MAIN.removesuffix('.py')} --config {FUNCTION}"
+    script = torchrun(launch, "torchtitan", program, "", before=['export PYTHONPATH="$PWD:${PYTHONPATH:-}"'])
+    return {MAIN: "\n".join(lines), LAUNCH: script, SLURM: slurm(launch)}
+
+
+def _module(name: str) -> str:
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+def _training(launch: Launch, tokens: bool) -> dict[str, Any]:
+    s, workload = launch.strategy, launch.workload
+    found: dict[str, Any]
+    if tokens:
+        found = {
+            "num_tokens_per_microbatch_per_dp_rank": s.mbs * workload.seq_len,
+            "num_tokens_per_train_step": workload.tokens_per_step,
+            "max_context_length": workload.seq_len,
+        }
+    else:
+        found = {
+            "local_batch_size": workload.global_batch // s.dp if s.pp > 1 else s.mbs,
+            "global_batch_size": workload.global_batch,
+            "seq_len": workload.seq_len,
+        }
+    kind = "float32" if workload.precision == "fp32" else "bfloat16"
+    return found | {"steps": 100, "mixed_precision_param": kind}
+
+
+def _arguments(values: dict[str, Any]) -> str:
+    inner = "".join(f"            {key}={value!r},\n" for key, value in values.items())
+    return f"\n{inner}        "
+
+
+def parse(source: Source) -> Imported:
+    """Read the ``Trainer.Config(...)`` that a function returns; only literals count, nothing is imported or run."""
+    function, call = _config_call(source)
+    notes: list[str] = []
+    defaults: list[str] = []
+    values = _keywords(call, "", _locals(function))
+    settings = Settings(values, source.name)
+    name, flavor = _model(source, settings)
+    titan = (name, flavor) if name is not None and flavor is not None else None
+    world = world_of(source.beside, source.gpus)
+    degrees = read_degrees(settings, world, titan, source.name, notes)
+    fields = degrees.fields
+    off = settings.flag("parallelism.enable_sequence_parallel") is False
+    fields["sp"] = fields["tp"] > 1 and not off
+    for section in ("training", "parallelism"):
+        settings.raw(section)  # the call itself: its arguments are settings of their own
+    mbs, workload = _batch(settings, fields, defaults, notes, source.name)
+    strategy = strategy_of(fields, mbs, _recompute(settings, values, notes))
+    converters = settings.raw("model_converters")
+    kind = settings.one_of("training.mixed_precision_param", ("bfloat16", "float32"))
+    found = next((p for p, name in CONVERTERS.items() if name in f"{converters} {values.get('model_spec', '')}"), None)
+    workload["precision"] = found or ("fp32" if kind == "float32" else "bf16")
+    if degrees.found.known:
+        workload["gpus"] = strategy.devices
+    facts = {"name": name, "flavor": flavor, "layers": degrees.layers}
+    other, unknown = settings.rest(lambda key: key.split(".")[0] in HARMLESS or key in HARMLESS_KEYS)
+    return Imported(
+        format=NAME if "training.num_tokens_per_microbatch_per_dp_rank" in values else RELEASE,
+        version="main" if "training.num_tokens_per_microbatch_per_dp_rank" in values else "0.3.0",
+        strategy=strategy,
+        workload=workload,
+        model={key: value for key, value in facts.items() if value is not None},
+        other=other,
+        unknown=unknown,
+        defaults=(*degrees.found.defaults, *defaults),
+        notes=(*degrees.found.notes, *notes),
+    )
+
+
+def _config_call(source: Source) -> tuple[ast.FunctionDef, ast.Call]:
+    """Return the function and the call of ``Trainer.Config`` that it returns.
+
+    Raises:
+        RequestError: the file is not Python, or has no such function, or several and no ``entry``.
+    """
+    try:
+        tree = ast.parse(source.text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise RequestError(f"{source.name}{line}: the file is not Python") from None
+    found: dict[str, tuple[ast.FunctionDef, ast.Call]] = {}
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        for statement in node.body:
+            value = statement.value if isinstance(statement, ast.Return) else None
+            if isinstance(value, ast.Call) and _dotted(value.func).endswith("Trainer.Config"):
+                found[node.name] = node, value
+    if source.entry is not None and source.entry in found:
+        return found[source.entry]
+    if source.entry is not None or not found:
+        what = f"function {source.entry}" if source.entry else "function"
+        known = f"; it has {', '.join(found)}" if found else ""
+        raise RequestError(f"{source.name} has no {what} that returns Trainer.Config(...){known}")
+    if len(found) > 1:
+        names = list(found)
+        shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+        raise RequestError(f"{source.name} has {len(found)} configurations ({shown}); add --entry {names[0]}")
+    return next(iter(found.values()))
+
+
+def _locals(function: ast.FunctionDef) -> dict[str, ast.expr]:
+    """Return names that the function assigns once; a configuration may be built from them."""
+    return {
+        statement.targets[0].id: statement.value
+        for statement in function.body
+        if isinstance(statement, ast.Assign)
+        and len(statement.targets) == 1
+        and isinstance(statement.targets[0], ast.Name)
+    }
+
+
+def _keywords(call: ast.Call, prefix: str, names: dict[str, ast.expr], depth: int = 0) -> dict[str, Any]:
+    """Return the keyword arguments of nested configuration calls by dotted name; what is no literal as its source."""
+    found: dict[str, Any] = {}
+    for keyword in call.keywords:
+        key = f"{prefix}{keyword.arg}" if keyword.arg else f"{prefix}**"
+        value = keyword.value
+        if isinstance(value, ast.Name) and value.id in names:
+            value = names[value.id]
+        if isinstance(value, ast.Call) and _dotted(value.func).endswith("Config") and depth < 8:
+            inner = _keywords(value, f"{key}.", names, depth + 1)
+            found[key] = f"{_dotted(value.func)}()"
+            found |= inner
+            continue
+        try:
+            found[key] = ast.literal_eval(value)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            number = _product(value)
+            found[key] = ast.unparse(value)[:200] if number is None else number
+    return found
+
+
+def _product(node: ast.expr) -> int | None:
+    """Return a product of whole literals (``8 * 2048``), None for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
+        return node.value if 0 <= node.value < 1 << 40 else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        left, right = _product(node.left), _product(node.right)
+        return None if left is None or right is None or left * right >= 1 << 40 else left * right
+    return None
+
+
+def _dotted(node: ast.expr) -> str:
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([*([node.id] if isinstance(node, ast.Name) else []), *reversed(parts)])
+
+
+def _model(source: Source, settings: Settings) -> tuple[str | None, str | None]:
+    """Return name and flavor: ``from torchtitan.models.NAME import ...`` and ``model_registry("FLAVOR")``."""
+    spec = settings.text("model_spec") or ""
+    flavor = re.match(r"\w*model_registry\((['\"])([\w.+-]+)\1", spec)
+    module = re.search(r"^from torchtitan\.models\.(\w+) import ", source.text, re.MULTILINE)
+    return (module[1] if module else None), (flavor[2] if flavor else None)
+
+
+def _batch(
+    settings: Settings, fields: dict[str, Any], defaults: list[str], notes: list[str], source: str
+) -> tuple[int, dict[str, Any]]:
+    tokens = settings.whole("training.num_tokens_per_microbatch_per_dp_rank")
+    length = settings.whole("training.max_context_length", "training.seq_len")
+    if length is None:
+        length = 2048
+        defaults.append("sequence length 2048, as torchtitan assumes")
+    if tokens is not None:
+        return _token_batch(settings, fields, tokens, length, defaults, source)
+    local = settings.whole("training.local_batch_size")
+    batch = settings.whole("training.global_batch_size", least=-1)
+    micro = settings.whole("parallelism.pipeline_parallel_microbatch_size")
+    if local is None:
+        local = 8
+        defaults.append("local_batch_size=8, as torchtitan assumes")
+    if batch is None or batch < 0:
+        batch = local * int(fields["dp"])
+        defaults.append(f"global batch {batch}: local_batch_size*dp, as torchtitan assumes")
+    mbs = (micro or 1) if fields["pp"] > 1 else local
+    if local % mbs:
+        raise RequestError(f"{source}: local_batch_size {local} is not divisible by microbatches of {mbs}")
+    if fields["pp"] > 1 and batch != local * fields["dp"]:
+        notes.append("each step runs the pipeline several times (gradient accumulation); read as one longer run")
+    return mbs, {"global_batch": batch, "seq_len": length}
+
+
+def _token_batch(
+    settings: Settings, fields: dict[str, Any], tokens: int, length: int, defaults: list[str], source: str
+) -> tuple[int, dict[str, Any]]:
+    step = settings.whole("training.num_tokens_per_train_step", least=-1)
+    passes = settings.whole("parallelism.num_pp_microbatches") or 1
+    if step is None or step < 0:
+        step = tokens * int(fields["dp"]) * (passes if fields["pp"] > 1 else 1)
+        defaults.append(f"{step} tokens per step: one pass of every replica, as torchtitan assumes")
+    if tokens % length or step % length:
+        raise RequestError(f"{source}: {tokens} and {step} tokens are not whole sequences of {length}")
+    return tokens // length, {"global_batch": step // length, "seq_len": length}
+
+
+def _recompute(settings: Settings, values: dict[str, Any], notes: list[str]) -> Recompute:
+    """Return the policy; ``activation_checkpoint`` defaults to ``SelectiveAC.Config()``."""
+    mode = settings.text("activation_checkpoint.mode")
+    policy = settings.text("activation_checkpoint")
+    if mode is not None:
+        policy = {"none": "None", "full": "FullAC", "memory_budget": "MemoryBudgetAC"}.get(mode, "SelectiveAC")
+    elif policy is None:
+        policy = "None" if "activation_checkpoint" in values else "SelectiveAC"
+    if "MemoryBudget" in policy:
+        notes.append("recompute by a memory budget is read as recompute=selective")
+    return Recompute.FULL if "FullAC" in policy else Recompute.NONE if policy == "None" else Recompute.SELECTIVE
+
+
+def recognise(source: Source) -> bool:
+    """Whether a file is Python."""
+    return source.suffix == ".py"
+
+
+FORMAT = Format(
+    name=NAME,
+    version="main",
+    title="torchtitan",
+    main=MAIN,
+    limits=LIMITS,
+    write=write,
+    parse=parse,
+    recognise=recognise,
+    framework="torchtitan",
+)
+RELEASE_FORMAT = Format(
+    name=RELEASE,
+    version="0.3.0",
+    title="torchtitan",
+    main=MAIN,
+    limits=LIMITS,
+    write=write_release,
+    parse=parse,
+    recognise=recognise,
+    framework="torchtitan",
+)

@@ -1,0 +1,58 @@
+"""Launches of many kinds, for tests of the formats that write them."""
+
+import dataclasses
+
+from forerun_examples import dense_model, moe_model
+from hypothesis import strategies as st
+
+from forerun.search.formats import Launch
+from forerun.search.formats.limits import canonical
+from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, Strategy
+from forerun.spaces.workload import Workload
+
+DENSE, MIXTURE = dense_model(layers=24), moe_model(layers=30)
+
+
+@st.composite
+def launches(draw: st.DrawFn) -> Launch:
+    """Draw a launch whose strategy is its own canonical name; frameworks may still refuse it."""
+    model = draw(st.sampled_from((DENSE, MIXTURE)))
+    mixture = model is MIXTURE
+    pp = draw(st.sampled_from((1, 2, 3, 4, 8)))
+    custom = draw(st.booleans()) and pp > 1
+    strategy = Strategy(
+        dp=draw(st.sampled_from((1, 2, 4, 6, 16))),
+        tp=draw(st.sampled_from((1, 2, 4, 8))),
+        pp=pp,
+        cp=draw(st.sampled_from((1, 2, 4))),
+        ep=draw(st.sampled_from((1, 2, 4, 8))) if mixture else 1,
+        etp=draw(st.sampled_from((1, 2, 4))) if mixture else 1,
+        mbs=draw(st.sampled_from((1, 2, 4))),
+        vpp=draw(st.sampled_from((1, 2, 3, 5))),
+        schedule=draw(st.sampled_from(Schedule)),
+        split=draw(st.sampled_from(Split)),
+        zero=draw(st.integers(0, 3)),
+        sp=draw(st.booleans()),
+        recompute=draw(st.sampled_from(Recompute)),
+        placement=draw(st.sampled_from(Placement)),
+        layers_per_stage=_cut(draw, model.layer_count, pp) if custom else None,
+    )
+    if strategy.layers_per_stage is not None:
+        strategy = dataclasses.replace(strategy, vpp=1, schedule=Schedule.ONE_F_ONE_B)
+    return Launch(
+        strategy=canonical(strategy, model.layer_count),
+        model=model,
+        workload=Workload(
+            global_batch=768,
+            seq_len=draw(st.sampled_from((2048, 8192))),
+            precision=draw(st.sampled_from(("bf16", "bf16", "fp16", "fp32", "fp8"))),
+        ),
+        devices_per_node=draw(st.sampled_from((4, 8))),
+        name=draw(st.sampled_from(("run 1", "a'b\"c", "$(touch /tmp/x); rm -rf ~", "line\nbreak", "naïve ☃ #1"))),
+    )
+
+
+def _cut(draw: st.DrawFn, layers: int, stages: int) -> tuple[int, ...]:
+    """Draw positive numbers of layers for each stage."""
+    cuts = sorted(draw(st.lists(st.integers(1, layers - 1), min_size=stages - 1, max_size=stages - 1, unique=True)))
+    return tuple(b - a for a, b in zip([0, *cuts], [*cuts, layers], strict=True))
