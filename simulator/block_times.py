@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.exchange import Exchange, ends_exchange_s, layer_exchange
+from forerun.simulator.kinds import layer_kinds
 from forerun.simulator.operators import Work, embedding_work, head_work, layer_work
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import Shard
@@ -45,7 +46,7 @@ class _Block:
 
 def block_times(context: Context, shard: Shard) -> BlockTimes:
     """Return the times of all blocks of a model for K shards."""
-    blocks = [_layer(context, layer, shard) for layer in context.model.layers]
+    blocks = [_layer(context, layer, shard) for layer in layer_kinds(context.model)]
     embedding_s, head_s = ends_exchange_s(context, shard)
     blocks.append(_end(embedding_work(context, shard), embedding_s))
     blocks.append(_end(head_work(context, shard), head_s))
@@ -116,7 +117,7 @@ def host_gap_s(
     dense = profile.host_layer_s * np.where(recompute == Recompute.FULL, 4 / 3, 1.0)
     dense = dense + np.where(pp > 1, profile.host_rank_s * (tp - 1), 0.0)
     host_s = np.zeros_like(device_s)
-    for kind, count in zip(context.model.layers, layers, strict=True):
+    for kind, count in zip(layer_kinds(context.model), layers, strict=True):
         more = profile.host_expert_s if isinstance(kind.mlp, MixtureOfExperts) else 0.0
         host_s += count * (dense + more)
     return np.asarray(np.maximum(host_s - device_s, 0.0))

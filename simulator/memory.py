@@ -14,6 +14,7 @@ from forerun.simulator.activations import (
     head_activations,
     layer_activations,
 )
+from forerun.simulator.kinds import layer_kinds
 from forerun.simulator.replicas import ReplicaCosts
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
 from forerun.simulator.shard import Shard
@@ -62,7 +63,7 @@ def stage_memory(
     kept = np.zeros_like(stage)
     working = np.zeros_like(stage)
     idle = np.zeros_like(stage)
-    for kind, layer in enumerate(context.model.layers):
+    for kind, layer in enumerate(layer_kinds(context.model)):
         activations = layer_activations(context, layer, shard)
         kept += blocks[kind] * activations.kept[key]
         idle += blocks[kind] * gathered_buffers(context, layer, shard)[key]

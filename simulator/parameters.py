@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from forerun.simulator.kinds import layer_kinds
 from forerun.simulator.operators import padded_vocab
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stage_plan import StagePlans
@@ -29,7 +30,7 @@ def stage_parameters(context: Context, plans: StagePlans, tp: Floats, ep: Floats
     """Return the parameters of K (plan, tp, ep, etp) combinations; ``plans`` has one column for each."""
     model = context.model
     dense, expert = np.zeros_like(plans.multiplicity), np.zeros_like(plans.multiplicity)
-    for kind, layer in enumerate(model.layers):
+    for kind, layer in enumerate(layer_kinds(model)):
         one = layer_parameters(layer, model.hidden)
         dense = dense + plans.blocks[kind] * ((one.attention + one.mlp_dense) / tp + one.router + one.replicated)
         expert = expert + plans.blocks[kind] * (one.experts_total / (ep * etp))

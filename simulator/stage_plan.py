@@ -4,14 +4,18 @@ Stages with the same layers, embedding and head take the same time; of those the
 So every plan is told by R representatives with a multiplicity, and the vectorised core works on [R, plans] arrays.
 """
 
-import itertools
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.simulator.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.score_table import Floats
+from forerun.spaces.models.model import Model
 from forerun.spaces.strategies import Context, Schedule, StrategyTable, chunks_of_stage, stage_layers
 
 PLAN_AXES = ("pp", "vpp", "schedule", "split")
@@ -57,19 +61,28 @@ class _Stage:
 
 def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> StagePlans:
     """Return the plans of some rows (one representative row per distinct plan; a Python loop over plans)."""
-    plans = []
+    model, plans = context.model, []
     for row in rows:
         pp, vpp, schedule, split = (int(table.choices[a][table.codes[a][row]]) for a in PLAN_AXES)
-        plans.append(_representatives(_stages(context, pp, vpp, schedule, split, table.custom_splits)))
-    return _pack(plans, len(context.model.layers))
+        counts = stage_layers(model.layer_count, pp, vpp, split, table.custom_splits, context.head_layers)
+        plans.append(_representatives(model, counts, pp, schedule))
+    return _pack(plans, len(layer_kinds(model)))
 
 
-def _stages(
-    context: Context, pp: int, vpp: int, schedule: int, split: int, custom: tuple[tuple[int, ...], ...]
-) -> list[_Stage]:
+@lru_cache(maxsize=1 << 14)
+def _representatives(model: Model, counts: tuple[int, ...], pp: int, schedule: int) -> Mapping[_Stage, tuple[int, int]]:
+    """Return (first device-stage, multiplicity) of every distinct stage, earliest first; ``counts`` are the layers of
+    every virtual stage."""
+    found: dict[_Stage, tuple[int, int]] = {}
+    for number, stage in enumerate(_stages(model, counts, pp, schedule)):
+        first, count = found.get(stage, (number, 0))
+        found[stage] = (first, count + 1)
+    return MappingProxyType(found)
+
+
+def _stages(model: Model, counts: tuple[int, ...], pp: int, schedule: int) -> list[_Stage]:
     """Return what every device-stage holds, in order."""
-    counts = stage_layers(context.model.layer_count, pp, vpp, split, custom, context.head_layers)
-    by_kind = _kinds_of_chunks(context, counts)
+    by_kind = _kinds_of_chunks(model, counts)
     stages = []
     for stage in range(pp):
         chunks = chunks_of_stage(pp, len(counts) // pp, schedule, stage)
@@ -78,28 +91,19 @@ def _stages(
     return stages
 
 
-def _kinds_of_chunks(context: Context, counts: Sequence[int]) -> list[tuple[int, ...]]:
+def _kinds_of_chunks(model: Model, counts: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the number of layers of each kind on every virtual stage; MTP blocks count on the last one."""
-    bounds = np.cumsum([0, *(layer.count for layer in context.model.layers)])
-    edges = np.cumsum([0, *counts])
-    chunks = []
-    for low, high in itertools.pairwise(edges):
-        overlap = np.minimum(bounds[1:], high) - np.maximum(bounds[:-1], low)
-        chunks.append([int(n) for n in np.maximum(overlap, 0)])
-    chunks[-1][-1] += context.model.mtp_layers
+    kinds = [kind for kind, layer in zip(kind_of_entry(model), model.layers, strict=True) for _ in range(layer.count)]
+    chunks, done = [], 0
+    for count in counts:
+        held = Counter(kinds[done : done + count])
+        done += count
+        chunks.append([held[kind] for kind in range(len(layer_kinds(model)))])
+    chunks[-1][kinds[-1]] += model.mtp_layers
     return [tuple(chunk) for chunk in chunks]
 
 
-def _representatives(stages: Sequence[_Stage]) -> dict[_Stage, tuple[int, int]]:
-    """Return (first device-stage, multiplicity) of every distinct stage, earliest first."""
-    found: dict[_Stage, tuple[int, int]] = {}
-    for number, stage in enumerate(stages):
-        first, count = found.get(stage, (number, 0))
-        found[stage] = (first, count + 1)
-    return found
-
-
-def _pack(plans: Sequence[dict[_Stage, tuple[int, int]]], kinds: int) -> StagePlans:
+def _pack(plans: Sequence[Mapping[_Stage, tuple[int, int]]], kinds: int) -> StagePlans:
     """Return the plans as arrays, padded with copies of the first stage that count zero times."""
     depth = max((len(plan) for plan in plans), default=1)
     shape = (depth, len(plans))
