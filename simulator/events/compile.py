@@ -1,8 +1,8 @@
 """From the costs of a step to the task graph of one pipeline.
 
 Replicas are equal (data, tensor, context and expert parallel), so one of each stage stands for all. A device-stage has
-three streams: *compute* in the order of the schedule, *feature* for transfers to other stages and *gradient* for
-the traffic of replicas, which take what is ready.
+three streams: *compute* in the order of the schedule, *feature* for transfers to other stages in the order in which
+their passes run, and *gradient* for the traffic of replicas, which takes what is ready.
 
 What may overlap is cut in buckets: bucket j of a gradient reduction waits for segment j of the backward pass, and
 segment j of a forward pass waits for bucket j of its parameters. Only the share that the framework hides is dealt with
@@ -61,7 +61,7 @@ class _Compiler:
         self.sent: dict[tuple[int, int, int], int] = {}
         for device, program in enumerate(programs):
             for name in STREAMS:
-                self.graph.add_stream(f"stage {device} {name}", device=device, ordered=name == "compute")
+                self.graph.add_stream(f"stage {device} {name}", device=device, ordered=name != "gradient")
             for kind, microbatch, chunk, _ in program:
                 if kind == Pass.FORWARD:
                     self.device_of[microbatch, chunk] = device
@@ -92,10 +92,6 @@ class _Compiler:
         norm = graph.add_collective(OPTIMIZER, 0.0, compute, [task for tasks in finished for task in tasks])
         for stage, stream in zip(costs.stages, compute, strict=True):
             graph.add(OPTIMIZER, stage.optimizer_s, stream, [norm])
-
-    def destination(self, kind: Pass, microbatch: int, chunk: int) -> int | None:
-        """Return the device that needs a pass's result, None where there is none."""
-        return self.device_of.get((microbatch, chunk + 1 if kind == Pass.FORWARD else chunk - 1))
 
 
 class _Device:
@@ -147,9 +143,12 @@ class _Device:
         if gathered_s and self.costs.zero == 3:
             rest_s = (1 - self.costs.overlap_parameters) * gathered_s
             self.graph.add_collective(GATHER, rest_s, both, tag=(microbatch, chunk, "rest"))
-        count = self._count(reduced_s + gathered_s)
-        tasks = self._segments(action, count, reduced_s, gathered_s)
-        first, last = tasks[0], tasks[-1]
+        if reduced_s or gathered_s:
+            tasks = self._segments(action, reduced_s, gathered_s)
+            first, last = tasks[0], tasks[-1]
+        else:
+            first = last = self.graph.add(kind, self._pass_s(action), self.compute, tag=(microbatch, chunk))
+            self.segments.append(first)
         if reduced_s and self.costs.zero >= 2:
             rest_s = (1 - self.costs.overlap_gradients) * reduced_s
             self.graph.add_collective(REDUCE, rest_s, both, tag=(microbatch, chunk, "rest"))
@@ -176,17 +175,12 @@ class _Device:
             gathered_s = self.cost.gather_s * share
         return reduced_s, gathered_s
 
-    def _count(self, traffic_s: float) -> int:
-        """Return the segments of a pass with traffic to overlap."""
-        if not traffic_s:
-            return 1
-        return min(self.cost.buckets, MOST_SEGMENTS if self.costs.zero < 2 else MOST_SEGMENTS_EACH)
-
-    def _segments(self, action: Action, count: int, reduced_s: float, gathered_s: float) -> list[int]:
+    def _segments(self, action: Action, reduced_s: float, gathered_s: float) -> list[int]:
         """Add a pass in segments with the buckets that they wait for and give rise to."""
         kind, microbatch, chunk, _ = action
         graph, costs = self.graph, self.costs
         tag: tuple[object, ...] = (microbatch, chunk)
+        count = min(self.cost.buckets, MOST_SEGMENTS if costs.zero < 2 else MOST_SEGMENTS_EACH)
         one_s = self._pass_s(action) / count
         reduced_s *= costs.overlap_gradients / count
         gathered_s *= costs.overlap_parameters / count
@@ -232,12 +226,14 @@ class _Device:
 
     def _send(self, last: int) -> None:
         """Send the results that the last task completes to the stages that need them."""
-        costs = self.costs
-        for made, microbatch, chunk in self.unsent:
-            target, task = self.compiler.destination(made, microbatch, chunk), last
-            if costs.hop_s and target not in (None, self.device):
-                stream = self.feature if costs.overlap_hops else self.compute
-                tag = (microbatch, chunk, f"to stage {target}")
-                task = self.graph.add(SEND, costs.hop_s, stream, [last], tag=tag)
-            self.compiler.sent[made, microbatch, chunk] = task
+        costs, compiler = self.costs, self.compiler
+        for made in self.unsent:
+            kind, microbatch, chunk = made
+            task = last
+            if costs.hop_s:
+                target = compiler.device_of.get((microbatch, chunk - 1 if kind else chunk + 1), self.device)
+                if target != self.device:
+                    stream = self.feature if costs.overlap_hops else self.compute
+                    task = self.graph.add(SEND, costs.hop_s, stream, (last,), tag=(microbatch, chunk, target))
+            compiler.sent[made] = task
         self.unsent.clear()

@@ -73,9 +73,9 @@ class _Run:
         "slowed",
         "special",
         "start_s",
-        "streams",
         "touched",
         "unsettled",
+        "waits",
     )
 
     def __init__(self, graph: TaskGraph) -> None:
@@ -101,7 +101,6 @@ class _Run:
         for stream, (_, causes) in graph.slowed_by.items():
             for cause in causes:
                 self.causing.setdefault(cause, []).append(stream)
-        self.streams = {task: tuple(s for s in gang if not graph.ordered[s]) for task, gang in graph.gangs.items()}
         unusual = [
             not ordered or stream in self.slowed or stream in self.causing
             for stream, ordered in enumerate(graph.ordered)
@@ -111,6 +110,11 @@ class _Run:
             self.special[task] = 1
         for task, gang in graph.gangs.items():
             self.special[task] |= any(unusual[stream] for stream in gang)
+        self.waits = {
+            task: tuple(s for s in self._occupied(task, graph.stream[task]) if not graph.ordered[s])
+            for task in range(count)
+            if self.special[task]
+        }
         self.ready: list[int] = []
         self.touched: set[int] = set()
         self.unsettled: set[int] = set()
@@ -129,28 +133,28 @@ class _Run:
         """Take one event after the other until there are none left."""
         heap, by_rank, rank, count = self.heap, self.by_rank, self.rank, len(self.graph)
         missing, special, ready, cause = self.missing, self.special, self.ready, self.cause
+        touched, unsettled, changed = self.touched, self.unsettled, self.links.changed
         start_s, end_s, duration_s, successors = self.start_s, self.end_s, self.graph.duration_s, self.graph.successors
         pop, push, done = heappop, heappush, 0
         while heap:
             now, key = pop(heap)
-            if key < count:
-                task = by_rank[key]
-                if not special[task] or self.finish(task, now):
-                    end_s[task] = now
-                    done += 1
-                    for after in successors[task]:
-                        left = missing[after] - 1
-                        missing[after] = left
-                        if not left:
-                            cause[after] = task
-                            if special[after]:
-                                ready.append(after)
-                            else:
-                                start_s[after] = now
-                                push(heap, (now + duration_s[after], rank[after]))
-            else:
-                self.wake(key - count, now)
-            if (ready or self.touched or self.unsettled or self.links.changed) and not (heap and heap[0][0] == now):
+            for ended in (key,) if key < count else self.wake(key - count, now):
+                task = by_rank[ended]
+                if special[task] and not self.finish(task, now):
+                    continue
+                end_s[task] = now
+                done += 1
+                for after in successors[task]:
+                    left = missing[after] - 1
+                    missing[after] = left
+                    if not left:
+                        cause[after] = task
+                        if special[after]:
+                            ready.append(after)
+                        else:
+                            start_s[after] = now
+                            push(heap, (now + duration_s[after], rank[after]))
+            if (ready or touched or unsettled or changed) and not (heap and heap[0][0] == now):
                 self.settle(now)
         self.done = done
 
@@ -162,43 +166,51 @@ class _Run:
             if slowed.task != task or slowed.due_s != now:
                 return False
             slowed.task = -1
-        for each in self._occupied(task, stream):
-            if not self.graph.ordered[each]:
-                self.free[each] = True
-                self.freed_by[each] = task
-                self.touched.add(each)
-            for victim in self.causing.get(each, ()):
-                self.slowed[victim].busy -= 1
-                self.unsettled.add(victim)
+        for each in self.waits[task]:
+            self.free[each] = True
+            self.freed_by[each] = task
+            self.touched.add(each)
+        if self.causing:
+            self._count_busy(task, -1)
         return True
 
-    def wake(self, number: int, now: float) -> None:
-        """Let a transfer join its links, or end those of a bundle that are served."""
+    def _count_busy(self, task: int, change: int) -> None:
+        """Tell the streams that a task slows that it began or ended."""
+        for each in self._occupied(task, self.graph.stream[task]):
+            for victim in self.causing.get(each, ()):
+                self.slowed[victim].busy += change
+                self.unsettled.add(victim)
+
+    def wake(self, number: int, now: float) -> list[int]:
+        """Let a transfer join its links, or return the ranks of a bundle's members that end."""
         count = len(self.graph)
         if number < count:
-            size_bytes, route = self.graph.transfers[self.by_rank[number]]
-            self.links.join(number, size_bytes, route, now)
-        elif self.links.bundles[number - count].wake_s == now:
-            self.links.bundles[number - count].wake_s = -1.0
-            for rank in self.links.leave(number - count, now):
-                heappush(self.heap, (now, rank))
+            self.links.join(number, *self.graph.transfers[self.by_rank[number]], now)
+            return []
+        bundle = self.links.bundles[number - count]
+        if bundle.wake_s != now:
+            return []
+        bundle.wake_s = -1.0
+        return self.links.leave(bundle, now)
 
     def settle(self, now: float) -> None:
         """Start what can start, once all ends of an instant are known, and set all rates."""
         for task in self.ready:
-            waits = [s for s in self._occupied(task, self.graph.stream[task]) if not self.graph.ordered[s]]
-            for stream in waits:
-                heappush(self.queue[stream], self.rank[task])
-            self.touched.update(waits)
+            waits = self.waits[task]
             if not waits:
                 self._begin(task, now)
+            for stream in waits:
+                heappush(self.queue[stream], self.rank[task])
+                self.touched.add(stream)
         self.ready.clear()
-        for stream in sorted(self.touched):
-            self._take(stream, now)
-        self.touched.clear()
-        for stream in sorted(self.unsettled):
-            self._pace(self.slowed[stream], now)
-        self.unsettled.clear()
+        if self.touched:
+            for stream in sorted(self.touched):
+                self._take(stream, now)
+            self.touched.clear()
+        if self.unsettled:
+            for stream in sorted(self.unsettled):
+                self._pace(self.slowed[stream], now)
+            self.unsettled.clear()
         if self.links.changed:
             offset = 2 * len(self.graph)
             for wake_s, number in self.links.share(now):
@@ -217,7 +229,7 @@ class _Run:
             return
         key = queue[0]
         task = self.by_rank[key]
-        needed = self.streams.get(task, (stream,))
+        needed = self.waits[task]
         if all(self.free[other] and self.queue[other][0] == key for other in needed):
             for other in needed:
                 heappop(self.queue[other])
@@ -229,20 +241,23 @@ class _Run:
 
     def _begin(self, task: int, now: float) -> None:
         """Start a special task."""
-        graph, stream = self.graph, self.graph.stream[task]
+        graph = self.graph
         self.start_s[task] = now
-        for each in self._occupied(task, stream):
-            for victim in self.causing.get(each, ()):
-                self.slowed[victim].busy += 1
-                self.unsettled.add(victim)
-        if task in graph.transfers:
-            heappush(self.heap, (now + graph.duration_s[task], len(graph) + self.rank[task]))
-        elif stream in self.slowed:
-            slowed = self.slowed[stream]
-            slowed.task, slowed.left_s, slowed.since_s, slowed.rate = task, graph.duration_s[task], now, 0.0
-            self.unsettled.add(stream)
+        if self.causing:
+            self._count_busy(task, 1)
+        transfer = graph.transfers.get(task)
+        duration_s = graph.duration_s[task]
+        if transfer is not None:
+            if duration_s:
+                heappush(self.heap, (now + duration_s, len(graph) + self.rank[task]))
+            else:
+                self.links.join(self.rank[task], *transfer, now)
+        elif graph.stream[task] in self.slowed:
+            slowed = self.slowed[graph.stream[task]]
+            slowed.task, slowed.left_s, slowed.since_s, slowed.rate = task, duration_s, now, 0.0
+            self.unsettled.add(graph.stream[task])
         else:
-            heappush(self.heap, (now + graph.duration_s[task], self.rank[task]))
+            heappush(self.heap, (now + duration_s, self.rank[task]))
 
     def _pace(self, slowed: _Slowed, now: float) -> None:
         """Bring the speed of a slowed stream up to date with who is busy."""

@@ -1,55 +1,66 @@
 """Links shared by concurrent transfers with max-min fairness (progressive filling).
 
 Transfers over the same route get the same rate, so they are kept together as a *bundle*: what one of its members has
-been served since the beginning of the simulation grows at one rate, and a member ends when that has grown by its bytes.
-A start or an end then costs as many steps as there are bundles near by, however many transfers those hold.
+been served grows at one rate, and a member ends when that has grown by its bytes. So a start or an end costs as many
+steps as there are bundles near by, however many transfers those hold.
 
 Progressive filling: raise all rates together until a link is full, freeze what crosses it, go on with the rest
-(Bertsekas and Gallager, Data Networks, section 6.5.2).
+(Bertsekas and Gallager, Data Networks, section 6.5.2). Only what a change can reach is filled anew: bundles that meet
+it on full links, directly or through others. A link that nobody fills passes nothing on, so that a network without
+oversubscription falls apart into its ports.
 """
 
+from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
 
 _SAME = 1e-12
 """Relative difference of served bytes below which two members end together: a few roundings of a double."""
+_FULL = 1 - 1e-9
+"""Share of its capacity from which on a link counts as full; above the roundings of many small changes."""
+
+_FEW = 12
+"""Bundles up to which neighbours are taken along without asking whether they feel the change: that costs less."""
 
 
 class Bundle:
-    """Transfers under way on one route. ``ends``: heap of (served bytes at which it ends, rank of the task)."""
+    """Transfers under way on one route. ``ends``: heap of (served bytes at which it ends, rank of the task);
+    ``load_bytes_per_s``: what all members together took of every link when rates were last set; ``wake_s``: when the
+    next of them ends."""
 
-    __slots__ = ("ends", "number", "rate_bytes_per_s", "route", "served_bytes", "since_s", "wake_s")
+    __slots__ = (
+        "ends",
+        "load_bytes_per_s",
+        "number",
+        "rate_bytes_per_s",
+        "route",
+        "served_bytes",
+        "since_s",
+        "wake_s",
+    )
 
     def __init__(self, number: int, route: tuple[int, ...]) -> None:
         self.number = number
         self.route = route
-        self.rate_bytes_per_s = 0.0
-        self.served_bytes = 0.0
-        self.since_s = 0.0
+        self.rate_bytes_per_s = self.load_bytes_per_s = 0.0
+        self.served_bytes = self.since_s = 0.0
         self.wake_s = -1.0
         self.ends: list[tuple[float, int]] = []
 
-    def advance(self, now_s: float) -> None:
-        """Serve at the present rate up to now."""
-        self.served_bytes += self.rate_bytes_per_s * (now_s - self.since_s)
-        self.since_s = now_s
-
 
 class SharedLinks:
-    """All links of a graph and the bundles on them."""
+    """All links of a graph and the bundles on them. ``changed``: bundles that gained or lost a member since the rates
+    were last set, by number."""
 
-    __slots__ = ("_active", "_by_route", "_capacity", "_changed", "bundles")
+    __slots__ = ("_active", "_by_route", "_capacity", "_full", "_load", "bundles", "changed")
 
     def __init__(self, capacity_bytes_per_s: list[float]) -> None:
         self._capacity = capacity_bytes_per_s
+        self._load = [0.0] * len(capacity_bytes_per_s)
+        self._full = [False] * len(capacity_bytes_per_s)
         self._active: list[dict[int, Bundle]] = [{} for _ in capacity_bytes_per_s]
         self._by_route: dict[tuple[int, ...], Bundle] = {}
-        self._changed: dict[int, Bundle] = {}
+        self.changed: dict[int, Bundle] = {}
         self.bundles: list[Bundle] = []
-
-    @property
-    def changed(self) -> bool:
-        """Whether a transfer joined or left since the rates were last set."""
-        return bool(self._changed)
 
     def join(self, rank: int, size_bytes: float, route: tuple[int, ...], now_s: float) -> None:
         """Begin a transfer; its rate is set by the next ``share``."""
@@ -57,82 +68,129 @@ class SharedLinks:
         if bundle is None:
             bundle = self._by_route[route] = Bundle(len(self.bundles), route)
             self.bundles.append(bundle)
-        bundle.advance(now_s)
-        if not bundle.ends:
+        if bundle.ends:
+            bundle.served_bytes += bundle.rate_bytes_per_s * (now_s - bundle.since_s)
+        else:
             bundle.served_bytes = 0.0
             for link in route:
                 self._active[link][bundle.number] = bundle
+        bundle.since_s = now_s
         heappush(bundle.ends, (bundle.served_bytes + size_bytes, rank))
-        self._changed[bundle.number] = bundle
+        self.changed[bundle.number] = bundle
 
-    def leave(self, number: int, now_s: float) -> list[int]:
+    def leave(self, bundle: Bundle, now_s: float) -> list[int]:
         """Return the ranks of the members of a bundle that end now, its earliest at least."""
-        bundle = self.bundles[number]
-        bundle.advance(now_s)
         ends = bundle.ends
+        bundle.since_s = now_s
         bundle.served_bytes = ends[0][0]
         limit = bundle.served_bytes * (1 + _SAME)
-        ranks = []
+        ranks = [heappop(ends)[1]]
         while ends and ends[0][0] <= limit:
             ranks.append(heappop(ends)[1])
         if not ends:
-            bundle.rate_bytes_per_s = 0.0
             for link in bundle.route:
-                del self._active[link][number]
-        self._changed[number] = bundle
+                del self._active[link][bundle.number]
+        self.changed[bundle.number] = bundle
         return ranks
 
     def share(self, now_s: float) -> list[tuple[float, int]]:
         """Set the rates around all changes; return (time, bundle) of ends that moved."""
-        moved = []
-        for bundle in self._fill(self._touched(), now_s):
-            wake = now_s + max(bundle.ends[0][0] - bundle.served_bytes, 0.0) / bundle.rate_bytes_per_s
-            if wake != bundle.wake_s:
-                bundle.wake_s = wake
-                moved.append((wake, bundle.number))
-        self._changed.clear()
+        if len(self.changed) == 1:
+            (bundle,) = self.changed.values()
+            if bundle.ends and self._alone(bundle):
+                self.changed.clear()
+                narrow = min([self._capacity[link] for link in bundle.route])
+                moved = self._pace(now_s, [(bundle, narrow / len(bundle.ends))])
+                self._load_links((bundle,))
+                return moved
+        region: dict[int, Bundle] = {}
+        self._reach(region, self.changed.values())
+        self.changed.clear()
+        while True:
+            rates, full = self._fill(region)
+            beside = [other for link in full for number, other in self._active[link].items() if number not in region]
+            if not beside:
+                break
+            self._reach(region, beside)
+        moved = self._pace(now_s, rates)
+        self._load_links(region.values())
         return moved
 
-    def _touched(self) -> list[Bundle]:
-        """Return the bundles that share links, directly or through others, with one that changed."""
-        found: dict[int, Bundle] = dict(self._changed)
-        stack = list(found.values())
-        seen: set[int] = set()
+    def _alone(self, bundle: Bundle) -> bool:
+        """Whether a bundle shares its links with no other."""
+        active = self._active
+        for link in bundle.route:
+            if len(active[link]) != 1:
+                return False
+        return True
+
+    def _pace(self, now_s: float, rates: list[tuple[Bundle, float]]) -> list[tuple[float, int]]:
+        """Serve bundles up to now and give them their new rates; return (time, bundle) of ends that moved."""
+        moved = []
+        for bundle, rate in rates:
+            bundle.served_bytes += bundle.rate_bytes_per_s * (now_s - bundle.since_s)
+            bundle.since_s, bundle.rate_bytes_per_s = now_s, rate
+            left_bytes = bundle.ends[0][0] - bundle.served_bytes
+            wake_s = now_s + left_bytes / rate if left_bytes > 0 else now_s
+            if wake_s != bundle.wake_s:
+                bundle.wake_s = wake_s
+                moved.append((wake_s, bundle.number))
+        return moved
+
+    def _reach(self, region: dict[int, Bundle], new: Iterable[Bundle]) -> None:
+        """Add bundles to a region, and all that meet them on full links."""
+        stack = list(new)
+        for bundle in stack:
+            region[bundle.number] = bundle
         while stack:
             for link in stack.pop().route:
-                if link not in seen:
-                    seen.add(link)
+                if self._full[link] or len(region) < _FEW:
                     for number, other in self._active[link].items():
-                        if number not in found:
-                            found[number] = other
+                        if number not in region:
+                            region[number] = other
                             stack.append(other)
-        return [found[number] for number in sorted(found) if found[number].ends]
 
-    def _fill(self, bundles: list[Bundle], now_s: float) -> list[Bundle]:
-        """Set max-min fair rates of bundles that share links with no others; return them."""
-        if len(bundles) == 1:
-            (bundle,) = bundles
-            bundle.advance(now_s)
-            bundle.rate_bytes_per_s = min(self._capacity[link] for link in bundle.route) / len(bundle.ends)
-            return bundles
+    def _fill(self, region: dict[int, Bundle]) -> tuple[list[tuple[Bundle, float]], list[int]]:
+        """Return max-min fair rates of a region in what the others leave of its links, and the links that get full."""
         room: dict[int, float] = {}
         members: dict[int, int] = {}
-        for bundle in bundles:
-            bundle.advance(now_s)
+        still: dict[int, Bundle] = {}
+        for number, bundle in region.items():
+            size = len(bundle.ends)
             for link in bundle.route:
-                room[link] = self._capacity[link]
-                members[link] = members.get(link, 0) + len(bundle.ends)
-        open_numbers = {bundle.number for bundle in bundles}
-        while open_numbers:
-            narrow = min(members, key=lambda link: (room[link] / members[link], link))
-            rate = room[narrow] / members[narrow]
-            for number, bundle in self._active[narrow].items():
-                if number in open_numbers:
-                    open_numbers.discard(number)
-                    bundle.rate_bytes_per_s = rate
-                    for link in bundle.route:
-                        room[link] = max(room[link] - rate * len(bundle.ends), 0.0)
-                        members[link] -= len(bundle.ends)
-                        if not members[link]:
-                            del members[link]
-        return bundles
+                room[link] = room.get(link, self._capacity[link] - self._load[link]) + bundle.load_bytes_per_s
+                if size:
+                    members[link] = members.get(link, 0) + size
+            if size:
+                still[number] = bundle
+        rates: list[tuple[Bundle, float]] = []
+        full: list[int] = []
+        while still:
+            rate, narrow = min([(room[link] / count, link) for link, count in members.items()])
+            full.append(narrow)
+            for number in self._active[narrow]:
+                bundle = still.pop(number, None)  # type: ignore[arg-type]  # None where it is frozen or outside
+                if bundle is None:
+                    continue
+                rates.append((bundle, rate))
+                size = len(bundle.ends)
+                for link in bundle.route:
+                    left = room[link] - rate * size
+                    room[link] = left if left > 0 else 0.0
+                    members[link] -= size
+                    if not members[link]:
+                        del members[link]
+        return rates, full
+
+    def _load_links(self, region: Collection[Bundle]) -> None:
+        """Bring the loads of links up to date with the rates of a region."""
+        load, capacity = self._load, self._capacity
+        for bundle in region:
+            now = bundle.rate_bytes_per_s * len(bundle.ends)
+            more = now - bundle.load_bytes_per_s
+            bundle.load_bytes_per_s = now
+            for link in bundle.route:
+                load[link] = load[link] + more if self._active[link] else 0.0
+        for bundle in region:
+            for link in bundle.route:
+                self._full[link] = load[link] >= capacity[link] * _FULL

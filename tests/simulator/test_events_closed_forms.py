@@ -109,12 +109,12 @@ def test_zb_v_with_equal_passes_leaves_no_device_idle_between_its_first_and_last
 
 
 @settings(deadline=None, max_examples=30)
-@given(times=st.lists(passes, min_size=2, max_size=5), count=st.integers(1, 8), hop=st.floats(0.0, 0.5))
+@given(times=st.lists(passes, min_size=2, max_size=5), count=st.integers(1, 8), hop=st.floats(0.0, 0.1))
 def test_composition_gives_what_every_event_gives(
     times: list[tuple[float, float, float]], count: int, hop: float
 ) -> None:
     """DistSim's composition: of each device's list, the first item whose inputs have come starts when the device is
-    free. Unequal stages, transfers that do not block."""
+    free. Unequal stages, transfers that do not block and are shorter than any pass, so that none waits for another."""
     pp = len(times)
     costs = uniform(Schedule.ONE_F_ONE_B, pp, 1, count, (1.0, 1.0, 1.0))
     chunks = tuple(

@@ -1,6 +1,7 @@
 """The executor on tiny graphs whose whole log is known."""
 
 import itertools
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -125,6 +126,25 @@ def test_sharing_matches_a_step_by_step_simulation(data: st.DataObject) -> None:
         graph.add_transfer(0, float(size), route, latency_s=float(begin))
 
     assert execute(graph).end_s == pytest.approx(slowly(links, flows), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sharing_on_many_links_fills_only_what_a_change_reaches(seed: int) -> None:
+    """Enough bundles that rates are set region by region; uplinks of every four ports, some wide and some narrow."""
+    draw = random.Random(seed)
+    ports, uplinks = [draw.randint(1, 4) for _ in range(24)], [draw.choice((3, 40)) for _ in range(6)]
+    flows = []
+    for _ in range(60):
+        source, target = draw.sample(range(24), 2)
+        across = [24 + source // 4, 24 + target // 4] if source // 4 != target // 4 else []
+        flows.append((draw.randint(0, 8), draw.randint(1, 20), [source, *across, target]))
+    graph = TaskGraph(["send"])
+    for number, capacity in enumerate(ports + uplinks):
+        graph.add_link(f"link {number}", float(capacity))
+    for begin, size, route in flows:
+        graph.add_transfer(0, float(size), route, latency_s=float(begin))
+
+    assert execute(graph).end_s == pytest.approx(slowly(ports + uplinks, flows), rel=1e-9)
 
 
 def slowly(links: list[int], flows: list[tuple[int, int, list[int]]]) -> list[float]:
