@@ -30,9 +30,15 @@ def strategies_at(space: StrategySpace, indices: Iterable[int]) -> tuple[Strateg
 
 def strategy_of(values: Mapping[str, int]) -> Strategy:
     """Return the strategy with these numbers on all axes; ``dp`` follows from ``gpus``."""
-    degrees = {name: values[name] for name in ("tp", "pp", "cp", "ep", "etp", "mbs", "vpp", "zero")}
     return Strategy(
-        **degrees,
+        tp=values["tp"],
+        pp=values["pp"],
+        cp=values["cp"],
+        ep=values["ep"],
+        etp=values["etp"],
+        mbs=values["mbs"],
+        vpp=values["vpp"],
+        zero=values["zero"],
         dp=max(1, values["gpus"] // (values["tp"] * values["pp"] * values["cp"])),
         schedule=Schedule(values["schedule"]),
         split=Split(values["split"]),

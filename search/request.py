@@ -197,7 +197,9 @@ def read_space(path: Path) -> dict[str, list[object]]:
 
     document = read_document(path)
     axes = validate(document, SpaceDocument).axes
-    choices = {axis: list(value) if isinstance(value, list) else [value] for axis, value in axes.items()}
+    choices: dict[str, list[object]] = {
+        axis: list(value) if isinstance(value, list) else [value] for axis, value in axes.items()
+    }
     for axis, values in choices.items():
         try:
             restrict({}, {axis: values})

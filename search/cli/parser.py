@@ -23,7 +23,9 @@ class Parser(argparse.ArgumentParser):
         """
         raise RequestError(f"{message}; see `{self.prog} --help`")
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_args(  # type: ignore[override]  # argparse overloads it by namespace, which is not used here
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> Any:
         """Parse, after looking for unknown flags: they explain a missing one.
 
         Raises:

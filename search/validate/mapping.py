@@ -4,7 +4,7 @@ What a blank is filled with is listed in ``runs.RULES`` and recorded with every 
 machines are data (``vocabulary``); nothing here knows a source by name.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -145,7 +145,9 @@ def _profile(row: Row, facts: Facts, pool: _Pool, filled: Filled) -> FrameworkPr
     Raises:
         Skip: the attention kernel is unknown.
     """
-    entry = framework_entry(row["framework"], row["source"]) or filled.of("framework", {"profile": "megatron-lm"})
+    entry: Mapping[str, Any] | None = framework_entry(row["framework"], row["source"])
+    if entry is None:
+        entry = {"profile": filled.of("framework", "megatron-lm")}
     base = load_framework(entry["profile"])
     changes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("facts", {}).items()}
     stated = row["attention"].lower()

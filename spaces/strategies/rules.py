@@ -61,7 +61,7 @@ def _kv_broken(c: Columns, x: Context) -> Mask:
 
 def _framework_split_broken(c: Columns, x: Context) -> Mask:
     """A single stage needs no choice of split, so EVEN is always there for it."""
-    return _unsupported("split", "splits")(c, x) & ~((c["pp"] == 1) & (c["split"] == 0))
+    return np.asarray(_unsupported("split", "splits")(c, x) & ~((c["pp"] == 1) & (c["split"] == 0)))
 
 
 def _split_broken(c: Columns, x: Context) -> Mask:
