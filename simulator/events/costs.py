@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from forerun.simulator.block_times import BLOCK_PARTS, block_times, host_gap_s
 from forerun.simulator.costs import collective_time_s, point_to_point_time_s
 from forerun.simulator.events.schedules import PipelineShape
-from forerun.simulator.memory import stage_memory
+from forerun.simulator.kinds import kind_of_entry, layer_kinds
+from forerun.simulator.memory import stage_memory, total_memory
 from forerun.simulator.parameters import StageParameters, stage_parameters
 from forerun.simulator.replicas import ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats
@@ -97,15 +98,18 @@ def step_costs(context: Context, strategy: Strategy) -> StepCosts:
     )
     held = chunk_blocks(context, table, strategy)
     homes = [chunks_of_stage(strategy.pp, strategy.vpp, strategy.schedule, stage) for stage in range(strategy.pp)]
+    on = np.stack([held[:, list(chunks)].sum(axis=1) for chunks in homes], axis=1)
     shard = shard_of(context, table, np.zeros(1, dtype=np.intp))
+    replicas = _replicas(context, strategy, _parameters(context, strategy, on))
+    stall = _stall(context, shape, strategy, shard, on, replicas) if profile.allocator_stall else 0.0
     return StepCosts(
         schedule=int(strategy.schedule),
         shape=shape,
-        chunks=_chunk_costs(context, strategy, shard, held),
-        stages=_stage_costs(context, strategy, held, homes),
+        chunks=_chunk_costs(context, strategy, shard, held, stall),
+        stages=_stage_costs(context, strategy, held, homes, replicas),
         hop_s=hop_s(context, strategy),
         overlap_hops=profile.overlap_pipeline,
-        tied_s=float(_replicas(context, strategy, _parameters(context, strategy, _on(held, homes))).tied_s.max()),
+        tied_s=float(replicas.tied_s.max()),
         zero=strategy.zero,
         overlap_gradients=profile.overlap_gradients,
         overlap_parameters=profile.overlap_parameters,
@@ -124,23 +128,39 @@ def chunk_blocks(context: Context, table: StrategyTable, strategy: Strategy) -> 
     counts = stage_layers(
         context.model.layer_count, strategy.pp, strategy.vpp, split, table.custom_splits, context.head_layers
     )
-    edges = np.cumsum([0, *counts])
-    bounds = np.cumsum([0, *(layer.count for layer in context.model.layers)])
-    blocks = np.zeros((len(context.model.layers) + 2, len(counts)))
-    for kind in range(len(context.model.layers)):
-        overlap = np.minimum(bounds[kind + 1], edges[1:]) - np.maximum(bounds[kind], edges[:-1])
-        blocks[kind] = np.maximum(overlap, 0)
-    blocks[-3, -1] += context.model.mtp_layers
+    kinds, entries = layer_kinds(context.model), context.model.layers
+    kind_of_layer = np.repeat(kind_of_entry(context.model), [layer.count for layer in entries])
+    blocks = np.zeros((len(kinds) + 2, len(counts)))
+    np.add.at(blocks, (kind_of_layer, np.repeat(np.arange(len(counts)), counts)), 1.0)
+    blocks[kind_of_layer[-1], -1] += context.model.mtp_layers
     blocks[-2, 0] = blocks[-1, -1] = 1.0
     return blocks
 
 
-def _on(held: Floats, homes: list[tuple[int, ...]]) -> Floats:
-    """Return what device-stages hold, [layer kinds + 2, device-stages]."""
-    return np.stack([held[:, list(chunks)].sum(axis=1) for chunks in homes], axis=1)
+def _stall(
+    context: Context,
+    shape: PipelineShape,
+    strategy: Strategy,
+    shard: Shard,
+    on: Floats,
+    replicas: ReplicaCosts,
+) -> float:
+    """Return the share of a step that the allocator loses where its idle buffers find no room on the fullest stage."""
+    stages = np.arange(strategy.pp)
+    number = stages[None, :].astype(np.float64)
+    numbers = (float(strategy.schedule), float(shape.pp), float(shape.vpp), float(shape.microbatches))
+    schedule, pp, vpp, count = (np.full(strategy.pp, number) for number in numbers)
+    same: NDArray[np.intp] = np.zeros(strategy.pp, dtype=np.intp)
+    moving = stage_memory(context, shard, same, on[:, None, :], number, schedule, pp, vpp, count)
+    memory = total_memory(context, moving, stages, replicas, stages)
+    fullest = int(np.argmax(memory.allocated_bytes))
+    return context.framework.allocator_stall if memory.pressed[fullest] else 0.0
 
 
-def _chunk_costs(context: Context, strategy: Strategy, shard: Shard, held: Floats) -> tuple[ChunkCost, ...]:
+def _chunk_costs(
+    context: Context, strategy: Strategy, shard: Shard, held: Floats, stall: float
+) -> tuple[ChunkCost, ...]:
+    """Return what every virtual stage costs; ``stall``: share of all passes lost to the allocator."""
     times = block_times(context, shard)
     count = held.shape[1]
     forward_s, backward_s = times.forward_s[:, 0] @ held, times.backward_s[:, 0] @ held
@@ -155,12 +175,12 @@ def _chunk_costs(context: Context, strategy: Strategy, shard: Shard, held: Float
     )
     return tuple(
         ChunkCost(
-            forward_s=float(forward_s[chunk]),
-            backward_s=float(backward_s[chunk] + gap_s[chunk]),
-            weight_s=float(times.weight_s[:, 0] @ held[:, chunk]),
+            forward_s=float(forward_s[chunk]) * (1 + stall),
+            backward_s=float(backward_s[chunk] + gap_s[chunk]) * (1 + stall),
+            weight_s=float(times.weight_s[:, 0] @ held[:, chunk]) * (1 + stall),
             parts={
                 **{part: float(times.parts[part][:, 0] @ held[:, chunk]) for part in BLOCK_PARTS},
-                "host": float(gap_s[chunk]),
+                "host": float(gap_s[chunk] + stall * (forward_s[chunk] + backward_s[chunk] + gap_s[chunk])),
             },
             kept_bytes=float(memory.kept[0, chunk]),
             logit_bytes=float(memory.logits[0, chunk]),
@@ -188,9 +208,8 @@ def _replicas(context: Context, strategy: Strategy, parameters: StageParameters)
 
 
 def _stage_costs(
-    context: Context, strategy: Strategy, held: Floats, homes: list[tuple[int, ...]]
+    context: Context, strategy: Strategy, held: Floats, homes: list[tuple[int, ...]], costs: ReplicaCosts
 ) -> tuple[StageCost, ...]:
-    costs = _replicas(context, strategy, _parameters(context, strategy, _on(held, homes)))
     each = _parameters(context, strategy, held)
     parameters = (each.dense + each.expert)[0]
     profile, half = context.framework, activation_bytes(context.workload.precision) == 2.0
