@@ -40,6 +40,7 @@ class Request:
 
     ``model`` and ``cluster`` are catalogue names or files. ``gpus`` is a count or a range (``64..512``),
     ``usd_per_hour`` bounds them by money at ``usd_per_gpu_hour``. ``overrides`` are the user's own choices by axis.
+    ``ignored_config_fields`` are fields of a Hugging Face configuration that are known not to change the cost.
     """
 
     model: str
@@ -56,6 +57,7 @@ class Request:
     objective: str | None = None
     top: int | None = None
     overrides: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    ignored_config_fields: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as plain data, fields without a value left out."""
@@ -141,7 +143,7 @@ def resolve(request: Request) -> Setting:
     cluster = resolve_cluster(request.cluster)
     if request.usd_per_gpu_hour is not None:
         cluster = dataclasses.replace(cluster, usd_per_device_hour=request.usd_per_gpu_hour)
-    resolved = resolve_model(request.model)
+    resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
     workload = Workload(
         global_batch=request.global_batch,
         seq_len=request.seq_len,

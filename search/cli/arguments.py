@@ -7,6 +7,7 @@ from forerun.search.cli.parser import Parser, count, positive, whole
 
 if TYPE_CHECKING:
     from forerun.search.request import Request
+    from forerun.search.workers import Choice
 
 
 def add_training(parser: Parser) -> None:
@@ -35,7 +36,33 @@ def add_training(parser: Parser) -> None:
         metavar="X",
         help="tokens of the busiest expert rank over the mean (default 1.0)",
     )
+    group.add_argument(
+        "--ignore-config-field",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a field of config.json that does not change the cost (may be repeated)",
+    )
     group.add_argument("--usd-per-gpu-hour", type=positive, metavar="USD", help="price of one GPU for one hour")
+
+
+def add_workers(parser: Parser) -> None:
+    """Add who does the work."""
+    group = parser.add_argument_group("workers (the result does not depend on them)")
+    group.add_argument(
+        "--workers",
+        metavar="KIND",
+        help="serial, processes or ray; default: this process, and others where that takes long",
+    )
+    group.add_argument("--worker-count", type=whole, metavar="N", help="how many (default: one per core)")
+    group.add_argument("--address", metavar="A", help="Ray cluster to use: HOST:PORT, ray://HOST:PORT or auto")
+
+
+def workers_of(args: argparse.Namespace) -> "Choice":
+    """Return what the user says about workers."""
+    from forerun.search.workers import Choice
+
+    return Choice(kind=args.workers, count=args.worker_count, address=args.address)
 
 
 def add_json(parser: Parser) -> None:
@@ -68,6 +95,7 @@ def request_of(args: argparse.Namespace, **fields: Any) -> "Request":
         tokens=args.tokens,
         moe_imbalance=args.moe_imbalance,
         usd_per_gpu_hour=args.usd_per_gpu_hour,
+        ignored_config_fields=tuple(args.ignore_config_field),
         **fields,
     )
 
