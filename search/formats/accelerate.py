@@ -346,7 +346,7 @@ def _imported(
     notes: list[str],
 ) -> Imported:
     mixed = settings.text("mixed_precision")
-    workload: dict[str, Any] = {"global_batch": batch}
+    workload: dict[str, Any] = {"global_batch": batch} if found.known else {}
     workload["precision"] = {"no": "fp32", None: "fp32", "None": "fp32"}.get(mixed, mixed)
     if (length := program.whole("max_seq_length", "max_length")) is not None:
         workload["seq_len"] = length

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Imported, Launch, Limit, Source
-from forerun.search.formats.devices import Replicas, World, replicas
+from forerun.search.formats.devices import Replicas, World, batch_of, replicas
 from forerun.search.formats.limits import (
     COMMON,
     NO_SELECTIVE,
@@ -97,7 +97,8 @@ def parse(source: Source) -> Imported:
     automatic = sorted(key for key, value in flat.items() if value == "auto")
     settings = Settings({key: None if value == "auto" else value for key, value in flat.items()}, source.name)
     program = program_settings(source.beside)
-    defaults = [f"{key}: auto, left to the trainer" for key in automatic]
+    telling = [key for key in automatic if key.split(".")[0] not in ("optimizer", "scheduler", "gradient_clipping")]
+    defaults = [f"{key}: auto, left to the trainer" for key in telling]
     notes: list[str] = []
     tp = settings.whole("tensor_parallel.autotp_size", "tensor_parallel.tp_size", least=0) or 1
     cp = settings.whole("sequence_parallel_size") or 1
@@ -121,7 +122,7 @@ def parse(source: Source) -> Imported:
         recompute=Recompute.FULL if checkpointing else Recompute.NONE,
     )
     half, brain = settings.flag("fp16.enabled"), settings.flag("bf16.enabled", "bfloat16.enabled")
-    workload: dict[str, Any] = {"global_batch": batch}
+    workload: dict[str, Any] = {} if batch is None else {"global_batch": batch}
     if (length := program.whole("max_seq_length", "seq_length", "model_max_length")) is not None:
         workload["seq_len"] = length
     if not {"fp16.enabled", "bf16.enabled"} & set(automatic):
@@ -145,7 +146,7 @@ def parse(source: Source) -> Imported:
 
 def _batch(
     settings: Settings, program: Settings, world: World, tp: int, cp: int, source: str, defaults: list[str]
-) -> tuple[Replicas, int, int]:
+) -> tuple[Replicas, int, int | None]:
     """Return replicas, micro-batch and global batch by the rule ``batch = micro * accumulation * replicas``."""
     batch = settings.whole("train_batch_size")
     mbs = settings.whole("train_micro_batch_size_per_gpu", "train_micro_batch_size")
@@ -169,8 +170,8 @@ def _batch(
         mbs = 1
         defaults.append("mbs=1: the file has no train_micro_batch_size_per_gpu")
     if batch is None:
-        batch = mbs * (steps or 1) * found.dp
-        defaults.append(f"global batch {batch}: micro-batch * accumulation * replicas")
+        batch, assumed = batch_of(found, mbs * (steps or 1), "by DeepSpeed's rule")
+        defaults.append(assumed)
     return found, mbs, batch
 
 

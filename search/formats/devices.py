@@ -1,6 +1,5 @@
 """How many devices a run has, and how many of them are replicas."""
 
-import dataclasses
 from dataclasses import dataclass
 
 from forerun.spaces.errors import RequestError
@@ -50,6 +49,13 @@ def replicas(world: World, model_parallel: int, *, what: str, source: str) -> Re
     return Replicas(dp=1, known=False, defaults=(assumed,), notes=(note,))
 
 
-def known(found: Replicas, dp: int) -> Replicas:
-    """Return replicas that the file states itself."""
-    return dataclasses.replace(found, dp=dp, known=True, defaults=(), notes=())
+def batch_of(found: Replicas, per_replica: int, why: str) -> tuple[int | None, str]:
+    """Return the global batch that a file leaves to ``per_replica`` sequences times the replicas (None where these are
+    not known either), and what to say of it.
+
+    >>> batch_of(Replicas(dp=4, known=True), 8, "as the framework assumes")
+    (32, 'global batch 32: 8*dp, as the framework assumes')
+    """
+    if not found.known:
+        return None, f"global batch: {per_replica} times the replicas, whose number is not known"
+    return per_replica * found.dp, f"global batch {per_replica * found.dp}: {per_replica}*dp, {why}"

@@ -1,5 +1,6 @@
 """Layers per virtual stage: from a strategy to numbers, and from numbers to the strategy that names them."""
 
+import itertools
 from collections.abc import Sequence
 
 from forerun.spaces.strategies import Schedule, Split, Strategy, layers_per_virtual_stage
@@ -45,3 +46,13 @@ def split_of(counts: Sequence[int], *, pp: int, vpp: int) -> tuple[Split, tuple[
 def nearest_split(layers: int, stages: int) -> Split | None:
     """Return the first split by rule that deals ``layers`` to ``stages``; None where none does."""
     return next((split for split in NAMED_SPLITS if split_is_legal(layers, stages, split)), None)
+
+
+def in_runs(counts: Sequence[int]) -> str:
+    """Return numbers in words, equal neighbours joined.
+
+    >>> in_runs((1, 2, 2, 2, 0))
+    '1, 3x2, 0'
+    """
+    runs = [(value, len(list(run))) for value, run in itertools.groupby(counts)]
+    return ", ".join(str(value) if times == 1 else f"{times}x{value}" for value, times in runs)

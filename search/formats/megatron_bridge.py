@@ -131,12 +131,17 @@ def parse(source: Source) -> Imported:
         name = key if name is None or name in named else name  # the first section that has an argument counts
         named[name], original[name] = flat[key], key
     recipe = next((key for key in ("mixed_precision", "trainer.precision") if isinstance(named.get(key), str)), None)
+    assumed: tuple[str, ...] = ()
     if recipe is not None:
         named |= _precision(named.pop(recipe))
+    elif not {"bf16", "fp16", "fp8_format"} & set(named):
+        named["bf16"] = True
+        assumed = ("precision bf16, as the recipes have it",)
     settings = Settings(named, source.name)
     world = _nemo_world(settings, world_of(source.beside, source.gpus))
     reading = read_arguments(settings, world, source.name)
-    other, unknown = settings.rest(lambda name: _known(original.get(name, name)))
+    repeated = {key for key in flat if key in named and _argument(key) in named}
+    other, unknown = settings.rest(lambda name: name in repeated or _known(original.get(name, name)))
     return Imported(
         format=NAME,
         version="NeMo 1" if "trainer.devices" in flat else VERSION,
@@ -145,7 +150,7 @@ def parse(source: Source) -> Imported:
         model=reading.model,
         other={original.get(name, name): value for name, value in other.items()},
         unknown={original.get(name, name): value for name, value in unknown.items()},
-        defaults=reading.defaults,
+        defaults=(*reading.defaults, *assumed),
         notes=reading.notes,
     )
 
@@ -197,7 +202,11 @@ def _nemo_world(settings: Settings, world: World) -> World:
 
 def _known(key: str) -> bool:
     section, _, name = key.partition(".")
-    if section in OTHER_SECTIONS or section in ("dataset", "optimizer", "mixed_precision", "trainer", "exp_manager"):
+    if (
+        name == "_target_"
+        or section in OTHER_SECTIONS
+        or section in ("dataset", "optimizer", "mixed_precision", "trainer", "exp_manager")
+    ):
         return True
     return section in SECTIONS and is_known(name)
 

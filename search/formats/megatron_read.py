@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from forerun.search.formats.devices import Replicas, World, replicas
-from forerun.search.formats.layers import split_of
+from forerun.search.formats.devices import Replicas, World, batch_of, replicas
+from forerun.search.formats.layers import in_runs, split_of
 from forerun.search.formats.layout import parse_layout
 from forerun.search.formats.settings import Settings
 from forerun.spaces.errors import RequestError
@@ -223,22 +223,22 @@ def _of_counts(
     named = split_of(counts, pp=pp, vpp=vpp)
     if named is None:
         notes.append(
-            f"{what} deals {', '.join(map(str, counts))} layers to {pp}*{vpp} virtual stages, which no strategy names; "
+            f"{what} deals {in_runs(counts)} layers to {pp}*{vpp} virtual stages, which no strategy names; "
             "read as split=balanced"
         )
         return Split.BALANCED, vpp, None
     return named[0], vpp, named[1]
 
 
-def _batch(settings: Settings, found: Replicas, defaults: list[str]) -> tuple[int, int]:
+def _batch(settings: Settings, found: Replicas, defaults: list[str]) -> tuple[int, int | None]:
     mbs = settings.whole("micro_batch_size")
     batch = settings.whole("global_batch_size")
     if mbs is None:
         mbs = 1
         defaults.append("mbs=1: the file has no micro_batch_size")
     if batch is None:
-        batch = mbs * found.dp
-        defaults.append(f"global batch {batch}: mbs*dp, as Megatron-LM assumes")
+        batch, assumed = batch_of(found, mbs, "as Megatron-LM assumes")
+        defaults.append(assumed)
     return mbs, batch
 
 

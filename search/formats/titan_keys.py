@@ -6,7 +6,7 @@ from typing import Any
 
 from forerun.search.formats.contract import Launch, Limit
 from forerun.search.formats.devices import Replicas, World, replicas
-from forerun.search.formats.layers import counts_of, split_of
+from forerun.search.formats.layers import counts_of, in_runs, split_of
 from forerun.search.formats.limits import (
     COMMON,
     DEFAULT_PLACEMENT,
@@ -215,7 +215,7 @@ def _read_stages(settings: Settings, pp: int, layers: int | None, source: str, n
         return {"schedule": schedule, "vpp": vpp, "split": _guessed(first, last, stages, notes)}
     named = split_of(counts, pp=pp, vpp=vpp)
     if named is None:
-        notes.append(f"stages of {', '.join(map(str, counts))} layers are named by no strategy; read as split=balanced")
+        notes.append(f"stages of {in_runs(counts)} layers are named by no strategy; read as split=balanced")
         named = Split.BALANCED, None
     return {"schedule": schedule, "vpp": vpp, "split": named[0], "layers_per_stage": named[1]}
 

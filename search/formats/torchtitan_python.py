@@ -10,11 +10,12 @@ import re
 from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Imported, Launch, Source
+from forerun.search.formats.devices import batch_of
 from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
 from forerun.search.formats.limits import fixed, precisions
 from forerun.search.formats.settings import Settings
 from forerun.search.formats.shell_script import world_of
-from forerun.search.formats.titan_keys import FLAVORS, TITAN_LIMITS, parallelism, read_degrees, strategy_of
+from forerun.search.formats.titan_keys import FLAVORS, TITAN_LIMITS, Degrees, parallelism, read_degrees, strategy_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute
 
@@ -136,9 +137,9 @@ def parse(source: Source) -> Imported:
     fields["sp"] = fields["tp"] > 1 and not off
     for section in ("training", "parallelism"):
         settings.raw(section)  # the call itself: its arguments are settings of their own
-    mbs, workload = _batch(settings, fields, defaults, notes, source.name)
+    mbs, workload = _batch(settings, degrees, defaults, notes, source.name)
     strategy = strategy_of(fields, mbs, _recompute(settings, values, notes))
-    converters = settings.raw("model_converters")
+    converters = {key: settings.raw(key) for key in values if key.split(".")[0] == "model_converters"}
     kind = settings.one_of("training.mixed_precision_param", ("bfloat16", "float32"))
     found = next((p for p, name in CONVERTERS.items() if name in f"{converters} {values.get('model_spec', '')}"), None)
     workload["precision"] = found or ("fp32" if kind == "float32" else "bf16")
@@ -250,15 +251,16 @@ def _model(source: Source, settings: Settings) -> tuple[str | None, str | None]:
 
 
 def _batch(
-    settings: Settings, fields: dict[str, Any], defaults: list[str], notes: list[str], source: str
+    settings: Settings, degrees: Degrees, defaults: list[str], notes: list[str], source: str
 ) -> tuple[int, dict[str, Any]]:
+    fields = degrees.fields
     tokens = settings.whole("training.num_tokens_per_microbatch_per_dp_rank")
     length = settings.whole("training.max_context_length", "training.seq_len")
     if length is None:
         length = 2048
         defaults.append("sequence length 2048, as torchtitan assumes")
     if tokens is not None:
-        return _token_batch(settings, fields, tokens, length, defaults, source)
+        return _token_batch(settings, degrees, tokens, length, defaults, source)
     local = settings.whole("training.local_batch_size")
     batch = settings.whole("training.global_batch_size", least=-1)
     micro = settings.whole("parallelism.pipeline_parallel_microbatch_size")
@@ -266,27 +268,31 @@ def _batch(
         local = 8
         defaults.append("local_batch_size=8, as torchtitan assumes")
     if batch is None or batch < 0:
-        batch = local * int(fields["dp"])
-        defaults.append(f"global batch {batch}: local_batch_size*dp, as torchtitan assumes")
+        batch, assumed = batch_of(degrees.found, local, "as torchtitan assumes")
+        defaults.append(assumed)
     mbs = (micro or 1) if fields["pp"] > 1 else local
     if local % mbs:
         raise RequestError(f"{source}: local_batch_size {local} is not divisible by microbatches of {mbs}")
-    if fields["pp"] > 1 and batch != local * fields["dp"]:
+    if fields["pp"] > 1 and batch is not None and batch != local * fields["dp"]:
         notes.append("each step runs the pipeline several times (gradient accumulation); read as one longer run")
-    return mbs, {"global_batch": batch, "seq_len": length}
+    return mbs, {"seq_len": length} | ({} if batch is None else {"global_batch": batch})
 
 
 def _token_batch(
-    settings: Settings, fields: dict[str, Any], tokens: int, length: int, defaults: list[str], source: str
+    settings: Settings, degrees: Degrees, tokens: int, length: int, defaults: list[str], source: str
 ) -> tuple[int, dict[str, Any]]:
     step = settings.whole("training.num_tokens_per_train_step", least=-1)
     passes = settings.whole("parallelism.num_pp_microbatches") or 1
-    if step is None or step < 0:
-        step = tokens * int(fields["dp"]) * (passes if fields["pp"] > 1 else 1)
-        defaults.append(f"{step} tokens per step: one pass of every replica, as torchtitan assumes")
-    if tokens % length or step % length:
+    if tokens % length or (step is not None and step > 0 and step % length):
         raise RequestError(f"{source}: {tokens} and {step} tokens are not whole sequences of {length}")
-    return tokens // length, {"global_batch": step // length, "seq_len": length}
+    batch: int | None
+    if step is None or step < 0:
+        one_pass = tokens // length * (passes if degrees.fields["pp"] > 1 else 1)
+        batch, assumed = batch_of(degrees.found, one_pass, "as torchtitan assumes")
+        defaults.append(assumed)
+    else:
+        batch = step // length
+    return tokens // length, {"seq_len": length} | ({} if batch is None else {"global_batch": batch})
 
 
 def _recompute(settings: Settings, values: dict[str, Any], notes: list[str]) -> Recompute:

@@ -8,11 +8,20 @@ import tomllib
 from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Imported, Launch, Limit, Source
+from forerun.search.formats.devices import batch_of
 from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
 from forerun.search.formats.limits import change, fixed, precisions
 from forerun.search.formats.settings import Settings, flatten
 from forerun.search.formats.shell_script import world_of
-from forerun.search.formats.titan_keys import FLAVORS, TITAN_LIMITS, parallelism, parts_text, read_degrees, strategy_of
+from forerun.search.formats.titan_keys import (
+    FLAVORS,
+    TITAN_LIMITS,
+    Degrees,
+    parallelism,
+    parts_text,
+    read_degrees,
+    strategy_of,
+)
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute, Strategy
 
@@ -122,7 +131,7 @@ def parse(source: Source) -> Imported:
     titan = (name, flavor) if name is not None and flavor is not None else None
     degrees = read_degrees(settings, world, titan, source.name, notes)
     recompute = _recompute(settings, notes)
-    strategy, workload = _batch(settings, degrees.fields, recompute, defaults, notes, source.name)
+    strategy, workload = _batch(settings, degrees, recompute, defaults, notes, source.name)
     workload["precision"] = _precision(settings)
     if degrees.found.known:
         workload["gpus"] = strategy.devices
@@ -142,8 +151,9 @@ def parse(source: Source) -> Imported:
 
 
 def _batch(
-    settings: Settings, fields: dict[str, Any], recompute: Recompute, defaults: list[str], notes: list[str], source: str
+    settings: Settings, degrees: Degrees, recompute: Recompute, defaults: list[str], notes: list[str], source: str
 ) -> tuple[Strategy, dict[str, Any]]:
+    fields = degrees.fields
     local = settings.whole("training.local_batch_size", "training.batch_size")
     batch = settings.whole("training.global_batch_size", least=-1)
     length = settings.whole("training.seq_len")
@@ -155,17 +165,17 @@ def _batch(
         length = 2048
         defaults.append("seq_len=2048, as torchtitan assumes")
     if batch is None or batch < 0:
-        batch = local * int(fields["dp"])
-        defaults.append(f"global batch {batch}: local_batch_size*dp, as torchtitan assumes")
+        batch, assumed = batch_of(degrees.found, local, "as torchtitan assumes")
+        defaults.append(assumed)
     mbs = local
     if fields["pp"] > 1:
         mbs = micro or 1
         if local % mbs:
             raise RequestError(f"{source}: local_batch_size {local} is not divisible by microbatches of {mbs}")
-        if batch != local * fields["dp"]:
+        if batch is not None and batch != local * fields["dp"]:
             notes.append("each step runs the pipeline several times (gradient accumulation); read as one longer run")
     strategy = strategy_of(fields, mbs, recompute)
-    return strategy, {"global_batch": batch, "seq_len": length}
+    return strategy, {"seq_len": length} | ({} if batch is None else {"global_batch": batch})
 
 
 def _recompute(settings: Settings, notes: list[str]) -> Recompute:
