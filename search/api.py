@@ -5,12 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 from forerun.search.candidates import strategies_at
-from forerun.search.exhaustive import Piece, Problem, Progress, Scorer, search_space
+from forerun.search.exhaustive import Piece, Problem, Progress, Scorer
 from forerun.search.explain import Explanation, explain_strategy, why
 from forerun.search.infeasible import NothingFeasible, diagnose, empty_space
 from forerun.search.leaderboard import Leaderboard, SpaceCounts, ranked, versions
 from forerun.search.request import Request, Setting, legal_strategy, resolve
 from forerun.search.rows import Row, rows_of
+from forerun.search.workers import Choice
+from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score
 
 
@@ -19,9 +21,10 @@ def search(
     *,
     progress: Progress | None = None,
     score: Scorer = simulator_score,
+    workers: Choice | None = None,
     **fields: Any,
 ) -> Leaderboard:
-    """Search the best strategies for a model; ``fields`` are those of ``Request``.
+    """Search the best strategies for a model; ``fields`` are those of ``Request``. See ``search_request``.
 
     >>> search("llama3-8b", cluster="dgx-h100", gpus=64, global_batch=256, seq_len=8192).rows[0].gpus
     64
@@ -32,7 +35,7 @@ def search(
     """
     if "gpus" in fields and fields["gpus"] is not None:
         fields["gpus"] = str(fields["gpus"])
-    return search_request(Request(model=model, **fields), progress=progress, score=score)
+    return search_request(Request(model=model, **fields), progress=progress, score=score, workers=workers)
 
 
 def search_request(
@@ -41,8 +44,12 @@ def search_request(
     started: Callable[[int], None] | None = None,
     progress: Progress | None = None,
     score: Scorer = simulator_score,
+    workers: Choice | None = None,
 ) -> Leaderboard:
     """Search what a request asks for; ``started`` is told the size of the space before ``progress`` is called.
+
+    ``workers`` says who does the work; None: this process, and others where that takes long. The rows do not depend
+    on it.
 
     Raises:
         RequestError: the request is wrong, or its own restrictions leave no legal candidate.
@@ -54,13 +61,13 @@ def search_request(
     problem = Problem(space=space, objective=setting.objective, top=setting.top)
     if started is not None:
         started(space.size)
-    piece = search_space(problem, score=score, progress=progress)
+    piece, who, remarks = search_with(problem, workers or Choice(), score=score, progress=progress)
     rows: tuple[Row, ...] = ()
     if piece.best is not None and len(piece.best):
         strategies = strategies_at(space, piece.best.index)
         rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
         rows = ranked(rows, setting.objective)
-    board = _leaderboard(setting, piece, rows, time.perf_counter() - start)
+    board = _leaderboard(setting, piece, rows, time.perf_counter() - start, workers=who, remarks=remarks)
     if not rows:
         if not piece.legal and request.overrides:
             raise empty_space(setting, problem, piece)
@@ -99,7 +106,15 @@ def explain(model: str, *, strategy: str, score: Scorer = simulator_score, **fie
     return explain_strategy(setting.context, legal, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
 
 
-def _leaderboard(setting: Setting, piece: Piece, rows: tuple[Row, ...], elapsed_s: float) -> Leaderboard:
+def _leaderboard(
+    setting: Setting,
+    piece: Piece,
+    rows: tuple[Row, ...],
+    elapsed_s: float,
+    *,
+    workers: str,
+    remarks: tuple[str, ...],
+) -> Leaderboard:
     rejected = dict(sorted(piece.rejected.items(), key=lambda item: (-item[1], item[0])))
     return Leaderboard(
         request=setting.to_json(),
@@ -107,7 +122,8 @@ def _leaderboard(setting: Setting, piece: Piece, rows: tuple[Row, ...], elapsed_
         rows=rows,
         why=why(rows),
         defaults=(*setting.defaults, setting.axes_left_open()),
-        notes=setting.notes,
+        notes=(*setting.notes, *remarks),
         elapsed_s=elapsed_s,
         versions=versions(),
+        workers=workers,
     )

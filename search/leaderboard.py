@@ -36,7 +36,7 @@ class Leaderboard:
 
     ``request`` is what was asked, with ``defaults`` (each value that the user did not give) and ``notes``.
     ``why`` says in words what bounds the winner and what the runner-up loses. ``elapsed_s`` is the wall time of the
-    search, start-up of the process not included.
+    search, start-up of the process not included. ``workers`` says in words who did the work.
     """
 
     request: Mapping[str, Any]
@@ -47,6 +47,7 @@ class Leaderboard:
     notes: tuple[str, ...]
     elapsed_s: float
     versions: Mapping[str, str]
+    workers: str = "in this process"
 
     @property
     def candidates_per_s(self) -> float:
@@ -57,7 +58,12 @@ class Leaderboard:
         """Return the document that ``forerun search --json`` prints."""
         return {
             "schema": SCHEMA,
-            "request": {**self.request, "defaults": list(self.defaults), "notes": list(self.notes)},
+            "request": {
+                **self.request,
+                "defaults": list(self.defaults),
+                "notes": list(self.notes),
+                "workers": self.workers,
+            },
             "space": dataclasses.asdict(self.space),
             "leaderboard": [row.to_json() for row in self.rows],
             "elapsed_s": self.elapsed_s,

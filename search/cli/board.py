@@ -92,8 +92,8 @@ def counts(board: Leaderboard) -> list[Text]:
     """Return how many candidates there were, why others were rejected, and what was filled in."""
     space = board.space
     lines = [
-        f"{space.size:,} candidates: {space.legal:,} legal, {space.feasible:,} feasible; {board.elapsed_s:.2f} s, "
-        f"{board.candidates_per_s:,.0f} candidates/s"
+        f"{space.size:,} candidates: {space.legal:,} legal, {space.feasible:,} feasible; {board.elapsed_s:.2f} s "
+        f"{board.workers}, {board.candidates_per_s:,.0f} candidates/s"
     ]
     if space.rejected:
         lines.append("rejected: " + ", ".join(f"{reason} {number:,}" for reason, number in space.rejected.items()))

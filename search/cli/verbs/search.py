@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from forerun.search.cli.arguments import add_json, add_training, request_of
+from forerun.search.cli.arguments import add_json, add_training, add_workers, request_of, workers_of
 from forerun.search.cli.parser import Parser, positive, whole
 
 EPILOG = """\
@@ -44,6 +44,7 @@ def add_arguments(parser: Parser) -> None:
         help="write leaderboard.json, leaderboard.csv, request.yaml and versions.json",
     )
     rank.add_argument("--force", action="store_true", help="let --out overwrite files of a folder that is not empty")
+    add_workers(parser)
     add_json(parser)
 
 
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.output import check_folder, write_folder
     from forerun.search.request import choices_of
 
-    overrides = choices_of(args.space, args.set)
+    workers, overrides = workers_of(args), choices_of(args.space, args.set)
     request = request_of(
         args, usd_per_hour=args.usd_per_hour, objective=args.objective, top=args.top, overrides=overrides
     )
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         check_folder(args.out, force=args.force)
     try:
         with Walk(sys.stderr) as walk:
-            board = search_request(request, progress=walk.advance, started=walk.started)
+            board = search_request(request, progress=walk.advance, started=walk.started, workers=workers)
     except NothingFeasible as error:
         if args.json:
             print(dump_json(error.document))

@@ -1,0 +1,103 @@
+"""The contract of workers: what a driver may count on, whoever does the work.
+
+A driver calls ``run`` any number of times and ``close`` once. ``run`` draws items one by one, keeps at most ``window``
+of them in flight, and yields exactly one ``Outcome`` for every item, in the order in which they end. What work returns
+must depend on its arguments alone, because an item whose worker dies is done again.
+"""
+
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+Work = Callable[[Any, Any], Any]
+"""``work(common, item) -> result``: a function of a module, so that other processes find it by name."""
+
+ATTEMPTS = 3
+"""How often an item is tried whose worker dies; the last death is its failure."""
+AHEAD = 3
+"""Items in flight per worker: enough that none waits for the driver (docs.ray.io, ray-core/patterns: 2 to 4)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why an item has no result: the class and the text of the error, and its trace."""
+
+    kind: str
+    message: str
+    trace: str = ""
+    exit_code: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one item ended. ``number`` is its place among the items; either ``failure`` is None or ``result`` is."""
+
+    number: int
+    item: Any
+    result: Any = None
+    failure: Failure | None = None
+    seconds: float = 0.0
+
+
+class Workers(ABC):
+    """Some workers of one kind; a context manager that lets them go at its end.
+
+    ``name`` is the kind, ``count`` how many work at once, ``remarks`` what the user should know about their start.
+    """
+
+    name: str
+    count: int
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def window(self) -> int:
+        """Items in flight at once."""
+        return AHEAD * self.count
+
+    @abstractmethod
+    def run(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Outcome]:
+        """Yield the outcome of ``work(common, item)`` for every item; ``common`` is sent to each worker once."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let the workers go; what is in flight is dropped."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return in words who works."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def attempt(work: Work, common: Any, item: Any) -> tuple[Any, Failure | None, float]:
+    """Return (result, failure, seconds) of one call; only what ends the process escapes."""
+    start = time.perf_counter()
+    try:
+        result, failure = work(common, item), None
+    except Exception as error:
+        result, failure = None, failure_of(error)
+    return result, failure, time.perf_counter() - start
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return an error as a value that any process can read."""
+    trace = "".join(traceback.format_exception(error))
+    return Failure(kind=type(error).__name__, message=str(error), trace=trace, exit_code=getattr(error, "exit_code", 1))
+
+
+def lost(times: int, reason: str) -> Failure:
+    """Return the failure of an item whose workers died."""
+    return Failure(kind="WorkerLost", message=f"the worker died {times} times in a row while doing this: {reason}")

@@ -1,0 +1,72 @@
+"""From what the user says about workers to workers that stand ready."""
+
+import os
+from dataclasses import dataclass
+
+from forerun.search.workers.contract import Workers
+from forerun.search.workers.processes import ProcessWorkers
+from forerun.search.workers.serial import SerialWorkers
+from forerun.spaces.errors import RequestError, unknown
+
+KINDS = ("serial", "processes", "ray")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What the user says about workers; None where they said nothing.
+
+    Raises:
+        RequestError: the kind is unknown, the count below one, or the two do not go with each other.
+    """
+
+    kind: str | None = None
+    count: int | None = None
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind is not None and self.kind not in KINDS:
+            raise unknown("kind of workers", self.kind, KINDS)
+        if self.count is not None and self.count < 1:
+            raise RequestError(f"the number of workers must be at least 1, but got {self.count}")
+        if self.kind == "serial" and (self.count or 1) > 1:
+            raise RequestError(f"serial means one worker, but got {self.count}; use --workers processes")
+        if self.address is not None and self.kind not in (None, "ray"):
+            raise RequestError(f"--address is for --workers ray, but got --workers {self.kind}")
+
+    @property
+    def several(self) -> str:
+        """Kind of workers to use where one is too slow: Ray where a cluster is named, else processes."""
+        if self.kind is not None:
+            return self.kind
+        return "ray" if self.address or os.environ.get("RAY_ADDRESS") else "processes"
+
+
+def cores() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def open_workers(choice: Choice) -> Workers:
+    """Return workers of the kind that ``choice`` names, or of the kind for long work where it names none.
+
+    Where Ray cannot be started on this machine, processes do the work and the workers' ``remarks`` say why.
+
+    Raises:
+        RequestError: no Ray cluster answers at the address that the user named.
+    """
+    kind = choice.several
+    if kind == "serial":
+        return SerialWorkers()
+    if kind == "processes":
+        return ProcessWorkers(choice.count or cores())
+    from forerun.search.workers.ray_tasks import RayWorkers
+
+    try:
+        return RayWorkers(choice.count, choice.address or os.environ.get("RAY_ADDRESS") or None)
+    except RequestError:
+        raise
+    except Exception as error:  # Ray's start fails in many ways (ray#65983, #62883, #42514), all of them harmless here
+        workers = ProcessWorkers(choice.count or cores())
+        why = "it is not installed (pip install ray)" if isinstance(error, ImportError) else str(error).split("\n")[0]
+        workers.remarks = (f"Ray did not start: {why}; the work is done {workers.describe()}",)
+        return workers

@@ -1,0 +1,138 @@
+"""The exhaustive search on any workers: slices out, pieces in, one piece at the end.
+
+The width of a slice follows the measured seconds of those before it. That makes the cuts depend on the machine, and
+pieces merge into the same result however a space is cut and in whatever order they come.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from forerun.search.exhaustive import FIRST, Piece, Problem, Progress, Scorer, merge, search_slice
+from forerun.search.workers.contract import Failure, Outcome, Workers
+from forerun.search.workers.opening import Choice, cores, open_workers
+from forerun.search.workers.serial import SerialWorkers
+from forerun.simulator import score as simulator_score
+from forerun.spaces.errors import ForerunError, RequestError
+
+TARGET_S = 0.4
+"""Seconds of a slice: long against the milliseconds of sending it, short against a wait for the last one."""
+PATIENCE_S = 3.0
+"""Seconds in this process after which others are started: two spawned processes cost about one."""
+WORTH_S = 4.0
+"""Seconds that must be left, by the speed so far, for others to be started."""
+WIDEST_SLICE = 1 << 40
+
+
+class SliceFailed(ForerunError):
+    """A slice of a search raised, so that there is no complete result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What every slice of a search needs."""
+
+    problem: Problem
+    score: Scorer
+
+
+@dataclass(slots=True, kw_only=True)
+class Cuts:
+    """Cuts ``[low, high)`` into slices that shall last ``TARGET_S`` each; an iterator that learns from outcomes."""
+
+    low: int
+    high: int
+    width: int = FIRST
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        while self.low < self.high:
+            upper = min(self.high, self.low + self.width)
+            item, self.low = (self.low, upper), upper
+            yield item
+
+    def learn(self, outcome: Outcome) -> None:
+        """Steer the width by what one slice took, by a factor of four at once at most."""
+        low, high = outcome.item
+        factor = min(4.0, max(0.25, TARGET_S / max(outcome.seconds, 1e-6)))
+        self.width = max(1, min(WIDEST_SLICE, int((high - low) * factor)))
+
+
+def search_with(
+    problem: Problem,
+    choice: Choice,
+    *,
+    score: Scorer = simulator_score,
+    progress: Progress | None = None,
+) -> tuple[Piece, str, tuple[str, ...]]:
+    """Search a whole space; return its piece, in words who did the work, and remarks about workers.
+
+    Where ``choice`` names no kind the search begins in this process, and goes on in others when that takes long.
+
+    Raises:
+        RequestError: a slice raised it, or no Ray answers at the address.
+        SliceFailed: a slice raised anything else.
+    """
+    task, cuts = Task(problem=problem, score=score), Cuts(low=0, high=problem.space.size)
+    if choice.kind is not None or choice.address or choice.count:
+        with open_workers(choice) as workers:
+            return _run(workers, task, cuts, progress), workers.describe(), workers.remarks
+    ours = score is simulator_score  # another scorer need not be one that processes find by name
+    early = _run(SerialWorkers(), task, cuts, progress, give_up=_Patience(cuts) if ours else None)
+    if cuts.low >= cuts.high:
+        return early, SerialWorkers().describe(), ()
+    with open_workers(choice) as workers:
+        late = _run(workers, task, cuts, progress, done=early)
+        return late, f"{SerialWorkers().describe()}, then {workers.describe()}", workers.remarks
+
+
+class _Patience:
+    """Says when one process has worked long enough and much is left."""
+
+    def __init__(self, cuts: Cuts) -> None:
+        self.cuts, self.start_s = cuts, time.perf_counter()
+
+    def ended(self) -> bool:
+        """Whether others should go on."""
+        spent_s = time.perf_counter() - self.start_s
+        left_s = spent_s * (self.cuts.high - self.cuts.low) / max(self.cuts.low, 1)
+        several = cores() > 1 or bool(os.environ.get("RAY_ADDRESS"))
+        return several and spent_s > PATIENCE_S and left_s > WORTH_S
+
+
+def _run(
+    workers: Workers,
+    task: Task,
+    cuts: Cuts,
+    progress: Progress | None,
+    *,
+    done: Piece | None = None,
+    give_up: _Patience | None = None,
+) -> Piece:
+    """Search what ``cuts`` has left, and add it to ``done``."""
+    piece = done or Piece()
+    outcomes = workers.run(search_one, task, iter(cuts))
+    for outcome in outcomes:
+        if outcome.failure is not None:
+            raise _error(outcome.item, outcome.failure)
+        cuts.learn(outcome)
+        piece = merge([piece, outcome.result], top=task.problem.top)
+        if progress is not None:
+            progress(piece.walked, piece.legal)
+        if give_up is not None and give_up.ended():
+            break
+    outcomes.close()  # type: ignore[attr-defined]  # outcomes are generators: workers let go of what is in flight
+    return piece
+
+
+def search_one(task: Task, item: tuple[int, int]) -> Piece:
+    """Search one slice: what workers do."""
+    return search_slice(task.problem, *item, score=task.score)
+
+
+def _error(item: tuple[int, int], failure: Failure) -> ForerunError:
+    if failure.exit_code == RequestError.exit_code:
+        return RequestError(failure.message)
+    return SliceFailed(
+        f"candidates {item[0]} to {item[1] - 1} could not be scored: {failure}\n{failure.trace}".rstrip()
+    )

@@ -1,0 +1,226 @@
+"""Every kind of workers keeps the contract: one outcome for each item, errors as failures, the same leaderboard."""
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun.search.api import search
+from forerun.search.exhaustive import Piece, Problem, merge, search_space
+from forerun.search.request import Setting
+from forerun.search.workers import Choice, Workers, open_workers
+from forerun.search.workers import ray_tasks as ray_tasks_module
+from forerun.search.workers.slicing import Cuts, SliceFailed, Task, search_one, search_with
+from forerun.simulator import ScoreTable
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context, StrategyTable
+
+
+@pytest.fixture(
+    params=["serial", "processes", pytest.param("ray", marks=pytest.mark.ray)], scope="module", name="workers"
+)
+def _workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
+    if request.param == "ray":
+        pytest.importorskip("ray")
+    with open_workers(Choice(kind=request.param, count=None if request.param == "serial" else 2)) as workers:
+        assert workers.name == request.param, workers.remarks
+        yield workers
+
+
+def quotient(common: int, item: int) -> float:
+    return common / item
+
+
+def die_once(marks: str, item: int) -> int:
+    """End the process at the first attempt at item 2."""
+    mark = Path(marks) / "died"
+    if item == 2 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def die(guilty: int, item: int) -> int:
+    if item == guilty:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def raising(context: Context, table: StrategyTable) -> ScoreTable:
+    raise ZeroDivisionError("no such rule")
+
+
+def refusing(context: Context, table: StrategyTable) -> ScoreTable:
+    raise RequestError("the device lacks fp8; use bf16")
+
+
+def content(piece: Piece) -> tuple[Any, ...]:
+    assert piece.best is not None and piece.closest is not None
+    counts = (piece.walked, piece.legal, piece.feasible, dict(piece.rejected))
+    return (*counts, piece.best.index.tobytes(), piece.best.keys.tobytes(), piece.closest.index.tobytes())
+
+
+def test_every_item_ends_once_and_errors_are_failures(workers: Workers) -> None:
+    outcomes = sorted(workers.run(quotient, 12, iter([1, 2, 0, 4] * 5)), key=lambda outcome: outcome.number)
+
+    assert [outcome.number for outcome in outcomes] == list(range(20))
+    assert [outcome.item for outcome in outcomes] == [1, 2, 0, 4] * 5
+    assert [outcome.result for outcome in outcomes] == [12.0, 6.0, None, 3.0] * 5
+    failures = [outcome.failure for outcome in outcomes if outcome.failure is not None]
+    assert len(failures) == 5
+    assert str(failures[0]).startswith("ZeroDivisionError: ")
+    assert "in quotient" in failures[0].trace
+
+
+def test_items_are_drawn_as_they_are_needed(workers: Workers) -> None:
+    drawn: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(1, 1000):
+            drawn.append(number)
+            yield number
+
+    outcomes = workers.run(quotient, 1, items())
+    next(outcomes)
+    outcomes.close()  # type: ignore[attr-defined]  # a generator
+
+    assert len(drawn) <= workers.window + 1
+
+
+def test_the_leaderboard_is_the_same_bit_for_bit(workers: Workers, make_setting: Callable[..., Setting]) -> None:
+    problem = Problem(space=make_setting(gpus="8..16").space(), objective="throughput", top=50)
+    task, size = Task(problem=problem, score=search_space.__kwdefaults__["score"]), problem.space.size
+    expected = search_space(problem)
+
+    pieces = [outcome.result for outcome in workers.run(search_one, task, Cuts(low=0, high=size, width=size // 7))]
+
+    assert len(pieces) >= 7
+    assert content(merge(pieces, top=50)) == content(expected)
+
+
+def test_a_killed_worker_loses_nothing(workers: Workers, tmp_path: Path) -> None:
+    if workers.name == "serial":
+        pytest.skip("the worker is the driver")
+    outcomes = list(workers.run(die_once, str(tmp_path), range(12)))
+
+    assert (tmp_path / "died").exists()
+    assert sorted(outcome.item for outcome in outcomes) == list(range(12))
+    assert all(outcome.failure is None and outcome.result == outcome.item for outcome in outcomes)
+
+
+def test_only_the_item_that_kills_its_worker_fails() -> None:
+    with open_workers(Choice(kind="processes", count=2)) as workers:
+        outcomes = {outcome.item: outcome for outcome in workers.run(die, 3, range(8))}
+
+    assert sorted(outcomes) == list(range(8))
+    assert [item for item, outcome in outcomes.items() if outcome.failure] == [3]
+    assert str(outcomes[3].failure).startswith("WorkerLost: the worker died 3 times")
+
+
+def test_processes_end_with_their_workers() -> None:
+    with open_workers(Choice(kind="processes", count=2)) as workers:
+        list(workers.run(quotient, 1, [1, 2]))
+
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("kind", ["serial", "processes"])
+def test_a_slice_that_raises_is_an_error_and_not_infeasible(kind: str, make_setting: Callable[..., Setting]) -> None:
+    problem = Problem(space=make_setting().space({"mbs": [1], "vpp": [1]}), objective="throughput", top=5)
+
+    with pytest.raises(SliceFailed, match=r"candidates 0 to \d+ could not be scored: ZeroDivisionError: no such rule"):
+        search_with(problem, Choice(kind=kind), score=raising)
+    with pytest.raises(RequestError, match="lacks fp8"):
+        search_with(problem, Choice(kind=kind), score=refusing)
+
+
+def test_the_output_says_who_worked() -> None:
+    request: dict[str, Any] = {"cluster": "dgx-h100", "gpus": 8, "global_batch": 64, "seq_len": 4096}
+    ours = search("llama3-8b", **request)
+    others = search("llama3-8b", **request, workers=Choice(kind="processes", count=1))
+
+    assert (ours.workers, others.workers) == ("in this process", "in 1 process")
+    assert ours.rows == others.rows
+    assert ours.space == others.space
+
+
+def test_a_search_goes_over_to_processes_when_it_takes_long(
+    make_setting: Callable[..., Setting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from forerun.search.workers import slicing
+
+    monkeypatch.setattr(slicing, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(slicing, "WORTH_S", 0.0)
+    monkeypatch.setattr(slicing, "FIRST", 1000)
+    monkeypatch.setattr(slicing, "cores", lambda: 2)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    problem = Problem(space=make_setting(gpus="8..16").space(), objective="throughput", top=50)
+    piece, who, remarks = search_with(problem, Choice())
+
+    assert who.startswith("in this process, then in ")
+    assert remarks == ()
+    assert content(piece) == content(search_space(problem))
+
+
+def test_cuts_cover_the_space_and_follow_the_seconds() -> None:
+    from forerun.search.workers.contract import Outcome
+
+    cuts, seen, widths = Cuts(low=0, high=10_000, width=100), [], []
+    for low, high in cuts:
+        seen += [low, high]
+        widths.append(high - low)
+        cuts.learn(Outcome(number=0, item=(low, high), seconds=0.0001 * (high - low)))
+
+    assert seen[0] == 0 and seen[-1] == 10_000
+    assert seen[1:-1:2] == seen[2::2]
+    assert widths[:3] == [100, 400, 1600] and max(widths) == 4000
+
+
+@pytest.mark.parametrize(
+    "fields,law",
+    [
+        ({"kind": "ray2"}, "unknown kind of workers 'ray2'; did you mean ray?"),
+        ({"kind": "processes", "count": 0}, "at least 1, but got 0"),
+        ({"kind": "serial", "count": 4}, "serial means one worker, but got 4"),
+        ({"kind": "processes", "address": "auto"}, "--address is for --workers ray"),
+    ],
+)
+def test_choices_that_make_no_sense(fields: dict[str, Any], law: str) -> None:
+    with pytest.raises(RequestError, match=law):
+        Choice(**fields)
+
+
+@pytest.mark.parametrize("address,law", [("nowhere", "HOST:PORT"), ("127.0.0.1:{port}", "no Ray cluster answers at")])
+def test_an_unreachable_address_is_said_at_once(address: str, law: str) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        with pytest.raises(RequestError, match=law):
+            open_workers(Choice(kind="ray", address=address.format(port=unused.getsockname()[1])))
+
+
+@pytest.mark.parametrize("error", [ImportError("No module named 'ray'"), RuntimeError("raylet died\nlong trace")])
+def test_where_ray_does_not_start_processes_work(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise error
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray_tasks_module, "import_module", fail)
+    with open_workers(Choice(kind="ray", count=1)) as workers:
+        assert workers.name == "processes"
+        assert [outcome.result for outcome in workers.run(quotient, 1, [1])] == [1.0]
+
+    expected = "it is not installed (pip install ray)" if isinstance(error, ImportError) else "raylet died"
+    assert workers.remarks == (f"Ray did not start: {expected}; the work is done in 1 process",)
+
+
+def test_the_package_of_workers_does_not_load_ray() -> None:
+    import subprocess
+
+    code = "import sys, forerun.search.api; assert not {'ray', 'optuna', 'torch'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
