@@ -28,6 +28,7 @@ VERBS: tuple[Verb, ...] = (
     _verb("compare", "two strategies side by side"),
     _verb("export", "launch files of a row of the leaderboard, for a training framework"),
     _verb("import", "a configuration of a training framework as a strategy"),
+    _verb("report", "a finished search as one HTML page that opens without a network"),
     _verb("validate", "accuracy and order of predictions against measured runs"),
     _verb("list", "names of the catalogue: models, clusters, devices, frameworks"),
     _verb("show", "one entry of the catalogue, with its source"),

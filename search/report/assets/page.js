@@ -1,0 +1,178 @@
+"use strict";
+(() => {
+  const SHAPES = 8;
+  const COLOURS = [2, 5, 0, 4, 3, 6, 7, 1, 8, 9];
+  const NEAR_PX = 24;
+  const byId = (id) => document.getElementById(id);
+  const axes = JSON.parse(byId("axes").textContent);
+  const board = byId("board");
+  const body = board.tBodies[0];
+  const rows = [...body.rows];
+  const heads = [...board.tHead.rows[0].cells];
+  const titles = heads.map((head) => head.textContent);
+  const points = [];
+  for (const point of byId("points").children) {
+    points[Number(point.dataset.i)] = point;
+  }
+
+  // Sorting: equal rows keep the order of their rank.
+  const key = (row, column) => {
+    const cell = row.cells[column];
+    return cell.dataset.v === undefined ? cell.textContent : Number(cell.dataset.v);
+  };
+  const sortBy = (column) => {
+    const head = heads[column];
+    const now = head.getAttribute("aria-sort");
+    const direction = now === null ? head.dataset.first : now === "ascending" ? "descending" : "ascending";
+    heads.forEach((other) => other.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", direction);
+    const sign = direction === "ascending" ? 1 : -1;
+    const natural = new Intl.Collator("en", { numeric: true });
+    const keyed = rows.map((row, place) => [key(row, column), place, row]);
+    keyed.sort(([a, i], [b, j]) => sign * (typeof a === "number" ? a - b : natural.compare(a, b)) || i - j);
+    body.append(...keyed.map((item) => item[2]));
+    say();
+  };
+  heads.forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = head.textContent;
+    button.addEventListener("click", () => sortBy(column));
+    head.replaceChildren(button);
+  });
+
+  // Filtering: every word must begin a word of the strategy; every chosen axis must have its value.
+  const form = byId("filter");
+  const selects = [...form.querySelectorAll("select")];
+  const names = rows.map((row) => row.cells[1].textContent.toLowerCase().split(" "));
+  const say = () => {
+    const left = rows.filter((row) => !row.hidden).length;
+    const by = heads.findIndex((head) => head.hasAttribute("aria-sort"));
+    byId("shown").textContent =
+      `${left.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows` +
+      `, by ${titles[by]}, ${heads[by].getAttribute("aria-sort")}`;
+  };
+  const filter = () => {
+    const words = byId("find").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = selects.filter((select) => select.value).map((select) => [axes[select.dataset.axis], select.value]);
+    rows.forEach((row, place) => {
+      const keep =
+        words.every((word) => names[place].some((name) => name.startsWith(word))) &&
+        wanted.every(([values, value]) => String(values[place]) === value) &&
+        (!byId("front").checked || "front" in row.dataset) &&
+        (!byId("clean").checked || !("warned" in row.dataset));
+      row.hidden = !keep;
+      points[place].classList.toggle("off", !keep);
+    });
+    say();
+  };
+  form.addEventListener("input", filter);
+  form.addEventListener("reset", () => setTimeout(filter));
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.hidden = false;
+  say();
+
+  // Colour and symbol of the points by another axis.
+  const colour = byId("colour");
+  const svg = (name) => document.createElementNS("http://www.w3.org/2000/svg", name);
+  const dress = (use, kind) => {
+    use.setAttribute("href", `#s${kind % SHAPES}`);
+    for (const slot of COLOURS) {
+      use.classList.remove(`c${slot}`);
+    }
+    use.classList.add("pt", `c${COLOURS[kind % COLOURS.length]}`);
+  };
+  if (colour) {
+    byId("colour-form").hidden = false;
+    colour.addEventListener("change", () => {
+      const values = axes[colour.value];
+      const groups = [...new Set(values)].sort((a, b) => (typeof a === "number" ? a - b : a < b ? -1 : 1));
+      points.forEach((point, place) => dress(point, groups.indexOf(values[place])));
+      const items = groups.map((value, kind) => {
+        const item = document.createElement("li");
+        const symbol = svg("svg");
+        const use = svg("use");
+        symbol.setAttribute("class", "key");
+        dress(use, kind);
+        symbol.append(use);
+        item.append(symbol, ` ${colour.value} ${value}`);
+        return item;
+      });
+      byId("groups").replaceChildren(...items);
+    });
+  }
+
+  // Hover, touch and arrow keys in the scatter.
+  const plot = byId("scatter");
+  const tip = byId("tip");
+  const ring = byId("ring");
+  const at = points.map((point) => ["x", "y"].map((name) => parseFloat(point.getAttribute(name)) / 100));
+  let current = -1;
+  const text = (name, content) => {
+    const element = document.createElement(name);
+    element.textContent = content;
+    return element;
+  };
+  const show = (place) => {
+    current = place;
+    tip.hidden = place < 0;
+    ring.setAttribute("visibility", place < 0 ? "hidden" : "visible");
+    if (place < 0) {
+      return;
+    }
+    const cells = [...rows[place].cells];
+    const figures = cells.slice(2, -1).map((cell, i) => `${titles[i + 2]} ${cell.textContent}`);
+    tip.replaceChildren(
+      text("strong", `rank ${cells[0].textContent}`), text("code", cells[1].textContent), text("span", figures.join(", "))
+    );
+    const box = plot.getBoundingClientRect();
+    const [x, y] = [at[place][0] * box.width, at[place][1] * box.height];
+    ring.setAttribute("transform", `translate(${x} ${y})`);
+    const left = Math.min(Math.max(x - tip.offsetWidth / 2, -40), box.width - tip.offsetWidth + 8);
+    tip.style.left = `${left}px`;
+    tip.style.top = `${y > tip.offsetHeight + 16 ? y - tip.offsetHeight - 14 : y + 14}px`;
+  };
+  const nearest = (event) => {
+    const box = plot.getBoundingClientRect();
+    let [best, least] = [-1, NEAR_PX * NEAR_PX];
+    at.forEach(([x, y], place) => {
+      const distance = (x * box.width - event.clientX + box.left) ** 2 + (y * box.height - event.clientY + box.top) ** 2;
+      if (distance < least && !rows[place].hidden) {
+        [best, least] = [place, distance];
+      }
+    });
+    return best;
+  };
+  const pick = (place) => {
+    if (place < 0) {
+      return;
+    }
+    body.querySelector(".picked")?.classList.remove("picked");
+    rows[place].classList.add("picked");
+    rows[place].scrollIntoView({ block: "center" });
+  };
+  plot.addEventListener("pointermove", (event) => show(nearest(event)));
+  plot.addEventListener("pointerdown", (event) => show(nearest(event)));
+  plot.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && show(-1));
+  plot.addEventListener("click", (event) => event.detail === 2 && pick(nearest(event)));
+  plot.addEventListener("blur", () => show(-1));
+  plot.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (step) {
+      let place = current + step;
+      while (rows[place]?.hidden) {
+        place += step;
+      }
+      if (rows[place]) {
+        show(place);
+      }
+    } else if (event.key === "Enter") {
+      pick(current);
+    } else if (event.key === "Escape") {
+      show(-1);
+    } else {
+      return;
+    }
+    event.preventDefault();
+  });
+})();

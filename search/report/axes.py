@@ -1,0 +1,57 @@
+"""What tells the strategies of a leaderboard apart, axis by axis."""
+
+from collections.abc import Mapping, Sequence
+
+from forerun.search.rows import Row
+from forerun.spaces.strategies import NAMED, SPELLING, Strategy, parse_strategy
+
+SHOWN = (
+    "gpus",
+    "pp",
+    "tp",
+    "dp",
+    "cp",
+    "ep",
+    "etp",
+    "mbs",
+    "vpp",
+    "zero",
+    "sp",
+    "recompute",
+    "schedule",
+    "split",
+    "placement",
+)
+"""Axes in the order in which the page offers them."""
+
+Value = int | str
+
+
+def differing(rows: Sequence[Row]) -> dict[str, tuple[Value, ...]]:
+    """Return, for every axis with more than one value, its value in each row."""
+    strategies = [parse_strategy(row.strategy) for row in rows]
+    columns = {axis: tuple(_value(strategy, axis) for strategy in strategies) for axis in SHOWN}
+    return {axis: values for axis, values in columns.items() if len(set(values)) > 1}
+
+
+def distinct(values: Sequence[Value]) -> list[Value]:
+    """Return different values in growing order, numbers before names."""
+    return sorted(set(values), key=lambda value: (isinstance(value, str), value))
+
+
+def first_of(columns: Mapping[str, Sequence[Value]], wanted: Sequence[str]) -> str | None:
+    """Return the first wanted axis that tells rows apart, else any, else None."""
+    return next((axis for axis in (*wanted, *columns) if axis in columns), None)
+
+
+def _value(strategy: Strategy, axis: str) -> Value:
+    if axis == "gpus":
+        return strategy.devices
+    if axis == "split" and strategy.layers_per_stage is not None:
+        return "layers"
+    value = getattr(strategy, axis)
+    if axis in NAMED:
+        return SPELLING[axis][int(value)]
+    if axis == "sp":
+        return "yes" if value else "no"
+    return int(value)

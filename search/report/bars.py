@@ -1,0 +1,155 @@
+"""Bars: HTML boxes whose widths are percentages, so that they follow the page's width and their text does not shrink.
+
+A part has a colour, a hatching and a place in the order of the legend, and every figure repeats its numbers in a table:
+nothing is said by colour alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from forerun.search.report.markup import Safe, joined, tag
+
+LABELLED = 0.07
+"""Share of the widest bar from which a part has its share written on it."""
+COUNTED = 0.0005
+"""Share of any bar from which a part stands in the legend: what would print as 0.1%."""
+
+TIME_SLOTS: Mapping[str, int] = {
+    "compute": 0,
+    "recompute": 1,
+    "tensor": 2,
+    "context": 3,
+    "expert": 4,
+    "pipeline": 5,
+    "bubble": 6,
+    "data": 7,
+    "optimizer": 8,
+    "host": 9,
+}
+"""Part of a step -> colour and hatching in ``page.css``."""
+MEMORY_SLOTS: Mapping[str, int] = {
+    "parameters": 0,
+    "gradients": 1,
+    "optimizer": 8,
+    "activations": 2,
+    "working": 3,
+    "logits": 4,
+    "buffers": 5,
+    "reserve": 9,
+}
+"""Part of memory -> colour and hatching in ``page.css``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One stacked bar. ``parts`` are amounts in ``unit``; ``value`` is the text of the whole."""
+
+    label: str
+    detail: str
+    value: str
+    parts: Mapping[str, float]
+
+    @property
+    def total(self) -> float:
+        """The sum of the parts."""
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """Several stacked bars on one scale.
+
+    ``slots``: part -> colour; ``meaning``: part -> what it is. ``limit`` is drawn as a line (None: no limit), named by
+    ``limit_text``. ``unit`` heads the table of numbers, which have ``digits`` behind the point.
+    """
+
+    bars: Sequence[Bar]
+    slots: Mapping[str, int]
+    meaning: Mapping[str, str]
+    unit: str
+    digits: int
+    limit: float | None = None
+    limit_text: str = ""
+
+    @property
+    def full(self) -> float:
+        """What the whole width stands for."""
+        return max(self.limit or 0.0, *(bar.total for bar in self.bars)) or 1.0
+
+    def counted(self) -> list[str]:
+        """Return the parts that count in any bar, in order."""
+        return [part for part in self.slots if any(bar.parts[part] > COUNTED * bar.total for bar in self.bars)]
+
+
+def stacked_bars(stack: Stack) -> Safe:
+    """Return legend, bars and the table of their numbers."""
+    rows = [_row(stack, bar) for bar in stack.bars]
+    return joined([_legend(stack), tag("ol", *rows, class_="bars"), _numbers(stack)])
+
+
+def plain_bar(share: float) -> Safe:
+    """Return one bar of a single part; ``share`` in [0, 1] of the width."""
+    return tag(
+        "div",
+        tag("span", class_="seg k2", style=f"width:{100 * share:.3f}%"),
+        class_="track",
+        aria_hidden="true",
+    )
+
+
+def _legend(stack: Stack) -> Safe:
+    items = [
+        tag("li", tag("span", class_=f"swatch k{stack.slots[part]}"), f" {part}", title=stack.meaning[part])
+        for part in stack.counted()
+    ]
+    if stack.limit is not None:
+        items.append(tag("li", tag("span", class_="swatch limit-swatch"), f" {stack.limit_text}"))
+    return tag("ul", *items, class_="legend")
+
+
+def _row(stack: Stack, bar: Bar) -> Safe:
+    segments: list[Safe] = []
+    spoken = []
+    for part in stack.counted():
+        amount = bar.parts[part]
+        share, width = amount / bar.total, amount / stack.full
+        if share <= COUNTED:
+            continue
+        told = f"{part} {amount:.{stack.digits}f} {stack.unit} ({share:.1%})"
+        spoken.append(told)
+        text = tag("b", f"{share:.0%}") if width >= LABELLED else None
+        segments.append(
+            tag(
+                "span",
+                text,
+                class_=f"seg k{stack.slots[part]}",
+                style=f"width:{100 * width:.3f}%",
+                title=f"{told}: {stack.meaning[part]}",
+            )
+        )
+    if stack.limit is not None:
+        segments.append(tag("span", class_="limit", style=f"left:{100 * stack.limit / stack.full:.3f}%"))
+    label = tag("div", tag("span", bar.label, title=bar.detail), tag("strong", bar.value), class_="bar-label")
+    track = tag("div", *segments, class_="track", role="img", aria_label=f"{bar.value}: {', '.join(spoken)}")
+    return tag("li", label, track)
+
+
+def _numbers(stack: Stack) -> Safe:
+    parts = stack.counted()
+    head = tag("tr", tag("th", "strategy", scope="col"), *(tag("th", part, scope="col") for part in parts))
+    lines = [
+        tag(
+            "tr",
+            tag("th", bar.detail, scope="row"),
+            *(tag("td", f"{bar.parts[part]:.{stack.digits}f}", class_="n") for part in parts),
+        )
+        for bar in stack.bars
+    ]
+    table = tag(
+        "table",
+        tag("caption", f"The same as numbers, in {stack.unit}"),
+        tag("thead", head),
+        tag("tbody", *lines),
+    )
+    region = tag("div", table, class_="scroll", role="region", aria_label=f"Numbers in {stack.unit}", tabindex="0")
+    return tag("details", tag("summary", "Numbers"), region)

@@ -1,0 +1,102 @@
+"""The leaderboard of a finished search, read back from the folder it left behind."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from forerun.search.explain import why
+from forerun.search.leaderboard import SCHEMA, Leaderboard, SpaceCounts
+from forerun.search.rows import Row
+from forerun.simulator import MEMORY_PARTS, TIME_PARTS
+from forerun.spaces.documents import read_document
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import parse_strategy
+
+BOARD = "leaderboard.json"
+LARGEST_BOARD = 1 << 28
+"""Bytes; the 100,000 rows that a search keeps at most have about half of it."""
+
+
+def read_run(folder: Path) -> Leaderboard:
+    """Return the leaderboard in a folder that ``forerun search --out`` wrote. Fields it does not know are passed over.
+
+    Raises:
+        RequestError: the folder is no such one, or its leaderboard is damaged or of another schema.
+    """
+    if not folder.is_dir():
+        raise RequestError(f"{folder} is not a folder; name one that `forerun search --out` wrote")
+    path = folder / BOARD
+    if not path.exists():
+        raise RequestError(f"{folder} has no {BOARD}; name a folder that `forerun search --out` wrote")
+    data = read_document(path, max_bytes=LARGEST_BOARD).data
+    try:
+        if data["schema"] != SCHEMA:
+            raise RequestError(f"{path} has schema {data['schema']}, but this forerun reads schema {SCHEMA}")
+        board = _board(data)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise RequestError(f"{path} is not a leaderboard that forerun wrote: {told}") from None
+    if not board.rows:
+        raise RequestError(f"{path} has no rows, so there is nothing to report")
+    return board
+
+
+def _board(data: Mapping[str, Any]) -> Leaderboard:
+    request = dict(data["request"])
+    space = data["space"]
+    rows = tuple(map(_row, data["leaderboard"]))
+    for name in ("model_name", "cluster_name", "framework", "precision", "objective"):
+        request[name] = str(request[name])
+    for name in ("global_batch", "seq_len"):
+        request[name] = int(request[name])
+    request["gpu_counts"] = [int(count) for count in request["gpu_counts"]]
+    return Leaderboard(
+        request=request,
+        space=SpaceCounts(
+            size=int(space["size"]),
+            legal=int(space["legal"]),
+            feasible=int(space["feasible"]),
+            rejected={str(reason): int(count) for reason, count in space["rejected"].items()},
+        ),
+        rows=rows,
+        why=why(rows),
+        defaults=tuple(map(str, request.pop("defaults"))),
+        notes=tuple(map(str, request.pop("notes"))),
+        elapsed_s=float(data["elapsed_s"]),
+        versions={str(name): str(version) for name, version in data["versions"].items()},
+    )
+
+
+def _row(data: Mapping[str, Any]) -> Row:
+    def price(name: str) -> float | None:
+        return None if data[name] is None else float(data[name])
+
+    parse_strategy(str(data["strategy"]))
+    return Row(
+        rank=int(data["rank"]),
+        strategy=str(data["strategy"]),
+        gpus=int(data["gpus"]),
+        step_time_s=_above_zero(data, "step_time_s"),
+        tokens_per_s=_above_zero(data, "tokens_per_s"),
+        tokens_per_s_per_gpu=_above_zero(data, "tokens_per_s_per_gpu"),
+        mfu=float(data["mfu"]),
+        fits=bool(data["fits"]),
+        peak_memory_gib=_above_zero(data, "peak_memory_gib"),
+        memory_limit_gib=_above_zero(data, "memory_limit_gib"),
+        allocated_memory_gib=float(data["allocated_memory_gib"]),
+        peak_stage=int(data["peak_stage"]),
+        breakdown_s={part: max(0.0, float(data["breakdown_s"][part])) for part in TIME_PARTS},
+        memory_gib={part: max(0.0, float(data["memory_gib"][part])) for part in MEMORY_PARTS},
+        cost_usd_per_hour=price("cost_usd_per_hour"),
+        cost_usd_per_million_tokens=price("cost_usd_per_million_tokens"),
+        train_days=price("train_days"),
+        train_cost_usd=price("train_cost_usd"),
+        marks=tuple(map(str, data["marks"])),
+    )
+
+
+def _above_zero(data: Mapping[str, Any], name: str) -> float:
+    value = float(data[name])
+    if not 0 < value < 1e300:
+        raise ValueError(f"{name} must be a finite number above 0, but got {value}")
+    return value

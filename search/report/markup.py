@@ -1,0 +1,47 @@
+"""HTML as values: text is escaped unless it was made here, so that no name of a user becomes markup."""
+
+import html
+from collections.abc import Iterable
+
+VOID = frozenset({"br", "input", "meta", "link"})
+"""Elements used here that have no end tag (HTML standard, section 13.1.2)."""
+
+
+class Safe(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+Child = str | int | float | None
+
+
+def escape(value: object) -> Safe:
+    """Return a value as HTML text; ``Safe`` passes as it is."""
+    return value if isinstance(value, Safe) else Safe(html.escape(str(value), quote=True))
+
+
+def joined(children: Iterable[Child]) -> Safe:
+    """Return children one after the other; None is nothing."""
+    return Safe("".join(escape(child) for child in children if child is not None))
+
+
+def tag(name: str, *children: Child, **attributes: object) -> Safe:
+    """Return an element.
+
+    Attribute names lose one trailing underscore (``class_``) and their other underscores become hyphens; None and False
+    leave an attribute out, True is one without a value.
+
+    >>> tag("td", "a < b", class_="number", data_value=3)
+    '<td class="number" data-value="3">a &lt; b</td>'
+    """
+    parts = [f"<{name}"]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        attribute = key.removesuffix("_").replace("_", "-")
+        parts.append(f" {attribute}" if value is True else f' {attribute}="{escape(value)}"')
+    parts.append(">")
+    if name not in VOID:
+        parts += [joined(children), f"</{name}>"]
+    return Safe("".join(parts))

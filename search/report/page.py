@@ -1,0 +1,93 @@
+"""The whole page: one HTML text that opens without a network."""
+
+import base64
+import hashlib
+import json
+from importlib import resources
+from string import Template
+
+from forerun.search.leaderboard import Leaderboard
+from forerun.search.report import sections
+from forerun.search.report.axes import differing
+from forerun.search.report.markup import Safe, escape, tag
+from forerun.search.report.scatter import pareto_front, scatter
+from forerun.search.report.table import filter_form, leaderboard_table
+from forerun.search.report.words import heading
+from forerun.spaces.errors import RequestError
+
+MOST_ROWS = 2000
+"""Rows on the page; browsers sort and lay out more of them only with a delay that is felt."""
+
+
+def report_html(board: Leaderboard) -> str:
+    """Return a leaderboard as a page in which nothing is loaded: styles, script and figures are part of it.
+
+    The page's own policy (Content-Security-Policy) forbids every request and every script but the one it carries.
+
+    Raises:
+        RequestError: the leaderboard has no rows.
+    """
+    if not board.rows:
+        raise RequestError("a report needs at least one row, but the leaderboard has none")
+    rows = board.rows[:MOST_ROWS]
+    columns = differing(rows)
+    front = pareto_front(rows)
+    script = _asset("page.js")
+    parts = (
+        _section("answer", "Answer", sections.verdict(board)),
+        _section(
+            "leaderboard", "Leaderboard", Safe(filter_form(columns) + leaderboard_table(board, rows, frozenset(front)))
+        ),
+        _section(
+            "trade-off",
+            "Throughput against memory",
+            scatter(rows, columns),
+            f"The {len(rows):,} rows of the table. The line joins those that no other beats in both.",
+        ),
+        _section("step", "Where a step goes", sections.step_section(rows), "The best ten, on one scale."),
+        _section(
+            "memory", "What fills the memory", sections.memory_section(rows), "The fullest GPU of each of the best ten."
+        ),
+        _section("scaling", "Throughput against GPUs", sections.scaling_section(board)),
+        _section("rejected", "Why others are out", sections.rejected_section(board)),
+        _section("inputs", "Inputs, defaults and versions", sections.inputs_section(board)),
+    )
+    present = [part for part in parts if part is not None]
+    links = [tag("li", tag("a", title, href=f"#{name}")) for name, title, _ in present]
+    return Template(_asset("page.html")).substitute(
+        policy=_policy(script),
+        title=escape(f"{heading(board)} · forerun"),
+        style=_asset("page.css"),
+        header=sections.header(board),
+        links=tag("ul", *links),
+        sections="\n".join(text for _, _, text in present),
+        axes=_json_text({axis: list(values) for axis, values in columns.items()}),
+        script=script,
+        version=escape(board.versions.get("forerun", "")),
+    )
+
+
+def _section(name: str, title: str, content: Safe | None, hint: str = "") -> tuple[str, str, Safe] | None:
+    if content is None:
+        return None
+    told = tag("p", hint, class_="hint") if hint else None
+    text = tag("section", tag("h2", title, id=f"{name}-title"), told, content, id=name, aria_labelledby=f"{name}-title")
+    return name, title, text
+
+
+def _asset(name: str) -> str:
+    return resources.files("forerun.search.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _policy(script: str) -> str:
+    """Return a policy that lets the browser run this script and load nothing (W3C CSP level 3)."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _json_text(value: object) -> str:
+    """Return JSON that can stand inside a script element."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")

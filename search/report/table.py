@@ -1,0 +1,143 @@
+"""The leaderboard as an HTML table, which the page's script makes sortable and filterable."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from forerun.search.leaderboard import NEAR_MARK, Leaderboard
+from forerun.search.report.axes import Value, distinct
+from forerun.search.report.markup import Safe, joined, tag
+from forerun.search.report.words import number
+from forerun.search.rows import Row
+
+FRONT_MARK = "Pareto front"
+"""Stands in the notes of a row that no other row beats in both throughput per GPU and memory."""
+
+Figure = Callable[[Row], float | None]
+Format = Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column: ``text`` shows a row's value, ``sort`` orders it. ``first`` is the direction of the first click."""
+
+    key: str
+    title: str
+    meaning: str
+    text: Callable[[Row], str]
+    sort: Callable[[Row], float]
+    first: str = "ascending"
+
+
+def columns_of(rows: Sequence[Row], *, several: bool) -> list[Column]:
+    """Return the columns that say something; ``several`` GPU counts were searched."""
+    seconds = 0 if rows[0].step_time_s >= 100 else 2 if rows[0].step_time_s >= 1 else 4
+    columns = [
+        _column("tokens_gpu", "tok/s/GPU", "tokens per second and GPU", lambda r: r.tokens_per_s_per_gpu, number, True),
+        _column("mfu", "MFU", "model FLOPs over the dense peak", lambda r: r.mfu, lambda v: f"{v:.1%}", True),
+        _column("step", "step (s)", "seconds per step", lambda r: r.step_time_s, lambda v: f"{v:,.{seconds}f}"),
+        _column(
+            "memory",
+            f"GiB of {rows[0].memory_limit_gib:.0f}",
+            "peak memory of the fullest GPU, of what a GPU has",
+            lambda r: r.peak_memory_gib,
+            lambda v: f"{v:.1f}",
+        ),
+    ]
+    if several:
+        columns.insert(0, _column("gpus", "GPUs", "GPUs in use", lambda r: r.gpus, lambda v: f"{v:,.0f}"))
+        columns.insert(1, _column("tokens", "tok/s", "tokens per second", lambda r: r.tokens_per_s, number, True))
+    optional: tuple[tuple[str, str, str, Figure, Format], ...] = (
+        ("usd", "USD/Mtok", "USD per million tokens", lambda r: r.cost_usd_per_million_tokens, lambda v: f"{v:.4f}"),
+        ("days", "days", "days of the whole training", lambda r: r.train_days, number),
+        ("total", "USD", "USD for the whole training", lambda r: r.train_cost_usd, number),
+    )
+    for key, title, meaning, value, text in optional:
+        if all(value(row) is not None for row in rows):
+            columns.append(_column(key, title, meaning, value, text))
+    return columns
+
+
+def leaderboard_table(board: Leaderboard, rows: Sequence[Row], front: frozenset[int]) -> Safe:
+    """Return the table; ``front`` has the places in ``rows`` of those on the Pareto front."""
+    columns = columns_of(rows, several=len(board.request["gpu_counts"]) > 1)
+    left_out = "" if len(rows) == len(board.rows) else f" of the {len(board.rows):,} kept"
+    caption = (
+        f"The best {len(rows):,}{left_out}, of {board.space.feasible:,} strategies that fit. "
+        "GiB is the peak of the fullest GPU; MFU counts no recomputed work."
+    )
+    head = [
+        tag("th", "#", scope="col", class_="n", data_first="ascending", aria_sort="ascending", title="rank"),
+        tag("th", "strategy", scope="col", data_first="ascending"),
+        *(
+            tag("th", column.title, scope="col", class_="n", data_first=column.first, title=column.meaning)
+            for column in columns
+        ),
+        tag("th", "notes", scope="col", data_first="descending"),
+    ]
+    body = [_line(place, row, columns, place in front) for place, row in enumerate(rows)]
+    table = tag("table", tag("caption", caption), tag("thead", tag("tr", *head)), tag("tbody", *body), id="board")
+    return tag("div", table, class_="scroll tall", role="region", aria_label="Leaderboard", tabindex="0")
+
+
+def filter_form(columns: Mapping[str, Sequence[Value]]) -> Safe:
+    """Return the controls that narrow the table down; hidden until the script runs, for they do nothing without it."""
+    fields = [
+        tag(
+            "label",
+            tag("span", "contains"),
+            tag("input", type="search", id="find", placeholder="tp4 recompute=full", autocomplete="off"),
+            class_="wide",
+        )
+    ]
+    for axis, values in columns.items():
+        options = [tag("option", "any", value=""), *(tag("option", value) for value in distinct(values))]
+        fields.append(tag("label", tag("span", axis), tag("select", *options, data_axis=axis)))
+    checks = [
+        tag("label", tag("input", type="checkbox", id="front"), " Pareto front only", class_="check"),
+        tag("label", tag("input", type="checkbox", id="clean"), " without warnings", class_="check"),
+        tag("button", "Reset", type="reset"),
+    ]
+    status = tag("p", class_="status", id="shown", role="status")
+    return tag(
+        "form",
+        tag("div", *fields, class_="fields"),
+        tag("div", *checks, class_="checks"),
+        status,
+        id="filter",
+        hidden=True,
+    )
+
+
+def _column(
+    key: str,
+    title: str,
+    meaning: str,
+    value: Figure,
+    text: Format,
+    larger_first: bool = False,
+) -> Column:
+    return Column(
+        key=key,
+        title=title,
+        meaning=meaning,
+        text=lambda row: text(value(row) or 0.0),
+        sort=lambda row: value(row) or 0.0,
+        first="descending" if larger_first else "ascending",
+    )
+
+
+def _line(place: int, row: Row, columns: Sequence[Column], on_front: bool) -> Safe:
+    warnings = [mark for mark in row.marks if mark != NEAR_MARK]
+    notes = [tag("span", mark, class_="mark warn") for mark in warnings]
+    notes += [tag("span", NEAR_MARK, class_="mark")] if NEAR_MARK in row.marks else []
+    notes += [tag("span", FRONT_MARK, class_="mark")] if on_front else []
+    return tag(
+        "tr",
+        tag("td", row.rank, class_="n", data_v=row.rank),
+        tag("th", tag("code", row.strategy), scope="row"),
+        *(tag("td", column.text(row), class_="n", data_v=f"{column.sort(row):.7g}") for column in columns),
+        tag("td", joined(notes), data_v=len(warnings)),
+        id=f"r{place}",
+        data_front=on_front,
+        data_warned=bool(warnings),
+    )

@@ -1,0 +1,124 @@
+"""Numbers and names as the page writes them."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forerun.search.leaderboard import Leaderboard
+from forerun.search.rows import Row
+from forerun.spaces.units import format_count
+
+REASONS: Mapping[str, str] = {
+    "devices": "the degrees do not multiply to the number of GPUs",
+    "framework degree": "the framework does not have this degree",
+    "heads": "attention heads are not divisible by tp",
+    "kv heads": "key and value heads do not fit tp",
+    "sequence / cp": "the sequence is not divisible by what cp needs",
+    "experts": "experts are not divisible by ep",
+    "expert folding": "ep and etp do not fold into the other degrees",
+    "expert tensor": "the experts cannot be cut by etp",
+    "schedule": "the schedule does not fit pp and vpp",
+    "framework schedule": "the framework does not have this schedule",
+    "layers / stages": "layers cannot be dealt to the stages",
+    "framework split": "the framework cannot deal layers this way",
+    "global batch": "the global batch is not divisible by dp times mbs",
+    "microbatches": "too few microbatches, or not a multiple of what the schedule needs",
+    "framework zero": "the framework does not have this ZeRO stage here",
+    "framework sequence parallel": "the framework needs or forbids sp here",
+    "sequence / sp": "the sequence is not divisible by tp, which sp needs",
+    "framework recompute": "the framework does not have this recompute",
+    "framework placement": "the framework does not have this placement",
+    "same as another": "another candidate is the same training",
+    "memory": "legal, and does not fit in memory",
+}
+"""What the reason codes of the laws mean; ``memory`` is what legal candidates are rejected for."""
+
+REQUEST_NAMES: Mapping[str, str] = {
+    "model": "model, as asked",
+    "model_name": "model",
+    "cluster": "cluster, as asked",
+    "cluster_name": "cluster",
+    "global_batch": "global batch (sequences)",
+    "seq_len": "sequence length (tokens)",
+    "gpus": "GPUs, as asked",
+    "gpu_counts": "GPU counts searched",
+    "usd_per_hour": "budget (USD per hour)",
+    "usd_per_gpu_hour": "price (USD per GPU-hour)",
+    "moe_imbalance": "expert imbalance",
+    "tokens": "tokens of the training",
+    "top": "rows kept",
+    "overrides": "axes restricted",
+}
+
+FLAGS = (
+    ("cluster", "--cluster"),
+    ("gpus", "--gpus"),
+    ("usd_per_hour", "--usd-per-hour"),
+    ("usd_per_gpu_hour", "--usd-per-gpu-hour"),
+    ("global_batch", "--global-batch"),
+    ("seq_len", "--seq-len"),
+    ("precision", "--precision"),
+    ("framework", "--framework"),
+    ("objective", "--objective"),
+    ("tokens", "--tokens"),
+    ("moe_imbalance", "--moe-imbalance"),
+    ("top", "--top"),
+)
+"""Field of a request -> flag of ``forerun search``."""
+
+
+def number(value: float) -> str:
+    """Return a figure with about three digits and thousands separators: ``61,297``, ``38.3``, ``0.145``."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def gpus_text(board: Leaderboard) -> str:
+    """Return ``512 GPUs`` or ``8 to 64 GPUs``."""
+    counts = board.request["gpu_counts"]
+    return f"{counts[0]:,} GPUs" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,} GPUs"
+
+
+def heading(board: Leaderboard) -> str:
+    """Return the title of the page."""
+    return f"{board.request['model_name']} on {gpus_text(board)} of {board.request['cluster_name']}"
+
+
+def command(board: Leaderboard) -> str:
+    """Return the command that asks the same, quoted for a POSIX shell."""
+    request = board.request
+    words = ["forerun", "search", str(request.get("model", request["model_name"]))]
+    for field, flag in FLAGS:
+        if request.get(field) is not None:
+            words += [flag, _plain(request[field])]
+    overrides = request.get("overrides") or {}
+    for axis, values in overrides.items():
+        words += ["--set", f"{axis}={','.join(map(str, values))}"]
+    return shlex.join(words)
+
+
+def request_lines(board: Leaderboard) -> list[tuple[str, str]]:
+    """Return every input as a name and a text."""
+    return [(REQUEST_NAMES.get(name, name.replace("_", " ")), _text(value)) for name, value in board.request.items()]
+
+
+def short(row: Row, limit: int = 3) -> str:
+    """Return the words of a strategy for GPUs and batches only: the rest is what most rows share."""
+    words = [word for word in row.strategy.split() if "=" not in word]
+    return " ".join(words) if len(words) >= limit else row.strategy
+
+
+def _plain(value: object) -> str:
+    """Return a number without a needless ``.0`` or exponent, as flags read it."""
+    if isinstance(value, float) and value == int(value):
+        return str(int(value))
+    return str(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key} {_text(item)}" for key, item in value.items()) or "none"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(_text, value))
+    if isinstance(value, float):
+        return format_count(value) if value >= 1e6 else f"{value:g}"
+    return str(value)
