@@ -2,6 +2,7 @@
 
 from forerun.simulator.events.compile import KINDS, STREAMS, compile_step
 from forerun.simulator.events.costs import ChunkCost, StageCost, StepCosts, step_costs
+from forerun.simulator.events.disturb import Disturbance
 from forerun.simulator.events.engine import Execution, execute
 from forerun.simulator.events.gantt import timeline_text
 from forerun.simulator.events.graph import TaskGraph
@@ -14,6 +15,7 @@ __all__ = [
     "KINDS",
     "STREAMS",
     "ChunkCost",
+    "Disturbance",
     "EventResult",
     "Execution",
     "MemoryCurve",

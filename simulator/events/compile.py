@@ -1,17 +1,21 @@
 """From the costs of a step to the task graph of one pipeline.
 
-Replicas are equal (data, tensor, context and expert parallel), so one of each stage stands for all. A device-stage has
-three streams: *compute* in the order of the schedule, *feature* for transfers to other stages in the order in which
-their passes run, and *gradient* for the traffic of replicas, which takes what is ready.
+Where replicas are equal (data, tensor, context and expert parallel) one of each stage stands for all. Otherwise several
+pipelines stand side by side, and the traffic of replicas waits for all of them. A device-stage has three streams:
+*compute* in the order of the schedule, *feature* for transfers to other stages in the order in which their passes run,
+and *gradient* for the traffic of replicas, which takes what is ready.
 
 What may overlap is cut in buckets: bucket j of a gradient reduction waits for segment j of the backward pass, and
 segment j of a forward pass waits for bucket j of its parameters. Only the share that the framework hides is dealt with
 like that; the rest stands behind the last backward pass, or before the first forward pass, where nothing covers it.
 """
 
+from collections.abc import Iterable
+
 from forerun.simulator.events.costs import StepCosts
 from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.schedules import Action, Pass, Programs, programs_of
+from forerun.spaces.errors import RequestError
 
 KINDS = (
     "forward",
@@ -28,7 +32,7 @@ KINDS = (
 """What tasks do; the first four are numbered as ``Pass``."""
 SEND, GATHER, REDUCE, TIED, OPTIMIZER, HOST = range(4, 10)
 STREAMS = ("compute", "feature", "gradient")
-"""Streams of every device-stage, in this order: stream ``3 * device + place``."""
+"""Streams of every device-stage, in this order: stream ``3 * device + place``, device ``replica * pp + stage``."""
 
 MOST_SEGMENTS = 32
 """Most segments that one pass is cut into; more change the step by less than 1/32 of a reduction."""
@@ -40,39 +44,69 @@ PREFETCH = 2
 _LAST_PASSES = (Pass.BACKWARD, Pass.WEIGHT_GRADIENT)
 
 
-def compile_step(costs: StepCosts) -> TaskGraph:
-    """Return the graph of one step.
+def compile_step(costs: StepCosts, *, replicas: int = 1) -> TaskGraph:
+    """Return the graph of one step, with ``replicas`` pipelines side by side.
 
     Raises:
-        RequestError: the schedule has no order for this shape.
+        RequestError: the schedule has no order for this shape, or there are no replicas.
     """
-    return _Compiler(costs, programs_of(costs.schedule, costs.shape)).compile()
+    if replicas < 1:
+        raise RequestError(f"replicas must be at least 1, but got {replicas}")
+    graph, programs = TaskGraph(KINDS), programs_of(costs.schedule, costs.shape)
+    for device in range(replicas * costs.shape.pp):
+        for name in STREAMS:
+            graph.add_stream(f"stage {device} {name}", device=device, ordered=name != "gradient")
+        graph.slow(3 * device, costs.overlap_slowdown, [3 * device + 2])
+    common: dict[tuple[object, ...], int] = {}
+    finished = []
+    for replica in range(replicas):
+        pipeline = _Pipeline(costs, programs, graph, replica * costs.shape.pp, common if replicas > 1 else None)
+        finished += pipeline.add()
+    _finish_step(costs, graph, finished)
+    return graph
 
 
-class _Compiler:
-    """Adds the tasks of one device after the other, then the edges between devices."""
+def _finish_step(costs: StepCosts, graph: TaskGraph, finished: list[list[int]]) -> None:
+    """Add the sum of tied gradients, the gradient norm that all devices wait for, and the optimizer."""
+    compute, pp = [3 * device for device in range(len(finished))], costs.shape.pp
+    for first in range(0, len(finished), pp) if costs.tied_s and pp > 1 else ():
+        last = first + pp - 1
+        graph.add_collective(TIED, costs.tied_s, (compute[first], compute[last]), [*finished[first], *finished[last]])
+    norm = graph.add_collective(OPTIMIZER, 0.0, compute, [task for tasks in finished for task in tasks])
+    for device, stream in enumerate(compute):
+        graph.add(OPTIMIZER, costs.stages[device % pp].optimizer_s, stream, [norm])
 
-    def __init__(self, costs: StepCosts, programs: Programs) -> None:
+
+class _Pipeline:
+    """Adds the tasks of one device after the other, then the edges between devices. ``common``: collectives that other
+    replicas take part in, None where this is the only one."""
+
+    def __init__(
+        self,
+        costs: StepCosts,
+        programs: Programs,
+        graph: TaskGraph,
+        first: int,
+        common: dict[tuple[object, ...], int] | None,
+    ) -> None:
         self.costs = costs
         self.programs = programs
-        self.graph = TaskGraph(KINDS)
+        self.graph = graph
+        self.first = first
+        self.common = common
         self.device_of: dict[tuple[int, int], int] = {}
         self.entry: dict[tuple[int, int, int], int] = {}
         self.sent: dict[tuple[int, int, int], int] = {}
-        for device, program in enumerate(programs):
-            for name in STREAMS:
-                self.graph.add_stream(f"stage {device} {name}", device=device, ordered=name != "gradient")
+        for stage, program in enumerate(programs):
             for kind, microbatch, chunk, _ in program:
                 if kind == Pass.FORWARD:
-                    self.device_of[microbatch, chunk] = device
-            self.graph.slow(3 * device, costs.overlap_slowdown, [3 * device + 2])
+                    self.device_of[microbatch, chunk] = stage
 
-    def compile(self) -> TaskGraph:
-        """Return the whole graph."""
-        finished = [_Device(self, device, program).run() for device, program in enumerate(self.programs)]
+    def add(self) -> list[list[int]]:
+        """Add all tasks up to the optimizer; return for every device-stage what the optimizer waits for."""
+        finished = [_Device(self, stage, program).run() for stage, program in enumerate(self.programs)]
         self._join_stages()
-        self._finish_step(finished)
-        return self.graph
+        return finished
 
     def _join_stages(self) -> None:
         """Let every pass wait for what the stage before or behind it sends; the rest is order on a stream."""
@@ -82,26 +116,15 @@ class _Compiler:
             elif kind == Pass.INPUT_GRADIENT and chunk + 1 < len(self.costs.chunks):
                 self.graph.need(task, self.sent[Pass.INPUT_GRADIENT, microbatch, chunk + 1])
 
-    def _finish_step(self, finished: list[list[int]]) -> None:
-        """Add the sum of tied gradients, the gradient norm that all stages wait for, and the optimizer."""
-        graph, costs = self.graph, self.costs
-        compute = [3 * device for device in range(len(finished))]
-        if costs.tied_s and len(compute) > 1:
-            ends = (compute[0], compute[-1])
-            graph.add_collective(TIED, costs.tied_s, ends, [*finished[0], *finished[-1]])
-        norm = graph.add_collective(OPTIMIZER, 0.0, compute, [task for tasks in finished for task in tasks])
-        for stage, stream in zip(costs.stages, compute, strict=True):
-            graph.add(OPTIMIZER, stage.optimizer_s, stream, [norm])
-
 
 class _Device:
     """Writes the tasks of one device-stage."""
 
-    def __init__(self, compiler: _Compiler, device: int, program: list[Action]) -> None:
-        self.compiler, self.costs, self.graph = compiler, compiler.costs, compiler.graph
-        self.device, self.program = device, program
-        self.compute, self.feature, self.gradient = (3 * device + place for place in range(3))
-        self.cost = self.costs.stages[device]
+    def __init__(self, pipeline: _Pipeline, stage: int, program: list[Action]) -> None:
+        self.pipeline, self.costs, self.graph = pipeline, pipeline.costs, pipeline.graph
+        self.stage, self.device, self.program = stage, pipeline.first + stage, program
+        self.compute, self.feature, self.gradient = (3 * self.device + place for place in range(3))
+        self.cost = self.costs.stages[stage]
         self.started: set[int] = set()
         self.gathered: set[int] = set()
         self.segments: list[int] = []
@@ -121,8 +144,7 @@ class _Device:
             self._act(place, action)
         rest_s = (1 - costs.overlap_gradients) * cost.reduce_s
         if costs.zero < 2 and rest_s:
-            both = (self.compute, self.gradient)
-            self.behind = [self.graph.add_collective(REDUCE, rest_s, both, self.behind, tag=("rest",))]
+            self.behind = [self._replicas(REDUCE, rest_s, self.behind, ("rest",), blocking=True)]
         return self.behind
 
     def _begin(self) -> int:
@@ -130,8 +152,7 @@ class _Device:
         first = self.graph.add(HOST, self.costs.host_step_s, self.compute)
         rest_s = (1 - self.costs.overlap_parameters) * self.cost.gather_s
         if self.costs.zero < 3 and rest_s:
-            both = (self.compute, self.gradient)
-            self.graph.add_collective(GATHER, rest_s, both, [first], tag=("rest",))
+            self._replicas(GATHER, rest_s, (first,), ("rest",), blocking=True)
         self.segments.append(first)
         return first
 
@@ -139,10 +160,9 @@ class _Device:
         """Add the tasks of one action."""
         kind, microbatch, chunk, interwoven = action
         reduced_s, gathered_s = self._traffic_s(place, action)
-        both = (self.compute, self.gradient)
         if gathered_s and self.costs.zero == 3:
             rest_s = (1 - self.costs.overlap_parameters) * gathered_s
-            self.graph.add_collective(GATHER, rest_s, both, tag=(microbatch, chunk, "rest"))
+            self._replicas(GATHER, rest_s, (), (microbatch, chunk, "rest", kind), blocking=True)
         if reduced_s or gathered_s:
             tasks = self._segments(action, reduced_s, gathered_s)
             first, last = tasks[0], tasks[-1]
@@ -151,12 +171,12 @@ class _Device:
             self.segments.append(first)
         if reduced_s and self.costs.zero >= 2:
             rest_s = (1 - self.costs.overlap_gradients) * reduced_s
-            self.graph.add_collective(REDUCE, rest_s, both, tag=(microbatch, chunk, "rest"))
+            self._replicas(REDUCE, rest_s, (), (microbatch, chunk, "rest"), blocking=True)
         self._hold(action, first, last)
         made = Pass.INPUT_GRADIENT if kind == Pass.BACKWARD else kind
         if kind != Pass.WEIGHT_GRADIENT:
-            entry = self.compiler.entry[self.unsent[0]] if self.unsent else first
-            self.compiler.entry[made, microbatch, chunk] = entry
+            entry = self.pipeline.entry[self.unsent[0]] if self.unsent else first
+            self.pipeline.entry[made, microbatch, chunk] = entry
             self.unsent.append((made, microbatch, chunk))
         if not interwoven:
             self._send(last)
@@ -189,14 +209,30 @@ class _Device:
             after = []
             if gathered_s:
                 gate = self.segments[-PREFETCH:][0] if costs.zero == 3 else self.segments[0]
-                after = [graph.add(GATHER, gathered_s, self.gradient, [gate], tag=(*tag, number))]
+                after = [self._replicas(GATHER, gathered_s, (gate,), (*tag, number, kind))]
             task = graph.add(kind, one_s, self.compute, after, tag=tag if count == 1 else (*tag, number))
             tasks.append(task)
             self.segments.append(task)
             if reduced_s:
-                again = graph.add(REDUCE, reduced_s, self.gradient, [task], tag=(*tag, number), priority=1)
-                self.behind.append(again)
+                self.behind.append(self._replicas(REDUCE, reduced_s, (task,), (*tag, number)))
         return tasks
+
+    def _replicas(
+        self, kind: int, seconds: float, after: Iterable[int], tag: tuple[object, ...], *, blocking: bool = False
+    ) -> int:
+        """Add a collective of all replicas of this stage, or take part in it where one of them has added it.
+
+        Its tag names it among those of its kind; gathers go before reductions, for passes wait for them.
+        """
+        streams = (self.compute, self.gradient) if blocking else (self.gradient,)
+        common, key = self.pipeline.common, (self.stage, kind, *tag)
+        if common is not None and key in common:
+            self.graph.join(common[key], streams, after)
+            return common[key]
+        task = self.graph.add_collective(kind, seconds, streams, after, tag=tag, priority=int(kind == REDUCE))
+        if common is not None:
+            common[key] = task
+        return task
 
     def _pass_s(self, action: Action) -> float:
         cost = self.costs.chunks[action.chunk]
@@ -226,14 +262,14 @@ class _Device:
 
     def _send(self, last: int) -> None:
         """Send the results that the last task completes to the stages that need them."""
-        costs, compiler = self.costs, self.compiler
+        costs, pipeline = self.costs, self.pipeline
         for made in self.unsent:
             kind, microbatch, chunk = made
             task = last
             if costs.hop_s:
-                target = compiler.device_of.get((microbatch, chunk - 1 if kind else chunk + 1), self.device)
-                if target != self.device:
+                target = pipeline.device_of.get((microbatch, chunk - 1 if kind else chunk + 1), self.stage)
+                if target != self.stage:
                     stream = self.feature if costs.overlap_hops else self.compute
                     task = self.graph.add(SEND, costs.hop_s, stream, (last,), tag=(microbatch, chunk, target))
-            compiler.sent[made] = task
+            pipeline.sent[made] = task
         self.unsent.clear()

@@ -127,11 +127,8 @@ class TaskGraph:
     ) -> int:
         """Return the number of a new task that occupies all of ``streams`` at once."""
         task = self.add(kind, duration_s, streams[0], after, tag=tag, priority=priority)
-        for stream in streams[1:]:
-            if self.ordered[stream]:
-                self.missing[task] += self._follow(stream, task)
         if len(streams) > 1:
-            self.gangs[task] = tuple(streams)
+            self.join(task, streams[1:])
         return task
 
     def add_transfer(
@@ -157,6 +154,15 @@ class TaskGraph:
         task = self.add(kind, latency_s, stream, after, tag=tag, priority=priority)
         self.transfers[task] = (size_bytes, tuple(route))
         return task
+
+    def join(self, task: int, streams: Sequence[int], after: Iterable[int] = ()) -> None:
+        """Let an existing task occupy more streams and wait for more tasks: a further member of a collective."""
+        for before in after:
+            self.need(task, before)
+        for stream in streams:
+            if self.ordered[stream]:
+                self.missing[task] += self._follow(stream, task)
+        self.gangs[task] = (*self.gangs.get(task, (self.stream[task],)), *streams)
 
     def need(self, task: int, before: int) -> None:
         """Make an existing task wait for another one."""

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from forerun.simulator.events.compile import GATHER, HOST, OPTIMIZER, REDUCE, SEND, STREAMS, TIED
 from forerun.simulator.events.costs import StepCosts
 from forerun.simulator.events.engine import Execution
@@ -12,6 +14,7 @@ from forerun.simulator.score_table import TIME_PARTS
 
 _PART = {SEND: "pipeline", GATHER: "data", REDUCE: "data", TIED: "data", OPTIMIZER: "optimizer", HOST: "host"}
 """Part of a step that a task counts as; passes are split by their ``ChunkCost.parts``."""
+_WAITS = ("bubble", "pipeline", "data")
 _TRAFFIC = (SEND, GATHER, REDUCE, TIED)
 
 
@@ -50,9 +53,10 @@ class StageUse:
 class EventResult:
     """One simulated step.
 
-    ``stages``: every device-stage of one pipeline, all others being equal. ``bubble_share``: idle time of all stages
-    over all their time. ``critical_path``: tasks, each of which started when the one before it ended, from the first to
-    the last of the step; ``critical_s``: its time by kind (``TIME_PARTS`` without bubble), which adds up to the step.
+    ``stages``: every device-stage of one pipeline, all others being equal, or of all pipelines one after the other.
+    ``bubble_share``: idle time of all stages over all their time. ``critical_path``: tasks, each of which started when
+    the one before it ended, from the first to the last of the step; ``critical_s``: its time by kind (``TIME_PARTS``
+    without bubble), which adds up to the step.
     """
 
     step_time_s: float
@@ -67,12 +71,13 @@ class EventResult:
 
     @property
     def slowest(self) -> int:
-        """The device-stage that idles least."""
-        return min(range(len(self.stages)), key=lambda stage: (self.stages[stage].idle_s, stage))
+        """The device-stage with most work of its own: all but waiting for others and traffic with them."""
+        waits = [sum(stage.time_s[part] for part in _WAITS) for stage in self.stages]
+        return waits.index(min(waits))
 
     @property
     def time_s(self) -> Mapping[str, float]:
-        """Parts of the step (``TIME_PARTS``) as the stage that idles least sees them."""
+        """Parts of the step (``TIME_PARTS``) as the slowest stage sees them."""
         return self.stages[self.slowest].time_s
 
     @property
@@ -166,14 +171,16 @@ def _spent(
     costs: StepCosts, graph: TaskGraph, run: Execution, shares: list[list[tuple[str, float]]]
 ) -> list[dict[str, float]]:
     """Return how every stage's compute stream spends the step: its tasks, and what it waits for between them."""
-    count = len(costs.stages)
+    count = len(graph.stream_names) // len(STREAMS)
     spent = [dict.fromkeys(TIME_PARTS, 0.0) for _ in range(count)]
     until = [0.0] * count
     passes: list[dict[int, float]] = [{} for _ in range(count)]
     start_s, end_s = run.start_s, run.end_s
-    for task, stream in enumerate(graph.stream):
+    # A collective is numbered by its first member, so that numbers do not follow time on the streams of the others.
+    order = np.lexsort((np.array(end_s), np.array(start_s))).tolist()
+    for task in order:
         gang = graph.gangs.get(task)
-        for each in (stream,) if gang is None else gang:
+        for each in (graph.stream[task],) if gang is None else gang:
             if each % len(STREAMS):
                 continue
             device = each // len(STREAMS)
@@ -197,10 +204,11 @@ def _spent(
 
 
 def _wait(into: dict[str, float], graph: TaskGraph, run: Execution, cause: int, low_s: float, high_s: float) -> None:
-    """Split a wait in communication under way at its end, and in others' computation before that."""
+    """Count a wait as what ends it: traffic of replicas, a transfer from the time it is under way, else a bubble."""
     exposed_s = 0.0
     if cause >= 0 and graph.kind[cause] in _TRAFFIC:
-        exposed_s = high_s - max(low_s, run.start_s[cause])
+        since_s = max(low_s, run.start_s[cause]) if graph.kind[cause] == SEND else low_s
+        exposed_s = high_s - since_s
         into[_PART[graph.kind[cause]]] += exposed_s
     into["bubble"] += high_s - low_s - exposed_s
 
