@@ -1,0 +1,136 @@
+"""Constants of the simulator that were chosen by looking at whole training runs, and how to vary each of them.
+
+Everything else comes from micro-benchmarks (``benchmarks/fit``), data sheets or the definition of an operator. A
+constant is varied by a factor on the value it has, so that profiles which differ in it keep their ratio.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from unittest.mock import patch
+
+from forerun.search.validate import Run
+from forerun.simulator.costs import attention, gemm
+from forerun.simulator.costs.efficiency import ComputeEfficiency, device_efficiency
+from forerun.spaces.clusters.device import Device
+from forerun.spaces.frameworks import FrameworkProfile
+
+LARGEST_FACTOR = 10.0
+"""A refit may move a constant this far up or down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """``name``: a field of ``FrameworkProfile``, a number of ``simulator/costs/attention.py``, or a sustained clock as
+    ``clock DEVICE WIDTH`` (DEVICE: start of the device's name). ``where`` it stands; ``seen``: the runs it was chosen
+    by; ``share``: it cannot pass 1."""
+
+    name: str
+    where: str
+    seen: str
+    share: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What has to be varied: "profile", "clock" or "attention"."""
+        if self.name.startswith("clock "):
+            return "clock"
+        return "attention" if self.name.startswith("_") else "profile"
+
+    @property
+    def exists(self) -> bool:
+        """Whether the simulator still has a constant of this name."""
+        if self.kind == "profile":
+            return self.name in {field.name for field in fields(FrameworkProfile)}
+        return self.kind == "clock" or hasattr(attention, self.name)
+
+    def value(self, run: Run) -> float:
+        """Return what the constant is for a run."""
+        if self.kind == "profile":
+            return float(getattr(run.context.framework, self.name))
+        if self.kind == "attention":
+            return float(getattr(attention, self.name))
+        return float(device_efficiency(run.context.cluster.device).sustained_clock.get(self.name.split()[2], 0.0))
+
+    def limits(self, value: float) -> tuple[float, float]:
+        """Return the least and largest factor on ``value``."""
+        return 1.0 / LARGEST_FACTOR, 1.0 / value if self.share else LARGEST_FACTOR
+
+
+Factors = Mapping[Constant, float]
+
+
+def varied(profile: FrameworkProfile, factors: Factors) -> FrameworkProfile:
+    """Return a profile with its constants multiplied."""
+    own = {c.name: getattr(profile, c.name) * factor for c, factor in factors.items() if c.kind == "profile"}
+    return replace(profile, **own)
+
+
+@contextmanager
+def patched(factors: Factors) -> Iterator[None]:
+    """Multiply the constants that belong to no profile, for a while."""
+    clocks = {c: factor for c, factor in factors.items() if c.kind == "clock"}
+    with ExitStack() as stack:
+        for constant, factor in factors.items():
+            if constant.kind == "attention":
+                value = getattr(attention, constant.name) * factor
+                stack.enter_context(patch.object(attention, constant.name, value))
+        if clocks:
+            for module in (attention, gemm):
+                stack.enter_context(patch.object(module, "device_efficiency", _clocked(clocks)))
+        yield
+
+
+def _clocked(factors: Factors) -> Any:
+    """Return ``device_efficiency`` with some clocks multiplied."""
+
+    known: dict[str, ComputeEfficiency] = {}
+
+    def efficiency(device: Device) -> ComputeEfficiency:
+        if device.name not in known:
+            known[device.name] = changed(device)
+        return known[device.name]
+
+    def changed(device: Device) -> ComputeEfficiency:
+        found = device_efficiency(device)
+        clock = dict(found.sustained_clock)
+        for constant, factor in factors.items():
+            _, start, width = constant.name.split()
+            if device.name.startswith(tuple(start.split("|"))) and width in clock:
+                clock[width] *= factor
+        return replace(found, sustained_clock=clock)
+
+    return efficiency
+
+
+_NANOTRON = "spaces/frameworks/data/nanotron.yaml"
+_PROFILE = "spaces/frameworks/profile.py"
+_FACTS = "search/validate/data/frameworks.yaml (AA-Scaling)"
+_CLOCKS = "benchmarks/fit/compute.py"
+_SWEEP = "hf_ultrascale"
+
+NANOTRON = (
+    Constant(name="host_layer_s", where=_NANOTRON, seen=_SWEEP),
+    Constant(name="host_rank_s", where=_NANOTRON, seen=_SWEEP),
+    Constant(name="tensor_step_s", where=_NANOTRON, seen=_SWEEP),
+    Constant(name="pipeline_hop_s", where=_NANOTRON, seen=_SWEEP),
+    Constant(name="host_step_s", where=_NANOTRON, seen=_SWEEP),
+    Constant(name="overlap_gradients", where=_NANOTRON, seen=_SWEEP, share=True),
+)
+LAUNCHES = (
+    Constant(name="host_layer_s", where=_PROFILE, seen="mcore_functional_tests, hf_ultrascale"),
+    Constant(name="host_microbatch_s", where=_PROFILE, seen="aleph_alpha_layouts, bigscience, llm_foundry"),
+    Constant(name="collective_launch_s", where=_PROFILE, seen="aleph_alpha_layouts, hf_ultrascale, vtrain_multi"),
+)
+TRITON = (Constant(name="_TRITON_SHARE", where="simulator/costs/attention.py", seen="llm_foundry", share=True),)
+FLASH1 = (Constant(name="_FLASH1_SHARE", where="simulator/costs/attention.py", seen="aleph_alpha_layouts", share=True),)
+VOLTA = (Constant(name="clock v100 half", where=_CLOCKS, seen="dlperf_gpt, libai", share=True),)
+BLACKWELL = (
+    Constant(name="clock b200|b300|gb200|gb300 fp8", where=_CLOCKS, seen="mlperf_llm, megatron_bridge", share=True),
+)
+OWN_TRAINER = (
+    Constant(name="logit_bytes", where=_FACTS, seen="aleph_alpha_layouts (out-of-memory labels)"),
+    Constant(name="fragmentation", where=_FACTS, seen="aleph_alpha_layouts (out-of-memory labels)"),
+)
+NANOTRON_MEMORY = (Constant(name="logit_bytes", where=_NANOTRON, seen=_SWEEP),)
