@@ -82,6 +82,8 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
         time_s = _pipeline(context, strategy, stages, slowest, microbatches) | once_s
         time_s["pipeline"] *= hop_s
         time_s["host"] += context.framework.host_step_s + context.framework.host_microbatch_s * microbatches
+        if stages[peak].idle_bytes > _room(context, stages[peak]):
+            time_s["host"] += context.framework.allocator_stall * sum(time_s.values())
         score = PlainScore(
             step_time_s=sum(time_s.values()),
             time_s={part: time_s[part] for part in TIME_PARTS},
@@ -230,12 +232,21 @@ def _add_memory(
     stage.idle_bytes = sum(blocks[kind].idle_bytes for kind in stage.layers)
 
 
+def _fixed(context: Context, stage: PlainStage) -> float:
+    """Bytes outside of live tensors whatever happens."""
+    profile = context.framework
+    return profile.context_bytes + profile.communicator_bytes + profile.fragmentation * stage.live_bytes
+
+
+def _room(context: Context, stage: PlainStage) -> float:
+    """Bytes that are left for idle buffers; the allocator stalls where they do not suffice."""
+    return max(context.cluster.device.memory_bytes - stage.live_bytes - _fixed(context, stage), 0.0)
+
+
 def _with_reserve(context: Context, stage: PlainStage) -> dict[str, float]:
     """Memory of a stage with what lies outside of live tensors; idle buffers stay only while there is room."""
-    profile = context.framework
-    fixed = profile.context_bytes + profile.communicator_bytes + profile.fragmentation * stage.live_bytes
-    room = max(context.cluster.device.memory_bytes - stage.live_bytes - fixed, 0.0)
-    return stage.memory_bytes | {"reserve": fixed + min(stage.idle_bytes, room)}
+    idle = min(stage.idle_bytes, _room(context, stage))
+    return stage.memory_bytes | {"reserve": _fixed(context, stage) + idle}
 
 
 def _pipeline(

@@ -108,6 +108,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "overlap_slowdown": draw(st.sampled_from([1.0, 1.2])),
         "bucket_bytes": draw(st.sampled_from([1e6, 25e6])),
         "bucket_rank_bytes": draw(st.sampled_from([0.0, 1e6])),
+        "allocator_stall": draw(st.sampled_from([0.0, 0.25])),
     }
     for name in ("fused_accumulation", "keeps_gathered", "gathered_logits", "dropout", "dispatches_once"):
         changes[name] = draw(st.booleans())

@@ -1,0 +1,159 @@
+"""Memory against published formulas: activations of a GPT layer (Korthikanti et al., arXiv 2205.05198, section 4) and
+states under ZeRO (Rajbhandari et al., arXiv 1910.02054, section 3)."""
+
+from dataclasses import replace
+
+import pytest
+from forerun_examples import request
+
+from forerun.simulator import ScoreTable, score
+from forerun.spaces.models import parameter_count
+from forerun.spaces.models.model import Attention, FeedForward, Layer, Model
+from forerun.spaces.strategies import Context, Recompute, Schedule, Strategy, table_of
+
+S, B, H, A, LAYERS = 1024, 2, 512, 8, 8
+"""Sequence, microbatch, hidden size, heads and layers; names as in the paper."""
+SBH = float(S * B * H)
+SCORES = float(A * S * S * B)
+
+
+def gpt(layers: int = LAYERS) -> Model:
+    attention = Attention(heads=A, kv_heads=A, head_dim=H // A, value_head_dim=H // A)
+    layer = Layer(
+        name="gpt", count=layers, attention=attention, mlp=FeedForward(hidden=4 * H, gated=False), norm_bias=True
+    )
+    return Model(name="gpt", source="test", hidden=H, vocab=1024, layers=(layer,), learned_positions=S)
+
+
+def context(*, attention: str = "fused_softmax", dropout: bool = True, eager: tuple[str, ...] = ()) -> Context:
+    plain = request(gpt(), framework="generic", seq_len=S)
+    profile = replace(plain.framework, attention=attention, dropout=dropout, eager=eager, gradient_bytes=4.0)
+    return replace(plain, framework=profile)
+
+
+def scored(setting: Context, **strategy: object) -> ScoreTable:
+    return score(setting, table_of([Strategy(**{"mbs": B, **strategy})]))  # type: ignore[arg-type]
+
+
+def activations(setting: Context, **strategy: object) -> float:
+    return float(scored(setting, **strategy).memory_bytes["activations"][0])
+
+
+def test_a_layer_keeps_34_sbh_and_5_as2b() -> None:
+    """Attention 11 sbh, MLP 19 sbh, norms 4 sbh; softmax, its dropout mask and the dropped-out softmax 5 as2b; the
+    embedding's dropout mask sbh."""
+    assert activations(context()) == pytest.approx(LAYERS * (34 * SBH + 5 * SCORES) + SBH, rel=1e-12)
+
+
+@pytest.mark.parametrize("tp", [2, 8])
+def test_tensor_ranks_cut_24_sbh_and_the_scores(tp: int) -> None:
+    each = 10 * SBH + 24 * SBH / tp + 5 * SCORES / tp
+
+    assert activations(context(), tp=tp) == pytest.approx(LAYERS * each + SBH, rel=1e-12)
+
+
+@pytest.mark.parametrize("tp", [2, 8])
+def test_sequence_parallel_cuts_everything(tp: int) -> None:
+    each = (34 * SBH + 5 * SCORES) / tp
+
+    assert activations(context(), tp=tp, sp=True) == pytest.approx(LAYERS * each + SBH / tp, rel=1e-12)
+
+
+def test_selective_recompute_leaves_the_scores_out() -> None:
+    found = scored(context(), tp=2, sp=True, recompute=Recompute.SELECTIVE)
+
+    assert found.memory_bytes["activations"][0] == pytest.approx(LAYERS * 34 * SBH / 2 + SBH / 2, rel=1e-12)
+    assert found.memory_bytes["working"][0] == pytest.approx(5 * SCORES / 2, rel=1e-12)
+
+
+def test_full_recompute_keeps_the_input_of_every_layer() -> None:
+    found = scored(context(), recompute=Recompute.FULL)
+
+    assert found.memory_bytes["activations"][0] == pytest.approx(LAYERS * 2 * SBH + SBH, rel=1e-12)
+    assert found.memory_bytes["working"][0] == pytest.approx(34 * SBH + 5 * SCORES, rel=1e-12)
+
+
+def test_flash_attention_keeps_a_number_per_query_instead_of_the_scores() -> None:
+    each = 34 * SBH + 4.0 * A * S * B
+
+    assert activations(context(attention="flash")) == pytest.approx(LAYERS * each + SBH, rel=1e-12)
+
+
+def test_without_dropout_no_masks_are_kept() -> None:
+    """Three masks less: two of sbh, one of as2b with the dropped-out softmax of 2 as2b beside it."""
+    assert activations(context(dropout=False)) == pytest.approx(LAYERS * (32 * SBH + 2 * SCORES), rel=1e-12)
+
+
+def test_an_unfused_softmax_keeps_its_fp32_values_and_its_mask() -> None:
+    each = 34 * SBH + (5 + 4 + 1) * SCORES
+
+    assert activations(context(attention="unfused")) == pytest.approx(LAYERS * each + SBH, rel=1e-12)
+
+
+def test_an_eager_gelu_keeps_one_more_tensor() -> None:
+    assert activations(context(eager=("gelu",))) == pytest.approx(LAYERS * (42 * SBH + 5 * SCORES) + SBH, rel=1e-12)
+
+
+def test_context_ranks_cut_the_tokens() -> None:
+    """Each holds a quarter of the queries, which see all keys."""
+    assert activations(context(), cp=4) == pytest.approx((LAYERS * (34 * SBH + 5 * SCORES) + SBH) / 4, rel=1e-12)
+
+
+@pytest.mark.parametrize("pp", [2, 4, 8])
+def test_the_first_stage_of_1f1b_keeps_as_much_as_one_device_would(pp: int) -> None:
+    """It has a pp-th of the layers and pp microbatches in flight (section 4.2.3)."""
+    found = scored(context(), pp=pp)
+
+    assert found.peak_stage[0] == 0
+    assert found.memory_bytes["activations"][0] == pytest.approx(LAYERS * (34 * SBH + 5 * SCORES) + pp * SBH, rel=1e-12)
+
+
+def test_interleaving_keeps_more_by_1_plus_pp_minus_1_over_pp_v() -> None:
+    """Section 4.2.3: memory of the first stage grows by ``1 + (pp - 1)/(pp vpp)``."""
+    pp, vpp = 4, 2
+    found = scored(context(), pp=pp, vpp=vpp, schedule=Schedule.INTERLEAVED)
+    whole = LAYERS * (34 * SBH + 5 * SCORES)
+
+    assert found.peak_stage[0] == 0
+    kept = (whole + pp * SBH) * (1 + (pp - 1) / (pp * vpp))
+    assert found.memory_bytes["activations"][0] == pytest.approx(kept, rel=1e-12)
+
+
+def test_gpipe_keeps_every_microbatch() -> None:
+    setting = context()
+    microbatches = setting.workload.global_batch / B
+    found = scored(setting, pp=2, schedule=Schedule.GPIPE)
+
+    assert found.peak_stage[0] == 1  # the one with the logits
+    kept = microbatches * (LAYERS / 2) * (34 * SBH + 5 * SCORES)
+    assert found.memory_bytes["activations"][0] == pytest.approx(kept, rel=1e-12)
+
+
+@pytest.mark.parametrize("replicas", [2, 8])
+@pytest.mark.parametrize(
+    "zero,cut",
+    [(0, ()), (1, ("optimizer",)), (2, ("optimizer", "gradients")), (3, ("optimizer", "gradients", "parameters"))],
+)
+def test_zero_divides_2_4_and_12_bytes_by_the_replicas(zero: int, cut: tuple[str, ...], replicas: int) -> None:
+    """bf16 parameter 2, fp32 gradient 4, fp32 copy and two moments 12 bytes."""
+    setting = context()
+    found = scored(setting, dp=replicas // 2, cp=2, zero=zero).memory_bytes
+    count = parameter_count(setting.model)
+    for part, width in (("parameters", 2), ("gradients", 4), ("optimizer", 12)):
+        share = replicas if part in cut else 1
+        assert found[part][0] == pytest.approx(width * count / share, rel=1e-12), part
+
+
+def test_fp32_training_keeps_no_second_copy() -> None:
+    setting = context()
+    device = replace(setting.cluster.device, peak_flops_per_s={"fp32": 67e12})
+    setting = replace(
+        setting,
+        cluster=replace(setting.cluster, device=device),
+        workload=replace(setting.workload, precision="fp32"),
+    )
+    found = scored(setting).memory_bytes
+
+    assert found["parameters"][0] == 4 * parameter_count(setting.model)
+    assert found["gradients"][0] == 4 * parameter_count(setting.model)
+    assert found["optimizer"][0] == 8 * parameter_count(setting.model)

@@ -1,0 +1,111 @@
+"""Bubbles of pipelines whose stages are alike, against their closed forms and against the schedule played out."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from forerun_examples import dense_model, request
+
+from forerun.simulator import score
+from forerun.simulator.pipeline import PipelineTime, StageTimes, pipeline_time
+from forerun.spaces.strategies import Schedule, Strategy, table_of
+
+F, B, W = 1.0, 2.5, 1.0
+"""Seconds of a stage on a microbatch: forward, backward, and of that the weight gradients."""
+
+
+def uniform(schedule: Schedule, pp: int, microbatches: int, vpp: int = 1, *, overlap: bool = True) -> PipelineTime:
+    one = np.ones((1, 1))
+    stages = StageTimes(forward_s=F * one, backward_s=B * one, weight_s=W * one, multiplicity=pp * one)
+    columns = [np.array([float(value)]) for value in (schedule, pp, vpp, microbatches)]
+    return pipeline_time(stages, *columns, overlap=overlap)
+
+
+def played_1f1b(pp: int, microbatches: int, forward_s: float, backward_s: float) -> float:
+    """Play 1F1B: every stage warms up, alternates and drains; a pass waits for its stage and for its input."""
+    programs = []
+    for stage in range(pp):
+        warm = min(pp - 1 - stage, microbatches)
+        order = [("f", m) for m in range(warm)]
+        for m in range(microbatches - warm):
+            order += [("f", warm + m), ("b", m)]
+        programs.append(order + [("b", m) for m in range(microbatches - warm, microbatches)])
+    done: dict[tuple[str, int, int], float] = {}
+    free, position = [0.0] * pp, [0] * pp
+    while any(position[stage] < len(programs[stage]) for stage in range(pp)):
+        for stage in range(pp):
+            while position[stage] < len(programs[stage]):
+                kind, m = programs[stage][position[stage]]
+                source = stage - 1 if kind == "f" else stage + 1
+                if 0 <= source < pp and (kind, source, m) not in done:
+                    break
+                free[stage] = max(free[stage], done.get((kind, source, m), 0.0))
+                free[stage] += forward_s if kind == "f" else backward_s
+                done[kind, stage, m] = free[stage]
+                position[stage] += 1
+    return max(free)
+
+
+@pytest.mark.parametrize("pp", [1, 2, 4, 8])
+@pytest.mark.parametrize("extra", [0, 1, 8, 56])
+def test_1f1b_takes_m_plus_pp_minus_1_passes(pp: int, extra: int) -> None:
+    microbatches = pp + extra
+    time = uniform(Schedule.ONE_F_ONE_B, pp, microbatches)
+
+    assert time.total_s[0] == pytest.approx((microbatches + pp - 1) * (F + B), rel=1e-12)
+    assert time.total_s[0] - time.busy_s[0] == pytest.approx((pp - 1) * (F + B), rel=1e-12)
+    assert time.total_s[0] == pytest.approx(played_1f1b(pp, microbatches, F, B), rel=1e-12)
+
+
+def test_gpipe_takes_as_long_as_1f1b() -> None:
+    assert uniform(Schedule.GPIPE, 4, 8).total_s == pytest.approx(uniform(Schedule.ONE_F_ONE_B, 4, 8).total_s)
+
+
+@pytest.mark.parametrize("vpp", [1, 2, 5])
+def test_interleaving_divides_the_bubble_by_the_virtual_stages(vpp: int) -> None:
+    time = uniform(Schedule.INTERLEAVED, 4, 8, vpp)
+
+    assert time.total_s[0] - time.busy_s[0] == pytest.approx((4 - 1) * (F + B) / vpp, rel=1e-12)
+
+
+def test_weight_gradients_fill_the_drain_of_zb_h1() -> None:
+    time = uniform(Schedule.ZB_H1, 4, 8)
+
+    assert time.total_s[0] - time.busy_s[0] == pytest.approx(3 * (F + (B - W) - W), rel=1e-12)
+
+
+def test_zb_v_has_no_bubble_when_all_passes_are_equal() -> None:
+    one = np.ones((1, 1))
+    stages = StageTimes(forward_s=one, backward_s=2 * one, weight_s=one, multiplicity=4 * one)
+    columns = [np.array([float(value)]) for value in (Schedule.ZB_V, 4, 2, 8)]
+    time = pipeline_time(stages, *columns, overlap=True)
+
+    assert time.total_s[0] == time.busy_s[0] == 8 * 3.0
+
+
+def test_bubble_of_dualpipe() -> None:
+    time = uniform(Schedule.DUALPIPE, 8, 16)
+
+    assert time.total_s[0] - time.busy_s[0] == pytest.approx((8 / 2 - 1) * ((F + B) + B - 3 * W), rel=1e-12)
+
+
+@pytest.mark.parametrize("pp,vpp", [(1, 1), (4, 1), (4, 3)])
+def test_hops_of_blocking_and_of_overlapped_sends(pp: int, vpp: int) -> None:
+    """A microbatch crosses pp - 1 borders twice; blocking stages also wait for both neighbours of every other chunk."""
+    schedule = Schedule.INTERLEAVED if vpp > 1 else Schedule.ONE_F_ONE_B
+    blocking = 2 * (8 - 1) * vpp if pp > 1 else 0
+
+    assert uniform(schedule, pp, 8, vpp).hops[0] == 2 * (pp - 1)
+    assert uniform(schedule, pp, 8, vpp, overlap=False).hops[0] == 2 * (pp - 1) + blocking
+
+
+def test_the_whole_score_divides_the_bubble_too() -> None:
+    context = request(dense_model(layers=24))
+    plain = Strategy(pp=4, tp=2, dp=2)
+    scores = score(
+        context,
+        table_of([plain] + [replace(plain, vpp=vpp, schedule=Schedule.INTERLEAVED) for vpp in (2, 3, 6)]),
+    )
+
+    np.testing.assert_allclose(scores.time_s["bubble"][1:], scores.time_s["bubble"][0] / np.array([2, 3, 6]), rtol=1e-9)
+    assert np.all(scores.time_s["bubble"] > 0)

@@ -1,0 +1,39 @@
+"""A candidate's score is the same, to the last bit, alone, in any slice and in any order."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_requests import candidates, contexts
+
+from forerun.simulator import ScoreTable, score
+
+
+def rows(scores: ScoreTable) -> np.ndarray:
+    """Everything that a score says, one row per candidate."""
+    columns = [scores.step_time_s, scores.peak_memory_bytes, scores.allocated_bytes, scores.peak_stage, scores.fits]
+    columns += [*scores.time_s.values(), *scores.memory_bytes.values()]
+    return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_order_and_any_slice(data: st.DataObject) -> None:
+    context = data.draw(contexts())
+    table = data.draw(candidates(context, 25))
+    order = np.array(data.draw(st.permutations(range(len(table)))))
+    cut = data.draw(st.integers(0, len(table)))
+    whole = rows(score(context, table))
+
+    assert np.array_equal(rows(score(context, table.take(order))), whole[order])
+    assert np.array_equal(rows(score(context, table.take(slice(cut, None)))), whole[cut:])
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_alone(data: st.DataObject) -> None:
+    context = data.draw(contexts())
+    table = data.draw(candidates(context, 8))
+    whole = rows(score(context, table))
+
+    for row in range(len(table)):
+        assert np.array_equal(rows(score(context, table.take(slice(row, row + 1)))), whole[row : row + 1])
