@@ -23,6 +23,7 @@ def _verb(name: str, summary: str) -> Verb:
 
 VERBS: tuple[Verb, ...] = (
     _verb("search", "rank every legal way to split a training over a cluster"),
+    _verb("sweep", "many searches as one job that can be killed and resumed"),
     _verb("simulate", "predict step time and memory of one strategy"),
     _verb("explain", "one strategy in depth, and the changes that would help or hurt"),
     _verb("compare", "two strategies side by side"),

@@ -1,0 +1,129 @@
+"""A sweep on the terminal: a live table while it runs, the leaderboard across everything at its end."""
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from forerun.search.cli.console import open_console, say
+from forerun.search.sweep.plan import SweepPiece, SweepPlan
+from forerun.search.sweep.run import FINISHED, STATUSES, SweepResult, Watch
+from forerun.spaces.units import format_seconds
+
+if TYPE_CHECKING:
+    from forerun.search.sweep.rundir import Record
+
+MOST_LINES = 24
+
+
+class SweepView(Watch):
+    """Progress on ``stream``: a live table on a terminal, one line per search elsewhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._live: Live | None = None
+        self._groups: dict[tuple[str, str], dict[str, Any]] = {}
+        self._count = self._done = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def opened(self, plan: SweepPlan, records: "dict[str, Record]", workers: str, remarks: tuple[str, ...]) -> None:
+        """Show what there is to do and what is done already."""
+        self._count = len(plan.pieces)
+        for piece in plan.pieces:
+            self._group(piece)["searches"] += 1
+            record = records.get(piece.key)
+            if record is not None and record["status"] in FINISHED:
+                self._add(piece, record)
+        for line in (f"{self._count} searches, {self._done} of them finished before; {workers}", *remarks):
+            print(f"forerun: {line}", file=self._stream)
+        if self._stream.isatty():
+            self._live = Live(self._table(), console=Console(file=self._stream), auto_refresh=False, transient=True)
+            self._live.start()
+
+    def ended(self, piece: SweepPiece, record: "Record") -> None:
+        """Show one more."""
+        self._add(piece, record)
+        if self._live is not None:
+            self._live.update(self._table(), refresh=True)
+        else:
+            best = record.get("rows") or [{}]
+            found = best[0].get("strategy") or record.get("message", "").split("\n")[0]
+            what = f"{piece.request.model} on {piece.request.cluster}, search {piece.number + 1}"
+            print(f"forerun: [{self._done}/{self._count}] {what}: {record['status']}: {found}", file=self._stream)
+
+    def _group(self, piece: SweepPiece) -> dict[str, Any]:
+        key = (piece.request.model, piece.request.cluster)
+        return self._groups.setdefault(key, {"searches": 0, "best": None, **dict.fromkeys(STATUSES, 0)})
+
+    def _add(self, piece: SweepPiece, record: "Record") -> None:
+        group = self._group(piece)
+        self._done += 1
+        group[record["status"]] += 1
+        best = max((row["tokens_per_s_per_gpu"] for row in record.get("rows", ())), default=None)
+        group["best"] = max(filter(None, (group["best"], best)), default=None)
+
+    def _table(self) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=f"{self._done} of {self._count}")
+        for name in ("model", "cluster"):
+            table.add_column(name)
+        for name in ("searches", *STATUSES, "tok/s/GPU"):
+            table.add_column(name, justify="right")
+        for (model, cluster), group in list(self._groups.items())[:MOST_LINES]:
+            numbers = [str(group[name] or "") for name in STATUSES]
+            best = "" if group["best"] is None else f"{group['best']:,.0f}"
+            table.add_row(model, cluster, str(group["searches"]), *numbers, best)
+        if len(self._groups) > MOST_LINES:
+            table.add_row(f"and {len(self._groups) - MOST_LINES} more")
+        return table
+
+
+def print_sweep(result: SweepResult, *, show: int) -> None:
+    """Print the leaderboard across everything, how the searches ended, and those that did not make sense."""
+    console, document = open_console(), result.document
+    rows = document["leaderboard"]
+    say(console, Text(f"{len(rows)} rows of {len(document['searches'])} searches", style="bold"))
+    say(console, _board(rows[:show]))
+    counts = ", ".join(f"{number} {status}" for status, number in result.counts.items() if number)
+    lines = [f"searches: {counts}; {result.searched} now ({result.workers}), {result.skipped} before"]
+    for search in document["searches"]:
+        if search["status"] != "done":
+            request = search["request"]
+            first = search.get("message", "").split("\n")[0]
+            lines.append(
+                f"search {search['search']} ({request['model']} on {request['cluster']}) {search['status']}: {first}"
+            )
+    lines += [f"note: {remark}" for remark in result.remarks]
+    say(console, *(Text(line, style="dim") for line in lines))
+
+
+def _board(rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("search", overflow="fold", min_width=20)
+    for name in ("GPUs", "tok/s", "tok/s/GPU", "MFU", "step"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        asked = f"{row['model']} on {row['cluster']}, {row['framework']}, B{row['global_batch']} S{row['seq_len']}"
+        asked += f" {row['precision']}" if row["precision"] else ""
+        table.add_row(
+            str(row["place"]),
+            Text(f"{asked}\n").append(row["strategy"], style="bold"),
+            str(row["gpus"]),
+            f"{row['tokens_per_s']:,.0f}",
+            f"{row['tokens_per_s_per_gpu']:,.0f}",
+            f"{row['mfu']:.1%}",
+            format_seconds(row["step_time_s"]),
+        )
+    return table

@@ -1,0 +1,65 @@
+"""``forerun sweep``: many searches as one job."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from forerun.search.cli.arguments import add_json, add_workers, workers_of
+from forerun.search.cli.parser import Parser, whole
+
+EPILOG = """\
+examples:
+  forerun sweep plan.yaml --out runs/plan
+  forerun sweep plan.yaml --out runs/plan --resume --workers ray
+
+plan.yaml names lists, and every combination is searched:
+  models: [llama3-8b, llama3-70b]
+  clusters: [dgx-h100, dgx-a100-80]
+  workloads: [{global_batch: 512, seq_len: 8192}]
+  budgets: [{gpus: 64}, {gpus: 128..512}]
+  frameworks: [megatron-lm]      # optional, as are objective, top and axes
+
+A search that is finished is on disk; after a crash --resume does the others. DIR gets leaderboard.json,
+leaderboard.csv (all rows), pieces.csv (one line per search), pieces.jsonl (records) and sweep.json (inputs).
+Exit code 1 if a search failed, 3 if none found anything that fits."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of the verb."""
+    parser.add_argument("plan", type=Path, metavar="FILE", help="YAML with models, clusters, workloads, budgets")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="run directory")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with what DIR holds (or begin, where it holds nothing)"
+    )
+    parser.add_argument("--show", type=whole, default=20, metavar="K", help="rows to print (default 20)")
+    add_workers(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search what is missing and print the leaderboard across everything."""
+    from forerun.search.cli.sweep_view import SweepView, print_sweep
+    from forerun.search.leaderboard import dump_json
+    from forerun.search.sweep import read_plan, run_sweep
+
+    workers, plan = workers_of(args), read_plan(args.plan)
+    with SweepView(sys.stderr) as view:
+        result = run_sweep(plan, args.out, resume=args.resume, workers=workers, watch=view)
+    if args.json:
+        print(dump_json(result.document))
+    else:
+        print_sweep(result, show=args.show)
+    for search in result.document["searches"]:
+        if search["status"] == "failed":
+            print(f"forerun: search {search['search']} failed: {search['message']}", file=sys.stderr)
+    print(f"forerun: wrote {args.out}", file=sys.stderr)
+    return exit_code(result.counts)
+
+
+def exit_code(counts: dict[str, int]) -> int:
+    """Return 1 where a search failed, else 0 where one found something, else 3 or (none made sense) 2."""
+    if counts["failed"]:
+        return 1
+    if counts["done"]:
+        return 0
+    return 3 if counts["infeasible"] else 2

@@ -1,0 +1,114 @@
+"""What a sweep leaves behind: one leaderboard across all searches, as JSON and CSV. No times of this run in it."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from forerun.search.leaderboard import SCHEMA, versions
+from forerun.search.sweep.plan import SweepPiece, SweepPlan
+from forerun.search.sweep.rundir import Record
+from forerun.search.sweep.version import cost_model_version
+
+Entry = dict[str, Any]
+ASKED = ("model", "cluster", "framework", "global_batch", "seq_len", "precision")
+"""What tells the searches of a sweep apart, shown with every row."""
+
+
+def _throughput(row: Entry) -> tuple[float, ...]:
+    return (-row["tokens_per_s"],)
+
+
+def _cost(row: Entry) -> tuple[float, ...]:
+    """USD per token where both have a price; rows without one come last, by GPU-seconds per token."""
+    price = row["cost_usd_per_million_tokens"]
+    per_token = row["gpus"] / row["tokens_per_s"]
+    return (1.0, per_token) if price is None else (0.0, price)
+
+
+def _gpus(row: Entry) -> tuple[float, ...]:
+    return (row["gpus"], -row["tokens_per_s"])
+
+
+ORDERS: Mapping[str, Callable[[Entry], tuple[float, ...]]] = {"throughput": _throughput, "cost": _cost, "gpus": _gpus}
+"""Order across searches by objective: what it means when workloads differ. Seconds of a step would not compare."""
+
+
+def final_document(plan: SweepPlan, records: Mapping[str, Record]) -> dict[str, Any]:
+    """Return everything a sweep found, in an order that depends on nothing but the plan.
+
+    Rows that tie stand in the order of the plan.
+    """
+    order = ORDERS[plan.objective]
+    entries = [entry for piece in plan.pieces for entry in _entries(piece, records[piece.key])]
+    entries.sort(key=lambda entry: (*order(entry), entry["search"], entry["rank"]))
+    return {
+        "schema": SCHEMA,
+        "sweep": {"inputs": plan.digest, "objective": plan.objective, "cost_model": cost_model_version()},
+        "searches": [_summary(piece, records[piece.key]) for piece in plan.pieces],
+        "leaderboard": [{"place": place, **entry} for place, entry in enumerate(entries, start=1)],
+        "versions": versions(),
+    }
+
+
+def _entries(piece: SweepPiece, record: Record) -> list[Entry]:
+    request = piece.request.to_json()
+    asked = {name: request.get(name) for name in ASKED}
+    return [{"search": piece.number + 1, **asked, **row} for row in record.get("rows", ())]
+
+
+def _summary(piece: SweepPiece, record: Record) -> dict[str, Any]:
+    kept = ("status", "message", "space", "why", "defaults", "notes")
+    return {
+        "search": piece.number + 1,
+        "key": piece.key,
+        "request": piece.request.to_json(),
+        **{name: record[name] for name in kept if name in record},
+    }
+
+
+def entries_csv(document: Mapping[str, Any]) -> str:
+    """Return the leaderboard as CSV: one column per field, parts as ``time_<part>_s`` and ``memory_<part>_gib``."""
+    return _csv([_flat(entry) for entry in document["leaderboard"]])
+
+
+def pieces_csv(document: Mapping[str, Any]) -> str:
+    """Return one line per search: what was asked, how it ended, its best row."""
+    best: dict[int, Entry] = {entry["search"]: entry for entry in reversed(document["leaderboard"])}
+    lines = []
+    for search in document["searches"]:
+        row = best.get(search["search"], {})
+        lines.append(
+            {
+                "search": search["search"],
+                **{name: search["request"].get(name) for name in (*ASKED, "gpus", "usd_per_hour")},
+                "status": search["status"],
+                "message": search.get("message", "").split("\n")[0],
+                **{
+                    f"best_{name}": row.get(name) for name in ("strategy", "gpus", "step_time_s", "tokens_per_s", "mfu")
+                },
+            }
+        )
+    return _csv(lines)
+
+
+def _csv(lines: list[dict[str, Any]]) -> str:
+    if not lines:
+        return ""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def _flat(entry: Entry) -> dict[str, Any]:
+    line: dict[str, Any] = {}
+    for name, value in entry.items():
+        if name == "breakdown_s":
+            line.update({f"time_{part}_s": seconds for part, seconds in value.items()})
+        elif name == "memory_gib":
+            line.update({f"memory_{part}_gib": gib for part, gib in value.items()})
+        else:
+            line[name] = "; ".join(value) if name == "marks" else value
+    return line

@@ -1,0 +1,221 @@
+"""What a sweep consists of: the product of models, clusters, workloads, budgets and frameworks, each a search.
+
+The document names each as a list (or one value)::
+
+    models: [llama3-8b, llama3-70b]
+    clusters: [dgx-h100, dgx-a100-80]
+    workloads:
+      - {global_batch: 1024, seq_len: 8192, precision: bf16}
+    budgets:
+      - {gpus: 64..512}
+      - {usd_per_hour: 3000, usd_per_gpu_hour: 2.5}
+    frameworks: [megatron-lm, torchtitan]   # default megatron-lm
+    objective: cost                         # default throughput
+    top: 5                                  # rows kept of each search, default 10
+    axes: {recompute: [none, full]}         # restricts every search
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forerun.search.objectives import objective_named
+from forerun.search.request import DEFAULT_FRAMEWORK, DEFAULT_OBJECTIVE, DEFAULT_TOP, Request
+from forerun.search.sweep.version import cost_model_version
+from forerun.spaces.clusters import resolve_cluster
+from forerun.spaces.documents import read_document, validate
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import load_framework
+from forerun.spaces.models import resolve_model
+from forerun.spaces.strategies import restrict
+
+MOST_PIECES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPiece:
+    """One search of a sweep. ``key`` names its inputs by content: request, model, cluster and cost model."""
+
+    number: int
+    key: str
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """All searches of a sweep in canonical order: models slowest, frameworks fastest."""
+
+    pieces: tuple[SweepPiece, ...]
+    objective: str
+
+    @property
+    def digest(self) -> str:
+        """Name of the whole: two plans that share it consist of the same pieces in the same order."""
+        return _digest([self.objective, *(piece.key for piece in self.pieces)])
+
+
+def read_plan(path: Path) -> SweepPlan:
+    """Read a sweep document.
+
+    Raises:
+        RequestError: it cannot be read, has unknown keys, names something unknown or the same search twice.
+    """
+    from pydantic import BaseModel, ConfigDict, Field
+
+    class Part(BaseModel):
+        """Base of the parts of a sweep document."""
+
+        model_config = ConfigDict(extra="forbid", strict=True)
+
+    class WorkloadPart(Part):
+        """One workload; the fields of a search of the same names."""
+
+        global_batch: int
+        seq_len: int
+        precision: str | None = None
+        tokens: int | float | str | None = None
+        moe_imbalance: int | float | None = None
+
+    class BudgetPart(Part):
+        """One budget; the fields of a search of the same names."""
+
+        gpus: int | str | None = None
+        usd_per_hour: int | float | None = None
+        usd_per_gpu_hour: int | float | None = None
+
+    class SweepDocument(Part):
+        """A sweep: lists whose product is searched."""
+
+        models: list[str] | str
+        clusters: list[str] | str
+        workloads: list[WorkloadPart]
+        budgets: list[BudgetPart]
+        frameworks: list[str] | str = DEFAULT_FRAMEWORK
+        objective: str = DEFAULT_OBJECTIVE
+        top: int = DEFAULT_TOP
+        axes: dict[str, list[int | str | bool] | int | str | bool] = Field(default_factory=dict)
+
+    source = read_document(path)
+    document = validate(source, SweepDocument)
+    try:
+        return plan_of(
+            models=_listed(document.models),
+            clusters=_listed(document.clusters),
+            workloads=[_workload(part.model_dump(exclude_none=True)) for part in document.workloads],
+            budgets=[_budget(part.model_dump(exclude_none=True)) for part in document.budgets],
+            frameworks=_listed(document.frameworks),
+            objective=document.objective,
+            top=document.top,
+            axes={axis: _listed(values) for axis, values in document.axes.items()},
+        )
+    except RequestError as error:
+        raise RequestError(f"{path}: {error}") from None
+
+
+def plan_of(
+    *,
+    models: Sequence[str],
+    clusters: Sequence[str],
+    workloads: Sequence[Mapping[str, Any]],
+    budgets: Sequence[Mapping[str, Any]],
+    frameworks: Sequence[str] = (DEFAULT_FRAMEWORK,),
+    objective: str = DEFAULT_OBJECTIVE,
+    top: int = DEFAULT_TOP,
+    axes: Mapping[str, Sequence[object]] | None = None,
+) -> SweepPlan:
+    """Return the plan of a product; ``workloads`` and ``budgets`` hold fields of ``Request``.
+
+    Combinations that make no sense (a precision that one cluster lacks) are found by their search, not here.
+
+    Raises:
+        RequestError: a list is empty, a name unknown, or a search would stand in the plan twice.
+    """
+    lists = {
+        "models": models,
+        "clusters": clusters,
+        "workloads": workloads,
+        "budgets": budgets,
+        "frameworks": frameworks,
+    }
+    for name, values in lists.items():
+        if not values:
+            raise RequestError(f"{name} must have at least one entry")
+    restrict({}, axes or {})
+    objective_named(objective)
+    contents = {("model", name): canonical(resolve_model(name).model) for name in models}
+    contents |= {("cluster", name): canonical(resolve_cluster(name)) for name in clusters}
+    for name in frameworks:
+        load_framework(name)
+    pieces: dict[str, SweepPiece] = {}
+    products = itertools.product(models, clusters, workloads, budgets, frameworks)
+    for number, (model, cluster, workload, budget, framework) in enumerate(products):
+        if number >= MOST_PIECES:
+            raise RequestError(f"a sweep has at most {MOST_PIECES} searches; split it")
+        request = Request(
+            model=model,
+            cluster=cluster,
+            framework=framework,
+            objective=objective,
+            top=top,
+            overrides=axes or {},
+            **workload,
+            **budget,
+        )
+        key = _digest([request.to_json(), contents["model", model], contents["cluster", cluster], cost_model_version()])
+        if key in pieces:
+            raise RequestError(
+                f"search {number + 1} of the plan is search {pieces[key].number + 1} again; name each entry once"
+            )
+        pieces[key] = SweepPiece(number=number, key=key, request=request)
+    return SweepPlan(pieces=tuple(pieces.values()), objective=objective)
+
+
+def canonical(value: Any) -> Any:
+    """Return a value as plain data that is the same in every process.
+
+    >>> canonical({"b": (1, 2.5), "a": {"y", "x"}})
+    [['a', ['x', 'y']], ['b', [1, 2.5]]]
+
+    Raises:
+        TypeError: the value holds something that has no such form.
+    """
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [[field.name, canonical(getattr(value, field.name))] for field in dataclasses.fields(value)]
+        return [type(value).__name__, *fields]
+    if isinstance(value, Mapping):
+        return [[canonical(key), canonical(value[key])] for key in sorted(value, key=str)]
+    if isinstance(value, (frozenset, set)):
+        return sorted((canonical(entry) for entry in value), key=str)
+    if isinstance(value, (list, tuple)):
+        return [canonical(entry) for entry in value]
+    raise TypeError(f"{type(value).__name__} has no canonical form")
+
+
+def _workload(fields: dict[str, Any]) -> dict[str, Any]:
+    from forerun.spaces.units import parse_count
+
+    if isinstance(fields.get("tokens"), str):
+        fields["tokens"] = parse_count(fields["tokens"])
+    return {name: float(value) if name in ("tokens", "moe_imbalance") else value for name, value in fields.items()}
+
+
+def _budget(fields: dict[str, Any]) -> dict[str, Any]:
+    if not fields:
+        raise RequestError("a budget names gpus, usd_per_hour or both, but one is empty")
+    return {name: str(value) if name == "gpus" else float(value) for name, value in fields.items()}
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _digest(content: Iterable[Any]) -> str:
+    text = json.dumps(list(content), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

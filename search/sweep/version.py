@@ -1,0 +1,33 @@
+"""The version of the cost model: a hash of everything that a predicted second or byte depends on."""
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from importlib.metadata import version
+from importlib.resources.abc import Traversable
+
+ROOMS = ("forerun.simulator", "forerun.spaces")
+"""Code and data of these decide what a strategy costs and which are legal."""
+SUFFIXES = (".py", ".yaml")
+
+
+@cache
+def cost_model_version() -> str:
+    """Return 16 hexadecimal digits that change whenever the package's version, a rule or a constant does."""
+    digest = hashlib.sha256(version("forerun").encode())
+    for room in ROOMS:
+        for name, content in _files(resources.files(room), room):
+            digest.update(f"\0{name}\0{len(content)}\0".encode())
+            digest.update(content)
+    return digest.hexdigest()[:16]
+
+
+def _files(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
+    """Yield (name, content) of every file that counts, in the order of their names."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            if not entry.name.startswith(("__", ".")):
+                yield from _files(entry, f"{name}/{entry.name}")
+        elif entry.name.endswith(SUFFIXES):
+            yield f"{name}/{entry.name}", entry.read_bytes()
