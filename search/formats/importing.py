@@ -45,6 +45,9 @@ def import_texts(
     """
     if not files:
         raise RequestError("there is no file to import; name a configuration, a launch script or a folder of them")
+    for name, text in files.items():
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            raise RequestError(f"{name} is not UTF-8 text")
     main = _main(files)
     beside = {name: text for name, text in files.items() if name != main and Path(name).suffix.lower() in SCRIPTS}
     source = Source(name=main, text=files[main], beside=beside, gpus=gpus, entry=entry)

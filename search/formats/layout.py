@@ -13,7 +13,7 @@ from forerun.spaces.errors import RequestError
 LARGEST = 100_000
 """Letters of a written-out layout: ten times the layers of any model."""
 
-_REPEAT = re.compile(r"\(([^()*]*)\)\*(\d+)|(.)\*(\d+)")
+_REPEAT = re.compile(r"\(([^()*]*)\)\*(\d+)|([EtmL|])\*(\d+)")
 
 
 def parse_layout(text: str, source: str) -> tuple[int, ...]:

@@ -112,6 +112,8 @@ def _training(launch: Launch, tokens: bool) -> dict[str, Any]:
             "global_batch_size": workload.global_batch,
             "seq_len": workload.seq_len,
         }
+    if s.pp > 1 or s.ep > 1:
+        found["disable_cuda_graphs"] = True  # Trainer.Config refuses graphs with pipelines and most expert dispatchers
     kind = "float32" if workload.precision == "fp32" else "bfloat16"
     return found | {"steps": 100, "mixed_precision_param": kind}
 

@@ -1,0 +1,239 @@
+"""Wrong, truncated and hostile files give one clear message; nothing in them is ever run; exported scripts are safe."""
+
+import ast
+import subprocess
+from pathlib import Path
+
+import pytest
+from forerun_launches import DENSE, launches
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forerun.search.formats import FORMATS, Launch, import_files, import_texts, writable
+from forerun.search.formats.launchers import LAUNCH, SLURM
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import parse_strategy
+from forerun.spaces.workload import Workload
+
+FOLDER = Path(__file__).with_name("public_configs")
+MOST = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+
+DEEP_JSON = '{"train_batch_size": ' + '{"a": ' * 5000 + "1" + "}" * 5001
+DEEP_TOML = "a = " + "[" * 5000 + "]" * 5000
+BOMB = "A=xxxxxxxxxx\n" + "A=$A$A$A$A$A$A$A$A\n" * 30 + "torchrun p.py --num-layers $A\n"
+
+WRONG = {
+    "duplicate key in JSON": ("c.json", '{"train_batch_size": 1, "train_batch_size": 2}', "twice"),
+    "duplicate key in YAML": ("c.yaml", "forerun: 1\nstrategy: tp1\nstrategy: tp2\n", "twice"),
+    "duplicate key in TOML": ("c.toml", "[a]\nb = 1\nb = 2\n", "not TOML"),
+    "a text for a number": ("c.json", '{"train_batch_size": "many"}', "whole number"),
+    "a list for a number": ("c.yaml", "parallelism: {dp: [1]}\ntokens: {}\n", "whole number"),
+    "a fraction": ("c.toml", "[parallelism]\ntensor_parallel_degree = 2.5\n", "whole number"),
+    "a truth value": ("c.json", '{"tp_size": true, "micro_batch_num": 1}', "whole number"),
+    "zero": ("c.sh", "torchrun p.py --num-layers 4 --tensor-model-parallel-size 0", "at least 1"),
+    "a negative number": ("c.json", '{"tensor_par": -2, "pipeline_par": 1, "data_par": 1}', "at least 1"),
+    "a huge number": ("c.json", '{"train_batch_size": 1' + "0" * 300 + "}", "whole number"),
+    "an unassigned variable": ("c.sh", "torchrun p.py --tensor-model-parallel-size $TP", "does not assign"),
+    "an open quote": ("c.sh", "torchrun p.py --num-layers 'abc", "never closed"),
+    "an open array": ("c.sh", "A=(\n --num-layers 4\n", "never closed"),
+    "an open substitution": ("c.sh", "torchrun p.py --num-layers $(cat x", "never closed"),
+    "truncated JSON": ("c.json", '{"zero_optimization": {"stage": 3', "line 1"),
+    "truncated TOML": ("c.toml", "[parallelism\n", "not TOML"),
+    "truncated Python": ("c.py", "def f():\n    return Trainer.Config(", "not Python"),
+    "deep JSON": ("c.json", DEEP_JSON, "deep"),
+    "deep TOML": ("c.toml", DEEP_TOML, "not TOML"),
+    "deep Python": ("c.py", "x = " + "(" * 5000 + ")" * 5000, "not Python"),
+    "a bomb of variables": ("c.sh", BOMB, "expand to more"),
+    "a bomb of repeats": (
+        "c.sh",
+        "torchrun p.py --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout '((((t*99)*99)*99)*99)*99|L'",
+        "letters",
+    ),
+    "a wrong layout letter": (
+        "c.sh",
+        "torchrun p.py --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Exx|L'",
+        "E t m L",
+    ),
+    "an unknown schedule": (
+        "c.toml",
+        '[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "Fastest"\n',
+        "known: 1F1B",
+    ),
+    "a strategy that is none": ("c.yaml", "forerun: 1\nstrategy: fast\n", "cannot read"),
+    "no configuration": ("c.yaml", "hello: world\n", "looks like no format"),
+    "a list of settings": ("c.yaml", "- tensor_model_parallel_size\n", "mapping"),
+    "null bytes": ("c.sh", "torchrun p.py --num-layers 4\0", "null bytes"),
+    "several functions": (
+        "c.py",
+        "def a():\n    return Trainer.Config()\ndef b():\n    return Trainer.Config()\n",
+        "--entry a",
+    ),
+    "degrees that contradict": (
+        "c.json",
+        '{"tensor_par": 2, "pipeline_par": 2, "data_par": 2, "num_procs": 9}',
+        "num_procs 9",
+    ),
+    "batches that contradict": (
+        "c.json",
+        '{"train_batch_size": 10, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1}',
+        "train_batch_size must be",
+    ),
+    "dots that collide": (
+        "c.json",
+        '{"fp16.enabled": true, "fp16": {"enabled": false}, "train_batch_size": 1}',
+        "twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_file_gives_one_message(name: str) -> None:
+    file, text, expected = WRONG[name]
+
+    with pytest.raises(RequestError, match=expected) as caught:
+        import_texts({file: text})
+
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    "path", sorted(p for p in FOLDER.iterdir() if p.is_file() and p.suffix != ".md"), ids=lambda path: path.name
+)
+@MOST
+@given(data=st.data())
+def test_damage_never_surprises(path: Path, data: st.DataObject) -> None:
+    """A public file cut off, or with a piece replaced, is read or refused; nothing else is raised."""
+    text = path.read_text()
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 40)))
+    junk = data.draw(
+        st.sampled_from(("", "\0", "'", '"', "$(", "${A", "[", "{", "]", "-1", "\n", "99999999999999", "é"))
+    )
+    damaged = text[:start] + junk + (text[end:] if data.draw(st.booleans()) else "")
+    entry = "llama3_70b" if path.suffix == ".py" else None
+
+    try:
+        import_texts({path.name: damaged}, entry=entry)
+    except RequestError as error:
+        assert str(error)
+
+
+def test_a_large_file_is_refused_unread(tmp_path: Path) -> None:
+    for name in ("big.json", "big.sh", "big.toml", "big.py", "big.yaml"):
+        path = tmp_path / name
+        with path.open("wb") as stream:
+            stream.truncate(50 << 20)
+        with pytest.raises(RequestError, match="at most"):
+            import_files([path])
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    binary = tmp_path / "a.sh"
+    binary.write_bytes(b"\xff\xfe\x00")
+    empty = tmp_path / "b.sh"
+    empty.write_text(" \n")
+    for path, expected in (
+        (binary, "UTF-8"),
+        (empty, "empty"),
+        (tmp_path / "none.sh", "no such file"),
+        (Path("/dev/null"), "regular"),
+        (tmp_path / "x\0y", "cannot be read"),
+    ):
+        with pytest.raises(RequestError, match=expected):
+            import_files([path])
+
+
+def test_nothing_in_a_script_is_run(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    script = f"""
+X=$(touch {mark})
+Y=`touch {mark}`
+eval "touch {mark}"
+N=$((1 + $(touch {mark})))
+torchrun --nproc_per_node 8 p.py --num-layers 8 --tensor-model-parallel-size 2 --data-path "$(touch {mark})"
+"""
+    found = import_texts({"run.sh": script})
+
+    assert found.strategy.tp == 2
+    assert str(mark) in str(found.other["--data-path"])
+    assert not mark.exists()
+
+
+def test_nothing_in_a_python_file_is_run(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    text = f"""
+open({str(mark)!r}, "w")
+def config():
+    return Trainer.Config(
+        training=TrainingConfig(local_batch_size=open({str(mark)!r}, "w"), seq_len=2048),
+        parallelism=ParallelismConfig(data_parallel_shard_degree=2),
+    )
+"""
+    with pytest.raises(RequestError, match="whole number"):
+        import_texts({"c.py": text})
+    assert not mark.exists()
+
+
+@MOST
+@given(launch=launches(), name=st.text(max_size=40))
+def test_names_stay_harmless_in_every_file(launch: Launch, name: str) -> None:
+    """Any text as a name: scripts keep the same commands, documents the same settings."""
+    plain = Launch(
+        strategy=parse_strategy("tp1 pp1 dp4 mbs1"),
+        model=DENSE,
+        workload=Workload(global_batch=64, seq_len=2048),
+        devices_per_node=8,
+    )
+    for item in writable():
+        if any(limit.broken(plain) for limit in item.limits):
+            continue
+        named = Launch(
+            strategy=plain.strategy, model=plain.model, workload=plain.workload, devices_per_node=8, name=name
+        )
+        ours, theirs = item.express(plain), item.express(named)
+        for file in (LAUNCH, SLURM):
+            if file in ours:
+                assert _code(theirs[file]) == _code(ours[file])
+        if item.main.endswith(".py"):
+            ast.parse(theirs[item.main])
+        assert import_texts(theirs).strategy == plain.strategy
+
+
+def _code(script: str) -> list[str]:
+    """Return the lines of a script that a shell reads."""
+    return [line for line in script.split("\n") if not line.startswith("#")]
+
+
+HOSTILE = "$(touch pwned) `touch pwned`; touch pwned\ntouch pwned\n' \" #"
+
+
+@pytest.mark.parametrize("item", writable(), ids=lambda item: item.name)
+def test_exported_scripts_run_only_the_launcher(item: object, tmp_path: Path) -> None:
+    """bash runs every exported script with a hostile name against stub launchers: nothing else happens."""
+    texts = ("tp1 pp1 dp8 mbs1", "tp2 pp1 dp4 mbs1 zero1 sp recompute=full", "tp1 pp1 dp8 mbs1 zero3 recompute=full")
+    done = 0
+    for text in texts:
+        launch = Launch(
+            strategy=parse_strategy(text),
+            model=DENSE,
+            workload=Workload(global_batch=64, seq_len=2048),
+            devices_per_node=8,
+            name=HOSTILE,
+        )
+        assert isinstance(item, type(FORMATS[0]))
+        if any(limit.broken(launch) for limit in item.limits) or LAUNCH not in (files := item.express(launch)):
+            continue
+        done += 1
+        stubs = tmp_path / "bin"
+        stubs.mkdir(exist_ok=True)
+        for stub in ("torchrun", "accelerate", "deepspeed", "srun", "scontrol"):
+            (stubs / stub).write_text('#!/bin/bash\nprintf "%s\\n" "$0" "$@" >> calls\n')
+            (stubs / stub).chmod(0o755)
+        for name, body in files.items():
+            (tmp_path / name).write_text(body)
+        environment = {"PATH": f"{stubs}:/usr/bin:/bin", "RECIPE": "llama", "SLURM_JOB_NODELIST": "a"}
+        for script in (LAUNCH, SLURM):
+            subprocess.run(["bash", script], cwd=tmp_path, env=environment, check=True, capture_output=True)
+        assert not (tmp_path / "pwned").exists()
+        assert "srun" in (tmp_path / "calls").read_text()
+    assert done or item.name == "forerun"  # type: ignore[attr-defined]  # a Format, by the parameter list

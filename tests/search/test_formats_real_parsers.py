@@ -1,0 +1,200 @@
+"""The frameworks' own parsers accept what forerun writes. Each test runs where its framework is installed.
+
+None of them is a dependency: torch alone has gigabytes. See docs/formats.md for the versions tried by hand.
+"""
+
+import dataclasses
+import importlib
+import json
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from forerun.search.formats import Launch, format_named
+from forerun.spaces.errors import RequestError
+from forerun.spaces.models import load_model
+from forerun.spaces.strategies import parse_strategy
+from forerun.spaces.workload import Workload
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+STRATEGIES = (
+    "tp1 pp1 dp1 mbs1",
+    "tp1 pp1 dp8 mbs2",
+    "tp1 pp1 dp8 mbs1 zero1",
+    "tp1 pp1 dp16 mbs2 zero2",
+    "tp1 pp1 dp16 mbs1 zero3 recompute=full",
+    "tp2 pp1 dp8 mbs1 zero3 sp recompute=full",
+    "tp4 pp1 dp4 cp2 mbs1 zero3 sp recompute=full",
+    "tp4 pp1 dp4 cp2 mbs1 zero2 recompute=full",
+    "tp8 pp1 dp4 mbs1 zero1 sp recompute=full",
+    "tp4 pp4 dp2 mbs1 zero1 sp recompute=full",
+    "tp4 pp4 dp2 mbs1 vpp5 zero1 sp schedule=interleaved",
+    "tp4 pp8 dp2 mbs1 vpp2 zero1 sp recompute=full schedule=interleaved placement=tp-cp-ep-pp-dp",
+    "tp2 pp4 dp2 mbs2 zero1 sp layers=17,21,21,21",
+    "tp2 pp8 dp2 mbs1 vpp4 zero1 sp schedule=interleaved split=balanced",
+    "tp2 pp9 dp2 mbs1 zero1 sp split=light-last recompute=full",
+    "tp2 pp2 dp4 mbs2 zero2 sp schedule=gpipe recompute=full",
+    "tp2 pp4 dp4 mbs1 vpp2 zero3 sp schedule=zb-v",
+    "tp2 pp4 dp4 mbs1 vpp4 zero2 sp recompute=selective schedule=interleaved",
+    "tp2 pp4 dp4 mbs1 zero1 sp recompute=full split=by-cost",
+    "tp2 pp4 dp4 mbs1 zero1 sp recompute=full schedule=gpipe split=by-cost",
+)
+"""Twenty of many kinds; each framework gets those that it can express."""
+
+
+def expressed(name: str) -> list[tuple[Launch, dict[str, str]]]:
+    """Return the launches of a dense and a mixture model that a format expresses, with their files."""
+    found = []
+    texts = [("llama3-70b", text) for text in STRATEGIES]
+    texts += [("qwen3-30b-a3b", "tp2 pp1 dp8 ep8 mbs1 zero2 sp"), ("qwen3-30b-a3b", "tp2 pp4 dp4 ep4 mbs1 zero1 sp")]
+    for model, text in texts:
+        launch = Launch(
+            strategy=parse_strategy(text),
+            model=load_model(model),
+            workload=Workload(global_batch=64, seq_len=4096),
+            devices_per_node=8,
+        )
+        try:
+            found.append((launch, dict(format_named(name).express(launch))))
+        except RequestError:
+            continue
+    assert len(found) >= 3
+    return found
+
+
+def the(name: str) -> Any:
+    """Return a module, or skip the test where its package is not installed."""
+    return pytest.importorskip(name, exc_type=ImportError)
+
+
+@pytest.mark.parametrize("name", ("accelerate-fsdp", "accelerate-megatron"))
+def test_accelerate_loads_the_yaml(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    the("accelerate")
+    config_args = the("accelerate.commands.config.config_args")
+    launch_command = the("accelerate.commands.launch")
+    item = format_named(name)
+    for number, (launch, files) in enumerate(expressed(name)):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(files[item.main])
+        config = config_args.load_config_from_file(str(path))
+        assert config.num_processes == launch.strategy.devices
+
+        parser = launch_command.launch_command_parser()
+        arguments = parser.parse_args(["--config_file", str(path), "train.py"])
+        arguments, _, _ = launch_command._validate_launch_command(arguments)
+        if launch.strategy.zero and name == "accelerate-fsdp":
+            assert arguments.parallelism_config_dp_shard_size == launch.strategy.dp
+            _accelerate_accepts_the_degrees(config.parallelism_config, launch)
+        if name == "accelerate-megatron":
+            assert arguments.megatron_lm_pp_degree == launch.strategy.pp
+
+
+def _accelerate_accepts_the_degrees(values: dict[str, Any], launch: Launch) -> None:
+    parallelism = the("accelerate.parallelism_config")
+    names = {key.removeprefix("parallelism_config_"): value for key, value in values.items()}
+    config = parallelism.ParallelismConfig(**names)
+    assert config.total_size == launch.strategy.devices
+
+
+def test_deepspeed_reads_the_json(tmp_path: Path) -> None:
+    zero = the("deepspeed.runtime.zero.config")
+    tensor = the("deepspeed.runtime.tensor_parallel.config")
+    expert = the("deepspeed.module_inject.auto_ep_config")
+    for launch, files in expressed("deepspeed"):
+        data = json.loads(files["ds_config.json"])
+        assert zero.get_zero_config(data).stage == launch.strategy.zero
+        steps = data["train_micro_batch_size_per_gpu"] * data["gradient_accumulation_steps"]
+        assert data["train_batch_size"] == steps * launch.strategy.dp
+        if "tensor_parallel" in data:
+            assert tensor.get_tensor_parallel_config(data).autotp_size == launch.strategy.tp
+        if "expert_parallel" in data:
+            config = expert.parse_autoep_config(data["expert_parallel"])
+            degrees = {"world_size": launch.strategy.devices, "pp_size": 1, "tp_size": launch.strategy.tp, "sp_size": 1}
+            expert.validate_autoep_config(config, **degrees, zero_stage=launch.strategy.zero)
+
+
+def test_torchtitan_toml_has_only_known_fields() -> None:
+    config = the("torchtitan.config.job_config")
+    parts = {field.name: field.type for field in dataclasses.fields(config.JobConfig)}
+    for _, files in expressed("torchtitan-toml"):
+        for section, values in tomllib.loads(files["torchtitan.toml"]).items():
+            assert section in parts
+            kind = parts[section]
+            kind = getattr(config, kind) if isinstance(kind, str) else kind
+            kind(**values)
+
+
+def test_torchtitan_toml_deals_the_same_stages() -> None:
+    pipeline = the("torchtitan.distributed.pipeline_parallel")
+    deal = getattr(pipeline, "generate_llm_fqn_per_model_part", None)
+    if deal is None:
+        pytest.skip("this version deals stages elsewhere")
+    from forerun.search.formats.titan_keys import dealt
+
+    for layers, stages, first, last in ((80, 8, 0, 0), (126, 16, 1, 1), (79, 8, 0, 1), (61, 7, 1, 2)):
+        parts = deal(stages, layers, first, last)
+        counts = tuple(sum(name.startswith("layers.") for name in part) for part in parts)
+        assert counts == dealt(layers, stages, first, last)
+
+
+def test_torchtitan_python_builds_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = the("torchtitan.config.configs")
+    the("torchtitan.trainer")
+    tokens = "num_tokens_per_train_step" in {field.name for field in dataclasses.fields(configs.TrainingConfig)}
+    name = "torchtitan" if tokens else "torchtitan-0.3"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for number, (launch, files) in enumerate(expressed(name)):
+        (tmp_path / f"forerun_config_{number}.py").write_text(files["torchtitan_config.py"])
+        config = importlib.import_module(f"forerun_config_{number}").forerun_config()
+        del sys.modules[f"forerun_config_{number}"]
+        assert config.parallelism.tensor_parallel_degree == launch.strategy.tp
+        assert config.parallelism.pipeline_parallel_degree == launch.strategy.pp
+
+
+def test_megatron_core_takes_the_layout_and_the_degrees() -> None:
+    layouts = the("megatron.core.transformer.pipeline_parallel_layer_layout")
+    configs = the("megatron.core.transformer.transformer_config")
+    from forerun.search.formats.megatron_write import parallel_arguments
+
+    fields = {field.name for field in dataclasses.fields(configs.TransformerConfig)}
+    checked = 0
+    for launch, _ in expressed("megatron-bridge"):
+        arguments = parallel_arguments(launch)
+        values = {key: _listed(value) for key, value in arguments.items() if key in fields}
+        vpp = launch.strategy.vpp
+        values |= {"virtual_pipeline_model_parallel_size": vpp} if vpp > 1 else {}
+        if launch.strategy.pp > 1:
+            values["pipeline_dtype"] = importlib.import_module("torch").bfloat16
+        layers = launch.model.layer_count
+        heads = launch.model.layers[-1].attention.heads
+        values |= {"num_layers": layers, "num_attention_heads": heads, "hidden_size": launch.model.hidden}
+        if "expert_model_parallel_size" in arguments:
+            values["num_moe_experts"] = 128
+        config = configs.TransformerConfig(**values)
+        assert config.pipeline_model_parallel_size == launch.strategy.pp
+        if layout := arguments.get("pipeline_model_parallel_layout"):
+            counts = [len(stage) for stage in layouts.PipelineParallelLayerLayout.parse_str_to_list(layout)]
+            assert sum(counts) == layers + 2  # embedding and loss
+            checked += 1
+    assert checked
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+def test_nanotron_has_the_fields() -> None:
+    config = the("nanotron.config.config")
+    parallelism = the("nanotron.config.parallelism_config")
+    tokens = {field.name for field in dataclasses.fields(config.TokensArgs)}
+    degrees = {field.name for field in dataclasses.fields(parallelism.ParallelismArgs)}
+    for _, files in expressed("nanotron"):
+        data = yaml.safe_load(files["nanotron.yaml"])
+        assert set(data["tokens"]) <= tokens
+        assert set(data["parallelism"]) - {"recompute_layer", "context_parallel_size"} <= degrees
