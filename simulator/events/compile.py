@@ -3,7 +3,8 @@
 Where replicas are equal (data, tensor, context and expert parallel) one of each stage stands for all. Otherwise several
 pipelines stand side by side, and the traffic of replicas waits for all of them. A device-stage has three streams:
 *compute* in the order of the schedule, *feature* for transfers to other stages in the order in which their passes run,
-and *gradient* for the traffic of replicas, which takes what is ready.
+and *gradient* for the traffic of replicas, which takes what is ready. Where the two kinds of traffic leave by one port
+they share it: the port is a link that passes one second of either per second.
 
 What may overlap is cut in buckets: bucket j of a gradient reduction waits for segment j of the backward pass, and
 segment j of a forward pass waits for bucket j of its parameters. Only the share that the framework hides is dealt with
@@ -57,6 +58,8 @@ def compile_step(costs: StepCosts, *, replicas: int = 1) -> TaskGraph:
         for name in STREAMS:
             graph.add_stream(f"stage {device} {name}", device=device, ordered=name != "gradient")
         graph.slow(3 * device, costs.overlap_slowdown, [3 * device + 2])
+        if costs.one_port:
+            graph.add_link(f"stage {device} port", 1.0)
     common: dict[tuple[object, ...], int] = {}
     finished = []
     for replica in range(replicas):
@@ -227,11 +230,14 @@ class _Device:
         streams = (self.compute, self.gradient) if blocking else (self.gradient,)
         common, key = self.pipeline.common, (self.stage, kind, *tag)
         if common is not None and key in common:
-            self.graph.join(common[key], streams, after)
-            return common[key]
-        task = self.graph.add_collective(kind, seconds, streams, after, tag=tag, priority=int(kind == REDUCE))
-        if common is not None:
-            common[key] = task
+            task = common[key]
+            self.graph.join(task, streams, after)
+        else:
+            task = self.graph.add_collective(kind, seconds, streams, after, tag=tag, priority=int(kind == REDUCE))
+            if common is not None:
+                common[key] = task
+        if self.costs.one_port and not blocking:
+            self.graph.share(task, (self.device,))
         return task
 
     def _pass_s(self, action: Action) -> float:
@@ -270,6 +276,10 @@ class _Device:
                 target = pipeline.device_of.get((microbatch, chunk - 1 if kind else chunk + 1), self.stage)
                 if target != self.stage:
                     stream = self.feature if costs.overlap_hops else self.compute
-                    task = self.graph.add(SEND, costs.hop_s, stream, (last,), tag=(microbatch, chunk, target))
+                    tag = (microbatch, chunk, target)
+                    if costs.one_port:
+                        task = self.graph.add_transfer(SEND, costs.hop_s, (self.device,), stream, (last,), tag=tag)
+                    else:
+                        task = self.graph.add(SEND, costs.hop_s, stream, (last,), tag=tag)
             pipeline.sent[made] = task
         self.unsent.clear()

@@ -65,8 +65,9 @@ class StageCost:
 class StepCosts:
     """Everything that one step of one pipeline is compiled from. ``chunks`` are the virtual stages in model order.
 
-    ``hop_s``: one transfer between stages, which blocks the sender unless ``overlap_hops``. ``tied_s``: the all-reduce
-    of a tied table. ``overlap_gradients``, ``overlap_parameters``: shares that may run under computation.
+    ``hop_s``: one transfer between stages, which blocks the sender unless ``overlap_hops``. ``one_port``: transfers and
+    the traffic of replicas leave a device by the same port, which they share while both are under way. ``tied_s``: the
+    all-reduce of a tied table. ``overlap_gradients``, ``overlap_parameters``: shares that may run under computation.
     """
 
     schedule: int
@@ -75,6 +76,7 @@ class StepCosts:
     stages: tuple[StageCost, ...]
     hop_s: float = 0.0
     overlap_hops: bool = True
+    one_port: bool = False
     tied_s: float = 0.0
     zero: int = 0
     overlap_gradients: float = 0.0
@@ -109,6 +111,7 @@ def step_costs(context: Context, strategy: Strategy) -> StepCosts:
         stages=_stage_costs(context, strategy, held, homes, replicas),
         hop_s=hop_s(context, strategy),
         overlap_hops=profile.overlap_pipeline,
+        one_port=one_port(context, strategy),
         tied_s=float(replicas.tied_s.max()),
         zero=strategy.zero,
         overlap_gradients=profile.overlap_gradients,
@@ -230,6 +233,17 @@ def _stage_costs(
             )
         )
     return tuple(stages)
+
+
+def one_port(context: Context, strategy: Strategy) -> bool:
+    """Whether the next stage and the replicas of this one are reached over links of the same level."""
+    inner, replicas = strategy.tp * strategy.cp, strategy.dp * strategy.cp
+    near = strategy.placement == Placement.TP_CP_EP_PP_DP
+    farthest = inner * strategy.dp * (strategy.pp if near else 1)
+    next_stage = inner * (1 if near else strategy.dp) + 1
+    sizes = [level.size for level in context.cluster.levels]
+    reached = [sum(size < devices for size in sizes) for devices in (next_stage, farthest)]
+    return strategy.pp > 1 and replicas > 1 and reached[0] == reached[1]
 
 
 def hop_s(context: Context, strategy: Strategy) -> float:

@@ -148,12 +148,22 @@ class TaskGraph:
         Raises:
             RequestError: the route is empty or crosses a link twice.
         """
-        if not route or len(set(route)) != len(route):
-            names = [self.link_names[link] for link in route]
-            raise RequestError(f"a transfer crosses one or more links, each once, but got {names}")
+        self._check(route)
         task = self.add(kind, latency_s, stream, after, tag=tag, priority=priority)
         self.transfers[task] = (size_bytes, tuple(route))
         return task
+
+    def share(self, task: int, route: Sequence[int]) -> None:
+        """Let a task of any kind cross links that pass one second of it per second when it has them alone; a collective
+        whose members join it crosses the links of all.
+
+        Raises:
+            RequestError: as for ``add_transfer``.
+        """
+        seconds, before = self.transfers.get(task, (self.duration_s[task], ()))
+        self._check((*before, *route))
+        self.transfers[task] = (seconds, (*before, *route))
+        self.duration_s[task] = 0.0
 
     def join(self, task: int, streams: Sequence[int], after: Iterable[int] = ()) -> None:
         """Let an existing task occupy more streams and wait for more tasks: a further member of a collective."""
@@ -190,6 +200,11 @@ class TaskGraph:
         if self.stream[task] >= 0:
             words.append(f"on {self.stream_names[self.stream[task]]}")
         return " ".join(words)
+
+    def _check(self, route: Sequence[int]) -> None:
+        if not route or len(set(route)) != len(route):
+            names = [self.link_names[link] for link in route]
+            raise RequestError(f"a transfer crosses one or more links, each once, but got {names}")
 
     def _follow(self, stream: int, task: int) -> int:
         """Chain a task to the last one of an ordered stream; return how many edges that took."""

@@ -146,6 +146,45 @@ def test_gradient_buckets_hide_under_the_last_backward_pass() -> None:
     assert slower == pytest.approx(2.0 + 8.0 + 1.0 + 3 * (1 - 1 / 1.5))
 
 
+def test_transfers_and_reductions_share_a_port() -> None:
+    """A reduction of 3 s under a transfer of 1 s: both at half speed for 2 s, the rest of the reduction alone."""
+    costs = step_costs(context(), parse_strategy("pp2 dp4 mbs12"))
+    chunk = replace(costs.chunks[0], forward_s=1.0, backward_s=1.0)
+    stages = (StageCost(share={0: 1.0}), StageCost(share={1: 1.0}, reduce_s=3.0))
+    apart = replace(
+        costs,
+        chunks=(chunk, chunk),
+        stages=stages,
+        hop_s=1.0,
+        tied_s=0.0,
+        host_step_s=0.0,
+        host_microbatch_s=0.0,
+        overlap_gradients=1.0,
+        overlap_hops=True,
+        one_port=False,
+    )
+
+    assert costs.shape.microbatches == 1
+    # Forward, hop, forward and backward end at 4; then transfer and reduction; then the first stage's backward pass.
+    assert simulate_costs(apart).step_time_s == pytest.approx(4.0 + 3.0)
+    assert simulate_costs(replace(apart, one_port=True)).step_time_s == pytest.approx(4.0 + 2.0 + 2.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "shared"),
+    [
+        ("tp8 pp4 dp4 mbs1", True),
+        ("tp2 pp2 dp2 mbs1", True),
+        ("tp2 pp2 dp4 mbs1", False),
+        ("tp4 pp2 dp8 mbs1 placement=tp-cp-ep-pp-dp", False),
+        ("tp8 dp4 mbs1", False),
+    ],
+)
+def test_a_port_is_shared_where_both_kinds_of_traffic_leave_by_the_same_level(text: str, shared: bool) -> None:
+    """Nodes of eight: tp2 dp4 fill one, so that the next stage is farther than all replicas."""
+    assert step_costs(context(), parse_strategy(text)).one_port is shared
+
+
 def test_a_later_stage_hides_its_reduction_in_the_drain() -> None:
     """The last stage ends its last backward pass pp - 1 passes before the first one does; only the first stage's
     reduction, which nothing covers, makes the step longer."""
