@@ -59,6 +59,7 @@ class _Run:
         "by_rank",
         "cause",
         "causing",
+        "count",
         "done",
         "end_s",
         "free",
@@ -79,7 +80,7 @@ class _Run:
     )
 
     def __init__(self, graph: TaskGraph) -> None:
-        count = len(graph)
+        self.count = count = len(graph)
         self.graph = graph
         self.heap: list[tuple[float, int]] = []
         self.missing = graph.missing.copy()
@@ -131,7 +132,7 @@ class _Run:
 
     def loop(self) -> None:
         """Take one event after the other until there are none left."""
-        heap, by_rank, rank, count = self.heap, self.by_rank, self.rank, len(self.graph)
+        heap, by_rank, rank, count = self.heap, self.by_rank, self.rank, self.count
         missing, special, ready, cause = self.missing, self.special, self.ready, self.cause
         touched, unsettled, changed = self.touched, self.unsettled, self.links.changed
         start_s, end_s, duration_s, successors = self.start_s, self.end_s, self.graph.duration_s, self.graph.successors
@@ -183,7 +184,7 @@ class _Run:
 
     def wake(self, number: int, now: float) -> list[int]:
         """Let a transfer join its links, or return the ranks of a bundle's members that end."""
-        count = len(self.graph)
+        count = self.count
         if number < count:
             self.links.join(number, *self.graph.transfers[self.by_rank[number]], now)
             return []
@@ -212,7 +213,7 @@ class _Run:
                 self._pace(self.slowed[stream], now)
             self.unsettled.clear()
         if self.links.changed:
-            offset = 2 * len(self.graph)
+            offset = 2 * self.count
             for wake_s, number in self.links.share(now):
                 heappush(self.heap, (wake_s, offset + number))
 
@@ -249,7 +250,7 @@ class _Run:
         duration_s = graph.duration_s[task]
         if transfer is not None:
             if duration_s:
-                heappush(self.heap, (now + duration_s, len(graph) + self.rank[task]))
+                heappush(self.heap, (now + duration_s, self.count + self.rank[task]))
             else:
                 self.links.join(self.rank[task], *transfer, now)
         elif graph.stream[task] in self.slowed:

@@ -96,12 +96,10 @@ class SharedLinks:
     def share(self, now_s: float) -> list[tuple[float, int]]:
         """Set the rates around all changes; return (time, bundle) of ends that moved."""
         if len(self.changed) == 1:
-            (bundle,) = self.changed.values()
-            if bundle.ends and self._alone(bundle):
+            ((_, bundle),) = self.changed.items()
+            moved = self._alone(bundle, now_s) if bundle.ends else None
+            if moved is not None:
                 self.changed.clear()
-                narrow = min([self._capacity[link] for link in bundle.route])
-                moved = self._pace(now_s, [(bundle, narrow / len(bundle.ends))])
-                self._load_links((bundle,))
                 return moved
         region: dict[int, Bundle] = {}
         self._reach(region, self.changed.values())
@@ -116,13 +114,26 @@ class SharedLinks:
         self._load_links(region.values())
         return moved
 
-    def _alone(self, bundle: Bundle) -> bool:
-        """Whether a bundle shares its links with no other."""
-        active = self._active
+    def _alone(self, bundle: Bundle, now_s: float) -> list[tuple[float, int]] | None:
+        """Do what ``share`` does for a bundle that shares its links with no other; None where it does not."""
+        active, capacity, members = self._active, self._capacity, len(bundle.ends)
+        whole = capacity[bundle.route[0]]
         for link in bundle.route:
             if len(active[link]) != 1:
-                return False
-        return True
+                return None
+            if capacity[link] < whole:
+                whole = capacity[link]
+        for link in bundle.route:
+            self._load[link] = whole
+            self._full[link] = capacity[link] == whole
+        served = bundle.served_bytes + bundle.rate_bytes_per_s * (now_s - bundle.since_s)
+        bundle.served_bytes, bundle.since_s = served, now_s
+        bundle.load_bytes_per_s, bundle.rate_bytes_per_s = whole, whole / members
+        wake_s = now_s + max(bundle.ends[0][0] - served, 0.0) * members / whole
+        if wake_s == bundle.wake_s:
+            return []
+        bundle.wake_s = wake_s
+        return [(wake_s, bundle.number)]
 
     def _pace(self, now_s: float, rates: list[tuple[Bundle, float]]) -> list[tuple[float, int]]:
         """Serve bundles up to now and give them their new rates; return (time, bundle) of ends that moved."""
