@@ -11,6 +11,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+from forerun.search.notebook import frame_of, rows_html
 from forerun.search.rows import Row
 
 SCHEMA = 1
@@ -74,6 +75,22 @@ class Leaderboard:
     def to_csv(self) -> str:
         """Return the rows as CSV: one column per field, parts as ``time_<part>_s`` and ``memory_<part>_gib``."""
         return rows_to_csv(self.rows)
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a ``pandas.DataFrame`` with the columns of ``to_csv``.
+
+        Raises:
+            RequestError: pandas is not installed.
+        """
+        return frame_of([_flat(row) for row in self.rows])
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the first rows as a table, and why the first wins."""
+        request = self.request
+        counts = request["gpu_counts"]
+        gpus = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        title = f"{request['model_name']} on {gpus} GPUs of {request['cluster_name']}: best of {self.space.feasible:,}"
+        return rows_html(self.rows, title=title, text=self.why)
 
 
 def rows_to_csv(rows: tuple[Row, ...]) -> str:

@@ -45,7 +45,6 @@ class Bar:
     """One stacked bar. ``parts`` are amounts in ``unit``; ``value`` is the text of the whole."""
 
     label: str
-    detail: str
     value: str
     parts: Mapping[str, float]
 
@@ -91,7 +90,7 @@ def plain_bar(share: float) -> Safe:
     """Return one bar of a single part; ``share`` in [0, 1] of the width."""
     return tag(
         "div",
-        tag("span", class_="seg k2", style=f"width:{100 * share:.3f}%"),
+        tag("span", class_="seg k2 plain", style=f"width:{100 * share:.3f}%"),
         class_="track",
         aria_hidden="true",
     )
@@ -129,7 +128,7 @@ def _row(stack: Stack, bar: Bar) -> Safe:
         )
     if stack.limit is not None:
         segments.append(tag("span", class_="limit", style=f"left:{100 * stack.limit / stack.full:.3f}%"))
-    label = tag("div", tag("span", bar.label, title=bar.detail), tag("strong", bar.value), class_="bar-label")
+    label = tag("div", tag("span", bar.label), tag("strong", bar.value), class_="bar-label")
     track = tag("div", *segments, class_="track", role="img", aria_label=f"{bar.value}: {', '.join(spoken)}")
     return tag("li", label, track)
 
@@ -140,14 +139,14 @@ def _numbers(stack: Stack) -> Safe:
     lines = [
         tag(
             "tr",
-            tag("th", bar.detail, scope="row"),
+            tag("th", bar.label, scope="row"),
             *(tag("td", f"{bar.parts[part]:.{stack.digits}f}", class_="n") for part in parts),
         )
         for bar in stack.bars
     ]
     table = tag(
         "table",
-        tag("caption", f"The same as numbers, in {stack.unit}"),
+        tag("caption", tag("span", f"The same as numbers, in {stack.unit}")),
         tag("thead", head),
         tag("tbody", *lines),
     )

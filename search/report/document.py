@@ -6,6 +6,7 @@ from typing import Any
 
 from forerun.search.explain import why
 from forerun.search.leaderboard import SCHEMA, Leaderboard, SpaceCounts
+from forerun.search.objectives import objective_named
 from forerun.search.rows import Row
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.documents import read_document
@@ -31,9 +32,9 @@ def read_run(folder: Path) -> Leaderboard:
     data = read_document(path, max_bytes=LARGEST_BOARD).data
     try:
         if data["schema"] != SCHEMA:
-            raise RequestError(f"{path} has schema {data['schema']}, but this forerun reads schema {SCHEMA}")
+            raise ValueError(f"it has schema {data['schema']}, but this forerun reads schema {SCHEMA}")
         board = _board(data)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (RequestError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise RequestError(f"{path} is not a leaderboard that forerun wrote: {told}") from None
     if not board.rows:
@@ -45,11 +46,15 @@ def _board(data: Mapping[str, Any]) -> Leaderboard:
     request = dict(data["request"])
     space = data["space"]
     rows = tuple(map(_row, data["leaderboard"]))
+    workers = str(request.pop("workers", "in this process"))
     for name in ("model_name", "cluster_name", "framework", "precision", "objective"):
         request[name] = str(request[name])
     for name in ("global_batch", "seq_len"):
         request[name] = int(request[name])
+    objective_named(request["objective"])
     request["gpu_counts"] = [int(count) for count in request["gpu_counts"]]
+    if not request["gpu_counts"]:
+        raise ValueError("gpu_counts is empty")
     return Leaderboard(
         request=request,
         space=SpaceCounts(
@@ -64,6 +69,7 @@ def _board(data: Mapping[str, Any]) -> Leaderboard:
         notes=tuple(map(str, request.pop("notes"))),
         elapsed_s=float(data["elapsed_s"]),
         versions={str(name): str(version) for name, version in data["versions"].items()},
+        workers=workers,
     )
 
 

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from importlib import resources
 from string import Template
 
@@ -13,6 +14,7 @@ from forerun.search.report.markup import Safe, escape, tag
 from forerun.search.report.scatter import pareto_front, scatter
 from forerun.search.report.table import filter_form, leaderboard_table
 from forerun.search.report.words import heading
+from forerun.search.rows import Row
 from forerun.spaces.errors import RequestError
 
 MOST_ROWS = 2000
@@ -33,27 +35,25 @@ def report_html(board: Leaderboard) -> str:
     columns = differing(rows)
     front = pareto_front(rows)
     script = _asset("page.js")
+    leaderboard = Safe(filter_form(columns) + leaderboard_table(board, rows, frozenset(front)))
+    trade_off = (
+        f"The {len(rows):,} rows of the table. The line joins those that no other beats in both. Point at a symbol for "
+        "its figures; a double click, or arrow keys and Enter, shows its row."
+    )
     parts = (
-        _section("answer", "Answer", sections.verdict(board)),
+        _section("answer", "Answer", "Answer", sections.verdict(board)),
+        _section("leaderboard", "Leaderboard", "Leaderboard", leaderboard),
+        _section("trade-off", "Trade-off", "Throughput against memory", scatter(rows, columns), trade_off),
+        _section("step", "Step", "Where a step goes", sections.step_section(rows), _drawn(rows, "on one scale")),
         _section(
-            "leaderboard", "Leaderboard", Safe(filter_form(columns) + leaderboard_table(board, rows, frozenset(front)))
+            "memory", "Memory", "What fills the memory", sections.memory_section(rows), _drawn(rows, "fullest GPU")
         ),
-        _section(
-            "trade-off",
-            "Throughput against memory",
-            scatter(rows, columns),
-            f"The {len(rows):,} rows of the table. The line joins those that no other beats in both.",
-        ),
-        _section("step", "Where a step goes", sections.step_section(rows), "The best ten, on one scale."),
-        _section(
-            "memory", "What fills the memory", sections.memory_section(rows), "The fullest GPU of each of the best ten."
-        ),
-        _section("scaling", "Throughput against GPUs", sections.scaling_section(board)),
-        _section("rejected", "Why others are out", sections.rejected_section(board)),
-        _section("inputs", "Inputs, defaults and versions", sections.inputs_section(board)),
+        _section("scaling", "Scaling", "Throughput against GPUs", sections.scaling_section(board)),
+        _section("rejected", "Rejected", "Why others are out", sections.rejected_section(board)),
+        _section("inputs", "Inputs", "Inputs, defaults and versions", sections.inputs_section(board)),
     )
     present = [part for part in parts if part is not None]
-    links = [tag("li", tag("a", title, href=f"#{name}")) for name, title, _ in present]
+    links = [tag("li", tag("a", link, href=f"#{name}")) for name, link, _ in present]
     return Template(_asset("page.html")).substitute(
         policy=_policy(script),
         title=escape(f"{heading(board)} · forerun"),
@@ -67,12 +67,17 @@ def report_html(board: Leaderboard) -> str:
     )
 
 
-def _section(name: str, title: str, content: Safe | None, hint: str = "") -> tuple[str, str, Safe] | None:
+def _section(name: str, link: str, title: str, content: Safe | None, hint: str = "") -> tuple[str, str, Safe] | None:
     if content is None:
         return None
     told = tag("p", hint, class_="hint") if hint else None
     text = tag("section", tag("h2", title, id=f"{name}-title"), told, content, id=name, aria_labelledby=f"{name}-title")
-    return name, title, text
+    return name, link, text
+
+
+def _drawn(rows: Sequence[Row], how: str) -> str:
+    count = min(sections.BEST, len(rows))
+    return f"The best {count}, {how}." if count > 1 else f"The only row, {how}."
 
 
 def _asset(name: str) -> str:

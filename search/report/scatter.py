@@ -37,7 +37,7 @@ def pareto_front(rows: Sequence[Row]) -> list[int]:
     return front
 
 
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
+def ticks(low: float, high: float, count: int = 6) -> list[float]:
     """Return round numbers within [low, high], about ``count`` of them.
 
     >>> ticks(0.0, 80.0)
@@ -134,7 +134,7 @@ def _limit_line(limit: float, x: tuple[float, float]) -> Safe:
     return tag(
         "g",
         tag("line", x1=at, x2=at, y1="0", y2="100%"),
-        tag("text", f"limit {limit:.1f}", x=at, y="0", dx="-5", dy="13", text_anchor="end"),
+        tag("text", f"limit {limit:.1f}", x=at, y="0", dx="4", dy="-6", text_anchor="end"),
         class_="limit-line",
         aria_hidden="true",
     )

@@ -7,9 +7,9 @@ from forerun.search.leaderboard import Leaderboard
 from forerun.search.objectives import objective_named
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, plain_bar, stacked_bars
 from forerun.search.report.markup import Safe, joined, tag
-from forerun.search.report.words import REASONS, command, gpus_text, heading, number, request_lines, short
+from forerun.search.report.words import REASONS, command, heading, number, request_lines
 from forerun.search.rows import Row
-from forerun.spaces.units import format_seconds
+from forerun.spaces.units import format_count, format_seconds
 
 BEST = 10
 """Rows whose parts are drawn."""
@@ -39,16 +39,15 @@ def verdict(board: Leaderboard) -> Safe:
     if len(board.request["gpu_counts"]) > 1:
         facts.insert(0, ("GPUs", f"{best.gpus:,}"))
     if best.cost_usd_per_million_tokens is not None:
-        facts.append(("cost per million tokens", f"{number(best.cost_usd_per_million_tokens)} USD"))
+        facts.append(("cost", f"{number(best.cost_usd_per_million_tokens)} USD/Mtok"))
     if best.train_days is not None:
-        facts.append(("whole training", f"{number(best.train_days)} days"))
-    if best.train_cost_usd is not None:
-        facts.append(("whole training", f"{number(best.train_cost_usd)} USD"))
+        cost = "" if best.train_cost_usd is None else f", {format_count(best.train_cost_usd)} USD"
+        facts.append(("whole training", f"{number(best.train_days)} days{cost}"))
     tiles = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
     warning = tag("p", f"Look at before trying: {'; '.join(best.marks)}.", class_="warn") if best.marks else None
     lead = (
-        f"Best of {board.space.feasible:,} strategies that fit, among {board.space.size:,} that can be written down "
-        f"for {gpus_text(board)}. {board.why} All figures are predicted."
+        f"The best of {board.space.feasible:,} strategies that fit, in a space of {board.space.size:,} candidates. "
+        f"{board.why} All figures are predicted."
     )
     return joined([tag("p", tag("code", best.strategy), class_="winner"), tag("dl", *tiles), tag("p", lead), warning])
 
@@ -86,20 +85,15 @@ def scaling_section(board: Leaderboard) -> Safe | None:
             best[row.gpus] = row
     most = max(row.tokens_per_s for row in best.values())
     top = max(row.tokens_per_s_per_gpu for row in best.values())
-    lines = [
-        tag(
-            "tr",
-            tag("th", f"{count:,}", scope="row", class_="n"),
-            tag("td", number(row.tokens_per_s), class_="n"),
-            tag("td", plain_bar(row.tokens_per_s / most), class_="wide-cell"),
-            tag("td", number(row.tokens_per_s_per_gpu), class_="n"),
-            tag("td", f"{row.tokens_per_s_per_gpu / top:.1%}", class_="n"),
-            tag("td", tag("code", row.strategy), f" (rank {row.rank})"),
+    lines = []
+    for count, row in sorted(best.items()):
+        value = (
+            f"{number(row.tokens_per_s)} tok/s; {number(row.tokens_per_s_per_gpu)} per GPU, "
+            f"{row.tokens_per_s_per_gpu / top:.1%} of the best"
         )
-        for count, row in sorted(best.items())
-    ]
-    names = ("GPUs", "tok/s", "", "tok/s/GPU", "of the best per GPU", "strategy")
-    table = _table("Best throughput by number of GPUs, among the rows kept", names, lines, numbers=(0, 1, 3, 4))
+        name = tag("span", tag("strong", f"{count:,} GPUs"), f" {row.strategy} (rank {row.rank})")
+        label = tag("div", name, tag("strong", value), class_="bar-label")
+        lines.append(tag("li", label, plain_bar(row.tokens_per_s / most)))
     absent = [f"{count:,}" for count in counts if count not in best]
     note = None
     if absent:
@@ -108,7 +102,7 @@ def scaling_section(board: Leaderboard) -> Safe | None:
             f"No row kept has {', '.join(absent)} GPUs: others rank before them. A search with --top 1000 keeps more.",
             class_="hint",
         )
-    return joined([_scroll(table, "Throughput by number of GPUs"), note])
+    return joined([tag("ol", *lines, class_="bars"), note])
 
 
 def rejected_section(board: Leaderboard) -> Safe:
@@ -122,17 +116,13 @@ def rejected_section(board: Leaderboard) -> Safe:
     if not space.rejected:
         return lead
     most = max(space.rejected.values()) or 1
-    lines = [
-        tag(
-            "tr",
-            tag("th", reason, tag("small", REASONS.get(reason)) if reason in REASONS else None, scope="row"),
-            tag("td", f"{count:,}", class_="n"),
-            tag("td", f"{count / max(space.size, 1):.2%}", class_="n"),
-            tag("td", plain_bar(count / most), class_="wide-cell"),
-        )
-        for reason, count in space.rejected.items()
-    ]
-    table = _table("Rejected candidates by reason", ("reason", "candidates", "share", ""), lines, numbers=(1, 2))
+    lines = []
+    for reason, count in space.rejected.items():
+        told = tag("small", REASONS[reason]) if reason in REASONS else None
+        name = tag("th", reason, told, plain_bar(count / most), scope="row")
+        share = f"{count / max(space.size, 1):.2%}"
+        lines.append(tag("tr", name, tag("td", f"{count:,}", class_="n"), tag("td", share, class_="n")))
+    table = _table("Rejected candidates by reason", ("reason", "candidates", "share"), lines, numbers=(1, 2))
     return joined([lead, _scroll(table, "Rejected candidates")])
 
 
@@ -141,7 +131,7 @@ def inputs_section(board: Leaderboard) -> Safe:
     lines = [tag("tr", tag("th", name, scope="row"), tag("td", text)) for name, text in request_lines(board)]
     table = _scroll(_table("Inputs", ("input", "value"), lines), "Inputs")
     versions = ", ".join(f"{name} {version}" for name, version in board.versions.items())
-    walked = f"Searched in {format_seconds(board.elapsed_s)}; {versions}."
+    walked = f"Searched in {format_seconds(board.elapsed_s)} {board.workers}; {versions}."
     return joined(
         [
             table,
@@ -158,7 +148,7 @@ def inputs_section(board: Leaderboard) -> Safe:
 
 
 def _bar(row: Row, value: str, parts: Mapping[str, float]) -> Bar:
-    return Bar(label=f"{row.rank}. {short(row)}", detail=row.strategy, value=value, parts=parts)
+    return Bar(label=f"{row.rank}. {row.strategy}", value=value, parts=parts)
 
 
 def _digits(row: Row) -> int:
@@ -166,11 +156,8 @@ def _digits(row: Row) -> int:
 
 
 def _table(caption: str, names: Sequence[str], lines: Sequence[Safe], *, numbers: Sequence[int] = ()) -> Safe:
-    head = [
-        tag("th", name, scope="col", class_="n" if i in numbers else None) if name else tag("td")
-        for i, name in enumerate(names)
-    ]
-    return tag("table", tag("caption", caption), tag("thead", tag("tr", *head)), tag("tbody", *lines))
+    head = [tag("th", name, scope="col", class_="n" if i in numbers else None) for i, name in enumerate(names)]
+    return tag("table", tag("caption", tag("span", caption)), tag("thead", tag("tr", *head)), tag("tbody", *lines))
 
 
 def _scroll(table: Safe, name: str) -> Safe:

@@ -8,6 +8,7 @@ from forerun.search.report.axes import Value, distinct
 from forerun.search.report.markup import Safe, joined, tag
 from forerun.search.report.words import number
 from forerun.search.rows import Row
+from forerun.spaces.units import format_count
 
 FRONT_MARK = "Pareto front"
 """Stands in the notes of a row that no other row beats in both throughput per GPU and memory."""
@@ -49,7 +50,7 @@ def columns_of(rows: Sequence[Row], *, several: bool) -> list[Column]:
     optional: tuple[tuple[str, str, str, Figure, Format], ...] = (
         ("usd", "USD/Mtok", "USD per million tokens", lambda r: r.cost_usd_per_million_tokens, lambda v: f"{v:.4f}"),
         ("days", "days", "days of the whole training", lambda r: r.train_days, number),
-        ("total", "USD", "USD for the whole training", lambda r: r.train_cost_usd, number),
+        ("total", "USD", "USD for the whole training", lambda r: r.train_cost_usd, format_count),
     )
     for key, title, meaning, value, text in optional:
         if all(value(row) is not None for row in rows):
@@ -75,37 +76,34 @@ def leaderboard_table(board: Leaderboard, rows: Sequence[Row], front: frozenset[
         tag("th", "notes", scope="col", data_first="descending"),
     ]
     body = [_line(place, row, columns, place in front) for place, row in enumerate(rows)]
-    table = tag("table", tag("caption", caption), tag("thead", tag("tr", *head)), tag("tbody", *body), id="board")
+    table = tag(
+        "table", tag("caption", tag("span", caption)), tag("thead", tag("tr", *head)), tag("tbody", *body), id="board"
+    )
     return tag("div", table, class_="scroll tall", role="region", aria_label="Leaderboard", tabindex="0")
 
 
 def filter_form(columns: Mapping[str, Sequence[Value]]) -> Safe:
     """Return the controls that narrow the table down; hidden until the script runs, for they do nothing without it."""
-    fields = [
-        tag(
-            "label",
-            tag("span", "contains"),
-            tag("input", type="search", id="find", placeholder="tp4 recompute=full", autocomplete="off"),
-            class_="wide",
-        )
-    ]
+    find = tag(
+        "label",
+        tag("span", "words of the strategy"),
+        tag("input", type="search", id="find", placeholder="tp4 recompute=full", autocomplete="off"),
+    )
+    fields = []
     for axis, values in columns.items():
         options = [tag("option", "any", value=""), *(tag("option", value) for value in distinct(values))]
         fields.append(tag("label", tag("span", axis), tag("select", *options, data_axis=axis)))
+    by_axis = None
+    if fields:
+        by_axis = tag("details", tag("summary", "Filter by axis"), tag("div", *fields, class_="fields"), id="by-axis")
     checks = [
         tag("label", tag("input", type="checkbox", id="front"), " Pareto front only", class_="check"),
         tag("label", tag("input", type="checkbox", id="clean"), " without warnings", class_="check"),
         tag("button", "Reset", type="reset"),
     ]
     status = tag("p", class_="status", id="shown", role="status")
-    return tag(
-        "form",
-        tag("div", *fields, class_="fields"),
-        tag("div", *checks, class_="checks"),
-        status,
-        id="filter",
-        hidden=True,
-    )
+    checked = tag("div", *checks, class_="checks")
+    return tag("form", tag("div", find, class_="fields"), by_axis, checked, status, id="filter", hidden=True)
 
 
 def _column(

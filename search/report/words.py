@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forerun.search.leaderboard import Leaderboard
-from forerun.search.rows import Row
 from forerun.spaces.units import format_count
 
 REASONS: Mapping[str, str] = {
@@ -84,27 +83,21 @@ def heading(board: Leaderboard) -> str:
 
 
 def command(board: Leaderboard) -> str:
-    """Return the command that asks the same, quoted for a POSIX shell."""
+    """Return the command that asks the same, quoted for a POSIX shell, one flag to a line."""
     request = board.request
-    words = ["forerun", "search", str(request.get("model", request["model_name"]))]
+    lines = [shlex.join(["forerun", "search", str(request.get("model", request["model_name"]))])]
     for field, flag in FLAGS:
         if request.get(field) is not None:
-            words += [flag, _plain(request[field])]
+            lines.append(f"{flag} {shlex.quote(_plain(request[field]))}")
     overrides = request.get("overrides") or {}
     for axis, values in overrides.items():
-        words += ["--set", f"{axis}={','.join(map(str, values))}"]
-    return shlex.join(words)
+        lines.append(f"--set {shlex.quote(f'{axis}=' + ','.join(map(str, values)))}")
+    return " \\\n    ".join(lines)
 
 
 def request_lines(board: Leaderboard) -> list[tuple[str, str]]:
     """Return every input as a name and a text."""
     return [(REQUEST_NAMES.get(name, name.replace("_", " ")), _text(value)) for name, value in board.request.items()]
-
-
-def short(row: Row, limit: int = 3) -> str:
-    """Return the words of a strategy for GPUs and batches only: the rest is what most rows share."""
-    words = [word for word in row.strategy.split() if "=" not in word]
-    return " ".join(words) if len(words) >= limit else row.strategy
 
 
 def _plain(value: object) -> str:

@@ -7,9 +7,12 @@ from pathlib import Path
 from forerun.search.cli.parser import Parser
 
 EPILOG = """\
-example:
-  forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192 --top 1000 --out run
+examples:
+  forerun report run
   forerun report run -o report.html
+
+where the folder was written by, say:
+  forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192 --top 1000 --out run
 
 The page holds the rows that the search kept: ask it for more with --top. It loads nothing and needs no server."""
 

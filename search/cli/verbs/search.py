@@ -43,6 +43,9 @@ def add_arguments(parser: Parser) -> None:
         metavar="DIR",
         help="write leaderboard.json, leaderboard.csv, request.yaml and versions.json",
     )
+    rank.add_argument(
+        "--report", type=Path, metavar="FILE", help="write the leaderboard as one HTML page that opens offline"
+    )
     rank.add_argument("--force", action="store_true", help="let --out overwrite files of a folder that is not empty")
     add_workers(parser)
     add_json(parser)
@@ -63,6 +66,10 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.out is not None:
         check_folder(args.out, force=args.force)
+    if args.report is not None:
+        from forerun.search.report import check_page
+
+        check_page(args.report)
     try:
         with Walk(sys.stderr) as walk:
             board = search_request(request, progress=walk.advance, started=walk.started, workers=workers)
@@ -72,12 +79,17 @@ def run(args: argparse.Namespace) -> int:
         raise
     if args.out is not None:
         write_folder(args.out, board)
+    if args.report is not None:
+        from forerun.search.report import write_report
+
+        write_report(args.report, board)
     if args.json:
         print(dump_json(board.to_json()))
         return 0
     from forerun.search.cli.board import print_board
 
     print_board(board)
-    if args.out is not None:
-        print(f"forerun: wrote {args.out}", file=sys.stderr)
+    for written in (args.out, args.report):
+        if written is not None:
+            print(f"forerun: wrote {written}", file=sys.stderr)
     return 0

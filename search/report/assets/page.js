@@ -10,6 +10,7 @@
   const rows = [...body.rows];
   const heads = [...board.tHead.rows[0].cells];
   const titles = heads.map((head) => head.textContent);
+  titles[0] = "rank";
   const points = [];
   for (const point of byId("points").children) {
     points[Number(point.dataset.i)] = point;
@@ -50,7 +51,7 @@
     const by = heads.findIndex((head) => head.hasAttribute("aria-sort"));
     byId("shown").textContent =
       `${left.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows` +
-      `, by ${titles[by]}, ${heads[by].getAttribute("aria-sort")}`;
+      `, sorted by ${titles[by]}, ${heads[by].getAttribute("aria-sort")}`;
   };
   const filter = () => {
     const words = byId("find").value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -70,6 +71,7 @@
   form.addEventListener("reset", () => setTimeout(filter));
   form.addEventListener("submit", (event) => event.preventDefault());
   form.hidden = false;
+  byId("by-axis")?.toggleAttribute("open", matchMedia("(min-width: 40rem)").matches);
   say();
 
   // Colour and symbol of the points by another axis.

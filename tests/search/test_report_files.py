@@ -1,0 +1,140 @@
+"""A report from the folder of a search, from the search itself, and from what is no such folder."""
+
+import dataclasses
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun.search import Leaderboard, search
+from forerun.search.cli import main
+from forerun.search.output import write_folder
+from forerun.search.report import read_run, report_html
+from forerun.search.report.words import command
+from forerun.spaces.errors import RequestError
+
+SEARCH = "search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --gpus 16"
+
+
+def in_shell(text: str) -> list[str]:
+    """Return the words a shell makes of a command; unlike a shell, shlex keeps continued lines apart."""
+    return shlex.split(text.replace("\\\n", ""))
+
+
+@pytest.fixture(scope="module")
+def board() -> Leaderboard:
+    return search("llama3-8b", cluster="dgx-h100", gpus=16, global_batch=64, seq_len=4096, top=12)
+
+
+@pytest.fixture
+def run(board: Leaderboard, tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    write_folder(folder, board)
+    return folder
+
+
+def test_a_folder_gives_the_page_of_its_search(board: Leaderboard, run: Path) -> None:
+    assert read_run(run) == dataclasses.replace(board, request=read_run(run).request)
+    assert report_html(read_run(run)) == report_html(board)
+
+
+def test_the_verb_writes_the_page(board: Leaderboard, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = run.parent / "page.html"
+
+    assert main(["report", str(run)]) == 0
+    assert main(["report", str(run), "-o", str(page)]) == 0
+    assert page.read_text(encoding="utf-8") == (run / "report.html").read_text(encoding="utf-8") == report_html(board)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_search_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.html"
+
+    assert main([*SEARCH.split(), "--json", "--report", str(page), "--out", str(tmp_path / "run")]) == 0
+    json.loads(capsys.readouterr().out)
+    assert page.read_text(encoding="utf-8") == report_html(read_run(tmp_path / "run"))
+
+
+def test_the_command_on_the_page_asks_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    restricted = [*SEARCH.split(), "--set", "tp=2,4", "--set", "recompute=full", "--tokens", "1.5T", "--top", "5"]
+    assert main([*restricted, "--json", "--out", str(tmp_path / "run")]) == 0
+    first = json.loads(capsys.readouterr().out)
+
+    words = in_shell(command(read_run(tmp_path / "run")))
+
+    assert words[0] == "forerun"
+    assert main([*words[1:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["leaderboard"] == first["leaderboard"]
+
+
+def test_a_command_quotes_every_name(board: Leaderboard) -> None:
+    name = "a b'; rm -rf $HOME #\n.json"
+    words = in_shell(command(dataclasses.replace(board, request={**board.request, "model": name, "cluster": name})))
+
+    assert words[2] == name
+    assert words[words.index("--cluster") + 1] == name
+
+
+@pytest.mark.parametrize("target", ["", "missing/page.html"])
+def test_a_bad_target_is_refused_before_the_search(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SEARCH.split(), "--report", str(tmp_path / target), "--out", str(tmp_path / "run")]) == 2
+    assert "is a folder; name a file" in (err := capsys.readouterr().err) or "is not a folder" in err
+    assert not list((tmp_path / "run").iterdir())
+
+
+def _damage(data: dict[str, Any], change: str) -> Any:
+    row = data["leaderboard"][0]
+    changes: dict[str, Any] = {
+        "list": lambda: [],
+        "schema": lambda: {**data, "schema": 2},
+        "rows": lambda: {**data, "leaderboard": []},
+        "row": lambda: {**data, "leaderboard": [3]},
+        "number": lambda: {**data, "leaderboard": [{**row, "step_time_s": "x"}]},
+        "zero": lambda: {**data, "leaderboard": [{**row, "tokens_per_s_per_gpu": 0}]},
+        "part": lambda: {**data, "leaderboard": [{**row, "breakdown_s": {}}]},
+        "strategy": lambda: {**data, "leaderboard": [{**row, "strategy": "<b>"}]},
+        "key": lambda: {key: value for key, value in data.items() if key != "space"},
+        "counts": lambda: {**data, "request": {**data["request"], "gpu_counts": []}},
+        "objective": lambda: {**data, "request": {**data["request"], "objective": "beauty"}},
+    }
+    return changes[change]()
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["list", "schema", "rows", "row", "number", "zero", "part", "strategy", "key", "counts", "objective"],
+)
+def test_a_damaged_leaderboard_is_one_message(change: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run / "leaderboard.json"
+    path.write_text(json.dumps(_damage(json.loads(path.read_text()), change)))
+
+    assert main(["report", str(run)]) == 2
+    assert str(path) in capsys.readouterr().err
+    assert not (run / "report.html").exists()
+
+
+def test_a_truncated_or_missing_leaderboard(run: Path) -> None:
+    path = run / "leaderboard.json"
+    path.write_text(path.read_text()[:-200])
+    with pytest.raises(RequestError, match=r"leaderboard\.json"):
+        read_run(run)
+    path.unlink()
+    with pytest.raises(RequestError, match="forerun search --out"):
+        read_run(run)
+    with pytest.raises(RequestError, match="is not a folder"):
+        read_run(path)
+
+
+def test_fields_of_later_versions_are_passed_over(board: Leaderboard, run: Path) -> None:
+    path = run / "leaderboard.json"
+    data = json.loads(path.read_text())
+    data["later"] = {"a": 1}
+    data["leaderboard"][0]["later"] = 2.0
+    path.write_text(json.dumps(data))
+
+    assert report_html(read_run(run)) == report_html(board)

@@ -1,0 +1,246 @@
+"""The page in headless Chromium, driven over WebDriver (W3C recommendation, plain HTTP and JSON).
+
+Skipped where ``chromedriver`` is not installed.
+"""
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun.search import Leaderboard, search
+from forerun.search.report import write_report
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("chromedriver") is None, reason="chromedriver is not installed"),
+]
+
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
+START_S = 20.0
+
+
+class Browser:
+    """One window of a headless Chromium with a profile of its own."""
+
+    def __init__(self, port: int, profile: Path) -> None:
+        self.address = f"http://127.0.0.1:{port}"
+        options = {"args": [*FLAGS, f"--user-data-dir={profile}"]}
+        logs = {"browser": "ALL", "performance": "ALL"}
+        wanted = {"alwaysMatch": {"goog:chromeOptions": options, "goog:loggingPrefs": logs}}
+        self.session = f"/session/{self.call('/session', {'capabilities': wanted})['sessionId']}"
+
+    def call(self, path: str, body: object = None, method: str = "POST") -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.address + path, method=method, data=data)
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)["value"]
+
+    def run(self, script: str, *arguments: object) -> Any:
+        return self.call(f"{self.session}/execute/sync", {"script": script, "args": arguments})
+
+    def send(self, command: str, **parameters: object) -> Any:
+        """Send one command of the Chrome DevTools Protocol."""
+        return self.call(f"{self.session}/goog/cdp/execute", {"cmd": command, "params": parameters})
+
+    def log(self, kind: str) -> list[dict[str, Any]]:
+        return list(self.call(f"{self.session}/se/log", {"type": kind}))
+
+    def press(self, key: str) -> None:
+        known = {"Enter": {"windowsVirtualKeyCode": 13, "text": "\r"}, "ArrowRight": {"windowsVirtualKeyCode": 39}}
+        self.send("Input.dispatchKeyEvent", type="keyDown", key=key, **known[key])
+        self.send("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def width(self, pixels: int) -> None:
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=pixels, height=900, deviceScaleFactor=1, mobile=pixels < 500
+        )
+
+
+@pytest.fixture(scope="module")
+def board() -> Leaderboard:
+    return search(
+        "llama3-8b", cluster="dgx-h100", gpus="8..32", global_batch=64, seq_len=4096, top=60, objective="cost"
+    )
+
+
+@pytest.fixture(scope="module")
+def page(board: Leaderboard, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_report(path, board)
+    return path
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    driver = subprocess.Popen(["chromedriver", f"--port={port}"], **quiet)
+    try:
+        _wait_for(port)
+        browser = Browser(port, tmp_path_factory.mktemp("profile"))
+        yield browser
+        browser.call(browser.session, method="DELETE")
+    finally:
+        driver.terminate()
+        driver.wait()
+
+
+@pytest.fixture
+def browser(started: Browser, page: Path) -> Browser:
+    started.width(1440)
+    started.call(f"{started.session}/url", {"url": page.as_uri()})
+    return started
+
+
+def _wait_for(port: int) -> None:
+    end = time.monotonic() + START_S
+    while True:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/status").close()
+            return
+        except urllib.error.URLError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
+def column(browser: Browser, number: int) -> list[str]:
+    """Return the texts of one column of the rows that are shown."""
+    script = "return [...document.querySelectorAll('#board tbody tr:not([hidden])')].map(r => r.cells[arguments[0]]"
+    return list(browser.run(f"{script}.textContent)", number))
+
+
+def sort_by(browser: Browser, title: str) -> str:
+    """Click a heading and return its ``aria-sort``."""
+    script = """
+        const head = [...document.querySelectorAll('#board thead th')].find(h => h.textContent === arguments[0]);
+        head.querySelector('button').click();
+        return head.getAttribute('aria-sort');
+    """
+    return str(browser.run(script, title))
+
+
+def test_no_error_and_no_request(browser: Browser, page: Path) -> None:
+    for kind in ("performance", "browser"):  # what Chromium's own first page left
+        browser.log(kind)
+    browser.call(f"{browser.session}/refresh", {})
+    requested = []
+    for entry in browser.log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            requested.append(message["params"]["request"]["url"])
+
+    assert page.as_uri() in requested
+    assert [url for url in requested if url != page.as_uri() and not url.startswith("data:")] == []
+    assert browser.log("browser") == []
+
+
+def test_a_request_would_be_refused(browser: Browser) -> None:
+    script = "try { await fetch('http://127.0.0.1:9/'); return 'sent'; } catch (error) { return String(error); }"
+    violation = "let found = []; document.addEventListener('securitypolicyviolation', e => found.push(e.blockedURI));"
+
+    told = browser.run(
+        f"return (async () => {{ {violation} try {{ {script} }} finally {{ window.found = found; }} }})()"
+    )
+
+    assert told != "sent"
+    assert browser.run("return window.found") == ["http://127.0.0.1:9/"]
+    browser.log("browser")
+
+
+def test_sorting(browser: Browser, board: Leaderboard) -> None:
+    steps = [row.step_time_s for row in board.rows]
+
+    assert sort_by(browser, "step (s)") == "ascending"
+    assert [float(text) for text in column(browser, 6)] == pytest.approx(sorted(steps), rel=0.01)
+    assert sort_by(browser, "step (s)") == "descending"
+    assert [float(text) for text in column(browser, 6)] == pytest.approx(sorted(steps, reverse=True), rel=0.01)
+    assert sort_by(browser, "MFU") == "descending"
+    assert browser.run("return document.querySelectorAll('[aria-sort]').length") == 1
+    assert sort_by(browser, "#") == "ascending"
+    assert column(browser, 1) == [row.strategy for row in board.rows]
+
+
+def test_sorting_from_the_keyboard(browser: Browser) -> None:
+    browser.run("document.querySelectorAll('#board thead button')[1].focus()")
+    browser.press("Enter")
+
+    assert browser.run("return document.activeElement.parentElement.getAttribute('aria-sort')") == "ascending"
+
+
+def test_filtering(browser: Browser, board: Leaderboard) -> None:
+    script = """
+        const [selector, value] = arguments;
+        const field = document.querySelector(selector);
+        if (field.type === 'checkbox') { field.click(); } else { field.value = value; }
+        field.dispatchEvent(new Event('input', { bubbles: true }));
+    """
+    browser.run(script, "#find", "DP8 zero1")
+    wanted = [row.strategy for row in board.rows if {"dp8", "zero1"} <= set(row.strategy.split())]
+    assert 0 < len(wanted) < len(board.rows)
+    assert column(browser, 1) == wanted
+    assert browser.run("return document.querySelectorAll('.pt.off').length") == len(board.rows) - len(wanted)
+    assert browser.run("return document.getElementById('shown').textContent").startswith(f"{len(wanted)} of 60 rows")
+
+    browser.run(script, "#find", "")
+    browser.run(script, "select[data-axis=gpus]", "16")
+    assert column(browser, 1) == [row.strategy for row in board.rows if row.gpus == 16]
+
+    browser.run("document.querySelector('#filter button[type=reset]').click()")
+    browser.run("return new Promise(done => setTimeout(done, 50))")
+    assert len(column(browser, 1)) == len(board.rows)
+
+    browser.run(script, "#clean", "")
+    assert set(column(browser, 1)) == {
+        row.strategy for row in board.rows if not set(row.marks) - {"within 1% of the best"}
+    }
+
+
+def test_hover_and_keys_show_a_row(browser: Browser, board: Leaderboard) -> None:
+    browser.run("document.getElementById('scatter').scrollIntoView({block: 'center'})")
+    box = browser.run(
+        "const b = document.querySelector('#points use[data-i=\"0\"]').getBoundingClientRect();"
+        "return [b.x + b.width / 2, b.y + b.height / 2]"
+    )
+    browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    tip = "const tip = document.getElementById('tip'); return tip.hidden ? null : tip.textContent"
+    assert board.rows[0].strategy in browser.run(tip)
+
+    browser.run("document.getElementById('scatter').focus()")
+    for _ in range(2):
+        browser.press("ArrowRight")
+    told = browser.run(tip)
+    assert any(row.strategy in told for row in board.rows[1:3])
+    browser.press("Enter")
+    assert browser.run("return document.querySelector('tr.picked code').textContent") in told
+
+
+def test_points_change_colour_and_symbol(browser: Browser) -> None:
+    kinds = (
+        "return [...document.querySelectorAll('#points use')].map(p => p.getAttribute('href') + p.className.baseVal)"
+    )
+    before = browser.run(kinds)
+    browser.run("const s = document.getElementById('colour'); s.value = 'dp'; s.dispatchEvent(new Event('change'));")
+
+    assert browser.run(kinds) != before
+    assert browser.run("return document.getElementById('groups').textContent").split()[0] == "dp"
+
+
+@pytest.mark.parametrize("width", [390, 768, 1440])
+def test_no_width_scrolls_the_page_sideways(browser: Browser, width: int) -> None:
+    browser.width(width)
+
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    boxes = "return [...document.querySelectorAll('.scroll')].every(b => b.getBoundingClientRect().right <= innerWidth)"
+    assert browser.run(boxes)
