@@ -9,6 +9,7 @@ from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.memory import MemoryCurve
 from forerun.simulator.events.result import EventResult, StageUse, TimelineTask
 from forerun.simulator.events.simulate import simulate, simulate_costs
+from forerun.simulator.events.svg import timeline_svg
 from forerun.simulator.events.trace import trace_events, write_trace
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "simulate",
     "simulate_costs",
     "step_costs",
+    "timeline_svg",
     "timeline_text",
     "trace_events",
     "write_trace",

@@ -3,13 +3,22 @@
 import gzip
 import itertools
 import json
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forerun_examples import request as small_request
 
-from forerun.simulator.events import ChunkCost, EventResult, StageCost, StepCosts, simulate, simulate_costs
+from forerun.simulator.events import (
+    ChunkCost,
+    EventResult,
+    StageCost,
+    StepCosts,
+    simulate,
+    simulate_costs,
+    timeline_svg,
+)
 from forerun.simulator.events.gantt import timeline_text
 from forerun.simulator.events.schedules import PipelineShape
 from forerun.simulator.events.trace import trace_events, write_trace
@@ -115,3 +124,14 @@ def test_the_gantt_chart_shows_streams_on_request(result: EventResult) -> None:
 
     assert all(len(line) <= 80 for line in plain.splitlines()[:-1])
     assert len(full.splitlines()) > len(plain.splitlines())
+
+
+def test_the_picture_is_well_formed_and_shows_every_stage_to_scale(result: EventResult) -> None:
+    root = ElementTree.fromstring(timeline_svg(result, 1000))
+    boxes = [box for box in root.iter("{http://www.w3.org/2000/svg}rect") if len(box)]
+    labels = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+
+    assert [f"stage {number}" for number in range(len(result.stages))] == [n for n in labels if n and n[:5] == "stage"]
+    assert max(float(box.get("x", 0)) + float(box.get("width", 0)) for box in boxes) == pytest.approx(992, abs=0.02)
+    assert min(float(box.get("x", 0)) for box in boxes) == 64
+    assert "script" not in timeline_svg(result)
