@@ -7,6 +7,7 @@ from forerun.simulator.events.engine import Execution, execute
 from forerun.simulator.events.gantt import timeline_text
 from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.memory import MemoryCurve
+from forerun.simulator.events.rescore import event_scores
 from forerun.simulator.events.result import EventResult, StageUse, TimelineTask
 from forerun.simulator.events.simulate import simulate, simulate_costs
 from forerun.simulator.events.svg import timeline_svg
@@ -26,6 +27,7 @@ __all__ = [
     "TaskGraph",
     "TimelineTask",
     "compile_step",
+    "event_scores",
     "execute",
     "simulate",
     "simulate_costs",

@@ -83,7 +83,13 @@ class EventResult:
     @property
     def peak_memory_bytes(self) -> float:
         """Largest peak of live tensors of any stage."""
-        return max(stage.peak_bytes for stage in self.stages)
+        return self.stages[self.fullest].peak_bytes
+
+    @property
+    def fullest(self) -> int:
+        """The (first) device-stage with the largest peak."""
+        peaks = [stage.peak_bytes for stage in self.stages]
+        return peaks.index(max(peaks))
 
     def timeline(self) -> Iterator[TimelineTask]:
         """Yield all tasks in the order of their numbers."""

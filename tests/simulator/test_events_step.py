@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.simulator import TIME_PARTS, score
-from forerun.simulator.events import EventResult, StageCost, simulate, simulate_costs, step_costs
+from forerun.simulator.events import EventResult, StageCost, event_scores, simulate, simulate_costs, step_costs
 from forerun.simulator.events.costs import chunk_blocks
 from forerun.simulator.stage_plan import stage_plans
 from forerun.spaces.errors import RequestError
@@ -207,6 +207,18 @@ def test_a_slower_virtual_stage_never_makes_the_step_shorter(text: str, factor: 
     chunks = (*costs.chunks[:place], slow, *costs.chunks[place + 1 :])
 
     assert simulate_costs(replace(costs, chunks=chunks)).step_time_s >= simulate_costs(costs).step_time_s * (1 - 1e-12)
+
+
+def test_scores_by_events_are_a_score_table_that_adds_up() -> None:
+    setting, strategies = context(), [parse_strategy(text) for text in STRATEGIES]
+    core, events = (scorer(setting, table_of(strategies)) for scorer in (score, event_scores))
+
+    assert sum(events.time_s.values()) == pytest.approx(events.step_time_s)
+    assert sum(events.memory_bytes.values()) == pytest.approx(events.peak_memory_bytes)
+    assert events.step_time_s[0] == simulate(setting, strategies[0]).step_time_s
+    same = [number for number, strategy in enumerate(strategies) if strategy.schedule != Schedule.ZB_H1]
+    assert events.peak_memory_bytes[same] == pytest.approx(core.peak_memory_bytes[same], rel=0.02)
+    assert list(events.peak_stage[same]) == list(core.peak_stage[same])
 
 
 def test_a_schedule_without_an_order_for_the_shape_is_an_error() -> None:
