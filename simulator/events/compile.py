@@ -132,14 +132,28 @@ class _Device:
         self.gathered: set[int] = set()
         self.segments: list[int] = []
         self.behind: list[int] = []
+        self.sharing = False
         self.unsent: list[tuple[Pass, int, int]] = []
         self.last = {action.chunk: place for place, action in enumerate(program) if action.kind in _LAST_PASSES}
+        self.quiet = self._quiet()
+
+    def _quiet(self) -> range:
+        """Return the places of the program at which no traffic of replicas can be under way: behind the first use of
+        all parameters and before the first whole gradient. A transfer that shares nothing is cheaper to execute."""
+        costs, cost = self.costs, self.cost
+        first: dict[int, int] = {}
+        for place, action in enumerate(self.program):
+            first.setdefault(action.chunk, place)
+        low = max(first.values()) + 1 if cost.gather_s else 0
+        high = min(self.last.values()) if cost.reduce_s else len(self.program)
+        return range(low, high) if costs.zero < 2 else range(0)
 
     def run(self) -> list[int]:
         """Add all tasks of the program; return those that must end before the optimizer starts."""
         costs, cost = self.costs, self.cost
         self.graph.hold(self._begin(), self.device, cost.fixed_bytes)
         for place, action in enumerate(self.program):
+            self.sharing = costs.one_port and place not in self.quiet
             if action.kind == Pass.FORWARD and action.microbatch not in self.started:
                 self.started.add(action.microbatch)
                 if costs.host_microbatch_s:
@@ -277,7 +291,7 @@ class _Device:
                 if target != self.stage:
                     stream = self.feature if costs.overlap_hops else self.compute
                     tag = (microbatch, chunk, target)
-                    if costs.one_port:
+                    if self.sharing:
                         task = self.graph.add_transfer(SEND, costs.hop_s, (self.device,), stream, (last,), tag=tag)
                     else:
                         task = self.graph.add(SEND, costs.hop_s, stream, (last,), tag=tag)
