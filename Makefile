@@ -2,18 +2,24 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
+PIP := -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test lint types unit wheel clean
 
-$(STAMP): pyproject.toml
-	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "forerun needs Python 3.11 or newer"'
+$(RUNTIME): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "forerun needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
-	touch $@
+	$(BIN)/python $(PIP) --upgrade "pip>=25.1"
+	$(BIN)/python $(PIP) --editable .
+	@touch $@
 
-demo: $(STAMP)
+$(STAMP): $(RUNTIME)
+	$(BIN)/python $(PIP) --editable . --group dev
+	@touch $@
+
+demo: $(RUNTIME)
 	$(BIN)/forerun search llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq-len 8192
 
 test: lint types unit wheel
@@ -33,8 +39,8 @@ wheel: $(STAMP)
 	rm -rf build dist .venv-wheel
 	$(BIN)/python -m build --wheel --outdir dist . > /dev/null
 	$(PYTHON) -m venv .venv-wheel
-	.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl --group dev
+	.venv-wheel/bin/python $(PIP) --upgrade "pip>=25.1"
+	.venv-wheel/bin/python $(PIP) dist/*.whl --group dev
 	.venv-wheel/bin/python -m pytest -m "not slow"
 
 clean:
