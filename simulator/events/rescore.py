@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.simulator.events.simulate import simulate
+from forerun.simulator.events.costs import step_costs
+from forerun.simulator.events.steady import step_figures
 from forerun.simulator.score import score
 from forerun.simulator.score_table import TIME_PARTS, ScoreTable
 from forerun.spaces.strategies import Context, StrategyTable
@@ -14,14 +15,15 @@ def event_scores(context: Context, table: StrategyTable) -> ScoreTable:
     """Return what ``score`` returns, with times and live tensors as the event level has them.
 
     ``time_s`` is that of the slowest stage. Fixed memory and reserve are the core's; the difference between the live
-    tensors of the two counts as activations, and what fragmentation takes of it as reserve. 10 to 100 ms per row.
+    tensors of the two counts as activations, and what fragmentation takes of it as reserve. 10 to 100 ms per row;
+    long steps are extended from shorter ones (``steady``).
 
     Raises:
         RequestError: as for ``simulate``; of a row that breaks a law of its schedule.
     """
     core = score(context, table)
-    results = [simulate(context, table.strategy(row)) for row in range(len(table))]
-    live = np.array([result.peak_memory_bytes for result in results], dtype=np.float64)
+    results = [step_figures(step_costs(context, table.strategy(row))) for row in range(len(table))]
+    live = np.array([result.peak_bytes for result in results], dtype=np.float64)
     more = live - core.allocated_bytes
     lost = context.framework.fragmentation * more
     memory = dict(core.memory_bytes)
@@ -31,7 +33,10 @@ def event_scores(context: Context, table: StrategyTable) -> ScoreTable:
     return replace(
         core,
         step_time_s=np.array([result.step_time_s for result in results], dtype=np.float64),
-        time_s={part: np.array([result.time_s[part] for result in results], dtype=np.float64) for part in TIME_PARTS},
+        time_s={
+            part: np.array([result.time_s[place] for result in results], dtype=np.float64)
+            for place, part in enumerate(TIME_PARTS)
+        },
         peak_memory_bytes=peak,
         allocated_bytes=live,
         memory_bytes=memory,

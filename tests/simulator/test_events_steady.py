@@ -1,0 +1,63 @@
+"""A long step is what its steady state makes of shorter ones."""
+
+from dataclasses import replace
+
+import pytest
+from forerun_examples import request as small_request
+
+from forerun.simulator import TIME_PARTS
+from forerun.simulator.events import EventResult, StepCosts, simulate_costs, steady, step_costs
+from forerun.simulator.events.steady import step_figures
+from forerun.spaces.strategies import parse_strategy
+
+STRATEGIES = (
+    "pp4 dp1 mbs1",
+    "pp4 dp1 mbs1 schedule=gpipe",
+    "pp4 dp1 vpp3 schedule=interleaved",
+    "pp3 dp1 layers=9,8,7 mbs1",
+    "pp4 dp2 layers=4,8,5,7 mbs1",
+    "pp4 dp1 schedule=zb-h1",
+    "pp4 dp1 vpp2 schedule=zb-v",
+    "pp4 dp1 schedule=dualpipe",
+    "dp2 mbs2 zero2",
+    "dp2 mbs2 zero3",
+)
+
+
+@pytest.mark.parametrize("text", STRATEGIES)
+@pytest.mark.parametrize("framework", ["generic", "nanotron"])
+def test_extended_figures_are_those_of_the_whole_step(
+    text: str, framework: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs = step_costs(small_request(framework=framework, global_batch=240), parse_strategy(text))
+    longest = []
+    monkeypatch.setattr(
+        steady,
+        "simulate_costs",
+        lambda given: (longest.append(given.shape.microbatches), simulate_costs(given))[1],
+    )
+    figures, whole = step_figures(costs), simulate_costs(costs)
+
+    assert max(longest) < costs.shape.microbatches
+    assert figures.step_time_s == pytest.approx(whole.step_time_s, rel=1e-7)
+    assert figures.peak_bytes == pytest.approx(whole.peak_memory_bytes, rel=1e-7)
+    assert figures.fullest == whole.fullest
+    assert figures.time_s == pytest.approx([whole.time_s[part] for part in TIME_PARTS], abs=1e-6 * whole.step_time_s)
+
+
+def test_a_short_step_is_simulated_as_it_is() -> None:
+    costs = step_costs(small_request(framework="generic", global_batch=32), parse_strategy("pp4 dp2 mbs1"))
+
+    assert step_figures(costs).step_time_s == simulate_costs(costs).step_time_s
+
+
+def test_what_never_becomes_even_is_simulated_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = step_costs(small_request(framework="generic", global_batch=240), parse_strategy("pp4 dp1 mbs1"))
+
+    def growing(given: StepCosts) -> EventResult:
+        result = simulate_costs(given)
+        return replace(result, step_time_s=result.step_time_s + given.shape.microbatches**2)
+
+    monkeypatch.setattr(steady, "simulate_costs", growing)
+
+    assert step_figures(costs).step_time_s == simulate_costs(costs).step_time_s + 240**2
