@@ -82,12 +82,15 @@ def write(launch: Launch) -> Files:
         }
     if s.recompute == Recompute.FULL:
         data["activation_checkpointing"] = {"partition_activations": False, "contiguous_memory_optimization": False}
-    starter = [
-        'deepspeed --num_nodes "$NNODES" --num_gpus "$GPUS_PER_NODE" --no_ssh --node_rank "$NODE_RANK"',
-        '--master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"',
-    ]
+    starter = ['deepspeed --num_nodes "$NNODES" --num_gpus "$GPUS_PER_NODE" --master_port "$MASTER_PORT"']
+    hosts = []
+    if launch.nodes > 1:
+        # The launcher knows several nodes only from a file of lines like "node1 slots=8" (launcher/runner.py).
+        starter += ['--hostfile "${HOSTFILE:-hostfile}" --no_ssh --node_rank "$NODE_RANK" --master_addr "$MASTER_ADDR"']
+        slots = f"s/$/ slots={launch.devices_used_per_node}/"
+        hosts = [f"scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed '{slots}' > hostfile"]
     arguments = [f"--deepspeed_config {MAIN}", f"--max_seq_length {workload.seq_len}"]
-    files = launch_files(launch, f"DeepSpeed {VERSION}", starter, arguments)
+    files = launch_files(launch, f"DeepSpeed {VERSION}", starter, arguments, before_slurm=hosts)
     return {MAIN: json.dumps(data, indent=2) + "\n", **files}
 
 

@@ -78,8 +78,8 @@ def torchrun(launch: Launch, title: str, program: str, arguments: str, *, before
     return "\n".join([*lines, f'torchrun "${{DISTRIBUTED_ARGS[@]}}" {program} {arguments}'.rstrip(), ""])
 
 
-def slurm(launch: Launch, script: str = LAUNCH) -> str:
-    """Return a batch file that runs ``script`` once on each node."""
+def slurm(launch: Launch, *, before: Sequence[str] = ()) -> str:
+    """Return a batch file that runs ``launch.sh`` once on each node, after some lines on the first."""
     return "\n".join(
         [
             "#!/usr/bin/env bash",
@@ -92,7 +92,8 @@ def slurm(launch: Launch, script: str = LAUNCH) -> str:
             'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"',
             "export MASTER_ADDR",
             f"export MASTER_PORT={PORT}",
-            f"srun --kill-on-bad-exit=1 bash {shlex.quote(script)}",
+            *before,
+            f"srun --kill-on-bad-exit=1 bash {LAUNCH}",
             "",
         ]
     )

@@ -56,10 +56,10 @@ def _repeated(match: re.Match[str]) -> str:
 def layout_text(counts: Sequence[int], mtp_layers: int = 0) -> str:
     """Return the layout of some layers per virtual stage; prediction blocks stand before the loss.
 
-    >>> layout_text((3, 4, 4, 4, 3))
-    'Ettt|(tttt|)*3tttL'
+    >>> layout_text((3, 4, 4, 4, 3)), layout_text((11, 13))
+    ('Ettt|(tttt|)*3tttL', 'Et*11|t*13L')
     """
-    stages = ["t" * count for count in counts]
+    stages = ["t" * count if count < 5 else f"t*{count}" for count in counts]
     stages[0] = "E" + stages[0]
     stages[-1] += "m" * mtp_layers + "L"
     parts = []

@@ -158,16 +158,36 @@ def _batch_fix(launch: Launch) -> Launch:
     return change(launch, mbs=1, dp=math.gcd(s.dp, batch))
 
 
+def _not_dealt(launch: Launch) -> bool:
+    """Whether the split does not fit the model's layers."""
+    s, layers = launch.strategy, launch.model.layer_count
+    if s.layers_per_stage is not None:
+        return s.pp == 1 or s.vpp > 1 or sum(s.layers_per_stage) != layers
+    return not split_is_legal(layers, virtual_stages(s), s.split)
+
+
+def _deal_text(launch: Launch) -> str:
+    s = launch.strategy
+    how = _named(launch, "split") if s.layers_per_stage is None else f"layers={','.join(map(str, s.layers_per_stage))}"
+    return f"{launch.model.layer_count} layers cannot be dealt to {virtual_stages(s)} (virtual) stages by {how}"
+
+
 def _disguised(launch: Launch) -> bool:
-    return canonical(launch.strategy, launch.model.layer_count) != launch.strategy
+    s = launch.strategy
+    other = canonical(s, launch.model.layer_count)
+    if _not_dealt(launch):
+        other = dataclasses.replace(other, pp=s.pp, dp=s.dp, split=s.split, layers_per_stage=s.layers_per_stage)
+        other = dataclasses.replace(other, vpp=s.vpp, schedule=s.schedule)
+    return other != s
 
 
 COMMON = (
+    Limit(broken=_not_dealt, reason=_deal_text, fix=lambda launch: change(launch)),
     Limit(
         broken=_disguised,
         reason=lambda launch: (
             "it names choices that have no effect or do not fit each other (sp needs tp > 1, zero dp*cp > 1, placement "
-            "pp and dp > 1, a schedule its vpp, a split its layers)"
+            "pp and dp > 1, a schedule its vpp, layers= a split that no rule gives)"
         ),
         fix=lambda launch: change(launch),
     ),

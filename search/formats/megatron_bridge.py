@@ -56,6 +56,17 @@ ALIASES = {
 }
 """Fields of a section: the argument of Megatron-LM that means the same."""
 
+UNUSED = (
+    "virtual_pipeline_model_parallel_size",
+    "pipeline_model_parallel_layout",
+    "num_layers_in_first_pipeline_stage",
+    "num_layers_in_last_pipeline_stage",
+    "recompute_granularity",
+    "recompute_method",
+    "recompute_num_layers",
+    "recompute_modules",
+)
+
 SECTIONS = ("model", "train", "ddp", "dist", "mixed_precision", "dataset", "optimizer", "trainer", "exp_manager")
 OTHER_SECTIONS = (
     "_target_ checkpoint comm_overlap ft inprocess_restart logger optimizer_config_override_provider peft profiling "
@@ -72,9 +83,7 @@ def write(launch: Launch) -> Files:
         f"{launch.name}: Megatron-Bridge {VERSION}, {launch.strategy}",
         f"{launch.strategy.devices} GPUs; model sizes come from the recipe",
     )
-    overrides = " \\\n".join(
-        f"    {shlex.quote(f'{key}={_hydra(value)}')}" for key, value in flatten(sections).items() if value is not None
-    )
+    overrides = " \\\n".join(f"    {shlex.quote(f'{key}={_hydra(value)}')}" for key, value in flatten(sections).items())
     before = [
         f"# RECIPE names the model: a recipe of Megatron-Bridge for {comment(launch.model.name)}.",
         'RECIPE="${RECIPE:?name a recipe of Megatron-Bridge}"',
@@ -101,7 +110,11 @@ def _sections(launch: Launch) -> dict[str, Any]:
     experts = model_arguments(launch).get("num_experts")
     if experts is not None:
         sections["model"]["num_moe_experts"] = experts  # the recipe's own: it tells a reader what etp is for
-    sections["model"].setdefault("virtual_pipeline_model_parallel_size", None)
+    # What the strategy does not use is switched off by name: a recipe may have it on.
+    for name in UNUSED:
+        sections["model"].setdefault(name, None)
+    for end in ("embedding", "loss"):
+        sections["model"].setdefault(f"account_for_{end}_in_pipeline_split", False)
     sections["train"] |= {"micro_batch_size": s.mbs, "global_batch_size": workload.global_batch}
     sections["ddp"].setdefault("use_distributed_optimizer", False)
     sections["dataset"] = {"seq_length": workload.seq_len}
@@ -115,7 +128,7 @@ def _listed(value: Value) -> Any:
 
 def _hydra(value: Any) -> str:
     """Return a value in Hydra's override grammar: texts with anything special are quoted."""
-    if isinstance(value, bool) or isinstance(value, list):
+    if value is None or isinstance(value, bool | list):
         return json.dumps(value, separators=(",", ":"))
     text = str(value)
     return text if text.replace("_", "").isalnum() else "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -21,11 +21,13 @@ def trainer_arguments(launch: Launch) -> list[str]:
     ]
 
 
-def launch_files(launch: Launch, title: str, starter: Sequence[str], arguments: Sequence[str]) -> dict[str, str]:
+def launch_files(
+    launch: Launch, title: str, starter: Sequence[str], arguments: Sequence[str], *, before_slurm: Sequence[str] = ()
+) -> dict[str, str]:
     """Return ``launch.sh`` and ``slurm.sbatch`` for a launcher other than torchrun."""
     command = " \\\n    ".join([*starter, PROGRAM, *arguments])
     lines = [*header(launch, title), "", *distributed(launch)[:5], "", command, ""]
-    return {LAUNCH: "\n".join(lines), SLURM: slurm(launch)}
+    return {LAUNCH: "\n".join(lines), SLURM: slurm(launch, before=before_slurm)}
 
 
 def program_settings(scripts: Mapping[str, str]) -> Settings:

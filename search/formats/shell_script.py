@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from forerun.search.formats.devices import World
-from forerun.search.formats.shell_words import Piece, Scope, Word, expand_word, lex
+from forerun.search.formats.shell_lexer import Piece, Word, lex
+from forerun.search.formats.shell_words import Scope, expand_word
 from forerun.spaces.errors import RequestError
 
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\+?)=")

@@ -1,7 +1,8 @@
 """All formats by name."""
 
 from forerun.search.formats import (
-    accelerate,
+    accelerate_fsdp,
+    accelerate_megatron,
     deepspeed,
     megatron_bridge,
     megatron_lm,
@@ -19,8 +20,8 @@ FORMATS: tuple[Format, ...] = (
     own_yaml.FORMAT,
     megatron_log.FORMAT,
     megatron_bridge.FORMAT,
-    accelerate.MEGATRON_FORMAT,
-    accelerate.FSDP_FORMAT,
+    accelerate_megatron.FORMAT,
+    accelerate_fsdp.FORMAT,
     nanotron.FORMAT,
     torchtitan_toml.FORMAT,
     torchtitan_python.FORMAT,

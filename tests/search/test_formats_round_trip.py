@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from forerun.search.formats import Format, Launch, import_texts, writable
 from forerun.spaces.errors import RequestError
 
-SEVERAL = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+SEVERAL = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 EACH = pytest.mark.parametrize("item", writable(), ids=lambda item: item.name)
 
 
