@@ -13,6 +13,7 @@ from forerun.search.report.axes import differing
 from forerun.search.report.markup import Safe, escape, tag
 from forerun.search.report.scatter import pareto_front, scatter
 from forerun.search.report.table import filter_form, leaderboard_table
+from forerun.search.report.timeline import timeline_section
 from forerun.search.report.words import heading
 from forerun.search.rows import Row
 from forerun.spaces.errors import RequestError
@@ -44,10 +45,17 @@ def report_html(board: Leaderboard) -> str:
         _section("answer", "Answer", "Answer", sections.verdict(board)),
         _section("leaderboard", "Leaderboard", "Leaderboard", leaderboard),
         _section("trade-off", "Trade-off", "Throughput against memory", scatter(rows, columns), trade_off),
-        _section("step", "Step", "Where a step goes", sections.step_section(rows), _drawn(rows, "on one scale")),
         _section(
-            "memory", "Memory", "What fills the memory", sections.memory_section(rows), _drawn(rows, "fullest GPU")
+            "step", "Step", "Where a step goes", sections.step_section(rows), _drawn(rows, "The best {}, on one scale.")
         ),
+        _section(
+            "memory",
+            "Memory",
+            "What fills the memory",
+            sections.memory_section(rows),
+            _drawn(rows, "The fullest GPU of the best {}."),
+        ),
+        _section("timeline", "Timeline", "The winner's step", timeline_section(board)),
         _section("scaling", "Scaling", "Throughput against GPUs", sections.scaling_section(board)),
         _section("rejected", "Rejected", "Why others are out", sections.rejected_section(board)),
         _section("inputs", "Inputs", "Inputs, defaults and versions", sections.inputs_section(board)),
@@ -75,9 +83,9 @@ def _section(name: str, link: str, title: str, content: Safe | None, hint: str =
     return name, link, text
 
 
-def _drawn(rows: Sequence[Row], how: str) -> str:
+def _drawn(rows: Sequence[Row], text: str) -> str:
     count = min(sections.BEST, len(rows))
-    return f"The best {count}, {how}." if count > 1 else f"The only row, {how}."
+    return text.format(f"{count} rows" if count > 1 else "row")
 
 
 def _asset(name: str) -> str:

@@ -68,7 +68,15 @@ class Browser:
 @pytest.fixture(scope="module")
 def board() -> Leaderboard:
     return search(
-        "llama3-8b", cluster="dgx-h100", gpus="8..32", global_batch=64, seq_len=4096, top=60, objective="cost"
+        "llama3-8b",
+        cluster="dgx-h100",
+        gpus="8..32",
+        global_batch=64,
+        seq_len=4096,
+        top=60,
+        objective="cost",
+        usd_per_gpu_hour=2.0,
+        tokens=15e12,
     )
 
 

@@ -96,7 +96,7 @@ def test_ids_are_unique_and_references_lead_somewhere(page: Page) -> None:
 
     assert len(set(ids)) == len(ids)
     assert {*inside, *page.attributes("aria-labelledby")} <= set(ids)
-    assert {"leaderboard", "trade-off", "step", "memory", "scaling", "rejected", "inputs"} <= set(inside)
+    assert {"leaderboard", "trade-off", "step", "memory", "timeline", "scaling", "rejected", "inputs"} <= set(inside)
 
 
 def test_nothing_is_loaded(board: Leaderboard, page: Page) -> None:
@@ -190,6 +190,7 @@ def test_no_name_becomes_markup(board: Leaderboard) -> None:
     assert not [name for _, found in page.elements for name in found if name.startswith("on")]
     assert sum(HOSTILE in text for text in page.texts["li"]) >= 2
     assert any(HOSTILE in text for text in page.texts["h1"])
+    assert any(text.startswith("No timeline: ") for text in page.texts["p"])
 
 
 def test_long_leaderboards_are_cut_and_stay_small(board: Leaderboard) -> None:

@@ -1,0 +1,162 @@
+"""The winner's step event by event: what every pipeline stage does when, as SVG that stretches with the page.
+
+Height tells kinds apart as well as colour: forward passes stand high, backward passes low, the rest has heights of its
+own.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from forerun.search.leaderboard import Leaderboard
+from forerun.search.report.markup import Safe, joined, tag
+from forerun.search.request import Request, resolve
+from forerun.search.rows import GIB
+from forerun.simulator.events import EventResult, simulate
+from forerun.spaces.errors import ForerunError
+from forerun.spaces.strategies import Strategy, parse_strategy
+from forerun.spaces.units import format_seconds
+
+MOST_PASSES = 60_000
+"""Forward and backward passes from which a step is not simulated for the page: that would take seconds."""
+COLUMNS = 1500
+"""Slices of a step, about one for each pixel of a wide page."""
+MOST_CELLS = 30_000
+"""Slices of all stages together: pages of deep pipelines stay small, at a coarser grain."""
+HEIGHT = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How a kind of task is drawn: a colour of ``page.css`` and its vertical range in a row of ``HEIGHT``."""
+
+    slot: int
+    low: int
+    high: int
+
+
+LOOKS: Mapping[str, Look] = {
+    "forward": Look(slot=2, low=0, high=50),
+    "backward": Look(slot=5, low=50, high=100),
+    "input gradient": Look(slot=5, low=50, high=100),
+    "weight gradient": Look(slot=0, low=25, high=75),
+    "send": Look(slot=3, low=0, high=100),
+    "gather": Look(slot=7, low=0, high=50),
+    "reduce": Look(slot=4, low=50, high=100),
+    "tied": Look(slot=1, low=30, high=70),
+    "optimizer": Look(slot=8, low=0, high=100),
+    "host": Look(slot=9, low=44, high=56),
+}
+"""Kind of task -> how it is drawn."""
+
+
+def timeline_section(board: Leaderboard) -> Safe:
+    """Return the timeline of the first row, or why there is none: its model or cluster may not be at hand any more."""
+    best = board.rows[0]
+    try:
+        strategy = parse_strategy(best.strategy)
+        passes = 2 * strategy.pp * strategy.vpp * board.request["global_batch"] // (strategy.dp * strategy.mbs)
+        if passes > MOST_PASSES:
+            return tag("p", f"No timeline: a step has {passes:,} passes, and the page draws up to {MOST_PASSES:,}.")
+        result = _simulated(board, strategy)
+    except (ForerunError, TypeError, ValueError) as error:
+        return tag("p", f"No timeline: {error}")
+    gap = result.step_time_s / best.step_time_s - 1
+    text = (
+        f"Simulated event by event, a step takes {format_seconds(result.step_time_s)}, {abs(gap):.1%} "
+        f"{'more' if gap >= 0 else 'less'} than the formulas of the leaderboard say. Stages wait for each other in "
+        f"{result.bubble_share:.1%} of their time. Thin rows are traffic between devices beside the computation."
+    )
+    drawn = drawing(result)
+    kinds = [kind for kind in LOOKS if any(kind in cells for row in drawn for cells in row)]
+    items = [tag("li", _key(LOOKS[kind]), f" {kind}") for kind in kinds]
+    rows = [_row(result, stage, cells) for stage, cells in enumerate(drawn)]
+    return joined([tag("p", text), tag("ul", *items, class_="legend"), tag("ol", *rows, class_="bars stages")])
+
+
+def drawing(result: EventResult) -> list[tuple[dict[str, list[tuple[int, int]]], dict[str, list[tuple[int, int]]]]]:
+    """Return, for computation and for traffic of every stage, the runs ``[first, last)`` of slices by kind of task."""
+    stages = len(result.stages)
+    columns = _columns(stages)
+    busy: list[list[list[dict[str, float]]]] = [[[{} for _ in range(columns)] for _ in range(2)] for _ in range(stages)]
+    scale = columns / result.step_time_s
+    for task in result.timeline():
+        row = busy[task.stage][task.stream != "compute"]
+        low, high = task.start_s * scale, task.end_s * scale
+        for column in range(int(low), min(int(high) + 1, columns)):
+            covered = min(high, column + 1) - max(low, column)
+            if covered > 0:
+                row[column][task.kind] = row[column].get(task.kind, 0.0) + covered
+    return [(_runs(compute), _runs(traffic)) for compute, traffic in busy]
+
+
+def _runs(cells: Sequence[Mapping[str, float]]) -> dict[str, list[tuple[int, int]]]:
+    """Return runs of slices by what fills them most; slices that are mostly idle belong to no run."""
+    runs: dict[str, list[tuple[int, int]]] = {}
+    for kind, group in itertools.groupby(enumerate(map(_mostly, cells)), key=lambda cell: cell[1]):
+        places = [place for place, _ in group]
+        if kind:
+            runs.setdefault(kind, []).append((places[0], places[-1] + 1))
+    return runs
+
+
+def _mostly(cell: Mapping[str, float]) -> str:
+    if sum(cell.values()) < 0.5:
+        return ""
+    return max(cell, key=lambda kind: (cell[kind], kind))
+
+
+def _simulated(board: Leaderboard, strategy: Strategy) -> EventResult:
+    """Simulate a strategy under the request of a leaderboard."""
+    asked, imbalance = board.request, board.request.get("moe_imbalance")
+    request = Request(
+        model=str(asked["model"]),
+        cluster=str(asked["cluster"]),
+        global_batch=asked["global_batch"],
+        seq_len=asked["seq_len"],
+        precision=asked["precision"],
+        framework=asked["framework"],
+        moe_imbalance=None if imbalance is None else float(imbalance),
+    )
+    return simulate(resolve(request).context, strategy)
+
+
+def _columns(stages: int) -> int:
+    return max(100, min(COLUMNS, MOST_CELLS // stages))
+
+
+def _row(result: EventResult, stage: int, cells: Sequence[Mapping[str, list[tuple[int, int]]]]) -> Safe:
+    use, step_s = result.stages[stage], result.step_time_s
+    value = (
+        f"computes {use.busy_s / step_s:.0%}, communicates {use.exposed_s / step_s:.0%}, "
+        f"waits {use.idle_s / step_s:.0%}; at most {use.peak_bytes / GIB:.1f} GiB of live tensors"
+    )
+    label = tag("div", tag("span", f"stage {stage}"), tag("span", value), class_="bar-label")
+    compute, traffic = cells
+    columns = _columns(len(result.stages))
+    pictures = [_picture(compute, columns, "compute")]
+    if traffic:
+        pictures.append(_picture(traffic, columns, "traffic"))
+    return tag("li", label, *pictures)
+
+
+def _picture(runs: Mapping[str, list[tuple[int, int]]], columns: int, name: str) -> Safe:
+    paths = [tag("path", class_=f"c{LOOKS[kind].slot}", d="".join(_boxes(LOOKS[kind], runs[kind]))) for kind in runs]
+    return tag(
+        "svg",
+        *paths,
+        class_=name,
+        viewBox=f"0 0 {columns} {HEIGHT}",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )
+
+
+def _boxes(look: Look, runs: Sequence[tuple[int, int]]) -> Iterator[str]:
+    for first, last in runs:
+        yield f"M{first} {look.low}h{last - first}v{look.high - look.low}h-{last - first}z"
+
+
+def _key(look: Look) -> Safe:
+    path = tag("path", class_=f"c{look.slot}", d="".join(_boxes(look, [(0, 24)])))
+    return tag("svg", path, class_="key-box", viewBox=f"0 0 24 {HEIGHT}", preserveAspectRatio="none")
