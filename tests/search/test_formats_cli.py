@@ -1,11 +1,15 @@
 """``forerun export`` and ``forerun import`` from the command line."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from forerun.search.cli import main
+from forerun.search.formats import export, format_named, load_launch
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import parse_strategy
 
 CONFIGS = Path(__file__).with_name("public_configs")
 
@@ -93,3 +97,15 @@ def test_a_wrong_file_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixtu
 
     assert printed.out == ""
     assert len(printed.err.splitlines()) == 1
+
+
+def test_the_laws_of_the_other_framework_hold(run: Path) -> None:
+    """Megatron-LM copies key/value heads for tp=16; torchtitan does not: its format has the words, but it would fail."""
+    launch, context = load_launch(run, 1)
+    wide = dataclasses.replace(launch, strategy=parse_strategy("tp16 pp1 dp1 mbs1 sp"))
+
+    assert export(wide, context, "megatron-lm").files
+    assert format_named("torchtitan-toml").express(wide)
+    with pytest.raises(RequestError, match="8 key/value heads are not divisible by tp=16"):
+        export(wide, context, "torchtitan-toml")
+    assert "torchtitan-toml" in export(wide, context, "all").refused
