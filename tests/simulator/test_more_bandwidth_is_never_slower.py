@@ -25,7 +25,7 @@ def test_every_candidate_of_a_framework(framework: str) -> None:
             never_slower(with_links(context, 2.0, only=level), context, table)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data(), st.floats(1.0, 30.0))
 def test_random_requests(data: st.DataObject, factor: float) -> None:
     context = without_hiding(data.draw(contexts()))

@@ -25,7 +25,7 @@ def test_every_candidate_of_a_framework(framework: str) -> None:
         never_slower(with_memory_rate(context, 2.0), context, table)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data(), st.floats(1.0, 30.0), st.sampled_from([with_flops, with_memory_rate]))
 def test_random_requests(data: st.DataObject, factor: float, faster) -> None:
     context = without_hiding(data.draw(contexts()))

@@ -8,7 +8,7 @@ from random_requests import candidates, contexts
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, score
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(st.data())
 def test_parts_of_time_and_memory(data: st.DataObject) -> None:
     context = data.draw(contexts())

@@ -41,7 +41,7 @@ def slowed_context(context: Context, factor: float) -> Context:
     )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), factor=st.sampled_from([0.125, 4.0, 1024.0]))
 def test_random_requests(data: st.DataObject, factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     context = data.draw(contexts())

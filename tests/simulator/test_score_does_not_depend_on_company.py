@@ -15,7 +15,7 @@ def rows(scores: ScoreTable) -> np.ndarray:
     return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_any_order_and_any_slice(data: st.DataObject) -> None:
     context = data.draw(contexts())

@@ -51,7 +51,7 @@ def test_every_candidate_of_a_framework(framework: str, more) -> None:
         never_slower(context, more(context, 2), table)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data(), st.sampled_from([longer, larger_batch]), st.integers(2, 4))
 def test_random_requests(data: st.DataObject, more, factor: int) -> None:
     context = without_hiding(data.draw(contexts()))
