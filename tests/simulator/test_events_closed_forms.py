@@ -164,6 +164,27 @@ def test_overlapped_transfers_delay_1f1b_once_per_microbatch() -> None:
         assert result.step_time_s > (count + 1) * 3.0 + (count - 1) * 0.25
 
 
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("pp", [2, 3, 4, 8])
+@pytest.mark.parametrize("groups", [2, 3])
+def test_short_transfers_lengthen_a_step_by_a_known_number_of_hops(pp: int, groups: int, overlap: bool) -> None:
+    """The table of docs/decisions/events.md; no published form counts them."""
+    count, vpp = groups * pp, 3
+    blocking_pair = 2 * count + 2 * pp - 5 if pp > 2 else count + 1
+    hops = {
+        (Schedule.GPIPE, 1): (2 * (pp - 1), 2 * (pp - 1) + 2 * (count - 1)),
+        (Schedule.ONE_F_ONE_B, 1): (2 * (pp - 1) * groups + 2 * (pp - 2), blocking_pair),
+        (Schedule.INTERLEAVED, vpp): (2 * (pp * vpp - 1), (2 * vpp - 1) * count + 2 * pp - 3),
+        (Schedule.ZB_H1, 1): (4 * (pp - 1), blocking_pair),
+    }
+    for (schedule, virtual), expected in hops.items():
+        without, with_hops = (
+            step(schedule, pp, virtual, count, (1.0, 1.0, 1.0), hop_s=hop_s, overlap_hops=overlap).step_time_s
+            for hop_s in (0.0, 1e-4)
+        )
+        assert (with_hops - without) / 1e-4 == pytest.approx(expected[not overlap], abs=1e-6), schedule.name
+
+
 @pytest.mark.parametrize("schedule", [Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED, Schedule.ZB_V])
 def test_memory_peaks_at_what_is_in_flight(schedule: Schedule) -> None:
     """One byte per microbatch and virtual stage; the first stage keeps all of GPipe's, pp of 1F1B's, and so on."""
