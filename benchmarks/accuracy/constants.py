@@ -117,12 +117,14 @@ NANOTRON = (
     Constant(name="pipeline_hop_s", where=_NANOTRON, seen=_SWEEP),
     Constant(name="host_step_s", where=_NANOTRON, seen=_SWEEP),
     Constant(name="overlap_gradients", where=_NANOTRON, seen=_SWEEP, share=True),
+    Constant(name="allocator_stall", where=_NANOTRON, seen=_SWEEP),
 )
 LAUNCHES = (
     Constant(name="host_layer_s", where=_PROFILE, seen="mcore_functional_tests, hf_ultrascale"),
     Constant(name="host_microbatch_s", where=_PROFILE, seen="aleph_alpha_layouts, bigscience, llm_foundry"),
     Constant(name="collective_launch_s", where=_PROFILE, seen="aleph_alpha_layouts, hf_ultrascale, vtrain_multi"),
 )
+EXPERTS = (Constant(name="host_expert_s", where="megatron-lm.yaml, nemo.yaml", seen="runs with experts"),)
 TRITON = (Constant(name="_TRITON_SHARE", where="simulator/costs/attention.py", seen="llm_foundry", share=True),)
 FLASH1 = (Constant(name="_FLASH1_SHARE", where="simulator/costs/attention.py", seen="aleph_alpha_layouts", share=True),)
 VOLTA = (Constant(name="clock v100 half", where=_CLOCKS, seen="dlperf_gpt, libai", share=True),)
@@ -133,4 +135,14 @@ OWN_TRAINER = (
     Constant(name="logit_bytes", where=_FACTS, seen="aleph_alpha_layouts (out-of-memory labels)"),
     Constant(name="fragmentation", where=_FACTS, seen="aleph_alpha_layouts (out-of-memory labels)"),
 )
-NANOTRON_MEMORY = (Constant(name="logit_bytes", where=_NANOTRON, seen=_SWEEP),)
+NANOTRON_MEMORY = (
+    Constant(name="logit_bytes", where=_NANOTRON, seen=_SWEEP),
+    Constant(name="fragmentation", where=_NANOTRON, seen=_SWEEP),
+    Constant(name="communicator_bytes", where=_NANOTRON, seen=_SWEEP),
+)
+DEEPSPEED_MEMORY = (
+    Constant(name="fragmentation", where="spaces/frameworks/data/megatron-deepspeed.yaml", seen="bigscience (A100)"),
+    Constant(
+        name="communicator_bytes", where="spaces/frameworks/data/megatron-deepspeed.yaml", seen="bigscience (A100)"
+    ),
+)

@@ -36,6 +36,9 @@ ALLOWED = 4.0 / 3.0
 SMALL_PCT = 1.0
 """Points of error within which a ratio is not held against a family: a third of 3 % is noise."""
 
+LABELLED = ("aleph_alpha_layouts", "hf_ultrascale")
+"""Tables whose out-of-memory labels are complete; elsewhere only measured peaks count."""
+
 Key = Callable[[Run], str]
 
 
@@ -177,7 +180,21 @@ FAMILIES = (
         memory=True,
     ),
     Family(
-        title="nanotron's logits",
+        title="experts' launch cost",
+        constants=constants.EXPERTS,
+        acts_on=lambda run: run.context.moe and run.context.framework.host_expert_s > 0,
+        parts=("table", "device"),
+        even=True,
+    ),
+    Family(
+        title="memory of Megatron-DeepSpeed",
+        constants=constants.DEEPSPEED_MEMORY,
+        acts_on=lambda run: run.file == "bigscience" and run.context.framework.name == "megatron-deepspeed",
+        parts=("size", "device"),
+        memory=True,
+    ),
+    Family(
+        title="nanotron's memory",
         constants=constants.NANOTRON_MEMORY,
         acts_on=lambda run: run.context.framework.name == "nanotron",
         parts=("model", "GPUs"),
@@ -194,6 +211,8 @@ def cross_validate(predictions: Predictions) -> list[Result]:
         rows = [int(row) for row in known if family.acts_on(predictions.runs[row])]
         judged = ("ok", "oom") if family.memory else ("ok",)
         rows = [row for row in rows if predictions.runs[row].outcome in judged]
+        if family.memory:
+            rows = [row for row in rows if _remembered(predictions.runs[row])]
         if not family.memory:
             rows = [row for row in rows if predictions.runs[row].step_time_s]
         if family.even:
@@ -206,6 +225,11 @@ def cross_validate(predictions: Predictions) -> list[Result]:
             results.append((_memory_result if family.memory else _time_result)(family, one))
             print(f"{family.title}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
     return results
+
+
+def _remembered(run: Run) -> bool:
+    """Whether a run says anything about memory: a peak, or a verdict in a table that has both kinds."""
+    return run.peak_memory_bytes is not None or run.file in LABELLED
 
 
 def _thinned(predictions: Predictions, rows: Sequence[int]) -> list[int]:

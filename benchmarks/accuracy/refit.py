@@ -20,11 +20,12 @@ SCALE = 0.1
 """Errors beyond this (in logarithm) count less than with the square: layouts that no constant can explain."""
 PRIOR = 0.01
 """Pull towards the present value, so that a constant which no row depends on stays where it is."""
-EVALUATIONS = 8
+EVALUATIONS = 6
 FACTORS = (0.4, 0.7, 0.9, 1.0, 1.12, 1.4, 2.0, 4.0)
 """Factors between which the effect of a single constant is interpolated."""
-MEMORY_FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)
-"""Grid on which constants of memory are tried: verdicts have no slope."""
+MEMORY_FACTORS = (0.5, 0.75, 1.0, 1.33, 2.0)
+COARSE_FACTORS = (0.6, 1.0, 1.6)
+"""Grid on which constants of memory are tried (verdicts have no slope); the coarse one from three constants on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,10 +139,11 @@ def _context(context: Context, factors: Factors) -> Context:
 
 def memory_trials(known: Problem) -> list[tuple[dict[Constant, float], Predictions]]:
     """Return the predictions of every point of a grid of factors, the present values first."""
-    grids = np.meshgrid(*[MEMORY_FACTORS for _ in known.constants])
+    factors = MEMORY_FACTORS if len(known.constants) < 3 else COARSE_FACTORS
+    grids = np.meshgrid(*[factors for _ in known.constants])
     points = [dict(zip(known.constants, point, strict=True)) for point in zip(*(g.ravel() for g in grids), strict=True)]
-    points.sort(key=lambda factors: sum(abs(np.log(factor)) for factor in factors.values()))
-    return [(factors, _memory(known, factors)) for factors in points]
+    points.sort(key=lambda point: sum(abs(np.log(factor)) for factor in point.values()))
+    return [(point, _memory(known, point)) for point in points]
 
 
 def _memory(known: Problem, factors: Factors) -> Predictions:
@@ -167,7 +169,7 @@ def memory_loss(predictions: Predictions, rows: Rows) -> float:
     """Return the mean share of wrong verdicts plus the median error of the measured peaks."""
     outcome = np.array([predictions.runs[row].outcome for row in rows])
     oom = predictions.oom[rows]
-    wrong = [np.mean(oom[outcome == "oom"] == 0), np.mean(oom[outcome == "ok"])]
+    wrong = [np.mean(~oom[outcome == "oom"]), np.mean(oom[outcome == "ok"])] if "oom" in outcome else [0.0]
     error = memory_error(predictions, rows[outcome == "ok"])
     error = np.abs(error[np.isfinite(error)])
     return float(np.mean(wrong)) + (float(np.median(error)) if len(error) else 0.0)
