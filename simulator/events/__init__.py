@@ -10,6 +10,7 @@ from forerun.simulator.events.memory import MemoryCurve
 from forerun.simulator.events.rescore import event_scores
 from forerun.simulator.events.result import EventResult, StageUse, TimelineTask
 from forerun.simulator.events.simulate import simulate, simulate_costs
+from forerun.simulator.events.summary import event_summary
 from forerun.simulator.events.svg import timeline_svg
 from forerun.simulator.events.trace import trace_events, write_trace
 
@@ -28,6 +29,7 @@ __all__ = [
     "TimelineTask",
     "compile_step",
     "event_scores",
+    "event_summary",
     "execute",
     "simulate",
     "simulate_costs",

@@ -1,6 +1,7 @@
 """One whole step of small requests: what it is made of, and that it agrees with the closed forms of the core."""
 
 import itertools
+import json
 import random
 from dataclasses import replace
 
@@ -12,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.simulator import TIME_PARTS, score
-from forerun.simulator.events import EventResult, StageCost, event_scores, simulate, simulate_costs, step_costs
+from forerun.simulator.events import (
+    EventResult,
+    StageCost,
+    event_scores,
+    event_summary,
+    simulate,
+    simulate_costs,
+    step_costs,
+)
 from forerun.simulator.events.costs import chunk_blocks
 from forerun.simulator.stage_plan import stage_plans
 from forerun.spaces.errors import RequestError
@@ -64,6 +73,20 @@ def test_the_critical_path_has_no_gaps(result: EventResult) -> None:
         assert run.end_s[before] == run.start_s[after]
     assert sum(result.critical_s.values()) == pytest.approx(result.step_time_s, rel=1e-9)
     assert "bubble" not in result.critical_s
+
+
+def test_the_summary_is_plain_data_without_gaps(result: EventResult) -> None:
+    summary = json.loads(json.dumps(event_summary(result)))
+    path = summary["critical_path"]
+
+    assert path[0]["start_s"] == 0.0
+    assert path[-1]["end_s"] == result.step_time_s
+    assert all(before["end_s"] == after["start_s"] for before, after in itertools.pairwise(path))
+    assert sum(entry["tasks"] for entry in path) == len(result.critical_path)
+    assert sum(summary["critical_share"].values()) == pytest.approx(1.0)
+    for stage in summary["stages"]:
+        assert stage["busy_s"] + stage["exposed_s"] + stage["idle_s"] == pytest.approx(result.step_time_s)
+        assert all(0 <= share <= 1 + 1e-12 for share in stage["stream_share"].values())
 
 
 def test_memory_returns_to_what_never_moves(result: EventResult) -> None:

@@ -1,0 +1,67 @@
+"""An event-level result as plain data: what ``simulate --json`` adds to its row."""
+
+from typing import Any
+
+from forerun.simulator.events.compile import STREAMS
+from forerun.simulator.events.result import EventResult
+
+_GIB = 2.0**30
+
+
+def event_summary(result: EventResult) -> dict[str, Any]:
+    """Return bubble share, use of every stage and stream, and the critical path; times in seconds, shares 0 to 1."""
+    return {
+        "step_time_s": result.step_time_s,
+        "bubble_share": result.bubble_share,
+        "slowest_stage": result.slowest,
+        "critical_share": {part: _share(value, result.step_time_s) for part, value in result.critical_s.items()},
+        "critical_path": _path(result),
+        "stages": _stages(result),
+    }
+
+
+def _share(value: float, whole: float) -> float:
+    return value / whole if whole else 0.0
+
+
+def _stages(result: EventResult) -> list[dict[str, Any]]:
+    """Return one entry per device-stage; ``stream_share`` is how much of the step each of its streams is occupied."""
+    graph, run = result.graph, result.run
+    occupied = [0.0] * len(graph.ordered)
+    for task, own in enumerate(graph.stream):
+        for stream in graph.gangs.get(task, (own,)):
+            occupied[stream] += run.end_s[task] - run.start_s[task]
+    return [
+        {
+            "stage": number,
+            "busy_s": stage.busy_s,
+            "exposed_s": stage.exposed_s,
+            "idle_s": stage.idle_s,
+            "breakdown_s": dict(stage.time_s),
+            "stream_share": {
+                name: _share(occupied[len(STREAMS) * number + place], result.step_time_s)
+                for place, name in enumerate(STREAMS)
+            },
+            "peak_live_gib": stage.peak_bytes / _GIB,
+            "peak_s": stage.peak_s,
+            "peak_task": stage.peak_task,
+        }
+        for number, stage in enumerate(result.stages)
+    ]
+
+
+def _path(result: EventResult) -> list[dict[str, Any]]:
+    """Return the critical path, neighbours of one kind on one stream as one entry with their number."""
+    graph, run = result.graph, result.run
+    entries: list[dict[str, Any]] = []
+    now_s = 0.0
+    for task in result.critical_path:
+        stream, kind = graph.stream[task], graph.kinds[graph.kind[task]]
+        place = {"kind": kind, "stage": graph.stream_device[stream], "stream": STREAMS[stream % len(STREAMS)]}
+        if entries and all(entries[-1][key] == value for key, value in place.items()):
+            entries[-1]["tasks"] += 1
+            entries[-1]["end_s"] = run.end_s[task]
+        else:
+            entries.append({**place, "tasks": 1, "start_s": now_s, "end_s": run.end_s[task]})
+        now_s = run.end_s[task]
+    return entries
