@@ -100,7 +100,7 @@ def test_a_wrong_file_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_laws_of_the_other_framework_hold(run: Path) -> None:
-    """Megatron-LM copies key/value heads for tp=16; torchtitan does not: its format has the words, but it would fail."""
+    """Megatron-LM copies key/value heads for tp=16; torchtitan would fail, though its format has the words."""
     launch, context = load_launch(run, 1)
     wide = dataclasses.replace(launch, strategy=parse_strategy("tp16 pp1 dp1 mbs1 sp"))
 
