@@ -11,6 +11,7 @@ from forerun.search.leaderboard import Leaderboard
 from forerun.search.report import sections
 from forerun.search.report.axes import differing
 from forerun.search.report.markup import Safe, escape, tag
+from forerun.search.report.scaling import scaling_section
 from forerun.search.report.scatter import pareto_front, scatter
 from forerun.search.report.table import filter_form, leaderboard_table
 from forerun.search.report.timeline import timeline_section
@@ -56,7 +57,7 @@ def report_html(board: Leaderboard) -> str:
             _drawn(rows, "The fullest GPU of the best {}."),
         ),
         _section("timeline", "Timeline", "The winner's step", timeline_section(board)),
-        _section("scaling", "Scaling", "Throughput against GPUs", sections.scaling_section(board)),
+        _section("scaling", "Scaling", "Throughput against GPUs", scaling_section(board)),
         _section("rejected", "Rejected", "Why others are out", sections.rejected_section(board)),
         _section("inputs", "Inputs", "Inputs, defaults and versions", sections.inputs_section(board)),
     )

@@ -74,37 +74,6 @@ def memory_section(rows: Sequence[Row]) -> Safe:
     return stacked_bars(stack)
 
 
-def scaling_section(board: Leaderboard) -> Safe | None:
-    """Return the best throughput by number of GPUs; None where only one number was searched."""
-    counts = board.request["gpu_counts"]
-    if len(counts) < 2:
-        return None
-    best: dict[int, Row] = {}
-    for row in board.rows:
-        if row.gpus not in best or row.tokens_per_s > best[row.gpus].tokens_per_s:
-            best[row.gpus] = row
-    most = max(row.tokens_per_s for row in best.values())
-    top = max(row.tokens_per_s_per_gpu for row in best.values())
-    lines = []
-    for count, row in sorted(best.items()):
-        value = (
-            f"{number(row.tokens_per_s)} tok/s; {number(row.tokens_per_s_per_gpu)} per GPU, "
-            f"{row.tokens_per_s_per_gpu / top:.1%} of the best"
-        )
-        name = tag("span", tag("strong", f"{count:,} GPUs"), f" {row.strategy} (rank {row.rank})")
-        label = tag("div", name, tag("strong", value), class_="bar-label")
-        lines.append(tag("li", label, plain_bar(row.tokens_per_s / most)))
-    absent = [f"{count:,}" for count in counts if count not in best]
-    note = None
-    if absent:
-        note = tag(
-            "p",
-            f"No row kept has {', '.join(absent)} GPUs: others rank before them. A search with --top 1000 keeps more.",
-            class_="hint",
-        )
-    return joined([tag("ol", *lines, class_="bars"), note])
-
-
 def rejected_section(board: Leaderboard) -> Safe:
     """Return how many candidates there were and why most are none."""
     space = board.space

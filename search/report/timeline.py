@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from forerun.search.leaderboard import Leaderboard
+from forerun.search.report.again import request_again
 from forerun.search.report.markup import Safe, joined, tag
-from forerun.search.request import Request, resolve
+from forerun.search.request import resolve
 from forerun.search.rows import GIB
 from forerun.simulator.events import EventResult, simulate
 from forerun.spaces.errors import ForerunError
-from forerun.spaces.strategies import Strategy, parse_strategy
+from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.units import format_seconds
 
 MOST_PASSES = 60_000
@@ -58,7 +59,7 @@ def timeline_section(board: Leaderboard) -> Safe:
         passes = 2 * strategy.pp * strategy.vpp * board.request["global_batch"] // (strategy.dp * strategy.mbs)
         if passes > MOST_PASSES:
             return tag("p", f"No timeline: a step has {passes:,} passes, and the page draws up to {MOST_PASSES:,}.")
-        result = _simulated(board, strategy)
+        result = simulate(resolve(request_again(board)).context, strategy)
     except (ForerunError, TypeError, ValueError) as error:
         return tag("p", f"No timeline: {error}")
     gap = result.step_time_s / best.step_time_s - 1
@@ -104,21 +105,6 @@ def _mostly(cell: Mapping[str, float]) -> str:
     if sum(cell.values()) < 0.5:
         return ""
     return max(cell, key=lambda kind: (cell[kind], kind))
-
-
-def _simulated(board: Leaderboard, strategy: Strategy) -> EventResult:
-    """Simulate a strategy under the request of a leaderboard."""
-    asked, imbalance = board.request, board.request.get("moe_imbalance")
-    request = Request(
-        model=str(asked["model"]),
-        cluster=str(asked["cluster"]),
-        global_batch=asked["global_batch"],
-        seq_len=asked["seq_len"],
-        precision=asked["precision"],
-        framework=asked["framework"],
-        moe_imbalance=None if imbalance is None else float(imbalance),
-    )
-    return simulate(resolve(request).context, strategy)
 
 
 def _columns(stages: int) -> int:

@@ -1,0 +1,26 @@
+"""The request behind a leaderboard, to ask for what the leaderboard does not hold."""
+
+from forerun.search.leaderboard import Leaderboard
+from forerun.search.request import Request
+
+
+def request_again(board: Leaderboard, *, gpus: int | None = None) -> Request:
+    """Return the request of a leaderboard for one number of GPUs (None: a strategy decides).
+
+    Raises:
+        TypeError, ValueError: a value has another form than a search writes.
+    """
+    asked = board.request
+    imbalance = asked.get("moe_imbalance")
+    overrides = asked.get("overrides") or {}
+    return Request(
+        model=str(asked["model"]),
+        cluster=str(asked["cluster"]),
+        global_batch=int(asked["global_batch"]),
+        seq_len=int(asked["seq_len"]),
+        gpus=None if gpus is None else str(gpus),
+        precision=str(asked["precision"]),
+        framework=str(asked["framework"]),
+        moe_imbalance=None if imbalance is None else float(imbalance),
+        overrides={str(axis): list(values) for axis, values in overrides.items()} if gpus is not None else {},
+    )

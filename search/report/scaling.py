@@ -1,0 +1,90 @@
+"""Throughput against the number of GPUs, where a search had several to choose from.
+
+A leaderboard often holds rows of one number only, the largest or the cheapest, so the best of the others is searched
+again for the page.
+"""
+
+import math
+from collections.abc import Sequence
+
+from forerun.search.candidates import strategies_at
+from forerun.search.exhaustive import Problem, search_space
+from forerun.search.leaderboard import Leaderboard
+from forerun.search.report.again import request_again
+from forerun.search.report.bars import plain_bar
+from forerun.search.report.markup import Safe, joined, tag
+from forerun.search.report.words import number
+from forerun.search.request import resolve
+from forerun.search.rows import Row, rows_of
+from forerun.spaces.errors import ForerunError
+
+MOST_COUNTS = 12
+"""Numbers of GPUs that are searched again: each takes as long as a search of its own."""
+
+
+def scaling_section(board: Leaderboard) -> Safe | None:
+    """Return the best throughput by number of GPUs; None where only one number was searched."""
+    counts = board.request["gpu_counts"]
+    if len(counts) < 2:
+        return None
+    best = _kept(board)
+    missing = [count for count in counts if count not in best]
+    hints: list[str] = []
+    for count in spread(missing, MOST_COUNTS):
+        try:
+            row = _searched(board, count)
+        except (ForerunError, TypeError, ValueError) as error:
+            hints.append(f"Only numbers of GPUs among the rows kept are shown: {error}")
+            break
+        if row is None:
+            hints.append(f"Nothing fits on {count:,} GPUs.")
+        else:
+            best[count] = row
+    if len(missing) > MOST_COUNTS:
+        hints.append(f"{len(counts):,} numbers of GPUs were searched, some of which are shown.")
+    most = max(row.tokens_per_s for row in best.values())
+    top = max(row.tokens_per_s_per_gpu for row in best.values())
+    lines = [_line(count, row, most, top) for count, row in sorted(best.items())]
+    return joined([tag("ol", *lines, class_="bars"), *(tag("p", hint, class_="hint") for hint in hints)])
+
+
+def spread(counts: Sequence[int], most: int) -> list[int]:
+    """Return at most ``most`` of growing numbers, first and last among them, evenly by their ratios.
+
+    >>> spread([8, 16, 24, 32, 40, 48, 56, 64], 4)
+    [8, 16, 32, 64]
+    """
+    if len(counts) <= most:
+        return list(counts)
+    low, high = math.log(counts[0]), math.log(counts[-1])
+    wanted = [low + (high - low) * place / (most - 1) for place in range(most)]
+    return sorted({min(counts, key=lambda count: abs(math.log(count) - value)) for value in wanted})
+
+
+def _kept(board: Leaderboard) -> dict[int, Row]:
+    best: dict[int, Row] = {}
+    for row in board.rows:
+        if row.gpus not in best or row.tokens_per_s > best[row.gpus].tokens_per_s:
+            best[row.gpus] = row
+    return best
+
+
+def _searched(board: Leaderboard, count: int) -> Row | None:
+    """Return the fastest strategy on ``count`` GPUs; None where nothing fits."""
+    setting = resolve(request_again(board, gpus=count))
+    space = setting.space()
+    piece = search_space(Problem(space=space, objective="throughput", top=1))
+    if piece.best is None or not len(piece.best):
+        return None
+    return rows_of(setting.context, strategies_at(space, piece.best.index))[0]
+
+
+def _line(count: int, row: Row, most: float, top: float) -> Safe:
+    value = (
+        f"{number(row.tokens_per_s)} tok/s; {number(row.tokens_per_s_per_gpu)} per GPU, "
+        f"{row.tokens_per_s_per_gpu / top:.1%} of the best"
+    )
+    place = "searched for this page" if row.rank is None else f"rank {row.rank}"
+    name = tag("span", tag("strong", f"{count:,} GPUs"), f" {row.strategy} ({place})")
+    label = tag("div", name, tag("strong", value), class_="bar-label")
+    return tag("li", label, plain_bar(row.tokens_per_s / most))
