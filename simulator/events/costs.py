@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.block_times import BLOCK_PARTS, block_times, host_gap_s
+from forerun.simulator.block_times import BLOCK_PARTS, block_times, host_passes_s
 from forerun.simulator.costs import collective_time_s, point_to_point_time_s
 from forerun.simulator.events.schedules import PipelineShape
 from forerun.simulator.kinds import kind_of_entry, layer_kinds
@@ -169,7 +169,11 @@ def _chunk_costs(
     forward_s, backward_s = times.forward_s[:, 0] @ held, times.backward_s[:, 0] @ held
     recompute = np.full(count, int(strategy.recompute))
     tp, pp = np.full(count, float(strategy.tp)), np.full(count, float(strategy.pp))
-    gap_s = host_gap_s(context, held[:-2], recompute, tp, pp, forward_s + backward_s)
+    host_forward_s, host_backward_s = host_passes_s(context, held[:-2], recompute, tp, pp)
+    weight_s = np.maximum(times.weight_s[:, 0] @ held, host_forward_s)
+    device_s = forward_s + backward_s
+    forward_s, backward_s = np.maximum(forward_s, host_forward_s), np.maximum(backward_s, host_backward_s)
+    gap_s = forward_s + backward_s - device_s
     key: NDArray[np.intp] = np.zeros(count, dtype=np.intp)
     one = np.ones(count)
     # The last stage of 1F1B has one microbatch in flight.
@@ -179,11 +183,11 @@ def _chunk_costs(
     return tuple(
         ChunkCost(
             forward_s=float(forward_s[chunk]) * (1 + stall),
-            backward_s=float(backward_s[chunk] + gap_s[chunk]) * (1 + stall),
-            weight_s=float(times.weight_s[:, 0] @ held[:, chunk]) * (1 + stall),
+            backward_s=float(backward_s[chunk]) * (1 + stall),
+            weight_s=float(weight_s[chunk]) * (1 + stall),
             parts={
                 **{part: float(times.parts[part][:, 0] @ held[:, chunk]) for part in BLOCK_PARTS},
-                "host": float(gap_s[chunk] + stall * (forward_s[chunk] + backward_s[chunk] + gap_s[chunk])),
+                "host": float(gap_s[chunk] + stall * (forward_s[chunk] + backward_s[chunk])),
             },
             kept_bytes=float(memory.kept[0, chunk]),
             logit_bytes=float(memory.logits[0, chunk]),
