@@ -23,4 +23,5 @@ def request_again(board: Leaderboard, *, gpus: int | None = None) -> Request:
         framework=str(asked["framework"]),
         moe_imbalance=None if imbalance is None else float(imbalance),
         overrides={str(axis): list(values) for axis, values in overrides.items()} if gpus is not None else {},
+        ignored_config_fields=tuple(map(str, asked.get("ignored_config_fields") or ())),
     )

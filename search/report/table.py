@@ -103,7 +103,16 @@ def filter_form(columns: Mapping[str, Sequence[Value]]) -> Safe:
     ]
     status = tag("p", class_="status", id="shown", role="status")
     checked = tag("div", *checks, class_="checks")
-    return tag("form", tag("div", find, class_="fields"), by_axis, checked, status, id="filter", hidden=True)
+    return tag(
+        "form",
+        tag("div", find, class_="fields"),
+        by_axis,
+        checked,
+        status,
+        id="filter",
+        aria_label="Filter the leaderboard",
+        hidden=True,
+    )
 
 
 def _column(

@@ -47,6 +47,7 @@ REQUEST_NAMES: Mapping[str, str] = {
     "tokens": "tokens of the training",
     "top": "rows kept",
     "overrides": "axes restricted",
+    "ignored_config_fields": "fields of the configuration ignored",
 }
 
 FLAGS = (
@@ -92,6 +93,7 @@ def command(board: Leaderboard) -> str:
     overrides = request.get("overrides") or {}
     for axis, values in overrides.items():
         lines.append(f"--set {shlex.quote(f'{axis}=' + ','.join(map(str, values)))}")
+    lines += [f"--ignore-config-field {shlex.quote(str(name))}" for name in request.get("ignored_config_fields") or ()]
     return " \\\n    ".join(lines)
 
 
@@ -111,7 +113,7 @@ def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return "; ".join(f"{key} {_text(item)}" for key, item in value.items()) or "none"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(map(_text, value))
+        return ", ".join(map(_text, value)) or "none"
     if isinstance(value, float):
         return format_count(value) if value >= 1e6 else f"{value:g}"
     return str(value)

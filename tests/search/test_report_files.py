@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from forerun.search import Leaderboard, search
+from forerun.search import Leaderboard, Request, search
 from forerun.search.cli import main
 from forerun.search.output import write_folder
 from forerun.search.report import read_run, report_html
-from forerun.search.report.words import command
+from forerun.search.report.words import FLAGS, command
 from forerun.spaces.errors import RequestError
 
 SEARCH = "search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --gpus 16"
@@ -70,12 +70,20 @@ def test_the_command_on_the_page_asks_the_same(tmp_path: Path, capsys: pytest.Ca
     assert json.loads(capsys.readouterr().out)["leaderboard"] == first["leaderboard"]
 
 
+def test_every_field_of_a_request_has_its_flag() -> None:
+    known = {field for field, _ in FLAGS} | {"model", "overrides", "ignored_config_fields"}
+
+    assert {field.name for field in dataclasses.fields(Request)} == known, "add it to FLAGS and to request_again"
+
+
 def test_a_command_quotes_every_name(board: Leaderboard) -> None:
     name = "a b'; rm -rf $HOME #\n.json"
-    words = in_shell(command(dataclasses.replace(board, request={**board.request, "model": name, "cluster": name})))
+    request = {**board.request, "model": name, "cluster": name, "ignored_config_fields": (name,)}
+    words = in_shell(command(dataclasses.replace(board, request=request)))
 
     assert words[2] == name
     assert words[words.index("--cluster") + 1] == name
+    assert words[words.index("--ignore-config-field") + 1] == name
 
 
 @pytest.mark.parametrize("target", ["", "missing/page.html"])
