@@ -136,6 +136,10 @@ class _Device:
         self.unsent: list[tuple[Pass, int, int]] = []
         self.last = {action.chunk: place for place, action in enumerate(program) if action.kind in _LAST_PASSES}
         self.quiet = self._quiet()
+        self.pass_s = [
+            (cost.forward_s, cost.backward_s, cost.backward_s - cost.weight_s, cost.weight_s)
+            for cost in self.costs.chunks
+        ]
 
     def _quiet(self) -> range:
         """Return the places of the program at which no traffic of replicas can be under way: behind the first use of
@@ -176,7 +180,7 @@ class _Device:
     def _act(self, place: int, action: Action) -> None:
         """Add the tasks of one action."""
         kind, microbatch, chunk, interwoven = action
-        reduced_s, gathered_s = self._traffic_s(place, action)
+        reduced_s, gathered_s = (0.0, 0.0) if place in self.quiet else self._traffic_s(place, action)
         if gathered_s and self.costs.zero == 3:
             rest_s = (1 - self.costs.overlap_parameters) * gathered_s
             self._replicas(GATHER, rest_s, (), (microbatch, chunk, "rest", kind), blocking=True)
@@ -184,7 +188,7 @@ class _Device:
             tasks = self._segments(action, reduced_s, gathered_s)
             first, last = tasks[0], tasks[-1]
         else:
-            first = last = self.graph.add(kind, self._pass_s(action), self.compute, tag=(microbatch, chunk))
+            first = last = self.graph.add(kind, self.pass_s[chunk][kind], self.compute, tag=(microbatch, chunk))
             self.segments.append(first)
         if reduced_s and self.costs.zero >= 2:
             rest_s = (1 - self.costs.overlap_gradients) * reduced_s
@@ -218,7 +222,7 @@ class _Device:
         graph, costs = self.graph, self.costs
         tag: tuple[object, ...] = (microbatch, chunk)
         count = min(self.cost.buckets, MOST_SEGMENTS if costs.zero < 2 else MOST_SEGMENTS_EACH)
-        one_s = self._pass_s(action) / count
+        one_s = self.pass_s[chunk][kind] / count
         reduced_s *= costs.overlap_gradients / count
         gathered_s *= costs.overlap_parameters / count
         tasks = []
@@ -253,18 +257,6 @@ class _Device:
         if self.costs.one_port and not blocking:
             self.graph.share(task, (self.device,))
         return task
-
-    def _pass_s(self, action: Action) -> float:
-        cost = self.costs.chunks[action.chunk]
-        match action.kind:
-            case Pass.FORWARD:
-                return cost.forward_s
-            case Pass.BACKWARD:
-                return cost.backward_s
-            case Pass.INPUT_GRADIENT:
-                return cost.backward_s - cost.weight_s
-            case _:
-                return cost.weight_s
 
     def _hold(self, action: Action, first: int, last: int) -> None:
         """Note what a pass allocates and frees; activations live until the weight gradient, which reads them."""

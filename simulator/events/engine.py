@@ -88,8 +88,8 @@ class _Run:
         self.done = 0
         self.by_rank: list[int] | range = range(count)
         self.rank: list[int] | range = range(count)
-        if any(graph.priority):
-            self.by_rank = sorted(range(count), key=lambda task: (graph.priority[task], task))
+        if graph.priority:
+            self.by_rank = sorted(range(count), key=lambda task: (graph.priority.get(task, 0), task))
             self.rank = [0] * count
             for place, task in enumerate(self.by_rank):
                 self.rank[task] = place

@@ -21,7 +21,7 @@ class TaskGraph:
 
     Per task: ``duration_s`` (of a transfer: its latency), ``stream`` (the one that it is shown on, -1: none), ``kind``
     (number of an entry of ``kinds``), ``tag`` (whatever names it), ``successors`` and ``missing`` (edges and their
-    number), ``priority`` (lower goes first).
+    number). ``priority``: that of tasks which have one, lower goes first; 0 for all others.
     """
 
     __slots__ = (
@@ -51,7 +51,7 @@ class TaskGraph:
         self.stream: list[int] = []
         self.kind: list[int] = []
         self.tag: list[Tag] = []
-        self.priority: list[int] = []
+        self.priority: dict[int, int] = {}
         self.successors: list[list[int]] = []
         self.missing: list[int] = []
         self.gangs: dict[int, tuple[int, ...]] = {}
@@ -104,8 +104,9 @@ class TaskGraph:
         self.stream.append(stream)
         self.kind.append(kind)
         self.tag.append(tag)
-        self.priority.append(priority)
         self.successors.append([])
+        if priority:
+            self.priority[task] = priority
         count = 0
         for before in after:
             self.successors[before].append(task)
