@@ -123,7 +123,7 @@
       return;
     }
     const cells = [...rows[place].cells];
-    const figures = cells.slice(2, -1).map((cell, i) => `${titles[i + 2]} ${cell.textContent}`);
+    const figures = cells.slice(2, -1).map((cell, i) => `${titles[i + 2]}: ${cell.textContent}`);
     tip.replaceChildren(
       text("strong", `rank ${cells[0].textContent}`), text("code", cells[1].textContent), text("span", figures.join(", "))
     );
