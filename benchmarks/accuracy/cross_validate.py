@@ -363,6 +363,12 @@ def _result(
     )
 
 
+def exceeds(fold: Fold) -> bool:
+    """Whether the left-out rows have errors more than a third above those of the rows that were kept."""
+    held, fitted = fold.held_out_pct, fold.fitted_pct
+    return held is not None and fitted is not None and held > max(ALLOWED * fitted, fitted + SMALL_PCT)
+
+
 def markdown(results: Sequence[Result]) -> list[str]:
     """Return the cross-validation as lines of a page."""
     lines = ["### Constants that saw whole runs", "", "| constant | where | chosen by | now | refitted on all rows |"]

@@ -20,7 +20,7 @@ SCALE = 0.1
 """Errors beyond this (in logarithm) count less than with the square: layouts that no constant can explain."""
 PRIOR = 0.01
 """Pull towards the present value, so that a constant which no row depends on stays where it is."""
-EVALUATIONS = 6
+EVALUATIONS = 5
 FACTORS = (0.4, 0.7, 0.9, 1.0, 1.12, 1.4, 2.0, 4.0)
 """Factors between which the effect of a single constant is interpolated."""
 MEMORY_FACTORS = (0.5, 0.75, 1.0, 1.33, 2.0)

@@ -4,7 +4,7 @@
 
 DIR holds CSV files of the schema in docs/measured-runs.md. benchmarks/results/ gets YYYY-MM-DD-accuracy.md (targets,
 tables, cross-validation, worst rows), .json (all figures), and for tables that the project may carry .csv (predictions)
-and .svg (plot). With --fast only the table is printed. Takes about a minute and a half on one core.
+and .svg (plot). With --fast only the table is printed. Takes a minute and a half of one core.
 """
 
 import argparse
