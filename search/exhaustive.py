@@ -20,7 +20,7 @@ Scorer = Callable[[Context, StrategyTable], ScoreTable]
 Progress = Callable[[int, int], None]
 """Called with (candidates walked, legal candidates among them) after each chunk."""
 
-CHUNK = 1 << 16
+CHUNK = 1 << 17
 """Legal candidates scored at once: large enough to amortise numpy's calls, small enough for the cache."""
 FIRST = 1 << 19
 """Candidates of the first slice: a few per cent of them are legal in the usual space."""

@@ -1,7 +1,7 @@
 """Seconds of every block (layer kinds, embedding, head) on one microbatch: computation and exposed communication.
 
 These are times of the device. Where the host needs longer to launch a stage's kernels than they take, the stage runs at
-the host's speed (``host_gap_s``).
+the host's speed (``host_passes_s``).
 """
 
 from collections.abc import Mapping
@@ -105,19 +105,17 @@ def _end(work: Work, exchange_s: Floats) -> _Block:
     )
 
 
-def host_gap_s(
-    context: Context, layers: Floats, recompute: NDArray[np.int64], tp: Floats, pp: Floats, device_s: Floats
-) -> Floats:
-    """Seconds that a stage waits for its host on one microbatch, beyond ``device_s``; ``layers`` [kinds, ...] are
-    those on it.
+def host_passes_s(
+    context: Context, layers: Floats, recompute: NDArray[np.int64], tp: Floats, pp: Floats
+) -> tuple[Floats, Floats]:
+    """Seconds that the host needs to launch a stage's (forward, backward) pass of one microbatch; ``layers``
+    [kinds, ...] are those on it.
 
-    Full recomputation launches every layer's forward kernels, a third of all, once more.
+    A third of the launches of a layer are its forward pass; full recomputation launches them once more.
     """
     profile = context.framework
-    dense = profile.host_layer_s * np.where(recompute == Recompute.FULL, 4 / 3, 1.0)
-    dense = dense + np.where(pp > 1, profile.host_rank_s * (tp - 1), 0.0)
-    host_s = np.zeros_like(device_s)
+    base, again = np.zeros_like(pp), np.where(recompute == Recompute.FULL, profile.host_layer_s / 3, 0.0)
     for kind, count in zip(layer_kinds(context.model), layers, strict=True):
-        more = profile.host_expert_s if isinstance(kind.mlp, MixtureOfExperts) else 0.0
-        host_s += count * (dense + more)
-    return np.asarray(np.maximum(host_s - device_s, 0.0))
+        each = profile.host_layer_s + (profile.host_expert_s if isinstance(kind.mlp, MixtureOfExperts) else 0.0)
+        base = base + count * (each + np.where(pp > 1, profile.host_rank_s * (tp - 1), 0.0))
+    return base / 3, base * (2 / 3) + layers.sum(axis=0) * again

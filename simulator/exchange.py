@@ -40,9 +40,18 @@ class Exchange:
         return self.tensor_backward_s + self.context_backward_s + self.expert_backward_s
 
 
-def exposed(communication_s: Floats, share: float, cover_s: Floats) -> Floats:
-    """Seconds of communication left when up to ``share`` of it runs under ``cover_s`` seconds of computation."""
-    return np.asarray(communication_s - np.minimum(communication_s * share, cover_s))
+class Cover:
+    """Computation that communication can run under; no second of it hides two communications."""
+
+    def __init__(self, free_s: Floats) -> None:
+        self.free_s = free_s
+
+    def exposed(self, communication_s: Floats, share: float, most_s: Floats | None = None) -> Floats:
+        """Seconds left when up to ``share`` of a communication runs under what is free, and ``most_s`` at most."""
+        room_s = self.free_s if most_s is None else np.minimum(self.free_s, most_s)
+        hidden_s = np.minimum(communication_s * share, room_s)
+        self.free_s = self.free_s - hidden_s
+        return np.asarray(communication_s - hidden_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +102,15 @@ def layer_exchange(context: Context, layer: Layer, shard: Shard, work: Work) -> 
     open_s = blocks * sync.gather_s
     keys = _context_s(context, layer, shard)
     experts = _expert_s(context, layer, shard)
+    forward, backward = Cover(work.forward_s), Cover(work.backward_s)
     return Exchange(
-        tensor_forward_s=exposed(blocks * sync.once_s, profile.overlap_tensor, work.forward_s),
-        tensor_backward_s=exposed(hidden, covered, work.backward_s)
-        + exposed(open_s, profile.overlap_tensor, work.core_s),
-        context_forward_s=exposed(keys, profile.overlap_context, work.core_s),
-        context_backward_s=exposed(2 * keys, profile.overlap_context, 2 * work.core_s),
-        expert_forward_s=exposed(experts, profile.overlap_expert, work.forward_s),
-        expert_backward_s=exposed(experts, profile.overlap_expert, work.backward_s),
+        context_forward_s=forward.exposed(keys, profile.overlap_context, work.core_s),
+        context_backward_s=backward.exposed(2 * keys, profile.overlap_context, 2 * work.core_s),
+        tensor_forward_s=forward.exposed(blocks * sync.once_s, profile.overlap_tensor),
+        tensor_backward_s=backward.exposed(open_s, profile.overlap_tensor, work.core_s)
+        + backward.exposed(hidden, covered),
+        expert_forward_s=forward.exposed(experts, profile.overlap_expert),
+        expert_backward_s=backward.exposed(experts, profile.overlap_expert),
     )
 
 

@@ -6,10 +6,13 @@ With t the forward and backward time of a stage on one microbatch, m microbatche
   ``sum t + (m - 1) max t`` (for equal stages ``(m + pp - 1) t``, arXiv 2104.04473, section 2.2).
 - GPipe: the same for forwards and backwards apart (arXiv 1811.06965).
 - Interleaved: filling and draining take ``1/vpp`` of a stage each (arXiv 2104.04473, section 2.2.2).
-- ZB-H1: weight gradients fill the drain, bubble ``(pp - 1)(f + b - w)`` with b the input gradient (arXiv 2401.10241).
+- ZB-H1: weight gradients fill the drain, bubble ``(pp - 1)(f + b - w)`` with b the input gradient (arXiv 2401.10241);
+  where m < pp - 1 only m of them are there to fill it.
 - ZB-V: no bubble when f, b and w are equal; otherwise half of what the longest of them leaves open on each of
-  ``pp - 1`` hops (arXiv 2405.15362, section 4; an upper bound for its adaptive form).
+  ``pp - 1`` hops (arXiv 2405.15362, section 4; an upper bound for its adaptive form), on 2m of them at most.
 - DualPipe: bubble ``(pp/2 - 1)(f&b + b - 3w)`` with b the whole backward pass (arXiv 2412.19437, table 2).
+
+Where the last three are stated for equal stages, the stage that would finish last by its own f, b and w decides.
 """
 
 from dataclasses import dataclass
@@ -46,40 +49,41 @@ def pipeline_time(
 ) -> PipelineTime:
     """Return the pipelined part of a step for S strategies; ``overlap``: steady-state sends run under computation."""
     both = stages.forward_s + stages.backward_s
-    real = stages.multiplicity > 0
-    slowest = np.argmax(np.where(real, both, -1.0), axis=0)
-    columns = np.arange(both.shape[1])
-    pace = both[slowest, columns]
-    around = (both * stages.multiplicity).sum(axis=0) - pace
-    forward, backward = stages.forward_s[slowest, columns], stages.backward_s[slowest, columns]
-    weight = stages.weight_s[slowest, columns]
-    bubble = np.where(schedule == Schedule.INTERLEAVED, around / vpp, around)
+    total = _total(stages.multiplicity, both)
+    longest = np.where(stages.multiplicity > 0, both, 0.0).max(axis=0)
+    bubbles = (total - longest) / np.where(schedule == Schedule.INTERLEAVED, vpp, 1.0)
+    bubbles = np.broadcast_to(bubbles, both.shape)
     if np.any(schedule >= Schedule.GPIPE):
-        bubble = _other_bubbles(stages, schedule, pp, microbatches, bubble, forward, backward, weight)
+        bubbles = _other_bubbles(stages, schedule, pp, microbatches, bubbles)
+    finish = np.where(stages.multiplicity > 0, microbatches * both + bubbles, -1.0)
+    # Stages that tie up to rounding (all that wait for their host do) take turns by their number, not by chance.
+    slowest = np.argmax(finish >= finish.max(axis=0) * (1 - 1e-12), axis=0)
+    columns = np.arange(both.shape[1])
+    pace, bubble = both[slowest, columns], bubbles[slowest, columns]
     busy = microbatches * pace
     fill = 2 * (pp - 1)
     steady = 0.0 if overlap else 2 * (microbatches - 1) * vpp * (pp > 1)
     return PipelineTime(total_s=busy + bubble, busy_s=busy, slowest=slowest, hops=fill + steady)
 
 
-def _other_bubbles(
-    stages: StageTimes,
-    schedule: Floats,
-    pp: Floats,
-    microbatches: Floats,
-    bubble: Floats,
-    forward: Floats,
-    backward: Floats,
-    weight: Floats,
-) -> Floats:
-    """Return ``bubble`` with the rows of the less usual schedules replaced."""
-    pace = forward + backward
-    fastest = stages.forward_s.max(axis=0) + stages.backward_s.max(axis=0)
-    gpipe = bubble + (microbatches - 1) * (fastest - pace)
-    inputs = backward - weight
-    h1 = (pp - 1) * np.maximum(forward + inputs - weight, 0.0)
+def _total(multiplicity: Floats, values: Floats) -> Floats:
+    """Sum over stages, row by row: numpy would add up a single column in another order than many."""
+    total: Floats = np.zeros_like(values[0])
+    for count, value in zip(multiplicity, values, strict=True):
+        total = total + count * value
+    return total
+
+
+def _other_bubbles(stages: StageTimes, schedule: Floats, pp: Floats, microbatches: Floats, bubbles: Floats) -> Floats:
+    """Return ``bubbles`` [R, S] with the columns of the less usual schedules replaced."""
+    forward, backward, weight = stages.forward_s, stages.backward_s, stages.weight_s
+    pace, inputs = forward + backward, backward - weight
+    fastest = forward.max(axis=0) + backward.max(axis=0)
+    gpipe = bubbles + (microbatches - 1) * (fastest - pace)
+    # No more weight gradients fill the drain than there are.
+    h1 = np.maximum((pp - 1) * (forward + inputs) - np.minimum(pp - 1, microbatches) * weight, 0.0)
     longest = np.maximum(np.maximum(forward, inputs), weight)
-    vee = (pp - 1) * (3 * longest - forward - inputs - weight) / 2
+    vee = np.minimum((pp - 1) / 2, microbatches) * (3 * longest - pace)
     dual = np.maximum(pp / 2 - 1, 0.0) * np.maximum(pace + backward - 3 * weight, 0.0)
     for kind, value in (
         (Schedule.GPIPE, gpipe),
@@ -87,5 +91,5 @@ def _other_bubbles(
         (Schedule.ZB_V, vee),
         (Schedule.DUALPIPE, dual),
     ):
-        bubble = np.where(schedule == kind, value, bubble)
-    return bubble
+        bubbles = np.where(schedule == kind, value, bubbles)
+    return bubbles

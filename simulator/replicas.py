@@ -111,8 +111,8 @@ def _tied_s(context: Context, replicas: Replicas) -> Floats:
     wire = context.framework.reduce_bytes * replicas.parameters.tied.max(axis=0)
     far = replicas.tp * replicas.cp * (replicas.pp - 1)
     stride = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, far, far * replicas.dp)
-    seconds = collective_time_s(context.cluster, "all_reduce", wire, 2.0, np.maximum(stride, 1.0))
-    return np.where((replicas.pp > 1) & (wire > 0), seconds, 0.0)
+    ranks = np.where((replicas.pp > 1) & (wire > 0), 2.0, 1.0)
+    return collective_time_s(context.cluster, "all_reduce", wire, ranks, np.maximum(stride, 1.0))
 
 
 def _optimizer_s(context: Context, parameters: Floats) -> Floats:

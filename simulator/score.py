@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.block_times import block_times, host_gap_s
+from forerun.simulator.block_times import block_times, host_passes_s
 from forerun.simulator.costs import collective_time_s, point_to_point_time_s
 from forerun.simulator.memory import StageMemory, stage_memory, total_memory
 from forerun.simulator.parameters import stage_parameters
@@ -91,16 +91,21 @@ def _pipelines(
     halves = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
     forward_s = _dot(blocks, times.forward_s[:, key]) * halves
     backward_s = _dot(blocks, times.backward_s[:, key]) * halves
-    gap_s = host_gap_s(context, blocks[:-2] * halves, shard.recompute[key], shard.tp[key], pp, forward_s + backward_s)
+    host_forward_s, host_backward_s = host_passes_s(
+        context, blocks[:-2] * halves, shard.recompute[key], shard.tp[key], pp
+    )
+    device_s = forward_s + backward_s
+    forward_s, backward_s = np.maximum(forward_s, host_forward_s), np.maximum(backward_s, host_backward_s)
+    gap_s = forward_s + backward_s - device_s
     stages = StageTimes(
         forward_s=forward_s,
-        backward_s=backward_s + gap_s,
-        weight_s=_dot(blocks, times.weight_s[:, key]) * halves,
+        backward_s=backward_s,
+        weight_s=np.maximum(_dot(blocks, times.weight_s[:, key]) * halves, host_forward_s),
         multiplicity=plans.multiplicity[:, plan],
     )
     time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=context.framework.overlap_pipeline)
     slowest = blocks[:, time.slowest, np.arange(len(rows))] * (halves * microbatches)
-    parts = {name: (slowest * values[:, key]).sum(axis=0) for name, values in times.parts.items()}
+    parts = {name: _dot(slowest, values[:, key]) for name, values in times.parts.items()}
     parts["host"] = gap_s[time.slowest, np.arange(len(rows))] * microbatches
     return _Pipelines(
         time=time,
@@ -140,6 +145,8 @@ def _hop_s(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> Fl
     (Megatron-LM's scatter-gather, arXiv 2104.04473, section 4.1; DeepSpeed partitions likewise).
     """
     tp, cp, mbs, sp, dp, pp = _floats(table, rows, "tp", "cp", "mbs", "sp", "dp", "pp")
+    if not np.any(pp > 1):
+        return np.zeros_like(pp)
     near = table.choices["placement"][table.codes["placement"][rows]] == Placement.TP_CP_EP_PP_DP
     size = mbs * context.workload.seq_len / cp * context.model.hidden * activation_bytes(context.workload.precision)
     sent = point_to_point_time_s(context.cluster, size / tp, np.where(near, tp * cp, tp * cp * dp))
@@ -160,14 +167,19 @@ def _time(
     """Return the parts of the step time of N candidates."""
     profile = context.framework
     microbatches = pipelines.microbatches[key]
-    passes = np.where(zero >= 2, microbatches, 1.0)
-    reduce_s = replicas.reduce_s[replica] * passes
-    covered = profile.overlap_gradients * np.minimum(reduce_s, pipelines.backward_s[key] * passes)
-    sharded = np.where(zero == 3, microbatches, 1.0)
-    gathers = np.where(zero == 3, 2 * microbatches, 1.0)
-    gather_s = replicas.gather_s[replica] * gathers
-    window = pipelines.forward_s[key] * sharded
-    window = window + np.where(zero == 3, pipelines.backward_s[key] * sharded, 0.0)
+    # Traffic hides behind one pass of the first stage and while it waits for the slowest one; behind the whole step
+    # where it comes with every microbatch. What hides the reduction cannot hide the gather of sharded parameters.
+    pace_s, whole_s = pipelines.time.busy_s[key] / microbatches, pipelines.time.total_s[key]
+    forward_s, backward_s = pipelines.forward_s[key], pipelines.backward_s[key]
+    window = np.where(zero >= 2, whole_s - microbatches * forward_s, pace_s - forward_s)
+    reduce_s = replicas.reduce_s[replica] * np.where(zero >= 2, microbatches, 1.0)
+    covered = profile.overlap_gradients * np.minimum(reduce_s, window)
+    gather_s = replicas.gather_s[replica] * np.where(zero == 3, 2 * microbatches, 1.0)
+    window = np.where(
+        zero == 3,
+        whole_s - covered,
+        np.minimum(pace_s - backward_s, (whole_s - covered) / np.where(zero == 2, microbatches, 1.0)),
+    )
     hidden = profile.overlap_parameters * np.minimum(gather_s, window)
     time_s = {name: values[key] for name, values in pipelines.parts_s.items()}
     time_s["pipeline"] = pipelines.time.hops[key] * hop_s

@@ -58,7 +58,6 @@ def test_devices_without_links_cannot_exchange_anything() -> None:
         score(_on(request(), alone), TABLE)
 
 
-@pytest.mark.xfail(strict=True, reason="transfers between stages are costed for pp=1 too, which needs links")
 def test_one_device_needs_no_links() -> None:
     alone = replace(request().cluster, levels=())
 

@@ -8,7 +8,7 @@ from forerun_examples import dense_model, moe_model, request, small_cluster
 
 from forerun.simulator import score
 from forerun.spaces.clusters import Cluster
-from forerun.spaces.strategies import Context, Schedule, StrategyTable
+from forerun.spaces.strategies import Context, StrategyTable
 
 ROUNDING = 1e-9
 NETWORKS = (0.5e9, 5e9, 50e9)
@@ -37,25 +37,6 @@ def never_slower(better: Context, worse: Context, table: StrategyTable) -> None:
         f"{np.count_nonzero(ratio > 1 + ROUNDING)} of {len(table)}, worst {table.strategy(worst)}: "
         f"{better.framework.name}, {ratio[worst]:.6f} of the time"
     )
-
-
-def without_hiding(context: Context) -> Context:
-    """The same request where nothing hides behind anything and no host is waited for.
-
-    What hides communication is counted twice in places (sharded parameters and gradients under one backward pass, keys
-    and tensor ranks under one attention core), and waiting for the host moves time from one pass to another; both break
-    the laws where communication or launches are most of a step.
-    """
-    profile = context.framework
-    open_ = {name: 0.0 for name in ("gradients", "parameters", "tensor", "tensor_backward", "context", "expert")}
-    changes: dict[str, float] = {f"overlap_{name}": share for name, share in open_.items()}
-    changes |= {"host_layer_s": 0.0, "host_rank_s": 0.0, "host_expert_s": 0.0}
-    return replace(context, framework=replace(profile, **changes))  # type: ignore[arg-type]  # all are floats
-
-
-def of_usual_schedules(table: StrategyTable) -> StrategyTable:
-    """Candidates whose bubble is that of all their stages, not of the slowest alone (ZB-H1, ZB-V, DualPipe)."""
-    return table.take(table.column("schedule") <= Schedule.GPIPE)
 
 
 def with_flops(context: Context, factor: float) -> Context:

@@ -62,17 +62,23 @@ class PlainBlocks(PlainDevice):
             gather, once = 0.0, self.tensor_s("all_reduce", self.hidden)
             behind = once
         share = max(profile.overlap_tensor, profile.overlap_tensor_backward)
-        tensor_f = _exposed(blocks * once, profile.overlap_tensor, work.forward_s)
-        tensor_b = _exposed(blocks * behind, share, compute_back)
-        tensor_b += _exposed(blocks * gather, profile.overlap_tensor, work.core_s)
         shared = max(attention.kv_heads / self.strategy.tp, 1.0) * (attention.head_dim + attention.value_head_dim)
         size = self.tokens * self.strategy.cp * shared * self.bytes
         keys = self.collective("all_gather", size, self.strategy.cp, self.strategy.tp)
-        context_f = _exposed(keys, profile.overlap_context, work.core_s)
-        context_b = _exposed(2 * keys, profile.overlap_context, 2 * work.core_s)
         experts = self.expert_exchange_s(layer.mlp) if isinstance(layer.mlp, MixtureOfExperts) else 0.0
-        expert_f = _exposed(experts, profile.overlap_expert, work.forward_s)
-        expert_b = _exposed(experts, profile.overlap_expert, compute_back)
+        # A second of computation hides one communication only: keys first, then tensor ranks, then experts.
+        free, core = work.forward_s, work.core_s
+        hidden_c = min(profile.overlap_context * keys, core, free)
+        hidden_t = min(profile.overlap_tensor * blocks * once, free - hidden_c)
+        hidden_e = min(profile.overlap_expert * experts, free - hidden_c - hidden_t)
+        context_f, tensor_f, expert_f = keys - hidden_c, blocks * once - hidden_t, experts - hidden_e
+        free = compute_back
+        hidden_c = min(profile.overlap_context * 2 * keys, 2 * core, free)
+        hidden_g = min(profile.overlap_tensor * blocks * gather, core, free - hidden_c)
+        hidden_t = min(share * blocks * behind, free - hidden_c - hidden_g)
+        hidden_e = min(profile.overlap_expert * experts, free - hidden_c - hidden_g - hidden_t)
+        context_b, expert_b = 2 * keys - hidden_c, experts - hidden_e
+        tensor_b = blocks * (gather + behind) - hidden_g - hidden_t
         forward_s = work.forward_s + tensor_f + context_f + expert_f
         parts = {"tensor": tensor_f + tensor_b, "context": context_f + context_b, "expert": expert_f + expert_b}
         again = 0.0
@@ -198,8 +204,3 @@ class PlainBlocks(PlainDevice):
             weight_s=work.weight_s,
             parts_s={"compute": compute_s, "tensor": 2 * exchange_s},
         )
-
-
-def _exposed(seconds: float, share: float, cover_s: float) -> float:
-    """What is left when up to ``share`` of some communication runs under ``cover_s`` of computation."""
-    return seconds - min(share * seconds, cover_s)

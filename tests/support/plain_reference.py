@@ -75,11 +75,12 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
         _add_memory(context, strategy, stage, number, microbatches, blocks, ends)
     peak = max(range(strategy.pp), key=lambda number: stages[number].live_bytes)
     memory = _with_reserve(context, stages[peak])
-    once_s = _replicas(context, strategy, stages, microbatches)
     hop_s = _hop_s(context, strategy)
     scores = []
-    for slowest in _slowest(stages):
-        time_s = _pipeline(context, strategy, stages, slowest, microbatches) | once_s
+    bubbles_s = [_bubble_s(strategy, stages, stage, microbatches) for stage in stages]
+    for slowest, bubble_s in _last(stages, bubbles_s, microbatches):
+        time_s = _pipeline(context, strategy, slowest, microbatches) | {"bubble": bubble_s}
+        time_s |= _replicas(context, strategy, stages, slowest.pace_s, bubble_s, microbatches)
         time_s["pipeline"] *= hop_s
         time_s["host"] += context.framework.host_step_s + context.framework.host_microbatch_s * microbatches
         if stages[peak].idle_bytes > _room(context, stages[peak]):
@@ -96,11 +97,14 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
     return scores
 
 
-def _slowest(stages: list[PlainStage]) -> list[PlainStage]:
-    """Stages that none outlasts by more than rounding, those of different content once each."""
-    pace_s = max(stage.pace_s for stage in stages)
-    near = [stage for stage in stages if stage.pace_s >= pace_s * (1 - 1e-12)]
-    return list({(*stage.layers, stage.embedding, stage.head): stage for stage in near}.values())
+def _last(stages: list[PlainStage], bubbles_s: list[float], microbatches: float) -> list[tuple[PlainStage, float]]:
+    """Stages (with their bubbles) that finish last up to rounding, those of different content once each."""
+    finish = [microbatches * stage.pace_s + bubble_s for stage, bubble_s in zip(stages, bubbles_s, strict=True)]
+    found = {}
+    for stage, bubble_s, end_s in zip(stages, bubbles_s, finish, strict=True):
+        if end_s >= max(finish) * (1 - 1e-11):
+            found[(*stage.layers, stage.embedding, stage.head)] = stage, bubble_s
+    return list(found.values())
 
 
 def _stage(context: Context, strategy: Strategy, number: int, layers: list[int]) -> PlainStage:
@@ -145,14 +149,18 @@ def _add_times(
         stage.weight_s += share * block.weight_s
         for part, seconds in block.parts_s.items():
             stage.parts_s[part] = stage.parts_s.get(part, 0.0) + share * seconds
-    host_s = 0.0
+    # No pass is shorter than its launches: a third of a layer's belong to its forward pass.
+    host_s = again_s = 0.0
     for kind in stage.layers:
-        each = profile.host_layer_s * (4 / 3 if strategy.recompute == Recompute.FULL else 1.0)
-        each += profile.host_rank_s * (strategy.tp - 1) if strategy.pp > 1 else 0.0
+        each = profile.host_layer_s + (profile.host_rank_s * (strategy.tp - 1) if strategy.pp > 1 else 0.0)
         each += profile.host_expert_s if isinstance(context.model.layers[kind].mlp, MixtureOfExperts) else 0.0
-        host_s += share * each
-    stage.gap_s = max(host_s - stage.pace_s, 0.0)
-    stage.backward_s += stage.gap_s
+        host_s += share * each / 3
+        again_s += share * profile.host_layer_s / 3 if strategy.recompute == Recompute.FULL else 0.0
+    device_s = stage.pace_s
+    stage.forward_s = max(stage.forward_s, host_s)
+    stage.backward_s = max(stage.backward_s, 2 * host_s + again_s)
+    stage.weight_s = max(stage.weight_s, host_s)
+    stage.gap_s = stage.pace_s - device_s
 
 
 def _count_parameters(context: Context, strategy: Strategy, stage: PlainStage, device: PlainBlocks) -> None:
@@ -249,34 +257,37 @@ def _with_reserve(context: Context, stage: PlainStage) -> dict[str, float]:
     return stage.memory_bytes | {"reserve": _fixed(context, stage) + idle}
 
 
-def _pipeline(
-    context: Context, strategy: Strategy, stages: list[PlainStage], slowest: PlainStage, microbatches: float
-) -> dict[str, float]:
-    """Parts of the pipelined time; "pipeline" is the number of hops between stages on the critical path."""
-    pp, schedule = strategy.pp, strategy.schedule
+def _bubble_s(strategy: Strategy, stages: list[PlainStage], slowest: PlainStage, microbatches: float) -> float:
+    """Seconds for which ``slowest`` waits in a step if it is the stage that decides."""
+    pp, m, schedule = strategy.pp, microbatches, strategy.schedule
     f, b, w = slowest.forward_s, slowest.backward_s, slowest.weight_s
     i = b - w  # input gradients
-    others = sum(stage.pace_s for stage in stages) - slowest.pace_s
+    paces = [stage.pace_s for stage in stages]
+    others = sum(paces) - max(paces)
     match schedule:
         case Schedule.INTERLEAVED:
-            bubble = others / strategy.vpp
+            return others / strategy.vpp
         case Schedule.GPIPE:
             slow_f, slow_b = (max(getattr(stage, name) for stage in stages) for name in ("forward_s", "backward_s"))
-            bubble = others + (microbatches - 1) * (slow_f + slow_b - f - b)
+            return others + (m - 1) * (slow_f + slow_b - f - b)
         case Schedule.ZB_H1:
-            bubble = (pp - 1) * max(f + i - w, 0.0)
+            return max((pp - 1) * (f + i) - min(pp - 1, m) * w, 0.0)
         case Schedule.ZB_V:
-            bubble = (pp - 1) / 2 * ((max(f, i, w) - f) + (max(f, i, w) - i) + (max(f, i, w) - w))
+            longest = max(f, i, w)
+            return min((pp - 1) / 2, m) * ((longest - f) + (longest - i) + (longest - w))
         case Schedule.DUALPIPE:
-            bubble = max(pp / 2 - 1, 0.0) * max((f + b) + b - 3 * w, 0.0)
-        case _:
-            bubble = others
-    hops = 2.0 * (pp - 1)
-    if pp > 1 and not context.framework.overlap_pipeline:
+            return max(pp / 2 - 1, 0.0) * max((f + b) + b - 3 * w, 0.0)
+    return others
+
+
+def _pipeline(context: Context, strategy: Strategy, slowest: PlainStage, microbatches: float) -> dict[str, float]:
+    """Parts of the pipelined time; "pipeline" is the number of hops between stages on the critical path."""
+    hops = 2.0 * (strategy.pp - 1)
+    if strategy.pp > 1 and not context.framework.overlap_pipeline:
         hops += 2 * (microbatches - 1) * strategy.vpp
-    parts = {part: microbatches * slowest.parts_s.get(part, 0.0) for part in ("compute", "recompute", "tensor")}
-    parts |= {part: microbatches * slowest.parts_s.get(part, 0.0) for part in ("context", "expert")}
-    return parts | {"bubble": bubble, "pipeline": hops, "host": microbatches * slowest.gap_s}
+    names = ("compute", "recompute", "tensor", "context", "expert")
+    parts = {part: microbatches * slowest.parts_s.get(part, 0.0) for part in names}
+    return parts | {"pipeline": hops, "host": microbatches * slowest.gap_s}
 
 
 def _hop_s(context: Context, strategy: Strategy) -> float:
@@ -292,7 +303,14 @@ def _hop_s(context: Context, strategy: Strategy) -> float:
     return seconds + context.framework.pipeline_hop_s
 
 
-def _replicas(context: Context, strategy: Strategy, stages: list[PlainStage], microbatches: float) -> dict[str, float]:
+def _replicas(
+    context: Context,
+    strategy: Strategy,
+    stages: list[PlainStage],
+    pace_s: float,
+    bubble_s: float,
+    microbatches: float,
+) -> dict[str, float]:
     """Seconds of gradient reduction, parameter gather, tied tables and optimizer that stand in the step."""
     profile, cluster, half = context.framework, context.cluster, context.workload.precision not in ("fp32", "tf32")
     replicas = strategy.dp * strategy.cp
@@ -315,14 +333,17 @@ def _replicas(context: Context, strategy: Strategy, stages: list[PlainStage], mi
 
     reduce_s = one_pass("reduce_scatter" if strategy.zero else "all_reduce", profile.reduce_bytes if half else 4.0)
     gather_s = one_pass("all_gather", 2.0 if half else 4.0) if strategy.zero else 0.0
-    first = stages[0]
-    window_s, forward_s = first.backward_s, first.forward_s
+    first, whole_s = stages[0], microbatches * pace_s + bubble_s
+    room_s = pace_s - first.forward_s
     if strategy.zero >= 2:
-        reduce_s, window_s = reduce_s * microbatches, window_s * microbatches
+        reduce_s, room_s = microbatches * reduce_s, whole_s - microbatches * first.forward_s
+    covered = profile.overlap_gradients * min(reduce_s, room_s)
+    room_s = min(pace_s - first.backward_s, whole_s - covered)
+    if strategy.zero == 2:
+        room_s = min(pace_s - first.backward_s, (whole_s - covered) / microbatches)
     if strategy.zero == 3:
-        gather_s, forward_s = 2 * microbatches * gather_s, microbatches * first.pace_s
-    covered = profile.overlap_gradients * min(reduce_s, window_s)
-    hidden = profile.overlap_parameters * min(gather_s, forward_s)
+        gather_s, room_s = 2 * microbatches * gather_s, whole_s - covered
+    hidden = profile.overlap_parameters * min(gather_s, room_s)
     data_s = reduce_s - covered + gather_s - hidden + (profile.overlap_slowdown - 1) * (covered + hidden)
     data_s += _tied_s(context, strategy, max(stage.tied for stage in stages))
     updated = [stage.dense + stage.expert for stage in stages]
