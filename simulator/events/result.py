@@ -48,6 +48,11 @@ class StageUse:
     peak_s: float
     peak_task: str
 
+    @property
+    def work_s(self) -> float:
+        """What the stage spends on its own passes: all but waiting for others and traffic with them."""
+        return sum(value for part, value in self.time_s.items() if part not in _WAITS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventResult:
@@ -71,9 +76,9 @@ class EventResult:
 
     @property
     def slowest(self) -> int:
-        """The device-stage with most work of its own: all but waiting for others and traffic with them."""
-        waits = [sum(stage.time_s[part] for part in _WAITS) for stage in self.stages]
-        return waits.index(min(waits))
+        """The (first) device-stage with most work of its own."""
+        work = [stage.work_s for stage in self.stages]
+        return work.index(max(work))
 
     @property
     def time_s(self) -> Mapping[str, float]:

@@ -61,3 +61,18 @@ def test_what_never_becomes_even_is_simulated_whole(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(steady, "simulate_costs", growing)
 
     assert step_figures(costs).step_time_s == simulate_costs(costs).step_time_s + 240**2
+
+
+def test_a_step_that_grows_slower_than_a_device_works_is_not_extended(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = step_costs(small_request(framework="generic", global_batch=240), parse_strategy("pp4 dp1 mbs1"))
+    simulated = []
+
+    def slower(given: StepCosts) -> EventResult:
+        result = simulate_costs(given)
+        simulated.append(given.shape.microbatches)
+        return replace(result, step_time_s=result.step_time_s / 2)
+
+    monkeypatch.setattr(steady, "simulate_costs", slower)
+    step_figures(costs)
+
+    assert simulated[-1] == 240
