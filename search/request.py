@@ -19,6 +19,7 @@ from forerun.spaces.strategies import (
     Strategy,
     StrategySpace,
     default_choices,
+    explicit_layers_broken,
     parse_strategy,
     restrict,
     violations,
@@ -176,9 +177,11 @@ def legal_strategy(setting: Setting, text: str) -> Strategy:
     if setting.gpus is not None and strategy.devices not in setting.gpus:
         counts = " or ".join(map(str, setting.gpus[:8]))
         raise RequestError(f"strategy {strategy} occupies {strategy.devices} GPUs, but --gpus asks for {counts}")
-    broken = violations(axis_values(strategy), setting.context)
+    broken = [message for _, message in violations(axis_values(strategy), setting.context)]
+    named = explicit_layers_broken(strategy, setting.context.model.layer_count)
+    broken += [named] if named else []
     if broken:
-        laws = "\n".join(f"  {message}" for _, message in broken)
+        laws = "\n".join(f"  {message}" for message in broken)
         raise RequestError(f"strategy {strategy} is not legal:\n{laws}")
     return strategy
 

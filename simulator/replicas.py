@@ -108,7 +108,8 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
 
 def _tied_s(context: Context, replicas: Replicas) -> Floats:
     """Seconds of the all-reduce of a tied token table's gradient between first and last stage."""
-    wire = context.framework.reduce_bytes * replicas.parameters.tied.max(axis=0)
+    half = activation_bytes(context.workload.precision) == 2.0
+    wire = (context.framework.reduce_bytes if half else 4.0) * replicas.parameters.tied.max(axis=0)
     far = replicas.tp * replicas.cp * (replicas.pp - 1)
     stride = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, far, far * replicas.dp)
     ranks = np.where((replicas.pp > 1) & (wire > 0), 2.0, 1.0)
@@ -125,9 +126,10 @@ def _optimizer_s(context: Context, parameters: Floats) -> Floats:
 
 
 def _buffers(context: Context, replicas: Replicas, parameters: Floats) -> Floats:
-    """Bytes of communication buffers: two gradient buckets, and two gathered layers when parameters are sharded."""
+    """Bytes of communication buffers: gradient buckets, and two gathered layers when parameters are sharded."""
     profile, width = context.framework, activation_bytes(context.workload.precision)
     layers = max(context.model.layer_count, 1) / replicas.pp
     gathered = np.where(replicas.zero == 3, 2 * parameters * width / layers, 0.0)
-    replicated = replicas.dp * replicas.cp > 1
-    return np.asarray(gathered + np.where(replicated, 2 * profile.bucket_bytes, 0.0))
+    ranks = replicas.dp * replicas.cp
+    bucket = np.maximum(profile.bucket_bytes, profile.bucket_rank_bytes * ranks)
+    return np.asarray(gathered + np.where(ranks > 1, profile.bucket_copies * bucket, 0.0))

@@ -149,9 +149,10 @@ def _hop_s(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> Fl
         return np.zeros_like(pp)
     near = table.choices["placement"][table.codes["placement"][rows]] == Placement.TP_CP_EP_PP_DP
     size = mbs * context.workload.seq_len / cp * context.model.hidden * activation_bytes(context.workload.precision)
-    sent = point_to_point_time_s(context.cluster, size / tp, np.where(near, tp * cp, tp * cp * dp))
+    parts = np.where((sp == 1) | context.framework.scatters_hops, tp, 1.0)
+    sent = point_to_point_time_s(context.cluster, size / parts, np.where(near, tp * cp, tp * cp * dp))
     gathered = collective_time_s(context.cluster, "all_gather", size, tp, 1.0)
-    sent = sent + np.where(sp == 1, 0.0, gathered)
+    sent = sent + np.where((sp == 1) | (parts == 1), 0.0, gathered)
     return np.where(pp > 1, sent + context.framework.pipeline_hop_s, 0.0)
 
 

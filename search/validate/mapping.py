@@ -159,7 +159,9 @@ def _profile(row: Row, facts: Facts, pool: _Pool, filled: Filled) -> FrameworkPr
     if facts.fused_norm:
         changes["eager"] = tuple(name for name in changes.get("eager", base.eager) if not name.endswith("norm"))
     changes |= {"bucket_bytes": facts.bucket_bytes} if facts.bucket_bytes is not None else {}
-    key = ("profile", base.name, tuple(sorted(changes.items())))
+    if "splits" in entry:
+        changes["legality"] = replace(base.legality, splits=tuple(entry["splits"]))
+    key = ("profile", base.name, tuple(sorted((name, repr(value)) for name, value in changes.items())))
     return pool.one(key, lambda: replace(base, **changes))
 
 

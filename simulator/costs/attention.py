@@ -31,6 +31,12 @@ _TRITON_SHARE = 0.68
 # matrix products lose. SimuMax: 0.95 against 0.86 from A100 SXM to PCIe, 0.83 against 0.71 on B200 in long runs.
 _SUSTAINED_EXPONENT = 0.5
 
+# Batched products with a row of a length that is no multiple of this leave the matrix units (NVIDIA, Matrix
+# Multiplication Background User's Guide: 16 bytes). Published 176B to 195B runs on A100 with heads of 150 and 108
+# reach this share of the vector peak in attention.
+_MATRIX_STEP = 8
+_VECTOR_SHARE = 0.54
+
 # Fused kernels are compiled for head dimensions in these steps and pad the others (operators_ett: 80 runs as 96).
 _HEAD_DIM_STEP = 32.0
 
@@ -173,8 +179,11 @@ def _unfused_s(
     if backward:
         products = [(sk, dv, sq), (sq, sk, dv), (sq, d, sk), (sk, d, sq)]  # dV, dP, dQ, dK
     total = np.asarray(0.0)
+    vector = device.peak_flops_per_s.get("fp32", device.peak(precision)) * _VECTOR_SHARE
     for m, n, k in products:
-        total = total + gemm_time_s(device, precision, m, n, k, groups=groups)
+        matrix_s = gemm_time_s(device, precision, m, n, k, groups=groups)
+        aligned = (n % _MATRIX_STEP == 0) & (k % _MATRIX_STEP == 0)
+        total = total + np.where(aligned, matrix_s, np.maximum(matrix_s, 2 * groups * m * n * k / vector))
     passes = [stream_operator("softmax").one_pass(fused=kernel == "fused_softmax", backward=backward)]
     # Frameworks call dropout at rate zero too, which copies; the same runs show its traffic without dropout.
     passes.append(stream_operator("dropout" if dropout else "copy").one_pass(fused=True, backward=backward))

@@ -53,8 +53,9 @@ class FrameworkProfile:
     parallel collectives under matrix products, ``overlap_tensor_backward`` of those of a column-parallel product's
     backward pass under its two gradients (asynchronous in Megatron-LM), ``overlap_context`` of key/value exchange under
     attention, ``overlap_expert`` of expert all-to-all under other computation, ``overlap_pipeline`` whether sends
-    overlap with compute (else blocking). ``dispatches_once``: a token goes only once to every node that has experts
-    for it (DeepEP, HybridEP). ``overlap_slowdown``: factor on computation while it overlaps.
+    overlap with compute (else blocking). ``scatters_hops``: every tensor rank sends its part of an activation to the
+    next stage (else each the whole). ``dispatches_once``: a token goes only once to every node that has experts for it
+    (DeepEP, HybridEP). ``overlap_slowdown``: factor on computation while it overlaps.
 
     Host: ``host_layer_s`` of launch work per layer and microbatch, both passes together, and ``host_rank_s`` more per
     further tensor rank when stages of a pipeline wait for each other; ``host_expert_s`` more per layer with routed
@@ -63,11 +64,12 @@ class FrameworkProfile:
     ``host_microbatch_s`` per microbatch, ``pipeline_hop_s`` fixed cost of a blocking pipeline hop beyond the transfer,
     ``collective_launch_s`` fixed host and synchronisation cost of a tensor-parallel collective.
 
-    Memory: ``logit_bytes`` per logit that the loss keeps besides the logits themselves;
-    ``context_bytes`` outside the allocator, ``communicator_bytes`` per communicator group,
-    ``fragmentation`` share of the allocator's peak lost, ``allocator_stall`` share of a step lost where its idle
-    buffers do not fit and it has to free and ask again, ``bucket_bytes`` of gradient buckets,
-    and at least ``bucket_rank_bytes`` per replica (Megatron-LM: 40M or 1M gradients per rank, whichever is more).
+    Memory: ``logit_bytes`` per logit that the loss keeps besides the logits themselves; ``context_bytes`` outside the
+    allocator, ``communicator_bytes`` of all communicators, ``fragmentation`` share of the allocator's peak lost,
+    ``allocator_stall`` share of a step lost where its idle buffers do not fit and it has to free and ask again.
+    Gradient buckets are of ``bucket_bytes`` and at least ``bucket_rank_bytes`` per replica (Megatron-LM: 40M or 1M
+    gradients per rank, whichever is more); ``bucket_copies`` of them stand beside the gradient buffer (none where
+    buckets are views of it).
     """
 
     name: str
@@ -93,6 +95,7 @@ class FrameworkProfile:
     overlap_expert: float = 0.0
     dispatches_once: bool = False
     overlap_pipeline: bool = False
+    scatters_hops: bool = True
     overlap_slowdown: float = 1.0
     host_layer_s: float = 4.4e-3
     host_rank_s: float = 0.0
@@ -109,6 +112,7 @@ class FrameworkProfile:
     allocator_stall: float = 0.0
     bucket_bytes: float = 25e6
     bucket_rank_bytes: float = 0.0
+    bucket_copies: float = 2.0
 
     def held_gradient_bytes(self, precision: str) -> float:
         """Bytes per parameter of the gradients that a device holds when it trains at ``precision``."""

@@ -5,7 +5,12 @@ from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.defaults import default_choices, restrict
 from forerun.spaces.strategies.rules import RULES, Rule, divisors, violations
 from forerun.spaces.strategies.space import StrategySpace
-from forerun.spaces.strategies.stages import chunks_of_stage, layers_per_virtual_stage, stage_layers
+from forerun.spaces.strategies.stages import (
+    chunks_of_stage,
+    explicit_layers_broken,
+    layers_per_virtual_stage,
+    stage_layers,
+)
 from forerun.spaces.strategies.strategy import Strategy, parse_named, parse_strategy
 from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, Distinct, StrategyTable, table_of
 
@@ -29,6 +34,7 @@ __all__ = [
     "chunks_of_stage",
     "default_choices",
     "divisors",
+    "explicit_layers_broken",
     "layers_per_virtual_stage",
     "parse_named",
     "parse_strategy",

@@ -5,6 +5,7 @@ loop (1F1B, interleaved, GPipe, ZB-H1) and on ``min(v, 2*pp - 1 - v)`` when they
 """
 
 from forerun.spaces.strategies.axes import Schedule, Split
+from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import CUSTOM_SPLIT
 
 
@@ -72,6 +73,18 @@ def _by_cost(layers: int, stages: int, head_layers: float) -> tuple[int, ...]:
         if done > share * (stage + 1) and stage < stages - 1:
             stage += 1
     return tuple(counts)
+
+
+def explicit_layers_broken(strategy: Strategy, layers: int) -> str | None:
+    """Return what is wrong with the layers per stage that a strategy names itself, None if nothing is."""
+    named = strategy.layers_per_stage
+    if named is None:
+        return None
+    if sum(named) != layers:
+        return f"layers={','.join(map(str, named))} deals {sum(named)} layers, but the model has {layers}"
+    if strategy.vpp > 1 or strategy.schedule == Schedule.ZB_V:
+        return f"layers= names whole stages and does not go with vpp={strategy.vpp}; use vpp=1 or a split"
+    return None
 
 
 def chunks_of_stage(pp: int, vpp: int, schedule: int, stage: int) -> tuple[int, ...]:

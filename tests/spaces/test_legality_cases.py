@@ -10,6 +10,7 @@ from forerun.spaces.strategies import (
     Context,
     StrategySpace,
     default_choices,
+    explicit_layers_broken,
     layers_per_virtual_stage,
     parse_strategy,
     table_of,
@@ -70,3 +71,18 @@ def test_copying_key_value_heads_depends_on_the_framework(framework: str, legal:
 )
 def test_illegal(text: str, code: str) -> None:
     assert code in broken(request(), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("pp2 dp4 layers=1,1", "deals 2 layers, but the model has 24"),
+        ("pp2 dp4 vpp2 schedule=interleaved layers=12,12", "does not go with vpp=2"),
+        ("pp2 dp4 layers=10,14", None),
+        ("pp2 dp4", None),
+    ],
+)
+def test_layers_that_a_strategy_names_itself(text: str, message: str | None) -> None:
+    found = explicit_layers_broken(parse_strategy(text), 24)
+
+    assert found is None if message is None else message in str(found)

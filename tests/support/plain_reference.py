@@ -224,7 +224,8 @@ def _add_memory(
         return stage.dense / replicas + stage.expert / expert_replicas
 
     kept = sum(blocks[kind].kept_bytes for kind in stage.layers) + (ends[0].kept_bytes if stage.embedding else 0.0)
-    buffers = 2 * profile.bucket_bytes if replicas > 1 else 0.0
+    bucket = max(profile.bucket_bytes, profile.bucket_rank_bytes * replicas)
+    buffers = profile.bucket_copies * bucket if replicas > 1 else 0.0
     if strategy.zero == 3:  # two layers gathered
         buffers += 2 * width * (stage.dense + stage.expert) / (max(model.layer_count, 1) / strategy.pp)
     losses = microbatches if strategy.schedule == Schedule.GPIPE else 1
@@ -297,8 +298,9 @@ def _hop_s(context: Context, strategy: Strategy) -> float:
     tp, width = strategy.tp, 4.0 if context.workload.precision in ("fp32", "tf32") else 2.0
     size = strategy.mbs * context.workload.seq_len / strategy.cp * context.model.hidden * width
     stride = tp * strategy.cp * (1 if strategy.placement == Placement.TP_CP_EP_PP_DP else strategy.dp)
-    seconds = float(point_to_point_time_s(context.cluster, size / tp, stride))
-    if not strategy.sp:
+    scattered = strategy.sp or context.framework.scatters_hops
+    seconds = float(point_to_point_time_s(context.cluster, size / tp if scattered else size, stride))
+    if not strategy.sp and scattered:
         seconds += float(collective_time_s(context.cluster, "all_gather", size, tp, 1))
     return seconds + context.framework.pipeline_hop_s
 
@@ -361,4 +363,6 @@ def _tied_s(context: Context, strategy: Strategy, tied: float) -> float:
     stride = strategy.tp * strategy.cp * (strategy.pp - 1)
     if strategy.placement != Placement.TP_CP_EP_PP_DP:
         stride *= strategy.dp
-    return float(collective_time_s(context.cluster, "all_reduce", context.framework.reduce_bytes * tied, 2, stride))
+    half = context.workload.precision not in ("fp32", "tf32")
+    wire = context.framework.reduce_bytes if half else 4.0
+    return float(collective_time_s(context.cluster, "all_reduce", wire * tied, 2, stride))

@@ -1,0 +1,255 @@
+"""The space of strategies whose stages may hold any number of layers: too large to enumerate, so it is walked.
+
+A candidate is a flat strategy, or a flat strategy without virtual stages whose layers per stage are explicit. Where
+every boundary between stages may move by ``reach`` layers, a pipeline of 16 stages alone has up to (2*reach+1)^15 ways.
+
+A candidate is built by questions: ``choose(name, choices)`` is called for every axis that is active under the answers
+before it, in an order and with choices that never change. Random numbers, Optuna and enumeration are ways to answer.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies.axes import AXES, Placement, Recompute, Schedule, Split
+from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.rules import RULES
+from forerun.spaces.strategies.space import StrategySpace
+from forerun.spaces.strategies.stages import layers_per_virtual_stage, split_is_legal
+from forerun.spaces.strategies.strategy import Strategy
+from forerun.spaces.strategies.table import CUSTOM_SPLIT, table_of
+
+Choose = Callable[[str, Sequence[int]], int]
+"""``choose(name, choices) -> choice``: how a question is answered."""
+
+VIRTUAL = (Schedule.INTERLEAVED, Schedule.ZB_V)
+"""Schedules with several virtual stages per device, whose layers are dealt by rule only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedSpace:
+    """All candidates of ``flat``, and those with explicit layers per stage.
+
+    ``reach``: layers by which a boundary between two stages may lie off its even place; 0 leaves the flat space.
+
+    Raises:
+        RequestError: ``reach`` is negative.
+    """
+
+    flat: StrategySpace
+    reach: int = 4
+
+    def __post_init__(self) -> None:
+        if self.reach < 0:
+            raise RequestError(f"reach must be at least 0, but got {self.reach}")
+
+    @property
+    def context(self) -> Context:
+        """What strategies are judged against."""
+        return self.flat.context
+
+    @property
+    def layers(self) -> int:
+        """Layers of the model."""
+        return self.context.model.layer_count
+
+    @property
+    def size(self) -> int:
+        """Number of candidates, illegal ones included; exact at any size."""
+        choices = self.flat.choices
+        rest = math.prod(len(choices[axis]) for axis in AXES if axis not in ("pp", "vpp", "schedule", "split"))
+        schedules = sum(schedule not in VIRTUAL for schedule in choices["schedule"])
+        return self.flat.size + rest * schedules * sum(self.ways(pp) for pp in choices["pp"])
+
+    def ways(self, pp: int) -> int:
+        """Number of ways to deal the layers to ``pp`` stages, none of them empty."""
+        if pp == 1 or self.reach == 0:
+            return 0
+        counts = {0: 1}
+        for boundary in range(1, pp):
+            places = self._places(boundary, pp)
+            counts = {place: sum(n for before, n in counts.items() if before < place) for place in places}
+        return sum(counts.values())
+
+    def _places(self, boundary: int, pp: int) -> range:
+        """Layers that may stand before a boundary."""
+        even = self._even(boundary, pp)
+        return range(max(1, even - self.reach), min(self.layers - 1, even + self.reach) + 1)
+
+    def _even(self, boundary: int, pp: int) -> int:
+        return boundary * self.layers // pp
+
+    def build(self, choose: Choose) -> Strategy | None:
+        """Return the candidate that the answers of ``choose`` name; None where they name none (degrees that do not
+        divide the devices, or a stage without layers). It may break other laws."""
+        flat, value = self.flat.choices, dict[str, int]()
+        for axis in ("gpus", "pp", "tp", "cp", "ep", "etp", "mbs", "recompute"):
+            value[axis] = _ask(choose, axis, flat[axis])
+        dp, rest = divmod(value["gpus"], value["pp"] * value["tp"] * value["cp"])
+        piped = value["pp"] > 1
+        value["schedule"] = _ask(choose, "schedule", flat["schedule"]) if piped else int(Schedule.ONE_F_ONE_B)
+        value["vpp"] = self._virtual_stages(choose, value["schedule"])
+        value["zero"] = _ask(choose, "zero", flat["zero"]) if dp * value["cp"] > 1 else 0
+        value["sp"] = _ask(choose, "sp", flat["sp"]) if value["tp"] > 1 else 0
+        value["placement"] = _ask(choose, "placement", flat["placement"]) if piped and dp > 1 else 0
+        free = piped and self.reach > 0 and value["schedule"] not in VIRTUAL
+        splits = (*flat["split"], CUSTOM_SPLIT) if self.reach else flat["split"]
+        value["split"] = _ask(choose, "split", splits) if piped else int(Split.EVEN)
+        layers: tuple[int, ...] | None = None
+        if value["split"] == CUSTOM_SPLIT:
+            layers = self._layers(choose, value["pp"]) if free else None
+            if layers is None:
+                return None
+        return None if rest else self.canonical(_strategy(value, dp, layers))
+
+    def _virtual_stages(self, choose: Choose, schedule: int) -> int:
+        looped = tuple(vpp for vpp in self.flat.choices["vpp"] if vpp > 1)
+        if schedule == Schedule.INTERLEAVED and looped:
+            return _ask(choose, "vpp", looped)
+        return 2 if schedule == Schedule.ZB_V else 1
+
+    def _layers(self, choose: Choose, pp: int) -> tuple[int, ...] | None:
+        shifts = range(-self.reach, self.reach + 1)
+        edges = [0]
+        for boundary in range(1, pp):
+            edges.append(self._even(boundary, pp) + _ask(choose, f"boundary_{boundary}", shifts))
+        counts = tuple(high - low for low, high in itertools.pairwise([*edges, self.layers]))
+        return counts if min(counts) > 0 else None
+
+    def answers(self, strategy: Strategy) -> dict[str, int]:
+        """Return the answers that build a candidate of this space."""
+        values = _values(strategy)
+        answers: dict[str, int] = {}
+        shifts: dict[str, int] = {}
+        if strategy.layers_per_stage is not None:
+            edges = itertools.accumulate(strategy.layers_per_stage[:-1])
+            shifts = {f"boundary_{b}": edge - self._even(b, strategy.pp) for b, edge in enumerate(edges, start=1)}
+
+        def choose(name: str, choices: Sequence[int]) -> int:
+            answers[name] = values[name] if name in values else shifts[name]
+            return answers[name]
+
+        self.build(choose)
+        return answers
+
+    def canonical(self, strategy: Strategy) -> Strategy:
+        """Return the one name of a candidate: a split by rule where it deals the same layers."""
+        layers = strategy.layers_per_stage
+        if layers is None:
+            return strategy
+        for split in self.flat.choices["split"]:
+            if not split_is_legal(self.layers, strategy.pp, split):
+                continue
+            if layers_per_virtual_stage(self.layers, strategy.pp, split, self.context.head_layers) == layers:
+                return dataclasses.replace(strategy, split=Split(split), layers_per_stage=None)
+        return dataclasses.replace(strategy, split=Split.EVEN)
+
+    def explicit(self, strategy: Strategy) -> tuple[int, ...] | None:
+        """Return the layers of every stage; None where virtual stages hold them."""
+        if strategy.layers_per_stage is not None:
+            return strategy.layers_per_stage
+        if strategy.vpp > 1 or strategy.pp == 1:
+            return None
+        return layers_per_virtual_stage(self.layers, strategy.pp, strategy.split, self.context.head_layers)
+
+    def legal(self, strategies: Sequence[Strategy]) -> NDArray[np.bool_]:
+        """Return which strategies are candidates of this space and keep every law, shape N."""
+        if not strategies:
+            return np.zeros(0, dtype=bool)
+        table = table_of([dataclasses.replace(s, layers_per_stage=None) for s in strategies])
+        columns = {axis: table.column(axis) for axis in (*AXES, "dp")}
+        custom = np.array([s.layers_per_stage is not None for s in strategies])
+        columns["split"] = np.where(custom, CUSTOM_SPLIT, columns["split"])
+        kept = np.array([self._dealt(s) for s in strategies])
+        for axis in AXES:
+            allowed = (*self.flat.choices[axis], CUSTOM_SPLIT) if axis == "split" else self.flat.choices[axis]
+            kept &= np.isin(columns[axis], allowed)
+        for rule in RULES:
+            rows = np.flatnonzero(kept)
+            if len(rows):
+                kept[rows] = ~rule.illegal({axis: values[rows] for axis, values in columns.items()}, self.context)
+        return kept
+
+    def _dealt(self, strategy: Strategy) -> bool:
+        """Whether explicit layers are all layers of the model, no stage is empty and no boundary out of reach."""
+        layers = strategy.layers_per_stage
+        if layers is None:
+            return True
+        virtual = strategy.schedule in VIRTUAL or strategy.vpp > 1
+        if virtual or self.reach == 0 or sum(layers) != self.layers or min(layers) < 1:
+            return False
+        edges = itertools.accumulate(layers[:-1])
+        return all(abs(edge - self._even(b, strategy.pp)) <= self.reach for b, edge in enumerate(edges, start=1))
+
+    def walk(self) -> Iterator[Strategy]:
+        """Yield every legal candidate once; for spaces that are small after all."""
+        for chunk in _batched(self._grow()):
+            kept = self.legal(chunk)
+            yield from itertools.compress(chunk, kept)
+
+    def _grow(self) -> Iterator[Strategy]:
+        """Yield all candidates by answering questions like an odometer."""
+        seen: set[Strategy] = set()
+        digits: list[int] = []
+        while True:
+            radices: list[int] = []
+            path = iter([*digits])
+
+            def choose(
+                name: str, choices: Sequence[int], path: Iterator[int] = path, radices: list[int] = radices
+            ) -> int:
+                radices.append(len(choices))
+                return choices[next(path, 0)]
+
+            strategy = self.build(choose)
+            if strategy is not None and strategy not in seen:
+                if strategy.layers_per_stage is None:  # only a split by rule has two names
+                    seen.add(strategy)
+                yield strategy
+            digits += [0] * (len(radices) - len(digits))
+            while digits and digits[-1] == radices[len(digits) - 1] - 1:
+                digits.pop()
+            if not digits:
+                return
+            digits[-1] += 1
+
+
+def _batched(strategies: Iterator[Strategy]) -> Iterator[tuple[Strategy, ...]]:
+    while chunk := tuple(itertools.islice(strategies, 4096)):
+        yield chunk
+
+
+def _ask(choose: Choose, name: str, choices: Sequence[int]) -> int:
+    return choices[0] if len(choices) == 1 else choose(name, choices)
+
+
+def _values(strategy: Strategy) -> Mapping[str, int]:
+    table = table_of([dataclasses.replace(strategy, layers_per_stage=None)])
+    values = {axis: int(table.column(axis)[0]) for axis in AXES}
+    return values if strategy.layers_per_stage is None else {**values, "split": CUSTOM_SPLIT}
+
+
+def _strategy(value: Mapping[str, int], dp: int, layers: tuple[int, ...] | None) -> Strategy:
+    return Strategy(
+        dp=dp,
+        tp=value["tp"],
+        pp=value["pp"],
+        cp=value["cp"],
+        ep=value["ep"],
+        etp=value["etp"],
+        mbs=value["mbs"],
+        vpp=value["vpp"],
+        schedule=Schedule(value["schedule"]),
+        split=Split.EVEN if layers is not None else Split(value["split"]),
+        zero=value["zero"],
+        sp=bool(value["sp"]),
+        recompute=Recompute(value["recompute"]),
+        placement=Placement(value["placement"]),
+        layers_per_stage=layers,
+    )
