@@ -96,6 +96,15 @@ class EventResult:
         peaks = [stage.peak_bytes for stage in self.stages]
         return peaks.index(max(peaks))
 
+    def occupied_s(self) -> list[float]:
+        """Seconds for which every stream is occupied, by its number."""
+        graph, start_s, end_s = self.graph, self.run.start_s, self.run.end_s
+        occupied = [0.0] * len(graph.ordered)
+        for task, own in enumerate(graph.stream):
+            for stream in graph.gangs.get(task, (own,)):
+                occupied[stream] += end_s[task] - start_s[task]
+        return occupied
+
     def timeline(self) -> Iterator[TimelineTask]:
         """Yield all tasks in the order of their numbers."""
         graph, run = self.graph, self.run

@@ -3,8 +3,9 @@
 Starts and ends of tasks that only wait for each other are a max-plus linear system. Such a system is periodic after a
 finite start (Baccelli, Cohen, Olsder and Quadrat, Synchronization and Linearity, chapter 3), so that the same number of
 further microbatches adds the same time over and over. The period is looked for, not assumed. A step that grows by less
-than the work of its busiest device has not got there, however evenly it grows: the path that is longest in the end may
-not be the longest yet.
+than what occupies its busiest stream has not got there, however evenly it grows: the path that is longest in the end
+may not be the longest yet. Where every microbatch has traffic of replicas (ZeRO 2 and 3), a stream takes what is ready,
+which is not linear; such steps are simulated whole.
 """
 
 from dataclasses import dataclass, replace
@@ -22,12 +23,12 @@ _FIRST = 4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFigures:
     """The figures of a step that grow evenly with its microbatches once it is long: its time, the parts of that at the
-    slowest stage (``TIME_PARTS``), the work of every stage, the largest peak of live tensors; and the stage that has
+    slowest stage (``TIME_PARTS``), what occupies every stream, the largest peak of live tensors; and the stage that has
     it."""
 
     step_time_s: float
     time_s: tuple[float, ...]
-    work_s: tuple[float, ...]
+    occupied_s: tuple[float, ...]
     peak_bytes: float
     fullest: int
 
@@ -40,7 +41,7 @@ def step_figures(costs: StepCosts) -> StepFigures:
     """
     count, period = costs.shape.microbatches, costs.shape.pp
     first = _FIRST * costs.shape.pp + count % period
-    while 2 * (first + 2 * period) < count:
+    while costs.zero < 2 and 2 * (first + 2 * period) < count:
         figures = [_simulated(costs, first + turn * period) for turn in range(3)]
         if _even(figures):
             return _extended(figures, (count - first) / period)
@@ -53,20 +54,20 @@ def _simulated(costs: StepCosts, microbatches: int) -> StepFigures:
     return StepFigures(
         step_time_s=result.step_time_s,
         time_s=tuple(result.time_s[part] for part in TIME_PARTS),
-        work_s=tuple(stage.work_s for stage in result.stages),
+        occupied_s=tuple(result.occupied_s()),
         peak_bytes=result.peak_memory_bytes,
         fullest=result.fullest,
     )
 
 
 def _even(figures: list[StepFigures]) -> bool:
-    """Whether every figure grows by the same twice, and the step by no less than any device's work."""
+    """Whether every figure grows by the same twice, and the step by no less than any stream's tasks."""
     low, middle, high = ([one.step_time_s, one.peak_bytes, *one.time_s] for one in figures)
     whole = (high[0], high[1], *[high[0]] * len(TIME_PARTS))
     grown = zip(low, middle, high, whole, strict=True)
     same = all(abs((c - b) - (b - a)) <= _SAME * size for a, b, c, size in grown)
-    work_s = max(b - a for a, b in zip(figures[-2].work_s, figures[-1].work_s, strict=True))
-    reached = high[0] - middle[0] >= work_s - _SAME * high[0]
+    busiest_s = max(b - a for a, b in zip(figures[-2].occupied_s, figures[-1].occupied_s, strict=True))
+    reached = high[0] - middle[0] >= busiest_s - _SAME * high[0]
     return same and reached and len({one.fullest for one in figures}) == 1
 
 
@@ -77,7 +78,7 @@ def _extended(figures: list[StepFigures], periods: float) -> StepFigures:
     return StepFigures(
         step_time_s=low.step_time_s + turns * (high.step_time_s - low.step_time_s),
         time_s=tuple(a + turns * (b - a) for a, b in zip(low.time_s, high.time_s, strict=True)),
-        work_s=tuple(a + turns * (b - a) for a, b in zip(low.work_s, high.work_s, strict=True)),
+        occupied_s=tuple(a + turns * (b - a) for a, b in zip(low.occupied_s, high.occupied_s, strict=True)),
         peak_bytes=low.peak_bytes + turns * (high.peak_bytes - low.peak_bytes),
         fullest=low.fullest,
     )

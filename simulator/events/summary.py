@@ -26,11 +26,7 @@ def _share(value: float, whole: float) -> float:
 
 def _stages(result: EventResult) -> list[dict[str, Any]]:
     """Return one entry per device-stage; ``stream_share`` is how much of the step each of its streams is occupied."""
-    graph, run = result.graph, result.run
-    occupied = [0.0] * len(graph.ordered)
-    for task, own in enumerate(graph.stream):
-        for stream in graph.gangs.get(task, (own,)):
-            occupied[stream] += run.end_s[task] - run.start_s[task]
+    occupied = result.occupied_s()
     return [
         {
             "stage": number,
