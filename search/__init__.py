@@ -11,10 +11,30 @@ if TYPE_CHECKING:
     from forerun.search.leaderboard import Leaderboard
     from forerun.search.request import Request
     from forerun.search.rows import Row
+    from forerun.search.samplers import Exploring, explore_request
+    from forerun.search.sweep import read_plan, run_sweep
+    from forerun.search.workers import Choice
 
-__all__ = ["Leaderboard", "Request", "Row", "search", "search_request", "simulate"]
+__all__ = [
+    "Choice",
+    "Exploring",
+    "Leaderboard",
+    "Request",
+    "Row",
+    "explore_request",
+    "read_plan",
+    "run_sweep",
+    "search",
+    "search_request",
+    "simulate",
+]
 
 _HOMES = {
+    "Choice": "workers",
+    "Exploring": "samplers",
+    "explore_request": "samplers",
+    "read_plan": "sweep",
+    "run_sweep": "sweep",
     "Leaderboard": "leaderboard",
     "Request": "request",
     "Row": "rows",

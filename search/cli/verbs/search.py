@@ -3,9 +3,14 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forerun.search.cli.arguments import add_json, add_training, add_workers, request_of, workers_of
 from forerun.search.cli.parser import Parser, positive, whole
+from forerun.spaces.errors import RequestError
+
+if TYPE_CHECKING:
+    from forerun.search.samplers import Exploring
 
 EPILOG = """\
 examples:
@@ -13,6 +18,7 @@ examples:
   forerun search llama3-8b --cluster dgx-a100-80 --gpus 8..64 --global-batch 256 --seq-len 8192 --objective gpus
   forerun search deepseek-v3 --cluster dgx-h100 --usd-per-hour 3000 --usd-per-gpu-hour 2.5 \\
       --global-batch 4096 --seq-len 4096 --set ep=8,16,32,64 --set recompute=full --out deepseek
+  forerun search llama3-70b --cluster dgx-h100 --gpus 128 --global-batch 1024 --seq-len 8192 --uneven-stages
 
 Columns: tok/s/GPU tokens per second and GPU; MFU model FLOPs over the dense peak at the training precision;
 GiB peak memory of the fullest device of what a device has; ~ within 1% of the best."""
@@ -47,8 +53,45 @@ def add_arguments(parser: Parser) -> None:
         "--report", type=Path, metavar="FILE", help="write the leaderboard as one HTML page that opens offline"
     )
     rank.add_argument("--force", action="store_true", help="let --out overwrite files of a folder that is not empty")
+    _add_sampler(parser)
     add_workers(parser)
     add_json(parser)
+
+
+def _add_sampler(parser: Parser) -> None:
+    group = parser.add_argument_group("spaces that cannot be enumerated")
+    group.add_argument(
+        "--uneven-stages", action="store_true", help="let pipeline stages hold any number of layers, not only by rule"
+    )
+    group.add_argument(
+        "--sampler",
+        metavar="S",
+        help="auto (default), exhaustive, or (with uneven stages) local, random, tpe, nsga2, cmaes, gp",
+    )
+    group.add_argument("--evaluations", type=whole, metavar="N", help="strategies that the sampler scores at most")
+    group.add_argument("--time-limit", type=positive, metavar="SECONDS", help="stop the sampler after this")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the sampler's random numbers (default 0)")
+    group.add_argument("--storage", metavar="S", help="keep Optuna's trials: a journal file or an RDB URL")
+
+
+def _exploring(args: argparse.Namespace) -> "Exploring | None":
+    """Return how to explore; None where every candidate is looked at."""
+    if args.sampler in (None, "auto", "exhaustive") and not args.uneven_stages:
+        for flag, value in (("--evaluations", args.evaluations), ("--time-limit", args.time_limit)):
+            if value is not None:
+                raise RequestError(f"{flag} is for samplers, and every candidate is looked at; add --uneven-stages")
+        if args.storage is not None:
+            raise RequestError("--storage is for Optuna's samplers; add --sampler tpe or nsga2")
+        return None
+    from forerun.search.samplers import Exploring
+
+    return Exploring(
+        sampler=args.sampler or "auto",
+        seed=args.seed,
+        storage=args.storage,
+        evaluations=args.evaluations,
+        seconds=args.time_limit,
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.output import check_folder, write_folder
     from forerun.search.request import choices_of
 
-    workers, overrides = workers_of(args), choices_of(args.space, args.set)
+    workers, exploring, overrides = workers_of(args), _exploring(args), choices_of(args.space, args.set)
     request = request_of(
         args, usd_per_hour=args.usd_per_hour, objective=args.objective, top=args.top, overrides=overrides
     )
@@ -72,7 +115,12 @@ def run(args: argparse.Namespace) -> int:
         check_page(args.report)
     try:
         with Walk(sys.stderr) as walk:
-            board = search_request(request, progress=walk.advance, started=walk.started, workers=workers)
+            if exploring is None:
+                board = search_request(request, progress=walk.advance, started=walk.started, workers=workers)
+            else:
+                from forerun.search.samplers import explore_request
+
+                board = explore_request(request, exploring=exploring, workers=workers)
     except NothingFeasible as error:
         if args.json:
             print(dump_json(error.document))

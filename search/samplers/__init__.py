@@ -1,0 +1,19 @@
+"""Exploration of spaces that cannot be enumerated: samplers behind one contract, and the driver that asks them."""
+
+from forerun.search.samplers.choosing import SAMPLERS, Exploring, limits_of, sampler_named
+from forerun.search.samplers.contract import Evaluation, Sampler
+from forerun.search.samplers.driver import Exploration, Limits, explore
+from forerun.search.samplers.searching import explore_request
+
+__all__ = [
+    "SAMPLERS",
+    "Evaluation",
+    "Exploration",
+    "Exploring",
+    "Limits",
+    "Sampler",
+    "explore",
+    "explore_request",
+    "limits_of",
+    "sampler_named",
+]

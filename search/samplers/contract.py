@@ -1,0 +1,63 @@
+"""The contract of samplers.
+
+The driver calls, in this order: ``begin`` once with the space and strategies to start from; then in turns ``ask`` for
+a batch and ``tell`` with what came of it, in the same order; ``close`` at the end. A sampler may ask for what it asked
+before (the driver looks it up) and for what is illegal (it is told so). An empty batch means that it has nothing more
+to ask. The same seed and the same answers give the same batches.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from forerun.spaces.strategies import Strategy
+from forerun.spaces.strategies.staged_space import StagedSpace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What came of one strategy.
+
+    ``keys`` are the ranking keys of each objective, lower is better, most important first. ``excess`` is the peak
+    memory over what the device has, less one: above zero it does not fit. ``stage`` has that peak.
+    """
+
+    keys: tuple[tuple[float, ...], ...]
+    excess: float
+    stage: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether the strategy fits into memory."""
+        return self.excess <= 0
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The first key of each objective."""
+        return tuple(keys[0] for keys in self.keys)
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        """Sorts evaluations of one objective: what fits by its keys, then what misses by least."""
+        return (0.0, *self.keys[0]) if self.fits else (1.0, self.excess, *self.keys[0])
+
+
+class Sampler(ABC):
+    """A way to choose which strategies to look at next; ``name`` is what the user calls it."""
+
+    name: str
+
+    @abstractmethod
+    def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
+        """Get ready; ``starts`` are worth asking for first, best first. They are canonical and legal."""
+
+    @abstractmethod
+    def ask(self, count: int) -> list[Strategy | None]:
+        """Return ``count`` strategies to look at, or fewer; None for one that does not exist."""
+
+    @abstractmethod
+    def tell(self, evaluations: Sequence[Evaluation | None]) -> None:
+        """Take what came of the last batch, in its order; None for what is illegal or does not exist."""
+
+    def close(self) -> None:  # noqa: B027  (most samplers hold nothing)
+        """Write what is to be kept."""

@@ -1,0 +1,225 @@
+"""Every sampler keeps the contract, and the one that knows the problem finds what enumeration finds."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun.search.cli import main
+from forerun.search.request import Request, Setting
+from forerun.search.samplers import (
+    Evaluation,
+    Exploration,
+    Exploring,
+    Limits,
+    Sampler,
+    explore,
+    explore_request,
+    sampler_named,
+)
+from forerun.search.samplers import optuna_samplers as optuna_module
+from forerun.search.samplers.starts import flat_starts
+from forerun.search.workers import Choice
+from forerun.simulator import ScoreTable, score
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context, Strategy, StrategyTable
+from forerun.spaces.strategies.staged_space import StagedSpace
+
+NAMES = ["exhaustive", "random", "tpe", "nsga2", "local"]
+SMALL: dict[str, list[object]] = {
+    "pp": [1, 4],
+    "tp": [1, 2],
+    "cp": [1],
+    "vpp": [1],
+    "mbs": [1, 2],
+    "recompute": ["none", "full"],
+    "placement": [0],
+}
+SERIAL = Choice(kind="serial")
+
+
+@pytest.fixture
+def space(make_setting: Callable[..., Setting]) -> StagedSpace:
+    """The layers of Llama 3 8B on four stages of 16 GPUs with little memory, boundaries within two layers."""
+    setting = make_setting(cluster="dgx-a100-40", gpus="16", seq_len=4096, overrides=SMALL)
+    return StagedSpace(flat=setting.space(), reach=2)
+
+
+def run(space: StagedSpace, name: str, seed: int = 0, **options: Any) -> Exploration:
+    sampler, _ = sampler_named(Exploring(sampler=name, seed=seed), space)
+    return explore(space, sampler, **options)
+
+
+class Watched(Sampler):
+    """Passes everything on and keeps a log of the calls."""
+
+    def __init__(self, inner: Sampler) -> None:
+        self.inner, self.name, self.log = inner, inner.name, list[str]()
+        self.asked: list[list[Strategy | None]] = []
+        self.told: list[list[Evaluation | None]] = []
+
+    def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
+        self.log.append("begin")
+        self.inner.begin(space, starts, objectives)
+
+    def ask(self, count: int) -> list[Strategy | None]:
+        self.log.append("ask")
+        batch = self.inner.ask(count)
+        assert len(batch) <= count
+        self.asked.append(batch)
+        return batch
+
+    def tell(self, evaluations: Sequence[Evaluation | None]) -> None:
+        self.log.append("tell")
+        self.told.append(list(evaluations))
+        self.inner.tell(evaluations)
+
+    def close(self) -> None:
+        self.log.append("close")
+        self.inner.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_contract(space: StagedSpace, name: str) -> None:
+    scored: list[Strategy] = []
+
+    def counting(context: Context, table: StrategyTable) -> ScoreTable:
+        scored.extend(table.strategy(row) for row in range(len(table)))
+        return score(context, table)
+
+    watched = Watched(sampler_named(Exploring(sampler=name), space)[0])
+    found = explore(space, watched, limits=Limits(evaluations=200, asked=300), score=counting)
+
+    assert watched.log[0] == "begin" and watched.log[-1] == "close"
+    assert "".join({"ask": "a", "tell": "t"}.get(call, "") for call in watched.log).rstrip("a").replace("at", "") == ""
+    for batch, told in zip(watched.asked, watched.told, strict=False):
+        assert len(batch) == len(told)
+        assert [found.known.get(s) if s else None for s in batch] == told
+    assert len(scored) == len(set(scored)) == found.scored <= 200 + 128
+    assert all(space.canonical(strategy) == strategy for strategy in scored)
+    assert space.legal(scored).all()
+    legal = {strategy for strategy, evaluation in found.known.items() if evaluation is not None}
+    assert legal == set(scored)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_seed_gives_the_same_run(space: StagedSpace, name: str) -> None:
+    starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
+    limits = Limits(evaluations=150, asked=260)
+    one, two = (run(space, name, 3, starts=starts, limits=limits) for _ in range(2))
+
+    assert one.known == two.known
+    assert list(one.known) == list(two.known)
+
+
+@pytest.mark.parametrize("name", ["random", "tpe", "nsga2", "local"])
+def test_starts_are_looked_at_first(space: StagedSpace, name: str) -> None:
+    starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
+    found = run(space, name, starts=starts, limits=Limits(evaluations=128, asked=128))
+
+    assert len(starts) > 5
+    assert list(found.known)[: len(starts)] == list(starts)
+
+
+def test_the_best_of_a_reduced_space_is_found_with_every_seed(space: StagedSpace) -> None:
+    whole = run(space, "exhaustive", limits=Limits(evaluations=1 << 40, asked=1 << 40, stagnation=None))
+    best = whole.known[whole.feasible[0]]
+    starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
+    flat = min(e.keys[0][0] for s, e in whole.known.items() if e and e.fits and s.layers_per_stage is None)
+    assert best is not None
+    assert best.keys[0][0] < 0.995 * flat  # uneven stages do help here, else the test says nothing
+
+    for seed in range(20):
+        found = run(space, "local", seed, starts=starts, limits=Limits(evaluations=whole.scored // 10))
+        assert found.curve[-1][1] <= best.keys[0][0] / 0.99
+        assert found.scored <= whole.scored // 10 + 128
+
+
+def test_the_front_of_two_objectives_is_that_of_enumeration(make_setting: Callable[..., Setting]) -> None:
+    setting = make_setting(gpus="8..32", overrides=SMALL)
+    space = StagedSpace(flat=setting.space(), reach=1)
+    limits = Limits(evaluations=1 << 40, asked=1 << 40, stagnation=None)
+    found = run(space, "exhaustive", objectives=("throughput", "gpus"), limits=limits)
+    values = [evaluation.values for evaluation in found.known.values() if evaluation and evaluation.fits]
+    expected = {v for v in values if not any(o != v and o[0] <= v[0] and o[1] <= v[1] for o in values)}
+
+    front = [found.known[strategy] for strategy in found.front()]
+    assert {evaluation.values for evaluation in front if evaluation} == expected
+    assert len(expected) > 1
+
+
+def test_a_stored_study_is_continued(space: StagedSpace, tmp_path: Path) -> None:
+    optuna = pytest.importorskip("optuna")
+    exploring = Exploring(sampler="nsga2", storage=str(tmp_path / "study.log"))
+    for _ in range(2):
+        explore(space, sampler_named(exploring, space)[0], limits=Limits(evaluations=20, asked=20))
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log")))
+
+    assert len(optuna.load_study(study_name="forerun", storage=storage).trials) == 40
+
+
+@pytest.mark.parametrize(
+    "fields,law",
+    [
+        ({"sampler": "tpee"}, "unknown sampler 'tpee'; did you mean tpe"),
+        ({"sampler": "local", "storage": "study.log"}, "a storage is for Optuna's samplers"),
+        ({"sampler": "tpe", "storage": "/nowhere/study.log"}, "cannot be opened: FileNotFoundError"),
+        ({"sampler": "tpe", "storage": "sqlite:////nowhere/study.db"}, "cannot be opened"),
+    ],
+)
+def test_what_cannot_be_is_said(space: StagedSpace, fields: dict[str, Any], law: str) -> None:
+    with pytest.raises(RequestError, match=law):
+        sampler_named(Exploring(**fields), space)
+
+
+@pytest.mark.parametrize("name,package", [("gp", "torch"), ("cmaes", "cmaes")])
+def test_a_missing_package_is_named(
+    space: StagedSpace, name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optuna_module, "find_spec", lambda package: None)
+
+    with pytest.raises(RequestError, match=f"needs the package {package}, which is not installed"):
+        sampler_named(Exploring(sampler=name), space)
+
+
+def test_auto_says_why(space: StagedSpace, make_setting: Callable[..., Setting]) -> None:
+    large = StagedSpace(flat=make_setting(model="llama3-70b", gpus="128", global_batch=1024).space())
+    chosen = [sampler_named(Exploring(), each) for each in (space, large)]
+
+    assert large.size > 10**15
+    assert [(sampler.name, why) for sampler, why in chosen] == [
+        ("exhaustive", f"{space.size:.3g} candidates can all be looked at"),
+        ("local", f"{large.size:.3g} candidates cannot all be looked at"),
+    ]
+    with pytest.raises(RequestError, match="cannot all be looked at"):
+        sampler_named(Exploring(sampler="exhaustive"), large)
+
+
+def test_a_request_is_never_answered_worse_than_by_the_flat_search() -> None:
+    from forerun.search.api import search_request
+
+    request = Request(
+        model="llama3-8b", cluster="dgx-a100-40", gpus="16", global_batch=64, seq_len=4096, overrides=SMALL, top=5
+    )
+    flat = search_request(request)
+    found = explore_request(request, exploring=Exploring(sampler="local", evaluations=600))
+
+    assert found.rows[0].step_time_s < flat.rows[0].step_time_s
+    assert any("layers per stage gain" in note for note in found.notes)
+    assert found.space.feasible + sum(found.space.rejected.values()) == found.space.size
+    assert [row.rank for row in found.rows] == [1, 2, 3, 4, 5]
+
+
+def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    command = (
+        "search llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096 --set mbs=1 --json".split()
+    )
+    assert main([*command, "--uneven-stages", "--evaluations", "100", "--seed", "3"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert main([*command, "--evaluations", "100"]) == 2
+
+    assert document["request"]["sampler"] == "local"
+    assert any(note.startswith("sampler local (") for note in document["request"]["notes"])
+    assert "--evaluations is for samplers" in capsys.readouterr().err
