@@ -1,14 +1,22 @@
 """``forerun simulate``: one strategy."""
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forerun.search.cli.arguments import add_gpus, add_json, add_strategy, add_training, single_request
 from forerun.search.cli.parser import Parser
+
+if TYPE_CHECKING:
+    from forerun.search.request import Setting
+    from forerun.simulator.events import EventResult
 
 EPILOG = """\
 example:
   forerun simulate llama3-70b --cluster dgx-h100 --global-batch 1024 --seq-len 8192 \\
       --strategy "tp4 pp4 dp32 mbs1 zero1 sp recompute=selective"
+  forerun simulate llama3-70b --cluster dgx-h100 --global-batch 256 --seq-len 8192 \\
+      --strategy "tp4 pp8 dp2 mbs1 vpp5 zero1 sp schedule=interleaved" --fidelity events --trace step.json.gz
 
 Degrees of one may be left out. Words: dp tp pp cp ep etp mbs vpp zero sp recompute= schedule= split= placement=
 layers= (layers of every pipeline stage)."""
@@ -19,19 +27,40 @@ def add_arguments(parser: Parser) -> None:
     add_training(parser)
     add_gpus(parser)
     add_strategy(parser)
+    parser.add_argument(
+        "--fidelity",
+        choices=("analytic", "events"),
+        default="analytic",
+        help="closed forms (default), or every pass, transfer and bucket of the step as an event",
+    )
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="write the timeline for Perfetto (.json or .json.gz); needs events"
+    )
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Predict and print; a strategy that does not fit is an answer and not an error."""
+    """Predict and print; a strategy that does not fit is an answer and not an error.
+
+    Raises:
+        RequestError: the request is wrong, or the trace cannot be written.
+    """
     from forerun.search.api import simulate_setting
     from forerun.search.leaderboard import dump_json
     from forerun.search.request import resolve
+    from forerun.simulator import score
 
     setting = resolve(single_request(args))
-    row = simulate_setting(setting, args.strategy)
+    events = _events(setting, args)
+    if events is None:
+        row = simulate_setting(setting, args.strategy, score=score)
+    else:
+        from forerun.simulator.events import event_scores
+
+        row = simulate_setting(setting, args.strategy, score=event_scores)
     if args.json:
-        print(dump_json({**row.to_json(), "defaults": setting.defaults, "notes": setting.notes}))
+        more = {} if events is None else {"events": _summary(events)}
+        print(dump_json({**row.to_json(), "defaults": setting.defaults, "notes": setting.notes, **more}))
         return 0
     from rich.text import Text
 
@@ -42,5 +71,39 @@ def run(args: argparse.Namespace) -> int:
     brush = brush_of(console)
     say(console, *headline(row), step_table(row, brush, console), memory_table(row, brush, console))
     say(console, memory_stack(row, brush, min(60, console.width - 24)))
+    if events is not None:
+        from forerun.simulator.events import timeline_text
+
+        say(console, Text(timeline_text(events, console.width)))
     say(console, *(Text(line, style="dim") for line in setting.remarks()))
     return 0
+
+
+def _events(setting: "Setting", args: argparse.Namespace) -> "EventResult | None":
+    """Simulate event by event if asked for, and write the trace.
+
+    Raises:
+        RequestError: a trace is asked for without events, or cannot be written.
+    """
+    from forerun.spaces.errors import RequestError
+
+    if args.fidelity != "events":
+        if args.trace is not None:
+            raise RequestError("--trace needs --fidelity events: closed forms have no timeline")
+        return None
+    from forerun.search.request import legal_strategy
+    from forerun.simulator.events import simulate, write_trace
+
+    result = simulate(setting.context, legal_strategy(setting, args.strategy))
+    if args.trace is not None:
+        try:
+            write_trace(result, args.trace)
+        except OSError as error:
+            raise RequestError(f"cannot write {args.trace}: {error.strerror}") from None
+    return result
+
+
+def _summary(result: "EventResult") -> dict[str, object]:
+    from forerun.simulator.events import event_summary
+
+    return event_summary(result)
