@@ -39,15 +39,20 @@ class Task:
 
 @dataclass(slots=True, kw_only=True)
 class Cuts:
-    """Cuts ``[low, high)`` into slices that shall last ``TARGET_S`` each; an iterator that learns from outcomes."""
+    """Cuts ``[low, high)`` into slices that shall last ``TARGET_S`` each; an iterator that learns from outcomes.
+
+    Where several ``workers`` share what is left, the last slices grow smaller, so that none waits long for another.
+    """
 
     low: int
     high: int
     width: int = FIRST
+    workers: int = 1
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         while self.low < self.high:
-            upper = min(self.high, self.low + self.width)
+            share = (self.high - self.low) // (2 * self.workers) if self.workers > 1 else self.width
+            upper = min(self.high, self.low + min(self.width, max(share, FIRST)))
             item, self.low = (self.low, upper), upper
             yield item
 
@@ -111,6 +116,7 @@ def _run(
 ) -> Piece:
     """Search what ``cuts`` has left, and add it to ``done``."""
     piece = done or Piece()
+    cuts.workers = workers.count
     outcomes = workers.run(search_one, task, iter(cuts))
     for outcome in outcomes:
         if outcome.failure is not None:

@@ -1,0 +1,297 @@
+"""What distribution costs: overhead per slice, scaling, kills, and how many evaluations each sampler needs.
+
+    python benchmarks/distribution.py [--gpus 8..8192] [--kills 20] [--only scaling,overhead,cluster,kills,samplers]
+
+Writes ``benchmarks/results/<date>-distribution.md`` and ``.json``. Times depend on what else the machine does: the load
+average at the start is part of the results.
+"""
+
+import argparse
+import datetime
+import heapq
+import json
+import os
+import platform
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+REQUEST = {
+    "model": "gpt3-175b",
+    "cluster": "dgx-h100",
+    "global_batch": 1536,
+    "seq_len": 2048,
+    "framework": "generic",
+}
+UNEVEN = {"model": "llama3-70b", "cluster": "dgx-h100", "gpus": "128", "global_batch": 1024, "seq_len": 8192}
+KINDS = (("serial", 1), ("processes", 1), ("processes", 2), ("ray", 1), ("ray", 2))
+PLAN = """\
+models: [llama3-8b, llama3-70b]
+clusters: [dgx-h100]
+workloads: [{global_batch: 64, seq_len: 4096}, {global_batch: 128, seq_len: 4096}]
+budgets: [{gpus: 16}, {gpus: 32}, {gpus: 64}]
+top: 3
+"""
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpus", default="8..8192", help="device counts of the search that is scaled")
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--only", default="scaling,overhead,cluster,kills,samplers")
+    args = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    wanted = args.only.split(",")
+    document: dict[str, Any] = {"schema": 1, "machine": machine()}
+    if "scaling" in wanted:
+        document["scaling"] = [scaling(kind, count, args.gpus) for kind, count in KINDS]
+    if "overhead" in wanted:
+        document["overhead"] = [overhead(kind, count) for kind, count in KINDS[1:]]
+    if "cluster" in wanted:
+        measured = {row["workers"]: row["driver_s_per_item"] for row in document.get("overhead", [])}
+        document["cluster"] = [clustered(count, measured.get("ray", 0.0005)) for count in (2, 64, 1024)]
+    if "kills" in wanted:
+        document["kills"] = kills(args.kills)
+    if "samplers" in wanted:
+        document["samplers"] = samplers()
+    write(document)
+
+
+def scaling(kind: str, count: int, gpus: str) -> dict[str, Any]:
+    """Search a whole space with some workers: wall time with and without their start, and what they were busy."""
+    from forerun.search.exhaustive import Piece, Problem, merge
+    from forerun.search.request import Request, resolve
+    from forerun.search.workers import Choice, open_workers
+    from forerun.search.workers.slicing import Cuts, Task, search_one
+    from forerun.simulator import score
+
+    space = resolve(Request(**REQUEST, gpus=gpus)).space()  # type: ignore[arg-type]  # values of the fields' types
+    problem = Problem(space=space, objective="throughput", top=10)
+    begin = time.perf_counter()
+    busy_s, slices, piece = 0.0, 0, Piece()
+    with open_workers(Choice(kind=kind, count=count)) as workers:
+        if workers.name != kind:
+            return {"workers": kind, "count": count, "missing": "; ".join(workers.remarks)}
+        list(workers.run(nothing, None, range(count)))  # start of Ray's first tasks
+        start = time.perf_counter()
+        cuts = Cuts(low=0, high=space.size, workers=count)
+        for outcome in workers.run(search_one, Task(problem=problem, score=score), iter(cuts)):
+            cuts.learn(outcome)
+            piece = merge([piece, outcome.result], top=10)
+            busy_s, slices = busy_s + outcome.seconds, slices + 1
+        wall_s = time.perf_counter() - start
+    assert piece.best is not None
+    row = {
+        "workers": kind,
+        "count": count,
+        "candidates": space.size,
+        "legal": piece.legal,
+        "slices": slices,
+        "start_s": start - begin,
+        "wall_s": wall_s,
+        "busy_s": busy_s,
+        "idle_share": 1 - busy_s / (count * wall_s),
+        "best": piece.best.index.tolist(),
+    }
+    print(row, file=sys.stderr)
+    return row
+
+
+def nothing(common: None, item: int) -> int:
+    """The least work there is."""
+    return item
+
+
+def overhead(kind: str, count: int, items: int = 2000) -> dict[str, Any]:
+    """Send many items that do nothing: the driver's seconds for one, there and back."""
+    from forerun.search.workers import Choice, open_workers
+
+    with open_workers(Choice(kind=kind, count=count)) as workers:
+        list(workers.run(nothing, None, range(10)))
+        start = time.perf_counter()
+        list(workers.run(nothing, None, range(items)))
+        seconds = time.perf_counter() - start
+    row = {"workers": workers.name, "count": count, "items": items, "driver_s_per_item": seconds / items}
+    print(row, file=sys.stderr)
+    return row
+
+
+def clustered(count: int, driver_s: float, slice_s: float = 0.4, per_worker: int = 100) -> dict[str, Any]:
+    """Simulate ``count`` workers that one driver serves: every item costs the driver ``driver_s``, one at a time.
+
+    Slices last 0.2 to 0.8 s, as the steering of their width lets them; the driver serves whoever is first.
+    """
+    draw = random.Random(count)
+    left, busy_s, driver_free_s, end_s = per_worker * count, 0.0, 0.0, 0.0
+    free = [0.0] * count
+    while left:
+        ready_s = heapq.heappop(free)
+        driver_free_s = max(driver_free_s, ready_s) + driver_s
+        seconds = slice_s * 2 ** draw.uniform(-1, 1)
+        left, busy_s = left - 1, busy_s + seconds
+        end_s = max(end_s, driver_free_s + seconds)
+        heapq.heappush(free, driver_free_s + seconds)
+    return {"workers": count, "driver_s_per_item": driver_s, "efficiency": busy_s / (count * end_s)}
+
+
+def kills(count: int) -> dict[str, Any]:
+    """Kill a sweep at random moments until it was killed ``count`` times, and compare with one left in peace."""
+    draw = random.Random(0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "plan.yaml").write_text(PLAN)
+        command = [sys.executable, "-m", "forerun.search", "sweep", str(folder / "plan.yaml"), "--out"]
+        start = time.perf_counter()
+        subprocess.run([*command, str(folder / "whole")], check=True, capture_output=True)
+        whole_s = time.perf_counter() - start
+        killed = rounds = twice = equal = 0
+        while killed < count:
+            rounds += 1
+            run = folder / f"run{rounds}"
+            while True:
+                process = subprocess.Popen(
+                    [*command, str(run), "--resume"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
+                try:
+                    process.wait(draw.uniform(0.3, 1.2) * whole_s)
+                    break
+                except subprocess.TimeoutExpired:
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                    killed += 1
+            keys = [json.loads(line)["key"] for line in (run / "pieces.jsonl").read_text().splitlines()]
+            twice += len(keys) - len(set(keys))
+            names = ("leaderboard.json", "leaderboard.csv", "pieces.csv")
+            equal += all((run / n).read_bytes() == (folder / "whole" / n).read_bytes() for n in names)
+    row = {"kills": killed, "sweeps": rounds, "equal_to_undisturbed": equal, "done_twice": twice}
+    print(row, file=sys.stderr)
+    return row
+
+
+def samplers() -> dict[str, Any]:
+    """Strategies scored until a sampler comes within some per cent of the best that any found, from flat starts."""
+    from forerun.search.request import Request, resolve
+    from forerun.search.samplers import Exploring, Limits, explore, sampler_named
+    from forerun.search.samplers.starts import flat_starts
+    from forerun.search.workers import Choice
+    from forerun.spaces.strategies.staged_space import StagedSpace
+
+    space = StagedSpace(flat=resolve(Request(**UNEVEN)).space())  # type: ignore[arg-type]  # as above
+    starts = flat_starts(space.flat, "throughput", 10, Choice(kind="serial"))
+    assert starts.piece.best is not None
+    flat_s = float(starts.piece.best.keys[0][0])
+    runs = []
+    for name, seeds, most in (("local", 5, 5000), ("random", 2, 10000), ("nsga2", 2, 3000), ("tpe", 1, 800)):
+        for seed in range(seeds):
+            start = time.perf_counter()
+            sampler, _ = sampler_named(Exploring(sampler=name, seed=seed), space)
+            limits = Limits(evaluations=most, asked=10**6 if name != "tpe" else most, stagnation=None)
+            found = explore(space, sampler, starts=starts.strategies, limits=limits)
+            run = {"sampler": name, "seed": seed, "scored": found.scored, "seconds": time.perf_counter() - start}
+            runs.append({**run, "curve": found.curve, "best_s": found.curve[-1][1]})
+            print({k: v for k, v in runs[-1].items() if k != "curve"}, file=sys.stderr)
+    best_s = min(run["best_s"] for run in runs)
+    levels = (0.02, 0.01, 0.001)
+    for run in runs:
+        run["needed"] = {
+            f"{level:.1%}": _first(run["curve"], lambda s, x=level: s <= best_s * (1 + x)) for level in levels
+        }
+    return {"candidates": space.size, "flat_best_s": flat_s, "best_s": best_s, "runs": runs}
+
+
+def _first(curve: Any, reached: Callable[[float], bool]) -> int | None:
+    return next((scored for scored, seconds in curve if reached(seconds)), None)
+
+
+def machine() -> dict[str, Any]:
+    """Return what was measured on."""
+    packages = {name: version(name) for name in ("numpy", "optuna", "ray")}
+    return {
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        **packages,
+        "load_average": os.getloadavg(),
+    }
+
+
+def write(document: dict[str, Any]) -> None:
+    """Write the results as JSON and as Markdown."""
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{date}-distribution.json").write_text(json.dumps({"date": date, **document}, indent=1) + "\n")
+    (RESULTS / f"{date}-distribution.md").write_text("\n".join(markdown(date, document)) + "\n")
+    print(RESULTS / f"{date}-distribution.md")
+
+
+def markdown(date: str, document: dict[str, Any]) -> list[str]:
+    """Return the results as a page."""
+    about = document["machine"]
+    lines = [f"# Distribution, {date}", ""]
+    lines += [
+        f"{about['cores']} cores, {about['system']}, Python {about['python']}, numpy {about['numpy']}, "
+        f"Ray {about['ray']}, Optuna {about['optuna']}; load average at the start {about['load_average'][0]:.1f}. "
+        "Made by `python benchmarks/distribution.py`."
+    ]
+    if rows := [row for row in document.get("scaling", []) if "missing" not in row]:
+        same = len({tuple(row["best"]) for row in rows}) == 1
+        lines += ["", f"## One search of {rows[0]['candidates']:,} candidates ({rows[0]['legal']:,} legal)", ""]
+        lines += [
+            "| workers | start, s | wall, s | of serial | slices | idle share of workers |",
+            "|---|---:|---:|---:|---:|---:|",
+        ]
+        lines += [
+            f"| {row['workers']} {row['count']} | {row['start_s']:.2f} | {row['wall_s']:.2f} | "
+            f"{row['wall_s'] / rows[0]['wall_s']:.2f} | {row['slices']} | {row['idle_share']:.1%} |"
+            for row in rows
+        ]
+        lines += ["", f"Ten best candidates the same everywhere: {'yes' if same else 'NO'}."]
+    if rows := document.get("overhead"):
+        lines += ["", "## Items that do nothing", "", "| workers | ms per item |", "|---|---:|"]
+        lines += [f"| {row['workers']} {row['count']} | {1e3 * row['driver_s_per_item']:.3f} |" for row in rows]
+    if rows := document.get("cluster"):
+        lines += [
+            "",
+            "## Simulated clusters: slices of 0.2 to 0.8 s, one driver",
+            "",
+            "| workers | driver, ms per slice | efficiency |",
+        ]
+        lines += ["|---:|---:|---:|"]
+        lines += [f"| {r['workers']} | {1e3 * r['driver_s_per_item']:.3f} | {r['efficiency']:.1%} |" for r in rows]
+    if row := document.get("kills"):
+        lines += ["", "## kill -9 of the driver at random moments", ""]
+        lines += [
+            f"{row['kills']} kills in {row['sweeps']} sweeps of 12 searches: {row['equal_to_undisturbed']} of "
+            f"{row['sweeps']} end with the same bytes as the undisturbed one; {row['done_twice']} searches were "
+            "recorded twice."
+        ]
+    if found := document.get("samplers"):
+        lines += ["", f"## Samplers over {found['candidates']:.3g} candidates", ""]
+        lines += [
+            f"Llama 3 70B on 128 H100. Best flat strategy {found['flat_best_s']:.3f} s, best found "
+            f"{found['best_s']:.3f} s ({found['flat_best_s'] / found['best_s'] - 1:.2%} faster). Strategies scored "
+            "until within so much of it:",
+            "",
+            "| sampler | seed | scored | seconds | best, s | 2 % | 1 % | 0.1 % |",
+            "|---|---:|---:|---:|---:|---:|---:|---:|",
+        ]
+        lines += [
+            f"| {run['sampler']} | {run['seed']} | {run['scored']} | {run['seconds']:.1f} | {run['best_s']:.3f} | "
+            + " | ".join("never" if n is None else str(n) for n in run["needed"].values())
+            + " |"
+            for run in found["runs"]
+        ]
+    return lines
+
+
+if __name__ == "__main__":
+    main()
