@@ -6,10 +6,11 @@ With t the forward and backward time of a stage on one microbatch, m microbatche
   ``sum t + (m - 1) max t`` (for equal stages ``(m + pp - 1) t``, arXiv 2104.04473, section 2.2).
 - GPipe: the same for forwards and backwards apart (arXiv 1811.06965).
 - Interleaved: filling and draining take ``1/vpp`` of a stage each (arXiv 2104.04473, section 2.2.2).
-- ZB-H1: weight gradients fill the drain, bubble ``(pp - 1)(f + b - w)`` with b the input gradient (arXiv 2401.10241);
-  where m < pp - 1 only m of them are there to fill it.
-- ZB-V: no bubble when f, b and w are equal; otherwise half of what the longest of them leaves open on each of
-  ``pp - 1`` hops (arXiv 2405.15362, section 4; an upper bound for its adaptive form), on 2m of them at most.
+- ZB-H1: weight gradients fill the drain, bubble ``(pp - 1)(f + b - w)`` with b the input gradient (arXiv 2401.10241),
+  and no less than ``(pp - 1) max(f, b)``; where m < pp only m - 1 of them are there to fill it.
+- ZB-V: half of what the longest of f, b and w leaves open on each of ``pp - 1`` hops (arXiv 2405.15362, section 4; an
+  upper bound for its adaptive form), and no less than the staggered start that a barrier behind the step leaves; of
+  ``2 pp - 1`` microbatches, every missing one uncovers a way down and up.
 - DualPipe: bubble ``(pp/2 - 1)(f&b + b - 3w)`` with b the whole backward pass (arXiv 2412.19437, table 2).
 
 Where the last three are stated for equal stages, the stage that would finish last by its own f, b and w decides.
@@ -81,9 +82,11 @@ def _other_bubbles(stages: StageTimes, schedule: Floats, pp: Floats, microbatche
     fastest = forward.max(axis=0) + backward.max(axis=0)
     gpipe = bubbles + (microbatches - 1) * (fastest - pace)
     # No more weight gradients fill the drain than there are.
-    h1 = np.maximum((pp - 1) * (forward + inputs) - np.minimum(pp - 1, microbatches) * weight, 0.0)
+    covered = np.minimum(pp - 1, microbatches - 1) * weight
+    h1 = np.maximum((pp - 1) * (forward + inputs) - covered, (pp - 1) * np.maximum(forward, inputs))
     longest = np.maximum(np.maximum(forward, inputs), weight)
-    vee = np.minimum((pp - 1) / 2, microbatches) * (3 * longest - pace)
+    missing = np.maximum(2 * pp - 1 - microbatches, 0.0)
+    vee = (pp - 1) / 2 * np.maximum(3 * longest - pace, forward) + missing * (forward / 4 + inputs / 2)
     dual = np.maximum(pp / 2 - 1, 0.0) * np.maximum(pace + backward - 3 * weight, 0.0)
     for kind, value in (
         (Schedule.GPIPE, gpipe),

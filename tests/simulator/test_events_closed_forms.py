@@ -1,11 +1,13 @@
 """Steps on uniform stages take exactly what the published closed forms say."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.simulator.events import ChunkCost, EventResult, StageCost, StepCosts, simulate_costs
 from forerun.simulator.events.schedules import Pass, PipelineShape, programs_of
+from forerun.simulator.pipeline import StageTimes, pipeline_time
 from forerun.spaces.strategies import Schedule
 
 EXACT = 1e-9
@@ -200,3 +202,19 @@ def test_memory_peaks_at_what_is_in_flight(schedule: Schedule) -> None:
 
     assert first.peak_bytes == kept
     assert first.peak_task.startswith("forward")
+
+
+@pytest.mark.parametrize("microbatches", [1, 3, 6, 7, 11, 12, 40])
+@pytest.mark.parametrize(("forward", "inputs", "weight"), [(1.0, 1.0, 1.0), (1.0, 1.3, 0.8), (1.0, 1.1, 1.2)])
+def test_closed_forms_of_zero_bubble_schedules_stay_near_the_engine(
+    microbatches: int, forward: float, inputs: float, weight: float
+) -> None:
+    """Equal stages: ZB-H1 to 3 %; ZB-V to 8 %, also where too few microbatches fill its two ways."""
+    pp = 6
+    for schedule, vpp, near in ((Schedule.ZB_H1, 1, 0.03), (Schedule.ZB_V, 2, 0.08)):
+        played = step(schedule, pp, vpp, microbatches, (forward, inputs, weight)).step_time_s
+        one, times = np.ones((1, 1)), (forward, inputs + weight, weight)
+        forward_s, backward_s, weight_s = (seconds * vpp * one for seconds in times)
+        stages = StageTimes(forward_s=forward_s, backward_s=backward_s, weight_s=weight_s, multiplicity=pp * one)
+        columns = [np.array([float(value)]) for value in (schedule, pp, vpp, microbatches)]
+        assert pipeline_time(stages, *columns, overlap=True).total_s[0] == pytest.approx(played, rel=near)

@@ -272,10 +272,12 @@ def _bubble_s(strategy: Strategy, stages: list[PlainStage], slowest: PlainStage,
             slow_f, slow_b = (max(getattr(stage, name) for stage in stages) for name in ("forward_s", "backward_s"))
             return others + (m - 1) * (slow_f + slow_b - f - b)
         case Schedule.ZB_H1:
-            return max((pp - 1) * (f + i) - min(pp - 1, m) * w, 0.0)
+            return max((pp - 1) * (f + i) - min(pp - 1, m - 1) * w, (pp - 1) * max(f, i))
         case Schedule.ZB_V:
             longest = max(f, i, w)
-            return min((pp - 1) / 2, m) * ((longest - f) + (longest - i) + (longest - w))
+            uneven = (longest - f) + (longest - i) + (longest - w)
+            missing = max(2 * pp - 1 - m, 0)
+            return (pp - 1) / 2 * max(uneven, f) + missing * (f / 4 + i / 2)
         case Schedule.DUALPIPE:
             return max(pp / 2 - 1, 0.0) * max((f + b) + b - 3 * w, 0.0)
     return others
