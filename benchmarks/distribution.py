@@ -125,11 +125,15 @@ def overhead(kind: str, count: int, items: int = 2000) -> dict[str, Any]:
     return row
 
 
-def clustered(count: int, driver_s: float, slice_s: float = 0.4, per_worker: int = 100) -> dict[str, Any]:
+def clustered(count: int, driver_s: float, per_worker: int = 100) -> dict[str, Any]:
     """Simulate ``count`` workers that one driver serves: every item costs the driver ``driver_s``, one at a time.
 
-    Slices last 0.2 to 0.8 s, as the steering of their width lets them; the driver serves whoever is first.
+    Slices last half to twice their target, as the steering of their width lets them; the driver serves whoever is
+    first.
     """
+    from forerun.search.workers.slicing import target_s
+
+    slice_s = target_s(count)
     draw = random.Random(count)
     left, busy_s, driver_free_s, end_s = per_worker * count, 0.0, 0.0, 0.0
     free = [0.0] * count
@@ -140,7 +144,7 @@ def clustered(count: int, driver_s: float, slice_s: float = 0.4, per_worker: int
         left, busy_s = left - 1, busy_s + seconds
         end_s = max(end_s, driver_free_s + seconds)
         heapq.heappush(free, driver_free_s + seconds)
-    return {"workers": count, "driver_s_per_item": driver_s, "efficiency": busy_s / (count * end_s)}
+    return {"workers": count, "slice_s": slice_s, "driver_s_per_item": driver_s, "efficiency": busy_s / (count * end_s)}
 
 
 def kills(count: int) -> dict[str, Any]:
@@ -190,11 +194,11 @@ def samplers() -> dict[str, Any]:
     assert starts.piece.best is not None
     flat_s = float(starts.piece.best.keys[0][0])
     runs = []
-    for name, seeds, most in (("local", 5, 5000), ("random", 2, 10000), ("nsga2", 2, 3000), ("tpe", 1, 800)):
+    for name, seeds, most in (("local", 5, 4000), ("random", 2, 8000), ("nsga2", 2, 4000), ("tpe", 1, 600)):
         for seed in range(seeds):
             start = time.perf_counter()
             sampler, _ = sampler_named(Exploring(sampler=name, seed=seed), space)
-            limits = Limits(evaluations=most, asked=10**6 if name != "tpe" else most, stagnation=None)
+            limits = Limits(evaluations=most, asked=most if name in ("tpe", "nsga2") else 10**6, stagnation=None)
             found = explore(space, sampler, starts=starts.strategies, limits=limits)
             run = {"sampler": name, "seed": seed, "scored": found.scored, "seconds": time.perf_counter() - start}
             runs.append({**run, "curve": found.curve, "best_s": found.curve[-1][1]})
@@ -228,7 +232,11 @@ def write(document: dict[str, Any]) -> None:
     """Write the results as JSON and as Markdown."""
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{date}-distribution.json").write_text(json.dumps({"date": date, **document}, indent=1) + "\n")
+    path = RESULTS / f"{date}-distribution.json"
+    if path.exists():  # --only measures a part anew
+        document = {**json.loads(path.read_text()), **document}
+        document.pop("date")
+    path.write_text(json.dumps({"date": date, **document}, indent=1) + "\n")
     (RESULTS / f"{date}-distribution.md").write_text("\n".join(markdown(date, document)) + "\n")
     print(RESULTS / f"{date}-distribution.md")
 
@@ -261,12 +269,15 @@ def markdown(date: str, document: dict[str, Any]) -> list[str]:
     if rows := document.get("cluster"):
         lines += [
             "",
-            "## Simulated clusters: slices of 0.2 to 0.8 s, one driver",
+            "## Simulated clusters: one driver, slices of half to twice their target",
             "",
-            "| workers | driver, ms per slice | efficiency |",
+            "| workers | target of a slice, s | driver, ms per slice | efficiency |",
+            "|---:|---:|---:|---:|",
         ]
-        lines += ["|---:|---:|---:|"]
-        lines += [f"| {r['workers']} | {1e3 * r['driver_s_per_item']:.3f} | {r['efficiency']:.1%} |" for r in rows]
+        lines += [
+            f"| {r['workers']} | {r['slice_s']:.2f} | {1e3 * r['driver_s_per_item']:.3f} | {r['efficiency']:.1%} |"
+            for r in rows
+        ]
     if row := document.get("kills"):
         lines += ["", "## kill -9 of the driver at random moments", ""]
         lines += [

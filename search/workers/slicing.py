@@ -18,6 +18,9 @@ from forerun.spaces.errors import ForerunError, RequestError
 
 TARGET_S = 0.4
 """Seconds of a slice: long against the milliseconds of sending it, short against a wait for the last one."""
+TARGET_PER_WORKER_S = 0.005
+"""Seconds of a slice for each worker, where there are many: a slice costs the driver 1.1 to 1.5 ms with Ray
+(benchmarks/results), so that it is busy for less than a third of its time however many workers it serves."""
 PATIENCE_S = 3.0
 """Seconds in this process after which others are started: two spawned processes cost about one."""
 WORTH_S = 4.0
@@ -37,9 +40,18 @@ class Task:
     score: Scorer
 
 
+def target_s(workers: int) -> float:
+    """Return the seconds that a slice shall last where so many workers share a driver.
+
+    >>> target_s(2), target_s(1024)
+    (0.4, 5.12)
+    """
+    return max(TARGET_S, TARGET_PER_WORKER_S * workers)
+
+
 @dataclass(slots=True, kw_only=True)
 class Cuts:
-    """Cuts ``[low, high)`` into slices that shall last ``TARGET_S`` each; an iterator that learns from outcomes.
+    """Cuts ``[low, high)`` into slices that shall last ``target_s`` each; an iterator that learns from outcomes.
 
     Where several ``workers`` share what is left, the last slices grow smaller, so that none waits long for another.
     """
@@ -59,7 +71,7 @@ class Cuts:
     def learn(self, outcome: Outcome) -> None:
         """Steer the width by what one slice took, by a factor of four at once at most."""
         low, high = outcome.item
-        factor = min(4.0, max(0.25, TARGET_S / max(outcome.seconds, 1e-6)))
+        factor = min(4.0, max(0.25, target_s(self.workers) / max(outcome.seconds, 1e-6)))
         self.width = max(1, min(WIDEST_SLICE, int((high - low) * factor)))
 
 
