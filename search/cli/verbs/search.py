@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ examples:
   forerun search llama3-8b --cluster dgx-a100-80 --gpus 8..64 --global-batch 256 --seq-len 8192 --objective gpus
   forerun search deepseek-v3 --cluster dgx-h100 --usd-per-hour 3000 --usd-per-gpu-hour 2.5 \\
       --global-batch 4096 --seq-len 4096 --set ep=8,16,32,64 --set recompute=full --out deepseek
+  forerun search llama2-70b --cluster dgx-a100-80 --gpus 64 --global-batch 512 --seq-len 4096 --refine 20
   forerun search llama3-70b --cluster dgx-h100 --gpus 128 --global-batch 1024 --seq-len 8192 --uneven-stages
 
 Columns: tok/s/GPU tokens per second and GPU; MFU model FLOPs over the dense peak at the training precision;
@@ -43,6 +45,12 @@ def add_arguments(parser: Parser) -> None:
     rank = parser.add_argument_group("ranking and output")
     rank.add_argument("--objective", metavar="O", help="throughput (default), cost (per token), gpus (fewest that fit)")
     rank.add_argument("--top", type=whole, metavar="K", help="rows to keep (default 10)")
+    rank.add_argument(
+        "--refine",
+        type=whole,
+        metavar="K",
+        help="simulate the best K event by event and rank them by that (10 to 500 ms each)",
+    )
     rank.add_argument(
         "--out",
         type=Path,
@@ -101,12 +109,15 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.infeasible import NothingFeasible
     from forerun.search.leaderboard import dump_json
     from forerun.search.output import check_folder, write_folder
-    from forerun.search.request import choices_of
+    from forerun.search.request import DEFAULT_TOP, choices_of, resolve
 
     workers, exploring, overrides = workers_of(args), _exploring(args), choices_of(args.space, args.set)
     request = request_of(
         args, usd_per_hour=args.usd_per_hour, objective=args.objective, top=args.top, overrides=overrides
     )
+    shown = DEFAULT_TOP if args.top is None else args.top
+    if args.refine is not None:
+        request = replace(request, top=max(shown, args.refine))
     if args.out is not None:
         check_folder(args.out, force=args.force)
     if args.report is not None:
@@ -125,6 +136,10 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(dump_json(error.document))
         raise
+    if args.refine is not None:
+        from forerun.search.refine import refine
+
+        board = refine(board, resolve(request), shown)
     if args.out is not None:
         write_folder(args.out, board)
     if args.report is not None:

@@ -1,0 +1,49 @@
+"""The best rows of a search once more, event by event: does their order hold when their schedules are played out?"""
+
+import dataclasses
+
+import numpy as np
+
+from forerun.search.explain import why
+from forerun.search.leaderboard import Leaderboard, ranked
+from forerun.search.objectives import objective_named
+from forerun.search.request import Setting
+from forerun.search.rows import Row, rows_of
+from forerun.simulator.events import event_scores
+from forerun.spaces.strategies import parse_strategy, table_of
+
+
+def refine(board: Leaderboard, setting: Setting, top: int) -> Leaderboard:
+    """Return the best ``top`` rows of a board after all its rows went through the event level (10 to 500 ms each).
+
+    Times and memory of the rows are then the event level's, marks tell the place each had before, and ``notes`` what
+    its first pick would have lost. Rows that do not fit event by event go last.
+
+    Raises:
+        RequestError: as for ``event_scores``.
+    """
+    if not board.rows:
+        return board
+    strategies = [parse_strategy(row.strategy) for row in board.rows]
+    table = table_of(strategies)
+    scores = event_scores(setting.context, table)
+    keys = objective_named(setting.objective).keys(scores, table)
+    places = np.lexsort((*reversed(keys), ~scores.fits))
+    played = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=lambda *_: scores)
+    rows = ranked(tuple(_moved(played[place], place + 1) for place in places[:top]), setting.objective)
+    return dataclasses.replace(
+        board, rows=rows, why=why(rows), notes=(*board.notes, _verdict(board.rows, played, rows[0]))
+    )
+
+
+def _moved(row: Row, place: int) -> Row:
+    """Return a row with the place that the closed forms gave it."""
+    return dataclasses.replace(row, marks=(*row.marks, f"#{place} by closed forms"))
+
+
+def _verdict(before: tuple[Row, ...], played: tuple[Row, ...], best: Row) -> str:
+    """Return in words how far the two levels agree."""
+    apart = max(abs(old.step_time_s / new.step_time_s - 1) for old, new in zip(before, played, strict=True))
+    lost = (played[0].gpus * played[0].step_time_s) / (best.gpus * best.step_time_s) - 1
+    text = f"the best {len(before)} were simulated event by event: step times differ by {apart:.1%} at most"
+    return text if lost <= 0 else f"{text}; the first pick of the closed forms would cost {lost:.1%} more"
