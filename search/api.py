@@ -11,7 +11,7 @@ from forerun.search.infeasible import NothingFeasible, diagnose, empty_space
 from forerun.search.leaderboard import Leaderboard, SpaceCounts, ranked, versions
 from forerun.search.request import Request, Setting, legal_strategy, resolve
 from forerun.search.rows import Row, rows_of
-from forerun.search.workers import Choice
+from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score
 
@@ -48,8 +48,8 @@ def search_request(
 ) -> Leaderboard:
     """Search what a request asks for; ``started`` is told the size of the space before ``progress`` is called.
 
-    ``workers`` says who does the work; None: this process, and others where that takes long. The rows do not depend
-    on it.
+    ``workers`` says who does the work; None: this process. ``Choice()`` goes on in other processes where that takes
+    long, for which a script needs ``if __name__ == "__main__":``. The rows do not depend on it.
 
     Raises:
         RequestError: the request is wrong, or its own restrictions leave no legal candidate.
@@ -61,7 +61,7 @@ def search_request(
     problem = Problem(space=space, objective=setting.objective, top=setting.top)
     if started is not None:
         started(space.size)
-    piece, who, remarks = search_with(problem, workers or Choice(), score=score, progress=progress)
+    piece, who, remarks = search_with(problem, workers or IN_THIS_PROCESS, score=score, progress=progress)
     rows: tuple[Row, ...] = ()
     if piece.best is not None and len(piece.best):
         strategies = strategies_at(space, piece.best.index)

@@ -11,7 +11,7 @@ from forerun.search.rows import rows_of
 from forerun.search.samplers.choosing import Exploring, limits_of, sampler_named
 from forerun.search.samplers.driver import Exploration, Seen, explore
 from forerun.search.samplers.starts import Starts, flat_starts
-from forerun.search.workers import Choice
+from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.simulator import score as simulator_score
 from forerun.spaces.strategies.staged_space import StagedSpace
 
@@ -36,7 +36,7 @@ def explore_request(
     exploring, setting = exploring or Exploring(), resolve(request)
     space = StagedSpace(flat=setting.space(), reach=exploring.reach)
     sampler, reason = sampler_named(exploring, space)
-    starts = flat_starts(space.flat, setting.objective, setting.top, workers or Choice(), score)
+    starts = flat_starts(space.flat, setting.objective, setting.top, workers or IN_THIS_PROCESS, score)
     found = explore(
         space,
         sampler,

@@ -16,7 +16,7 @@ from forerun.search.request import Request
 from forerun.search.sweep.final import entries_csv, final_document, pieces_csv
 from forerun.search.sweep.plan import SweepPiece, SweepPlan
 from forerun.search.sweep.rundir import Record, RunDirectory
-from forerun.search.workers import Choice, Outcome, Workers, open_workers
+from forerun.search.workers import IN_THIS_PROCESS, Choice, Outcome, Workers, open_workers
 from forerun.spaces.errors import RequestError
 
 STATUSES = ("done", "infeasible", "refused", "failed")
@@ -58,7 +58,8 @@ def run_sweep(
 ) -> SweepResult:
     """Search every piece of a plan that ``folder`` does not hold yet, and write the results there.
 
-    ``search`` replaces what is done for a request (for tests). The results depend on nothing but the plan.
+    ``workers`` says who does the work; None: this process. ``search`` replaces what is done for a request (for tests).
+    The results depend on nothing but the plan.
 
     Raises:
         RequestError: the folder does not fit the plan, or workers cannot be had.
@@ -69,7 +70,7 @@ def run_sweep(
         who = "nothing was left to search"
         remarks: tuple[str, ...] = ()
         if missing:
-            with open_workers(_choice(workers or Choice(), len(missing))) as hands:
+            with open_workers(_choice(workers or IN_THIS_PROCESS, len(missing))) as hands:
                 who, remarks = hands.describe(), hands.remarks
                 if watch is not None:
                     watch.opened(plan, run.records, who, remarks)

@@ -41,6 +41,10 @@ class Choice:
         return "ray" if self.address or os.environ.get("RAY_ADDRESS") else "processes"
 
 
+IN_THIS_PROCESS = Choice(kind="serial")
+"""What functions do that are not told otherwise: processes are spawned, which a script must be written for."""
+
+
 def cores() -> int:
     """CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

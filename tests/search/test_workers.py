@@ -23,7 +23,9 @@ from forerun.spaces.strategies import Context, StrategyTable
 
 
 @pytest.fixture(
-    params=["serial", "processes", pytest.param("ray", marks=pytest.mark.ray)], scope="module", name="workers"
+    params=["serial", "processes", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow])],
+    scope="module",
+    name="workers",
 )
 def _workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
     if request.param == "ray":
