@@ -4,7 +4,9 @@ import multiprocessing
 import os
 import signal
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -132,6 +134,38 @@ def test_processes_end_with_their_workers() -> None:
     assert not multiprocessing.active_children()
 
 
+def test_processes_end_when_their_driver_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(
+        "import os, time\n"
+        "from forerun.search.workers import Choice, open_workers\n"
+        "if __name__ == '__main__':\n"
+        "    workers = open_workers(Choice(kind='processes', count=1))\n"
+        "    for outcome in workers.run(pow, 2, [3, 4]):\n"
+        "        import multiprocessing\n"
+        "        print(multiprocessing.active_children()[0].pid, flush=True)\n"
+        "        time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        child = int(driver.stdout.readline())
+        os.kill(child, 0)  # it lives
+        driver.kill()
+    deadline = time.monotonic() + 20
+    while _lives(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+    assert not _lives(child)
+
+
+def _lives(process: int) -> bool:
+    """Whether a process runs; one that ended and was not yet fetched does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 @pytest.mark.parametrize("kind", ["serial", "processes"])
 def test_a_slice_that_raises_is_an_error_and_not_infeasible(kind: str, make_setting: Callable[..., Setting]) -> None:
     problem = Problem(space=make_setting().space({"mbs": [1], "vpp": [1]}), objective="throughput", top=5)
@@ -222,7 +256,5 @@ def test_where_ray_does_not_start_processes_work(error: Exception, monkeypatch: 
 
 
 def test_the_package_of_workers_does_not_load_ray() -> None:
-    import subprocess
-
     code = "import sys, forerun.search.api; assert not {'ray', 'optuna', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
