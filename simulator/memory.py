@@ -57,9 +57,11 @@ def stage_memory(
     pp: Floats,
     vpp: Floats,
     microbatches: Floats,
+    lead: Floats | float = 1.0,
 ) -> StageMemory:
-    """Return the activation memory of S strategies; ``key`` is the shard of each, ``blocks`` [B, R, S] its layers."""
-    flight = in_flight(schedule, stage, pp, vpp, microbatches)
+    """Return the activation memory of S strategies; ``key`` is the shard of each, ``blocks`` [B, R, S] its layers,
+    ``lead`` that of ``StagePlans``."""
+    flight = in_flight(schedule, stage, pp, vpp, microbatches, lead)
     kept = np.zeros_like(stage)
     working = np.zeros_like(stage)
     idle = np.zeros_like(stage)

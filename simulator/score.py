@@ -113,7 +113,9 @@ def _pipelines(
         forward_s=stages.forward_s[0],
         backward_s=stages.backward_s[0],
         microbatches=microbatches,
-        memory=stage_memory(context, shard, key, blocks, plans.stage[:, plan], schedule, pp, vpp, microbatches),
+        memory=stage_memory(
+            context, shard, key, blocks, plans.stage[:, plan], schedule, pp, vpp, microbatches, plans.lead[:, plan]
+        ),
     )
 
 

@@ -26,13 +26,15 @@ PLAN_AXES = ("pp", "vpp", "schedule", "split")
 class StagePlans:
     """Representatives of P plans. Arrays are [R, P]; padding has multiplicity 0.
 
-    ``stage``: number of the device-stage on the pipeline. ``blocks`` [layer kinds + 2, R, P]: layers of each kind that
-    the stage holds, then 1.0 where it holds the embedding, then 1.0 where it holds the head (a DualPipe device holds
-    two stages and counts both).
+    ``stage``: number of the device-stage on the pipeline. ``lead``: activations at their peak over those of equal
+    virtual stages (``interleaved_lead``). ``blocks`` [layer kinds + 2, R, P]: layers of each kind that the stage holds,
+    then 1.0 where it holds the embedding, then 1.0 where it holds the head (a DualPipe device holds two stages and
+    counts both).
     """
 
     multiplicity: Floats
     stage: Floats
+    lead: Floats
     blocks: Floats
 
     @property
@@ -48,7 +50,10 @@ class StagePlans:
     def columns(self, plans: NDArray[np.intp]) -> "StagePlans":
         """Return the plans of some columns, with repetition."""
         return StagePlans(
-            multiplicity=self.multiplicity[:, plans], stage=self.stage[:, plans], blocks=self.blocks[:, :, plans]
+            multiplicity=self.multiplicity[:, plans],
+            stage=self.stage[:, plans],
+            lead=self.lead[:, plans],
+            blocks=self.blocks[:, :, plans],
         )
 
 
@@ -70,14 +75,41 @@ def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp]) 
 
 
 @lru_cache(maxsize=1 << 14)
-def _representatives(model: Model, counts: tuple[int, ...], pp: int, schedule: int) -> Mapping[_Stage, tuple[int, int]]:
-    """Return (first device-stage, multiplicity) of every distinct stage, earliest first; ``counts`` are the layers of
-    every virtual stage."""
-    found: dict[_Stage, tuple[int, int]] = {}
+def _representatives(
+    model: Model, counts: tuple[int, ...], pp: int, schedule: int
+) -> Mapping[_Stage, tuple[int, int, float]]:
+    """Return (device-stage, multiplicity, lead) of every distinct stage; of equal ones that which keeps most
+    activations. ``counts`` are the layers of every virtual stage."""
+    found: dict[_Stage, tuple[int, int, float]] = {}
+    vpp = len(counts) // pp
     for number, stage in enumerate(_stages(model, counts, pp, schedule)):
-        first, count = found.get(stage, (number, 0))
-        found[stage] = (first, count + 1)
+        lead = interleaved_lead(counts[number::pp], pp, number) if schedule == Schedule.INTERLEAVED else 1.0
+        at, count, best = found.get(stage, (number, 0, lead))
+        if _warm_up(pp, vpp, number) * lead > _warm_up(pp, vpp, at) * best * (1 + 1e-12):
+            at, best = number, lead
+        found[stage] = (at, count + 1, best)
     return MappingProxyType(found)
+
+
+def _warm_up(pp: int, vpp: int, stage: int) -> int:
+    """Return how many passes of virtual stages an interleaved pipeline keeps the activations of."""
+    return 2 * (pp - stage - 1) + (vpp - 1) * pp + 1
+
+
+def interleaved_lead(layers: Sequence[int], pp: int, stage: int) -> float:
+    """Return the largest number of layers whose activations a device-stage keeps at once, over that of equal chunks.
+
+    ``layers`` of its virtual stages in model order. Passes run in laps of ``pp`` microbatches, backward ones in reverse
+    order (Megatron-LM's schedule): at some time the first virtual stages are kept twice and the last not at all.
+    """
+    if len(set(layers)) == 1:
+        return 1.0
+    warm_up = _warm_up(pp, len(layers), stage)
+    laps = np.repeat(np.asarray(layers, dtype=np.float64), pp)
+    forward = np.concatenate(([0.0], np.cumsum(np.tile(laps, 5))))
+    backward = np.concatenate(([0.0], np.cumsum(np.tile(laps[::-1], 2))))
+    kept = forward[warm_up : warm_up + len(backward)] - backward
+    return float(kept.max() / (warm_up * laps.mean()))
 
 
 def _stages(model: Model, counts: tuple[int, ...], pp: int, schedule: int) -> list[_Stage]:
@@ -103,29 +135,34 @@ def _kinds_of_chunks(model: Model, counts: Sequence[int]) -> list[tuple[int, ...
     return [tuple(chunk) for chunk in chunks]
 
 
-def _pack(plans: Sequence[Mapping[_Stage, tuple[int, int]]], kinds: int) -> StagePlans:
+def _pack(plans: Sequence[Mapping[_Stage, tuple[int, int, float]]], kinds: int) -> StagePlans:
     """Return the plans as arrays, padded with copies of the first stage that count zero times."""
     depth = max((len(plan) for plan in plans), default=1)
     shape = (depth, len(plans))
-    multiplicity, number, blocks = np.zeros(shape), np.zeros(shape), np.zeros((kinds + 2, *shape))
+    multiplicity, number, leads = np.zeros(shape), np.zeros(shape), np.ones(shape)
+    blocks = np.zeros((kinds + 2, *shape))
     for column, plan in enumerate(plans):
         entries = list(plan.items())
-        padded = entries + [(entries[0][0], (entries[0][1][0], 0))] * (depth - len(entries))
-        for slot, (stage, (first, count)) in enumerate(padded):
-            multiplicity[slot, column], number[slot, column] = count, first
+        (earliest, (first, _, lead)) = entries[0]
+        padded = entries + [(earliest, (first, 0, lead))] * (depth - len(entries))
+        for slot, (stage, (first, count, lead)) in enumerate(padded):
+            multiplicity[slot, column], number[slot, column], leads[slot, column] = count, first, lead
             blocks[:, slot, column] = (*stage.layers, stage.embedding, stage.head)
-    return StagePlans(multiplicity=multiplicity, stage=number, blocks=blocks)
+    return StagePlans(multiplicity=multiplicity, stage=number, lead=leads, blocks=blocks)
 
 
-def in_flight(schedule: Floats, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
+def in_flight(
+    schedule: Floats, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, lead: Floats | float = 1.0
+) -> Floats:
     """Microbatches whose activations a device-stage keeps at its peak, in units of the stage's whole set of layers.
 
     1F1B and ZB-H1: ``pp - stage``; interleaved: ``2(pp - stage - 1) + (vpp - 1)pp + 1`` chunks of ``1/vpp`` stage
-    (arXiv 2104.04473, section 2.2 and Megatron-LM's schedules); GPipe: all; ZB-V: ``2 pp`` chunks of half a stage;
-    DualPipe: ``pp + 1`` chunks of half a device's layers (arXiv 2412.19437, table 2). Never more than there are.
+    (arXiv 2104.04473, section 2.2 and Megatron-LM's schedules), times ``lead`` where chunks differ; GPipe: all; ZB-V:
+    ``2 pp`` chunks of half a stage; DualPipe: ``pp + 1`` chunks of half a device's layers (arXiv 2412.19437, table 2).
+    Never more than there are.
     """
     kept = pp - stage
-    looped = (2 * (pp - stage - 1) + (vpp - 1) * pp + 1) / vpp
+    looped = (2 * (pp - stage - 1) + (vpp - 1) * pp + 1) / vpp * lead
     kept = np.where(schedule == Schedule.INTERLEAVED, looped, kept)
     kept = np.where(schedule == Schedule.ZB_V, pp, kept)
     kept = np.where(schedule == Schedule.DUALPIPE, (pp + 1) / 2, kept)

@@ -127,6 +127,7 @@ LAUNCHES = (
 EXPERTS = (Constant(name="host_expert_s", where="megatron-lm.yaml, nemo.yaml", seen="runs with experts"),)
 TRITON = (Constant(name="_TRITON_SHARE", where="simulator/costs/attention.py", seen="llm_foundry", share=True),)
 FLASH1 = (Constant(name="_FLASH1_SHARE", where="simulator/costs/attention.py", seen="aleph_alpha_layouts", share=True),)
+UNALIGNED = (Constant(name="_VECTOR_SHARE", where="simulator/costs/attention.py", seen="bigscience", share=True),)
 VOLTA = (Constant(name="clock v100 half", where=_CLOCKS, seen="dlperf_gpt, libai", share=True),)
 BLACKWELL = (
     Constant(name="clock b200|b300|gb200|gb300 fp8", where=_CLOCKS, seen="mlperf_llm, megatron_bridge", share=True),

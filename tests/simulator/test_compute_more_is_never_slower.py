@@ -97,7 +97,9 @@ def test_attention(
 
     before = seconds(device, sequence)
     assert seconds(faster(device, flops, bandwidth), sequence) * SLACK <= before
-    assert before * SLACK <= seconds(device, sequence + more)
+    # Rows of 16 bytes reach the matrix units: 1000 elements may take less than 994.
+    aligned = -(-sequence // 8) * 8
+    assert seconds(device, aligned) * SLACK <= seconds(device, aligned + more // 8 * 8)
 
 
 @settings(deadline=None, max_examples=60)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from forerun.simulator.events.schedules import SCHEDULES, Action, Pass, PipelineShape, Programs, programs_of
-from forerun.simulator.stage_plan import in_flight
+from forerun.simulator.stage_plan import in_flight, interleaved_lead
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Schedule
 
@@ -168,3 +168,18 @@ def test_shapes_without_an_order_are_refused(schedule: Schedule, shape: Pipeline
 def test_a_shape_has_at_least_one_of_each() -> None:
     with pytest.raises(RequestError, match="microbatches must be at least 1, but got microbatches=0"):
         PipelineShape(pp=2, vpp=1, microbatches=0)
+
+
+@pytest.mark.parametrize(
+    ("pp", "layers"), [(4, (2, 1, 1)), (4, (1, 1, 2)), (2, (3, 1, 2, 1, 1)), (8, (1, 2)), (8, (2, 2, 1, 1))]
+)
+def test_unequal_chunks_keep_at_most_what_memory_counts(pp: int, layers: tuple[int, ...]) -> None:
+    """Layers in flight, played from the list of passes of each device."""
+    shape = PipelineShape(pp=pp, vpp=len(layers), microbatches=6 * pp)
+    for stage, program in enumerate(programs_of(Schedule.INTERLEAVED, shape)):
+        kept = most = 0
+        for kind, _, chunk, _ in program:
+            kept += layers[chunk // pp] * (1 if kind == Pass.FORWARD else -1)
+            most = max(most, kept)
+        warm_up = 2 * (pp - stage - 1) + (len(layers) - 1) * pp + 1
+        assert interleaved_lead(layers, pp, stage) * warm_up * sum(layers) / len(layers) == pytest.approx(most)

@@ -25,6 +25,7 @@ class PlainStage:
     """One device of one pipeline stage."""
 
     layers: list[int]
+    chunks: list[int]
     embedding: bool
     head: bool
     forward_s: float = 0.0
@@ -114,6 +115,7 @@ def _stage(context: Context, strategy: Strategy, number: int, layers: list[int])
     if counts is None:
         counts = layers_per_virtual_stage(len(layers), pp * vpp, strategy.split, context.head_layers)
     held: list[int] = []
+    chunks: list[int] = []
     embedding = head = False
     for virtual in range(len(counts)):
         homes = [virtual % pp]
@@ -124,11 +126,12 @@ def _stage(context: Context, strategy: Strategy, number: int, layers: list[int])
         if number in homes:
             first = sum(counts[:virtual])
             held += layers[first : first + counts[virtual]]
+            chunks.append(counts[virtual])
             embedding = embedding or virtual == 0
             if virtual == len(counts) - 1:
                 head = True
                 held += [len(context.model.layers) - 1] * context.model.mtp_layers
-    return PlainStage(layers=held, embedding=embedding, head=head, parts_s={}, memory_bytes={})
+    return PlainStage(layers=held, chunks=chunks, embedding=embedding, head=head, parts_s={}, memory_bytes={})
 
 
 def _add_times(
@@ -185,14 +188,25 @@ def _count_parameters(context: Context, strategy: Strategy, stage: PlainStage, d
         stage.tied = table
 
 
-def _in_flight(strategy: Strategy, number: int, microbatches: float) -> float:
+def _kept_chunks(chunks: list[int], pp: int, warm_up: int) -> float:
+    """Layers that a device keeps at most under the interleaved schedule, played pass by pass for two rounds."""
+    order = [layers for layers in chunks for _ in range(pp)] * 5
+    back = [layers for layers in reversed(chunks) for _ in range(pp)] * 2
+    kept = most = sum(order[:warm_up])
+    for done, layers in enumerate(back):
+        kept += order[warm_up + done] - layers
+        most = max(most, kept)
+    return most
+
+
+def _in_flight(strategy: Strategy, number: int, microbatches: float, chunks: list[int]) -> float:
     """Microbatches whose activations of all its layers a device keeps at most."""
     pp, vpp = strategy.pp, strategy.vpp
     match strategy.schedule:
         case Schedule.GPIPE:
             kept: float = microbatches
         case Schedule.INTERLEAVED:  # warm-up chunks and one more, each a vpp-th of the device's layers
-            kept = (2 * (pp - number - 1) + (vpp - 1) * pp + 1) / vpp
+            kept = _kept_chunks(chunks, pp, 2 * (pp - number - 1) + (vpp - 1) * pp + 1) / max(sum(chunks), 1)
         case Schedule.ZB_V:  # 2 pp chunks of half
             kept = 2 * pp / 2
         case Schedule.DUALPIPE:  # pp + 1 stages of the two
@@ -233,7 +247,7 @@ def _add_memory(
         "parameters": share(3) * width,
         "gradients": share(2) * gradient,
         "optimizer": share(1) * states,
-        "activations": kept * _in_flight(strategy, number, microbatches),
+        "activations": kept * _in_flight(strategy, number, microbatches, stage.chunks),
         "working": max((blocks[kind].working_bytes for kind in stage.layers), default=0.0),
         "logits": losses * ends[1].loss_bytes if stage.head else 0.0,
         "buffers": buffers,
