@@ -11,20 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.block_times import block_times, host_passes_s
-from forerun.simulator.costs import collective_time_s, point_to_point_time_s
+from forerun.simulator.hops import HOP_AXES, hop_time_s
 from forerun.simulator.memory import StageMemory, stage_memory, total_memory
 from forerun.simulator.parameters import stage_parameters
 from forerun.simulator.pipeline import PipelineTime, StageTimes, pipeline_time
 from forerun.simulator.replicas import REPLICA_AXES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats, ScoreTable
-from forerun.simulator.shard import LAYER_AXES, activation_bytes, shard_of
+from forerun.simulator.shard import LAYER_AXES, shard_of
 from forerun.simulator.stage_plan import PLAN_AXES, StagePlans, stage_plans
-from forerun.spaces.strategies import Context, Placement, Schedule, StrategyTable
+from forerun.spaces.strategies import Context, Schedule, StrategyTable
 
 PIPELINE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "mbs", "sp", "recompute")
 """Axes that the pipelined part of a step depends on."""
-HOP_AXES = ("gpus", "pp", "tp", "cp", "mbs", "sp", "placement")
-"""Axes that the transfer between two stages depends on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +50,7 @@ def score(context: Context, table: StrategyTable) -> ScoreTable:
     replica_keys = table.distinct(*REPLICA_AXES)
     replicas = _replicas(context, table, plans, plan_keys.inverse[replica_keys.rows], replica_keys.rows)
     hop_keys = table.distinct(*HOP_AXES)
-    hop_s = _hop_s(context, table, hop_keys.rows)[hop_keys.inverse]
+    hop_s = hop_time_s(context, table.take(hop_keys.rows))[hop_keys.inverse]
     zero = table.column("zero")
     time_s = _time(context, pipelines, keys.inverse, replicas, replica_keys.inverse, zero, hop_s)
     memory = total_memory(context, pipelines.memory, keys.inverse, replicas, replica_keys.inverse)
@@ -138,24 +136,6 @@ def _replicas(
         context,
         Replicas(dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, zero=zero, placement=placement, parameters=parameters),
     )
-
-
-def _hop_s(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> Floats:
-    """Seconds of one transfer of a microbatch's activations to the next stage.
-
-    Every tensor rank sends its part. Without sequence parallel the whole is gathered again behind the hop
-    (Megatron-LM's scatter-gather, arXiv 2104.04473, section 4.1; DeepSpeed partitions likewise).
-    """
-    tp, cp, mbs, sp, dp, pp = _floats(table, rows, "tp", "cp", "mbs", "sp", "dp", "pp")
-    if not np.any(pp > 1):
-        return np.zeros_like(pp)
-    near = table.choices["placement"][table.codes["placement"][rows]] == Placement.TP_CP_EP_PP_DP
-    size = mbs * context.workload.seq_len / cp * context.model.hidden * activation_bytes(context.workload.precision)
-    parts = np.where((sp == 1) | context.framework.scatters_hops, tp, 1.0)
-    sent = point_to_point_time_s(context.cluster, size / parts, np.where(near, tp * cp, tp * cp * dp))
-    gathered = collective_time_s(context.cluster, "all_gather", size, tp, 1.0)
-    sent = sent + np.where((sp == 1) | (parts == 1), 0.0, gathered)
-    return np.where(pp > 1, sent + context.framework.pipeline_hop_s, 0.0)
 
 
 def _time(

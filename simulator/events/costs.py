@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.block_times import BLOCK_PARTS, block_times, host_passes_s
-from forerun.simulator.costs import collective_time_s, point_to_point_time_s
 from forerun.simulator.events.schedules import PipelineShape
+from forerun.simulator.hops import hop_time_s
 from forerun.simulator.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.memory import stage_memory, total_memory
 from forerun.simulator.parameters import StageParameters, stage_parameters
@@ -109,7 +109,7 @@ def step_costs(context: Context, strategy: Strategy) -> StepCosts:
         shape=shape,
         chunks=_chunk_costs(context, strategy, shard, held, stall),
         stages=_stage_costs(context, strategy, held, homes, replicas),
-        hop_s=hop_s(context, strategy),
+        hop_s=float(hop_time_s(context, table)[0]),
         overlap_hops=profile.overlap_pipeline,
         one_port=one_port(context, strategy),
         tied_s=float(replicas.tied_s.max()),
@@ -248,18 +248,3 @@ def one_port(context: Context, strategy: Strategy) -> bool:
     sizes = [level.size for level in context.cluster.levels]
     reached = [sum(size < devices for size in sizes) for devices in (next_stage, farthest)]
     return strategy.pp > 1 and replicas > 1 and reached[0] == reached[1]
-
-
-def hop_s(context: Context, strategy: Strategy) -> float:
-    """Seconds to bring one microbatch's activations to the next stage: every tensor rank sends its part, and without
-    sequence parallel the whole is gathered again behind it (arXiv 2104.04473, section 4.1)."""
-    if strategy.pp == 1:
-        return 0.0
-    inner = strategy.tp * strategy.cp
-    stride = inner if strategy.placement == Placement.TP_CP_EP_PP_DP else inner * strategy.dp
-    tokens = strategy.mbs * context.workload.seq_len / strategy.cp
-    size = tokens * context.model.hidden * activation_bytes(context.workload.precision)
-    sent = float(point_to_point_time_s(context.cluster, size / strategy.tp, stride))
-    if not strategy.sp:
-        sent += float(collective_time_s(context.cluster, "all_gather", size, strategy.tp, 1.0))
-    return sent + context.framework.pipeline_hop_s
