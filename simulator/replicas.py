@@ -78,10 +78,20 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     )
 
 
+def reduced_bytes(context: Context) -> float:
+    """Return the bytes per parameter of the gradients that replicas exchange."""
+    half = activation_bytes(context.workload.precision) == 2.0
+    return context.framework.reduce_bytes if half else 4.0
+
+
+def bucket_bytes(context: Context, ranks: Floats) -> Floats:
+    """Return the bytes of gradients or parameters that one collective over some ranks carries."""
+    return np.maximum(context.framework.bucket_bytes, context.framework.bucket_rank_bytes * ranks)
+
+
 def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, expert: Floats) -> Floats:
     """Seconds to reduce all gradients, or to gather all parameters, of a stage over its replicas, bucket by bucket."""
-    profile, width = context.framework, activation_bytes(context.workload.precision)
-    wire = width if what == "parameters" else (profile.reduce_bytes if width == 2.0 else 4.0)
+    wire = activation_bytes(context.workload.precision) if what == "parameters" else reduced_bytes(context)
     ranks, total_s = replicas.dp * replicas.cp, np.zeros_like(replicas.dp)
     apart = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, replicas.pp, 1.0)
     expert_ranks = ranks * replicas.tp / (replicas.ep * replicas.etp)
@@ -91,8 +101,7 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
     ):
         if not np.any(size):
             continue
-        bucket = np.maximum(profile.bucket_bytes, profile.bucket_rank_bytes * members)
-        buckets = np.maximum(np.round(size * wire / bucket), 1.0)
+        buckets = np.maximum(np.round(size * wire / bucket_bytes(context, members)), 1.0)
         each = size * wire / buckets
         if what == "parameters":
             one = collective_time_s(context.cluster, "all_gather", each, members, stride)
@@ -108,8 +117,7 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
 
 def _tied_s(context: Context, replicas: Replicas) -> Floats:
     """Seconds of the all-reduce of a tied token table's gradient between first and last stage."""
-    half = activation_bytes(context.workload.precision) == 2.0
-    wire = (context.framework.reduce_bytes if half else 4.0) * replicas.parameters.tied.max(axis=0)
+    wire = reduced_bytes(context) * replicas.parameters.tied.max(axis=0)
     far = replicas.tp * replicas.cp * (replicas.pp - 1)
     stride = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, far, far * replicas.dp)
     ranks = np.where((replicas.pp > 1) & (wire > 0), 2.0, 1.0)
@@ -127,9 +135,9 @@ def _optimizer_s(context: Context, parameters: Floats) -> Floats:
 
 def _buffers(context: Context, replicas: Replicas, parameters: Floats) -> Floats:
     """Bytes of communication buffers: gradient buckets, and two gathered layers when parameters are sharded."""
-    profile, width = context.framework, activation_bytes(context.workload.precision)
+    width = activation_bytes(context.workload.precision)
     layers = max(context.model.layer_count, 1) / replicas.pp
     gathered = np.where(replicas.zero == 3, 2 * parameters * width / layers, 0.0)
     ranks = replicas.dp * replicas.cp
-    bucket = np.maximum(profile.bucket_bytes, profile.bucket_rank_bytes * ranks)
-    return np.asarray(gathered + np.where(ranks > 1, profile.bucket_copies * bucket, 0.0))
+    buckets = context.framework.bucket_copies * bucket_bytes(context, ranks)
+    return np.asarray(gathered + np.where(ranks > 1, buckets, 0.0))

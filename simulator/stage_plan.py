@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from forerun.simulator.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Model
 from forerun.spaces.strategies import Context, Schedule, StrategyTable, chunks_of_stage, stage_layers
+
+Count = TypeVar("Count", int, Floats)
 
 PLAN_AXES = ("pp", "vpp", "schedule", "split")
 """Axes that decide which layers stand on which stage."""
@@ -91,7 +94,7 @@ def _representatives(
     return MappingProxyType(found)
 
 
-def _warm_up(pp: int, vpp: int, stage: int) -> int:
+def _warm_up(pp: Count, vpp: Count, stage: Count) -> Count:
     """Return how many passes of virtual stages an interleaved pipeline keeps the activations of."""
     return 2 * (pp - stage - 1) + (vpp - 1) * pp + 1
 
@@ -162,7 +165,7 @@ def in_flight(
     Never more than there are.
     """
     kept = pp - stage
-    looped = (2 * (pp - stage - 1) + (vpp - 1) * pp + 1) / vpp * lead
+    looped = _warm_up(pp, vpp, stage) / vpp * lead
     kept = np.where(schedule == Schedule.INTERLEAVED, looped, kept)
     kept = np.where(schedule == Schedule.ZB_V, pp, kept)
     kept = np.where(schedule == Schedule.DUALPIPE, (pp + 1) / 2, kept)

@@ -16,9 +16,9 @@ from forerun.simulator.hops import hop_time_s
 from forerun.simulator.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.memory import stage_memory, total_memory
 from forerun.simulator.parameters import StageParameters, stage_parameters
-from forerun.simulator.replicas import ReplicaCosts, Replicas, replica_costs
+from forerun.simulator.replicas import ReplicaCosts, Replicas, bucket_bytes, reduced_bytes, replica_costs
 from forerun.simulator.score_table import Floats
-from forerun.simulator.shard import Shard, activation_bytes, shard_of
+from forerun.simulator.shard import Shard, shard_of
 from forerun.simulator.stage_plan import StagePlans
 from forerun.spaces.strategies import (
     Context,
@@ -219,9 +219,7 @@ def _stage_costs(
 ) -> tuple[StageCost, ...]:
     each = _parameters(context, strategy, held)
     parameters = (each.dense + each.expert)[0]
-    profile, half = context.framework, activation_bytes(context.workload.precision) == 2.0
-    wire_bytes = profile.reduce_bytes if half else 4.0
-    bucket = max(profile.bucket_bytes, profile.bucket_rank_bytes * strategy.dp * strategy.cp)
+    bucket = float(bucket_bytes(context, np.asarray(float(strategy.dp * strategy.cp))))
     fixed = costs.parameter_bytes + costs.gradient_bytes + costs.optimizer_bytes + costs.buffer_bytes
     stages = []
     for stage, chunks in enumerate(homes):
@@ -231,7 +229,7 @@ def _stage_costs(
                 reduce_s=float(costs.reduce_s[stage]),
                 gather_s=float(costs.gather_s[stage]),
                 optimizer_s=float(costs.optimizer_s[stage]),
-                buckets=max(round(total * wire_bytes / bucket), 1),
+                buckets=max(round(total * reduced_bytes(context) / bucket), 1),
                 share={chunk: float(parameters[chunk]) / total if total else 0.0 for chunk in chunks},
                 fixed_bytes=float(fixed[0, stage]),
             )
