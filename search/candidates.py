@@ -1,8 +1,8 @@
 """From the index of a candidate back to the strategy it names."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from forerun.spaces.strategies import AXES, Placement, Recompute, Schedule, Split, Strategy, StrategySpace, table_of
+from forerun.spaces.strategies import AXES, Strategy, StrategySpace, strategy_of, table_of
 
 
 def strategy_at(space: StrategySpace, index: int) -> Strategy:
@@ -26,26 +26,6 @@ def values_at(space: StrategySpace, index: int) -> dict[str, int]:
 def strategies_at(space: StrategySpace, indices: Iterable[int]) -> tuple[Strategy, ...]:
     """Return several candidates, in the order given."""
     return tuple(strategy_at(space, int(index)) for index in indices)
-
-
-def strategy_of(values: Mapping[str, int]) -> Strategy:
-    """Return the strategy with these numbers on all axes; ``dp`` follows from ``gpus``."""
-    return Strategy(
-        tp=values["tp"],
-        pp=values["pp"],
-        cp=values["cp"],
-        ep=values["ep"],
-        etp=values["etp"],
-        mbs=values["mbs"],
-        vpp=values["vpp"],
-        zero=values["zero"],
-        dp=max(1, values["gpus"] // (values["tp"] * values["pp"] * values["cp"])),
-        schedule=Schedule(values["schedule"]),
-        split=Split(values["split"]),
-        sp=bool(values["sp"]),
-        recompute=Recompute(values["recompute"]),
-        placement=Placement(values["placement"]),
-    )
 
 
 def axis_values(strategy: Strategy) -> dict[str, int]:

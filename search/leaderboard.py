@@ -5,7 +5,7 @@ import dataclasses
 import io
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -82,7 +82,7 @@ class Leaderboard:
         Raises:
             RequestError: pandas is not installed.
         """
-        return frame_of([_flat(row) for row in self.rows])
+        return frame_of([flat_line(row.to_json()) for row in self.rows])
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the first rows as a table, and why the first wins."""
@@ -95,9 +95,13 @@ class Leaderboard:
 
 def rows_to_csv(rows: tuple[Row, ...]) -> str:
     """Return rows as CSV text with a header; empty text where there are none."""
-    if not rows:
+    return lines_to_csv([flat_line(row.to_json()) for row in rows])
+
+
+def lines_to_csv(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return lines with the same keys as CSV text with a header; empty text where there are none."""
+    if not lines:
         return ""
-    lines = [_flat(row) for row in rows]
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
     writer.writeheader()
@@ -132,9 +136,10 @@ def versions() -> dict[str, str]:
     }
 
 
-def _flat(row: Row) -> dict[str, Any]:
+def flat_line(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row's plain data with one entry per field: parts as ``time_<part>_s`` and ``memory_<part>_gib``."""
     line: dict[str, Any] = {}
-    for name, value in row.to_json().items():
+    for name, value in data.items():
         if name == "breakdown_s":
             line.update({f"time_{part}_s": seconds for part, seconds in value.items()})
         elif name == "memory_gib":

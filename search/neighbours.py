@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from forerun.search.candidates import axis_values, strategy_of
+from forerun.search.candidates import axis_values
 from forerun.spaces.strategies import (
     AXES,
     CUSTOM_SPLIT,
@@ -13,6 +13,7 @@ from forerun.spaces.strategies import (
     Schedule,
     Strategy,
     default_choices,
+    strategy_of,
     violations,
 )
 

@@ -1,11 +1,9 @@
 """What a sweep leaves behind: one leaderboard across all searches, as JSON and CSV. No times of this run in it."""
 
-import csv
-import io
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forerun.search.leaderboard import SCHEMA, versions
+from forerun.search.leaderboard import SCHEMA, flat_line, lines_to_csv, versions
 from forerun.search.sweep.plan import SweepPiece, SweepPlan
 from forerun.search.sweep.rundir import Record
 from forerun.search.sweep.version import cost_model_version
@@ -69,7 +67,7 @@ def _summary(piece: SweepPiece, record: Record) -> dict[str, Any]:
 
 def entries_csv(document: Mapping[str, Any]) -> str:
     """Return the leaderboard as CSV: one column per field, parts as ``time_<part>_s`` and ``memory_<part>_gib``."""
-    return _csv([_flat(entry) for entry in document["leaderboard"]])
+    return lines_to_csv([flat_line(entry) for entry in document["leaderboard"]])
 
 
 def pieces_csv(document: Mapping[str, Any]) -> str:
@@ -89,26 +87,4 @@ def pieces_csv(document: Mapping[str, Any]) -> str:
                 },
             }
         )
-    return _csv(lines)
-
-
-def _csv(lines: list[dict[str, Any]]) -> str:
-    if not lines:
-        return ""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
-
-
-def _flat(entry: Entry) -> dict[str, Any]:
-    line: dict[str, Any] = {}
-    for name, value in entry.items():
-        if name == "breakdown_s":
-            line.update({f"time_{part}_s": seconds for part, seconds in value.items()})
-        elif name == "memory_gib":
-            line.update({f"memory_{part}_gib": gib for part, gib in value.items()})
-        else:
-            line[name] = "; ".join(value) if name == "marks" else value
-    return line
+    return lines_to_csv(lines)

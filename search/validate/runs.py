@@ -32,8 +32,6 @@ RULES: Mapping[str, str] = {
 }
 """What is filled in for a blank or unstated fact, by the code under which it is counted."""
 
-MEMORY_KINDS = ("allocated", "reserved", "device")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:

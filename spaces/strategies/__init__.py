@@ -12,7 +12,7 @@ from forerun.spaces.strategies.stages import (
     stage_layers,
 )
 from forerun.spaces.strategies.strategy import Strategy, parse_named, parse_strategy
-from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, Distinct, StrategyTable, table_of
+from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, Distinct, StrategyTable, strategy_of, table_of
 
 __all__ = [
     "AXES",
@@ -40,6 +40,7 @@ __all__ = [
     "parse_strategy",
     "restrict",
     "stage_layers",
+    "strategy_of",
     "table_of",
     "violations",
 ]

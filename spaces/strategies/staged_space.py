@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies.axes import AXES, Placement, Recompute, Schedule, Split
+from forerun.spaces.strategies.axes import AXES, Schedule, Split
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.rules import RULES
 from forerun.spaces.strategies.space import StrategySpace
 from forerun.spaces.strategies.stages import layers_per_virtual_stage, split_is_legal
 from forerun.spaces.strategies.strategy import Strategy
-from forerun.spaces.strategies.table import CUSTOM_SPLIT, table_of
+from forerun.spaces.strategies.table import CUSTOM_SPLIT, strategy_of, table_of
 
 Choose = Callable[[str, Sequence[int]], int]
 """``choose(name, choices) -> choice``: how a question is answered."""
@@ -106,7 +106,7 @@ class StagedSpace:
             layers = self._layers(choose, value["pp"]) if free else None
             if layers is None:
                 return None
-        return None if rest else self.canonical(_strategy(value, dp, layers))
+        return None if rest else self.canonical(strategy_of({**value, "dp": dp}, layers))
 
     def _virtual_stages(self, choose: Choose, schedule: int) -> int:
         looped = tuple(vpp for vpp in self.flat.choices["vpp"] if vpp > 1)
@@ -233,23 +233,3 @@ def _values(strategy: Strategy) -> Mapping[str, int]:
     table = table_of([dataclasses.replace(strategy, layers_per_stage=None)])
     values = {axis: int(table.column(axis)[0]) for axis in AXES}
     return values if strategy.layers_per_stage is None else {**values, "split": CUSTOM_SPLIT}
-
-
-def _strategy(value: Mapping[str, int], dp: int, layers: tuple[int, ...] | None) -> Strategy:
-    return Strategy(
-        dp=dp,
-        tp=value["tp"],
-        pp=value["pp"],
-        cp=value["cp"],
-        ep=value["ep"],
-        etp=value["etp"],
-        mbs=value["mbs"],
-        vpp=value["vpp"],
-        schedule=Schedule(value["schedule"]),
-        split=Split.EVEN if layers is not None else Split(value["split"]),
-        zero=value["zero"],
-        sp=bool(value["sp"]),
-        recompute=Recompute(value["recompute"]),
-        placement=Placement(value["placement"]),
-        layers_per_stage=layers,
-    )

@@ -79,16 +79,22 @@ class StrategyTable:
     def strategy(self, row: int) -> Strategy:
         """Return one candidate as a value."""
         value = {axis: int(self.choices[axis][self.codes[axis][row]]) for axis in COLUMNS}
-        custom = value["split"] >= CUSTOM_SPLIT
-        return Strategy(
-            **{name: value[name] for name in ("dp", "tp", "pp", "cp", "ep", "etp", "mbs", "vpp", "zero")},
-            schedule=Schedule(value["schedule"]),
-            split=Split.EVEN if custom else Split(value["split"]),
-            sp=bool(value["sp"]),
-            recompute=Recompute(value["recompute"]),
-            placement=Placement(value["placement"]),
-            layers_per_stage=self.custom_splits[value["split"] - CUSTOM_SPLIT] if custom else None,
-        )
+        if value["split"] < CUSTOM_SPLIT:
+            return strategy_of(value)
+        return strategy_of(value, self.custom_splits[value["split"] - CUSTOM_SPLIT])
+
+
+def strategy_of(values: Mapping[str, int], layers_per_stage: tuple[int, ...] | None = None) -> Strategy:
+    """Return the strategy with these numbers on every axis and as ``dp``; named layers take the place of ``split``."""
+    return Strategy(
+        **{name: values[name] for name in ("dp", "tp", "pp", "cp", "ep", "etp", "mbs", "vpp", "zero")},
+        schedule=Schedule(values["schedule"]),
+        split=Split.EVEN if layers_per_stage is not None else Split(values["split"]),
+        sp=bool(values["sp"]),
+        recompute=Recompute(values["recompute"]),
+        placement=Placement(values["placement"]),
+        layers_per_stage=layers_per_stage,
+    )
 
 
 def _number(key: NDArray[np.intp], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
