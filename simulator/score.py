@@ -5,16 +5,15 @@ gathered: blocks (tp, cp, ep, etp, mbs, sp, recompute), stage plans (pp, vpp, sc
 microbatch), pipelines (all but zero and placement), hops. No Python object is made per candidate.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.simulator.assembly import Pipelines, step_scores
 from forerun.simulator.block_times import block_times, host_passes_s
 from forerun.simulator.hops import HOP_AXES, hop_time_s
-from forerun.simulator.memory import StageMemory, stage_memory, total_memory
+from forerun.simulator.memory import stage_memory
 from forerun.simulator.parameters import stage_parameters
-from forerun.simulator.pipeline import PipelineTime, StageTimes, pipeline_time
+from forerun.simulator.pipeline import StageTimes, pipeline_time
 from forerun.simulator.replicas import REPLICA_AXES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.simulator.shard import LAYER_AXES, shard_of
@@ -23,18 +22,6 @@ from forerun.spaces.strategies import Context, Schedule, StrategyTable
 
 PIPELINE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "mbs", "sp", "recompute")
 """Axes that the pipelined part of a step depends on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pipelines:
-    """S pipelines: their time, its parts per step, windows that hide replica traffic, and activation memory."""
-
-    time: PipelineTime
-    parts_s: dict[str, Floats]
-    forward_s: Floats
-    backward_s: Floats
-    microbatches: Floats
-    memory: StageMemory
 
 
 def score(context: Context, table: StrategyTable) -> ScoreTable:
@@ -51,23 +38,7 @@ def score(context: Context, table: StrategyTable) -> ScoreTable:
     replicas = _replicas(context, table, plans, plan_keys.inverse[replica_keys.rows], replica_keys.rows)
     hop_keys = table.distinct(*HOP_AXES)
     hop_s = hop_time_s(context, table.take(hop_keys.rows))[hop_keys.inverse]
-    zero = table.column("zero")
-    time_s = _time(context, pipelines, keys.inverse, replicas, replica_keys.inverse, zero, hop_s)
-    memory = total_memory(context, pipelines.memory, keys.inverse, replicas, replica_keys.inverse)
-    step_time_s = sum(time_s.values(), np.zeros(len(table)))
-    if context.framework.allocator_stall:
-        stall_s = np.where(memory.pressed, context.framework.allocator_stall * step_time_s, 0.0)
-        time_s["host"] = time_s["host"] + stall_s
-        step_time_s = step_time_s + stall_s
-    return ScoreTable(
-        step_time_s=step_time_s,
-        time_s=time_s,
-        peak_memory_bytes=memory.peak_bytes,
-        allocated_bytes=memory.allocated_bytes,
-        memory_bytes=memory.parts,
-        peak_stage=memory.stage,
-        fits=memory.peak_bytes <= context.cluster.device.memory_bytes,
-    )
+    return step_scores(context, pipelines, keys.inverse, replicas, replica_keys.inverse, table.column("zero"), hop_s)
 
 
 def _floats(table: StrategyTable, rows: NDArray[np.intp], *axes: str) -> list[Floats]:
@@ -77,7 +48,7 @@ def _floats(table: StrategyTable, rows: NDArray[np.intp], *axes: str) -> list[Fl
 
 def _pipelines(
     context: Context, table: StrategyTable, plans: StagePlans, plan: NDArray[np.intp], rows: NDArray[np.intp]
-) -> _Pipelines:
+) -> Pipelines:
     """Return the pipelined part of S strategies; ``plan`` is the column of ``plans`` of each."""
     part = table.take(rows)
     layer_keys = part.distinct(*LAYER_AXES)
@@ -105,7 +76,7 @@ def _pipelines(
     slowest = blocks[:, time.slowest, np.arange(len(rows))] * (halves * microbatches)
     parts = {name: _dot(slowest, values[:, key]) for name, values in times.parts.items()}
     parts["host"] = gap_s[time.slowest, np.arange(len(rows))] * microbatches
-    return _Pipelines(
+    return Pipelines(
         time=time,
         parts_s=parts,
         forward_s=stages.forward_s[0],
@@ -136,39 +107,3 @@ def _replicas(
         context,
         Replicas(dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, zero=zero, placement=placement, parameters=parameters),
     )
-
-
-def _time(
-    context: Context,
-    pipelines: _Pipelines,
-    key: NDArray[np.intp],
-    replicas: ReplicaCosts,
-    replica: NDArray[np.intp],
-    zero: NDArray[np.int64],
-    hop_s: Floats,
-) -> dict[str, Floats]:
-    """Return the parts of the step time of N candidates."""
-    profile = context.framework
-    microbatches = pipelines.microbatches[key]
-    # Traffic hides behind one pass of the first stage and while it waits for the slowest one; behind the whole step
-    # where it comes with every microbatch. What hides the reduction cannot hide the gather of sharded parameters.
-    pace_s, whole_s = pipelines.time.busy_s[key] / microbatches, pipelines.time.total_s[key]
-    forward_s, backward_s = pipelines.forward_s[key], pipelines.backward_s[key]
-    window = np.where(zero >= 2, whole_s - microbatches * forward_s, pace_s - forward_s)
-    reduce_s = replicas.reduce_s[replica] * np.where(zero >= 2, microbatches, 1.0)
-    covered = profile.overlap_gradients * np.minimum(reduce_s, window)
-    gather_s = replicas.gather_s[replica] * np.where(zero == 3, 2 * microbatches, 1.0)
-    window = np.where(
-        zero == 3,
-        whole_s - covered,
-        np.minimum(pace_s - backward_s, (whole_s - covered) / np.where(zero == 2, microbatches, 1.0)),
-    )
-    hidden = profile.overlap_parameters * np.minimum(gather_s, window)
-    time_s = {name: values[key] for name, values in pipelines.parts_s.items()}
-    time_s["pipeline"] = pipelines.time.hops[key] * hop_s
-    time_s["bubble"] = (pipelines.time.total_s - pipelines.time.busy_s)[key]
-    time_s["data"] = reduce_s - covered + gather_s - hidden + replicas.tied_s[replica]
-    time_s["data"] += (profile.overlap_slowdown - 1.0) * (covered + hidden)
-    time_s["optimizer"] = replicas.optimizer_s[replica]
-    time_s["host"] = time_s["host"] + profile.host_step_s + profile.host_microbatch_s * microbatches
-    return time_s

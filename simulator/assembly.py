@@ -1,0 +1,88 @@
+"""From pipelines and replicas to the step: what every candidate's parts are, what of them hides, and what fits."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.memory import StageMemory, total_memory
+from forerun.simulator.pipeline import PipelineTime
+from forerun.simulator.replicas import ReplicaCosts
+from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.spaces.strategies import Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipelines:
+    """S pipelines: their time, its parts per step, windows that hide replica traffic, and activation memory."""
+
+    time: PipelineTime
+    parts_s: dict[str, Floats]
+    forward_s: Floats
+    backward_s: Floats
+    microbatches: Floats
+    memory: StageMemory
+
+
+def step_scores(
+    context: Context,
+    pipelines: Pipelines,
+    key: NDArray[np.intp],
+    replicas: ReplicaCosts,
+    replica: NDArray[np.intp],
+    zero: NDArray[np.int64],
+    hop_s: Floats,
+) -> ScoreTable:
+    """Return the scores of N candidates; ``key`` and ``replica`` are their columns in the two tables."""
+    time_s = _time(context, pipelines, key, replicas, replica, zero, hop_s)
+    memory = total_memory(context, pipelines.memory, key, replicas, replica)
+    step_time_s = sum(time_s.values(), np.zeros(len(key)))
+    if context.framework.allocator_stall:
+        stall_s = np.where(memory.pressed, context.framework.allocator_stall * step_time_s, 0.0)
+        time_s["host"] = time_s["host"] + stall_s
+        step_time_s = step_time_s + stall_s
+    return ScoreTable(
+        step_time_s=step_time_s,
+        time_s=time_s,
+        peak_memory_bytes=memory.peak_bytes,
+        allocated_bytes=memory.allocated_bytes,
+        memory_bytes=memory.parts,
+        peak_stage=memory.stage,
+        fits=memory.peak_bytes <= context.cluster.device.memory_bytes,
+    )
+
+
+def _time(
+    context: Context,
+    pipelines: Pipelines,
+    key: NDArray[np.intp],
+    replicas: ReplicaCosts,
+    replica: NDArray[np.intp],
+    zero: NDArray[np.int64],
+    hop_s: Floats,
+) -> dict[str, Floats]:
+    """Return the parts of the step time of N candidates."""
+    profile = context.framework
+    microbatches = pipelines.microbatches[key]
+    # Traffic hides behind one pass of the first stage and while it waits for the slowest one; behind the whole step
+    # where it comes with every microbatch. What hides the reduction cannot hide the gather of sharded parameters.
+    pace_s, whole_s = pipelines.time.busy_s[key] / microbatches, pipelines.time.total_s[key]
+    forward_s, backward_s = pipelines.forward_s[key], pipelines.backward_s[key]
+    window = np.where(zero >= 2, whole_s - microbatches * forward_s, pace_s - forward_s)
+    reduce_s = replicas.reduce_s[replica] * np.where(zero >= 2, microbatches, 1.0)
+    covered = profile.overlap_gradients * np.minimum(reduce_s, window)
+    gather_s = replicas.gather_s[replica] * np.where(zero == 3, 2 * microbatches, 1.0)
+    window = np.where(
+        zero == 3,
+        whole_s - covered,
+        np.minimum(pace_s - backward_s, (whole_s - covered) / np.where(zero == 2, microbatches, 1.0)),
+    )
+    hidden = profile.overlap_parameters * np.minimum(gather_s, window)
+    time_s = {name: values[key] for name, values in pipelines.parts_s.items()}
+    time_s["pipeline"] = pipelines.time.hops[key] * hop_s
+    time_s["bubble"] = (pipelines.time.total_s - pipelines.time.busy_s)[key]
+    time_s["data"] = reduce_s - covered + gather_s - hidden + replicas.tied_s[replica]
+    time_s["data"] += (profile.overlap_slowdown - 1.0) * (covered + hidden)
+    time_s["optimizer"] = replicas.optimizer_s[replica]
+    time_s["host"] = time_s["host"] + profile.host_step_s + profile.host_microbatch_s * microbatches
+    return time_s
