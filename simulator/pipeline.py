@@ -2,8 +2,10 @@
 
 With t the forward and backward time of a stage on one microbatch, m microbatches and stages that may differ:
 
-- 1F1B: the first microbatch fills and drains every stage, the others pass at the pace of the slowest one,
-  ``sum t + (m - 1) max t`` (for equal stages ``(m + pp - 1) t``, arXiv 2104.04473, section 2.2).
+- 1F1B: ``(m + pp - 1) t`` for equal stages (arXiv 2104.04473, section 2.2). Else stage s ends a step after
+  ``m t_s + sum_(i<s) t_i + max(0, A - n f_s) + max(0, A - n b_s)``, A the time of the stages behind it: the ``n``
+  forward passes that it keeps in flight run while its first microbatch fills them, as many backward passes while its
+  last one drains them (one wait where all ``m`` are in flight at once). Held to the event engine by a test.
 - GPipe: the same for forwards and backwards apart (arXiv 1811.06965).
 - Interleaved: filling and draining take ``1/vpp`` of a stage each (arXiv 2104.04473, section 2.2.2).
 - ZB-H1: weight gradients fill the drain, bubble ``(pp - 1)(f + b - w)`` with b the input gradient (arXiv 2401.10241),
@@ -26,12 +28,14 @@ from forerun.spaces.strategies import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTimes:
-    """Per representative stage and strategy, [R, S]: forward, backward, weight-gradient part; how many such stages."""
+    """Per run of equal stages (in pipeline order) and strategy, [R, S]: forward, backward, weight-gradient part; how
+    many such stages (0 in padding), number of the first of them."""
 
     forward_s: Floats
     backward_s: Floats
     weight_s: Floats
     multiplicity: Floats
+    first: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +57,7 @@ def pipeline_time(
     total = _total(stages.multiplicity, both)
     longest = np.where(stages.multiplicity > 0, both, 0.0).max(axis=0)
     bubbles = (total - longest) / np.where(schedule == Schedule.INTERLEAVED, vpp, 1.0)
-    bubbles = np.broadcast_to(bubbles, both.shape)
+    bubbles = np.where(schedule == Schedule.ONE_F_ONE_B, _one_f_one_b(stages, pp, microbatches), bubbles)
     if np.any(schedule >= Schedule.GPIPE):
         bubbles = _other_bubbles(stages, schedule, pp, microbatches, bubbles)
     finish = np.where(stages.multiplicity > 0, microbatches * both + bubbles, -1.0)
@@ -73,6 +77,28 @@ def _total(multiplicity: Floats, values: Floats) -> Floats:
     for count, value in zip(multiplicity, values, strict=True):
         total = total + count * value
     return total
+
+
+def _one_f_one_b(stages: StageTimes, pp: Floats, microbatches: Floats) -> Floats:
+    """Return for how long the stage of each run that ends last waits, [R, S]: the first or the last of the run."""
+    forward, backward = stages.forward_s, stages.backward_s
+    both, count = forward + backward, stages.multiplicity
+    before, after = np.zeros_like(both), np.zeros_like(both)
+    for row in range(1, len(both)):
+        before[row] = before[row - 1] + count[row - 1] * both[row - 1]
+    for row in reversed(range(len(both) - 1)):
+        after[row] = after[row + 1] + count[row + 1] * both[row + 1]
+    within = np.maximum(count - 1, 0.0)
+    waits = []
+    for skipped in (np.zeros_like(within), within):
+        behind = after + (within - skipped) * both
+        deeper = pp - 1 - stages.first - skipped
+        flight = np.minimum(deeper, microbatches - 1)
+        fill, drain = np.maximum(behind - flight * forward, 0.0), np.maximum(behind - flight * backward, 0.0)
+        # Where no forward pass follows the first backward one, the two waits are one.
+        wait = np.where(microbatches > deeper + 1, fill + drain, np.maximum(fill, drain))
+        waits.append(before + skipped * both + wait)
+    return np.maximum(*waits)
 
 
 def _other_bubbles(stages: StageTimes, schedule: Floats, pp: Floats, microbatches: Floats, bubbles: Floats) -> Floats:

@@ -71,6 +71,7 @@ def _pipelines(
         backward_s=backward_s,
         weight_s=np.maximum(_dot(blocks, times.weight_s[:, key]) * halves, host_forward_s),
         multiplicity=plans.multiplicity[:, plan],
+        first=plans.first[:, plan],
     )
     time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=context.framework.overlap_pipeline)
     slowest = blocks[:, time.slowest, np.arange(len(rows))] * (halves * microbatches)

@@ -1,14 +1,14 @@
-"""Which distinct kinds of pipeline stage a strategy has: few, however deep the pipeline is.
+"""Which runs of equal pipeline stages a strategy has: few, however deep the pipeline is.
 
-Stages with the same layers, embedding and head take the same time; of those the earliest keeps the most activations.
-So every plan is told by R representatives with a multiplicity, and the vectorised core works on [R, plans] arrays.
+Neighbours with the same layers, embedding and head take the same time, and the earliest of them keeps the most
+activations. So every plan is told by R runs in the order of the pipeline, each with its length, and the vectorised core
+works on [R, plans] arrays.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -27,15 +27,16 @@ PLAN_AXES = ("pp", "vpp", "schedule", "split")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlans:
-    """Representatives of P plans. Arrays are [R, P]; padding has multiplicity 0.
+    """Runs of equal device-stages of P plans, in pipeline order. Arrays are [R, P]; padding has multiplicity 0.
 
-    ``stage``: number of the device-stage on the pipeline. ``lead``: activations at their peak over those of equal
-    virtual stages (``interleaved_lead``). ``blocks`` [layer kinds + 2, R, P]: layers of each kind that the stage holds,
-    then 1.0 where it holds the embedding, then 1.0 where it holds the head (a DualPipe device holds two stages and
-    counts both).
+    ``first``: number of the run's first device-stage; ``stage``: of that which keeps most activations; ``lead``: its
+    activations at their peak over those of equal virtual stages (``interleaved_lead``). ``blocks`` [layer kinds + 2, R,
+    P]: layers of each kind that a stage holds, then 1.0 where it holds the embedding, then 1.0 where it holds the head
+    (a DualPipe device holds two stages and counts both).
     """
 
     multiplicity: Floats
+    first: Floats
     stage: Floats
     lead: Floats
     blocks: Floats
@@ -54,6 +55,7 @@ class StagePlans:
         """Return the plans of some columns, with repetition."""
         return StagePlans(
             multiplicity=self.multiplicity[:, plans],
+            first=self.first[:, plans],
             stage=self.stage[:, plans],
             lead=self.lead[:, plans],
             blocks=self.blocks[:, :, plans],
@@ -67,31 +69,43 @@ class _Stage:
     head: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Equal neighbours: the first of them, how many, which keeps most activations and its lead."""
+
+    held: _Stage
+    first: int
+    count: int
+    stage: int
+    lead: float
+
+
 def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> StagePlans:
     """Return the plans of some rows (one representative row per distinct plan; a Python loop over plans)."""
     model, plans = context.model, []
     for row in rows:
         pp, vpp, schedule, split = (int(table.choices[a][table.codes[a][row]]) for a in PLAN_AXES)
         counts = stage_layers(model.layer_count, pp, vpp, split, table.custom_splits, context.head_layers)
-        plans.append(_representatives(model, counts, pp, schedule))
+        plans.append(_runs(model, counts, pp, schedule))
     return _pack(plans, len(layer_kinds(model)))
 
 
 @lru_cache(maxsize=1 << 14)
-def _representatives(
-    model: Model, counts: tuple[int, ...], pp: int, schedule: int
-) -> Mapping[_Stage, tuple[int, int, float]]:
-    """Return (device-stage, multiplicity, lead) of every distinct stage; of equal ones that which keeps most
-    activations. ``counts`` are the layers of every virtual stage."""
-    found: dict[_Stage, tuple[int, int, float]] = {}
+def _runs(model: Model, counts: tuple[int, ...], pp: int, schedule: int) -> tuple[_Run, ...]:
+    """Return the runs of equal device-stages, in order. ``counts`` are the layers of every virtual stage."""
+    runs: list[_Run] = []
     vpp = len(counts) // pp
-    for number, stage in enumerate(_stages(model, counts, pp, schedule)):
+    for number, held in enumerate(_stages(model, counts, pp, schedule)):
         lead = interleaved_lead(counts[number::pp], pp, number) if schedule == Schedule.INTERLEAVED else 1.0
-        at, count, best = found.get(stage, (number, 0, lead))
-        if _warm_up(pp, vpp, number) * lead > _warm_up(pp, vpp, at) * best * (1 + 1e-12):
-            at, best = number, lead
-        found[stage] = (at, count + 1, best)
-    return MappingProxyType(found)
+        if not runs or runs[-1].held != held:
+            runs.append(_Run(held, number, 1, number, lead))
+            continue
+        run = runs.pop()
+        at, most = run.stage, run.lead
+        if _warm_up(pp, vpp, number) * lead > _warm_up(pp, vpp, at) * most * (1 + 1e-12):
+            at, most = number, lead
+        runs.append(_Run(held, run.first, run.count + 1, at, most))
+    return tuple(runs)
 
 
 def _warm_up(pp: Count, vpp: Count, stage: Count) -> Count:
@@ -138,20 +152,19 @@ def _kinds_of_chunks(model: Model, counts: Sequence[int]) -> list[tuple[int, ...
     return [tuple(chunk) for chunk in chunks]
 
 
-def _pack(plans: Sequence[Mapping[_Stage, tuple[int, int, float]]], kinds: int) -> StagePlans:
-    """Return the plans as arrays, padded with copies of the first stage that count zero times."""
-    depth = max((len(plan) for plan in plans), default=1)
+def _pack(plans: Sequence[tuple[_Run, ...]], kinds: int) -> StagePlans:
+    """Return the plans as arrays, padded with copies of the first run that count zero times."""
+    depth = max((len(runs) for runs in plans), default=1)
     shape = (depth, len(plans))
-    multiplicity, number, leads = np.zeros(shape), np.zeros(shape), np.ones(shape)
+    multiplicity, first, number, leads = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.ones(shape)
     blocks = np.zeros((kinds + 2, *shape))
-    for column, plan in enumerate(plans):
-        entries = list(plan.items())
-        (earliest, (first, _, lead)) = entries[0]
-        padded = entries + [(earliest, (first, 0, lead))] * (depth - len(entries))
-        for slot, (stage, (first, count, lead)) in enumerate(padded):
-            multiplicity[slot, column], number[slot, column], leads[slot, column] = count, first, lead
-            blocks[:, slot, column] = (*stage.layers, stage.embedding, stage.head)
-    return StagePlans(multiplicity=multiplicity, stage=number, lead=leads, blocks=blocks)
+    for column, runs in enumerate(plans):
+        for slot in range(depth):
+            run = runs[slot] if slot < len(runs) else runs[0]
+            multiplicity[slot, column] = run.count if slot < len(runs) else 0
+            first[slot, column], number[slot, column], leads[slot, column] = run.first, run.stage, run.lead
+            blocks[:, slot, column] = (*run.held.layers, run.held.embedding, run.held.head)
+    return StagePlans(multiplicity=multiplicity, first=first, stage=number, lead=leads, blocks=blocks)
 
 
 def in_flight(

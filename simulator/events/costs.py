@@ -201,7 +201,7 @@ def _parameters(context: Context, strategy: Strategy, blocks: Floats) -> StagePa
     """Return the parameters of each column of ``blocks`` on one device."""
     count = blocks.shape[1]
     ones = np.ones((1, count))
-    plans = StagePlans(multiplicity=ones, stage=ones * 0.0, lead=ones, blocks=blocks[:, None, :])
+    plans = StagePlans(multiplicity=ones, first=ones * 0.0, stage=ones * 0.0, lead=ones, blocks=blocks[:, None, :])
     tp, ep, etp = (np.full(count, float(degree)) for degree in (strategy.tp, strategy.ep, strategy.etp))
     return stage_parameters(context, plans, tp, ep, etp)
 

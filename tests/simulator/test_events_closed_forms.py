@@ -215,6 +215,48 @@ def test_closed_forms_of_zero_bubble_schedules_stay_near_the_engine(
         played = step(schedule, pp, vpp, microbatches, (forward, inputs, weight)).step_time_s
         one, times = np.ones((1, 1)), (forward, inputs + weight, weight)
         forward_s, backward_s, weight_s = (seconds * vpp * one for seconds in times)
-        stages = StageTimes(forward_s=forward_s, backward_s=backward_s, weight_s=weight_s, multiplicity=pp * one)
+        stages = StageTimes(
+            forward_s=forward_s, backward_s=backward_s, weight_s=weight_s, multiplicity=pp * one, first=0 * one
+        )
         columns = [np.array([float(value)]) for value in (schedule, pp, vpp, microbatches)]
         assert pipeline_time(stages, *columns, overlap=True).total_s[0] == pytest.approx(played, rel=near)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    stages=st.lists(st.tuples(st.floats(0.5, 1.5), st.floats(1.5, 2.5)), min_size=2, max_size=8),
+    count=st.integers(1, 24),
+    lengths=st.lists(st.integers(1, 3), min_size=8, max_size=8),
+)
+def test_1f1b_of_unequal_stages_stays_near_the_engine(
+    stages: list[tuple[float, float]], count: int, lengths: list[int]
+) -> None:
+    """Runs of equal stages, up to thrice as slow as others, in any order: within 5 %, never longer than the engine's."""
+    runs = [((f, ratio * f), length) for (f, ratio), length in zip(stages, lengths, strict=False)]
+    each = [stage for stage, length in runs for _ in range(length)]
+    chunks = [
+        ChunkCost(forward_s=f, backward_s=b, weight_s=0.0, parts={"compute": f + b}, kept_bytes=1.0) for f, b in each
+    ]
+    costs = StepCosts(
+        schedule=Schedule.ONE_F_ONE_B,
+        shape=PipelineShape(pp=len(each), vpp=1, microbatches=count),
+        chunks=tuple(chunks),
+        stages=tuple(StageCost(share={number: 1.0}) for number in range(len(each))),
+    )
+    forward_s, backward_s, multiplicity = (
+        np.array([[value] for value in values], dtype=float)
+        for values in zip(*((f, b, length) for (f, b), length in runs), strict=True)
+    )
+    first = np.cumsum(multiplicity, axis=0) - multiplicity
+    times = StageTimes(
+        forward_s=forward_s,
+        backward_s=backward_s,
+        weight_s=0.0 * forward_s,
+        multiplicity=multiplicity,
+        first=first,
+    )
+    columns = [np.array([float(value)]) for value in (Schedule.ONE_F_ONE_B, len(each), 1, count)]
+    played = simulate_costs(costs).step_time_s
+
+    assert pipeline_time(times, *columns, overlap=True).total_s[0] == pytest.approx(played, rel=0.05)
+    assert pipeline_time(times, *columns, overlap=True).total_s[0] <= played * (1 + EXACT)

@@ -16,7 +16,7 @@ F, B, W = 1.0, 2.5, 1.0
 
 def uniform(schedule: Schedule, pp: int, microbatches: int, vpp: int = 1, *, overlap: bool = True) -> PipelineTime:
     one = np.ones((1, 1))
-    stages = StageTimes(forward_s=F * one, backward_s=B * one, weight_s=W * one, multiplicity=pp * one)
+    stages = StageTimes(forward_s=F * one, backward_s=B * one, weight_s=W * one, multiplicity=pp * one, first=0 * one)
     columns = [np.array([float(value)]) for value in (schedule, pp, vpp, microbatches)]
     return pipeline_time(stages, *columns, overlap=overlap)
 
@@ -77,7 +77,7 @@ def test_weight_gradients_fill_the_drain_of_zb_h1() -> None:
 def test_zb_v_only_starts_staggered_when_all_passes_are_equal() -> None:
     """Three hops, each as late as one forward of a virtual stage (half a stage) takes; the step ends with a barrier."""
     one = np.ones((1, 1))
-    stages = StageTimes(forward_s=one, backward_s=2 * one, weight_s=one, multiplicity=4 * one)
+    stages = StageTimes(forward_s=one, backward_s=2 * one, weight_s=one, multiplicity=4 * one, first=0 * one)
     columns = [np.array([float(value)]) for value in (Schedule.ZB_V, 4, 2, 8)]
     time = pipeline_time(stages, *columns, overlap=True)
 

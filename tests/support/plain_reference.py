@@ -280,6 +280,16 @@ def _bubble_s(strategy: Strategy, stages: list[PlainStage], slowest: PlainStage,
     paces = [stage.pace_s for stage in stages]
     others = sum(paces) - max(paces)
     match schedule:
+        case Schedule.ONE_F_ONE_B:
+            # Of equal stages that which waits longest; its neighbours feed and drain it.
+            waits = []
+            for number, stage in enumerate(stages):
+                if stage.forward_s == f and stage.backward_s == b:
+                    behind, flight = sum(paces[number + 1 :]), min(pp - 1 - number, m - 1)
+                    fill, drain = max(0.0, behind - flight * f), max(0.0, behind - flight * b)
+                    wait = fill + drain if m > pp - number else max(fill, drain)
+                    waits.append(sum(paces[:number]) + wait)
+            return max(waits)
         case Schedule.INTERLEAVED:
             return others / strategy.vpp
         case Schedule.GPIPE:
