@@ -17,6 +17,7 @@ from forerun.spaces.clusters import (
 from forerun.spaces.documents import read_document
 from forerun.spaces.errors import unknown
 from forerun.spaces.frameworks import framework_names, load_framework
+from forerun.spaces.layered import LayeredModel, Operator, is_layered, layered_names, load_layered
 from forerun.spaces.models import Model, active_parameters, load_model, model_names, parameter_count, resolve_model
 
 GIB = 2.0**30
@@ -25,7 +26,7 @@ GIGA = 1e9
 
 
 def list_models() -> list[dict[str, Any]]:
-    """Return a line for every model."""
+    """Return a line for every model; ``layers`` of a model that is written operator by operator counts operators."""
     lines = []
     for name in model_names():
         model = load_model(name)
@@ -37,6 +38,20 @@ def list_models() -> list[dict[str, Any]]:
                 "layers": model.layer_count,
                 "hidden": model.hidden,
                 "vocab": model.vocab,
+                "input": None,
+            }
+        )
+    for name in layered_names():
+        layered = load_layered(name)
+        lines.append(
+            {
+                "model": name,
+                "parameters": layered.parameters,
+                "active": layered.parameters,
+                "layers": len(layered.operators),
+                "hidden": None,
+                "vocab": None,
+                "input": extents(layered.input),
             }
         )
     return lines
@@ -121,11 +136,15 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
         return "cluster", _cluster_facts(load_cluster(name))
     if name in device_names():
         return "device", plain(load_device(name))
+    if is_layered(name):
+        return "model", layered_facts(load_layered(name))
     if name.lower().replace("_", "-") in model_names() or Path(name).is_dir():
         return "model", _model_facts(resolve_model(name).model)
     if Path(name).suffix.lower() in (".yaml", ".yml", ".json"):
         return _describe_file(name)
-    raise unknown("entry", name, {*framework_names(), *cluster_names(), *device_names(), *model_names()})
+    raise unknown(
+        "entry", name, {*framework_names(), *cluster_names(), *device_names(), *model_names(), *layered_names()}
+    )
 
 
 def _describe_file(name: str) -> tuple[str, dict[str, Any]]:
@@ -158,6 +177,42 @@ def _model_facts(model: Model) -> dict[str, Any]:
     counted = {"parameters": parameter_count(model), "active_parameters": active_parameters(model)}
     facts: dict[str, Any] = plain(model)
     return {"name": facts.pop("name"), "source": facts.pop("source"), **counted, **facts}
+
+
+def layered_facts(model: LayeredModel) -> dict[str, Any]:
+    """Return everything about a model that is written operator by operator; counts are per sample."""
+    facts: dict[str, Any] = {
+        "name": model.name,
+        "source": model.source,
+        "parameters": model.parameters,
+        "published_parameters": model.published_parameters,
+        "macs": model.macs,
+        "published_macs": model.published_macs,
+        "input": extents(model.input),
+        "activations": model.activations,
+        "notes": list(model.notes) or None,
+    }
+    return {
+        **{name: value for name, value in facts.items() if value is not None},
+        "operators": [_operator_facts(operator) for operator in model.operators],
+    }
+
+
+def _operator_facts(operator: Operator) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "name": operator.name,
+        "kind": operator.kind.value,
+        "input": extents(operator.input),
+        "output": extents(operator.output),
+    }
+    if operator.kernel:
+        facts |= {"kernel": extents(operator.kernel), "stride": extents(operator.stride)}
+    return facts | {"parameters": operator.parameters, "macs": operator.macs}
+
+
+def extents(shape: tuple[int, ...]) -> str:
+    """Return a shape as people write it: ``3x224x224``."""
+    return "x".join(map(str, shape))
 
 
 def _cluster_facts(cluster: Cluster) -> dict[str, Any]:

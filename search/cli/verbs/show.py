@@ -1,6 +1,8 @@
 """``forerun show``: one entry of the catalogue."""
 
 import argparse
+from collections.abc import Iterator
+from typing import Any
 
 from forerun.search.cli.arguments import add_json
 from forerun.search.cli.parser import Parser
@@ -29,7 +31,19 @@ def run(args: argparse.Namespace) -> int:
         return 0
     import yaml
 
+    if "operators" in facts:  # a line each: a network has hundreds
+        facts["operators"] = [" ".join(_words(operator)) for operator in facts["operators"]]
     # Floats print as people write them: 8e+10 is how YAML spells 80 billion bytes.
     print(f"# {kind}")
     print(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=100).rstrip())
     return 0
+
+
+def _words(operator: dict[str, Any]) -> Iterator[str]:
+    """Yield an operator in words; numbers in full."""
+    yield f"{operator['name']} ({operator['kind']}) {operator['input']} to {operator['output']}"
+    if "kernel" in operator:
+        yield f"kernel {operator['kernel']} stride {operator['stride']}"
+    for fact, unit in (("parameters", "parameters"), ("macs", "MACs")):
+        if operator[fact]:
+            yield f"{operator[fact]} {unit}"

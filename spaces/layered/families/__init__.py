@@ -1,0 +1,1 @@
+"""Generators of published networks that repeat their layers."""

@@ -1,0 +1,189 @@
+"""One operator of a layer-by-layer model: shapes per sample, and what follows from them.
+
+Shapes are per sample, channels first: ``(channels, *spatial)`` for images and volumes, ``(features,)`` after the
+flattening, ``(positions, features)`` for sequences. Nothing here knows devices, precisions or splits.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from forerun.spaces.errors import RequestError
+
+Shape = tuple[int, ...]
+
+
+class Kind(Enum):
+    """What an operator computes; the value is its name in files and outputs.
+
+    ``VIEW`` moves nothing (reshape, flatten, slice without copy). ``GENERIC`` is known only by its operations and
+    bytes. ``INTERACTION`` is the dot product of all pairs of feature vectors (DLRM). ``ATTENTION`` is the fused scaled
+    dot product. ``MATMUL`` multiplies two activations.
+    """
+
+    CONV = "conv"
+    CONV_TRANSPOSE = "conv_transpose"
+    LINEAR = "linear"
+    MATMUL = "matmul"
+    ATTENTION = "attention"
+    EMBEDDING = "embedding"
+    INTERACTION = "interaction"
+    BATCH_NORM = "batch_norm"
+    LAYER_NORM = "layer_norm"
+    POOL = "pool"
+    ACTIVATION = "activation"
+    ADD = "add"
+    MULTIPLY = "multiply"
+    CONCAT = "concat"
+    DROPOUT = "dropout"
+    SOFTMAX = "softmax"
+    UPSAMPLE = "upsample"
+    COPY = "copy"
+    VIEW = "view"
+    LOSS = "loss"
+    GENERIC = "generic"
+
+
+WEIGHTED = frozenset({Kind.CONV, Kind.CONV_TRANSPOSE, Kind.LINEAR})
+"""Kinds that are matrix products with a weight: what filter and channel strategies split."""
+
+NORMS = frozenset({Kind.BATCH_NORM, Kind.LAYER_NORM})
+
+WINDOWED = frozenset({Kind.CONV, Kind.POOL})
+"""Kinds that read neighbours along spatial axes: what needs a halo when these are split."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One operator.
+
+    ``inputs``: names of the operators that produce what it reads, in order; an empty tuple reads the model's input.
+    ``input`` and ``output``: shape per sample of the first input and of the result; ``extra_inputs`` the shapes of
+    the further ones. ``kernel``, ``stride``, ``padding``, ``dilation``: one entry per spatial axis for convolutions and
+    pools; an entry of ``padding`` is that of both sides. ``groups``: of a convolution. ``bias``: a vector over the
+    output channels. ``reduced``: length of the contraction of a matrix product of two activations.
+    ``rows`` and ``lookups``: of an embedding table and the rows of it that one sample sums.
+    ``flops`` and ``moved_elements``: per sample, for ``GENERIC`` alone; ``weights`` its parameters.
+
+    Raises:
+        RequestError: a shape is empty or not positive, or the window leaves no output.
+    """
+
+    name: str
+    kind: Kind
+    input: Shape
+    output: Shape
+    inputs: tuple[str, ...] = ()
+    extra_inputs: tuple[Shape, ...] = ()
+    kernel: Shape = ()
+    stride: Shape = ()
+    padding: Shape = ()
+    dilation: Shape = ()
+    groups: int = 1
+    bias: bool = False
+    reduced: int = 0
+    rows: int = 0
+    lookups: int = 0
+    flops: float = 0.0
+    moved_elements: float = 0.0
+    weights: int = 0
+    notes: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        for shape in (self.input, self.output, *self.extra_inputs):
+            if any(extent < 1 for extent in shape):
+                raise RequestError(f"operator {self.name}: extents are at least 1, but got {'x'.join(map(str, shape))}")
+        if self.kind in (Kind.CONV, Kind.CONV_TRANSPOSE) and (
+            self.input[0] % self.groups or self.output[0] % self.groups
+        ):
+            raise RequestError(
+                f"operator {self.name}: groups divide the channels, but got {self.groups} groups of "
+                f"{self.input[0]} input and {self.output[0]} output channels"
+            )
+
+    @property
+    def spatial(self) -> Shape:
+        """Spatial extents of the output; empty where there are none."""
+        return self.output[1:] if self.kind is not Kind.LINEAR else ()
+
+    @property
+    def input_spatial(self) -> Shape:
+        """Spatial extents of the input."""
+        return self.input[1:] if self.kind is not Kind.LINEAR else ()
+
+    @property
+    def channels_in(self) -> int:
+        """Channels (features) that a weight contracts over."""
+        return self.input[-1] if self.kind is Kind.LINEAR else self.input[0]
+
+    @property
+    def filters(self) -> int:
+        """Channels (features) of the output."""
+        return self.output[-1] if self.kind is Kind.LINEAR else self.output[0]
+
+    @property
+    def input_elements(self) -> int:
+        """Elements of all inputs per sample."""
+        return sum(math.prod(shape) for shape in (self.input, *self.extra_inputs))
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the output per sample."""
+        return math.prod(self.output)
+
+    @property
+    def kernel_volume(self) -> int:
+        """Elements of the window of one output; 1 for anything but convolutions and pools."""
+        return math.prod(self.kernel)
+
+    @property
+    def weight_elements(self) -> int:
+        """Elements of the weight without bias."""
+        if self.kind in (Kind.CONV, Kind.CONV_TRANSPOSE):
+            return self.channels_in * self.filters // self.groups * self.kernel_volume
+        if self.kind is Kind.LINEAR:
+            return self.channels_in * self.filters
+        if self.kind is Kind.EMBEDDING:
+            return self.rows * self.output[-1]
+        return self.weights
+
+    @property
+    def parameters(self) -> int:
+        """Trainable parameters."""
+        if self.kind is Kind.BATCH_NORM:
+            return 2 * self.output[0]
+        if self.kind is Kind.LAYER_NORM:
+            return 2 * self.output[-1]
+        return self.weight_elements + (self.filters if self.bias else 0)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one sample's forward pass: matrix products alone, as publications count them."""
+        if self.kind is Kind.CONV:
+            return self.weight_elements * math.prod(self.spatial)
+        if self.kind is Kind.CONV_TRANSPOSE:
+            return self.weight_elements * math.prod(self.input_spatial)
+        if self.kind is Kind.LINEAR:
+            return self.weight_elements * math.prod(self.output[:-1])
+        if self.kind is Kind.MATMUL:
+            return self.output_elements * self.reduced
+        if self.kind is Kind.ATTENTION:
+            return 2 * self.output_elements * self.reduced
+        if self.kind is Kind.INTERACTION:
+            vectors, width = self.input
+            return vectors * vectors * width
+        return int(self.flops / 2)
+
+    @property
+    def halo(self) -> Shape:
+        """Rows that a part of the input needs from a neighbour along each spatial axis: half the window."""
+        if self.kind not in WINDOWED or not self.kernel:
+            return (0,) * len(self.spatial)
+        spread = self.dilation or (1,) * len(self.kernel)
+        return tuple((k - 1) * d // 2 for k, d in zip(self.kernel, spread, strict=True))
+
+
+def window_extent(extent: int, kernel: int, stride: int, before: int, after: int, dilation: int = 1) -> int:
+    """Extent of a convolution's or pool's output along one axis; 0 or less where the window does not fit."""
+    return (extent + before + after - dilation * (kernel - 1) - 1) // stride + 1
