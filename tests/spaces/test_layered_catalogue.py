@@ -23,7 +23,9 @@ def test_counts_are_the_published_ones_within_one_percent(name: str) -> None:
 @pytest.mark.slow  # builds five networks of up to 3,600 operators
 @pytest.mark.parametrize(("layers", "filters"), PUBLISHED)
 def test_every_amoebanet_of_the_publication(layers: int, filters: int) -> None:
-    assert amoebanet_d(layers, filters).parameters == pytest.approx(PUBLISHED[layers, filters], rel=0.01)
+    printed = PUBLISHED[layers, filters]
+    rounding = 0.05e9 if printed > 1e9 else 0.5e6  # the table prints 1.8B and 318M
+    assert amoebanet_d(layers, filters).parameters == pytest.approx(printed, rel=0.01, abs=rounding)
 
 
 @pytest.mark.parametrize("name", layered_names())
