@@ -1,0 +1,49 @@
+"""The core of attention: scores, softmax and weighted values, as one operator."""
+
+from forerun.spaces.operators.axes import Axis, AxisKind, Dimension, Operand, Operator, follow
+
+
+def attention_core(
+    name: str,
+    *,
+    batch: int,
+    queries: int,
+    keys: int,
+    kv_heads: int,
+    group: int,
+    head_dim: int,
+    value_head_dim: int | None = None,
+    sources: tuple[str, str, str] = ("queries", "keys", "values"),
+    result: str | None = None,
+) -> Operator:
+    """Return attention of ``kv_heads * group`` query heads over ``kv_heads`` key and value heads.
+
+    Heads and queries may be cut. Keys may not (softmax needs them all), so a cut sequence gathers keys and values:
+    context parallelism. Key heads are not copied: tensor parallelism cuts ``kv_heads`` first and then the group.
+    """
+    wide = head_dim if value_head_dim is None else value_head_dim
+    axes = (
+        Axis(name="batch", size=batch, kind=AxisKind.BATCH),
+        Axis(name="sequence", size=queries, kind=AxisKind.BATCH),
+        Axis(name="kv_heads", size=kv_heads, kind=AxisKind.PARALLEL),
+        Axis(name="group", size=group, kind=AxisKind.PARALLEL),
+        Axis(name="value_dim", size=wide, kind=AxisKind.OPAQUE),
+        Axis(name="keys", size=keys, kind=AxisKind.OPAQUE),
+        Axis(name="head_dim", size=head_dim, kind=AxisKind.OPAQUE),
+    )
+    return Operator(
+        name=name,
+        kind="attention",
+        multiply_adds=batch * queries * keys * kv_heads * group * (head_dim + wide),
+        form="attention",
+        axes=axes,
+        inputs=(
+            Operand(name=sources[0], dimensions=follow(("batch", "sequence", "kv_heads", "group", "head_dim"))),
+            Operand(name=sources[1], dimensions=follow(("batch", "keys", "kv_heads", "head_dim"))),
+            Operand(name=sources[2], dimensions=follow(("batch", "keys", "kv_heads", "value_dim"))),
+        ),
+        output=Operand(
+            name=result or name,
+            dimensions=(*follow(("batch", "sequence", "kv_heads", "group")), Dimension(axis="value_dim")),
+        ),
+    )

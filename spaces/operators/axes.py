@@ -1,0 +1,203 @@
+"""What an operator iterates over, and which part of which tensor a point of that iteration reads or writes.
+
+One form for every operator of every model: a list of axes, and operands that are indexed by some of them. Where the
+axes are cut decides everything else: how every operand is laid out over devices, where partial sums arise, and with
+that which communication is needed. (The tags of axes follow Proteus, arXiv 2306.02267, section 4.)
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from forerun.spaces.errors import RequestError, unknown
+
+
+class AxisKind(StrEnum):
+    """What cutting an axis means."""
+
+    BATCH = "batch"
+    """Samples or tokens: every part works on its own, and holds partial sums of the gradients of all weights."""
+    PARALLEL = "parallel"
+    """An axis of the output: every part has its own piece of it."""
+    REDUCE = "reduce"
+    """A sum: every part has a partial sum of the whole output."""
+    OPAQUE = "opaque"
+    """Not to be cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One axis of an iteration space, of ``size`` points."""
+
+    name: str
+    size: int
+    kind: AxisKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dimension:
+    """One dimension of an operand, which follows an axis.
+
+    ``step``: its elements per point of the axis (a stride). ``halo``: elements beyond its own that a part of the axis
+    needs from both its neighbours together (a kernel that is wider than its stride). ``extent``: elements where they
+    are not axis times step (a convolution without padding).
+    """
+
+    axis: str
+    step: int = 1
+    halo: int = 0
+    extent: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """A tensor that an operator reads or writes, with one dimension for each of its axes, outermost first.
+
+    ``element_bytes``: None where the training precision decides.
+    """
+
+    name: str
+    dimensions: tuple[Dimension, ...]
+    element_bytes: float | None = None
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of the axes that its dimensions follow."""
+        return tuple(dimension.axis for dimension in self.dimensions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """An axis cut in ``degree`` equal parts; ``axis`` None: ``degree`` equal copies of the work."""
+
+    axis: str | None
+    degree: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One operator over its iteration space.
+
+    ``kind``: its entry in the catalogue. ``form``: how it is costed: "contraction" (two operations per point of the
+    iteration space, on matrix units), "attention" (the same, by an attention kernel), or the name of a memory-bound
+    operator (``forerun.simulator.costs.STREAM_OPERATORS``). ``differentiable``: its inputs have gradients (ids of a
+    lookup have none). ``multiply_adds``: where they are not one per point of the iteration space.
+
+    Raises:
+        RequestError: two axes have one name, an operand follows an axis that is not there, the output follows an axis
+            that is summed or lacks one that is not, or a size is below one.
+    """
+
+    name: str
+    kind: str
+    form: str
+    axes: tuple[Axis, ...]
+    inputs: tuple[Operand, ...]
+    weights: tuple[Operand, ...] = ()
+    output: Operand
+    differentiable: bool = True
+    multiply_adds: int | None = None
+
+    def __post_init__(self) -> None:
+        known = {axis.name: axis for axis in self.axes}
+        if len(known) < len(self.axes):
+            raise RequestError(f"operator {self.name}: every axis has its own name, but got {list(known)}")
+        for axis in self.axes:
+            if axis.size < 1:
+                raise RequestError(f"operator {self.name}: axis {axis.name} must be at least 1, but got {axis.size}")
+        for operand in (*self.inputs, *self.weights, self.output):
+            for name in operand.axes:
+                if name not in known:
+                    raise unknown(f"axis of operand {operand.name} of operator {self.name}", name, known)
+        for axis in self.axes:
+            inside = axis.name in self.output.axes
+            if inside and axis.kind is AxisKind.REDUCE:
+                raise RequestError(
+                    f"operator {self.name}: its output cannot have the axis {axis.name}, which is summed"
+                )
+            if not inside and axis.kind in (AxisKind.BATCH, AxisKind.PARALLEL):
+                raise RequestError(f"operator {self.name}: its output must have the {axis.kind} axis {axis.name}")
+
+    def axis(self, name: str) -> Axis:
+        """Return an axis.
+
+        Raises:
+            RequestError: no such axis.
+        """
+        for axis in self.axes:
+            if axis.name == name:
+                return axis
+        raise unknown(f"axis of operator {self.name}", name, [axis.name for axis in self.axes])
+
+    def shape(self, operand: Operand) -> tuple[int, ...]:
+        """Elements of an operand along each of its dimensions."""
+        return tuple(self.axis(d.axis).size * d.step if d.extent is None else d.extent for d in operand.dimensions)
+
+    def elements(self, operand: Operand) -> int:
+        """Elements of an operand."""
+        return math.prod(self.shape(operand))
+
+    @property
+    def weight_elements(self) -> int:
+        """Elements of all weights."""
+        return sum(self.elements(weight) for weight in self.weights)
+
+    @property
+    def points(self) -> int:
+        """Points of the iteration space."""
+        return math.prod(axis.size for axis in self.axes)
+
+    @property
+    def flops(self) -> float:
+        """Operations of the forward pass on matrix units (a multiply-add is two); 0 for memory-bound operators."""
+        if self.form not in ("contraction", "attention"):
+            return 0.0
+        return 2.0 * (self.points if self.multiply_adds is None else self.multiply_adds)
+
+
+def check_cuts(operator: Operator, cuts: Sequence[Cut]) -> None:
+    """Refuse cuts that an operator cannot have.
+
+    Raises:
+        RequestError: an axis is unknown or opaque, does not divide, or its parts are narrower than their halo.
+    """
+    whole: dict[str, int] = {}
+    for cut in cuts:
+        if cut.degree < 1:
+            raise RequestError(f"a cut has at least 1 part, but got {cut.axis}={cut.degree}")
+        if cut.axis is not None:
+            whole[cut.axis] = whole.get(cut.axis, 1) * cut.degree
+    for name, degree in whole.items():
+        axis = operator.axis(name)
+        if degree > 1 and axis.kind is AxisKind.OPAQUE:
+            free = [other.name for other in operator.axes if other.kind is not AxisKind.OPAQUE]
+            raise RequestError(f"axis {name} of {operator.name} cannot be cut; {' or '.join(free) or 'none'} can")
+        if axis.size % degree:
+            raise RequestError(
+                f"axis {name} of {operator.name} has {axis.size} points, which {degree} does not divide; "
+                f"{divisor_hint(axis.size)}"
+            )
+        for operand in operator.inputs:
+            for dimension in operand.dimensions:
+                own = axis.size // degree * dimension.step
+                if dimension.axis == name and degree > 1 and dimension.halo > own:
+                    raise RequestError(
+                        f"a part of axis {name} of {operator.name} must be as wide as its halo, but {own} elements "
+                        f"need {dimension.halo} of their neighbours; cut it less often"
+                    )
+
+
+def divisor_hint(number: int, limit: int = 12) -> str:
+    """Return "use 1, 2, 4 or 8" for the divisors of a number (the first ones).
+
+    >>> divisor_hint(8)
+    'use 1, 2, 4 or 8'
+    """
+    found = [str(degree) for degree in range(1, min(number, 4096) + 1) if number % degree == 0][:limit]
+    return f"use {', '.join(found[:-1])} or {found[-1]}" if len(found) > 1 else f"use {found[0]}"
+
+
+def follow(axes: Iterable[str]) -> tuple[Dimension, ...]:
+    """Return plain dimensions that follow some axes."""
+    return tuple(Dimension(axis=axis) for axis in axes)

@@ -1,0 +1,119 @@
+"""Operators that feed each other: a layer, or a whole model, as a graph."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.operators.axes import Operator
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorGraph:
+    """Operators, in any order that users find natural, joined by the names of their tensors.
+
+    A tensor that no operator makes is an input of the graph. ``layer_of``: the layer that an operator belongs to, by
+    its name (its own name where it is not given).
+
+    Raises:
+        RequestError: two operators have one name or make one tensor, operators need each other in a circle, or a tensor
+            has another size where it is read than where it is made.
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+    layer_of: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        for what, names in (
+            ("operators have the name", [operator.name for operator in self.operators]),
+            ("operators make the tensor", [operator.output.name for operator in self.operators]),
+        ):
+            twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+            if twice:
+                raise RequestError(f"{self.name}: two {what} {twice[0]}; give each its own")
+        for operator in self.ordered:
+            for operand in operator.inputs:
+                made = self.producers.get(operand.name)
+                if made is None:
+                    continue
+                size, needed = made.elements(made.output), operator.elements(operand)
+                if made.output.element_bytes is None and size != needed:
+                    raise RequestError(
+                        f"{self.name}: {operator.name} reads {operand.name} as {_shape(operator.shape(operand))}, but "
+                        f"{made.name} makes {_shape(made.shape(made.output))}"
+                    )
+
+    @cached_property
+    def producers(self) -> Mapping[str, Operator]:
+        """The operator that makes each tensor."""
+        return {operator.output.name: operator for operator in self.operators}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Operator, ...]]:
+        """The operators that read each tensor, in execution order."""
+        found: dict[str, list[Operator]] = {}
+        for operator in self.ordered:
+            for name in dict.fromkeys(operand.name for operand in operator.inputs):
+                found.setdefault(name, []).append(operator)
+        return {name: tuple(operators) for name, operators in found.items()}
+
+    @cached_property
+    def ordered(self) -> tuple[Operator, ...]:
+        """Operators in execution order: as given, but none before what it reads.
+
+        Raises:
+            RequestError: operators need each other in a circle; the message names them.
+        """
+        makers = {operator.output.name: operator.name for operator in self.operators}
+        needs = {
+            operator.name: [makers[operand.name] for operand in operator.inputs if operand.name in makers]
+            for operator in self.operators
+        }
+        place: dict[str, int] = {}
+        by_name = {operator.name: operator for operator in self.operators}
+        for name in by_name:
+            stack = [(name, iter(needs[name]))]
+            path = {name: None}
+            while stack and name not in place:
+                here, rest = stack[-1]
+                following = next((other for other in rest if other not in place), None)
+                if following is None:
+                    place[here] = len(place)
+                    stack.pop()
+                    path.pop(here)
+                elif following in path:
+                    circle = [*list(path)[list(path).index(following) :], following]
+                    raise RequestError(
+                        f"{self.name}: operators must not need each other in a circle, but "
+                        f"{' <- '.join(circle)}; let one of them read another tensor"
+                    )
+                else:
+                    stack.append((following, iter(needs[following])))
+                    path[following] = None
+        return tuple(by_name[name] for name in sorted(by_name, key=place.__getitem__))
+
+    def layer(self, operator: Operator) -> str:
+        """Name of the layer that an operator belongs to."""
+        return operator.name if self.layer_of is None else self.layer_of.get(operator.name, operator.name)
+
+    @cached_property
+    def layers(self) -> tuple[str, ...]:
+        """Names of all layers, in execution order of their first operators."""
+        return tuple(dict.fromkeys(self.layer(operator) for operator in self.ordered))
+
+    @property
+    def weight_elements(self) -> int:
+        """Elements of all weights; one that operators share counts once."""
+        weights = {w.name: operator.elements(w) for operator in self.operators for w in operator.weights}
+        return sum(weights.values())
+
+    @property
+    def flops(self) -> float:
+        """Operations of one forward pass on matrix units."""
+        return math.fsum(operator.flops for operator in self.operators)
+
+
+def _shape(sizes: tuple[int, ...]) -> str:
+    return "x".join(map(str, sizes))

@@ -1,0 +1,71 @@
+"""Fully connected operators, and products of two activations."""
+
+from collections.abc import Mapping
+
+from forerun.spaces.operators.axes import Axis, AxisKind, Operand, Operator, follow
+
+
+def linear(
+    name: str,
+    *,
+    batch: Mapping[str, int],
+    outputs: Mapping[str, int],
+    inputs: Mapping[str, int],
+    source: str = "x",
+    result: str | None = None,
+    weight: str | None = None,
+    bias: bool = False,
+    opaque: tuple[str, ...] = (),
+) -> Operator:
+    """Return ``y[batch, outputs] = sum over inputs of x[batch, inputs] w[inputs, outputs]``.
+
+    Each of the three may have several axes (heads and their width), named with their sizes; those in ``opaque`` are not
+    to be cut. ``source`` and ``result`` name the tensors, ``weight`` one that operators share.
+    """
+    axes = [Axis(name=axis, size=size, kind=AxisKind.BATCH) for axis, size in batch.items()]
+    axes += [_axis(axis, size, AxisKind.PARALLEL, opaque) for axis, size in outputs.items()]
+    axes += [_axis(axis, size, AxisKind.REDUCE, opaque) for axis, size in inputs.items()]
+    weights = [Operand(name=weight or f"{name}.weight", dimensions=follow((*inputs, *outputs)))]
+    if bias:
+        weights.append(Operand(name=f"{name}.bias", dimensions=follow(outputs)))
+    return Operator(
+        name=name,
+        kind="linear",
+        form="contraction",
+        axes=tuple(axes),
+        inputs=(Operand(name=source, dimensions=follow((*batch, *inputs))),),
+        weights=tuple(weights),
+        output=Operand(name=result or name, dimensions=follow((*batch, *outputs))),
+    )
+
+
+def product(
+    name: str,
+    *,
+    batch: Mapping[str, int],
+    rows: Mapping[str, int],
+    columns: Mapping[str, int],
+    inner: Mapping[str, int],
+    sources: tuple[str, str],
+    result: str | None = None,
+) -> Operator:
+    """Return ``y[batch, rows, columns] = sum over inner of a[batch, rows, inner] b[batch, columns, inner]``: a product
+    of two activations, such as the interaction of features of a recommendation model."""
+    axes = [Axis(name=axis, size=size, kind=AxisKind.BATCH) for axis, size in batch.items()]
+    axes += [Axis(name=axis, size=size, kind=AxisKind.PARALLEL) for axis, size in (*rows.items(), *columns.items())]
+    axes += [Axis(name=axis, size=size, kind=AxisKind.REDUCE) for axis, size in inner.items()]
+    return Operator(
+        name=name,
+        kind="product",
+        form="contraction",
+        axes=tuple(axes),
+        inputs=(
+            Operand(name=sources[0], dimensions=follow((*batch, *rows, *inner))),
+            Operand(name=sources[1], dimensions=follow((*batch, *columns, *inner))),
+        ),
+        output=Operand(name=result or name, dimensions=follow((*batch, *rows, *columns))),
+    )
+
+
+def _axis(name: str, size: int, kind: AxisKind, opaque: tuple[str, ...]) -> Axis:
+    return Axis(name=name, size=size, kind=AxisKind.OPAQUE if name in opaque else kind)
