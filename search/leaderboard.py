@@ -9,10 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forerun.search.notebook import frame_of, rows_html
 from forerun.search.rows import Row
+
+if TYPE_CHECKING:
+    from forerun.search.baseline import Baseline
 
 SCHEMA = 1
 """Version of every JSON document that forerun prints; it grows when a field changes its meaning or goes."""
@@ -37,7 +40,8 @@ class Leaderboard:
 
     ``request`` is what was asked, with ``defaults`` (each value that the user did not give) and ``notes``.
     ``why`` says in words what bounds the winner and what the runner-up loses. ``elapsed_s`` is the wall time of the
-    search, start-up of the process not included. ``workers`` says in words who did the work.
+    search, start-up of the process not included. ``workers`` says in words who did the work. ``baseline`` is the user's
+    present run beside the first row, where one was named.
     """
 
     request: Mapping[str, Any]
@@ -49,6 +53,7 @@ class Leaderboard:
     elapsed_s: float
     versions: Mapping[str, str]
     workers: str = "in this process"
+    baseline: "Baseline | None" = None
 
     @property
     def candidates_per_s(self) -> float:
@@ -57,7 +62,7 @@ class Leaderboard:
 
     def to_json(self) -> dict[str, Any]:
         """Return the document that ``forerun search --json`` prints."""
-        return {
+        document = {
             "schema": SCHEMA,
             "request": {
                 **self.request,
@@ -71,6 +76,9 @@ class Leaderboard:
             "candidates_per_s": self.candidates_per_s,
             "versions": dict(self.versions),
         }
+        if self.baseline is not None:
+            document["baseline"] = self.baseline.to_json(self.rows[0])
+        return document
 
     def to_csv(self) -> str:
         """Return the rows as CSV: one column per field, parts as ``time_<part>_s`` and ``memory_<part>_gib``."""

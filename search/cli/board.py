@@ -1,9 +1,10 @@
 """A leaderboard on the terminal."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +15,9 @@ from forerun.search.objectives import objective_named
 from forerun.search.rows import TIGHT, TIGHT_MARK, Row
 from forerun.spaces.units import format_seconds
 
+if TYPE_CHECKING:
+    from forerun.search.baseline import Baseline
+
 FIXED_COLUMNS = 69
 """Columns that a table needs without its bar."""
 
@@ -22,13 +26,18 @@ def print_board(board: Leaderboard) -> None:
     """Print a leaderboard with its explanation, its counts and what was filled in."""
     console = open_console()
     brush = brush_of(console)
-    say(console, title(board), board_table(board.rows, console, brush, several=len(board.request["gpu_counts"]) > 1))
-    say(console, brush.legend(row.breakdown_s for row in board.rows))
+    own = None if board.baseline is None else board.baseline.row
+    several = len({*board.request["gpu_counts"], *([] if own is None else [own.gpus])}) > 1
+    say(console, title(board), board_table(board.rows, console, brush, several=several, own=own))
+    say(console, brush.legend(row.breakdown_s for row in (*board.rows, *([] if own is None else [own]))))
     signs = (("~", NEAR_MARK, ": closer than a prediction can tell"), ("!", TIGHT_MARK, f": above {TIGHT:.0%} of it"))
     for sign, mark, more in signs:
         if any(mark in row.marks for row in board.rows):
             say(console, Text(f"{sign} {mark}{more}", style="dim"))
-    say(console, "", Text(board.why), "", *counts(board))
+    say(console, "", Text(board.why), "")
+    if board.baseline is not None:
+        say(console, *baseline_lines(board.baseline, board.rows))
+    say(console, *counts(board))
 
 
 def title(board: Leaderboard) -> Text:
@@ -45,8 +54,11 @@ def title(board: Leaderboard) -> Text:
     )
 
 
-def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several: bool) -> Table:
-    """Return rows as a table; ``several`` GPU counts were searched. Columns that say nothing are left out."""
+def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several: bool, own: Row | None = None) -> Table:
+    """Return rows as a table, below them the user's ``own`` run; ``several`` GPU counts are among them.
+
+    Columns that say nothing are left out.
+    """
     priced = any(row.cost_usd_per_hour is not None for row in rows)
     bar_width = max(10, min(40, console.width - FIXED_COLUMNS))
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
@@ -60,13 +72,36 @@ def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several:
     if priced:
         table.add_column("USD/Mtok", justify="right", no_wrap=True)
     table.add_column("time", no_wrap=True, width=bar_width)
-    for row in rows:
-        cells = [Text(f"{row.rank or ''}{'~' if NEAR_MARK in row.marks else ''}"), _strategy(row)]
+    for row in (*rows, *([] if own is None else [own])):
+        if row is own:
+            table.add_section()
+        name = "you" if row is own else f"{row.rank or ''}{'~' if NEAR_MARK in row.marks else ''}"
+        cells = [Text(name), _strategy(row)]
         cells += [Text(str(row.gpus))] if several else []
         cells += [Text(text) for text in figures(row)]
         cells += [Text(f"{row.cost_usd_per_million_tokens:.3g}")] if row.cost_usd_per_million_tokens else []
         table.add_row(*cells, brush.bar(row.breakdown_s, bar_width))
     return table
+
+
+def baseline_lines(baseline: "Baseline", rows: Sequence[Row]) -> list[RenderableType]:
+    """Return where the user's run loses time and memory against the first row, and what would help it."""
+    from forerun.search.cli.details import changes_table, comparison_table
+
+    faster = baseline.faster_rows
+    place = f"{'all' if faster == len(rows) else faster} of the {len(rows)} rows above are faster per GPU"
+    kind = f", {baseline.format}" if baseline.format else ""
+    lines: list[RenderableType] = [
+        Text(f"you: {baseline.source}{kind}, as {baseline.framework}; {place}", style="bold")
+    ]
+    lines += [Text(baseline.text), comparison_table(rows[0], baseline.row, names=("best", "you"))]
+    if baseline.changes:
+        lines.append(changes_table("changes that help your run most", baseline.changes))
+    notes = [f"note: {note}" for note in baseline.notes]
+    notes += [f"unknown setting: {key} = {value}" for key, value in baseline.unknown.items()]
+    if baseline.other:
+        notes.append(f"{len(baseline.other)} settings that no strategy has a word for (`forerun import` lists them)")
+    return [*lines, *(Text(note, style="dim") for note in notes)]
 
 
 def figures(row: Row) -> list[str]:

@@ -87,11 +87,11 @@ def explanation_tables(explanation: Explanation) -> list[Table]:
     return [changes_table(title, changes) for title, changes in groups if changes]
 
 
-def comparison_table(first: Row, second: Row) -> Table:
-    """Return two rows side by side, with what the second adds to the first."""
+def comparison_table(first: Row, second: Row, *, names: tuple[str, str] = ("A", "B")) -> Table:
+    """Return two rows side by side, with what the second adds to the first; ``names`` is what to call them."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("", no_wrap=True)
-    for name in ("A", "B", "B - A"):
+    for name in (*names, f"{names[1]} - {names[0]}"):
         table.add_column(name, justify="right", no_wrap=True)
     for part in first.breakdown_s:
         _compare(table, part, first.breakdown_s[part], second.breakdown_s[part], "s")

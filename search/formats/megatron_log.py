@@ -21,6 +21,8 @@ WARM_UP = 3
 """Steps left out at the start: kernels are compiled, caches and allocator warm up (Megatron-LM skips one, profilers
 three); of fewer than six only the first is left out."""
 LARGEST_STEP_MS = 1e9
+NO_ARGUMENTS = "the log has no list of arguments: the strategy is unknown, only the steps count"
+"""The note that tells readers of steps from readers of runs."""
 
 _STEP = re.compile(r"elapsed time per iteration \(ms\):\s*([0-9]{1,12}(?:\.[0-9]+)?)")
 _TFLOPS = re.compile(r"throughput per GPU \(TFLOP/s/GPU\):\s*([0-9]{1,6}(?:\.[0-9]+)?)")
@@ -62,7 +64,7 @@ def parse(source: Source) -> Imported:
     devices = settings.whole("world_size") or (int(world[1]) if world else None)
     by_user = source.gpus is not None
     reading = read_arguments(settings, World(devices=source.gpus or devices, by_user=by_user), source.name)
-    notes = () if values else ("the log has no list of arguments: the strategy is unknown, only the steps count",)
+    notes = () if values else (NO_ARGUMENTS,)
     other, unknown = settings.rest(is_known)
     return Imported(
         format=NAME,
@@ -103,4 +105,5 @@ FORMAT = Format(
     write=None,
     parse=parse,
     recognise=recognise,
+    framework="megatron-lm",
 )

@@ -1,10 +1,11 @@
 """The leaderboard of a finished search, read back from the folder it left behind."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from forerun.search.explain import why
+from forerun.search.baseline import Baseline, Measured
+from forerun.search.explain import ScoredChange, why
 from forerun.search.leaderboard import SCHEMA, Leaderboard, SpaceCounts
 from forerun.search.objectives import objective_named
 from forerun.search.rows import Row
@@ -16,6 +17,7 @@ from forerun.spaces.strategies import parse_strategy
 BOARD = "leaderboard.json"
 LARGEST_BOARD = 1 << 28
 """Bytes; the 100,000 rows that a search keeps at most have about half of it."""
+Value = TypeVar("Value")
 
 
 def read_run(folder: Path) -> Leaderboard:
@@ -46,6 +48,8 @@ def _board(data: Mapping[str, Any]) -> Leaderboard:
     request = dict(data["request"])
     space = data["space"]
     rows = tuple(map(_row, data["leaderboard"]))
+    if any(row.rank is None for row in rows):
+        raise ValueError("a row has no rank")
     workers = str(request.pop("workers", "in this process"))
     for name in ("model_name", "cluster_name", "framework", "precision", "objective"):
         request[name] = str(request[name])
@@ -70,16 +74,56 @@ def _board(data: Mapping[str, Any]) -> Leaderboard:
         elapsed_s=float(data["elapsed_s"]),
         versions={str(name): str(version) for name, version in data["versions"].items()},
         workers=workers,
+        baseline=None if data.get("baseline") is None else _baseline(data["baseline"]),
     )
+
+
+def _baseline(data: Mapping[str, Any]) -> Baseline:
+    changes = tuple(
+        ScoredChange(
+            axis=str(change["axis"]),
+            words=str(change["change"]),
+            row=_row(change["row"]),
+            added_s=float(change["added_s"]),
+        )
+        for change in data["changes"]
+    )
+    return Baseline(
+        source=str(data["source"]),
+        format=_optional(str, data["format"]),
+        framework=str(data["framework"]),
+        row=_row(data["row"]),
+        faster_rows=int(data["faster_rows"]),
+        text=str(data["text"]),
+        changes=changes,
+        notes=tuple(map(str, data["notes"])),
+        other={str(key): str(value) for key, value in data["other"].items()},
+        unknown={str(key): str(value) for key, value in data["unknown"].items()},
+        measured=_optional(_measured, data["measured"]),
+    )
+
+
+def _measured(data: Mapping[str, Any]) -> Measured:
+    seconds = {name: _optional(float, data[name]) for name in ("low_s", "high_s", "ratio", "best_step_time_s")}
+    return Measured(
+        source=str(data["source"]),
+        step_time_s=_above_zero(data, "step_time_s"),
+        counted=_optional(int, data["counted"]),
+        **seconds,
+    )
+
+
+def _optional(read: Callable[[Any], Value], value: Any) -> Value | None:
+    return None if value is None else read(value)
 
 
 def _row(data: Mapping[str, Any]) -> Row:
     def price(name: str) -> float | None:
-        return None if data[name] is None else float(data[name])
+        return _optional(float, data[name])
 
     parse_strategy(str(data["strategy"]))
     return Row(
-        rank=int(data["rank"]),
+        rank=_optional(int, data["rank"]),
         strategy=str(data["strategy"]),
         gpus=int(data["gpus"]),
         step_time_s=_above_zero(data, "step_time_s"),

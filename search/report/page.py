@@ -11,6 +11,7 @@ from forerun.search.leaderboard import Leaderboard
 from forerun.search.report import sections
 from forerun.search.report.axes import differing
 from forerun.search.report.markup import Safe, escape, tag
+from forerun.search.report.own_run import own_run_section
 from forerun.search.report.scaling import scaling_section
 from forerun.search.report.scatter import pareto_front, scatter
 from forerun.search.report.table import filter_form, leaderboard_table
@@ -36,6 +37,7 @@ def report_html(board: Leaderboard) -> str:
     rows = board.rows[:MOST_ROWS]
     columns = differing(rows)
     front = pareto_front(rows)
+    own = None if board.baseline is None else board.baseline.row
     script = _asset("page.js")
     leaderboard = Safe(filter_form(columns) + leaderboard_table(board, rows, frozenset(front)))
     trade_off = (
@@ -44,8 +46,9 @@ def report_html(board: Leaderboard) -> str:
     )
     parts = (
         _section("answer", "Answer", "Answer", sections.verdict(board)),
+        _section("own-run", "Your run", "Your run against the best", own_run_section(board)),
         _section("leaderboard", "Leaderboard", "Leaderboard", leaderboard),
-        _section("trade-off", "Trade-off", "Throughput against memory", scatter(rows, columns), trade_off),
+        _section("trade-off", "Trade-off", "Throughput against memory", scatter(rows, columns, own), trade_off),
         _section(
             "step", "Step", "Where a step goes", sections.step_section(rows), _drawn(rows, "The best {}, on one scale.")
         ),

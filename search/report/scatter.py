@@ -52,11 +52,13 @@ def ticks(low: float, high: float, count: int = 6) -> list[float]:
     return [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def scatter(rows: Sequence[Row], columns: Mapping[str, Sequence[Value]]) -> Safe:
-    """Return the figure; ``columns`` has the axes by whose values the points can be told apart."""
+def scatter(rows: Sequence[Row], columns: Mapping[str, Sequence[Value]], own: Row | None = None) -> Safe:
+    """Return the figure; ``columns`` has the axes by whose values the points can be told apart, ``own`` is the user's
+    present run."""
+    drawn = [*rows, *([] if own is None else [own])]
     limit = max(row.memory_limit_gib for row in rows)
-    x = _scale([row.peak_memory_gib for row in rows] + [limit])
-    y = _scale([row.tokens_per_s_per_gpu for row in rows])
+    x = _scale([row.peak_memory_gib for row in drawn] + [limit])
+    y = _scale([row.tokens_per_s_per_gpu for row in drawn])
     chosen = first_of(columns, ("pp", "tp"))
     groups = distinct(columns[chosen]) if chosen else []
     kinds = [groups.index(value) for value in columns[chosen]] if chosen else [0] * len(rows)
@@ -78,6 +80,7 @@ def scatter(rows: Sequence[Row], columns: Mapping[str, Sequence[Value]]) -> Safe
         _grid(x, y),
         _limit_line(limit, x),
         _front_lines(rows, x, y),
+        None if own is None else _own_cross(own, x, y),
         tag("g", *points, id="points"),
         tag("g", tag("path", d="M-8,0a8,8 0 1,0 16,0a8,8 0 1,0 -16,0z"), id="ring", visibility="hidden"),
         id="scatter",
@@ -149,6 +152,15 @@ def _front_lines(rows: Sequence[Row], x: tuple[float, float], y: tuple[float, fl
         lines.append(tag("line", x1=x1, x2=x2, y1=y1, y2=y1))
         lines.append(tag("line", x1=x2, x2=x2, y1=y1, y2=y2))
     return tag("g", *lines, class_="front", aria_hidden="true")
+
+
+def _own_cross(own: Row, x: tuple[float, float], y: tuple[float, float]) -> Safe:
+    """Return a cross with a name at the place of the user's run."""
+    left, top = _percent(own.peak_memory_gib, x), _percent(own.tokens_per_s_per_gpu, y, flip=True)
+    nested = tag("svg", tag("path", d="M-8,-8L8,8M-8,8L8,-8"), x=left, y=top, overflow="visible")
+    high = own.tokens_per_s_per_gpu > (y[0] + y[1]) / 2
+    text = tag("text", "your run", x=left, y=top, dy="24" if high else "-14", text_anchor="middle")
+    return tag("g", nested, text, class_="own-cross", aria_hidden="true")
 
 
 def _scale(values: Sequence[float]) -> tuple[float, float]:

@@ -94,6 +94,9 @@ def command(board: Leaderboard) -> str:
     for axis, values in overrides.items():
         lines.append(f"--set {shlex.quote(f'{axis}=' + ','.join(map(str, values)))}")
     lines += [f"--ignore-config-field {shlex.quote(str(name))}" for name in request.get("ignored_config_fields") or ()]
+    lines += [f"--baseline {shlex.quote(str(name))}" for name in request.get("baseline") or ()]
+    if request.get("measured") is not None:
+        lines.append(f"--measured {shlex.quote(str(request['measured']))}")
     return " \\\n    ".join(lines)
 
 

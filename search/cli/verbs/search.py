@@ -11,6 +11,8 @@ from forerun.search.cli.parser import Parser, positive, whole
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
+    from forerun.search.leaderboard import Leaderboard
+    from forerun.search.request import Request
     from forerun.search.samplers import Exploring
 
 EPILOG = """\
@@ -21,9 +23,12 @@ examples:
       --global-batch 4096 --seq-len 4096 --set ep=8,16,32,64 --set recompute=full --out deepseek
   forerun search llama2-70b --cluster dgx-a100-80 --gpus 64 --global-batch 512 --seq-len 4096 --refine 20
   forerun search llama3-70b --cluster dgx-h100 --gpus 128 --global-batch 1024 --seq-len 8192 --uneven-stages
+  forerun search llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 \\
+      --baseline "tp8 pp2 dp4 mbs1 zero1 sp recompute=full" --measured 36.5
 
 Columns: tok/s/GPU tokens per second and GPU; MFU model FLOPs over the dense peak at the training precision;
-GiB peak memory of the fullest device of what a device has; ~ within 1% of the best."""
+GiB peak memory of the fullest device of what a device has; ~ within 1% of the best. With --baseline, your own run
+stands below as "you", then what each part of its step and memory takes against the best, and what would help it."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -61,9 +66,25 @@ def add_arguments(parser: Parser) -> None:
         "--report", type=Path, metavar="FILE", help="write the leaderboard as one HTML page that opens offline"
     )
     rank.add_argument("--force", action="store_true", help="let --out overwrite files of a folder that is not empty")
+    _add_baseline(parser)
     _add_sampler(parser)
     add_workers(parser)
     add_json(parser)
+
+
+def _add_baseline(parser: Parser) -> None:
+    group = parser.add_argument_group("your present run, beside the best")
+    group.add_argument(
+        "--baseline",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="its configuration in any format of `forerun import` (repeat it for scripts), its folder, or its "
+        'strategy, like "tp8 pp2 dp4 mbs1"',
+    )
+    group.add_argument(
+        "--measured", metavar="LOG", help="its training log (Megatron-LM) or its seconds per step, to compare with"
+    )
 
 
 def _add_sampler(parser: Parser) -> None:
@@ -104,42 +125,27 @@ def _exploring(args: argparse.Namespace) -> "Exploring | None":
 
 def run(args: argparse.Namespace) -> int:
     """Search and print; 3 where nothing is feasible."""
-    from forerun.search.api import search_request
-    from forerun.search.cli.progress import Walk
-    from forerun.search.infeasible import NothingFeasible
     from forerun.search.leaderboard import dump_json
     from forerun.search.output import check_folder, write_folder
-    from forerun.search.request import DEFAULT_TOP, choices_of, resolve
+    from forerun.search.request import choices_of
 
-    workers, exploring, overrides = workers_of(args), _exploring(args), choices_of(args.space, args.set)
     request = request_of(
-        args, usd_per_hour=args.usd_per_hour, objective=args.objective, top=args.top, overrides=overrides
+        args,
+        usd_per_hour=args.usd_per_hour,
+        objective=args.objective,
+        top=args.top,
+        overrides=choices_of(args.space, args.set),
     )
-    shown = DEFAULT_TOP if args.top is None else args.top
-    if args.refine is not None:
-        request = replace(request, top=max(shown, args.refine))
     if args.out is not None:
         check_folder(args.out, force=args.force)
     if args.report is not None:
         from forerun.search.report import check_page
 
         check_page(args.report)
-    try:
-        with Walk(sys.stderr) as walk:
-            if exploring is None:
-                board = search_request(request, progress=walk.advance, started=walk.started, workers=workers)
-            else:
-                from forerun.search.samplers import explore_request
-
-                board = explore_request(request, exploring=exploring, workers=workers)
-    except NothingFeasible as error:
-        if args.json:
-            print(dump_json(error.document))
-        raise
-    if args.refine is not None:
-        from forerun.search.refine import refine
-
-        board = refine(board, resolve(request), shown)
+    if args.baseline or args.measured is not None:
+        board = _beside_the_present_run(args, request)
+    else:
+        board = _refined(args, request, _board(args, request))
     if args.out is not None:
         write_folder(args.out, board)
     if args.report is not None:
@@ -156,3 +162,61 @@ def run(args: argparse.Namespace) -> int:
         if written is not None:
             print(f"forerun: wrote {written}", file=sys.stderr)
     return 0
+
+
+def _board(args: argparse.Namespace, request: "Request") -> "Leaderboard":
+    """Search; prints the answer as JSON before an error that carries one."""
+    from forerun.search.api import search_request
+    from forerun.search.cli.progress import Walk
+    from forerun.search.infeasible import NothingFeasible
+    from forerun.search.leaderboard import dump_json
+
+    workers, exploring = workers_of(args), _exploring(args)
+    if args.refine is not None:
+        request = replace(request, top=max(_shown(args), args.refine))
+    try:
+        with Walk(sys.stderr) as walk:
+            if exploring is None:
+                return search_request(request, progress=walk.advance, started=walk.started, workers=workers)
+            from forerun.search.samplers import explore_request
+
+            return explore_request(request, exploring=exploring, workers=workers)
+    except NothingFeasible as error:
+        if args.json:
+            print(dump_json(error.document))
+        raise
+
+
+def _refined(args: argparse.Namespace, request: "Request", board: "Leaderboard") -> "Leaderboard":
+    """Return a board after its rows went through the event level, where that was asked for."""
+    if args.refine is None:
+        return board
+    from forerun.search.refine import refine
+    from forerun.search.request import resolve
+
+    return refine(board, resolve(request), _shown(args))
+
+
+def _beside_the_present_run(args: argparse.Namespace, request: "Request") -> "Leaderboard":
+    """Read the user's run, search, and put the run beside the best row at the same level of fidelity."""
+    from forerun.search.baseline import adopt, context_of, read_present, stand_beside
+    from forerun.search.request import resolve
+
+    counts = resolve(request).gpus or ()
+    present = read_present(args.baseline, args.measured, gpus=counts[0] if len(counts) == 1 else None)
+    request, taken = adopt(request, present)
+    setting = resolve(request)
+    context_of(setting, present)  # refuses a run that cannot be before anything is searched
+    board = _refined(args, request, _board(args, request))
+    if args.refine is None:
+        return stand_beside(board, setting, present, taken=taken)
+    from forerun.simulator.events import event_scores
+
+    return stand_beside(board, setting, present, taken=taken, score=event_scores)
+
+
+def _shown(args: argparse.Namespace) -> int:
+    """Return the number of rows to show."""
+    from forerun.search.request import DEFAULT_TOP
+
+    return DEFAULT_TOP if args.top is None else int(args.top)

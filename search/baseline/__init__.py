@@ -1,0 +1,8 @@
+"""The user's present run beside a leaderboard: ``present`` reads it, ``compare`` predicts it, ``value`` is what comes
+of it."""
+
+from forerun.search.baseline.compare import adopt, context_of, stand_beside
+from forerun.search.baseline.present import Present, read_present
+from forerun.search.baseline.value import Baseline, Measured
+
+__all__ = ["Baseline", "Measured", "Present", "adopt", "context_of", "read_present", "stand_beside"]

@@ -1,0 +1,170 @@
+"""A present run beside the best: predicted for the same workload, part by part, and against its measured step."""
+
+import dataclasses
+from collections.abc import Iterator
+
+from forerun.search.baseline.present import Present
+from forerun.search.baseline.value import Baseline, Measured
+from forerun.search.candidates import axis_values
+from forerun.search.exhaustive import Scorer
+from forerun.search.explain import ScoredChange, against, explain_strategy
+from forerun.search.formats.limits import canonical
+from forerun.search.leaderboard import Leaderboard
+from forerun.search.request import Request, Setting
+from forerun.search.rows import Row, rows_of
+from forerun.simulator import score as simulator_score
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import load_framework
+from forerun.spaces.strategies import Context, Strategy, explicit_layers_broken, violations
+from forerun.spaces.units import format_seconds
+
+CALLED = "Your run"
+OWN_CHOICE = "framework "
+"""How reasons begin that are the profile's and no law of the model: a run that exists shows that they can be broken."""
+IMPLAUSIBLE = 1.5
+"""Factor between a measured and a predicted step from which the two are hardly of the same training."""
+COMPARED = {"global_batch": "global batch", "seq_len": "sequence length", "precision": "precision"}
+SIZES = {"layers": "layers", "hidden": "hidden size"}
+
+
+def adopt(request: Request, present: Present) -> tuple[Request, tuple[str, ...]]:
+    """Return the request with the framework and precision of the run where the user named none, and what was taken."""
+    taken = []
+    if request.framework is None and present.framework is not None:
+        request = dataclasses.replace(request, framework=present.framework)
+        taken.append(f"framework {present.framework} (from the baseline)")
+    precision = present.workload.get("precision")
+    if request.precision is None and isinstance(precision, str):
+        request = dataclasses.replace(request, precision=precision)
+        taken.append(f"precision {precision} (from the baseline)")
+    return request, tuple(taken)
+
+
+def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, ...]]:
+    """Return the context in which a run is predicted, its own framework's, and notes about what differs.
+
+    Raises:
+        RequestError: the run breaks laws that no framework can lift; the message has all of them.
+    """
+    context = setting.context
+    notes = []
+    if present.framework is not None and present.framework != context.framework.name:
+        notes.append(
+            f"your run is predicted as {present.framework}, the others as {context.framework.name}; "
+            f"add --framework {present.framework} to compare alike"
+        )
+        context = dataclasses.replace(context, framework=load_framework(present.framework))
+    strategy = canonical(present.strategy, context.model.layer_count)
+    if strategy.devices > context.cluster.max_devices:
+        raise RequestError(
+            f"the baseline {present.strategy} occupies {strategy.devices} GPUs, but {context.cluster.name} has "
+            f"{context.cluster.max_devices}"
+        )
+    broken = violations(axis_values(strategy), context)
+    named = explicit_layers_broken(strategy, context.model.layer_count)
+    laws = [message for code, message in broken if not code.startswith(OWN_CHOICE)] + ([named] if named else [])
+    if laws:
+        lines = "\n".join(f"  {message}" for message in laws)
+        raise RequestError(f"the baseline {present.strategy} cannot train {context.model.name}:\n{lines}")
+    notes += [f"your run does what the profile lacks: {message}" for _, message in broken]
+    return context, (*notes, *_differences(context, present))
+
+
+def _differences(context: Context, present: Present) -> Iterator[str]:
+    """Yield where the files of a run describe another workload or model than the one that is searched."""
+    workload = context.workload
+    for name, words in COMPARED.items():
+        stated, searched = present.workload.get(name), getattr(workload, name)
+        if stated is not None and stated != searched:
+            yield f"the files state {words} {stated}; your run is predicted with {searched} like the others"
+    model = context.model
+    known = {"layers": model.layer_count, "hidden": model.hidden}
+    for name, value in known.items():
+        stated = present.model.get(name)
+        if stated is not None and value is not None and stated != value:
+            yield f"the files state {SIZES[name]} {stated}, but {model.name} has {value}"
+
+
+def stand_beside(
+    board: Leaderboard,
+    setting: Setting,
+    present: Present,
+    *,
+    score: Scorer = simulator_score,
+    taken: tuple[str, ...] = (),
+) -> Leaderboard:
+    """Return a board with the user's run beside its best row; ``score`` is what its rows were predicted with.
+
+    ``taken`` is what ``adopt`` took, which goes to the board's defaults.
+
+    Raises:
+        RequestError: the run breaks a law of the model or the cluster.
+    """
+    context, notes = context_of(setting, present)
+    strategy = canonical(present.strategy, context.model.layer_count)
+    price = setting.usd_per_gpu_hour
+    row = rows_of(context, [strategy], usd_per_gpu_hour=price, score=score)[0]
+    best = board.rows[0]
+    measured, remarks = _measured(present, row, best, context)
+    baseline = Baseline(
+        source=present.source,
+        format=present.format,
+        framework=context.framework.name,
+        row=row,
+        faster_rows=sum(other.tokens_per_s_per_gpu > row.tokens_per_s_per_gpu for other in board.rows),
+        text=_text(row, best, measured),
+        changes=_changes(context, strategy, price),
+        notes=(*present.notes, *notes, *remarks),
+        other=present.other,
+        unknown=present.unknown,
+        measured=measured,
+    )
+    asked = {"baseline": list(present.named), "measured": present.measured_as}
+    request = {**board.request, **{name: value for name, value in asked.items() if value}}
+    return dataclasses.replace(board, baseline=baseline, request=request, defaults=(*taken, *board.defaults))
+
+
+def _changes(context: Context, strategy: Strategy, price: float | None) -> tuple[ScoredChange, ...]:
+    return explain_strategy(context, strategy, usd_per_gpu_hour=price).helping()
+
+
+def _measured(present: Present, row: Row, best: Row, context: Context) -> tuple[Measured | None, tuple[str, ...]]:
+    """Return the measured step against the predicted one, and why it cannot be compared where it cannot."""
+    steps = present.steps
+    if steps is None or present.measured_from is None:
+        return None, ()
+    stated = present.measured_workload
+    searched = {"global_batch": context.workload.global_batch, "seq_len": context.workload.seq_len, "gpus": row.gpus}
+    other = [f"{name} {stated[name]}" for name, value in searched.items() if stated.get(name, value) != value]
+    ratio = None if other else steps.step_time_s / row.step_time_s
+    logged = steps.counted > 0
+    measured = Measured(
+        source=present.measured_from,
+        step_time_s=steps.step_time_s,
+        counted=steps.counted if logged else None,
+        low_s=steps.low_s if logged else None,
+        high_s=steps.high_s if logged else None,
+        ratio=ratio,
+        best_step_time_s=None if ratio is None else ratio * best.step_time_s,
+    )
+    if other:
+        return measured, (f"the step of {present.measured_from} was measured with {', '.join(other)}: not compared",)
+    if ratio is not None and max(ratio, 1 / ratio) > IMPLAUSIBLE:
+        return measured, ("the measured step is so far from the predicted one that it may be of another training",)
+    return measured, ()
+
+
+def _text(row: Row, best: Row, measured: Measured | None) -> str:
+    """Return in words why a run is slower than the best, and how its prediction compares with its measured step."""
+    if row.strategy == best.strategy:
+        text = f"{CALLED} is the best already."
+    else:
+        text = against(best, row, name=CALLED)
+    if measured is None or measured.ratio is None or measured.best_step_time_s is None:
+        return text
+    apart = measured.ratio - 1
+    return (
+        f"{text} Its step was measured as {format_seconds(measured.step_time_s)}, {abs(apart):.1%} "
+        f"{'more' if apart > 0 else 'less'} than predicted; off by the same factor, the best would take "
+        f"{format_seconds(measured.best_step_time_s)}."
+    )

@@ -1,0 +1,142 @@
+"""The user's present run: a strategy as text or as files of a framework, and a measured step where there is one."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from forerun.search.formats import Imported, import_files
+from forerun.search.formats.contract import Steps
+from forerun.search.formats.megatron_log import NO_ARGUMENTS
+from forerun.search.formats.table import format_named
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Strategy, parse_strategy
+from forerun.spaces.units import parse_seconds
+
+_WORD = re.compile(r"(dp|tp|pp|cp|ep|etp|mbs|vpp|zero)\d+|sp|(recompute|schedule|split|placement|layers)=\S+")
+UNCERTAIN = "dp=1:"
+"""How the readers' words for "the file does not say how many GPUs there are" begin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """A run as the user describes it.
+
+    ``workload`` and ``model`` have what its files state, by forerun's names; ``framework`` is the profile that their
+    format belongs to (None: no profile, or a strategy as text). ``steps`` was measured, as ``measured_from`` says, for
+    the workload ``measured_workload``; ``counted`` 0 stands for a time without a log. ``named`` and ``measured_as`` are
+    the user's own words for the two flags.
+    """
+
+    source: str
+    strategy: Strategy
+    named: tuple[str, ...] = ()
+    measured_as: str | None = None
+    format: str | None = None
+    framework: str | None = None
+    workload: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    other: Mapping[str, Any] = field(default_factory=dict)
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    steps: Steps | None = None
+    measured_from: str | None = None
+    measured_workload: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_present(named: Sequence[str], measured: str | None = None, *, gpus: int | None = None) -> Present:
+    """Return the run behind ``--baseline`` (files of one run, or one strategy) and ``--measured`` (a log, or seconds).
+
+    ``gpus`` is the number of devices that is searched: taken where the files do not say how many they run on. Without
+    ``named``, the log has to state the strategy.
+
+    Raises:
+        RequestError: nothing is named, or something is neither a file that can be read nor a strategy or a time.
+    """
+    steps, log = (None, None) if measured is None else _measured(measured)
+    if named:
+        present = _named(named, gpus)
+    elif log is not None and measured is not None:
+        present = _imported(measured, log)
+    else:
+        raise RequestError("--measured with a time needs --baseline: whose step is it?")
+    present = replace(present, named=tuple(named), measured_as=measured)
+    return _with_steps(present, measured, steps, log)
+
+
+def _with_steps(present: Present, measured: str | None, steps: Steps | None, log: Imported | None) -> Present:
+    """Return a run with its measured step, and with a note where the log is of another strategy."""
+    if steps is None:
+        return present
+    notes = present.notes
+    if log is not None and NO_ARGUMENTS not in log.notes and log.strategy != present.strategy:
+        notes = (*notes, f"the log {measured} is of another strategy: {log.strategy}")
+    workload = log.workload if log is not None else {}
+    return replace(present, steps=steps, measured_from=measured, measured_workload=workload, notes=notes)
+
+
+def _named(named: Sequence[str], gpus: int | None) -> Present:
+    paths = [Path(text) for text in named]
+    if len(named) == 1 and not _exists(paths[0]):
+        return _text(named[0])
+    found = import_files(paths)
+    assumed = [text for text in found.defaults if text.startswith(UNCERTAIN)]
+    if assumed and gpus is not None:
+        try:
+            found = import_files(paths, gpus=gpus)
+        except RequestError as error:
+            raise RequestError(f"{error}; the baseline does not say how many GPUs it runs on") from None
+        found = _with_note(found, f"the files do not say how many GPUs there are: taken as the {gpus} searched")
+    return _imported(" ".join(named), found)
+
+
+def _with_note(found: Imported, note: str) -> Imported:
+    return replace(found, notes=(*found.notes, note))
+
+
+def _imported(source: str, found: Imported) -> Present:
+    if NO_ARGUMENTS in found.notes:
+        raise RequestError(f"{source} does not list the arguments of its run; name its strategy with --baseline")
+    return Present(
+        source=source,
+        strategy=found.strategy,
+        format=found.format,
+        framework=format_named(found.format).framework,
+        workload=found.workload,
+        model=found.model,
+        other=found.other,
+        unknown=found.unknown,
+        notes=(*(f"assumed {text}" for text in found.defaults), *found.notes),
+        steps=found.measured,
+        measured_from=None if found.measured is None else source,
+        measured_workload=found.workload if found.measured is not None else {},
+    )
+
+
+def _text(text: str) -> Present:
+    """Return a strategy written out, like ``tp4 pp2 dp8 mbs1``."""
+    if not any(map(_WORD.fullmatch, text.split())):
+        raise RequestError(f'{text!r} is no file, and no strategy like "tp4 pp2 dp8 mbs1 zero1 sp"')
+    return Present(source=text, strategy=parse_strategy(text))
+
+
+def _measured(text: str) -> tuple[Steps, Imported | None]:
+    """Return the steps of a log with what the log says, or a time as the user wrote it."""
+    path = Path(text)
+    if not _exists(path) and re.match(r"\s*\d", text):
+        seconds = parse_seconds(text if re.search(r"[a-z]\s*$", text) else f"{text}s")
+        if not seconds > 0:
+            raise RequestError(f"--measured takes a time above 0, but got {text}")
+        return Steps(step_time_s=seconds, low_s=seconds, high_s=seconds, counted=0, skipped=0), None
+    found = import_files([path], format="megatron-log")
+    if found.measured is None:
+        raise RequestError(f"{text} has no step times")
+    return found.measured, found
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that is too long or has a null byte is no file
+        return False

@@ -1,0 +1,145 @@
+"""The user's present run beside the best row: where it loses time and memory, what would help, what was measured."""
+
+from collections.abc import Mapping, Sequence
+
+from forerun.search.baseline import Baseline
+from forerun.search.explain import MEANING
+from forerun.search.leaderboard import Leaderboard
+from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, stacked_bars
+from forerun.search.report.markup import Safe, joined, tag
+from forerun.search.report.words import number
+from forerun.search.rows import Row
+from forerun.spaces.units import format_seconds
+
+MEMORY_MEANING = {**MEANING, "optimizer": MEANING["optimizer states"]}
+NOTHING = 5e-4
+"""Share of the whole below which a part is left out of the tables where it has it in both runs."""
+
+
+def own_run_section(board: Leaderboard) -> Safe | None:
+    """Return the comparison of the user's run with the first row; None where no run was named."""
+    baseline = board.baseline
+    if baseline is None:
+        return None
+    best, own = board.rows[0], baseline.row
+    return joined(
+        [
+            tag("p", tag("code", own.strategy), class_="winner"),
+            tag("p", _told(baseline, board)),
+            _bars(best, own),
+            _differences(baseline, best),
+            _changes(baseline),
+            _notes(baseline),
+        ]
+    )
+
+
+def _told(baseline: Baseline, board: Leaderboard) -> str:
+    kind = f", read as {baseline.format}" if baseline.format else ""
+    rows = len(board.rows)
+    faster = "All" if baseline.faster_rows == rows else f"{baseline.faster_rows:,}"
+    text = (
+        f"{baseline.text} From {baseline.source}{kind}, predicted as {baseline.framework}. "
+        f"{faster} of the {rows:,} rows of the leaderboard are faster per GPU."
+    )
+    measured = baseline.measured
+    if measured is not None and measured.counted is not None:
+        text += (
+            f" Measured: {format_seconds(measured.step_time_s)}, the median of {measured.counted:,} steps of "
+            f"{measured.source}; {format_seconds(measured.low_s or 0.0)} to {format_seconds(measured.high_s or 0.0)}."
+        )
+    return text
+
+
+def _bars(best: Row, own: Row) -> Safe:
+    """Return time and memory of both runs, each pair on one scale."""
+    time = Stack(
+        bars=[_bar(name, format_seconds(row.step_time_s), row.breakdown_s) for name, row in _named(best, own)],
+        slots=TIME_SLOTS,
+        meaning=MEANING,
+        unit="s",
+        digits=3,
+    )
+    limit = own.memory_limit_gib
+    memory = Stack(
+        bars=[_bar(name, f"{row.peak_memory_gib:.1f} GiB", row.memory_gib) for name, row in _named(best, own)],
+        slots=MEMORY_SLOTS,
+        meaning=MEMORY_MEANING,
+        unit="GiB",
+        digits=2,
+        limit=limit,
+        limit_text=f"limit {limit:.1f} GiB",
+    )
+    return joined(
+        [tag("h3", "Time of a step"), stacked_bars(time), tag("h3", "Memory of the fullest GPU"), stacked_bars(memory)]
+    )
+
+
+def _named(best: Row, own: Row) -> tuple[tuple[str, Row], tuple[str, Row]]:
+    return ("best", best), ("your run", own)
+
+
+def _bar(name: str, value: str, parts: Mapping[str, float]) -> Bar:
+    return Bar(label=name, value=value, parts=parts)
+
+
+def _differences(baseline: Baseline, best: Row) -> Safe:
+    """Return what every part takes more or less than in the best."""
+    own = baseline.row
+    seconds, gib = baseline.difference_s(best), baseline.difference_gib(best)
+    scale = own.gpus / best.gpus
+    lines = [
+        _line(part, best.breakdown_s[part], scale * own.breakdown_s[part], seconds[part], "s", 3)
+        for part in seconds
+        if max(best.breakdown_s[part], own.breakdown_s[part]) > NOTHING * best.step_time_s
+    ]
+    lines.append(_line("step", best.step_time_s, scale * own.step_time_s, sum(seconds.values()), "s", 3))
+    lines += [
+        _line(f"{part} (memory)", best.memory_gib[part], own.memory_gib[part], gib[part], "GiB", 2)
+        for part in gib
+        if max(best.memory_gib[part], own.memory_gib[part]) > NOTHING * best.peak_memory_gib
+    ]
+    lines.append(_line("peak memory", best.peak_memory_gib, own.peak_memory_gib, sum(gib.values()), "GiB", 2))
+    scaled = "" if own.gpus == best.gpus else f" Times are those of {best.gpus:,} GPUs: yours runs on {own.gpus:,}."
+    return _table(f"Your run less the best, part by part.{scaled}", ("part", "best", "your run", "difference"), lines)
+
+
+def _line(name: str, best: float, own: float, apart: float, unit: str, digits: int) -> Safe:
+    cells = [f"{best:,.{digits}f} {unit}", f"{own:,.{digits}f} {unit}", f"{apart:+,.{digits}f} {unit}"]
+    return tag("tr", tag("th", name, scope="row"), *(tag("td", text, class_="n") for text in cells))
+
+
+def _changes(baseline: Baseline) -> Safe | None:
+    if not baseline.changes:
+        return None
+    lines = [
+        tag(
+            "tr",
+            tag("th", tag("code", change.words), scope="row"),
+            tag("td", f"{change.added_s / baseline.row.step_time_s:+.1%}", class_="n"),
+            tag("td", number(change.row.tokens_per_s_per_gpu), class_="n"),
+            tag("td", f"{change.row.peak_memory_gib:.1f}", class_="n"),
+        )
+        for change in baseline.changes
+    ]
+    return _table(
+        "Changes of one axis that help your run most, by closed forms", ("change", "step", "tok/s/GPU", "GiB"), lines
+    )
+
+
+def _notes(baseline: Baseline) -> Safe | None:
+    """Return what the files say that could not be taken into account."""
+    items: list[str] = list(baseline.notes)
+    items += [f"unknown setting: {key} = {value}" for key, value in baseline.unknown.items()]
+    listed = [tag("li", text) for text in items]
+    if baseline.other:
+        settings = ", ".join(f"{key} = {value}" for key, value in baseline.other.items())
+        more = tag("summary", f"{len(baseline.other):,} settings that no strategy has a word for")
+        listed.append(tag("li", tag("details", more, tag("p", settings))))
+    return joined([tag("h3", "Notes about your run"), tag("ul", *listed)]) if listed else None
+
+
+def _table(caption: str, names: Sequence[str], lines: Sequence[Safe]) -> Safe:
+    head = [tag("th", name, scope="col", class_="n" if place else None) for place, name in enumerate(names)]
+    table = tag("table", tag("caption", tag("span", caption)), tag("thead", tag("tr", *head)), tag("tbody", *lines))
+    return tag("div", table, class_="scroll", role="region", aria_label=caption, tabindex="0")

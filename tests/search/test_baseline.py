@@ -1,0 +1,239 @@
+"""The user's present run beside the best: how it is read, what it is compared by, and where it is shown."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun.search import simulate
+from forerun.search.cli import main
+from forerun.search.report import read_run, report_html
+from forerun.search.report.words import command
+from forerun.simulator import MEMORY_PARTS, TIME_PARTS
+
+TRAINING = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096}
+SEARCH = "search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --gpus 16 --top 5".split()
+OWN = "tp4 pp2 dp2 mbs1 zero1 sp recompute=full"
+SCRIPT = """\
+torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --tensor-model-parallel-size 4 \\
+  --pipeline-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer --micro-batch-size 1 \\
+  --global-batch-size 64 --seq-length 4096 --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --bf16 \\
+  --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --frobnicate 3
+"""
+LOG = "\n".join(
+    f" iteration {step}/ 20 | elapsed time per iteration (ms): {time} | loss: 1.0"
+    for step, time in enumerate([9000, 3100, 3050, 3000, 3000, 3000, 3020, 2990, 3000], start=1)
+)
+ARGUMENTS = """\
+using world size: 16, data-parallel size: 2
+  tensor_model_parallel_size ...................... 4
+  pipeline_model_parallel_size .................... 2
+  sequence_parallel ............................... True
+  use_distributed_optimizer ....................... True
+  micro_batch_size ................................ 1
+  global_batch_size ............................... 64
+  seq_length ...................................... 4096
+  num_layers ...................................... 32
+  recompute_granularity ........................... full
+  recompute_method ................................ uniform
+  recompute_num_layers ............................ 1
+  world_size ...................................... 16
+"""
+
+
+def asked(capsys: pytest.CaptureFixture[str], *flags: str, code: int = 0) -> dict[str, Any]:
+    assert main([*SEARCH, *flags, "--json"]) == code
+    out = capsys.readouterr().out
+    document: dict[str, Any] = json.loads(out)
+    return document
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.sh"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_a_strategy_as_text_is_the_row_that_simulate_gives(capsys: pytest.CaptureFixture[str]) -> None:
+    board = asked(capsys, "--baseline", OWN)
+    own, best = board["baseline"], board["leaderboard"][0]
+    row = simulate("llama3-8b", strategy=OWN, **TRAINING)  # type: ignore[arg-type]  # values of the fields' types
+
+    assert own["row"] == json.loads(json.dumps(row.to_json()))
+    assert own["format"] is None
+    assert set(own["difference_s"]) == set(TIME_PARTS) and set(own["difference_gib"]) == set(MEMORY_PARTS)
+    assert sum(own["difference_s"].values()) == pytest.approx(own["row"]["step_time_s"] - best["step_time_s"])
+    assert sum(own["difference_gib"].values()) == pytest.approx(own["row"]["peak_memory_gib"] - best["peak_memory_gib"])
+    assert own["faster_rows"] == sum(
+        other["tokens_per_s_per_gpu"] > own["row"]["tokens_per_s_per_gpu"] for other in board["leaderboard"]
+    )
+
+
+def test_the_search_itself_does_not_change(capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked(capsys, "--baseline", OWN)["leaderboard"] == asked(capsys)["leaderboard"]
+
+
+def test_a_script_is_read_and_nothing_of_it_is_lost(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    board = asked(capsys, "--baseline", str(script))
+    own = board["baseline"]
+
+    assert own["row"]["strategy"] == OWN
+    assert own["format"] == own["framework"] == "megatron-lm"
+    assert own["unknown"] == {"--frobnicate": "3"}
+    assert board["request"]["baseline"] == [str(script)]
+    assert "framework megatron-lm (from the baseline)" in board["request"]["defaults"]
+
+
+def test_the_best_as_baseline_is_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+    best = asked(capsys)["leaderboard"][0]
+    own = asked(capsys, "--baseline", best["strategy"])["baseline"]
+
+    assert own["faster_rows"] == 0 and "best already" in own["text"]
+    assert not any(own["difference_s"].values()) and not any(own["difference_gib"].values())
+
+
+def test_changes_help(capsys: pytest.CaptureFixture[str]) -> None:
+    own = asked(capsys, "--baseline", OWN)["baseline"]
+
+    assert own["changes"]
+    for change in own["changes"]:
+        assert change["row"]["step_time_s"] < own["row"]["step_time_s"]
+
+
+def test_on_other_gpus_parts_compare_as_gpu_time(capsys: pytest.CaptureFixture[str]) -> None:
+    board = asked(capsys, "--baseline", "tp4 pp1 dp2 mbs1 zero1 sp recompute=full")
+    own, best = board["baseline"], board["leaderboard"][0]
+
+    assert own["row"]["gpus"] == 8
+    scaled = own["row"]["step_time_s"] * 8 / 16
+    assert sum(own["difference_s"].values()) == pytest.approx(scaled - best["step_time_s"])
+
+
+def test_files_that_do_not_say_their_gpus_take_those_searched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.sh"
+    path.write_text(SCRIPT.replace("torchrun --nproc-per-node 8 --nnodes 2", "python"))
+    own = asked(capsys, "--baseline", str(path))["baseline"]
+
+    assert own["row"]["gpus"] == 16
+    assert any("taken as the 16 searched" in note for note in own["notes"])
+
+
+def test_another_framework_is_predicted_as_itself(capsys: pytest.CaptureFixture[str], script: Path) -> None:
+    own = asked(capsys, "--framework", "nemo", "--baseline", str(script))["baseline"]
+
+    assert own["framework"] == "megatron-lm"
+    assert any("predicted as megatron-lm, the others as nemo" in note for note in own["notes"])
+
+
+def test_another_workload_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.sh"
+    path.write_text(SCRIPT.replace("--global-batch-size 64", "--global-batch-size 128").replace("32 ", "40 ", 1))
+    notes = " ".join(asked(capsys, "--baseline", str(path))["baseline"]["notes"])
+
+    assert "global batch 128; your run is predicted with 64" in notes
+    assert "layers 40, but llama3-8b has 32" in notes
+
+
+def test_a_log_alone_is_baseline_and_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(ARGUMENTS + LOG)
+    for flag in ("--measured", "--baseline"):
+        board = asked(capsys, flag, str(path))
+        own = board["baseline"]
+        measured, best = own["measured"], board["leaderboard"][0]
+
+        assert own["row"]["strategy"] == OWN
+        assert measured["step_time_s"] == 3.0 and measured["counted"] == 6
+        assert measured["ratio"] == pytest.approx(3.0 / own["row"]["step_time_s"])
+        assert measured["best_step_time_s"] == pytest.approx(measured["ratio"] * best["step_time_s"])
+
+
+def test_a_time_is_a_measurement(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("2.5", "2.5s", "2500ms"):
+        measured = asked(capsys, "--baseline", OWN, "--measured", text)["baseline"]["measured"]
+        assert measured["step_time_s"] == pytest.approx(2.5)
+        assert measured["counted"] is None
+
+
+def test_a_measurement_of_another_workload_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(ARGUMENTS.replace(" 64\n", " 128\n") + LOG)
+    own = asked(capsys, "--measured", str(path))["baseline"]
+
+    assert own["measured"]["ratio"] is None
+    assert any("global_batch 128: not compared" in note for note in own["notes"])
+
+
+def test_a_log_of_another_strategy_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(ARGUMENTS + LOG)
+    own = asked(capsys, "--baseline", "tp2 pp2 dp4 mbs1 zero1 sp", "--measured", str(path))["baseline"]
+
+    assert any("is of another strategy" in note for note in own["notes"])
+
+
+def test_refined_rows_are_compared_with_a_refined_run(capsys: pytest.CaptureFixture[str]) -> None:
+    from forerun.search.request import Request, legal_strategy, resolve
+    from forerun.search.rows import rows_of
+    from forerun.simulator.events import event_scores
+
+    own = asked(capsys, "--baseline", OWN, "--refine", "3", "--top", "3")["baseline"]
+    setting = resolve(Request(model="llama3-8b", **TRAINING))  # type: ignore[arg-type]  # values of the fields' types
+    row = rows_of(setting.context, [legal_strategy(setting, OWN)], score=event_scores)[0]
+
+    assert own["row"]["step_time_s"] == row.step_time_s
+
+
+WRONG = {
+    "'missing.sh' is no file": ("--baseline", "missing.sh"),
+    "is no file, and no strategy": ("--baseline", "fast please"),
+    "cannot read 'warp9' in a strategy": ("--baseline", "tp2 warp9"),
+    "cannot train llama3-8b": ("--baseline", "tp3 pp2 dp2 mbs1"),
+    "whose step is it": ("--measured", "3.0"),
+    "a time above 0": ("--baseline", OWN, "--measured", "0"),
+    "is no file, and no": ("--baseline", "\0"),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_baselines(message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SEARCH, *WRONG[message]]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("forerun:") == 1 and message.split(",")[0] in captured.err
+
+
+def test_a_log_without_arguments_needs_a_strategy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(LOG)
+    assert main([*SEARCH, "--measured", str(path)]) == 2
+    assert "name its strategy with --baseline" in capsys.readouterr().err
+    assert asked(capsys, "--baseline", OWN, "--measured", str(path))["baseline"]["measured"]["counted"] == 6
+
+
+def test_the_table_shows_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SEARCH, "--baseline", OWN, "--measured", "2.5"]) == 0
+    out = capsys.readouterr().out
+
+    assert max(map(len, out.splitlines())) <= 80
+    for text in ("you tp4 pp2 dp2", "you - best", "changes that help your run most", "Your run is"):
+        assert text in out
+
+
+def test_the_page_shows_the_run_and_comes_back_from_a_folder(
+    tmp_path: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--baseline", str(script), "--measured", "2.5", "--out", str(tmp_path / "run")]
+    assert main([*SEARCH, *flags, "--report", str(tmp_path / "page.html")]) == 0
+    board = read_run(tmp_path / "run")
+    page = report_html(board)
+
+    assert page == (tmp_path / "page.html").read_text()
+    assert 'id="own-run"' in page and 'class="own-cross"' in page and "unknown setting: --frobnicate = 3" in page
+    assert f"--baseline {script}" in command(board) and "--measured 2.5" in command(board)
+    assert 'id="own-run"' not in report_html(dataclasses.replace(board, baseline=None))
