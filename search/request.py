@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forerun.search.candidates import axis_values
 from forerun.search.objectives import objective_named
 from forerun.spaces.budget import Budget, parse_budget
 from forerun.spaces.clusters import Cluster, resolve_cluster
@@ -19,12 +18,11 @@ from forerun.spaces.strategies import (
     Strategy,
     StrategySpace,
     default_choices,
-    explicit_layers_broken,
     parse_strategy,
     restrict,
-    violations,
 )
 from forerun.spaces.strategies.defaults import LARGEST_CP, LARGEST_MBS, LARGEST_TP, LARGEST_VPP
+from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.workload import Workload
 
 DEFAULT_PRECISION = "bf16"
@@ -177,9 +175,7 @@ def legal_strategy(setting: Setting, text: str) -> Strategy:
     if setting.gpus is not None and strategy.devices not in setting.gpus:
         counts = " or ".join(map(str, setting.gpus[:8]))
         raise RequestError(f"strategy {strategy} occupies {strategy.devices} GPUs, but --gpus asks for {counts}")
-    broken = [message for _, message in violations(axis_values(strategy), setting.context)]
-    named = explicit_layers_broken(strategy, setting.context.model.layer_count)
-    broken += [named] if named else []
+    broken = broken_laws(strategy, setting.context)
     if broken:
         laws = "\n".join(f"  {message}" for message in broken)
         raise RequestError(f"strategy {strategy} is not legal:\n{laws}")

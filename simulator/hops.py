@@ -1,5 +1,7 @@
 """Seconds that a microbatch takes from one pipeline stage to the next."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from forerun.simulator.costs import collective_time_s, point_to_point_time_s
@@ -9,6 +11,16 @@ from forerun.spaces.strategies import Context, Placement, StrategyTable
 
 HOP_AXES = ("gpus", "pp", "tp", "cp", "mbs", "sp", "placement")
 """Axes that the transfer between two stages depends on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopEnd:
+    """How N stages cut what they pass on: degrees, microbatch and sequence parallel as floats, shape N each."""
+
+    tp: Floats
+    dp: Floats
+    mbs: Floats
+    sp: Floats
 
 
 def hop_time_s(context: Context, table: StrategyTable) -> Floats:
@@ -21,9 +33,25 @@ def hop_time_s(context: Context, table: StrategyTable) -> Floats:
     if not np.any(pp > 1):
         return np.zeros_like(pp)
     near = table.column("placement") == Placement.TP_CP_EP_PP_DP
-    size = mbs * context.workload.seq_len / cp * context.model.hidden * activation_bytes(context.workload.precision)
-    parts = np.where((sp == 1) | context.framework.scatters_hops, tp, 1.0)
-    sent = point_to_point_time_s(context.cluster, size / parts, np.where(near, tp * cp, tp * cp * dp))
-    gathered = collective_time_s(context.cluster, "all_gather", size, tp, 1.0)
-    sent = sent + np.where((sp == 1) | (parts == 1), 0.0, gathered)
-    return np.where(pp > 1, sent + context.framework.pipeline_hop_s, 0.0)
+    end = HopEnd(tp=tp, dp=dp, mbs=mbs, sp=sp)
+    return np.where(pp > 1, one_hop_s(context, end, end, cp, near), 0.0)
+
+
+def one_hop_s(context: Context, sender: HopEnd, receiver: HopEnd, cp: Floats, near: Floats) -> Floats:
+    """Return the seconds of one transfer between two stages, which may cut activations differently; shape N.
+
+    A device passes its part on in as many messages as the degrees differ by; ``near``: stages are neighbours in device
+    numbering, replicas are not.
+    """
+    tokens = context.workload.seq_len / cp * context.model.hidden * activation_bytes(context.workload.precision)
+    sizes, parts = [], []
+    for end in (sender, receiver):
+        parts.append(np.where((end.sp == 1) | context.framework.scatters_hops, end.tp, 1.0))
+        sizes.append(end.mbs * tokens)
+    stride = sender.tp * cp * np.where(near, 1.0, sender.dp)
+    messages = np.maximum(sender.tp, receiver.tp) / np.minimum(sender.tp, receiver.tp)
+    part = np.maximum(sizes[0] / parts[0], sizes[1] / parts[1])
+    sent = messages * point_to_point_time_s(context.cluster, part / messages, stride)
+    gathered = collective_time_s(context.cluster, "all_gather", sizes[1], receiver.tp, 1.0)
+    sent = sent + np.where((receiver.sp == 1) | (parts[1] == 1), 0.0, gathered)
+    return np.asarray(sent + context.framework.pipeline_hop_s)

@@ -13,7 +13,8 @@ class Legality:
     ``zero_with_pipeline``: highest sharding stage allowed when pp > 1. ``kv_replication``: tp may exceed the number of
     key/value heads (heads are then copied). ``sequence_parallel``: "optional", "always" (whenever tp > 1) or "never".
     ``expert_tensor``: experts may have a tensor degree of their own (folding). ``sp_with_experts``: tp > 1 together
-    with ep > 1 needs sequence parallel (Megatron-LM arguments.py).
+    with ep > 1 needs sequence parallel (Megatron-LM arguments.py). ``recompute_layers``: full recompute may stop after
+    some layers of a stage (Megatron-LM's block method).
     """
 
     schedules: tuple[str, ...]
@@ -30,6 +31,7 @@ class Legality:
     kv_replication: bool
     sp_with_experts: bool
     placements: tuple[str, ...]
+    recompute_layers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

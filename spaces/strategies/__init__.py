@@ -5,6 +5,7 @@ from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.defaults import default_choices, restrict
 from forerun.spaces.strategies.rules import RULES, Rule, divisors, violations
 from forerun.spaces.strategies.space import StrategySpace
+from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute, in_second_half
 from forerun.spaces.strategies.stages import (
     chunks_of_stage,
     explicit_layers_broken,
@@ -28,6 +29,8 @@ __all__ = [
     "Rule",
     "Schedule",
     "Split",
+    "StageChoices",
+    "StageRecompute",
     "Strategy",
     "StrategySpace",
     "StrategyTable",
@@ -35,6 +38,7 @@ __all__ = [
     "default_choices",
     "divisors",
     "explicit_layers_broken",
+    "in_second_half",
     "layers_per_virtual_stage",
     "parse_named",
     "parse_strategy",

@@ -1,17 +1,30 @@
 """One way to split the training of a model over devices, and the one string that names it.
 
 The string is a list of words in any order, printed in one: ``tp4 pp8 dp16 mbs1 vpp2 zero1 sp recompute=selective``.
-Degrees of one and other defaults are left out; parsing and printing round-trip.
+Degrees of one and other defaults are left out; parsing and printing round-trip. Where stages differ, words name each
+(``layers=9,11 recompute=full,none``) or each half of the pipeline (``tp2/4 dp8/4 mbs1/2``).
 """
 
+import dataclasses
+import math
 import re
 from dataclasses import dataclass
 
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.strategies.axes import SPELLING, Placement, Recompute, Schedule, Split
+from forerun.spaces.strategies.stage_choices import (
+    StageChoices,
+    StageRecompute,
+    alike,
+    parse_recompute,
+    recompute_text,
+)
 
 _DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "mbs", "vpp")
 _WORD = re.compile(r"(dp|tp|pp|cp|etp|ep|mbs|vpp|zero)=?(\d+)")
+_HALVES = re.compile(r"(dp|tp|mbs)=?(\d+)/(\d+)")
+_ENTRY = r"(?:none|selective|full)(?::\d+)?(?:\*\d+)?"
+_STAGES = re.compile(rf"recompute=({_ENTRY}(?:,{_ENTRY})+)(?=[\s,]|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,10 +32,13 @@ class Strategy:
     """A flat strategy; ``dp * tp * pp * cp`` devices work on it.
 
     ``ep`` and ``etp`` re-use the same devices for the experts: ``dp * cp * tp = edp * ep * etp`` on every stage.
-    ``layers_per_stage`` overrides ``split`` by naming the layers of every pipeline stage (None: by rule).
+    ``layers_per_stage`` overrides ``split`` by naming the layers of every pipeline stage (None: by rule), and
+    ``stage_recompute`` overrides ``recompute`` likewise. ``second_tp`` is the tensor-parallel degree of the second half
+    of the stages (None: the same); ``dp``, ``tp`` and ``mbs`` are then those of the first half (``half`` has both).
 
     Raises:
-        RequestError: a degree is below one, or ``zero`` is not 0 to 3.
+        RequestError: a degree is below one, ``zero`` is not 0 to 3, or what is named per stage or half does not match
+            the stages, devices and sequences that there are.
     """
 
     dp: int = 1
@@ -40,6 +56,8 @@ class Strategy:
     recompute: Recompute = Recompute.NONE
     placement: Placement = Placement.TP_CP_EP_DP_PP
     layers_per_stage: tuple[int, ...] | None = None
+    second_tp: int | None = None
+    stage_recompute: tuple[StageRecompute, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in _DEGREES:
@@ -49,6 +67,47 @@ class Strategy:
             raise RequestError(f"zero must be 0, 1, 2 or 3, but got zero={self.zero}")
         if self.layers_per_stage is not None and len(self.layers_per_stage) != self.pp:
             raise RequestError(f"layers= must name {self.pp} stages (pp), but got {len(self.layers_per_stage)}")
+        if self.stage_recompute is not None and len(self.stage_recompute) != self.pp:
+            raise RequestError(f"recompute= must name {self.pp} stages (pp), but got {len(self.stage_recompute)}")
+        if self.second_tp is not None:
+            self._check_halves(self.second_tp)
+
+    def _check_halves(self, second_tp: int) -> None:
+        if second_tp < 1 or self.pp < 2:
+            raise RequestError(f"tp{self.tp}/{second_tp} needs degrees of at least 1 and pp >= 2, but got pp={self.pp}")
+        if self.dp * self.tp % second_tp:
+            raise RequestError(
+                f"dp*tp = {self.dp * self.tp} devices of a stage are not divisible by tp={second_tp} of the second half"
+            )
+        if self.mbs * second_tp % self.tp:
+            raise RequestError(
+                f"the second half works on mbs*{second_tp}/{self.tp} sequences at a time (stages keep their devices "
+                f"and their share of a microbatch), which mbs={self.mbs} makes no whole number; use a multiple of "
+                f"{self.tp // math.gcd(self.tp, second_tp)}"
+            )
+
+    @property
+    def stage_choices(self) -> StageChoices | None:
+        """What makes it more than a flat strategy (layers per stage apart); None where it is one."""
+        if self.second_tp is None and self.stage_recompute is None:
+            return None
+        return StageChoices(second_tp=self.second_tp, recompute=self.stage_recompute)
+
+    def half(self, second: bool) -> "Strategy":
+        """Return the flat strategy that has the degrees of one half of the stages on all of them.
+
+        >>> str(Strategy(tp=2, second_tp=4, pp=2, dp=8).half(True))
+        'tp4 pp2 dp4 mbs2'
+        """
+        if self.second_tp is None or not second:
+            return dataclasses.replace(self, second_tp=None)
+        return dataclasses.replace(
+            self,
+            tp=self.second_tp,
+            dp=self.dp * self.tp // self.second_tp,
+            mbs=self.mbs * self.second_tp // self.tp,
+            second_tp=None,
+        )
 
     @property
     def devices(self) -> int:
@@ -61,9 +120,14 @@ class Strategy:
         >>> str(Strategy(tp=4, pp=8, dp=16, vpp=2, zero=1, sp=True, schedule=Schedule.INTERLEAVED))
         'tp4 pp8 dp16 mbs1 vpp2 zero1 sp schedule=interleaved'
         """
-        words = [f"tp{self.tp}", f"pp{self.pp}", f"dp{self.dp}"]
+        other = None if self.second_tp is None else self.half(True)
+        tp, dp, mbs = (
+            f"{name}{getattr(self, name)}" + ("" if other is None else f"/{getattr(other, name)}")
+            for name in ("tp", "dp", "mbs")
+        )
+        words = [tp, f"pp{self.pp}", dp]
         words += [f"{name}{getattr(self, name)}" for name in ("cp", "ep", "etp") if getattr(self, name) > 1]
-        words += [f"mbs{self.mbs}"]
+        words += [mbs]
         words += [f"vpp{self.vpp}"] if self.vpp > 1 else []
         words += [f"zero{self.zero}"] if self.zero else []
         words += ["sp"] if self.sp else []
@@ -74,6 +138,8 @@ class Strategy:
         ]
         if self.layers_per_stage is not None:
             words.append("layers=" + ",".join(map(str, self.layers_per_stage)))
+        if self.stage_recompute is not None:
+            words.append("recompute=" + recompute_text(self.stage_recompute))
         return " ".join(words)
 
 
@@ -103,26 +169,54 @@ def parse_strategy(text: str) -> Strategy:
     """
     values: dict[str, object] = {}
     words = re.sub(r"layers=([\d,]+)", lambda match: "layers=" + match[1].replace(",", ";"), text)
+    words = _STAGES.sub(lambda match: "recompute=" + match[1].replace(",", ";"), words)
     for word in re.split(r"[\s,]+", words.strip()):
-        name, value = _parse_word(word)
-        if name in values:
-            raise RequestError(f"{name} stands twice in strategy {text!r}")
-        values[name] = value
-    return Strategy(**values)  # type: ignore[arg-type]  # _parse_word returns field names with values of their types
+        for name, value in _parse_word(word):
+            if name in values:
+                raise RequestError(f"{name} stands twice in strategy {text!r}")
+            values[name] = value
+    return _strategy(values)
 
 
-def _parse_word(word: str) -> tuple[str, object]:
-    """Return the field and the value that one word of a strategy sets."""
+def _strategy(values: dict[str, object]) -> Strategy:
+    """Return the strategy of some fields, ``second dp`` and ``second mbs`` (checked) and ``stages`` (recompute)."""
+    seconds = {name: values.pop(f"second_{name}", None) for name in ("dp", "mbs")}
+    stages = values.pop("stages", None)
+    if isinstance(stages, str):
+        if "recompute" in values:
+            raise RequestError(f"recompute stands twice: recompute={stages}")
+        entries = parse_recompute(stages, int(str(values.get("pp", 1))))
+        whole = alike(entries)
+        values |= {"stage_recompute": entries} if whole is None else {"recompute": whole}
+    if values.get("second_tp") == values.get("tp", 1):
+        del values["second_tp"]
+    strategy = Strategy(**values)  # type: ignore[arg-type]  # _parse_word returns field names with values of their types
+    second = strategy.half(True)
+    for name, value in seconds.items():
+        if value is not None and value != getattr(second, name):
+            raise RequestError(
+                f"the second half has {name}={getattr(second, name)} (stages keep their devices and their share of a "
+                f"microbatch), but the strategy says {name}={value}"
+            )
+    return strategy
+
+
+def _parse_word(word: str) -> list[tuple[str, object]]:
+    """Return the fields and values that one word of a strategy sets."""
     if match := _WORD.fullmatch(word.lower()):
-        return match[1], int(match[2])
+        return [(match[1], int(match[2]))]
+    if match := _HALVES.fullmatch(word.lower()):
+        return [(match[1], int(match[2])), (f"second_{match[1]}", int(match[3]))]
     if word.lower() == "sp":
-        return "sp", True
+        return [("sp", True)]
     name, separator, value = word.partition("=")
     enums = {"schedule": Schedule, "recompute": Recompute, "split": Split, "placement": Placement}
+    if name == "recompute" and (";" in value or ":" in value or "*" in value):
+        return [("stages", value.replace(";", ","))]
     if separator and name in enums:
-        return name, enums[name](parse_named(name, value))
+        return [(name, enums[name](parse_named(name, value)))]
     if name == "layers" and re.fullmatch(r"\d+(;\d+)*", value):
-        return "layers_per_stage", tuple(int(part) for part in value.split(";"))
+        return [("layers_per_stage", tuple(int(part) for part in value.split(";")))]
     raise RequestError(
         f"cannot read {word!r} in a strategy; write words like tp4 pp8 dp16 mbs1 vpp2 zero1 sp recompute=full"
     )

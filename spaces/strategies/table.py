@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.spaces.strategies.axes import AXES, Placement, Recompute, Schedule, Split
+from forerun.spaces.strategies.stage_choices import StageChoices
 from forerun.spaces.strategies.strategy import Strategy
 
 IntArray = NDArray[np.int64]
@@ -36,12 +37,16 @@ class Distinct:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyTable:
-    """N candidates in canonical order; ``index`` (shape N) is their place in the space they come from."""
+    """N candidates in canonical order; ``index`` (shape N) is their place in the space they come from.
+
+    ``stage_choices``: what makes each row more than a flat strategy, empty where all are flat.
+    """
 
     choices: Mapping[str, IntArray]
     codes: Mapping[str, CodeArray]
     index: IntArray
     custom_splits: tuple[tuple[int, ...], ...] = ()
+    stage_choices: tuple[StageChoices | None, ...] = ()
 
     def __len__(self) -> int:
         return len(self.index)
@@ -52,11 +57,15 @@ class StrategyTable:
 
     def take(self, rows: NDArray[np.intp] | slice) -> "StrategyTable":
         """Return the table of some rows, in the order given."""
+        chosen: tuple[StageChoices | None, ...] = ()
+        if self.stage_choices:
+            chosen = tuple(self.stage_choices[row] for row in np.arange(len(self))[rows])
         return StrategyTable(
             choices=self.choices,
             codes={axis: codes[rows] for axis, codes in self.codes.items()},
             index=self.index[rows],
             custom_splits=self.custom_splits,
+            stage_choices=chosen if any(chosen) else (),
         )
 
     def distinct(self, *axes: str) -> Distinct:
@@ -79,12 +88,13 @@ class StrategyTable:
     def strategy(self, row: int) -> Strategy:
         """Return one candidate as a value."""
         value = {axis: int(self.choices[axis][self.codes[axis][row]]) for axis in COLUMNS}
-        if value["split"] < CUSTOM_SPLIT:
-            return strategy_of(value)
-        return strategy_of(value, self.custom_splits[value["split"] - CUSTOM_SPLIT])
+        layers = None if value["split"] < CUSTOM_SPLIT else self.custom_splits[value["split"] - CUSTOM_SPLIT]
+        return strategy_of(value, layers, self.stage_choices[row] if self.stage_choices else None)
 
 
-def strategy_of(values: Mapping[str, int], layers_per_stage: tuple[int, ...] | None = None) -> Strategy:
+def strategy_of(
+    values: Mapping[str, int], layers_per_stage: tuple[int, ...] | None = None, stages: StageChoices | None = None
+) -> Strategy:
     """Return the strategy with these numbers on every axis and as ``dp``; named layers take the place of ``split``."""
     return Strategy(
         **{name: values[name] for name in ("dp", "tp", "pp", "cp", "ep", "etp", "mbs", "vpp", "zero")},
@@ -94,6 +104,8 @@ def strategy_of(values: Mapping[str, int], layers_per_stage: tuple[int, ...] | N
         recompute=Recompute(values["recompute"]),
         placement=Placement(values["placement"]),
         layers_per_stage=layers_per_stage,
+        second_tp=None if stages is None else stages.second_tp,
+        stage_recompute=None if stages is None else stages.recompute,
     )
 
 
@@ -116,8 +128,13 @@ def table_of(strategies: Sequence[Strategy]) -> StrategyTable:
         values = np.array([_value(strategy, axis, custom) for strategy in strategies], dtype=np.int64)
         choices[axis], inverse = np.unique(values, return_inverse=True)
         codes[axis] = inverse.reshape(-1).astype(np.uint16)
+    chosen = tuple(strategy.stage_choices for strategy in strategies)
     return StrategyTable(
-        choices=choices, codes=codes, index=np.arange(len(strategies), dtype=np.int64), custom_splits=custom
+        choices=choices,
+        codes=codes,
+        index=np.arange(len(strategies), dtype=np.int64),
+        custom_splits=custom,
+        stage_choices=chosen if any(chosen) else (),
     )
 
 

@@ -1,0 +1,107 @@
+"""Choices that may differ between pipeline stages: what each recomputes, and the tensor-parallel degree of each half.
+
+Stages keep their devices: where ``tp`` changes, ``dp`` and ``mbs`` follow, so that every stage works on the same
+sequences at a time and pipelines stay as many (as Alpa cuts one microbatch by another mesh on each stage,
+arXiv 2201.12023, section 5).
+"""
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies.axes import SPELLING, Recompute
+
+_ENTRY = re.compile(r"(none|selective|full)(?::(\d+))?(?:\*(\d+))?")
+MOST_STAGES = 100_000
+"""Bound on stages that one word of a strategy writes out."""
+
+
+class StageRecompute(NamedTuple):
+    """What one stage recomputes: ``layers`` of it, the first ones (None: all), as Megatron's block method counts."""
+
+    kind: Recompute
+    layers: int | None = None
+
+    def __str__(self) -> str:
+        """Return ``full:3`` or ``selective``."""
+        name = SPELLING["recompute"][int(self.kind)]
+        return name if self.layers is None else f"{name}:{self.layers}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageChoices:
+    """What makes a strategy more than a flat one: None where all stages are alike."""
+
+    second_tp: int | None = None
+    recompute: tuple[StageRecompute, ...] | None = None
+
+
+def in_second_half(stage: int, pp: int) -> bool:
+    """Whether a stage stands in the second half of a pipeline; of an odd number the middle one belongs to the first.
+
+    >>> [in_second_half(stage, 5) for stage in range(5)]
+    [False, False, False, True, True]
+    """
+    return 2 * stage >= pp
+
+
+def recompute_text(entries: Sequence[StageRecompute]) -> str:
+    """Return what every stage recomputes, equal neighbours joined; one entry stands for all stages.
+
+    >>> recompute_text([StageRecompute(Recompute.FULL, 3)] * 2 + [StageRecompute(Recompute.NONE)])
+    'full:3*2,none'
+    """
+    runs = [(str(entry), len(list(run))) for entry, run in itertools.groupby(entries)]
+    if len(runs) == 1:
+        return runs[0][0]
+    return ",".join(text if count == 1 else f"{text}*{count}" for text, count in runs)
+
+
+def parse_recompute(text: str, pp: int) -> tuple[StageRecompute, ...]:
+    """Read what every one of ``pp`` stages recomputes.
+
+    >>> [str(entry) for entry in parse_recompute("full:3*2,none", 3)]
+    ['full:3', 'full:3', 'none']
+
+    Raises:
+        RequestError: an entry cannot be read, or they are not one for each stage.
+    """
+    entries: list[StageRecompute] = []
+    names = {name: Recompute(number) for number, name in SPELLING["recompute"].items()}
+    for word in text.lower().split(","):
+        match = _ENTRY.fullmatch(word)
+        if match is None:
+            raise RequestError(f"cannot read {word!r} in recompute={text}; write entries like full, full:3 or none*4")
+        count = int(match[3] or 1)
+        if len(entries) + count > MOST_STAGES:
+            raise RequestError(f"recompute={text} names more than {MOST_STAGES} stages")
+        entries += [StageRecompute(names[match[1]], None if match[2] is None else int(match[2]))] * count
+    if len(entries) == 1 and "*" not in text and pp <= MOST_STAGES:
+        entries *= pp
+    if len(entries) != pp:
+        raise RequestError(f"recompute= must name {pp} stages (pp) or one for all, but got {len(entries)}")
+    return tuple(entries)
+
+
+def tidy(entries: tuple[StageRecompute, ...], layers: Sequence[int]) -> tuple[StageRecompute, ...]:
+    """Return the one way to say what stages of so many layers recompute: no entry names all of its layers or none.
+
+    >>> [str(e) for e in tidy((StageRecompute(Recompute.FULL, 4), StageRecompute(Recompute.FULL, 0)), (4, 4))]
+    ['full', 'none']
+    """
+    found = []
+    for entry, held in zip(entries, layers, strict=True):
+        if entry.kind == Recompute.NONE or entry.layers == 0:
+            found.append(StageRecompute(Recompute.NONE))
+        else:
+            found.append(StageRecompute(entry.kind, None if entry.layers == held else entry.layers))
+    return tuple(found)
+
+
+def alike(entries: Sequence[StageRecompute]) -> Recompute | None:
+    """Return what all stages recompute where that is the same and whole; None where only entries can say it."""
+    first = entries[0]
+    return first.kind if first.layers is None and all(entry == first for entry in entries) else None

@@ -1,0 +1,95 @@
+"""Laws of strategies whose stages differ, and all laws that a strategy breaks."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from forerun.spaces.strategies.axes import AXES, SPELLING, Placement, Recompute, Schedule
+from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.rules import violations
+from forerun.spaces.strategies.stages import explicit_layers_broken, layers_per_virtual_stage, split_is_legal
+from forerun.spaces.strategies.strategy import Strategy
+from forerun.spaces.strategies.table import COLUMNS, table_of
+
+STAGED_SCHEDULES = (Schedule.ONE_F_ONE_B, Schedule.GPIPE, Schedule.ZB_H1)
+"""Schedules under which every device holds one whole stage, so that stages can differ."""
+
+
+def broken_laws(strategy: Strategy, context: Context) -> list[str]:
+    """Return what is wrong with a strategy, one message for each law; empty where it is legal."""
+    broken: list[str] = []
+    for second in (False, True) if strategy.second_tp is not None else (False,):
+        flat = flat_half(strategy, second)
+        where = "second half: " if second else ""
+        found = [f"{where}{message}" for _, message in violations(_values(flat), context)]
+        broken += [message for message in found if message.removeprefix(where) not in broken]
+    named = explicit_layers_broken(strategy, context.model.layer_count)
+    broken += [named] if named else []
+    return broken + stage_choices_broken(strategy, context)
+
+
+def flat_half(strategy: Strategy, second: bool) -> Strategy:
+    """Return the flat strategy whose laws one half of the stages must keep: what has no effect there is dropped."""
+    flat = dataclasses.replace(strategy.half(second), stage_recompute=None)
+    if strategy.second_tp is None:
+        return flat
+    return dataclasses.replace(
+        flat,
+        sp=flat.sp and (flat.tp > 1 or strategy.half(not second).tp == 1),
+        zero=flat.zero if flat.dp * flat.cp > 1 or strategy.half(not second).dp * flat.cp == 1 else 0,
+        placement=flat.placement if flat.dp > 1 else Placement.TP_CP_EP_DP_PP,
+    )
+
+
+def stage_choices_broken(strategy: Strategy, context: Context) -> list[str]:
+    """Return what is wrong with what a strategy names per stage or half, its layers apart."""
+    if strategy.stage_choices is None:
+        return []
+    broken = []
+    if strategy.schedule not in STAGED_SCHEDULES or strategy.vpp > 1:
+        names = ", ".join(SPELLING["schedule"][int(schedule)] for schedule in STAGED_SCHEDULES)
+        broken.append(
+            f"stages that differ in tp or recompute need a schedule with one whole stage on every device ({names}), "
+            f"but got schedule {SPELLING['schedule'][int(strategy.schedule)]} and vpp={strategy.vpp}"
+        )
+    elif strategy.stage_recompute is not None:
+        broken += _recompute_broken(strategy, context)
+    return broken
+
+
+def _recompute_broken(strategy: Strategy, context: Context) -> list[str]:
+    entries, legality = strategy.stage_recompute or (), context.framework.legality
+    broken = []
+    for kind in dict.fromkeys(entry.kind for entry in entries):
+        if SPELLING["recompute"][int(kind)] not in legality.recompute:
+            had = ", ".join(legality.recompute)
+            broken.append(f"{context.framework.name} has no recompute {SPELLING['recompute'][int(kind)]}; it has {had}")
+    partial = [entry for entry in entries if entry.layers is not None]
+    if any(entry.kind != Recompute.FULL for entry in partial):
+        broken.append("only recompute=full can name a number of layers; write full:3, or selective for all layers")
+    if partial and not legality.recompute_layers:
+        broken.append(f"{context.framework.name} recomputes all layers of a stage or none; drop the number of layers")
+    held = stage_counts(strategy, context)
+    if held is not None:
+        for stage, (entry, layers) in enumerate(zip(entries, held, strict=True)):
+            if entry.layers is not None and not 0 < entry.layers < layers:
+                broken.append(
+                    f"stage {stage} holds {layers} layers and cannot recompute {entry}; name 1 to {layers - 1} layers, "
+                    "or none or full without a number"
+                )
+                break
+    return broken
+
+
+def stage_counts(strategy: Strategy, context: Context) -> Sequence[int] | None:
+    """Return the layers of every stage of a strategy with one stage per device; None where they cannot be dealt."""
+    layers = context.model.layer_count
+    if strategy.layers_per_stage is not None:
+        return strategy.layers_per_stage
+    if strategy.vpp > 1 or not split_is_legal(layers, strategy.pp, strategy.split):
+        return None
+    return layers_per_virtual_stage(layers, strategy.pp, strategy.split, context.head_layers)
+
+
+def _values(strategy: Strategy) -> dict[str, int]:
+    table = table_of([strategy])
+    return {axis: int(table.column(axis)[0]) for axis in (*AXES, *COLUMNS[len(AXES) :])}
