@@ -15,9 +15,10 @@ from forerun.simulator.memory import stage_memory
 from forerun.simulator.parameters import stage_parameters
 from forerun.simulator.pipeline import StageTimes, pipeline_time
 from forerun.simulator.replicas import REPLICA_AXES, ReplicaCosts, Replicas, replica_costs
-from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.simulator.shard import LAYER_AXES, shard_of
 from forerun.simulator.stage_plan import PLAN_AXES, StagePlans, stage_plans
+from forerun.simulator.staged_score import staged_score
 from forerun.spaces.strategies import Context, Schedule, StrategyTable
 
 PIPELINE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "mbs", "sp", "recompute")
@@ -30,6 +31,8 @@ def score(context: Context, table: StrategyTable) -> ScoreTable:
     Raises:
         RequestError: the device lacks the workload's precision, or a cost rule knows no such operator or link.
     """
+    if table.stage_choices:
+        return _some_staged(context, table)
     plan_keys = table.distinct(*PLAN_AXES)
     plans = stage_plans(context, table, plan_keys.rows)
     keys = table.distinct(*PIPELINE_AXES)
@@ -39,6 +42,15 @@ def score(context: Context, table: StrategyTable) -> ScoreTable:
     hop_keys = table.distinct(*HOP_AXES)
     hop_s = hop_time_s(context, table.take(hop_keys.rows))[hop_keys.inverse]
     return step_scores(context, pipelines, keys.inverse, replicas, replica_keys.inverse, table.column("zero"), hop_s)
+
+
+def _some_staged(context: Context, table: StrategyTable) -> ScoreTable:
+    """Return the scores of a table some rows of which have stages that differ."""
+    staged = np.array([choices is not None for choices in table.stage_choices])
+    parts = [staged_score(context, table.take(np.flatnonzero(staged)))]
+    if not staged.all():
+        parts.append(score(context, table.take(np.flatnonzero(~staged))))
+    return joined(parts, np.argsort(np.argsort(~staged, kind="stable"), kind="stable"))
 
 
 def _floats(table: StrategyTable, rows: NDArray[np.intp], *axes: str) -> list[Floats]:

@@ -1,7 +1,8 @@
 """What scoring returns: one row of time, memory and verdict per candidate, as a structure of arrays."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,3 +59,24 @@ class ScoreTable:
 
     def __len__(self) -> int:
         return len(self.step_time_s)
+
+
+def joined(tables: Sequence[ScoreTable], order: NDArray[np.intp]) -> ScoreTable:
+    """Return the rows of several tables, one behind the other, in another order."""
+
+    def column(name: str) -> Any:
+        return np.concatenate([getattr(table, name) for table in tables])[order]
+
+    def parts(name: str) -> dict[str, Floats]:
+        names = getattr(tables[0], name)
+        return {part: np.concatenate([getattr(table, name)[part] for table in tables])[order] for part in names}
+
+    return ScoreTable(
+        step_time_s=column("step_time_s"),
+        time_s=parts("time_s"),
+        peak_memory_bytes=column("peak_memory_bytes"),
+        allocated_bytes=column("allocated_bytes"),
+        memory_bytes=parts("memory_bytes"),
+        peak_stage=column("peak_stage"),
+        fits=column("fits"),
+    )

@@ -283,9 +283,10 @@ class _Device:
                 if target != self.stage:
                     stream = self.feature if costs.overlap_hops else self.compute
                     tag = (microbatch, chunk, target)
+                    hop_s = costs.hop_from(chunk, back=bool(kind))
                     if self.sharing:
-                        task = self.graph.add_transfer(SEND, costs.hop_s, (self.device,), stream, (last,), tag=tag)
+                        task = self.graph.add_transfer(SEND, hop_s, (self.device,), stream, (last,), tag=tag)
                     else:
-                        task = self.graph.add(SEND, costs.hop_s, stream, (last,), tag=tag)
+                        task = self.graph.add(SEND, hop_s, stream, (last,), tag=tag)
             pipeline.sent[made] = task
         self.unsent.clear()

@@ -65,7 +65,8 @@ class StageCost:
 class StepCosts:
     """Everything that one step of one pipeline is compiled from. ``chunks`` are the virtual stages in model order.
 
-    ``hop_s``: one transfer between stages, which blocks the sender unless ``overlap_hops``. ``one_port``: transfers and
+    ``hop_s``: one transfer between stages, which blocks the sender unless ``overlap_hops``; ``hops_s``: those from each
+    virtual stage to the next and back, where they differ. ``one_port``: transfers and
     the traffic of replicas leave a device by the same port, which they share while both are under way. ``tied_s``: the
     all-reduce of a tied table. ``overlap_gradients``, ``overlap_parameters``: shares that may run under computation.
     """
@@ -75,6 +76,7 @@ class StepCosts:
     chunks: tuple[ChunkCost, ...]
     stages: tuple[StageCost, ...]
     hop_s: float = 0.0
+    hops_s: tuple[tuple[float, float], ...] = ()
     overlap_hops: bool = True
     one_port: bool = False
     tied_s: float = 0.0
@@ -84,6 +86,10 @@ class StepCosts:
     overlap_slowdown: float = 1.0
     host_step_s: float = 0.0
     host_microbatch_s: float = 0.0
+
+    def hop_from(self, chunk: int, *, back: bool) -> float:
+        """Return the seconds from a virtual stage to the next, or back to the one before it."""
+        return self.hops_s[chunk - back][back] if self.hops_s else self.hop_s
 
 
 def step_costs(context: Context, strategy: Strategy) -> StepCosts:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.simulator.events.costs import step_costs
+from forerun.simulator.events.staged_costs import costs_of
 from forerun.simulator.events.steady import step_figures
 from forerun.simulator.score import score
 from forerun.simulator.score_table import TIME_PARTS, ScoreTable
@@ -22,7 +22,7 @@ def event_scores(context: Context, table: StrategyTable) -> ScoreTable:
         RequestError: as for ``simulate``; of a row that breaks a law of its schedule.
     """
     core = score(context, table)
-    results = [step_figures(step_costs(context, table.strategy(row))) for row in range(len(table))]
+    results = [step_figures(costs_of(context, table.strategy(row))) for row in range(len(table))]
     live = np.array([result.peak_bytes for result in results], dtype=np.float64)
     more = live - core.allocated_bytes
     lost = context.framework.fragmentation * more

@@ -1,10 +1,12 @@
 """The entry point: one step of one strategy, event by event."""
 
 from forerun.simulator.events.compile import compile_step
-from forerun.simulator.events.costs import StepCosts, step_costs
+from forerun.simulator.events.costs import StepCosts
 from forerun.simulator.events.disturb import Disturbance, disturb, replicas_needed
 from forerun.simulator.events.engine import execute
 from forerun.simulator.events.result import EventResult, result_of
+from forerun.simulator.events.staged_costs import costs_of
+from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy
 
 
@@ -15,10 +17,14 @@ def simulate(context: Context, strategy: Strategy, disturbance: Disturbance | No
 
     Raises:
         RequestError: a cost rule knows no such operator, link or precision, the schedule has no order for the shape, or
-            a disturbed device does not exist.
+            a disturbed device does not exist, or a disturbance meets a strategy whose halves differ in tp.
     """
     replicas = replicas_needed(disturbance, strategy.dp * strategy.cp)
-    return simulate_costs(step_costs(context, strategy), replicas=replicas, disturbance=disturbance)
+    if replicas > 1 and strategy.second_tp is not None:
+        raise RequestError(
+            f"replicas of {strategy} cross where tp changes, so that no pipeline is disturbed alone; drop the jitter"
+        )
+    return simulate_costs(costs_of(context, strategy), replicas=replicas, disturbance=disturbance)
 
 
 def simulate_costs(costs: StepCosts, *, replicas: int = 1, disturbance: Disturbance | None = None) -> EventResult:

@@ -10,8 +10,9 @@ from forerun.spaces.strategies.stages import explicit_layers_broken, layers_per_
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import COLUMNS, table_of
 
-STAGED_SCHEDULES = (Schedule.ONE_F_ONE_B, Schedule.GPIPE, Schedule.ZB_H1)
-"""Schedules under which every device holds one whole stage, so that stages can differ."""
+STAGED_SCHEDULES = (Schedule.ONE_F_ONE_B, Schedule.GPIPE)
+"""Schedules under which every device holds one whole stage, and whose order bounds what it keeps however stages differ
+(the weight gradients that ZB-H1 puts off keep up to 40 % more than its closed form has where stages are unequal)."""
 
 
 def broken_laws(strategy: Strategy, context: Context) -> list[str]:
@@ -46,9 +47,9 @@ def stage_choices_broken(strategy: Strategy, context: Context) -> list[str]:
         return []
     broken = []
     if strategy.schedule not in STAGED_SCHEDULES or strategy.vpp > 1:
-        names = ", ".join(SPELLING["schedule"][int(schedule)] for schedule in STAGED_SCHEDULES)
+        names = " or ".join(SPELLING["schedule"][int(schedule)] for schedule in STAGED_SCHEDULES)
         broken.append(
-            f"stages that differ in tp or recompute need a schedule with one whole stage on every device ({names}), "
+            f"stages that differ in tp or recompute need one whole stage on every device under schedule {names}, "
             f"but got schedule {SPELLING['schedule'][int(strategy.schedule)]} and vpp={strategy.vpp}"
         )
     elif strategy.stage_recompute is not None:

@@ -1,0 +1,138 @@
+"""Strategies whose stages differ: alike stages cost what the flat core says, others what the event engine says."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.search.request import Request, resolve
+from forerun.simulator import MEMORY_PARTS, TIME_PARTS, score
+from forerun.simulator.events import Disturbance, event_scores, simulate, step_costs
+from forerun.simulator.events.staged_costs import staged_costs
+from forerun.simulator.staged_score import staged_score
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context, Strategy, parse_strategy, table_of
+from forerun.spaces.strategies.staged_space import VIRTUAL
+
+EXACT = 1e-9
+MODELS = ["llama3-8b", "gpt-oss-120b", "deepseek-v3"]
+
+
+def context_of(model: str = "llama3-8b", framework: str = "megatron-lm", **fields: object) -> Context:
+    known = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096, "moe_imbalance": 1.2}
+    return resolve(Request(model=model, framework=framework, **{**known, **fields})).context  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("framework", ["megatron-lm", "generic", "nemo"])
+@pytest.mark.parametrize("model", MODELS)
+def test_alike_stages_cost_what_the_flat_core_says(model: str, framework: str) -> None:
+    setting = resolve(
+        Request(model=model, cluster="dgx-h100", gpus="64", global_batch=64, seq_len=4096, framework=framework)
+    )
+    space = setting.space({"vpp": [1], "cp": [1, 2], "mbs": [1, 2]})
+    table, _ = space.table(0, space.size)
+    rows = np.flatnonzero(~np.isin(table.column("schedule"), [*VIRTUAL, 5]))
+    table = table.take(rows[:: max(1, len(rows) // 400)])
+    flat, staged = score(space.context, table), staged_score(space.context, table)
+
+    assert len(table) > 300
+    assert staged.step_time_s == pytest.approx(flat.step_time_s, rel=EXACT)
+    assert staged.peak_memory_bytes == pytest.approx(flat.peak_memory_bytes, rel=EXACT)
+    assert staged.allocated_bytes == pytest.approx(flat.allocated_bytes, rel=EXACT)
+    assert (staged.peak_stage == flat.peak_stage).all() and (staged.fits == flat.fits).all()
+    for part in TIME_PARTS:
+        assert staged.time_s[part] == pytest.approx(flat.time_s[part], rel=EXACT, abs=EXACT * flat.step_time_s.min())
+    for part in MEMORY_PARTS:
+        assert staged.memory_bytes[part] == pytest.approx(flat.memory_bytes[part], rel=EXACT, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tp4 pp8 dp2 mbs1 zero1 sp recompute=selective",
+        "tp2 pp4 dp4 mbs1 recompute=full layers=7,8,9,8 placement=tp-cp-ep-pp-dp",
+        "tp2 pp4 dp4 mbs2 schedule=zb-h1 zero2",
+        "tp2 pp4 dp4 mbs2 schedule=gpipe zero3 sp",
+    ],
+)
+def test_alike_stages_are_compiled_to_what_flat_ones_are(text: str) -> None:
+    context, strategy = context_of(framework="generic"), parse_strategy(text)
+    flat, staged = step_costs(context, strategy), staged_costs(context, strategy)
+
+    for one, other in zip(flat.chunks + flat.stages, staged.chunks + staged.stages, strict=True):
+        assert plain(other) == pytest.approx(plain(one), rel=EXACT)
+    assert set(staged.hops_s) == {(flat.hop_s, flat.hop_s)}
+    others = {"chunks": (), "stages": (), "hops_s": ()}
+    assert dataclasses.replace(staged, **others) == dataclasses.replace(flat, **others)  # type: ignore[arg-type]
+
+
+def plain(cost: object) -> dict[str, float]:
+    found = {}
+    for field in dataclasses.fields(cost):  # type: ignore[arg-type]  # both kinds of cost are dataclasses
+        value = getattr(cost, field.name)
+        inner = value if hasattr(value, "items") else {"": value}
+        found |= {f"{field.name} {name}": float(number) for name, number in inner.items()}
+    return found
+
+
+recomputes = st.lists(st.sampled_from(["none", "selective", "full", "full:1", "full:3"]), min_size=4, max_size=4)
+dealt = st.lists(st.integers(-2, 2), min_size=3, max_size=3).map(
+    lambda shifts: (8 + shifts[0], 8 - shifts[0] + shifts[1], 8 - shifts[1] + shifts[2], 8 - shifts[2])
+)
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    recompute=recomputes,
+    layers=dealt,
+    halves=st.sampled_from(["tp2 dp4 mbs2", "tp1/2 dp8 mbs1", "tp4/2 dp2 mbs2", "tp2/8 dp4 mbs1"]),
+    rest=st.sampled_from(["", "zero1 sp", "zero1 placement=tp-cp-ep-pp-dp", "sp schedule=gpipe"]),
+    framework=st.sampled_from(["generic", "megatron-lm"]),
+)
+def test_unlike_stages_cost_what_the_event_engine_says(
+    recompute: list[str], layers: tuple[int, ...], halves: str, rest: str, framework: str
+) -> None:
+    text = f"{halves} pp4 {rest} layers={','.join(map(str, layers))} recompute={','.join(recompute)}"
+    context, strategy = context_of(framework=framework), parse_strategy(text)
+    closed, events = score(context, table_of([strategy])), event_scores(context, table_of([strategy]))
+
+    assert closed.step_time_s[0] == pytest.approx(events.step_time_s[0], rel=0.04)
+    assert closed.peak_memory_bytes[0] == pytest.approx(events.peak_memory_bytes[0], rel=EXACT)
+    assert sum(values[0] for values in closed.time_s.values()) == pytest.approx(closed.step_time_s[0], rel=EXACT)
+
+
+def test_flat_and_staged_rows_keep_their_places() -> None:
+    context = context_of()
+    texts = ["tp2 pp4 dp2 mbs1", "tp2 pp4 dp2 mbs1 recompute=full,none*3", "tp4 pp2 dp2 mbs1", "tp2/4 pp2 dp4 mbs1"]
+    strategies = [parse_strategy(text) for text in texts]
+    together = score(context, table_of(strategies))
+    alone = [score(context, table_of([strategy])) for strategy in strategies]
+
+    assert list(together.step_time_s) == pytest.approx([one.step_time_s[0] for one in alone], rel=EXACT)
+    assert list(together.peak_stage) == [one.peak_stage[0] for one in alone]
+    assert len(set(together.step_time_s)) == 4
+
+
+def test_each_part_moves_what_it_should() -> None:
+    """Recompute of one stage costs its forward passes and saves its activations; fewer layers of it cost less."""
+    context = context_of()
+    texts = ["none", "full:2,none*3", "full:5,none*3", "full"]
+    found = score(context, table_of([parse_strategy(f"tp2 pp4 dp2 mbs1 recompute={text}") for text in texts]))
+
+    assert (np.diff(found.step_time_s) > 0).all()
+    assert (np.diff(found.peak_memory_bytes) <= 0).all() and found.peak_memory_bytes[3] < found.peak_memory_bytes[0]
+
+
+def test_halves_of_one_tp_are_one_strategy() -> None:
+    halves = Strategy(tp=2, second_tp=2, pp=4, dp=4)
+    flat = dataclasses.replace(halves, second_tp=None)
+    found = score(context_of(), table_of([halves, flat]))
+
+    assert found.step_time_s[0] == pytest.approx(found.step_time_s[1], rel=EXACT)
+
+
+def test_replicas_that_cross_are_not_disturbed() -> None:
+    with pytest.raises(RequestError, match="no pipeline is disturbed alone"):
+        simulate(context_of(), parse_strategy("tp1/2 pp2 dp4 mbs1"), Disturbance(jitter=0.1))
