@@ -1,0 +1,206 @@
+"""All communication of a graph of operators, once every operator is cut: of tensors on write and on read, of their
+gradients the same way back, of gradients of weights, and of weights that are kept in slices.
+
+A tensor is kept as its producer makes it; where that leaves partial sums, as its first consumer needs it. Its gradient
+is kept alike. Consumers that need a tensor in one layout share one transfer, and what several consumers add to a
+gradient in one layout is added before it is sent.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from forerun.simulator.layouts.infer import Transfer, halo, infer
+from forerun.simulator.layouts.layout import Layout, operand_layout
+from forerun.spaces.operators import Cut, Operand, Operator, OperatorGraph, check_cuts
+
+
+class Phase(StrEnum):
+    """When a transfer takes place."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    AGAIN = "again"
+    """In the backward pass, of an input that was gathered in the forward pass and kept in parts only."""
+    GRADIENT = "gradient"
+    """Of gradients of weights."""
+    FETCH = "fetch"
+    """Of weights that are kept in slices, before a pass needs them."""
+    UPDATE = "update"
+    """Of weights that the optimizer has updated in slices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """How one operator stands on devices: its cuts, outermost first, and the device numbers in the order that the cuts
+    count them. ``zero``: from which stage on its optimizer states (1), gradients (2) and weights (3) are kept in slices
+    by those that hold the same ones."""
+
+    cuts: tuple[Cut, ...]
+    devices: tuple[int, ...]
+    zero: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Transfers, one after the other, that ``operator`` waits for (of gradients of weights: gives rise to)."""
+
+    phase: Phase
+    operator: str
+    tensor: str
+    transfers: tuple[Transfer, ...]
+    element_bytes: float | None = None
+
+
+class _Flow:
+    """Collects the needs of one graph."""
+
+    def __init__(self, graph: OperatorGraph, shares: Mapping[str, Share]) -> None:
+        self.graph, self.shares = graph, shares
+        self.needs: list[Need] = []
+        self.kept: dict[str, Layout] = {}
+        self.read: set[tuple[str, Layout]] = set()
+
+    def layout(self, operator: Operator, operand: Operand, *, summed: bool = False) -> Layout:
+        share = self.shares[operator.name]
+        return operand_layout(operator, operand, share.cuts, share.devices, summed=summed)
+
+    def add(
+        self, phase: Phase, operator: Operator, operand: Operand, transfers: Sequence[Transfer], name: str = ""
+    ) -> None:
+        if transfers:
+            self.needs.append(
+                Need(
+                    phase=phase,
+                    operator=operator.name,
+                    tensor=name or operand.name,
+                    transfers=tuple(transfers),
+                    element_bytes=operand.element_bytes,
+                )
+            )
+
+    def moved(self, made: Layout, wanted: Layout, operator: Operator, operand: Operand) -> tuple[Transfer, ...]:
+        """Return what takes an operand of an operator from one layout to the other; tensors that change their number
+        of dimensions on the way (a flattened image) are looked at as samples times the rest."""
+        shape = operator.shape(operand)
+        if len(made.degrees) != len(wanted.degrees):
+            made, wanted = flattened(made), flattened(wanted)
+            shape = (shape[0], operator.elements(operand) // shape[0])
+        return infer(made, wanted, shape)
+
+
+def flattened(layout: Layout) -> Layout:
+    """Return a layout whose dimensions but the first are one: parts of the rest are dealt in their own order."""
+    rest = 1
+    for degree in layout.degrees[1:]:
+        rest *= degree
+    return Layout((layout.degrees[0], rest), layout.devices, layout.partial)
+
+
+def needs_of(
+    graph: OperatorGraph,
+    shares: Mapping[str, Share],
+    *,
+    inputs: Mapping[str, Layout] | None = None,
+    input_gradients: bool = True,
+) -> tuple[Need, ...]:
+    """Return all communication of one training step of a graph, in the order in which its operators run.
+
+    ``inputs``: where tensors that no operator makes lie (default: where their first consumer needs them).
+    ``input_gradients``: those have gradients too.
+
+    Raises:
+        RequestError: an operator cannot be cut like that, or its cuts are not as many as its devices.
+    """
+    flow = _Flow(graph, shares)
+    flow.kept.update(inputs or {})
+    for operator in graph.ordered:
+        check_cuts(operator, shares[operator.name].cuts)
+        _forward(flow, operator)
+    for operator in reversed(graph.ordered):
+        _backward(flow, operator, input_gradients)
+    for operator in graph.ordered:
+        _weights(flow, operator)
+    return tuple(flow.needs)
+
+
+def _forward(flow: _Flow, operator: Operator) -> None:
+    for operand in operator.inputs:
+        wanted = flow.layout(operator, operand)
+        have = flow.kept.setdefault(operand.name, wanted)
+        if (operand.name, wanted) not in flow.read:
+            flow.read.add((operand.name, wanted))
+            flow.add(Phase.FORWARD, operator, operand, flow.moved(have, wanted, operator, operand))
+        widths = [dimension.halo for dimension in operand.dimensions]
+        flow.add(Phase.FORWARD, operator, operand, halo(wanted, operator.shape(operand), widths))
+    made = flow.layout(operator, operator.output, summed=True)
+    kept = made
+    if made.partial > 1:
+        kept = _wanted_first(flow, operator, made)
+        flow.add(Phase.FORWARD, operator, operator.output, flow.moved(made, kept, operator, operator.output))
+    flow.kept[operator.output.name] = kept
+
+
+def _wanted_first(flow: _Flow, operator: Operator, made: Layout) -> Layout:
+    """Return the layout in which a tensor that is made as partial sums is kept."""
+    for consumer in flow.graph.consumers.get(operator.output.name, ()):
+        for operand in consumer.inputs:
+            if operand.name == operator.output.name:
+                wanted = flow.layout(consumer, operand)
+                if len(wanted.degrees) == len(made.degrees) and set(wanted.devices) == set(made.devices):
+                    return wanted
+    return flow.layout(operator, operator.output)
+
+
+def _backward(flow: _Flow, operator: Operator, input_gradients: bool) -> None:
+    made = operator.output.name
+    wanted, kept = flow.layout(operator, operator.output), flow.kept[made]
+    if made in flow.graph.consumers:
+        flow.add(
+            Phase.BACKWARD, operator, operator.output, flow.moved(kept, wanted, operator, operator.output), f"d {made}"
+        )
+    if not operator.differentiable:
+        return
+    for operand in operator.inputs:
+        needed = flow.layout(operator, operand)
+        if operator.form in ("contraction", "attention"):
+            key, kept = (f"again {operand.name}", needed), flow.kept[operand.name]
+            if key not in flow.read and needed.parts < kept.parts:
+                flow.read.add(key)
+                again = flow.moved(kept, needed, operator, operand)
+                flow.add(Phase.AGAIN, operator, operand, again)
+        if operand.name not in flow.graph.producers and not input_gradients:
+            continue
+        widths = [dimension.halo for dimension in operand.dimensions]
+        flow.add(Phase.BACKWARD, operator, operand, halo(needed, operator.shape(operand), widths), f"d {operand.name}")
+        _gradient(flow, operator, operand)
+
+
+def _gradient(flow: _Flow, operator: Operator, operand: Operand) -> None:
+    """Add what brings one contribution to the gradient of a tensor to where that is kept, unless another consumer,
+    which runs later in the backward pass, adds to it in the same layout."""
+    made = flow.layout(operator, operand, summed=True)
+    consumers = flow.graph.consumers[operand.name]
+    for other in consumers[: consumers.index(operator)]:
+        for same in other.inputs:
+            if same.name == operand.name and other.differentiable and flow.layout(other, same, summed=True) == made:
+                return
+    sent = flow.moved(made, flow.kept[operand.name], operator, operand)
+    flow.add(Phase.BACKWARD, operator, operand, sent, f"d {operand.name}")
+
+
+def _weights(flow: _Flow, operator: Operator) -> None:
+    zero = flow.shares[operator.name].zero
+    for weight in operator.weights:
+        made, used = flow.layout(operator, weight, summed=True), flow.layout(operator, weight)
+        shape = (*operator.shape(weight), 1)
+        # One more dimension, of one part, for the slices that sharding makes.
+        open_made = Layout((*made.degrees, 1), made.devices, made.partial)
+        open_used = Layout((*used.degrees, 1), used.devices)
+        if zero and made.partial > 1:
+            kept = used.sliced(made.partial)
+            flow.add(Phase.GRADIENT, operator, weight, infer(open_made, kept, shape), f"d {weight.name}")
+            gathered = infer(kept, open_used, shape)
+            flow.add(Phase.FETCH if zero == 3 else Phase.UPDATE, operator, weight, gathered)
+        else:
+            flow.add(Phase.GRADIENT, operator, weight, infer(open_made, open_used, shape), f"d {weight.name}")
