@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.memory import StageMemory, total_memory
-from forerun.simulator.pipeline import PipelineTime
+from forerun.simulator.pipeline import PipelineTime, hops_s
 from forerun.simulator.replicas import ReplicaCosts
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.strategies import Context
@@ -66,7 +66,10 @@ def _time(
     microbatches = pipelines.microbatches[key]
     # Traffic hides behind one pass of the first stage and while it waits for the slowest one; behind the whole step
     # where it comes with every microbatch. What hides the reduction cannot hide the gather of sharded parameters.
-    pace_s, whole_s = pipelines.time.busy_s[key] / microbatches, pipelines.time.total_s[key]
+    crossed_s = hops_s(pipelines.time, key, hop_s)
+    idle_s = crossed_s - pipelines.time.hops[key] * hop_s
+    pace_s = (pipelines.time.busy_s[key] + idle_s) / microbatches
+    whole_s = pipelines.time.total_s[key] + idle_s
     forward_s, backward_s = pipelines.forward_s[key], pipelines.backward_s[key]
     window = np.where(zero >= 2, whole_s - microbatches * forward_s, pace_s - forward_s)
     reduce_s = replicas.reduce_s[replica] * np.where(zero >= 2, microbatches, 1.0)
@@ -79,7 +82,7 @@ def _time(
     )
     hidden = profile.overlap_parameters * np.minimum(gather_s, window)
     time_s = {name: values[key] for name, values in pipelines.parts_s.items()}
-    time_s["pipeline"] = pipelines.time.hops[key] * hop_s
+    time_s["pipeline"] = crossed_s
     time_s["bubble"] = (pipelines.time.total_s - pipelines.time.busy_s)[key]
     time_s["data"] = reduce_s - covered + gather_s - hidden + replicas.tied_s[replica]
     time_s["data"] += (profile.overlap_slowdown - 1.0) * (covered + hidden)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from forerun.simulator.events import ChunkCost, EventResult, StageCost, StepCosts, simulate_costs
 from forerun.simulator.events.schedules import Pass, PipelineShape, programs_of
-from forerun.simulator.pipeline import StageTimes, pipeline_time
+from forerun.simulator.pipeline import StageTimes, hops_in_the_way, pipeline_time
 from forerun.spaces.strategies import Schedule
 
 EXACT = 1e-9
@@ -170,21 +170,22 @@ def test_overlapped_transfers_delay_1f1b_once_per_microbatch() -> None:
 @pytest.mark.parametrize("pp", [2, 3, 4, 8])
 @pytest.mark.parametrize("groups", [2, 3])
 def test_short_transfers_lengthen_a_step_by_a_known_number_of_hops(pp: int, groups: int, overlap: bool) -> None:
-    """The table of docs/decisions/events.md; no published form counts them."""
-    count, vpp = groups * pp, 3
-    blocking_pair = 2 * count + 2 * pp - 5 if pp > 2 else count + 1
-    hops = {
-        (Schedule.GPIPE, 1): (2 * (pp - 1), 2 * (pp - 1) + 2 * (count - 1)),
-        (Schedule.ONE_F_ONE_B, 1): (2 * (pp - 1) * groups + 2 * (pp - 2), blocking_pair),
-        (Schedule.INTERLEAVED, vpp): (2 * (pp * vpp - 1), (2 * vpp - 1) * count + 2 * pp - 3),
-        (Schedule.ZB_H1, 1): (4 * (pp - 1), blocking_pair),
-    }
-    for (schedule, virtual), expected in hops.items():
+    """The core counts the hops that the engine waits for; no published form has them."""
+    count = groups * pp
+    for schedule, vpp in (
+        (Schedule.GPIPE, 1),
+        (Schedule.ONE_F_ONE_B, 1),
+        (Schedule.INTERLEAVED, 3),
+        (Schedule.ZB_H1, 1),
+        (Schedule.ZB_V, 2),
+    ):
         without, with_hops = (
-            step(schedule, pp, virtual, count, (1.0, 1.0, 1.0), hop_s=hop_s, overlap_hops=overlap).step_time_s
+            step(schedule, pp, vpp, count, (1.0, 1.0, 1.0), hop_s=hop_s, overlap_hops=overlap).step_time_s
             for hop_s in (0.0, 1e-4)
         )
-        assert (with_hops - without) / 1e-4 == pytest.approx(expected[not overlap], abs=1e-6), schedule.name
+        columns = [np.array([float(value)]) for value in (schedule, pp, vpp, count)]
+        hops = hops_in_the_way(*columns, overlap=overlap)[0]
+        assert (with_hops - without) / 1e-4 == pytest.approx(hops, abs=1e-6), schedule.name
 
 
 @pytest.mark.parametrize("schedule", [Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED, Schedule.ZB_V])
@@ -231,7 +232,7 @@ def test_closed_forms_of_zero_bubble_schedules_stay_near_the_engine(
 def test_1f1b_of_unequal_stages_stays_near_the_engine(
     stages: list[tuple[float, float]], count: int, lengths: list[int]
 ) -> None:
-    """Runs of equal stages, up to thrice as slow as others, in any order: within 5 %, never longer than the engine's."""
+    """Runs of equal stages, up to thrice as slow as others, in any order: within 5 %, never beyond the engine's."""
     runs = [((f, ratio * f), length) for (f, ratio), length in zip(stages, lengths, strict=False)]
     each = [stage for stage, length in runs for _ in range(length)]
     chunks = [

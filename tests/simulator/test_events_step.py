@@ -123,12 +123,13 @@ def test_peak_memory_is_that_of_the_core(text: str) -> None:
 
 @pytest.mark.parametrize("scattered", [True, False])
 def test_a_hop_costs_what_the_core_says(scattered: bool) -> None:
-    """The core's pipeline part is a number of hops; without overlap 1F1B has 2 (pp - 1) + 2 (m - 1) of them."""
+    """The core has a number of hops; without overlap 1F1B has 2 m + 2 pp - 5, or m + 1 for two stages."""
     for text in ("tp2 pp4 dp2 mbs1", "tp2 pp4 dp2 mbs1 sp", "tp2 cp2 pp2 dp2 mbs2 placement=tp-cp-ep-pp-dp"):
         strategy = parse_strategy(text)
         setting = context("megatron-deepspeed")
         setting = replace(setting, framework=replace(setting.framework, scatters_hops=scattered))
-        hops = 2 * (strategy.pp - 1) + 2 * (48 // (strategy.dp * strategy.mbs) - 1)
+        count = 48 // (strategy.dp * strategy.mbs)
+        hops = count + 1 if strategy.pp == 2 else 2 * count + 2 * strategy.pp - 5
 
         assert score(setting, table_of([strategy])).time_s["pipeline"][0] == pytest.approx(
             hops * step_costs(setting, strategy).hop_s

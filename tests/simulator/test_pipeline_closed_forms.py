@@ -7,7 +7,7 @@ import pytest
 from forerun_examples import dense_model, request
 
 from forerun.simulator import score
-from forerun.simulator.pipeline import PipelineTime, StageTimes, pipeline_time
+from forerun.simulator.pipeline import PipelineTime, StageTimes, hops_s, pipeline_time
 from forerun.spaces.strategies import Schedule, Strategy, table_of
 
 F, B, W = 1.0, 2.5, 1.0
@@ -90,14 +90,26 @@ def test_bubble_of_dualpipe() -> None:
     assert time.total_s[0] - time.busy_s[0] == pytest.approx((8 / 2 - 1) * ((F + B) + B - 3 * W), rel=1e-12)
 
 
-@pytest.mark.parametrize("pp,vpp", [(1, 1), (4, 1), (4, 3)])
-def test_hops_of_blocking_and_of_overlapped_sends(pp: int, vpp: int) -> None:
-    """A microbatch crosses pp - 1 borders twice; blocking stages also wait for both neighbours of every other chunk."""
-    schedule = Schedule.INTERLEAVED if vpp > 1 else Schedule.ONE_F_ONE_B
-    blocking = 2 * (8 - 1) * vpp if pp > 1 else 0
+@pytest.mark.parametrize("overlap", [True, False])
+def test_no_hops_without_a_pipeline_and_never_fewer_than_all_borders_both_ways(overlap: bool) -> None:
+    assert uniform(Schedule.ONE_F_ONE_B, 1, 8, 1, overlap=overlap).hops[0] == 0
+    for schedule, vpp in (
+        (Schedule.ONE_F_ONE_B, 1),
+        (Schedule.GPIPE, 1),
+        (Schedule.INTERLEAVED, 3),
+        (Schedule.ZB_V, 2),
+    ):
+        for count in (1, 2, 8):
+            hops = uniform(schedule, 4, count, vpp, overlap=overlap).hops[0]
+            assert hops >= 2 * (4 * (vpp if schedule == Schedule.INTERLEAVED else 1) - 1)
 
-    assert uniform(schedule, pp, 8, vpp).hops[0] == 2 * (pp - 1)
-    assert uniform(schedule, pp, 8, vpp, overlap=False).hops[0] == 2 * (pp - 1) + blocking
+
+def test_a_device_sends_one_transfer_after_the_other() -> None:
+    """Hidden transfers that take longer than all passes decide the step: 2 vpp per microbatch on an inner stage."""
+    time = uniform(Schedule.INTERLEAVED, 4, 8, 2)
+    hop_s = np.array([100.0])
+
+    assert (time.total_s + hops_s(time, np.zeros(1, dtype=np.intp), hop_s))[0] == pytest.approx(2 * 2 * 8 * 100.0)
 
 
 def test_the_whole_score_divides_the_bubble_too() -> None:

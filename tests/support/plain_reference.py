@@ -81,8 +81,16 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
     bubbles_s = [_bubble_s(strategy, stages, stage, microbatches) for stage in stages]
     for slowest, bubble_s in _last(stages, bubbles_s, microbatches):
         time_s = _pipeline(context, strategy, slowest, microbatches) | {"bubble": bubble_s}
-        time_s |= _replicas(context, strategy, stages, slowest.pace_s, bubble_s, microbatches)
         time_s["pipeline"] *= hop_s
+        more_s = 0.0
+        if (
+            strategy.pp > 1 and context.framework.overlap_pipeline
+        ):  # however well hidden, a device sends one transfer after the other
+            sends = strategy.vpp * microbatches * (1 if strategy.pp == 2 and strategy.vpp == 1 else 2)
+            more_s = max(sends * hop_s - microbatches * slowest.pace_s - bubble_s - time_s["pipeline"], 0.0)
+            time_s["pipeline"] += more_s
+        pace_s = slowest.pace_s + more_s / microbatches
+        time_s |= _replicas(context, strategy, stages, pace_s, bubble_s, microbatches)
         time_s["host"] += context.framework.host_step_s + context.framework.host_microbatch_s * microbatches
         if stages[peak].idle_bytes > _room(context, stages[peak]):
             time_s["host"] += context.framework.allocator_stall * sum(time_s.values())
@@ -309,12 +317,32 @@ def _bubble_s(strategy: Strategy, stages: list[PlainStage], slowest: PlainStage,
 
 def _pipeline(context: Context, strategy: Strategy, slowest: PlainStage, microbatches: float) -> dict[str, float]:
     """Parts of the pipelined time; "pipeline" is the number of hops between stages on the critical path."""
-    hops = 2.0 * (strategy.pp - 1)
-    if strategy.pp > 1 and not context.framework.overlap_pipeline:
-        hops += 2 * (microbatches - 1) * strategy.vpp
+    hops = _hops(context, strategy, microbatches) if strategy.pp > 1 else 0.0
     names = ("compute", "recompute", "tensor", "context", "expert")
     parts = {part: microbatches * slowest.parts_s.get(part, 0.0) for part in names}
     return parts | {"pipeline": hops, "host": microbatches * slowest.gap_s}
+
+
+def _hops(context: Context, strategy: Strategy, m: float) -> float:
+    """Transfers that a step of a pipeline of equal stages waits for, as the event engine finds them."""
+    pp, vpp, schedule, overlap = strategy.pp, strategy.vpp, strategy.schedule, context.framework.overlap_pipeline
+    match schedule:
+        case Schedule.INTERLEAVED:
+            crossings = 2.0 * (pp * vpp - 1)
+            return crossings if overlap else max(crossings, (2 * vpp - 1) * m + 2 * pp - 3)
+        case Schedule.GPIPE:
+            return 2.0 * (pp - 1) + (0 if overlap else 2 * (m - 1))
+        case Schedule.ZB_V:
+            between = 5 * pp - 7 if overlap else (2 * m + 2 if pp == 2 else 4 * m + pp - 3)
+        case Schedule.DUALPIPE if overlap:
+            between = 0
+        case Schedule.ZB_H1 if overlap:
+            between = 4 * (pp - 1)
+        case Schedule.ONE_F_ONE_B if overlap:
+            between = 2 * (pp - 1) * m / pp + 2 * (pp - 2)
+        case _:
+            between = m + 1 if pp == 2 else 2 * m + 2 * pp - 5
+    return max(between, 2.0 * (pp - 1))
 
 
 def _hop_s(context: Context, strategy: Strategy) -> float:
