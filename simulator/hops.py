@@ -43,15 +43,25 @@ def one_hop_s(context: Context, sender: HopEnd, receiver: HopEnd, cp: Floats, ne
     A device passes its part on in as many messages as the degrees differ by; ``near``: stages are neighbours in device
     numbering, replicas are not.
     """
+    stride = sender.tp * cp * np.where(near, 1.0, sender.dp)
+    sent, gathered = hop_parts_s(context, sender, receiver, cp, stride)
+    return np.asarray(sent + gathered + context.framework.pipeline_hop_s)
+
+
+def hop_parts_s(
+    context: Context, sender: HopEnd, receiver: HopEnd, cp: Floats, stride: Floats, share: float = 1.0
+) -> tuple[Floats, Floats]:
+    """Return the seconds of one transfer to the device ``stride`` further on, and of the gather behind it; shape N.
+
+    ``share``: of every message that is sent; with 0.0 what a transfer takes however small it is.
+    """
     tokens = context.workload.seq_len / cp * context.model.hidden * activation_bytes(context.workload.precision)
     sizes, parts = [], []
     for end in (sender, receiver):
         parts.append(np.where((end.sp == 1) | context.framework.scatters_hops, end.tp, 1.0))
         sizes.append(end.mbs * tokens)
-    stride = sender.tp * cp * np.where(near, 1.0, sender.dp)
     messages = np.maximum(sender.tp, receiver.tp) / np.minimum(sender.tp, receiver.tp)
     part = np.maximum(sizes[0] / parts[0], sizes[1] / parts[1])
-    sent = messages * point_to_point_time_s(context.cluster, part / messages, stride)
+    sent = messages * point_to_point_time_s(context.cluster, share * part / messages, stride)
     gathered = collective_time_s(context.cluster, "all_gather", sizes[1], receiver.tp, 1.0)
-    sent = sent + np.where((receiver.sp == 1) | (parts[1] == 1), 0.0, gathered)
-    return np.asarray(sent + context.framework.pipeline_hop_s)
+    return sent, np.where((receiver.sp == 1) | (parts[1] == 1), 0.0, gathered)

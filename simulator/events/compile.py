@@ -13,6 +13,7 @@ like that; the rest stands behind the last backward pass, or before the first fo
 
 from collections.abc import Iterable
 
+from forerun.simulator.events.contention import Contention, Wires
 from forerun.simulator.events.costs import StepCosts
 from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.schedules import Action, Pass, Programs, programs_of
@@ -45,8 +46,9 @@ PREFETCH = 2
 _LAST_PASSES = (Pass.BACKWARD, Pass.WEIGHT_GRADIENT)
 
 
-def compile_step(costs: StepCosts, *, replicas: int = 1) -> TaskGraph:
-    """Return the graph of one step, with ``replicas`` pipelines side by side.
+def compile_step(costs: StepCosts, *, replicas: int = 1, contention: Contention | None = None) -> TaskGraph:
+    """Return the graph of one step, with ``replicas`` pipelines side by side; with ``contention`` one for each of its
+    colours, whose traffic shares the cluster's links.
 
     Raises:
         RequestError: the schedule has no order for this shape, or there are no replicas.
@@ -58,13 +60,13 @@ def compile_step(costs: StepCosts, *, replicas: int = 1) -> TaskGraph:
         for name in STREAMS:
             graph.add_stream(f"stage {device} {name}", device=device, ordered=name != "gradient")
         graph.slow(3 * device, costs.overlap_slowdown, [3 * device + 2])
-        if costs.one_port:
+        if costs.one_port and contention is None:
             graph.add_link(f"stage {device} port", 1.0)
-    common: dict[tuple[object, ...], int] = {}
+    common: dict[tuple[object, ...], int] | None = {} if replicas > 1 else None
+    wires = Wires(contention, graph) if contention else None
     finished = []
     for replica in range(replicas):
-        pipeline = _Pipeline(costs, programs, graph, replica * costs.shape.pp, common if replicas > 1 else None)
-        finished += pipeline.add()
+        finished += _Pipeline(costs, programs, graph, replica, common, wires).add()
     _finish_step(costs, graph, finished)
     return graph
 
@@ -82,21 +84,24 @@ def _finish_step(costs: StepCosts, graph: TaskGraph, finished: list[list[int]]) 
 
 class _Pipeline:
     """Adds the tasks of one device after the other, then the edges between devices. ``common``: collectives that other
-    replicas take part in, None where this is the only one."""
+    replicas take part in, None where this is the only one; ``wires``: shared links of the cluster, None for ports."""
 
     def __init__(
         self,
         costs: StepCosts,
         programs: Programs,
         graph: TaskGraph,
-        first: int,
+        replica: int,
         common: dict[tuple[object, ...], int] | None,
+        wires: Wires | None,
     ) -> None:
         self.costs = costs
         self.programs = programs
         self.graph = graph
-        self.first = first
+        self.replica = replica
+        self.first = replica * costs.shape.pp
         self.common = common
+        self.wires = wires
         self.device_of: dict[tuple[int, int], int] = {}
         self.entry: dict[tuple[int, int, int], int] = {}
         self.sent: dict[tuple[int, int, int], int] = {}
@@ -254,7 +259,9 @@ class _Device:
             task = self.graph.add_collective(kind, seconds, streams, after, tag=tag, priority=int(kind == REDUCE))
             if common is not None:
                 common[key] = task
-        if self.costs.one_port and not blocking:
+            if self.pipeline.wires:
+                self.pipeline.wires.carry(task, self.stage, seconds / self.cost.reduce_s)
+        if self.costs.one_port and not blocking and not self.pipeline.wires:
             self.graph.share(task, (self.device,))
         return task
 
@@ -284,7 +291,9 @@ class _Device:
                     stream = self.feature if costs.overlap_hops else self.compute
                     tag = (microbatch, chunk, target)
                     hop_s = costs.hop_from(chunk, back=bool(kind))
-                    if self.sharing:
+                    if pipeline.wires:
+                        task = pipeline.wires.send(SEND, (pipeline.replica, self.stage, target), stream, last, tag)
+                    elif self.sharing:
                         task = self.graph.add_transfer(SEND, hop_s, (self.device,), stream, (last,), tag=tag)
                     else:
                         task = self.graph.add(SEND, hop_s, stream, (last,), tag=tag)

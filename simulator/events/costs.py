@@ -5,13 +5,14 @@ things happen and never in how long they take.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.block_times import BLOCK_PARTS, block_times, host_passes_s
 from forerun.simulator.events.schedules import PipelineShape
+from forerun.simulator.events.traffic import line_rate_cluster
 from forerun.simulator.hops import hop_time_s
 from forerun.simulator.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.memory import stage_memory, total_memory
@@ -126,6 +127,16 @@ def step_costs(context: Context, strategy: Strategy) -> StepCosts:
         host_step_s=profile.host_step_s,
         host_microbatch_s=profile.host_microbatch_s,
     )
+
+
+def still_reduce_s(context: Context, strategy: Strategy) -> list[float]:
+    """Return the seconds of one pass over the gradients of every stage that no faster links would save."""
+    held = chunk_blocks(context, table_of([strategy]), strategy)
+    homes = [chunks_of_stage(strategy.pp, strategy.vpp, strategy.schedule, stage) for stage in range(strategy.pp)]
+    on = np.stack([held[:, list(chunks)].sum(axis=1) for chunks in homes], axis=1)
+    fast = replace(context, cluster=line_rate_cluster(context.cluster))
+    reduce_s: list[float] = _replicas(fast, strategy, _parameters(context, strategy, on)).reduce_s.tolist()
+    return reduce_s
 
 
 def chunk_blocks(context: Context, table: StrategyTable, strategy: Strategy) -> Floats:

@@ -93,7 +93,7 @@ class _Run:
             self.rank = [0] * count
             for place, task in enumerate(self.by_rank):
                 self.rank[task] = place
-        self.links = SharedLinks(graph.capacity_bytes_per_s)
+        self.links = SharedLinks(graph.capacity_bytes_per_s, graph.weights)
         self.free = [True] * len(graph.ordered)
         self.freed_by = [-1] * len(graph.ordered)
         self.queue: list[list[int]] = [[] for _ in graph.ordered]

@@ -21,7 +21,8 @@ class TaskGraph:
 
     Per task: ``duration_s`` (of a transfer: its latency), ``stream`` (the one that it is shown on, -1: none), ``kind``
     (number of an entry of ``kinds``), ``tag`` (whatever names it), ``successors`` and ``missing`` (edges and their
-    number). ``priority``: that of tasks which have one, lower goes first; 0 for all others.
+    number). ``priority``: that of tasks which have one, lower goes first; 0 for all others. ``weights``: of a route
+    whose transfers are several connections, how many of them cross each of its links.
     """
 
     __slots__ = (
@@ -43,6 +44,7 @@ class TaskGraph:
         "successors",
         "tag",
         "transfers",
+        "weights",
     )
 
     def __init__(self, kinds: Sequence[str]) -> None:
@@ -64,6 +66,7 @@ class TaskGraph:
         self.slowed_by: dict[int, tuple[float, tuple[int, ...]]] = {}
         self.link_names: list[str] = []
         self.capacity_bytes_per_s: list[float] = []
+        self.weights: dict[tuple[int, ...], tuple[float, ...]] = {}
 
     def __len__(self) -> int:
         return len(self.duration_s)
@@ -149,10 +152,32 @@ class TaskGraph:
         Raises:
             RequestError: the route is empty or crosses a link twice.
         """
-        self._check(route)
         task = self.add(kind, latency_s, stream, after, tag=tag, priority=priority)
-        self.transfers[task] = (size_bytes, tuple(route))
+        self.carry(task, size_bytes, route, latency_s=latency_s)
         return task
+
+    def weigh(self, route: Sequence[int], weights: Sequence[float]) -> None:
+        """Let every transfer over ``route`` stand for several connections: ``weights[i]`` of them cross ``route[i]``.
+
+        Its rate and its bytes are those of one connection. Fair is what gives every connection the same.
+
+        Raises:
+            RequestError: not one weight above zero for every link.
+        """
+        self._check(route)
+        if len(weights) != len(route) or not all(weight > 0 for weight in weights):
+            raise RequestError(f"a route of {len(route)} links needs as many weights above 0, but got {list(weights)}")
+        self.weights[tuple(route)] = tuple(weights)
+
+    def carry(self, task: int, size_bytes: float, route: Sequence[int], *, latency_s: float = 0.0) -> None:
+        """Turn an existing task of any kind into a transfer.
+
+        Raises:
+            RequestError: as for ``add_transfer``.
+        """
+        self._check(route)
+        self.transfers[task] = (size_bytes, tuple(route))
+        self.duration_s[task] = latency_s
 
     def share(self, task: int, route: Sequence[int]) -> None:
         """Let a task of any kind cross links that pass one second of it per second when it has them alone; a collective

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from forerun.simulator.events.simulate import step_contention
 from forerun.simulator.events.staged_costs import costs_of
 from forerun.simulator.events.steady import step_figures
 from forerun.simulator.score import score
@@ -11,8 +12,9 @@ from forerun.simulator.score_table import TIME_PARTS, ScoreTable
 from forerun.spaces.strategies import Context, StrategyTable
 
 
-def event_scores(context: Context, table: StrategyTable) -> ScoreTable:
-    """Return what ``score`` returns, with times and live tensors as the event level has them.
+def event_scores(context: Context, table: StrategyTable, *, contention: bool = False) -> ScoreTable:
+    """Return what ``score`` returns, with times and live tensors as the event level has them; with ``contention`` as
+    for ``simulate``.
 
     ``time_s`` is that of the slowest stage. Fixed memory and reserve are the core's; the difference between the live
     tensors of the two counts as activations, and what fragmentation takes of it as reserve. 10 to 100 ms per row;
@@ -22,7 +24,12 @@ def event_scores(context: Context, table: StrategyTable) -> ScoreTable:
         RequestError: as for ``simulate``; of a row that breaks a law of its schedule.
     """
     core = score(context, table)
-    results = [step_figures(costs_of(context, table.strategy(row))) for row in range(len(table))]
+    results = []
+    for row in range(len(table)):
+        strategy = table.strategy(row)
+        costs = costs_of(context, strategy)
+        shared = step_contention(context, strategy, costs) if contention and strategy.devices > 1 else None
+        results.append(step_figures(costs, shared))
     live = np.array([result.peak_bytes for result in results], dtype=np.float64)
     more = live - core.allocated_bytes
     lost = context.framework.fragmentation * more

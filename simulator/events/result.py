@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.simulator.events.compile import GATHER, HOST, OPTIMIZER, REDUCE, SEND, STREAMS, TIED
+from forerun.simulator.events.contention import Contention
 from forerun.simulator.events.costs import StepCosts
 from forerun.simulator.events.engine import Execution
 from forerun.simulator.events.graph import TaskGraph
@@ -61,7 +62,7 @@ class EventResult:
     ``stages``: every device-stage of one pipeline, all others being equal, or of all pipelines one after the other.
     ``bubble_share``: idle time of all stages over all their time. ``critical_path``: tasks, each of which started when
     the one before it ended, from the first to the last of the step; ``critical_s``: its time by kind (``TIME_PARTS``
-    without bubble), which adds up to the step.
+    without bubble), which adds up to the step. ``contention``: what traffic shared, None where it shared ports only.
     """
 
     step_time_s: float
@@ -73,6 +74,7 @@ class EventResult:
     costs: StepCosts
     graph: TaskGraph
     run: Execution
+    contention: Contention | None = None
 
     @property
     def slowest(self) -> int:
@@ -120,7 +122,7 @@ class EventResult:
             )
 
 
-def result_of(costs: StepCosts, graph: TaskGraph, run: Execution) -> EventResult:
+def result_of(costs: StepCosts, graph: TaskGraph, run: Execution, contention: Contention | None = None) -> EventResult:
     """Return what a run of a compiled graph tells."""
     curves = memory_curves(graph, run)
     shares = _shares(costs)
@@ -138,6 +140,7 @@ def result_of(costs: StepCosts, graph: TaskGraph, run: Execution) -> EventResult
         costs=costs,
         graph=graph,
         run=run,
+        contention=contention,
     )
 
 

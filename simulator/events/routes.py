@@ -5,7 +5,7 @@ that all of them cross. A way is the fastest for a message of 4 MiB. Devices do 
 torus; of equal NICs a device takes the one that its number falls to, so that the devices of a socket spread over them.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,18 @@ class Routes:
                 raise RequestError(f"device {device[1]} is not in the topology; use 0 to {devices - 1}")
         if source == target:
             raise RequestError(f"a transfer needs two different devices, but got {source} twice")
+        nodes = {self._cluster.nodes[place]["node"] for place in (begin, end)}
+        before = self._reach(source, begin, end, nodes)
+        if end in before:
+            return self._links_along(before, end)
+        reached = sorted(name[1] for name in self._reach(source, begin, None, None) if name[0] == "device")
+        raise RequestError(f"device {target} cannot be reached from device {source}; that reaches devices {reached}")
+
+    def _reach(
+        self, source: int, begin: Hashable, end: Hashable | None, nodes: Collection[int] | None
+    ) -> dict[Any, Any]:
+        """Return the place before every place, in order of cost, up to ``end``; what stands in other ``nodes`` than
+        those of the two ends is left out, since no way leads through it."""
         heap: list[tuple[float, int, Any, Any]] = [(0.0, 0, begin, None)]
         before: dict[Any, Any] = {}
         added = 0
@@ -74,13 +86,19 @@ class Routes:
                 continue
             before[name] = previous
             if name == end:
-                return self._links_along(before, end)
+                break
             for other, seconds in self._steps(source, name, begin):
-                if other not in before:
-                    added += 1
-                    heappush(heap, (cost + seconds, added, other, name))
-        reached = sorted(number for kind, number, *_ in before if kind == "device")
-        raise RequestError(f"device {target} cannot be reached from device {source}; that reaches devices {reached}")
+                if other in before or (nodes is not None and self._aside(other, end, nodes)):
+                    continue
+                added += 1
+                heappush(heap, (cost + seconds, added, other, name))
+        return before
+
+    def _aside(self, place: Any, end: Hashable | None, nodes: Collection[int]) -> bool:
+        """Whether no way to ``end`` leads through a place."""
+        if place[0] == "device":
+            return place != end and not self._torus
+        return place[0] in ("socket", "nic") and place[1] not in nodes
 
     def _steps(self, source: int, name: Any, begin: Hashable) -> Iterator[tuple[Any, float]]:
         """Yield what a transfer of ``source`` reaches from a place in one step, and what that costs."""

@@ -10,7 +10,8 @@ it on full links, directly or through others. A link that nobody fills passes no
 oversubscription falls apart into its ports.
 """
 
-from collections.abc import Collection, Iterable
+import math
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 
 _SAME = 1e-12
@@ -24,8 +25,9 @@ _FEW = 12
 
 class Bundle:
     """Transfers under way on one route. ``ends``: heap of (served bytes at which it ends, rank of the task);
-    ``load_bytes_per_s``: what all members together took of every link when rates were last set; ``wake_s``: when the
-    next of them ends."""
+    ``weights``: connections of one member on each link, each of which gets ``rate_bytes_per_s``; ``load_bytes_per_s``:
+    what one connection of every member together took when rates were last set; ``wake_s``: when the next of them
+    ends."""
 
     __slots__ = (
         "ends",
@@ -36,11 +38,13 @@ class Bundle:
         "served_bytes",
         "since_s",
         "wake_s",
+        "weights",
     )
 
-    def __init__(self, number: int, route: tuple[int, ...]) -> None:
+    def __init__(self, number: int, route: tuple[int, ...], weights: tuple[float, ...]) -> None:
         self.number = number
         self.route = route
+        self.weights = weights
         self.rate_bytes_per_s = self.load_bytes_per_s = 0.0
         self.served_bytes = self.since_s = 0.0
         self.wake_s = -1.0
@@ -51,9 +55,10 @@ class SharedLinks:
     """All links of a graph and the bundles on them. ``changed``: bundles that gained or lost a member since the rates
     were last set, by number."""
 
-    __slots__ = ("_active", "_by_route", "_capacity", "_full", "_load", "bundles", "changed")
+    __slots__ = ("_active", "_by_route", "_capacity", "_full", "_load", "_weights", "bundles", "changed")
 
-    def __init__(self, capacity_bytes_per_s: list[float]) -> None:
+    def __init__(self, capacity_bytes_per_s: list[float], weights: Mapping[tuple[int, ...], tuple[float, ...]]) -> None:
+        self._weights = weights
         self._capacity = capacity_bytes_per_s
         self._load = [0.0] * len(capacity_bytes_per_s)
         self._full = [False] * len(capacity_bytes_per_s)
@@ -66,7 +71,9 @@ class SharedLinks:
         """Begin a transfer; its rate is set by the next ``share``."""
         bundle = self._by_route.get(route)
         if bundle is None:
-            bundle = self._by_route[route] = Bundle(len(self.bundles), route)
+            bundle = self._by_route[route] = Bundle(
+                len(self.bundles), route, self._weights.get(route, (1.0,) * len(route))
+            )
             self.bundles.append(bundle)
         if bundle.ends:
             bundle.served_bytes += bundle.rate_bytes_per_s * (now_s - bundle.since_s)
@@ -117,15 +124,15 @@ class SharedLinks:
     def _alone(self, bundle: Bundle, now_s: float) -> list[tuple[float, int]] | None:
         """Do what ``share`` does for a bundle that shares its links with no other; None where it does not."""
         active, capacity, members = self._active, self._capacity, len(bundle.ends)
-        whole = capacity[bundle.route[0]]
-        for link in bundle.route:
+        whole = math.inf
+        for link, weight in zip(bundle.route, bundle.weights, strict=True):
             if len(active[link]) != 1:
                 return None
-            if capacity[link] < whole:
-                whole = capacity[link]
-        for link in bundle.route:
-            self._load[link] = whole
-            self._full[link] = capacity[link] == whole
+            if capacity[link] < whole * weight:
+                whole = capacity[link] / weight
+        for link, weight in zip(bundle.route, bundle.weights, strict=True):
+            self._load[link] = whole * weight
+            self._full[link] = whole * weight >= capacity[link] * _FULL
         served = bundle.served_bytes + bundle.rate_bytes_per_s * (now_s - bundle.since_s)
         bundle.served_bytes, bundle.since_s = served, now_s
         bundle.load_bytes_per_s, bundle.rate_bytes_per_s = whole, whole / members
@@ -164,14 +171,17 @@ class SharedLinks:
     def _fill(self, region: dict[int, Bundle]) -> tuple[list[tuple[Bundle, float]], list[int]]:
         """Return max-min fair rates of a region in what the others leave of its links, and the links that get full."""
         room: dict[int, float] = {}
-        members: dict[int, int] = {}
+        members: dict[int, float] = {}
+        users: dict[int, int] = {}
         still: dict[int, Bundle] = {}
         for number, bundle in region.items():
             size = len(bundle.ends)
-            for link in bundle.route:
-                room[link] = room.get(link, self._capacity[link] - self._load[link]) + bundle.load_bytes_per_s
+            load = bundle.load_bytes_per_s
+            for link, weight in zip(bundle.route, bundle.weights, strict=True):
+                room[link] = room.get(link, self._capacity[link] - self._load[link]) + load * weight
                 if size:
-                    members[link] = members.get(link, 0) + size
+                    members[link] = members.get(link, 0.0) + size * weight
+                    users[link] = users.get(link, 0) + 1
             if size:
                 still[number] = bundle
         rates: list[tuple[Bundle, float]] = []
@@ -185,11 +195,12 @@ class SharedLinks:
                     continue
                 rates.append((bundle, rate))
                 size = len(bundle.ends)
-                for link in bundle.route:
-                    left = room[link] - rate * size
+                for link, weight in zip(bundle.route, bundle.weights, strict=True):
+                    left = room[link] - rate * size * weight
                     room[link] = left if left > 0 else 0.0
-                    members[link] -= size
-                    if not members[link]:
+                    members[link] -= size * weight
+                    users[link] -= 1
+                    if not users[link]:
                         del members[link]
         return rates, full
 
@@ -200,8 +211,8 @@ class SharedLinks:
             now = bundle.rate_bytes_per_s * len(bundle.ends)
             more = now - bundle.load_bytes_per_s
             bundle.load_bytes_per_s = now
-            for link in bundle.route:
-                load[link] = load[link] + more if self._active[link] else 0.0
+            for link, weight in zip(bundle.route, bundle.weights, strict=True):
+                load[link] = load[link] + more * weight if self._active[link] else 0.0
         for bundle in region:
             for link in bundle.route:
                 self._full[link] = load[link] >= capacity[link] * _FULL

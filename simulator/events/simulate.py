@@ -1,39 +1,71 @@
 """The entry point: one step of one strategy, event by event."""
 
 from forerun.simulator.events.compile import compile_step
-from forerun.simulator.events.costs import StepCosts
+from forerun.simulator.events.contention import Contention, contention_of
+from forerun.simulator.events.costs import StepCosts, still_reduce_s
 from forerun.simulator.events.disturb import Disturbance, disturb, replicas_needed
 from forerun.simulator.events.engine import execute
 from forerun.simulator.events.result import EventResult, result_of
 from forerun.simulator.events.staged_costs import costs_of
+from forerun.simulator.events.traffic import step_traffic
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy
 
 
-def simulate(context: Context, strategy: Strategy, disturbance: Disturbance | None = None) -> EventResult:
+def simulate(
+    context: Context, strategy: Strategy, disturbance: Disturbance | None = None, *, contention: bool = False
+) -> EventResult:
     """Simulate one optimizer step of a strategy, which must be legal.
 
     One pipeline is simulated for all replicas, since all are equal; with a ``disturbance`` all ``dp * cp`` of them.
+    With ``contention`` all traffic between stages and replicas takes its way over the cluster's graph and shares links
+    by max-min fairness; then one pipeline is simulated for each kind of replica that this makes.
 
     Raises:
-        RequestError: a cost rule knows no such operator, link or precision, the schedule has no order for the shape, or
-            a disturbed device does not exist, or a disturbance meets a strategy whose halves differ in tp.
+        RequestError: a cost rule knows no such operator, link or precision, the schedule has no order for the shape, a
+            disturbed device does not exist, a disturbance or contention meets a strategy whose halves differ in tp, or
+            contention is asked for on a cluster without a graph.
     """
+    costs = costs_of(context, strategy)
     replicas = replicas_needed(disturbance, strategy.dp * strategy.cp)
     if replicas > 1 and strategy.second_tp is not None:
         raise RequestError(
             f"replicas of {strategy} cross where tp changes, so that no pipeline is disturbed alone; drop the jitter"
         )
-    return simulate_costs(costs_of(context, strategy), replicas=replicas, disturbance=disturbance)
+    if not contention or strategy.devices == 1:
+        return simulate_costs(costs, replicas=replicas, disturbance=disturbance)
+    shared = step_contention(context, strategy, costs, apart=replicas > 1)
+    return simulate_costs(costs, replicas=shared.simulated, disturbance=disturbance, contention=shared)
 
 
-def simulate_costs(costs: StepCosts, *, replicas: int = 1, disturbance: Disturbance | None = None) -> EventResult:
+def step_contention(context: Context, strategy: Strategy, costs: StepCosts, *, apart: bool = False) -> Contention:
+    """Return what the traffic of a step shares; with ``apart`` every replica is told apart.
+
+    Raises:
+        RequestError: the cluster has no graph, a device cannot be reached, or the strategy's halves differ in tp.
+    """
+    if strategy.second_tp is not None:
+        raise RequestError(
+            f"replicas of {strategy} cross where tp changes, so that no links are theirs; drop the contention"
+        )
+    reduce_s = [stage.reduce_s for stage in costs.stages]
+    traffic = step_traffic(context, strategy, reduce_s, still_reduce_s(context, strategy))
+    return contention_of(traffic, apart=apart)
+
+
+def simulate_costs(
+    costs: StepCosts,
+    *,
+    replicas: int = 1,
+    disturbance: Disturbance | None = None,
+    contention: Contention | None = None,
+) -> EventResult:
     """Simulate a step whose costs are given, on ``replicas`` pipelines side by side.
 
     Raises:
         RequestError: the schedule has no order for the shape, or a disturbed device does not exist.
     """
-    graph = compile_step(costs, replicas=replicas)
+    graph = compile_step(costs, replicas=replicas, contention=contention)
     if disturbance is not None:
         disturb(graph, disturbance)
-    return result_of(costs, graph, execute(graph))
+    return result_of(costs, graph, execute(graph), contention)

@@ -5,11 +5,12 @@ finite start (Baccelli, Cohen, Olsder and Quadrat, Synchronization and Linearity
 further microbatches adds the same time over and over. The period is looked for, not assumed. A step that grows by less
 than what occupies its busiest stream has not got there, however evenly it grows: the path that is longest in the end
 may not be the longest yet. Where every microbatch has traffic of replicas (ZeRO 2 and 3), a stream takes what is ready,
-which is not linear; such steps are simulated whole.
+which is not linear, and neither are shared links; such steps are simulated whole.
 """
 
 from dataclasses import dataclass, replace
 
+from forerun.simulator.events.contention import Contention
 from forerun.simulator.events.costs import StepCosts
 from forerun.simulator.events.simulate import simulate_costs
 from forerun.simulator.score_table import TIME_PARTS
@@ -33,13 +34,16 @@ class StepFigures:
     fullest: int
 
 
-def step_figures(costs: StepCosts) -> StepFigures:
-    """Return what a step takes, from three shorter ones where it is long and they have become periodic.
+def step_figures(costs: StepCosts, contention: Contention | None = None) -> StepFigures:
+    """Return what a step takes, from three shorter ones where it is long and they have become periodic; the whole step
+    is simulated where its traffic has ``contention``.
 
     Raises:
         RequestError: the schedule has no order for the shape.
     """
     count, period = costs.shape.microbatches, costs.shape.pp
+    if contention is not None:
+        return _simulated(costs, count, contention)
     first = _FIRST * costs.shape.pp + count % period
     while costs.zero < 2 and 2 * (first + 2 * period) < count:
         figures = [_simulated(costs, first + turn * period) for turn in range(3)]
@@ -49,14 +53,16 @@ def step_figures(costs: StepCosts) -> StepFigures:
     return _simulated(costs, count)
 
 
-def _simulated(costs: StepCosts, microbatches: int) -> StepFigures:
-    result = simulate_costs(replace(costs, shape=replace(costs.shape, microbatches=microbatches)))
+def _simulated(costs: StepCosts, microbatches: int, contention: Contention | None = None) -> StepFigures:
+    shorter = replace(costs, shape=replace(costs.shape, microbatches=microbatches))
+    replicas = contention.simulated if contention else 1
+    result = simulate_costs(shorter, replicas=replicas, contention=contention)
     return StepFigures(
         step_time_s=result.step_time_s,
         time_s=tuple(result.time_s[part] for part in TIME_PARTS),
         occupied_s=tuple(result.occupied_s()),
         peak_bytes=result.peak_memory_bytes,
-        fullest=result.fullest,
+        fullest=result.fullest % costs.shape.pp,
     )
 
 

@@ -3,13 +3,17 @@
 from typing import Any
 
 from forerun.simulator.events.compile import STREAMS
+from forerun.simulator.events.link_use import link_use
 from forerun.simulator.events.result import EventResult
 
 _GIB = 2.0**30
 
 
 def event_summary(result: EventResult) -> dict[str, Any]:
-    """Return bubble share, use of every stage and stream, and the critical path; times in seconds, shares 0 to 1."""
+    """Return bubble share, use of every stage and stream, and the critical path; times in seconds, shares 0 to 1.
+
+    With contention also ``replicas``, how many each simulated one stands for, and ``links``, the busiest ones.
+    """
     return {
         "step_time_s": result.step_time_s,
         "bubble_share": result.bubble_share,
@@ -17,6 +21,18 @@ def event_summary(result: EventResult) -> dict[str, Any]:
         "critical_share": {part: _share(value, result.step_time_s) for part, value in result.critical_s.items()},
         "critical_path": _path(result),
         "stages": _stages(result),
+        **_shared(result),
+    }
+
+
+def _shared(result: EventResult) -> dict[str, Any]:
+    """Return what contention adds: how many replicas had to be told apart, and how busy links were."""
+    if result.contention is None:
+        return {}
+    colours = list(result.contention.colours)
+    return {
+        "replicas": [colours.count(colour) for colour in range(result.contention.simulated)],
+        "links": link_use(result),
     }
 
 

@@ -1,6 +1,7 @@
 """``forerun simulate``: one strategy."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,11 @@ def add_arguments(parser: Parser) -> None:
         help="closed forms (default), or every pass, transfer and bucket of the step as an event",
     )
     parser.add_argument(
+        "--contention",
+        action="store_true",
+        help="traffic of stages and replicas shares NICs, PCIe, sockets and spine fairly, link by link; needs events",
+    )
+    parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="write the timeline for Perfetto (.json or .json.gz); needs events"
     )
     add_json(parser)
@@ -57,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         from forerun.simulator.events import event_scores
 
-        row = simulate_setting(setting, args.strategy, score=event_scores)
+        row = simulate_setting(setting, args.strategy, score=partial(event_scores, contention=args.contention))
     if args.json:
         more = {} if events is None else {"events": _summary(events)}
         print(dump_json({**row.to_json(), "defaults": setting.defaults, "notes": setting.notes, **more}))
@@ -90,11 +96,13 @@ def _events(setting: "Setting", args: argparse.Namespace) -> "EventResult | None
     if args.fidelity != "events":
         if args.trace is not None:
             raise RequestError("--trace needs --fidelity events: closed forms have no timeline")
+        if args.contention:
+            raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
         return None
     from forerun.search.request import legal_strategy
     from forerun.simulator.events import simulate, write_trace
 
-    result = simulate(setting.context, legal_strategy(setting, args.strategy))
+    result = simulate(setting.context, legal_strategy(setting, args.strategy), contention=args.contention)
     if args.trace is not None:
         try:
             write_trace(result, args.trace)

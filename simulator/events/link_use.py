@@ -1,0 +1,60 @@
+"""How much of a step the links of the cluster are in use, as plain data."""
+
+from typing import Any
+
+from forerun.simulator.events.compile import GATHER, REDUCE, SEND
+from forerun.simulator.events.contention import Contention, Key, alone_s
+from forerun.simulator.events.result import EventResult
+
+_SHOWN = 24
+"""Links that are listed; the busiest of hundreds say what there is to say."""
+
+
+def link_use(result: EventResult) -> list[dict[str, Any]]:
+    """Return the busiest links of a step with contention.
+
+    ``utilisation``: share of the step for which a link is full, or as long as if it were: what protocols cost counts as
+    traffic. ``alike``: links of which the same is true; ``shared``: whether flows may slow each other down there.
+    """
+    contention = result.contention
+    if contention is None:
+        return []
+    sent = _sent_bytes(result, contention)
+    shared = {id(link) for link in contention.shared}
+    rows = []
+    for link in contention.links:
+        size_bytes = sum(weight * sent.get(key, 0.0) for key, weight in link.weight.items())
+        whole = link.capacity_bytes_per_s * result.step_time_s
+        rows.append(
+            {
+                "link": link.name,
+                "alike": link.alike,
+                "bytes_per_s": link.capacity_bytes_per_s,
+                "utilisation": size_bytes / whole if whole else 0.0,
+                "shared": id(link) in shared,
+            }
+        )
+    rows.sort(key=lambda row: -float(str(row["utilisation"])))
+    return rows[:_SHOWN]
+
+
+def _sent_bytes(result: EventResult, contention: Contention) -> dict[Key, float]:
+    """Return the bytes that every connection of a flow carried."""
+    graph, run, pp = result.graph, result.run, result.costs.shape.pp
+    sent: dict[Key, float] = {}
+    for task, kind in enumerate(graph.kind):
+        device = graph.stream_device[graph.stream[task]]
+        if kind == SEND:
+            key: Key = (device // pp, device % pp, int(str(graph.tag[task][2])))
+        elif kind in (REDUCE, GATHER):
+            key = (device % pp,)
+        else:
+            continue
+        flow = contention.flows[key]
+        if task in graph.transfers:
+            size_bytes = graph.transfers[task][0]
+        else:
+            share = (run.end_s[task] - run.start_s[task]) / alone_s(contention, key)
+            size_bytes = share * flow.wire_s * flow.assumed_bytes_per_s
+        sent[key] = sent.get(key, 0.0) + size_bytes
+    return sent
