@@ -1,6 +1,5 @@
 """Costs of a step whose stages differ in what they recompute or in tp: for the event level, by the staged core."""
 
-
 import numpy as np
 
 from forerun.simulator.block_times import BLOCK_PARTS
