@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from forerun.simulator.events.contention import Contention
 from forerun.simulator.events.costs import StepCosts
+from forerun.simulator.events.result import EventResult
 from forerun.simulator.events.simulate import simulate_costs
 from forerun.simulator.score_table import TIME_PARTS
 
@@ -43,7 +44,7 @@ def step_figures(costs: StepCosts, contention: Contention | None = None) -> Step
     """
     count, period = costs.shape.microbatches, costs.shape.pp
     if contention is not None:
-        return _simulated(costs, count, contention)
+        return _figures(simulate_costs(costs, replicas=contention.simulated, contention=contention))
     first = _FIRST * costs.shape.pp + count % period
     while costs.zero < 2 and 2 * (first + 2 * period) < count:
         figures = [_simulated(costs, first + turn * period) for turn in range(3)]
@@ -53,16 +54,17 @@ def step_figures(costs: StepCosts, contention: Contention | None = None) -> Step
     return _simulated(costs, count)
 
 
-def _simulated(costs: StepCosts, microbatches: int, contention: Contention | None = None) -> StepFigures:
-    shorter = replace(costs, shape=replace(costs.shape, microbatches=microbatches))
-    replicas = contention.simulated if contention else 1
-    result = simulate_costs(shorter, replicas=replicas, contention=contention)
+def _simulated(costs: StepCosts, microbatches: int) -> StepFigures:
+    return _figures(simulate_costs(replace(costs, shape=replace(costs.shape, microbatches=microbatches))))
+
+
+def _figures(result: EventResult) -> StepFigures:
     return StepFigures(
         step_time_s=result.step_time_s,
         time_s=tuple(result.time_s[part] for part in TIME_PARTS),
         occupied_s=tuple(result.occupied_s()),
         peak_bytes=result.peak_memory_bytes,
-        fullest=result.fullest % costs.shape.pp,
+        fullest=result.fullest % result.costs.shape.pp,
     )
 
 

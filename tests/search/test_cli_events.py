@@ -25,6 +25,15 @@ def test_the_row_has_the_same_keys_and_the_stages_besides(capsys: pytest.Capture
     assert sum(events["breakdown_s"].values()) == pytest.approx(events["step_time_s"])
 
 
+def test_contention_names_the_links(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*REQUEST, *STRATEGY, *EVENTS, "--contention", "--json"]) == 0
+    events = json.loads(capsys.readouterr().out)
+
+    assert events["events"]["step_time_s"] == pytest.approx(events["step_time_s"])
+    assert events["events"]["replicas"] == [2]
+    assert events["events"]["links"][0]["utilisation"] > 0
+
+
 def test_the_timeline_is_drawn_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "step.json.gz"
 
@@ -38,6 +47,7 @@ def test_the_timeline_is_drawn_and_written(tmp_path: Path, capsys: pytest.Captur
     [
         (["--trace", "step.json"], "--trace needs --fidelity events"),
         ([*EVENTS, "--trace", "/nowhere/step.json"], "cannot write /nowhere/step.json"),
+        (["--contention"], "--contention needs --fidelity events"),
         (["--fidelity", "exact"], "invalid choice"),
     ],
 )
