@@ -1,0 +1,6 @@
+"""Training modes on the event engine."""
+
+from forerun.simulator.modes.events.build import ModeGraph, build_mode
+from forerun.simulator.modes.events.measure import event_prediction
+
+__all__ = ["ModeGraph", "build_mode", "event_prediction"]

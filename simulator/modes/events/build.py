@@ -1,0 +1,250 @@
+"""Compile some steps of a training mode into a task graph.
+
+Every worker has one compute stream. With servers: a layer is fetched, computed forward and backward, sent, and applied;
+the next step's fetch waits for all workers (synchronous) or for the worker's own gradient (asynchronous), per step or
+per layer. All-reduce: buckets go one behind the other, as a ring of transfers between neighbours where the network is
+one, else as one task that all workers enter.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.events.disturb import Disturbance
+from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.modes.coarse import check_slow, draws
+from forerun.simulator.modes.events.wires import (
+    ALL_REDUCE,
+    BACKWARD,
+    BARRIER,
+    DOWNLOAD,
+    FORWARD,
+    HOST,
+    KINDS,
+    UPDATE,
+    UPLOAD,
+    Wires,
+)
+from forerun.simulator.modes.mode import TrainingMode
+from forerun.simulator.modes.network import Network
+from forerun.simulator.modes.profile import GradientProfile
+
+_RING_WORKERS = 16
+"""Rings up to this size are run round by round: the tasks of a step grow with the square of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeGraph:
+    """A graph, and the tasks that begin (``first``) and end (``last``) every step of every worker (steps x workers).
+
+    ``compute_s``: time of the passes (steps x workers). ``counted``: whether a worker's gradient enters the step.
+    """
+
+    graph: TaskGraph
+    first: list[list[int]]
+    last: list[list[int]]
+    compute_s: list[list[float]]
+    counted: list[list[bool]]
+
+
+def build_mode(
+    profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance, steps: int
+) -> ModeGraph:
+    """Return the graph of ``steps`` steps of all workers.
+
+    Raises:
+        RequestError: a slow worker is not there, or there are more shards than there is to spread.
+    """
+    check_slow(noise.slow, mode.workers)
+    return _Builder(profile, mode, network, noise, steps).build()
+
+
+def drawn_factors(profile: GradientProfile, mode: TrainingMode, noise: Disturbance, steps: int) -> list[list[float]]:
+    """Return the factor on the passes of every step of every worker, from the seeded generator."""
+    choices = draws(profile, noise)
+    slow = [noise.slow.get(worker, 1.0) for worker in range(mode.workers)]
+    if len(choices) == 1:
+        return [slow] * steps
+    picked = np.random.default_rng(noise.seed).choice(choices, size=(steps, mode.workers))
+    return (picked * np.asarray(slow)).tolist()  # type: ignore[no-any-return]
+
+
+class _Builder:
+    def __init__(
+        self, profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance, steps: int
+    ) -> None:
+        self.profile, self.mode, self.network, self.steps = profile, mode, network, steps
+        self.graph = TaskGraph(KINDS)
+        self.wires = Wires(self.graph, mode, network, mode.shard_bytes(profile))
+        self.compute = [self.graph.add_stream(f"worker {w}", device=w) for w in range(mode.workers)]
+        self.factors = drawn_factors(profile, mode, noise, steps)
+        self.layers = range(len(profile.layers))
+        self.buckets = mode.buckets(profile)
+        servers = range(self.wires.servers)
+        # An update unit is shared by the gradients that are there, so that nobody is served first by his number.
+        self.unit = [self.graph.add_link(f"update {server}", 1.0) for server in servers]
+        self.ring = [self.graph.add_stream(f"ring {w}", device=w) for w in range(mode.workers)]
+
+    def build(self) -> ModeGraph:
+        count = self.mode.workers
+        made = ModeGraph(graph=self.graph, first=[], last=[], compute_s=[], counted=[])
+        fetchable: list[list[Sequence[int]]] = [[() for _ in self.layers] for _ in range(count)]
+        for step in range(self.steps):
+            counted = self._counted(step)
+            made.counted.append(counted)
+            made.compute_s.append([self.profile.compute_s * factor for factor in self.factors[step]])
+            starts = [self._starts(fetchable[worker]) for worker in range(count)]
+            delay_s = [0.0 if step else self._late_s(worker) for worker in range(count)]
+            begun = [self.graph.add(BARRIER, delay_s[w], after=starts[w], tag=(w, step)) for w in range(count)]
+            made.first.append(begun)
+            passes = [self._passes(step, w, begun[w], fetchable[w], counted[w]) for w in range(count)]
+            if self.mode.exchange == "all-reduce":
+                updated = self._all_reduce(step, passes)
+            else:
+                updated = self._servers(step, passes, counted)
+            for worker in range(count):
+                fetchable[worker] = updated[worker]
+            made.last.append([self._join(updated[w], (w, step)) for w in range(count)])
+        return made
+
+    def _late_s(self, worker: int) -> float:
+        """Spread the first steps of asynchronous workers: equal ones that start together stay together for ever, which
+        real ones do not."""
+        if self.mode.synchronous:
+            return 0.0
+        cycle_s = self.profile.step_s + 2 * self.profile.total_bytes / self.network.worker_bytes_per_s
+        return cycle_s * worker / self.mode.workers
+
+    def _counted(self, step: int) -> list[bool]:
+        """Drop the gradients of the slowest workers where there are backup workers; ties go by number."""
+        order = sorted(range(self.mode.workers), key=lambda worker: (self.factors[step][worker], worker))
+        kept = set(order[: self.mode.workers - self.mode.backup_workers])
+        return [worker in kept for worker in range(self.mode.workers)]
+
+    def _starts(self, fetchable: Sequence[Sequence[int]]) -> list[int]:
+        """Return what the first layer to be fetched waits for: a step begins with it."""
+        rows = fetchable[:1] if self.mode.barrier == "layer" else fetchable
+        return sorted({task for row in rows for task in row})
+
+    def _join(self, tasks: Sequence[Sequence[int]], tag: tuple[object, ...]) -> int:
+        flat = sorted({task for row in tasks for task in row})
+        return flat[0] if len(flat) == 1 else self.graph.add(BARRIER, 0.0, after=flat, tag=tag)
+
+    def _passes(
+        self, step: int, worker: int, begun: int, fetchable: Sequence[Sequence[int]], counted: bool
+    ) -> list[int]:
+        """Add fetches and passes of a step; return per layer the task after which its gradient is there."""
+        graph, factor, stream = self.graph, self.factors[step][worker], self.compute[worker]
+        label = f"step {step}"
+        fetched: list[list[int]] = [[begun] for _ in self.layers]
+        if self.mode.exchange != "all-reduce":
+            by_layer = self.mode.barrier == "layer"
+            for layer in self.layers:
+                after = sorted(set(fetchable[layer])) if by_layer and fetchable[layer] else [begun]
+                fetched[layer] = [
+                    self.wires.send(DOWNLOAD, worker, server, layer, step, after)
+                    for server in range(self.wires.servers)
+                ]
+        if not counted:
+            return [begun] * len(self.layers)
+        if not self.mode.overlap:
+            everything = graph.add(BARRIER, 0.0, after=[task for row in fetched for task in row], tag=(worker, step))
+            fetched = [[everything] for _ in self.layers]
+        if self.profile.host_s:
+            graph.add(HOST, self.profile.host_s * factor, stream, fetched[0], tag=(label,))
+        for layer in self.layers:
+            forward_s = self.profile.layers[layer].forward_s * factor
+            graph.add(FORWARD, forward_s, stream, fetched[layer], tag=(layer, label))
+        done = [0] * len(self.layers)
+        for layer in reversed(self.layers):
+            backward_s = self.profile.layers[layer].backward_s * factor
+            done[layer] = graph.add(BACKWARD, backward_s, stream, tag=(layer, label))
+        return done if self.mode.overlap else [done[0]] * len(self.layers)
+
+    def _servers(self, step: int, passes: list[list[int]], counted: Sequence[bool]) -> list[list[Sequence[int]]]:
+        """Add uploads and updates; return per worker and layer what its next fetch waits for."""
+        count, servers = range(self.mode.workers), range(self.wires.servers)
+        sent: list[list[list[int]]] = [[[] for _ in self.layers] for _ in count]
+        for worker in count:
+            if counted[worker]:
+                for layer in reversed(self.layers):
+                    after = [passes[worker][layer]]
+                    sent[worker][layer] = [
+                        self.wires.send(UPLOAD, worker, server, layer, step, after) for server in servers
+                    ]
+        if self.mode.synchronous:
+            together = [[task for worker in count for task in sent[worker][layer]] for layer in self.layers]
+            done = self._apply(together, f"step {step}")
+            return [done for _ in count]
+        return [self._apply(sent[worker], f"worker {worker} step {step}") for worker in count]
+
+    def _apply(self, sent: list[list[int]], label: str) -> list[Sequence[int]]:
+        """Add the updates of all layers by the gradients in ``sent``; return per layer when they are done."""
+        graph, total = self.graph, self.profile.total_bytes or 1.0
+        if not self.mode.overlap or self.mode.barrier == "step":
+            whole = graph.add(BARRIER, 0.0, after=[task for row in sent for task in row], tag=(label,))
+            sent = [[whole] for _ in self.layers]
+        # Servers that are kept as one update their pieces at the same time.
+        update_s = self.profile.update_s / (self.mode.shards if len(self.unit) == 1 else 1)
+        done: list[Sequence[int]] = []
+        for layer, row in enumerate(self.wires.pieces):
+            if not update_s or not sum(row):
+                done.append([self._join([sent[layer]], (layer, label))] if sent[layer] else [])
+                continue
+            tasks = [
+                graph.add_transfer(
+                    UPDATE, update_s * size / total, (self.unit[server],), -1, sent[layer], tag=(layer, label)
+                )
+                for server, size in enumerate(row)
+                if size
+            ]
+            done.append(tasks)
+        if self.mode.barrier == "step":
+            everything = graph.add(BARRIER, 0.0, after=[task for row in done for task in row], tag=(label,))
+            done = [[everything] for _ in self.layers]
+        return done
+
+    def _all_reduce(self, step: int, passes: list[list[int]]) -> list[list[Sequence[int]]]:
+        """Add the all-reduces of all buckets and the updates; return per worker and layer what comes next."""
+        count = range(self.mode.workers)
+        ends: list[list[int]] = [[] for _ in count]
+        for number, bucket in enumerate(self.buckets):
+            size = sum(self.profile.layers[layer].parameter_bytes for layer in bucket)
+            ready = [passes[worker][bucket[-1]] for worker in count]
+            done = self._bucket(size, ready, (number, f"step {step}")) if size and len(count) > 1 else ready
+            for worker in count:
+                ends[worker].append(done[worker])
+        found: list[list[Sequence[int]]] = []
+        for worker in count:
+            update = self.graph.add(
+                UPDATE, self.profile.update_s, self.compute[worker], ends[worker], tag=(f"step {step}",)
+            )
+            found.append([[update] for _ in self.layers])
+        return found
+
+    def _bucket(self, size: float, ready: Sequence[int], tag: tuple[int, str]) -> list[int]:
+        """Add one all-reduce; return per worker when it has the sum."""
+        graph, count = self.graph, self.mode.workers
+        if not self.network.ring or count > _RING_WORKERS:
+            time_s = self.network.all_reduce_s(size, count)
+            task = graph.add_collective(ALL_REDUCE, time_s, self.ring, ready, tag=tag)
+            return [task] * count
+        links, latency_s = self.wires, self.network.latency_s
+        arrived = list(ready)
+        for _ in range(2 * (count - 1)):
+            sent = [
+                graph.add_transfer(
+                    ALL_REDUCE,
+                    size / count,
+                    (links.out[worker], links.into[(worker + 1) % count]),
+                    self.ring[worker],
+                    # Its own gradient and what its left neighbour sent in the round before.
+                    sorted({ready[worker], arrived[worker]}),
+                    latency_s=latency_s,
+                    tag=tag,
+                )
+                for worker in range(count)
+            ]
+            arrived = [sent[(worker - 1) % count] for worker in range(count)]
+        return arrived

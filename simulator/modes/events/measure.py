@@ -1,0 +1,124 @@
+"""Run the graph of a training mode and read its throughput, its parts and its staleness."""
+
+import bisect
+
+from forerun.simulator.events.disturb import Disturbance
+from forerun.simulator.events.engine import Execution, execute
+from forerun.simulator.modes.coarse import coarse_prediction
+from forerun.simulator.modes.events.build import ModeGraph, build_mode
+from forerun.simulator.modes.mode import TrainingMode
+from forerun.simulator.modes.network import Network
+from forerun.simulator.modes.prediction import ModePrediction
+from forerun.simulator.modes.profile import GradientProfile
+
+STEPS = 24
+"""Steps that are simulated; the first quarter is the way into the steady state and is not counted."""
+LAYERS = 24
+"""Layers that a profile keeps; more of them change little and cost events."""
+
+
+def event_prediction(
+    profile: GradientProfile,
+    mode: TrainingMode,
+    network: Network,
+    disturbance: Disturbance | None = None,
+    *,
+    steps: int = STEPS,
+    layers: int = LAYERS,
+) -> ModePrediction:
+    """Return the throughput of a mode, every transfer and pass being an event; neighbouring layers beyond ``layers``
+    are joined.
+
+    Raises:
+        RequestError: a slow worker is not there, or there are more shards than there is to spread.
+    """
+    small = profile.merged(layers)
+    made = build_mode(small, mode, network, disturbance or Disturbance(), steps)
+    run = execute(made.graph)
+    bound = coarse_prediction(profile, mode, network, disturbance).bound_samples_per_s
+    if mode.synchronous:
+        return _synchronous(small, mode, made, run, bound)
+    return _asynchronous(small, mode, made, run, bound)
+
+
+def _synchronous(
+    profile: GradientProfile, mode: TrainingMode, made: ModeGraph, run: Execution, bound: float
+) -> ModePrediction:
+    ends = [max(run.end_s[task] for task in row) for row in made.last]
+    skip = len(ends) // 4
+    steps = len(ends) - skip
+    step_s = (ends[-1] - (ends[skip - 1] if skip else 0.0)) / steps
+    slowest_s = sum(
+        max(time_s for time_s, kept in zip(row, counted, strict=True) if kept)
+        for row, counted in zip(made.compute_s[skip:], made.counted[skip:], strict=True)
+    )
+    straggle_s = slowest_s / steps - profile.compute_s
+    counted = sum(sum(row) for row in made.counted[skip:]) / steps
+    return ModePrediction(
+        model="events",
+        workers=mode.workers,
+        step_s=step_s,
+        samples_per_s=counted * profile.batch / step_s,
+        parts_s={
+            "compute": profile.compute_s,
+            "straggle": straggle_s,
+            "exchange and update": step_s - profile.compute_s - straggle_s,
+        },
+        bound_samples_per_s=bound,
+    )
+
+
+def _asynchronous(
+    profile: GradientProfile, mode: TrainingMode, made: ModeGraph, run: Execution, bound: float
+) -> ModePrediction:
+    """Count what all workers complete between two instants at which all of them are in their steady state."""
+    workers = range(mode.workers)
+    ends = [[run.end_s[row[worker]] for row in made.last] for worker in workers]
+    starts = [[run.start_s[row[worker]] for row in made.first] for worker in workers]
+    stop_s = min(row[-1] for row in ends)
+    begin_s = stop_s / 4
+    done = [_completed(row, begin_s, stop_s) for row in ends]
+    rate = sum(done) / (stop_s - begin_s)
+    cycle_s = mode.workers / rate
+    everything = sorted(end_s for row in ends for end_s in row)
+    stale = [_staleness(everything, starts[w], ends[w], begin_s, stop_s) for w in workers]
+    all_stale = [value for row in stale for value in row]
+    compute = [
+        made.compute_s[step][w] for w in workers for step in range(len(made.last)) if begin_s < ends[w][step] <= stop_s
+    ]
+    compute_s = sum(compute) / len(compute)
+    return ModePrediction(
+        model="events",
+        workers=mode.workers,
+        step_s=cycle_s,
+        samples_per_s=rate * profile.batch,
+        parts_s={"compute": compute_s, "exchange, queue and update": cycle_s - compute_s},
+        bound_samples_per_s=bound,
+        staleness=sum(all_stale) / len(all_stale),
+        staleness_worst=max(sum(row) / len(row) for row in stale if row),
+    )
+
+
+def _completed(ends: list[float], begin_s: float, stop_s: float) -> float:
+    """Return how many steps a worker completes between two instants, the parts of those under way included."""
+
+    def position(now_s: float) -> float:
+        place = bisect.bisect_right(ends, now_s)
+        if place == len(ends):
+            return float(place)
+        before = ends[place - 1] if place else 0.0
+        return place + (now_s - before) / (ends[place] - before)
+
+    return position(stop_s) - position(begin_s)
+
+
+def _staleness(
+    everything: list[float], starts: list[float], ends: list[float], begin_s: float, stop_s: float
+) -> list[int]:
+    """Return for each step that ends in between how many updates of others came after its fetch began."""
+    found = []
+    for start, end in zip(starts, ends, strict=True):
+        if begin_s < end <= stop_s:
+            # Its own update is among those up to the end; updates at the instant of the fetch are in what it fetched.
+            found.append(bisect.bisect_right(everything, end) - bisect.bisect_right(everything, start) - 1)
+    return found

@@ -1,0 +1,89 @@
+"""How long the slowest of several workers takes: order statistics of step times that differ from worker to worker."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.spaces.errors import RequestError
+
+Floats = NDArray[np.float64]
+
+_POINTS = 512
+"""Equally likely values that stand for a smooth distribution; the largest is the 1 - 1/1024 quantile."""
+
+
+def lognormal_factors(jitter: float, points: int = _POINTS) -> Floats:
+    """Return equally likely factors of mean 1 whose standard deviation is ``jitter``: log-normal, middle quantiles."""
+    if not jitter:
+        return np.ones(1)
+    from scipy.special import ndtri
+
+    sigma = math.sqrt(math.log1p(jitter**2))
+    factors = np.exp(sigma * ndtri((np.arange(points) + 0.5) / points))
+    return np.asarray(factors / factors.mean(), dtype=np.float64)
+
+
+def expected_maximum(samples: Sequence[float] | Floats, workers: int) -> float:
+    """Return E[max] of ``workers`` independent draws from equally likely samples.
+
+    With sorted samples x: sum of x_k ((k/n)^W - ((k-1)/n)^W).
+    """
+    values = np.sort(np.asarray(samples, dtype=np.float64))
+    below = (np.arange(len(values) + 1) / len(values)) ** workers
+    return float(values @ np.diff(below))
+
+
+def blom_maximum(mean: float, deviation: float, workers: int) -> float:
+    """Return about E[max] of ``workers`` normal draws: mean + sd invPhi((W - 0.375) / (W + 0.25)) (Blom 1958)."""
+    from scipy.special import ndtri
+
+    return mean + deviation * float(ndtri((workers - 0.375) / (workers + 0.25)))
+
+
+def expected_order(samples: Sequence[float] | Floats, slow: Mapping[int, float], workers: int, wait_for: int) -> float:
+    """Return the expected time at which the first ``wait_for`` of ``workers`` are done.
+
+    Worker w takes ``slow.get(w, 1.0)`` times a draw from equally likely ``samples``; the draws are independent.
+
+    Raises:
+        RequestError: none is waited for, or more than there are.
+    """
+    if not 1 <= wait_for <= workers:
+        raise RequestError(f"1 to {workers} workers can be waited for, but got {wait_for}")
+    values = np.sort(np.asarray(samples, dtype=np.float64))
+    counts: dict[float, int] = {}
+    for worker in range(workers):
+        factor = slow.get(worker, 1.0)
+        counts[factor] = counts.get(factor, 0) + 1
+    grid = np.unique(np.concatenate([values * factor for factor in counts]))
+    done = [(_share_done(values, factor, grid), count) for factor, count in counts.items()]
+    if wait_for == workers:
+        reached = np.prod([share**count for share, count in done], axis=0)
+    else:
+        reached = _at_least(wait_for, workers, done)
+    return float(grid @ np.diff(np.concatenate([[0.0], reached])))
+
+
+def _share_done(values: Floats, factor: float, grid: Floats) -> Floats:
+    """Return the probability that a worker is done at every time of a grid."""
+    # Rounding of factor * value must not put a value behind its own grid point.
+    share = np.searchsorted(values * factor, grid * (1 + 1e-12), side="right") / len(values)
+    return np.asarray(share, dtype=np.float64)
+
+
+def _at_least(wait_for: int, workers: int, done: Sequence[tuple[Floats, int]]) -> Floats:
+    """Return the probability that ``wait_for`` workers or more are done (Poisson binomial), at every time."""
+    if len(done) == 1:
+        from scipy.special import betainc
+
+        # P(binomial(W, p) >= k) = I_p(k, W - k + 1)
+        return np.asarray(betainc(wait_for, workers - wait_for + 1, done[0][0]), dtype=np.float64)
+    chance = np.zeros((workers + 1, len(done[0][0])))
+    chance[0] = 1.0
+    for share, count in done:
+        for _ in range(count):
+            chance[1:] = chance[1:] * (1 - share) + chance[:-1] * share
+            chance[0] *= 1 - share
+    return np.asarray(np.clip(chance[wait_for:].sum(axis=0), 0.0, 1.0), dtype=np.float64)

@@ -1,0 +1,135 @@
+"""One face of both models: a curve of throughput against workers, with what they disagree about."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from forerun.simulator.events.disturb import Disturbance
+from forerun.simulator.modes.coarse import coarse_prediction
+from forerun.simulator.modes.mode import TrainingMode
+from forerun.simulator.modes.network import Network
+from forerun.simulator.modes.prediction import ModePrediction
+from forerun.simulator.modes.profile import GradientProfile
+from forerun.spaces.errors import RequestError
+
+Fidelity = Literal["coarse", "events", "both"]
+
+SATURATED = 0.95
+"""Share of the best throughput of a curve from which on it counts as saturated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """Both models' answers for one number of workers; one that was not asked is None."""
+
+    workers: int
+    coarse: ModePrediction | None
+    events: ModePrediction | None
+
+    @property
+    def chosen(self) -> ModePrediction:
+        """The finer answer of those that were asked for."""
+        found = self.events or self.coarse
+        assert found is not None
+        return found
+
+    @property
+    def disagreement(self) -> float | None:
+        """Coarse over event-level throughput, less one; None unless both were asked."""
+        if self.coarse is None or self.events is None:
+            return None
+        return self.coarse.samples_per_s / self.events.samples_per_s - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Throughput against workers. ``one_worker_s``: the step of one worker that overlap is judged by (servers only)."""
+
+    points: tuple[CurvePoint, ...]
+    one_worker_s: float | None
+
+    @property
+    def best(self) -> CurvePoint:
+        """The point of the highest throughput; of equal ones the first."""
+        return max(self.points, key=lambda point: point.chosen.samples_per_s)
+
+    @property
+    def saturation(self) -> CurvePoint:
+        """The first point that reaches 95 % of the best throughput: more workers bring next to nothing."""
+        enough = SATURATED * self.best.chosen.samples_per_s
+        return next(point for point in self.points if point.chosen.samples_per_s >= enough)
+
+    @property
+    def saturated(self) -> bool:
+        """Whether the curve has stopped growing: its saturation lies before its last point."""
+        return self.saturation.workers < self.points[-1].workers
+
+    def efficiency(self, point: CurvePoint) -> float:
+        """Throughput per worker over that of the first point."""
+        first = self.points[0].chosen
+        return point.chosen.samples_per_s / point.workers / (first.samples_per_s / first.workers)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the curve as plain data."""
+        return {
+            "points": [
+                {
+                    **point.chosen.to_json(),
+                    "model": point.chosen.model,
+                    "efficiency": self.efficiency(point),
+                    "coarse_samples_per_s": None if point.coarse is None else point.coarse.samples_per_s,
+                    "events_samples_per_s": None if point.events is None else point.events.samples_per_s,
+                    "disagreement": point.disagreement,
+                }
+                for point in self.points
+            ],
+            "saturation": {
+                "workers": self.saturation.workers,
+                "samples_per_s": self.saturation.chosen.samples_per_s,
+                "reached": self.saturated,
+            },
+            "best": {"workers": self.best.workers, "samples_per_s": self.best.chosen.samples_per_s},
+        }
+
+
+def throughput_curve(
+    profile: GradientProfile,
+    mode: TrainingMode,
+    network: Network,
+    workers: Sequence[int],
+    disturbance: Disturbance | None = None,
+    *,
+    fidelity: Fidelity = "both",
+) -> Curve:
+    """Return the throughput for each number of workers; those of ``mode`` itself play no part.
+    Co-located shards are never more than workers.
+
+    Raises:
+        RequestError: no number is given, or the mode is not possible for one of them.
+    """
+    if not workers:
+        raise RequestError("a curve needs one number of workers or more")
+    one_worker_s = None
+    if fidelity != "events" and mode.exchange == "parameter-server" and mode.overlap:
+        one_worker_s = one_worker_step_s(profile, mode, network)
+    points = []
+    for count in sorted(set(workers)):
+        shards = min(mode.shards, count) if mode.colocated else mode.shards
+        here = replace(mode, workers=count, shards=shards)
+        coarse = events = None
+        if fidelity != "events":
+            coarse = coarse_prediction(profile, here, network, disturbance, one_worker_s=one_worker_s)
+        if fidelity != "coarse":
+            from forerun.simulator.modes.events import event_prediction
+
+            events = event_prediction(profile, here, network, disturbance)
+        points.append(CurvePoint(workers=count, coarse=coarse, events=events))
+    return Curve(points=tuple(points), one_worker_s=one_worker_s)
+
+
+def one_worker_step_s(profile: GradientProfile, mode: TrainingMode, network: Network) -> float:
+    """Return the step of one undisturbed worker with the mode's servers elsewhere, event by event."""
+    from forerun.simulator.modes.events import event_prediction
+
+    alone = replace(mode, workers=1, colocated=False, backup_workers=0)
+    return event_prediction(replace(profile, step_factors=()), alone, network, steps=4).step_s

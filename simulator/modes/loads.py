@@ -1,0 +1,54 @@
+"""Seconds that one step's traffic occupies every NIC: the demands that both phases and queues are made of."""
+
+from dataclasses import dataclass
+
+from forerun.simulator.modes.mode import TrainingMode
+from forerun.simulator.modes.network import Network
+from forerun.simulator.modes.profile import GradientProfile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLoads:
+    """Traffic between one worker and the servers.
+
+    ``shard_bytes``: what every shard holds. ``alone_s``: one worker's download, or upload, with nobody else there;
+    ``shard_s``: occupation of every server's NIC, per direction, by one step of one worker, on average over workers
+    (co-located: with what the worker on that node itself sends). ``phase_s``: all workers at once, the slowest NIC.
+    """
+
+    shard_bytes: tuple[float, ...]
+    alone_s: float
+    shard_s: tuple[float, ...]
+    phase_s: float
+
+
+def server_loads(profile: GradientProfile, mode: TrainingMode, network: Network, senders: int) -> ServerLoads:
+    """Return the loads of a mode with servers when ``senders`` of its workers transfer at once.
+
+    A server's NIC passes what it exchanges with every worker; a worker's NIC passes all its bytes. A co-located shard
+    and its worker have one NIC, and what they exchange with each other does not cross it.
+
+    Raises:
+        RequestError: there are more shards than there is to spread.
+    """
+    held = tuple(sum(column) for column in zip(*mode.shard_bytes(profile), strict=True))
+    total = sum(held)
+    worker_rate, server_rate = network.worker_bytes_per_s, network.server_bytes_per_s
+    if not mode.colocated:
+        alone_s = max(total / worker_rate, max(held) / server_rate)
+        return ServerLoads(
+            shard_bytes=held,
+            alone_s=alone_s,
+            shard_s=tuple(size / server_rate for size in held),
+            phase_s=max(total / worker_rate, senders * max(held) / server_rate),
+        )
+    # A direction of node s passes what its shard exchanges with the other workers, and, in the other phase of the same
+    # step, what its worker exchanges with the other shards.
+    workers = mode.workers
+    own = [total - size for size in held] + [total] * (workers > mode.shards)
+    return ServerLoads(
+        shard_bytes=held,
+        alone_s=total * (workers - 1) / workers / worker_rate,
+        shard_s=tuple((size * (workers - 1) + total - size) / workers / worker_rate for size in held),
+        phase_s=max(*own, *(size * (senders - 1) for size in held)) / worker_rate,
+    )

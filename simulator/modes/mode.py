@@ -1,0 +1,152 @@
+"""How the workers of a data-parallel training agree on their parameters."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from forerun.simulator.modes.profile import GradientProfile
+from forerun.spaces.errors import RequestError, unknown
+
+Exchange = Literal["all-reduce", "parameter-server"]
+Policy = Literal["multiplexed", "fifo", "priority", "windowed"]
+Placement = Literal["even", "whole"]
+Barrier = Literal["step", "layer"]
+
+MODES = {
+    "all-reduce": ("all-reduce", True),
+    "sync-ps": ("parameter-server", True),
+    "async-ps": ("parameter-server", False),
+}
+"""What the command line calls the modes: exchange, and whether workers wait for each other."""
+BUCKET_BYTES = 25 * 2.0**20
+"""Gradients that one all-reduce carries: the default of PyTorch's DistributedDataParallel (documentation, 2.x)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingMode:
+    """A variant of data-parallel training.
+
+    ``exchange``: all-reduce among the workers, or parameter servers that workers fetch from and send to.
+    ``synchronous``: a step ends when the gradients of all have been applied; else every worker goes on with what the
+    servers have when its own gradient has been applied. ``workers``: replicas of the model.
+    ``shards``: servers that the parameters are spread over: ``placement`` "even" cuts every layer into as many pieces,
+    "whole" gives each layer to the shard with the fewest bytes so far. ``colocated``: shard s runs on the node of
+    worker s and shares its NIC. ``policy``: what a connection sends first: all tensors at once, in the order in which
+    they come (fifo), lower layers first (priority), or the first ``window_bytes`` of each at once and the rest in order
+    (windowed).
+    ``overlap``: transfers run beside the passes, layer by layer; else download, passes and upload follow each other.
+    ``barrier``: whether a worker fetches a layer for its next step when the whole step, or when that layer, has been
+    updated.
+    ``bucket_bytes``: gradients that one all-reduce carries. ``backup_workers``: how many of the slowest gradients of a
+    synchronous step are not waited for (they are dropped).
+
+    Raises:
+        RequestError: a value is out of range, or the values do not go together.
+    """
+
+    exchange: Exchange = "all-reduce"
+    synchronous: bool = True
+    workers: int = 1
+    shards: int = 1
+    placement: Placement = "even"
+    colocated: bool = False
+    policy: Policy = "multiplexed"
+    window_bytes: float = 65535.0
+    overlap: bool = True
+    barrier: Barrier = "step"
+    bucket_bytes: float = BUCKET_BYTES
+    backup_workers: int = 0
+
+    def __post_init__(self) -> None:
+        words = (("exchange", Exchange), ("policy", Policy), ("placement", Placement), ("barrier", Barrier))
+        for name, known in words:
+            if getattr(self, name) not in get_args(known):
+                raise unknown(name, str(getattr(self, name)), get_args(known))
+        for name in ("workers", "shards"):
+            if getattr(self, name) < 1:
+                raise RequestError(f"{name} must be at least 1, but got {getattr(self, name)}")
+        if not self.bucket_bytes > 0:
+            raise RequestError(f"a bucket holds more than 0 bytes, but got {self.bucket_bytes}")
+        if not self.window_bytes >= 0:
+            raise RequestError(f"a window is at least 0 bytes, but got {self.window_bytes}")
+        if self.exchange == "all-reduce":
+            self._check_all_reduce()
+        elif self.colocated and self.shards > self.workers:
+            raise RequestError(
+                f"co-located shards need a worker's node each, but got {self.shards} shards for {self.workers} "
+                f"workers; use {self.workers} shards or fewer"
+            )
+        self._check_backup()
+
+    def _check_all_reduce(self) -> None:
+        if not self.synchronous:
+            raise RequestError("an all-reduce makes every worker wait; asynchronous training needs parameter servers")
+        if self.shards > 1 or self.colocated:
+            raise RequestError(f"an all-reduce has no servers, but got {self.shards} shards; use a parameter server")
+
+    def _check_backup(self) -> None:
+        if self.backup_workers < 0:
+            raise RequestError(f"backup_workers must be at least 0, but got {self.backup_workers}")
+        if not self.backup_workers:
+            return
+        if self.exchange == "all-reduce" or not self.synchronous:
+            raise RequestError(
+                "only a synchronous parameter server (sync-ps) has backup workers: there a gradient may be late"
+            )
+        if self.backup_workers >= self.workers:
+            raise RequestError(
+                f"backup workers are fewer than workers, but got {self.backup_workers} of {self.workers}; "
+                f"use {self.workers - 1} or fewer"
+            )
+
+    @property
+    def name(self) -> str:
+        """The mode as the command line calls it."""
+        return next(name for name, mode in MODES.items() if mode == (self.exchange, self.synchronous))
+
+    def shard_bytes(self, profile: GradientProfile) -> tuple[tuple[float, ...], ...]:
+        """Return bytes of every layer on every shard (layers x shards).
+
+        Raises:
+            RequestError: there are more shards than there is to spread.
+        """
+        sizes = [layer.parameter_bytes for layer in profile.layers]
+        if self.placement == "even":
+            # Four bytes is the widest parameter on the wire: a shard without any would be a server without work.
+            most = math.floor(profile.total_bytes / 4)
+            if self.shards > max(most, 1):
+                raise RequestError(
+                    f"a shard holds one parameter or more, but got {self.shards} shards for {most} parameters of "
+                    f"{profile.name}; use {max(most, 1)} or fewer"
+                )
+            return tuple(tuple(size / self.shards for _ in range(self.shards)) for size in sizes)
+        filled = sum(size > 0 for size in sizes)
+        if self.shards > max(filled, 1):
+            raise RequestError(
+                f"whole layers go to at most as many shards as there are layers with parameters, but got {self.shards} "
+                f"shards for {filled} layers of {profile.name}; use {max(filled, 1)} or fewer, or placement even"
+            )
+        load = [0.0] * self.shards
+        rows = []
+        for size in sizes:
+            least = load.index(min(load)) if size else 0
+            load[least] += size
+            rows.append(tuple(size if shard == least else 0.0 for shard in range(self.shards)))
+        return tuple(rows)
+
+    def buckets(self, profile: GradientProfile) -> tuple[tuple[int, ...], ...]:
+        """Return the layers of every all-reduce, in the order in which their gradients get ready (last layer first)."""
+        if not self.overlap:
+            return (tuple(range(len(profile.layers)))[::-1],)
+        found: list[tuple[int, ...]] = []
+        current: list[int] = []
+        held = 0.0
+        for number in reversed(range(len(profile.layers))):
+            current.append(number)
+            held += profile.layers[number].parameter_bytes
+            if held >= self.bucket_bytes:
+                found.append(tuple(current))
+                current, held = [], 0.0
+        if current:
+            found.append(tuple(current))
+        return tuple(found)

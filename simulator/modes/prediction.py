@@ -1,0 +1,39 @@
+"""What both models of a training mode answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModePrediction:
+    """Throughput of one mode with one number of workers.
+
+    ``model``: coarse or events. ``step_s``: seconds between two steps of a worker (of an asynchronous one, on average).
+    ``samples_per_s``: of all workers, dropped gradients not counted. ``parts_s``: what a step is made of; adds up to
+    ``step_s``. ``bound_samples_per_s``: what the network lets through at most (infinite: nothing is exchanged).
+    ``staleness``: updates by others between a worker's fetch and its own update, on average over all updates;
+    ``staleness_worst``: of the worker for which it is largest. Both None where workers wait for each other.
+    """
+
+    model: str
+    workers: int
+    step_s: float
+    samples_per_s: float
+    parts_s: Mapping[str, float]
+    bound_samples_per_s: float
+    staleness: float | None = None
+    staleness_worst: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as plain data; an infinite bound is None."""
+        bound = self.bound_samples_per_s
+        return {
+            "workers": self.workers,
+            "step_time_s": self.step_s,
+            "samples_per_s": self.samples_per_s,
+            "breakdown_s": dict(self.parts_s),
+            "network_bound_samples_per_s": None if bound == float("inf") else bound,
+            "staleness": self.staleness,
+            "staleness_worst": self.staleness_worst,
+        }

@@ -1,0 +1,91 @@
+"""Closed queueing networks: workers that compute, then queue at shared servers, over and over.
+
+Mean value analysis (Reiser and Lavenberg 1980): an arriving customer sees the queues of the same network with one
+customer fewer. Exact for stations that share their service or serve exponential times in order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.spaces.errors import RequestError
+
+Floats = NDArray[np.float64]
+
+_SAME = 1e-12
+_ROUNDS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedNetwork:
+    """Solution. ``cycles_per_s``: of all customers; ``cycle_s``: seconds of one cycle per class; ``wait_s``: of it,
+    at the stations beyond their own service; ``queue``: customers at every station, on average."""
+
+    cycles_per_s: float
+    cycle_s: tuple[float, ...]
+    wait_s: tuple[float, ...]
+    queue: tuple[float, ...]
+
+
+def mean_value_analysis(think_s: float, demand_s: Sequence[float], customers: int) -> ClosedNetwork:
+    """Return the exact solution for equal customers: R_k = D_k (1 + Q_k(n-1)), X = n / (Z + sum R), Q_k = X R_k.
+
+    Raises:
+        RequestError: nobody is there, or a cycle takes no time.
+    """
+    _check(think_s, demand_s, customers)
+    demand = np.asarray(demand_s, dtype=np.float64)
+    queue = np.zeros_like(demand)
+    rate, stay = 0.0, demand
+    for number in range(1, customers + 1):
+        stay = demand * (1 + queue)
+        rate = number / (think_s + stay.sum())
+        queue = rate * stay
+    return ClosedNetwork(
+        cycles_per_s=float(rate),
+        cycle_s=(float(think_s + stay.sum()),),
+        wait_s=(float((stay - demand).sum()),),
+        queue=tuple(queue.tolist()),
+    )
+
+
+def mean_value_classes(think_s: Sequence[float], counts: Sequence[int], demand_s: Sequence[float]) -> ClosedNetwork:
+    """Return an approximate solution for classes of customers that differ in their think time.
+
+    Bard and Schweitzer: an arriving customer of a class of n sees the mean queues less one n-th of its own class's.
+    A class of one sees no own queue, which is exact. Cycle times are per class.
+
+    Raises:
+        RequestError: a class has nobody, or a cycle takes no time.
+    """
+    for think, count in zip(think_s, counts, strict=True):
+        _check(think, demand_s, count)
+    think_C, count_C = np.asarray(think_s, dtype=np.float64), np.asarray(counts, dtype=np.float64)
+    demand_K = np.asarray(demand_s, dtype=np.float64)
+    queue_CK = np.outer(count_C, demand_K / (demand_K.sum() or 1.0))
+    stay_CK = np.broadcast_to(demand_K, queue_CK.shape)
+    rate_C = np.zeros_like(count_C)
+    for _ in range(_ROUNDS):
+        seen_CK = queue_CK.sum(axis=0) - queue_CK / count_C[:, None]
+        stay_CK = demand_K * (1 + seen_CK)
+        rate_C = count_C / (think_C + stay_CK.sum(axis=1))
+        new_CK = rate_C[:, None] * stay_CK
+        moved = np.abs(new_CK - queue_CK).max(initial=0.0)
+        queue_CK = new_CK
+        if moved <= _SAME * count_C.sum():
+            break
+    return ClosedNetwork(
+        cycles_per_s=float(rate_C.sum()),
+        cycle_s=tuple((think_C + stay_CK.sum(axis=1)).tolist()),
+        wait_s=tuple((stay_CK - demand_K).sum(axis=1).tolist()),
+        queue=tuple(queue_CK.sum(axis=0).tolist()),
+    )
+
+
+def _check(think_s: float, demand_s: Sequence[float], customers: int) -> None:
+    if customers < 1:
+        raise RequestError(f"a closed network has 1 customer or more, but got {customers}")
+    if not think_s + sum(demand_s) > 0:
+        raise RequestError("a cycle takes more than 0 seconds, but think time and demands are 0")
