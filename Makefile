@@ -6,7 +6,7 @@ RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types unit wheel clean
+.PHONY: demo test lint types unit wheel test-frameworks clean
 
 $(RUNTIME): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "forerun needs Python 3.11 or newer")'
@@ -43,5 +43,18 @@ wheel: $(STAMP)
 	.venv-wheel/bin/python $(PIP) dist/*.whl --group dev
 	.venv-wheel/bin/python -m pytest -m "not slow"
 
+# The frameworks' own parsers read what forerun writes, in an environment of their own: torch alone has gigabytes.
+# torchtitan twice: 0.2.2 is the last that reads TOML, 0.3.0 the first that is configured in Python.
+FRAMEWORKS := .venv-frameworks
+PARSERS := tests/search/test_formats_real_parsers.py
+test-frameworks:
+	$(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python $(PIP) --upgrade "pip>=25.1"
+	$(FRAMEWORKS)/bin/python $(PIP) "torch==2.13.0"
+	$(FRAMEWORKS)/bin/python $(PIP) --editable . --group frameworks
+	$(FRAMEWORKS)/bin/python -m pytest $(PARSERS)
+	$(FRAMEWORKS)/bin/python $(PIP) "torchtitan==0.3.0"
+	$(FRAMEWORKS)/bin/python -m pytest $(PARSERS) -k torchtitan
+
 clean:
-	rm -rf $(VENV) .venv-wheel build dist *.egg-info
+	rm -rf $(VENV) .venv-wheel $(FRAMEWORKS) build dist *.egg-info

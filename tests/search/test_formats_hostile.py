@@ -1,6 +1,9 @@
 """Wrong, truncated and hostile files give one clear message; nothing in them is ever run; exported scripts are safe."""
 
 import ast
+import itertools
+import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -237,3 +240,38 @@ def test_exported_scripts_run_only_the_launcher(item: object, tmp_path: Path) ->
         assert not (tmp_path / "pwned").exists()
         assert "srun" in (tmp_path / "calls").read_text()
     assert done or item.name == "forerun"  # type: ignore[attr-defined]  # a Format, by the parameter list
+
+
+@MOST
+@given(launch=launches())
+def test_every_value_of_a_script_is_quoted(launch: Launch) -> None:
+    """Words of the lists of arguments survive a round trip through shlex; what bash expands stands in double quotes."""
+    for item in writable():
+        near = item.nearest(launch)
+        files = {} if near is None else item.express(near)
+        for line in _code(files.get(LAUNCH, "")):
+            told = line.strip().removesuffix("\\").strip()
+            if told.startswith("--") and "$" not in told:
+                assert shlex.join(shlex.split(told)) == told
+            assert not re.search(r"(?<![\"{-])\$", re.sub(r'"[^"]*"', '""', line))
+
+
+def test_every_script_is_bash() -> None:
+    texts = ("tp1 pp1 dp8 mbs1", "tp2 pp4 dp2 mbs2 zero1 sp layers=3,7,7,7", "tp1 pp1 dp8 mbs1 zero3 recompute=full")
+    checked = 0
+    for item, text in itertools.product(writable(), texts):
+        launch = Launch(
+            strategy=parse_strategy(text),
+            model=DENSE,
+            workload=Workload(global_batch=64, seq_len=2048),
+            devices_per_node=8,
+            name=HOSTILE,
+        )
+        near = item.nearest(launch)
+        files = {} if near is None else item.express(near)
+        for name in (LAUNCH, SLURM):
+            if name in files:
+                done = subprocess.run(["bash", "-n"], input=files[name], text=True, capture_output=True)
+                assert (done.returncode, done.stderr) == (0, "")
+                checked += 1
+    assert checked > 20
