@@ -30,6 +30,7 @@ VERBS: tuple[Verb, ...] = (
     _verb("export", "launch files of a row of the leaderboard, for a training framework"),
     _verb("import", "a configuration of a training framework as a strategy"),
     _verb("report", "a finished search as one HTML page that opens without a network"),
+    _verb("replay", "traces of a real run: what it waits for, who holds it up, what the links reach"),
     _verb("validate", "accuracy and order of predictions against measured runs"),
     _verb("list", "names of the catalogue: models, clusters, devices, frameworks"),
     _verb("show", "one entry of the catalogue, with its source"),

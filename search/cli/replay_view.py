@@ -1,0 +1,129 @@
+"""What a replay tells, for people."""
+
+from math import isnan
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from forerun.search.cli.console import say
+from forerun.simulator.replay import Analysis
+from forerun.simulator.replay.summary import critical_shares
+from forerun.spaces.units import format_bytes, format_rate, format_seconds
+
+_RANKS_SHOWN = 16
+_BROKEN_NOTE = "exchanges break the laws of clocks even so: stamps of those traces contradict each other"
+
+
+def print_replay(console: Console, analysis: Analysis, *, link_bytes_per_s: float | None, top: int) -> None:
+    """Print head, ranks, critical path, stragglers, overlap and links."""
+    say(console, *_headline(analysis), _ranks(analysis), _path(analysis, top), *_stragglers(analysis))
+    if analysis.overlaps:
+        say(console, _overlaps(analysis))
+    if analysis.links:
+        say(console, _links(analysis, link_bytes_per_s))
+
+
+def _headline(analysis: Analysis) -> list[Text]:
+    result, graph = analysis.replay, analysis.replay.graph
+    steps = len(result.measured_s)
+    lines = [
+        Text(
+            f"{len(graph.traces)} ranks, {steps} step{'s' * (steps > 1)}: {format_seconds(result.step_s)} a step "
+            f"measured, {format_seconds(result.replayed_step_s)} replayed ({result.error:+.1%})",
+            style="bold",
+        )
+    ]
+    if analysis.averaged is not None:
+        lines.append(
+            Text(
+                f"with every operator at its mean over steps: {format_seconds(analysis.averaged.replayed_step_s)} "
+                f"({analysis.averaged.error:+.1%}); the rest is what varies from step to step"
+            )
+        )
+    world = max(graph.traces[0].world, len(graph.traces))
+    if world > len(graph.traces):
+        lines.append(Text(f"traces of {len(graph.traces)} of {world} ranks: who waits for the others is not known"))
+    lines.append(Text(f"{len(graph.matching.exchanges)} messages matched across ranks"))
+    if graph.matching.unmatched:
+        lines[-1].append(f", {graph.matching.unmatched} found no partner and keep their measured time")
+    clocks = graph.clocks
+    if clocks.hosts > 1:
+        lines.append(
+            Text(
+                f"clocks of {clocks.hosts} hosts: offsets up to {format_seconds(abs(clocks.offset_s).max())} and drifts "
+                f"up to {abs(clocks.drift).max() * 1e6:.1f} ppm removed; ends of messages then agree within "
+                f"{format_seconds(clocks.residual_s)}"
+            )
+        )
+    if clocks.broken:
+        lines.append(Text(f"{clocks.broken} {_BROKEN_NOTE}", style="yellow"))
+    if clocks.apart:
+        lines.append(Text(f"{clocks.apart} hosts share no message with the first; their clocks stay", style="yellow"))
+    return lines
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if not number else "right", no_wrap=bool(number))
+    return table
+
+
+def _ranks(analysis: Analysis) -> Table:
+    table = _table("\nA step of every rank", "rank", "computing", "exposed comm.", "of it waiting", "host", "idle")
+    for use in analysis.uses[:_RANKS_SHOWN]:
+        whole = use.compute_s + use.exposed_s + use.host_s + use.idle_s or 1.0
+        values = (use.compute_s, use.exposed_s, use.waiting_s, use.host_s, use.idle_s)
+        table.add_row(str(use.rank), *(f"{format_seconds(value)} {value / whole:4.0%}" for value in values))
+    if len(analysis.uses) > _RANKS_SHOWN:
+        table.add_row(f"… {len(analysis.uses) - _RANKS_SHOWN} more (--json)")
+    return table
+
+
+def _path(analysis: Analysis, top: int) -> Table:
+    shares = ", ".join(f"{kind} {share:.0%}" for kind, share in critical_shares(analysis).items() if share >= 0.005)
+    table = _table(f"\nCritical path: {shares}", "longest pieces", "kind", "rank", "count", "a step", "share")
+    whole = sum(part.seconds for part in analysis.path) or 1.0
+    for part in analysis.path[:top]:
+        table.add_row(
+            part.name[:70],
+            part.kind,
+            str(part.rank),
+            str(part.count),
+            format_seconds(part.seconds / len(analysis.replay.measured_s)),
+            f"{part.seconds / whole:.1%}",
+        )
+    return table
+
+
+def _stragglers(analysis: Analysis) -> list[Text | Table]:
+    if len(analysis.uses) < 2:
+        return []
+    if not analysis.stragglers:
+        return [Text("\nNo stragglers: no rank has clearly more work of its own than the others")]
+    table = _table("\nStragglers", "rank", "more work a step", "others wait a step", "since")
+    for one in analysis.stragglers:
+        since = "the first step" if not one.since_step else f"step {one.since_step}, {format_seconds(one.since_s)} in"
+        table.add_row(str(one.rank), format_seconds(one.excess_s), format_seconds(one.caused_s), since)
+    return [table]
+
+
+def _overlaps(analysis: Analysis) -> Table:
+    table = _table("\nSlowdown under communication", "kind", "factor", "kernels compared")
+    for one in analysis.overlaps:
+        table.add_row(one.kind, f"{one.factor:.2f}", str(one.kernels))
+    return table
+
+
+def _links(analysis: Analysis, link_bytes_per_s: float | None) -> Table:
+    head = ("message", "ranks", "count", "bytes", "time", "bandwidth")
+    table = _table("\nMessages once all have come", *head, *(("of the link",) if link_bytes_per_s else ()))
+    for one in analysis.links:
+        shown = ",".join(map(str, one.ranks[:6])) + ("…" if len(one.ranks) > 6 else "")
+        reached = one.bandwidth_bytes_per_s
+        rate = "unknown size" if isnan(reached) else format_rate(reached)
+        share = () if not link_bytes_per_s else ("" if isnan(reached) else f"{reached / link_bytes_per_s:.0%}",)
+        size = format_bytes(one.total_bytes)
+        table.add_row(one.operation, shown, str(one.count), size, format_seconds(one.busy_s), rate, *share)
+    return table

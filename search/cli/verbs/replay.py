@@ -1,0 +1,61 @@
+"""``forerun replay``: traces of a run, explained."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from forerun.search.cli.arguments import add_json
+from forerun.search.cli.parser import Parser, whole
+
+EPILOG = """\
+examples:
+  forerun replay traces/
+  forerun replay rank0.json.gz rank1.json.gz --link "25 Gbit/s" --timeline replayed.json.gz
+
+Reads traces of the PyTorch profiler (.json, .json.gz; one file per rank, profiled over the same steps with
+record_shapes=True), Chakra execution traces (NAME.RANK.et) and event files of dPRO. Clocks of different hosts are
+aligned by the messages that they exchange. `forerun improve --traces` searches what would make the run faster."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of the verb."""
+    parser.add_argument("traces", nargs="+", type=Path, metavar="TRACES", help="trace files, or folders that hold them")
+    parser.add_argument("--link", metavar="RATE", help="what a rank's link can do, to compare with (as 25Gbit/s)")
+    parser.add_argument("--no-align", action="store_true", help="believe the clocks of all hosts as they are")
+    parser.add_argument("--timeline", type=Path, metavar="FILE", help="write the replayed run for Perfetto")
+    parser.add_argument("--top", type=whole, default=10, metavar="N", help="pieces of the critical path (default 10)")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, replay and print.
+
+    Raises:
+        RequestError: a trace is torn, empty, no trace or does not belong to the others, or a file cannot be written.
+    """
+    from forerun.search.cli.reading import ReadingBar
+    from forerun.search.leaderboard import dump_json
+    from forerun.simulator.replay import analyse_files, find_traces, summary, write_timeline
+    from forerun.spaces.errors import RequestError
+    from forerun.spaces.units import parse_rate
+
+    link = None if args.link is None else parse_rate(args.link)
+    if link is not None and not link > 0:
+        raise RequestError(f"the rate of a link must be more than 0, but got {args.link}")
+    files = find_traces(args.traces)
+    with ReadingBar(sys.stderr, files) as bar:
+        analysis = analyse_files(files, aligned=not args.no_align, reading=bar)
+    if args.timeline is not None:
+        try:
+            write_timeline(analysis.replay, args.timeline)
+        except OSError as error:
+            raise RequestError(f"cannot write {args.timeline}: {error.strerror}") from None
+        print(f"forerun: wrote {args.timeline}", file=sys.stderr)
+    if args.json:
+        print(dump_json(summary(analysis, link_bytes_per_s=link, top=args.top)))
+        return 0
+    from forerun.search.cli.console import open_console
+    from forerun.search.cli.replay_view import print_replay
+
+    print_replay(open_console(), analysis, link_bytes_per_s=link, top=args.top)
+    return 0

@@ -1,0 +1,32 @@
+"""Traces of a real run: read, brought to one clock, matched, executed again and explained."""
+
+from forerun.simulator.replay.analysis import Analysis, analyse, analyse_files
+from forerun.simulator.replay.clocks import Clocks, align, unaligned
+from forerun.simulator.replay.graph import ReplayGraph, build_graph
+from forerun.simulator.replay.matching import Exchange, Matching, match
+from forerun.simulator.replay.readers.reading import find_traces, read_traces
+from forerun.simulator.replay.replay import Replay, replay
+from forerun.simulator.replay.summary import summary
+from forerun.simulator.replay.timeline import write_timeline
+from forerun.simulator.replay.trace import RankTrace
+
+__all__ = [
+    "Analysis",
+    "Clocks",
+    "Exchange",
+    "Matching",
+    "RankTrace",
+    "Replay",
+    "ReplayGraph",
+    "align",
+    "analyse",
+    "analyse_files",
+    "build_graph",
+    "find_traces",
+    "match",
+    "read_traces",
+    "replay",
+    "summary",
+    "unaligned",
+    "write_timeline",
+]

@@ -1,0 +1,138 @@
+"""What a run says of the machine: how overlap slows kernels, and what messages reach of their links."""
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from math import isnan
+
+import numpy as np
+
+from forerun.simulator.replay.graph import ReplayGraph
+from forerun.simulator.replay.shares import overlapped_s
+from forerun.simulator.replay.trace import Floats, Kind
+
+_KINDS = (
+    ("attention", r"attention|flash|fmha|sdpa"),
+    ("convolution", r"conv|winograd|implicit_gemm|dgrad|wgrad"),
+    ("gemm", r"gemm|matmul|addmm|\bmm\b|bmm|linear|cublas|xmma|nvjet|cutlass|AddmmBackward|MmBackward"),
+    ("normalisation", r"norm"),
+    ("optimizer", r"adam|sgd|optimizer|multi_tensor"),
+    ("copy", r"memcpy|memset|copy"),
+    ("elementwise", r"elementwise|vectorized|relu|gelu|silu|add|mul|div|dropout|softmax|reduce|sum|tanh|sqrt"),
+)
+_MOSTLY, _HARDLY = 0.8, 0.02
+"""Shares of a kernel from which it counts as overlapped, and up to which it counts as alone."""
+_FEWEST = 3
+"""Occurrences of one kernel that each class needs."""
+_ROUNDS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
+"""Times that (n - 1) / n of the tensor crosses a rank's link."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """``factor``: time under messages over time alone, of the same kernel and shape, weighted by time; ``kernels``: how
+    many different ones were seen both ways."""
+
+    kind: str
+    factor: float
+    kernels: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUse:
+    """One kind of message between as many ranks. ``bandwidth_bytes_per_s``: median of what crosses a rank's link per
+    second once all have come, over the larger half of the messages. ``latency_s``, ``bytes_per_s``: the line through
+    (tensor bytes, seconds); NaN where sizes do not differ or are unknown."""
+
+    operation: str
+    size: int
+    ranks: tuple[int, ...]
+    count: int
+    total_bytes: float
+    busy_s: float
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    bytes_per_s: float
+
+
+def kernel_kind(name: str) -> str:
+    """Return what a kernel or operator does, by its name."""
+    for kind, pattern in _KINDS:
+        if re.search(pattern, name, re.IGNORECASE):
+            return kind
+    return "other"
+
+
+def overlap_factors(graph: ReplayGraph) -> tuple[Overlap, ...]:
+    """Return the slowdown of every kind of kernel that ran both under messages and alone."""
+    alone: dict[tuple[int, str, int], list[float]] = defaultdict(list)
+    under: dict[tuple[int, str, int], list[float]] = defaultdict(list)
+    for place, trace in enumerate(graph.traces):
+        took = graph.end_s[place] - graph.start_s[place]
+        share = overlapped_s(graph, place) / np.maximum(took, 1e-12)
+        known = np.array([bool(shape) for shape in trace.variants])[trace.variant]
+        for span in np.flatnonzero((trace.kind == Kind.COMPUTE) & (took > 0) & known).tolist():
+            into = under if share[span] >= _MOSTLY else alone if share[span] <= _HARDLY else None
+            if into is not None:
+                into[place, trace.title(span), int(trace.variant[span])].append(float(took[span]))
+    total: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for key, times in under.items():
+        if len(times) >= _FEWEST and len(alone.get(key, ())) >= _FEWEST:
+            sums = total[kernel_kind(key[1])]
+            sums[0] += len(times) * float(np.median(times))
+            sums[1] += len(times) * float(np.median(alone[key]))
+            sums[2] += 1
+    return tuple(
+        Overlap(kind=kind, factor=slow / fast, kernels=int(count))
+        for kind, (slow, fast, count) in sorted(total.items())
+    )
+
+
+def link_uses(graph: ReplayGraph) -> tuple[LinkUse, ...]:
+    """Return what every kind of message reached, most time first."""
+    seen: dict[tuple[str, int, tuple[int, ...]], list[tuple[float, float]]] = defaultdict(list)
+    for one in graph.matching.exchanges:
+        last = max(float(graph.start_s[place][span]) for place, span in one.members)
+        ends = [float(graph.end_s[place][span]) for place, span in one.members]
+        took_s = (max(ends) if one.operation == "pair" else float(np.median(ends))) - last
+        ranks = tuple(sorted(graph.traces[place].rank for place, _ in one.members))
+        if took_s > 0:
+            seen[one.operation, one.size, ranks].append((one.size_bytes, took_s))
+    uses = [_link_use(*key, np.array(rows)) for key, rows in seen.items()]
+    return tuple(sorted(uses, key=lambda use: (-use.busy_s, use.operation, use.ranks)))
+
+
+def _link_use(operation: str, size: int, ranks: tuple[int, ...], rows: Floats) -> LinkUse:
+    known = rows[~np.isnan(rows[:, 0])]
+    factor = _ROUNDS.get(operation, 0.0) * (size - 1) / size or 1.0
+    bandwidth = float("nan")
+    if len(known) and known[:, 0].max() > 0:
+        large = known[known[:, 0] >= np.median(known[:, 0])]
+        bandwidth = factor * float(np.median(large[:, 0] / large[:, 1]))
+    latency_s, rate = fit_line(known[:, 0], known[:, 1])
+    return LinkUse(
+        operation="send and receive" if operation == "pair" else operation,
+        size=size,
+        ranks=ranks,
+        count=len(rows),
+        total_bytes=float(known[:, 0].sum()),
+        busy_s=float(rows[:, 1].sum()),
+        bandwidth_bytes_per_s=bandwidth,
+        latency_s=latency_s,
+        bytes_per_s=rate,
+    )
+
+
+def fit_line(size_bytes: Floats, seconds: Floats) -> tuple[float, float]:
+    """Return (latency, bytes per second) of the least-squares line with neither below zero, weighted by relative error;
+    NaN where there are not two sizes, or time does not grow with size."""
+    nothing = (float("nan"), float("nan"))
+    if len(size_bytes) < 2 or not size_bytes.max() > 1.2 * max(size_bytes.min(), 1.0):
+        return nothing
+    from scipy.optimize import nnls
+
+    design = np.column_stack([1 / seconds, size_bytes / seconds])
+    scale = np.linalg.norm(design, axis=0)
+    values, _ = nnls(design / scale, np.ones(len(seconds)))
+    latency, slope = values / scale
+    return nothing if not slope > 0 or isnan(latency) else (float(latency), float(1 / slope))

@@ -1,0 +1,144 @@
+"""Which spans of different ranks are one exchange.
+
+A send and its receive share source, destination and tag; members of a collective share their ranks and label. The k-th
+of a step on one rank belongs to the k-th of that step on the others, for a communicator keeps its order. Where a trace
+names no group (gloo), the groups that the run has set up are tried: the one all of whose members come next with the
+same operation and size.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isnan
+
+from forerun.simulator.replay.trace import Kind, Message, RankTrace
+
+SYNCHRONISING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+"""Collectives that nobody leaves before everybody has come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One message. ``members``: (place of the trace, span); of a send and its receive in this order. ``size``: how many
+    ranks take part, traced or not."""
+
+    operation: str
+    size_bytes: float
+    size: int
+    members: tuple[tuple[int, int], ...]
+
+    @property
+    def synchronising(self) -> bool:
+        """Whether no member can end before the last has started."""
+        return self.operation in SYNCHRONISING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matching:
+    """``exchanges`` and how many messages found no partner among the traces."""
+
+    exchanges: tuple[Exchange, ...]
+    unmatched: int
+
+
+_Key = tuple[object, ...]
+
+
+def match(traces: Sequence[RankTrace]) -> Matching:
+    """Return all exchanges, in order of the first trace that takes part in them."""
+    places = {trace.rank: place for place, trace in enumerate(traces)}
+    found: dict[_Key, list[tuple[int, int]]] = defaultdict(list)
+    facts: dict[_Key, tuple[Message, int]] = {}
+    open_groups: list[list[tuple[int, Message]]] = []
+    for place, trace in enumerate(traces):
+        counts: dict[_Key, int] = defaultdict(int)
+        unknown = []
+        for span in _in_order(trace):
+            message = trace.messages[span]
+            ranks = message.ranks if message.ranks is not None else _only_group(trace, traces)
+            if ranks is None:
+                unknown.append((span, message))
+                continue
+            word = "pair" if trace.kind[span] in (Kind.SEND, Kind.RECEIVE) else message.operation
+            start: _Key = (word, ranks, message.label, int(trace.step[span]), trace.kind[span] == Kind.RECEIVE)
+            counts[start] += 1
+            key = (*start[:4], counts[start])
+            found[key].append((place, span))
+            facts.setdefault(key, (message, len(ranks)))
+        open_groups.append(unknown)
+    exchanges = [_exchange(key, found[key], traces, *facts[key]) for key in found]
+    more, lost = _by_turns(traces, places, open_groups)
+    whole = [one for one in [*exchanges, *more] if len(one.members) > 1]
+    alone = sum(len(one.members) == 1 and one.size > 1 for one in [*exchanges, *more])
+    return Matching(exchanges=tuple(whole), unmatched=alone + lost)
+
+
+def _in_order(trace: RankTrace) -> list[int]:
+    """Return the messages of a rank in the order in which it asked for them."""
+    asked = trace.start_s
+    return sorted(trace.messages, key=lambda span: asked[cause] if (cause := trace.cause[span]) >= 0 else asked[span])
+
+
+def _only_group(trace: RankTrace, traces: Sequence[RankTrace]) -> tuple[int, ...] | None:
+    """Return the group of messages that name none, where there is but one."""
+    own = [ranks for ranks in trace.groups if trace.rank in ranks]
+    if len(own) == 1:
+        return own[0]
+    if own:
+        return None
+    return tuple(range(trace.world)) if trace.world else tuple(other.rank for other in traces)
+
+
+def _exchange(
+    key: _Key, members: list[tuple[int, int]], traces: Sequence[RankTrace], message: Message, size: int
+) -> Exchange:
+    """Put a send before its receive."""
+    members = sorted(members, key=lambda one: (traces[one[0]].kind[one[1]] == Kind.RECEIVE, one))
+    operation = "pair" if key[0] == "pair" else message.operation
+    return Exchange(operation=operation, size_bytes=message.size_bytes, size=size, members=tuple(members))
+
+
+def _by_turns(
+    traces: Sequence[RankTrace], places: dict[int, int], unknown: list[list[tuple[int, Message]]]
+) -> tuple[list[Exchange], int]:
+    """Match messages whose group is unknown: take, of all groups whose members come next with the same operation and
+    size, the one whose members end closest together."""
+    queues = [deque(one) for one in unknown]
+    groups = list(dict.fromkeys(ranks for trace in traces for ranks in trace.groups))
+    made, lost = [], 0
+    while any(queues):
+        best: tuple[float, tuple[int, ...]] | None = None
+        for ranks in groups:
+            inside = [places[rank] for rank in ranks if rank in places]
+            if not inside or not all(queues[place] for place in inside):
+                continue
+            if len({_look(queues[place][0][1]) for place in inside}) > 1:
+                continue
+            ends = [float(traces[place].end_s[queues[place][0][0]]) for place in inside]
+            if len(ends) > 1 and (best is None or max(ends) - min(ends) < best[0]):
+                best = (max(ends) - min(ends), ranks)
+        if best is None:
+            late = min(
+                (place for place, queue in enumerate(queues) if queue), key=lambda place: _start(traces, queues, place)
+            )
+            queues[late].popleft()
+            lost += 1
+            continue
+        members = []
+        for place in sorted(places[rank] for rank in best[1] if rank in places):
+            span, message = queues[place].popleft()
+            members.append((place, span))
+        made.append(
+            Exchange(
+                operation=message.operation, size_bytes=message.size_bytes, size=len(best[1]), members=tuple(members)
+            )
+        )
+    return made, lost
+
+
+def _look(message: Message) -> tuple[str, float]:
+    return message.operation, -1.0 if isnan(message.size_bytes) else message.size_bytes
+
+
+def _start(traces: Sequence[RankTrace], queues: "list[deque[tuple[int, Message]]]", place: int) -> float:
+    return float(traces[place].start_s[queues[place][0][0]])

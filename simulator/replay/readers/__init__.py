@@ -1,0 +1,1 @@
+"""Trace files of several profilers, read without trust in them."""

@@ -1,0 +1,188 @@
+"""Reads a JSON document with one long array piece by piece, so that a file of gigabytes needs the memory of one piece.
+
+Pieces are cut by the decoder of the standard library, which runs in C; a value that a piece ends in is read again with
+the next. Nothing but JSON is understood, nothing is evaluated, and a single value may be no larger than ``MOST_VALUE``.
+"""
+
+import codecs
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from forerun.spaces.errors import RequestError
+
+PIECE = 1 << 22
+"""Bytes that are read at once."""
+MOST_VALUE = 1 << 26
+"""Most characters of one event or header; the largest events of profilers have a few thousand."""
+_SPACE = " \t\r\n"
+_LONGEST_WORD = 16
+"""Characters that a cut word, number or escape can lack at most."""
+
+Progress = Callable[[int], None]
+"""Is told how many bytes of a file have been read since it was last told."""
+
+
+class JsonStream:
+    """The values of one file in the order in which they stand there.
+
+    ``items(array)``: yields the members of the array that is the value of the key ``array`` of the outermost object, or
+    of the outermost array itself. ``header``: all other keys, complete once the items are exhausted.
+
+    Raises:
+        RequestError: the file cannot be read, is empty, is torn, is no JSON, or holds a value that is too large.
+    """
+
+    def __init__(self, path: Path, progress: Progress | None = None) -> None:
+        self.path = path
+        self.header: dict[str, Any] = {}
+        self.tolerant = False
+        self._progress = progress
+        self._decoder = json.JSONDecoder()
+        self._text = ""
+        self._place = 0
+        self._end = False
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+
+    def items(self, array: str) -> Iterator[Any]:
+        """Yield the members of the array; a bare array may lack its end, as the trace event format allows."""
+        try:
+            with self.path.open("rb") as raw:
+                self._raw: BinaryIO = raw
+                self._file: BinaryIO = raw
+                if raw.read(2) == b"\x1f\x8b":
+                    raw.seek(0)
+                    self._file = gzip.GzipFile(fileobj=raw)  # type: ignore[assignment]  # typeshed: a stream of bytes as well
+                else:
+                    raw.seek(0)
+                self._told = 0
+                yield from self._document(array)
+        except OSError as error:
+            raise RequestError(f"cannot read {self.path}: {error.strerror or error}") from None
+        except (EOFError, zlib.error):
+            raise RequestError(self._torn("its compressed data end early")) from None
+        except UnicodeDecodeError:
+            raise RequestError(f"{self.path} is not UTF-8 text, as JSON must be") from None
+        except RecursionError:
+            raise RequestError(f"{self.path} nests brackets deeper than any trace does") from None
+
+    def _document(self, array: str) -> Iterator[Any]:
+        first = self._peek()
+        if first == "":
+            raise RequestError(f"{self.path} is empty; was the profiler stopped before it wrote its trace?")
+        if first == "[":
+            self.tolerant = True
+            self._place += 1
+            yield from self._members()
+        elif first == "{":
+            self._place += 1
+            yield from self._object(array)
+        else:
+            raise RequestError(f"a trace is a JSON object or array, but {self.path} starts with {first!r}")
+        if self._peek() != "":
+            raise RequestError(f"{self.path} goes on behind the end of its JSON document; were two traces joined?")
+
+    def _object(self, array: str) -> Iterator[Any]:
+        """Walk the outermost object; its opening bracket has been read."""
+        if self._peek() == "}":
+            self._place += 1
+            return
+        while True:
+            key = self._value()
+            if not isinstance(key, str):
+                raise RequestError(f"{self.path} is no valid JSON: a key of its outermost object is {key!r:.40}")
+            self._expect(":")
+            if key == array and self._peek() == "[":
+                self._place += 1
+                yield from self._members()
+            else:
+                self.header[key] = self._value()
+            if self._expect(",}") == "}":
+                return
+
+    def _members(self) -> Iterator[Any]:
+        """Yield the members of an array whose opening bracket has been read."""
+        if self._peek() == "]":
+            self._place += 1
+            return
+        while True:
+            yield self._value()
+            if self._peek() == "" and self.tolerant:
+                return
+            if self._expect(",]") == "]":
+                return
+            if self.tolerant and self._peek() in ("", "]"):
+                self._place += self._peek() == "]"
+                return
+
+    def _value(self) -> Any:
+        """Return the next value, reading on until it is whole."""
+        self._peek()
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._place)
+            except json.JSONDecodeError as error:
+                # An unterminated string is told by its start; all else where the text stops making sense.
+                if error.pos < len(self._text) - _LONGEST_WORD and not error.msg.startswith("Unterminated"):
+                    raise RequestError(
+                        f"{self.path} is no valid JSON: {error.msg} at {self._near(error.pos)}"
+                    ) from None
+            except ValueError as error:
+                raise RequestError(f"{self.path} holds a number that no trace has: {error}") from None
+            else:
+                if end < len(self._text) or self._end:
+                    self._place = end
+                    return value
+            if self._end:
+                raise RequestError(self._torn("it ends within a value"))
+            if len(self._text) - self._place > MOST_VALUE:
+                raise RequestError(
+                    f"a value of a trace has at most {MOST_VALUE:,} characters, but {self.path} has a longer one, or "
+                    f"is no valid JSON near {self._text[self._place : self._place + 40]!r}"
+                )
+            self._fill()
+
+    def _fill(self) -> None:
+        """Drop what has been read and read the next piece."""
+        want = PIECE if len(self._text) - self._place < PIECE else len(self._text)
+        piece = self._file.read(want)
+        self._end = not piece
+        self._text = self._text[self._place :] + self._utf8.decode(piece, final=self._end)
+        self._place = 0
+        if self._progress is not None:
+            now = self._raw.tell()
+            self._progress(now - self._told)
+            self._told = now
+
+    def _peek(self) -> str:
+        """Return the next character that is no space; nothing at the end."""
+        while True:
+            text, place = self._text, self._place
+            while place < len(text):
+                if text[place] not in _SPACE:
+                    self._place = place
+                    return text[place]
+                place += 1
+            self._place = place
+            if self._end:
+                return ""
+            self._fill()
+
+    def _expect(self, marks: str) -> str:
+        """Take one of ``marks``."""
+        mark = self._peek()
+        if mark == "":
+            raise RequestError(self._torn(f"one of {' '.join(marks)} is missing at its end"))
+        if mark not in marks:
+            raise RequestError(f"{self.path} is no valid JSON: {mark!r} where {' or '.join(marks)} must stand")
+        self._place += 1
+        return mark
+
+    def _near(self, place: int) -> str:
+        return repr(self._text[max(place - 20, 0) : place + 20])
+
+    def _torn(self, what: str) -> str:
+        return f"{self.path} is torn: {what}; copy it again, or let the profiler finish before the job ends"

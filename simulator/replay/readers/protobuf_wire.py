@@ -1,0 +1,102 @@
+"""The wire format of protocol buffers, as much of it as an execution trace needs.
+
+A message is a run of fields: a varint with number and wire type, then a varint, 8 bytes, 4 bytes, or a length and as
+many bytes (protobuf.dev/programming-guides/encoding). Lengths are checked before anything is read, so that a hostile file costs no memory.
+"""
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from forerun.spaces.errors import RequestError
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+MOST_MESSAGE = 1 << 26
+"""Most bytes of one message; a node of an execution trace has a few hundred."""
+
+
+def messages(file: BinaryIO, source: str) -> Iterator[bytes]:
+    """Yield the messages of a file in which each follows its length.
+
+    Raises:
+        RequestError: the file ends within a message, or a length is larger than any node.
+    """
+    while True:
+        first = file.read(1)
+        if not first:
+            return
+        size, shift, byte = first[0] & 0x7F, 7, first[0]
+        while byte & 0x80:
+            more = file.read(1)
+            if not more or shift > 28:
+                raise RequestError(f"{source} is torn, or no Chakra trace: a length of a message does not end")
+            byte = more[0]
+            size |= (byte & 0x7F) << shift
+            shift += 7
+        if size > MOST_MESSAGE:
+            raise RequestError(
+                f"{source} is no Chakra trace: a message claims {size:,} bytes, nodes have a few hundred"
+            )
+        data = file.read(size)
+        if len(data) < size:
+            raise RequestError(f"{source} is torn: it ends {size - len(data):,} bytes before its last node does")
+        yield data
+
+
+def fields(data: bytes, source: str) -> Iterator[tuple[int, int, int | bytes]]:
+    """Yield (number, wire type, value) of the fields of one message.
+
+    Raises:
+        RequestError: the bytes are no message.
+    """
+    place = 0
+    while place < len(data):
+        key, place = varint(data, place, source)
+        number, wire = key >> 3, key & 7
+        value: int | bytes
+        if wire == VARINT:
+            value, place = varint(data, place, source)
+        else:
+            if wire == BYTES:
+                size, place = varint(data, place, source)
+            elif wire in (FIXED64, FIXED32):
+                size = 8 if wire == FIXED64 else 4
+            else:
+                raise RequestError(f"{source} is no Chakra trace: a field has wire type {wire}")
+            if place + size > len(data):
+                raise RequestError(f"{source} is no Chakra trace: a field is longer than its message")
+            value, place = data[place : place + size], place + size
+        yield number, wire, value
+
+
+def varint(data: bytes, place: int, source: str) -> tuple[int, int]:
+    """Return the varint at ``place`` and the place behind it."""
+    value = shift = 0
+    while True:
+        if place >= len(data) or shift > 63:
+            raise RequestError(f"{source} is no Chakra trace: a number does not end")
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return value, place
+        shift += 7
+
+
+def packed(value: int | bytes, source: str) -> list[int]:
+    """Return a repeated whole number, packed or single."""
+    if isinstance(value, int):
+        return [value]
+    numbers, place = [], 0
+    while place < len(value):
+        number, place = varint(value, place, source)
+        numbers.append(number)
+    return numbers
+
+
+def write_varint(value: int) -> bytes:
+    """Return a varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])

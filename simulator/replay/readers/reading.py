@@ -1,0 +1,105 @@
+"""Finds the files of a run, tells their format by their content and reads all ranks into one time.
+
+Formats must not be mixed, nor versions of one: times and arguments of different profilers do not compare.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from forerun.simulator.replay.readers.chakra import read_chakra
+from forerun.simulator.replay.readers.dpro import is_dpro, read_dpro
+from forerun.simulator.replay.readers.json_stream import JsonStream
+from forerun.simulator.replay.readers.kineto import read_kineto
+from forerun.simulator.replay.trace import RankTrace
+from forerun.spaces.errors import RequestError
+
+_ENDINGS = (".json", ".json.gz", ".et", ".pt.trace.json", ".pt.trace.json.gz")
+_SNIFFED = 200
+"""Events that are looked at to tell dPRO's files from the profiler's."""
+
+Reading = Callable[[Path, int], None]
+"""Is told of a file and how many of its bytes have been read since it was last told."""
+
+
+def find_traces(paths: Sequence[Path]) -> list[Path]:
+    """Return the trace files among ``paths`` and directly in the folders among them, in order of their names.
+
+    Raises:
+        RequestError: one does not exist, or there is none.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found += sorted(one for one in path.iterdir() if one.is_file() and one.name.endswith(_ENDINGS))
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise RequestError(f"{path} does not exist; name trace files or the folder that holds them")
+    if not found:
+        names = ", ".join(str(path) for path in paths)
+        raise RequestError(f"no traces in {names}: names of traces end in .json, .json.gz or .et")
+    return list(dict.fromkeys(found))
+
+
+def read_traces(paths: Sequence[Path], reading: Reading | None = None) -> tuple[RankTrace, ...]:
+    """Return all ranks in order, their times from one moment of their own clocks.
+
+    Raises:
+        RequestError: a file is torn, empty or no trace, formats or versions are mixed, or ranks are missing or double.
+    """
+    read: list[tuple[RankTrace, int]] = []
+    for path in find_traces(paths):
+        read += _read(path, None if reading is None else lambda count, path=path: reading(path, count))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+    _check_versions([trace for trace, _ in read])
+    traces = _numbered([trace for trace, _ in read])
+    origin = min(moment for _, moment in read)
+    moved = [
+        replace(
+            trace,
+            start_s=trace.start_s + (moment - origin) * 1e-6,
+            end_s=trace.end_s + (moment - origin) * 1e-6,
+            gradient_s=trace.gradient_s + (moment - origin) * 1e-6,
+        )
+        for trace, (_, moment) in zip(traces, read, strict=True)
+    ]
+    return tuple(sorted(moved, key=lambda trace: trace.rank))
+
+
+def _read(path: Path, progress: Callable[[int], None] | None) -> list[tuple[RankTrace, int]]:
+    """Read one file by what it is."""
+    if path.name.endswith(".et"):
+        return [read_chakra(path, progress)]
+    for number, event in enumerate(JsonStream(path).items("traceEvents")):
+        if is_dpro(event):
+            return read_dpro(path, progress)
+        if number >= _SNIFFED:
+            break
+    return [read_kineto(path, progress)]
+
+
+def _check_versions(traces: Sequence[RankTrace]) -> None:
+    versions: dict[str, str] = {}
+    for trace in traces:
+        versions.setdefault(trace.version, trace.source)
+    if len(versions) > 1:
+        shown = "; ".join(f"{version} in {source}" for version, source in versions.items())
+        raise RequestError(f"all traces of a run come from one profiler and version, but got {shown}")
+
+
+def _numbered(traces: Sequence[RankTrace]) -> list[RankTrace]:
+    """Give ranks to traces that do not know theirs: a single one is rank 0.
+
+    Raises:
+        RequestError: a rank is unknown or there twice.
+    """
+    if len(traces) == 1 and traces[0].rank < 0:
+        return [replace(traces[0], rank=0)]
+    seen: dict[int, str] = {}
+    for trace in traces:
+        if trace.rank < 0:
+            raise RequestError(f"{trace.source} does not say its rank; name it as rank3.json, or profile after init")
+        if trace.rank in seen:
+            raise RequestError(f"rank {trace.rank} stands in {seen[trace.rank]} and in {trace.source}; name each once")
+        seen[trace.rank] = trace.source
+    return list(traces)

@@ -1,0 +1,73 @@
+"""What a replay tells as plain data: the document of ``replay --json``."""
+
+from dataclasses import asdict
+from math import isfinite
+from typing import Any
+
+from forerun.simulator.replay.analysis import Analysis
+
+
+def summary(analysis: Analysis, *, link_bytes_per_s: float | None = None, top: int = 20) -> dict[str, Any]:
+    """Return the document. Times in seconds, rates in bytes per second, shares and errors as fractions."""
+    result, graph = analysis.replay, analysis.replay.graph
+    return {
+        "schema": 1,
+        "traces": [
+            {
+                "rank": trace.rank,
+                "source": trace.source,
+                "host": trace.host,
+                "format": trace.version,
+                "spans": len(trace),
+            }
+            for trace in graph.traces
+        ],
+        "steps": len(result.measured_s),
+        "exchanges": len(graph.matching.exchanges),
+        "unmatched_messages": graph.matching.unmatched,
+        "clocks": _clocks(analysis),
+        "step_time_s": result.step_s,
+        "replayed_step_time_s": result.replayed_step_s,
+        "replay_error": result.error,
+        "averaged_replay_error": None if analysis.averaged is None else analysis.averaged.error,
+        "measured_s": result.measured_s.tolist(),
+        "replayed_s": result.replayed_s.tolist(),
+        "ranks": [asdict(use) for use in analysis.uses],
+        "critical_share": critical_shares(analysis),
+        "critical_path": [asdict(part) for part in analysis.path[:top]],
+        "stragglers": [asdict(one) for one in analysis.stragglers],
+        "overlap": [asdict(one) for one in analysis.overlaps],
+        "links": [
+            {
+                **{key: _number(value) for key, value in asdict(one).items()},
+                "share_of_link": _number(one.bandwidth_bytes_per_s / link_bytes_per_s) if link_bytes_per_s else None,
+            }
+            for one in analysis.links
+        ],
+    }
+
+
+def critical_shares(analysis: Analysis) -> dict[str, float]:
+    """Return how much of the critical path each kind of task takes."""
+    shares: dict[str, float] = {}
+    whole = sum(part.seconds for part in analysis.path) or 1.0
+    for part in analysis.path:
+        shares[part.kind] = shares.get(part.kind, 0.0) + part.seconds / whole
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def _clocks(analysis: Analysis) -> dict[str, Any]:
+    clocks = analysis.replay.graph.clocks
+    return {
+        "hosts": clocks.hosts,
+        "offset_s": clocks.offset_s.tolist(),
+        "drift": clocks.drift.tolist(),
+        "residual_s": clocks.residual_s,
+        "broken_laws": clocks.broken,
+        "hosts_apart": clocks.apart,
+    }
+
+
+def _number(value: Any) -> Any:
+    """Return None for what is not a number: JSON has no NaN."""
+    return None if isinstance(value, float) and not isfinite(value) else value

@@ -1,0 +1,116 @@
+"""What a rank did, whatever profiler wrote it down: spans on lanes, as arrays.
+
+A *lane* runs one span at a time, as measured: a thread of the host, a stream of a device, a channel of the network.
+Times are seconds of the rank's own clock, from a moment that is common to all traces of one reading.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class Kind(IntEnum):
+    """What a span is. ``HOST`` is the work of a host that drives a device; a host that computes itself has
+    ``COMPUTE``."""
+
+    COMPUTE = 0
+    COPY = 1
+    HOST = 2
+    COLLECTIVE = 3
+    SEND = 4
+    RECEIVE = 5
+
+
+MESSAGES = (Kind.COLLECTIVE, Kind.SEND, Kind.RECEIVE)
+"""Spans that more than one rank takes part in."""
+
+
+class Phase(IntEnum):
+    """Part of a step that a span belongs to."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    OPTIMIZER = 2
+    OTHER = 3
+
+
+class Place(IntEnum):
+    """Where a lane is."""
+
+    HOST = 0
+    DEVICE = 1
+    NETWORK = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What a span exchanges. ``operation``: as ``all_reduce``, ``send``. ``size_bytes``: of the whole tensor, for
+    all-gather and reduce-scatter the larger side; NaN where the trace does not say. ``ranks``: who takes part, None
+    where the trace does not say; of a send or receive (source, destination). ``label``: what tells messages of the same
+    ranks apart (process group, tensor, tag)."""
+
+    operation: str
+    size_bytes: float
+    ranks: tuple[int, ...] | None
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTrace:
+    """One rank. Arrays have one entry per span, in order of (lane, start).
+
+    ``cause``: span whose end lets this one start (a kernel's launch), -1 where none is known. ``synced``: whether the
+    gap before a span is a call that waits for the device. ``step``: number of the
+    step. ``after``: all that a span waits for, where the trace says so itself (then order on lanes is not measured but
+    free); None elsewhere. ``variant``: number of the shapes or grid of a span among ``variants``, so that only alike are compared. ``gradient_s``,
+    ``gradient_bytes``, ``gradient_span``: when each gradient was ready, and the span that made it.
+    """
+
+    rank: int
+    host: str
+    source: str
+    version: str
+    lanes: tuple[str, ...]
+    places: tuple[Place, ...]
+    names: tuple[str, ...]
+    start_s: Floats
+    end_s: Floats
+    lane: Integers
+    name: Integers
+    kind: Integers
+    phase: Integers
+    step: Integers
+    cause: Integers
+    synced: NDArray[np.bool_]
+    variant: Integers
+    variants: tuple[str, ...]
+    messages: Mapping[int, Message]
+    groups: tuple[tuple[int, ...], ...] = ()
+    world: int = 0
+    after: tuple[tuple[int, ...], ...] | None = None
+    gradient_s: Floats = field(default_factory=lambda: np.empty(0))
+    gradient_bytes: Floats = field(default_factory=lambda: np.empty(0))
+    gradient_span: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.start_s)
+
+    @property
+    def steps(self) -> int:
+        """How many steps the trace holds."""
+        return int(self.step.max()) + 1 if len(self.step) else 0
+
+    @property
+    def has_device(self) -> bool:
+        """Whether a device computes, and not the host."""
+        return Place.DEVICE in self.places
+
+    def title(self, span: int) -> str:
+        """Return what reports call a span."""
+        return self.names[int(self.name[span])]

@@ -1,0 +1,96 @@
+"""What a gap on a lane shows that its next span waited for.
+
+A trace names what launched a kernel, but not what a host or a stream waited for. It shows: a gap that another lane of
+the same rank kept busy almost to its end was a wait for that lane. Gaps shorter than ``LEAST_S`` stay as they are.
+"""
+
+import numpy as np
+
+from forerun.simulator.replay.trace import MESSAGES, Floats, Integers, Place, RankTrace
+
+LEAST_S = 20e-6
+"""Shortest gap that is explained: launches and calls of an interpreter take as long."""
+_COVERED = 0.5
+"""Share of a gap that must have passed when the other lane came to its end."""
+_LATE = 0.1
+"""Share of a message's duration by which the host's stamp of its end may be late: the thread that takes it was not
+scheduled at once."""
+
+
+def inferred_waits(trace: RankTrace, start_s: Floats, end_s: Floats) -> dict[int, list[int]]:
+    """Return, by span, the spans on other lanes that it waited for.
+
+    Ends of messages that the host noted late are moved before the span that they let start, in ``end_s``.
+    """
+    waits: dict[int, list[int]] = {}
+    place_of = np.array([int(place) for place in trace.places], dtype=np.int64)[trace.lane]
+    moving = np.isin(trace.kind, MESSAGES)
+    for lane, place in enumerate(trace.places):
+        own = np.flatnonzero(trace.lane == lane)
+        if not len(own) or place == Place.NETWORK:
+            continue
+        if place == Place.HOST:
+            others = (place_of == Place.HOST) | (place_of == Place.NETWORK) & moving
+        else:
+            others = place_of == Place.DEVICE
+        others &= trace.lane != lane
+        _explain(trace, own, np.flatnonzero(others), start_s, end_s, waits)
+        if place == Place.HOST:
+            _device_waits(own, np.flatnonzero(place_of == Place.DEVICE), trace, start_s, end_s, waits)
+    return waits
+
+
+def _explain(
+    trace: RankTrace, own: Integers, others: Integers, start_s: Floats, end_s: Floats, waits: dict[int, list[int]]
+) -> None:
+    """Find the gaps of one lane that other lanes explain."""
+    if not len(others):
+        return
+    others = others[np.argsort(end_s[others], kind="stable")]
+    ends = end_s[others]
+    before_s = np.concatenate([[-np.inf], end_s[own[:-1]]])
+    launched = np.where(trace.cause[own] >= 0, end_s[trace.cause[own]], -np.inf)
+    ready_s = np.maximum(before_s, launched)
+    for place in np.flatnonzero((start_s[own] - ready_s > LEAST_S) & ~trace.synced[own]).tolist():
+        span, low, high = int(own[place]), float(ready_s[place]), float(start_s[own[place]])
+        if low == -np.inf and launched[place] == -np.inf and trace.places[int(trace.lane[span])] != Place.HOST:
+            continue
+        ended = int(np.searchsorted(ends, high, side="right"))
+        late = _late(others[ended : ended + 8], trace, high, low, start_s, end_s)
+        if late:
+            end_s[late] = high
+            waits.setdefault(span, []).extend(late)
+        if not ended:
+            continue
+        last = int(others[ended - 1])
+        covered = low == -np.inf or end_s[last] - low >= _COVERED * (high - low)
+        if end_s[last] > low and covered:
+            waits.setdefault(span, []).append(last)
+
+
+def _late(after: Integers, trace: RankTrace, high: float, low: float, start_s: Floats, end_s: Floats) -> list[int]:
+    """Return messages that were noted as ended just behind ``high`` and that the gap before it waited for."""
+    return [
+        int(other)
+        for other in after
+        if trace.kind[other] in MESSAGES
+        and start_s[other] < (low + high) / 2
+        and high - low > 10 * LEAST_S
+        and end_s[other] - high < _LATE * (end_s[other] - start_s[other])
+    ]
+
+
+def _device_waits(
+    own: Integers, kernels: Integers, trace: RankTrace, start_s: Floats, end_s: Floats, waits: dict[int, list[int]]
+) -> None:
+    """Let a span behind a call that waits for the device wait for the last kernel that ended during it."""
+    if not len(kernels):
+        return
+    kernels = kernels[np.argsort(end_s[kernels], kind="stable")]
+    ends = end_s[kernels]
+    for place in np.flatnonzero(trace.synced[own]).tolist():
+        span = int(own[place])
+        low = float(end_s[own[place - 1]]) if place else -np.inf
+        ended = int(np.searchsorted(ends, float(start_s[span]), side="right"))
+        if ended and ends[ended - 1] > low:
+            waits.setdefault(span, []).append(int(kernels[ended - 1]))
