@@ -51,8 +51,8 @@ def _headline(analysis: Analysis) -> list[Text]:
     if clocks.hosts > 1:
         lines.append(
             Text(
-                f"clocks of {clocks.hosts} hosts: offsets up to {format_seconds(abs(clocks.offset_s).max())} and drifts "
-                f"up to {abs(clocks.drift).max() * 1e6:.1f} ppm removed; ends of messages then agree within "
+                f"clocks of {clocks.hosts} hosts: offsets up to {format_seconds(abs(clocks.offset_s).max())} and "
+                f"drifts up to {abs(clocks.drift).max() * 1e6:.1f} ppm removed; ends of messages then agree within "
                 f"{format_seconds(clocks.residual_s)}"
             )
         )

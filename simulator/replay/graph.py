@@ -2,8 +2,8 @@
 
 A span waits for the one before it on its lane, for its launch, and for what its gap shows that it waited for; whatever
 is then left of the gap is the host's (or the device's) own delay and stays. Members of an exchange come to it; those
-that did not leave before the last had come wait for that one, and behind it each takes its own time. So a late rank delays
-the others in a replay as it did in the run, and would not if it were faster.
+that did not leave before the last had come wait for that one, and behind it each takes its own time. So a late rank
+delays the others in a replay as it did in the run, and would not if it were faster.
 """
 
 from collections import defaultdict

@@ -18,7 +18,8 @@ _STEPS_EACH = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
     """``excess_s``: its own work of a step beyond the median rank's. ``caused_s``: seconds of a step for which
-    exchanges waited for this rank alone. ``since_step``: first step of it (0: from the first), ``since_s`` into the run."""
+    exchanges waited for this rank alone. ``since_step``: first step of it (0: from the first), ``since_s`` into the
+    run."""
 
     rank: int
     excess_s: float

@@ -68,8 +68,9 @@ class RankTrace:
     ``cause``: span whose end lets this one start (a kernel's launch), -1 where none is known. ``synced``: whether the
     gap before a span is a call that waits for the device. ``step``: number of the
     step. ``after``: all that a span waits for, where the trace says so itself (then order on lanes is not measured but
-    free); None elsewhere. ``variant``: number of the shapes or grid of a span among ``variants``, so that only alike are compared. ``gradient_s``,
-    ``gradient_bytes``, ``gradient_span``: when each gradient was ready, and the span that made it.
+    free); None elsewhere. ``variant``: number of the shapes or grid of a span among ``variants``, so that only alike
+    are compared. ``gradient_s``, ``gradient_bytes``, ``gradient_span``: when each gradient was ready, and the span
+    that made it.
     """
 
     rank: int

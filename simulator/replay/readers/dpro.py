@@ -1,8 +1,9 @@
 """Event files in the format of dPRO: one JSON of complete events for any number of ranks.
 
 ``name``: ``FW.conv1``, ``BW.conv1``, ``Comm.12.SEND``, ``UPDATE_0``, ``I/O_0``; ``pid``: ``host0.rank1``; ``ts``,
-``dur`` in microseconds; ``args``: ``step``, ``cnt`` (which occurrence), ``name`` with a suffix ``~>loop_channel_chunk_slice``
-that tells the pieces of a message apart. A SEND goes to the next rank of the ring, unless ``args.peer`` says otherwise.
+``dur`` in microseconds; ``args``: ``step``, ``cnt`` (which occurrence), ``name`` with a suffix
+``~>loop_channel_chunk_slice`` that tells the pieces of a message apart. A SEND goes to the next rank of the ring,
+unless ``args.peer`` says otherwise.
 """
 
 import re

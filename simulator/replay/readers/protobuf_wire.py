@@ -1,7 +1,8 @@
 """The wire format of protocol buffers, as much of it as an execution trace needs.
 
 A message is a run of fields: a varint with number and wire type, then a varint, 8 bytes, 4 bytes, or a length and as
-many bytes (protobuf.dev/programming-guides/encoding). Lengths are checked before anything is read, so that a hostile file costs no memory.
+many bytes (protobuf.dev/programming-guides/encoding). Lengths are checked before anything is read, so that a hostile
+file costs no memory.
 """
 
 from collections.abc import Iterator
