@@ -1,0 +1,47 @@
+"""``forerun replay`` as users meet it."""
+
+import json
+
+import pytest
+from synthetic_runs import data_parallel
+
+from forerun.search.cli import main
+
+
+def test_one_json_document(tmp_path, capsys):
+    data_parallel(tmp_path, ranks=3, steps=3, offset_s=0.05)
+    assert main(["replay", str(tmp_path), "--json", "--link", "25Gbit/s"]) == 0
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert not err and abs(document["replay_error"]) < 0.01 and document["clocks"]["hosts"] == 3
+    assert main(["replay", str(tmp_path), "--json", "--no-align"]) == 0
+    apart = json.loads(capsys.readouterr().out)
+    assert apart["step_time_s"] > 1.3 * document["step_time_s"]
+
+
+def test_tables_and_timeline(tmp_path, capsys):
+    data_parallel(tmp_path, ranks=3, steps=6, slow=(1, 3, 1.3))
+    timeline = tmp_path / "out.trace"
+    assert main(["replay", str(tmp_path), "--timeline", str(timeline), "--top", "3"]) == 0
+    out, err = capsys.readouterr()
+    for word in ("3 ranks, 6 steps", "Critical path", "Stragglers", "step 3", "all_reduce"):
+        assert word in out
+    assert "wrote" in err and json.loads(timeline.read_text())["traceEvents"]
+
+
+@pytest.mark.parametrize(
+    "more", [["--link", "0"], ["--link", "fast"], ["--top", "0"], ["--timeline", "/nowhere/x.json"]]
+)
+def test_bad_requests_end_with_2(tmp_path, capsys, more):
+    data_parallel(tmp_path, ranks=2, steps=1)
+    assert main(["replay", str(tmp_path), *more]) == 2
+    assert capsys.readouterr().err.startswith("forerun: ")
+
+
+def test_no_traces_and_torn_ones_end_with_2(tmp_path, capsys):
+    assert main(["replay", str(tmp_path)]) == 2
+    assert "no traces in" in capsys.readouterr().err
+    made = data_parallel(tmp_path, ranks=1, steps=1)
+    made.paths[0].write_bytes(made.paths[0].read_bytes()[:-40])
+    assert main(["replay", str(tmp_path)]) == 2
+    assert "is torn" in capsys.readouterr().err
