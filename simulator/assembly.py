@@ -64,23 +64,22 @@ def _time(
     """Return the parts of the step time of N candidates."""
     profile = context.framework
     microbatches = pipelines.microbatches[key]
-    # Traffic hides behind one pass of the first stage and while it waits for the slowest one; behind the whole step
-    # where it comes with every microbatch. What hides the reduction cannot hide the gather of sharded parameters.
+    # Traffic hides behind one pass of the first stage and while it waits for the slowest one, and behind the laps of
+    # the other virtual stages; behind the whole step where it comes with every microbatch. What hides the reduction
+    # cannot hide the gather of sharded parameters.
     crossed_s = hops_s(pipelines.time, key, hop_s)
     idle_s = crossed_s - pipelines.time.hops[key] * hop_s
-    pace_s = (pipelines.time.busy_s[key] + idle_s) / microbatches
-    whole_s = pipelines.time.total_s[key] + idle_s
+    wait_s = idle_s / microbatches
+    pace_s, whole_s = pipelines.time.busy_s[key] / microbatches + wait_s, pipelines.time.total_s[key] + idle_s
     forward_s, backward_s = pipelines.forward_s[key], pipelines.backward_s[key]
-    window = np.where(zero >= 2, whole_s - microbatches * forward_s, pace_s - forward_s)
     reduce_s = replicas.reduce_s[replica] * np.where(zero >= 2, microbatches, 1.0)
-    covered = profile.overlap_gradients * np.minimum(reduce_s, window)
+    window = np.minimum(reduce_s, whole_s - microbatches * forward_s)
+    last = _hidden(pipelines.time, key, reduce_s, pace_s - forward_s, backward_s + wait_s)
+    covered = profile.overlap_gradients * np.where(zero >= 2, window, last)
     gather_s = replicas.gather_s[replica] * np.where(zero == 3, 2 * microbatches, 1.0)
-    window = np.where(
-        zero == 3,
-        whole_s - covered,
-        np.minimum(pace_s - backward_s, (whole_s - covered) / np.where(zero == 2, microbatches, 1.0)),
-    )
-    hidden = profile.overlap_parameters * np.minimum(gather_s, window)
+    window = (whole_s - covered) / np.where(zero == 2, microbatches, 1.0)
+    first = _hidden(pipelines.time, key, gather_s, pace_s - backward_s, forward_s + wait_s)
+    hidden = profile.overlap_parameters * np.minimum(np.where(zero == 3, gather_s, first), window)
     time_s = {name: values[key] for name, values in pipelines.parts_s.items()}
     time_s["pipeline"] = crossed_s
     time_s["bubble"] = (pipelines.time.total_s - pipelines.time.busy_s)[key]
@@ -89,3 +88,15 @@ def _time(
     time_s["optimizer"] = replicas.optimizer_s[replica]
     time_s["host"] = time_s["host"] + profile.host_step_s + profile.host_microbatch_s * microbatches
     return time_s
+
+
+def _hidden(time: PipelineTime, key: NDArray[np.intp], traffic_s: Floats, window_s: Floats, pass_s: Floats) -> Floats:
+    """Return how much of the traffic of all parameters hides before their first use, or after their last gradient.
+
+    Each virtual stage has its share, and a lap of ``pass_s`` per microbatch between its turn and the next one's: the
+    last (or first) has ``window_s`` of a pass alone, the farthest all laps but one. Those between have no less.
+    """
+    laps, lap = time.laps[key], time.lap[key]
+    alone = (traffic_s - window_s) / laps
+    farthest = traffic_s - (window_s + (laps - 1) * lap * pass_s) / laps
+    return traffic_s - np.maximum(np.maximum(alone, farthest), 0.0)

@@ -42,13 +42,16 @@ class StageTimes:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineTime:
     """Shape S each: ``total_s`` without hops between stages, ``busy_s`` of the slowest stage and which it is, ``hops``
-    that stand in the critical path, ``sends`` that occupy the busiest device's link under computation."""
+    that stand in the critical path, ``sends`` that occupy the busiest device's link under computation; virtual stages
+    that pass one after the other (``laps``, 1 unless interleaved) and microbatches in each (``lap``)."""
 
     total_s: Floats
     busy_s: Floats
     slowest: np.ndarray[tuple[int], np.dtype[np.intp]]
     hops: Floats
     sends: Floats
+    laps: Floats
+    lap: Floats
 
 
 def pipeline_time(
@@ -74,6 +77,8 @@ def pipeline_time(
         slowest=slowest,
         hops=hops_in_the_way(schedule, pp, vpp, microbatches, overlap=overlap),
         sends=np.where((pp > 1) & overlap, np.where((pp == 2) & (vpp == 1), 1.0, 2.0) * vpp * microbatches, 0.0),
+        laps=np.where(schedule == Schedule.INTERLEAVED, vpp, 1.0),
+        lap=np.minimum(pp, microbatches),
     )
 
 

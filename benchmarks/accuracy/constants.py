@@ -7,6 +7,7 @@ constant is varied by a factor on the value it has, so that profiles which diffe
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -22,7 +23,7 @@ LARGEST_FACTOR = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """``name``: a field of ``FrameworkProfile``, a number of ``simulator/costs/attention.py``, or a sustained clock as
+    """``name``: a field of ``FrameworkProfile``, a number of a cost rule (in capitals), or a sustained clock as
     ``clock DEVICE WIDTH`` (DEVICE: start of the device's name). ``where`` it stands; ``seen``: the runs it was chosen
     by; ``share``: it cannot pass 1."""
 
@@ -33,24 +34,29 @@ class Constant:
 
     @property
     def kind(self) -> str:
-        """What has to be varied: "profile", "clock" or "attention"."""
+        """What has to be varied: "profile", "clock" or a number of a cost rule ("rule")."""
         if self.name.startswith("clock "):
             return "clock"
-        return "attention" if self.name.startswith("_") else "profile"
+        return "rule" if self.name.lstrip("_").isupper() else "profile"
+
+    @property
+    def rule(self) -> ModuleType:
+        """The cost rule that a number belongs to."""
+        return gemm if hasattr(gemm, self.name) else attention
 
     @property
     def exists(self) -> bool:
         """Whether the simulator still has a constant of this name."""
         if self.kind == "profile":
             return self.name in {field.name for field in fields(FrameworkProfile)}
-        return self.kind == "clock" or hasattr(attention, self.name)
+        return self.kind == "clock" or hasattr(self.rule, self.name)
 
     def value(self, run: Run) -> float:
         """Return what the constant is for a run."""
         if self.kind == "profile":
             return float(getattr(run.context.framework, self.name))
-        if self.kind == "attention":
-            return float(getattr(attention, self.name))
+        if self.kind == "rule":
+            return float(getattr(self.rule, self.name))
         return float(device_efficiency(run.context.cluster.device).sustained_clock.get(self.name.split()[2], 0.0))
 
     def limits(self, value: float) -> tuple[float, float]:
@@ -73,9 +79,9 @@ def patched(factors: Factors) -> Iterator[None]:
     clocks = {c: factor for c, factor in factors.items() if c.kind == "clock"}
     with ExitStack() as stack:
         for constant, factor in factors.items():
-            if constant.kind == "attention":
-                value = getattr(attention, constant.name) * factor
-                stack.enter_context(patch.object(attention, constant.name, value))
+            if constant.kind == "rule":
+                value = getattr(constant.rule, constant.name) * factor
+                stack.enter_context(patch.object(constant.rule, constant.name, value))
         if clocks:
             for module in (attention, gemm):
                 stack.enter_context(patch.object(module, "device_efficiency", _clocked(clocks)))
@@ -132,6 +138,7 @@ VOLTA = (Constant(name="clock v100 half", where=_CLOCKS, seen="dlperf_gpt, libai
 BLACKWELL = (
     Constant(name="clock b200|b300|gb200|gb300 fp8", where=_CLOCKS, seen="mlperf_llm, megatron_bridge", share=True),
 )
+FOUR_BIT = (Constant(name="FOUR_BIT_GAIN", where="simulator/costs/gemm.py", seen="mlperf_llm, megatron_bridge"),)
 OWN_TRAINER = (
     Constant(name="logit_bytes", where=_FACTS, seen="aleph_alpha_layouts (out-of-memory labels)"),
     Constant(name="fragmentation", where=_FACTS, seen="aleph_alpha_layouts (out-of-memory labels)"),

@@ -119,6 +119,13 @@ FAMILIES = (
         even=True,
     ),
     Family(
+        title="4-bit products",
+        constants=constants.FOUR_BIT,
+        acts_on=lambda run: run.context.workload.precision == "nvfp4" and not run.context.moe,
+        parts=("table", "device"),
+        even=True,
+    ),
+    Family(
         title="memory of Aleph Alpha's trainer",
         constants=constants.OWN_TRAINER,
         acts_on=lambda run: run.file == "aleph_alpha_layouts",

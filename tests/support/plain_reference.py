@@ -90,7 +90,7 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
             more_s = max(sends * hop_s - microbatches * slowest.pace_s - bubble_s - time_s["pipeline"], 0.0)
             time_s["pipeline"] += more_s
         pace_s = slowest.pace_s + more_s / microbatches
-        time_s |= _replicas(context, strategy, stages, pace_s, bubble_s, microbatches)
+        time_s |= _replicas(context, strategy, stages, (pace_s, more_s / microbatches), bubble_s, microbatches)
         time_s["host"] += context.framework.host_step_s + context.framework.host_microbatch_s * microbatches
         if stages[peak].idle_bytes > _room(context, stages[peak]):
             time_s["host"] += context.framework.allocator_stall * sum(time_s.values())
@@ -363,7 +363,7 @@ def _replicas(
     context: Context,
     strategy: Strategy,
     stages: list[PlainStage],
-    pace_s: float,
+    pace: tuple[float, float],
     bubble_s: float,
     microbatches: float,
 ) -> dict[str, float]:
@@ -389,17 +389,28 @@ def _replicas(
 
     reduce_s = one_pass("reduce_scatter" if strategy.zero else "all_reduce", profile.reduce_bytes if half else 4.0)
     gather_s = one_pass("all_gather", 2.0 if half else 4.0) if strategy.zero else 0.0
-    first, whole_s = stages[0], microbatches * pace_s + bubble_s
-    room_s = pace_s - first.forward_s
+    (pace_s, wait_s), first = pace, stages[0]
+    whole_s = microbatches * pace_s + bubble_s
+    laps = strategy.vpp if strategy.schedule == Schedule.INTERLEAVED else 1
+    lap = min(strategy.pp, microbatches) / laps
+
+    def open_s(traffic_s: float, room_s: float, pass_s: float) -> float:
+        """What is not yet through when it is needed: virtual stage after virtual stage, each a lap apart."""
+        ends = [(turn + 1) / laps * traffic_s - room_s / laps - turn * lap * pass_s for turn in range(laps)]
+        return max(0.0, *ends)
+
     if strategy.zero >= 2:
-        reduce_s, room_s = microbatches * reduce_s, whole_s - microbatches * first.forward_s
-    covered = profile.overlap_gradients * min(reduce_s, room_s)
-    room_s = min(pace_s - first.backward_s, whole_s - covered)
-    if strategy.zero == 2:
-        room_s = min(pace_s - first.backward_s, (whole_s - covered) / microbatches)
+        reduce_s *= microbatches
+        covered = min(reduce_s, whole_s - microbatches * first.forward_s)
+    else:
+        covered = reduce_s - open_s(reduce_s, pace_s - first.forward_s, first.backward_s + wait_s)
+    covered *= profile.overlap_gradients
+    room_s = (whole_s - covered) / (microbatches if strategy.zero == 2 else 1)
     if strategy.zero == 3:
-        gather_s, room_s = 2 * microbatches * gather_s, whole_s - covered
-    hidden = profile.overlap_parameters * min(gather_s, room_s)
+        gather_s = hidden = 2 * microbatches * gather_s
+    else:
+        hidden = gather_s - open_s(gather_s, pace_s - first.backward_s, first.forward_s + wait_s)
+    hidden = profile.overlap_parameters * min(hidden, room_s)
     data_s = reduce_s - covered + gather_s - hidden + (profile.overlap_slowdown - 1) * (covered + hidden)
     data_s += _tied_s(context, strategy, max(stage.tied for stage in stages))
     updated = [stage.dense + stage.expert for stage in stages]
