@@ -12,8 +12,8 @@ class LayeredModel:
     """Operators in an order in which every producer stands before its readers.
 
     ``input``: shape of one sample (the first input). ``published_parameters`` and ``published_macs``: what the source
-    states (None: nothing); ``sample``: what one sample is called in outputs. ``defaults``: every value that was filled
-    in while reading, for imported graphs.
+    states (None: nothing); ``sample``: what one sample is called in outputs. ``stored_bytes``: one sample in storage
+    (None: as fp32 values). ``notes``: what a reader must know, for imported graphs every value that was filled in.
 
     Raises:
         RequestError: no operators, two of one name, or an input that no operator before produces.
@@ -26,6 +26,7 @@ class LayeredModel:
     sample: str = "image"
     published_parameters: float | None = None
     published_macs: float | None = None
+    stored_bytes: float | None = None
     notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:

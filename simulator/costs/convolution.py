@@ -1,0 +1,128 @@
+"""Seconds of convolutions on a device: implicit matrix products with the fitted surface of ``gemm``.
+
+A convolution is the product [batch x output pixels, channels x window] by [channels x window, filters] whose left
+matrix is never written out (Chetlur et al., "cuDNN", arXiv 1410.0759, section 3), so that its traffic is that of the
+tensors. The weight gradient has a small output and a long sum, which the library splits over the compute units and
+adds up again. Small convolutions leave units idle, and do not shrink with the number of devices.
+"""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from forerun.simulator.costs.efficiency import device_efficiency
+from forerun.simulator.costs.gemm import INPUT_BYTES, gemm_surface_s
+from forerun.spaces.clusters.device import Device
+from forerun.spaces.errors import unknown
+
+Floats = NDArray[np.float64]
+Direction = Literal["forward", "data_gradient", "weight_gradient"]
+
+DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
+
+SPLITS = (1, 2, 4, 8, 16, 32, 64)
+"""Parts into which the sum of a product may be cut, each a group of its own."""
+
+WINOGRAD_GAIN = 2.25
+"""Multiplications of a 3x3 window over those of its minimal filtering F(2x2, 3x3): 36 to 16 (Lavin and Gray, arXiv
+1509.09308, section 4.1). Libraries take it for fp32, where multiplications are what holds up: published VGG-16 rates
+on P100 and V100 lie at 1.4 times the peak."""
+
+TENSOR_SHARE = 0.58
+"""Speed of convolutions on matrix units over that of plain products: windows are gathered while they multiply.
+Published one-GPU rates of VGG-16, which is nearly all convolutions: V100 fp16 456 images/s, A100 tf32 503 and fp16
+1190 (LambdaColdStorage/lambda-tensorflow-benchmark); with plain products 735, 899 and 1804 would be predicted."""
+
+WINOGRAD_CHANNELS = 16
+"""Below this many channels or filters the transforms cost more than they save (ibid., section 4.3)."""
+
+
+def convolution_time_s(
+    device: Device,
+    precision: str,
+    direction: Direction,
+    *,
+    batch: ArrayLike,
+    channels: ArrayLike,
+    filters: ArrayLike,
+    window: ArrayLike,
+    input_pixels: ArrayLike,
+    output_pixels: ArrayLike,
+    groups: ArrayLike = 1,
+    winograd: ArrayLike = False,
+) -> Floats:
+    """Seconds of one direction of a convolution, without the host's launch; arguments broadcast.
+
+    ``channels`` and ``filters`` are those of the whole layer, ``groups`` the parts that do not see each other;
+    ``window`` is the volume of the kernel, ``input_pixels`` and ``output_pixels`` the spatial volumes of one sample.
+    ``winograd``: the window is 3x3 with stride and dilation 1, and its arithmetic may be reduced. A linear layer is a
+    convolution of one pixel. Empty work takes no time.
+
+    Raises:
+        RequestError: the device has no such precision, or ``precision`` or ``direction`` is unknown.
+    """
+    if precision not in INPUT_BYTES:
+        raise unknown("precision", precision, INPUT_BYTES)
+    if direction not in DIRECTIONS:
+        raise unknown("direction", direction, DIRECTIONS)
+    values = (batch, channels, filters, window, input_pixels, output_pixels, groups)
+    b, c, f, w, pixels_in, pixels_out, g = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in values))
+    m, n, k = _product(direction, b, c / g, f / g, w, pixels_in, pixels_out)
+    compute = _product_s(device, precision, direction, m, n, k, g)
+    if precision == "fp32":
+        reduced = np.asarray(winograd, dtype=bool) & (np.minimum(c, f) / g >= WINOGRAD_CHANNELS)
+        compute = compute / np.where(reduced, WINOGRAD_GAIN, 1.0)
+    elements = b * (c * pixels_in + f * pixels_out) + c * f / g * w
+    share = device_efficiency(device).stream.memory_share
+    traffic = elements * max(INPUT_BYTES[precision], 2.0) / (device.memory_bytes_per_s * share)
+    fixed_s = device_efficiency(device).stream.fixed_s
+    return np.asarray(np.where(m * n * k > 0, _joined(compute, traffic) + fixed_s, 0.0), dtype=np.float64)
+
+
+def _product(
+    direction: str, b: Floats, c: Floats, f: Floats, w: Floats, pixels_in: Floats, pixels_out: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Return rows, columns and sum of the product of one group. All three directions multiply equally often."""
+    if direction == "forward":
+        return b * pixels_out, f, c * w
+    if direction == "data_gradient":
+        # With a stride, an input pixel lies under fewer windows.
+        return b * pixels_in, c, f * w * pixels_out / np.maximum(pixels_in, 1.0)
+    return f, c * w, b * pixels_out
+
+
+def _product_s(device: Device, precision: str, direction: str, m: Floats, n: Floats, k: Floats, g: Floats) -> Floats:
+    """Return the seconds of the arithmetic with the best way of cutting the sum; the partial sums are added up."""
+    found = device_efficiency(device)
+    width = "fp8" if INPUT_BYTES[precision] < 2 and "fp8" in found.gemm else "half"
+    surface = found.gemm[width]
+    # Clocks fall under the load of matrix units; fp32 keeps them idle.
+    rate = device.peak(precision) * (1.0 if precision == "fp32" else TENSOR_SHARE * found.sustained_clock[width])
+    kind = "forward" if direction == "forward" else "data_gradient"
+    best: Floats | None = None
+    for parts in SPLITS:
+        seconds = gemm_surface_s(
+            surface,
+            m,
+            n,
+            np.maximum(k / parts, 1.0),
+            groups=g * parts,
+            kind=kind,
+            flops_per_s=rate / (surface.grouped_share if parts > 1 else 1.0),  # one kernel, not a grouped product
+            bytes_per_s=np.inf,
+            compute_units=device.compute_units,
+            input_bytes=INPUT_BYTES[precision],
+        )
+        if parts > 1:
+            moved = 2 * 4.0 * parts * m * n * g
+            seconds = seconds + moved / (device.memory_bytes_per_s * found.stream.memory_share)
+        best = seconds if best is None else np.minimum(best, seconds)
+    assert best is not None
+    return np.asarray(best - surface.fixed_s, dtype=np.float64)
+
+
+def _joined(one: Floats, other: Floats) -> Floats:
+    """Join two times that overlap, but not fully when they are alike: the norm of order four, as for products."""
+    one_squared, other_squared = one * one, other * other
+    return np.asarray(np.sqrt(np.sqrt(one_squared * one_squared + other_squared * other_squared)))

@@ -1,0 +1,67 @@
+"""What is trained, on what, with which software: everything of a score but the split."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.layered.compute import Local, OperatorCosts, OperatorTimes, activation_bytes
+from forerun.simulator.layered.layers import Floats, Layers, layers_of
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.layered import LayeredModel
+from forerun.spaces.layered.profile import LayeredProfile
+
+PROFILED_BATCH = 64
+"""Samples of the one-device run that a measured time per sample is taken from, unless said otherwise."""
+
+GRADIENT_BYTES = 4.0
+"""Gradients move in fp32, also with half-precision arithmetic (automatic mixed precision keeps fp32 parameters)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayeredContext:
+    """``seconds_per_sample``: forward and backward pass on one device as measured (None: by the cost rules); all
+    operators are scaled by what it says of the sum of them."""
+
+    model: LayeredModel
+    cluster: Cluster
+    profile: LayeredProfile
+    precision: str
+    seconds_per_sample: float | None = None
+
+    @property
+    def layers(self) -> Layers:
+        """The model as arrays."""
+        return layers_of(self.model.name, self.model)
+
+    @property
+    def width(self) -> float:
+        """Bytes per element of an activation."""
+        return activation_bytes(self.precision)
+
+    def times(self, local: Local) -> OperatorTimes:
+        """Device seconds of the distinct operators for K cases, scaled to what was measured."""
+        times = self._by_rule(local)
+        if self.seconds_per_sample is None:
+            return times
+        one = self._by_rule(Local.whole(np.array([float(PROFILED_BATCH)])))
+        counts = np.bincount(self.layers.kind_of_L, minlength=len(self.layers.distinct))
+        predicted = float(((one.forward_KU + one.backward_KU)[0] * counts).sum())
+        scale = self.seconds_per_sample * PROFILED_BATCH / predicted
+        return OperatorTimes(
+            forward_KU=times.forward_KU * scale, input_KU=times.input_KU * scale, weight_KU=times.weight_KU * scale
+        )
+
+    def _by_rule(self, local: Local) -> OperatorTimes:
+        """Cost every distinct case once."""
+        columns = (local.batch_K[:, None], local.grid_KA, local.filters_K[:, None], local.channels_K[:, None])
+        cases, which = np.unique(np.hstack(columns), axis=0, return_inverse=True)
+        distinct = Local(batch_K=cases[:, 0], grid_KA=cases[:, 1:4], filters_K=cases[:, 4], channels_K=cases[:, 5])
+        times = OperatorCosts(self.cluster.device, self.precision, self.profile).times(self.layers, distinct)
+        which = which.reshape(-1)
+        return OperatorTimes(
+            forward_KU=times.forward_KU[which], input_KU=times.input_KU[which], weight_KU=times.weight_KU[which]
+        )
+
+    def nodes(self, devices_N: Floats) -> Floats:
+        """Nodes that hold so many devices."""
+        return np.ceil(devices_N / self.cluster.devices_per_node)

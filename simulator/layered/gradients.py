@@ -1,0 +1,80 @@
+"""What replicas exchange and update once per step."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.costs import memory_bound_time_s
+from forerun.simulator.layered.candidates import Candidates
+from forerun.simulator.layered.context import GRADIENT_BYTES, LayeredContext
+from forerun.simulator.layered.exchange import reduce_s
+from forerun.simulator.layered.layers import Floats
+from forerun.spaces.layered import WEIGHTED, Kind
+from forerun.spaces.layered.split import Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradients:
+    """``held_N``: parameters that a device keeps and updates. ``whole_s`` the exchange, ``exposed_s`` what of it the
+    backward pass does not hide; ``update_s`` the optimizer."""
+
+    held_N: Floats
+    whole_s: Floats
+    exposed_s: Floats
+    update_s: Floats
+
+
+def held_parameters(context: LayeredContext, c: Candidates, stage_N: Floats) -> Floats:
+    """Parameters on one device; ``stage_N`` those of the largest stage of a pipeline."""
+    model = context.model
+    products = float(sum(operator.parameters for operator in model.operators if operator.kind in WEIGHTED))
+    linear = float(sum(operator.parameters for operator in model.operators if operator.kind is Kind.LINEAR))
+    tables = float(sum(table.parameters for table in model.tables))
+    cut = c.is_mode(Mode.FILTER) | c.is_mode(Mode.CHANNEL)
+    held = model.parameters - products * np.where(cut, 1.0 - 1.0 / c.parts_N, 0.0)
+    held = held - linear * np.where(c.mixed_N, 1.0 - 1.0 / c.replicas_N, 0.0)
+    held = held - tables * np.where(c.spread_N, 1.0 - table_share(context, c), 0.0)
+    return np.asarray(np.where(c.is_mode(Mode.PIPELINE), stage_N, held))
+
+
+def table_share(context: LayeredContext, c: Candidates) -> Floats:
+    """Share of all tables that the fullest device holds when they are dealt out whole, largest first."""
+    sizes = sorted((float(table.parameters) for table in context.model.tables), reverse=True)
+    if not sizes:
+        return np.ones(len(c))
+    shares = {}
+    for devices in {int(count) for count in c.replicas_N}:
+        load = np.zeros(min(devices, len(sizes)))
+        for size in sizes:
+            load[int(np.argmin(load))] += size
+        shares[devices] = float(load.max()) / sum(sizes)
+    return np.array([shares[int(count)] for count in c.replicas_N])
+
+
+def gradients(context: LayeredContext, c: Candidates, held_N: Floats, backward_s: Floats) -> Gradients:
+    """Return exchange and update of every row; ``backward_s`` is what the exchange may hide under."""
+    profile, model = context.profile, context.model
+    spatial = c.is_mode(Mode.SPATIAL)
+    ranks = c.replicas_N * np.where(spatial, c.parts_N, 1.0)
+    stride = np.where(spatial, 1.0, c.parts_N)
+    moved = held_N if profile.shares_hybrid_weights else np.where(c.is_mode(Mode.PIPELINE), held_N, model.parameters)
+    moved = moved - np.where(c.mixed_N, _linear(context) / c.replicas_N, 0.0)
+    tables = float(sum(table.parameters for table in model.tables))
+    moved = moved - np.where(c.spread_N, tables * table_share(context, c), 0.0)
+    # Tables that are copied exchange the gradients of looked-up rows alone.
+    rows = sum(float(table.lookups * table.output[-1]) for table in model.tables)
+    looked_up = np.minimum(tables, c.batch_N * rows)
+    moved = moved - np.where(c.spread_N, 0.0, tables - looked_up)
+    size = moved * GRADIENT_BYTES
+    buckets = np.maximum(np.round(size / profile.bucket_bytes), 1.0)
+    whole = buckets * reduce_s(context, size / buckets, ranks, stride)
+    hidden = np.minimum(whole * (1.0 - 1.0 / buckets), profile.overlap * backward_s)
+    nodes = context.nodes(ranks * stride)
+    waiting = profile.wait_s + profile.node_step_s * (nodes - 1.0)
+    whole = np.where(ranks > 1, whole + waiting, 0.0)
+    update = memory_bound_time_s(context.cluster.device, held_N * 4.0 * profile.optimizer_moves)
+    return Gradients(held_N=held_N, whole_s=whole, exposed_s=np.where(ranks > 1, whole - hidden, 0.0), update_s=update)
+
+
+def _linear(context: LayeredContext) -> float:
+    return float(sum(operator.parameters for operator in context.model.operators if operator.kind is Kind.LINEAR))

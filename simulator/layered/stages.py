@@ -1,0 +1,96 @@
+"""Pipelines of whole layers: where to cut, and what the slowest stage takes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.costs import point_to_point_time_s
+from forerun.simulator.layered.candidates import Candidates
+from forerun.simulator.layered.compute import Local
+from forerun.simulator.layered.context import LayeredContext
+from forerun.simulator.layered.layers import Floats
+from forerun.simulator.layered.memory import kept_elements
+from forerun.spaces.layered.split import Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """Per row, zero where there is no pipeline. ``forward_s``, ``backward_s``: all segments of the slowest stage;
+    ``bubble_s``: filling and draining; ``hop_s``: transfers between stages; ``parameters_N`` and ``kept_N`` (elements
+    per sample) of the stage that holds most; ``first_L`` by row: where each stage begins."""
+
+    forward_s: Floats
+    backward_s: Floats
+    bubble_s: Floats
+    hop_s: Floats
+    parameters_N: Floats
+    kept_N: Floats
+    starts: dict[int, tuple[int, ...]]
+
+
+def pipeline_stages(context: LayeredContext, c: Candidates) -> Stages:
+    """Return the stages of every pipeline row: cut so that the slowest is as fast as it can be, segments one after the
+    other as in GPipe (arXiv 1811.06965)."""
+    columns = {name: np.zeros(len(c)) for name in ("forward", "backward", "bubble", "hop", "parameters", "kept")}
+    starts: dict[int, tuple[int, ...]] = {}
+    rows = np.flatnonzero(c.is_mode(Mode.PIPELINE))
+    if rows.size:
+        layers, host = context.layers, context.profile.operator_host_s
+        parameters, kept = layers.per_operator("parameters"), kept_elements(context)
+        segment = c.batch_N[rows] / c.replicas_N[rows] / c.segments_N[rows]
+        times = context.times(Local.whole(segment))
+        cuts: dict[tuple[float, int], tuple[int, ...]] = {}
+        for place, row in enumerate(rows):
+            parts = int(c.parts_N[row])
+            forward = np.maximum(times.forward_KU[place][layers.kind_of_L], host)
+            backward = np.maximum(times.backward_KU[place][layers.kind_of_L], host)
+            key = (float(segment[place]), parts)
+            if key not in cuts:
+                cuts[key] = balanced_cuts(forward + backward, parts)
+            begin = cuts[key]
+            sums = [np.add.reduceat(values, begin) for values in (forward, backward, parameters, kept)]
+            slowest = int(np.argmax(sums[0] + sums[1]))
+            each = float((sums[0] + sums[1])[slowest])
+            count = float(c.segments_N[row])
+            live = max((float(layers.live_L[first - 1]) for first in begin[1:]), default=0.0)
+            hop = float(point_to_point_time_s(context.cluster, segment[place] * live * context.width, 1.0))
+            columns["forward"][row] = count * float(sums[0][slowest])
+            columns["backward"][row] = count * float(sums[1][slowest])
+            columns["bubble"][row] = (len(begin) - 1) * each
+            columns["hop"][row] = 2 * (len(begin) + count - 2) * hop
+            columns["parameters"][row], columns["kept"][row] = float(sums[2].max()), float(sums[3].max())
+            starts[int(row)] = begin
+    return Stages(
+        forward_s=columns["forward"],
+        backward_s=columns["backward"],
+        bubble_s=columns["bubble"],
+        hop_s=columns["hop"],
+        parameters_N=columns["parameters"],
+        kept_N=columns["kept"],
+        starts=starts,
+    )
+
+
+def balanced_cuts(seconds_L: Floats, parts: int) -> tuple[int, ...]:
+    """Return the first operator of each of at most ``parts`` runs whose longest is as short as can be.
+
+    Bisection over the longest run; each trial fills runs greedily.
+    """
+    low, high = float(seconds_L.max()), float(seconds_L.sum())
+    for _ in range(50):
+        middle = (low + high) / 2
+        if len(_filled(seconds_L, middle)) <= parts:
+            high = middle
+        else:
+            low = middle
+    return _filled(seconds_L, high * (1 + 1e-12))
+
+
+def _filled(seconds_L: Floats, longest_s: float) -> tuple[int, ...]:
+    total = np.concatenate([[0.0], np.cumsum(seconds_L)])
+    begin, starts = 0, []
+    while begin < len(seconds_L):
+        starts.append(begin)
+        end = int(np.searchsorted(total, total[begin] + longest_s, side="right")) - 1
+        begin = max(end, begin + 1)
+    return tuple(starts)

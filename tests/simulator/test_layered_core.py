@@ -1,0 +1,217 @@
+"""The core for layer-by-layer models: closed forms by hand, and laws that every split keeps."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.simulator.costs import collective_time_s, point_to_point_time_s
+from forerun.simulator.layered import PHASES, LayeredContext, score_splits
+from forerun.simulator.layered.layers import layers_of
+from forerun.simulator.layered.stages import balanced_cuts
+from forerun.spaces.clusters import load_cluster
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.layered import WEIGHTED, LayeredModel, load_layered
+from forerun.spaces.layered.builder import Builder
+from forerun.spaces.layered.profile import LayeredProfile, load_layered_profile
+from forerun.spaces.layered.split import parse_split
+
+ABCI = load_cluster("abci-v100")
+SPLITS = (
+    "data1", "data16", "spatial4", "data4 spatial2x2", "filter4", "data4 filter4", "channel8", "data2 channel4",
+    "pipeline4 segments8", "data4 pipeline4 segments4", "data16 mixed",
+)  # fmt: skip
+
+
+def context(
+    model: LayeredModel | str = "resnet50",
+    profile: str = "ideal",
+    cluster: Cluster = ABCI,
+    seconds_per_sample: float | None = None,
+    **changes: object,
+) -> LayeredContext:
+    behaviour: LayeredProfile = dataclasses.replace(load_layered_profile(profile), **changes)  # type: ignore[arg-type]
+    return LayeredContext(
+        model=load_layered(model) if isinstance(model, str) else model,
+        cluster=cluster,
+        profile=behaviour,
+        precision="fp32",
+        seconds_per_sample=seconds_per_sample,
+    )
+
+
+def one(setting: LayeredContext, text: str, batch: int = 256) -> dict[str, float]:
+    scores = score_splits(setting, [parse_split(text)], [batch])
+    found = {name: float(values[0]) for name, values in scores.phases.items()}
+    return {**found, "step": float(scores.step_s[0]), "memory": float(scores.memory.peak_bytes[0])}
+
+
+def test_phases_add_up_and_none_is_negative() -> None:
+    scores = score_splits(context(), [parse_split(text) for text in SPLITS], [256] * len(SPLITS))
+    assert tuple(scores.phases) == PHASES
+    assert np.all(np.isfinite(scores.step_s))
+    assert all(np.all(values >= 0) for values in scores.phases.values())
+    assert np.allclose(sum(scores.phases.values()), scores.step_s)
+
+
+@pytest.mark.parametrize("text", SPLITS)
+def test_a_split_costs_the_same_alone_and_among_others(text: str) -> None:
+    together = score_splits(context(), [parse_split(other) for other in SPLITS], [256] * len(SPLITS))
+    assert together.step_s[SPLITS.index(text)] == one(context(), text)["step"]
+
+
+def test_one_device_communicates_nothing() -> None:
+    phases = one(context(), "data1", 64)
+    assert sum(phases[name] for name in ("halo", "collective", "tail", "hop", "bubble", "gradient")) == 0.0
+    same = [one(context(), text, 64)["step"] for text in ("filter1", "channel1", "spatial1")]
+    assert same == pytest.approx([phases["step"]] * 3)
+
+
+def test_data_parallel_exchanges_all_parameters_once() -> None:
+    model = load_layered("resnet50")
+    setting = context(overlap=0.0, bucket_bytes=1e12)
+    expected = float(collective_time_s(ABCI, "all_reduce", 4.0 * model.parameters, 16, 1))
+    assert one(setting, "data16", 1024)["gradient"] == pytest.approx(expected)
+
+
+def test_gradients_hide_under_the_backward_pass_but_for_the_last_bucket() -> None:
+    whole = one(context(overlap=0.0), "data16", 1024)["gradient"]
+    hidden = one(context(overlap=1.0), "data16", 1024)["gradient"]
+    assert 0 < hidden < whole / 2
+
+
+def _pair() -> LayeredModel:
+    b = Builder(4, 16, 16)
+    b.conv(b.conv(b.start, 8, 3, padding=1), 6, 3, padding=1)
+    return b.build("pair", "test")
+
+
+def test_halo_of_two_convolutions_by_hand() -> None:
+    # Strips of 4 rows: forward one row of 16 pixels of 4 and of 8 channels, backward that of the second's 6 outputs
+    # (nobody asks for the gradient of the picture), to both neighbours.
+    rows = [8 * 16 * channels * 4.0 for channels in (4, 8, 6)]
+    expected = sum(2 * float(point_to_point_time_s(ABCI, size, 1)) for size in rows)
+    assert one(context(_pair()), "spatial4", 8)["halo"] == pytest.approx(expected)
+    staged = one(context(_pair(), staged_bytes_per_s=1e9), "spatial4", 8)["halo"]
+    assert staged == pytest.approx(2 * 2 * sum(rows) / 1e9)
+
+
+def test_two_parts_have_one_neighbour_and_grids_exchange_along_both_axes() -> None:
+    two, four = (one(context(_pair(), staged_bytes_per_s=1e9), text, 8)["halo"] for text in ("spatial2", "spatial4"))
+    assert four == pytest.approx(2 * two)
+    square = one(context(_pair(), staged_bytes_per_s=1e9), "spatial2x2", 8)["halo"]
+    assert square == pytest.approx(two)  # half as long a side, along two axes
+
+
+def test_filter_and_channel_by_hand() -> None:
+    model, batch = _pair(), 8
+    first, second = model.operators
+    gather = float(collective_time_s(ABCI, "all_gather", 4.0 * batch * first.output_elements, 2, 1))
+    reduce = float(collective_time_s(ABCI, "all_reduce", 4.0 * batch * second.input_elements, 2, 1))
+    assert one(context(model), "filter2", batch)["collective"] == pytest.approx(gather + reduce)
+    forward = float(collective_time_s(ABCI, "all_reduce", 4.0 * batch * second.output_elements, 2, 1))
+    backward = float(collective_time_s(ABCI, "all_gather", 4.0 * batch * second.input_elements, 2, 1))
+    assert one(context(model), "channel2", batch)["collective"] == pytest.approx(forward + backward)
+
+
+def test_computation_does_not_shrink_with_the_number_of_filter_parts() -> None:
+    serial, split = (one(context(), text, 64) for text in ("data1", "filter64"))
+    assert split["forward"] + split["backward"] > (serial["forward"] + serial["backward"]) / 4
+
+
+def test_a_measured_time_scales_all_computation() -> None:
+    setting = context(seconds_per_sample=3.119502e-3)
+    phases = one(setting, "data1", 64)
+    assert phases["forward"] + phases["backward"] == pytest.approx(64 * 3.119502e-3)
+
+
+def test_host_bound_steps_take_the_time_of_the_host() -> None:
+    slow = one(context(operator_host_s=0.01), "data1", 1)
+    issued = 2 * sum(operator.kind.value != "view" for operator in load_layered("resnet50").operators)
+    assert slow["forward"] + slow["backward"] == pytest.approx(issued * 0.01)
+
+
+def test_pipeline_fills_and_drains() -> None:
+    phases = one(context(), "pipeline4 segments8", 256)
+    busy = phases["forward"] + phases["backward"]
+    assert phases["bubble"] == pytest.approx(3 / 8 * busy)
+    assert phases["hop"] > 0
+
+
+@given(st.lists(st.floats(0.01, 10), min_size=1, max_size=12), st.integers(1, 6))
+def test_cuts_are_as_even_as_any(seconds: list[float], parts: int) -> None:
+    starts = balanced_cuts(np.array(seconds), parts)
+    assert starts[0] == 0
+    assert len(starts) <= parts
+    longest = max(np.add.reduceat(np.array(seconds), np.array(starts)))
+    assert longest <= _best(tuple(seconds), parts) * (1 + 1e-6)
+
+
+def _best(seconds: tuple[float, ...], parts: int) -> float:
+    if parts == 1 or len(seconds) < 2:
+        return sum(seconds)
+    return min(max(sum(seconds[:cut]), _best(seconds[cut:], parts - 1)) for cut in range(1, len(seconds) + 1))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(SPLITS), st.sampled_from(("bytes_per_s", "port_bytes_per_s")), st.floats(1.1, 10))
+def test_more_bandwidth_is_never_slower(text: str, field: str, factor: float) -> None:
+    levels = tuple(dataclasses.replace(level, **{field: getattr(level, field) * factor}) for level in ABCI.levels)
+    wide = dataclasses.replace(ABCI, levels=levels)
+    assert one(context(cluster=wide), text)["step"] <= one(context(), text)["step"] * (1 + 1e-9)
+
+
+def test_memory_of_data_parallel_by_hand() -> None:
+    b = Builder(3, 8, 8)
+    b.relu(b.conv(b.start, 4, 1))
+    model = b.build("tiny", "test")
+    scores = score_splits(context(model), [parse_split("data1")], [2])
+    memory = scores.memory
+    assert memory.parameters_bytes[0] == 4 * 12
+    assert memory.states_bytes[0] == 2 * 4 * 12
+    assert memory.activations_bytes[0] == 2 * 4 * (3 * 64 + 4 * 64)  # the picture and what the convolution made of it
+
+
+def test_memory_by_mode() -> None:
+    data, spatial, filtered, staged = (
+        one(context(), text, 64)["memory"] for text in ("data1", "spatial4", "filter4", "pipeline4 segments4")
+    )
+    assert spatial < filtered < data
+    assert staged < data
+
+
+def test_tables_are_dealt_out_or_copied() -> None:
+    setting = context("dlrm-516m")
+    copied, dealt = (one(setting, text, 2048) for text in ("data8", "data8 tables"))
+    assert dealt["memory"] < copied["memory"] / 3
+    assert dealt["collective"] > 0
+    assert dealt["update"] < copied["update"] / 3
+
+
+def test_mixed_moves_features_instead_of_weights() -> None:
+    setting = context("vgg16", overlap=0.0)
+    plain, mixed = (one(setting, text, 512) for text in ("data16", "data16 mixed"))
+    assert mixed["gradient"] < plain["gradient"] / 3
+    assert mixed["collective"] > 0
+    assert mixed["step"] < plain["step"]
+
+
+def test_loading_counts_where_it_is_slower_than_the_step() -> None:
+    free, slow = (one(context(storage_bytes_per_s=rate), "data4", 256) for rate in (None, 1e6))
+    assert free["input"] == 0.0
+    assert slow["step"] == pytest.approx(256 * 110e3 / 1e6)
+
+
+def test_arrays_say_the_same_as_the_operators() -> None:
+    model = load_layered("inception-v3")
+    layers = layers_of(model.name, model)
+    assert len(layers.distinct) < len(model.operators)
+    for operator, kind in zip(model.operators, layers.kind_of_L, strict=True):
+        same = layers.distinct[kind]
+        assert (same.kind, same.input, same.output, same.kernel) == (
+            operator.kind, operator.input, operator.output, operator.kernel,
+        )  # fmt: skip
+    assert layers.weighted.sum() == sum(operator.kind in WEIGHTED for operator in model.operators)
+    assert layers.live_L[-1] == 0 or layers.live_L[-1] == pytest.approx(model.operators[-1].output_elements, rel=1)

@@ -1,0 +1,119 @@
+"""Splits of layer-by-layer models: text and value agree, and laws name what they forbid."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.layered import LayeredModel, load_layered
+from forerun.spaces.layered.builder import Builder
+from forerun.spaces.layered.limits import broken_laws, check_split, divisors, grids, split_limits, tail_start
+from forerun.spaces.layered.profile import layered_profile_names, load_layered_profile
+from forerun.spaces.layered.split import NORM_HANDLING, Mode, Split, parse_split
+
+counts = st.integers(1, 4096)
+
+
+@st.composite
+def splits(draw: st.DrawFn) -> Split:
+    mode = draw(st.sampled_from(Mode))
+    grid = tuple(draw(st.lists(st.integers(1, 16), min_size=1, max_size=3))) if mode is Mode.SPATIAL else ()
+    data = mode is Mode.DATA
+    return Split(
+        replicas=draw(counts),
+        mode=mode,
+        parts=math.prod(grid) if grid else 1 if data else draw(counts),
+        grid=grid,
+        segments=draw(counts) if mode is Mode.PIPELINE else 1,
+        mixed=data and draw(st.booleans()),
+        spread=data and draw(st.booleans()),
+    )
+
+
+@given(splits())
+def test_printing_and_parsing_round_trip(split: Split) -> None:
+    assert parse_split(str(split)) == split
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "an empty split"),
+        ("filter", "write filter4"),
+        ("data4 data8", "data stands twice"),
+        ("filter4 channel2", "names filter and channel"),
+        ("fliter4", "did you mean filter"),
+        ("data4 segments2", "segments belong to a pipeline"),
+        ("data2x2", "write data4"),
+        ("mixed4", "write mixed"),
+        ("filter4 mixed", "mixed goes with data alone"),
+        ("data0", "at least 1"),
+        ("spatial4-4", "unknown word"),
+    ],
+)
+def test_texts_that_name_no_split(text: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        parse_split(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "batch", "message"),
+    [
+        ("data5", 64, "replicas divide the global batch, but got 5 of 64; use 4"),
+        ("filter128", 64, "filter128 needs 128 filters, but conv1 has 64"),
+        ("channel128", 64, "channel128 needs 128 channels, but conv2 has 64"),
+        ("pipeline64 segments4", 64, "pipeline64 needs 64 layers with weights, but the model has 54"),
+        ("pipeline4 segments5", 64, "segments divide the batch of a replica, but got 5 of 64; use 4"),
+        ("spatial256", 64, "256 parts do not fit an extent of 224"),
+        ("spatial2x2x2", 64, "has 3 axes, but the input of ResNet-50 has 2"),
+        ("data4 tables", 64, "ResNet-50 has none"),
+    ],
+)
+def test_laws_of_resnet50(text: str, batch: int, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        check_split(load_layered("resnet50"), parse_split(text), batch)
+
+
+def _pointwise() -> LayeredModel:
+    b = Builder(8, 1, 1)
+    b.conv(b.start, 8, 1)
+    return b.build("point", "test")
+
+
+def test_a_spatial_split_of_a_picture_of_one_pixel_is_refused() -> None:
+    assert [reason for reason, _ in broken_laws(_pointwise(), parse_split("spatial2"), 8)] == ["spatial"]
+    features = load_layered("dlrm-516m")
+    with pytest.raises(RequestError, match="has 1 axes, but the input of DLRM 516M has 0"):
+        check_split(features, parse_split("spatial2"), 8)
+
+
+def test_limits_of_the_publication_oracle() -> None:
+    limits = split_limits(load_layered("resnet50"))
+    assert (limits.filters, limits.channels, limits.weighted) == (64, 64, 54)
+    assert split_limits(load_layered("vgg16")).filters == 64
+
+
+def test_the_tail_begins_where_parts_would_be_thinner_than_their_halo() -> None:
+    model = load_layered("resnet50")
+    names = [operator.name for operator in model.operators]
+    assert names[tail_start(model, (4,))] == "global_pool1"  # four strips of seven rows hold
+    eight = tail_start(model, (8,))
+    assert model.operators[eight].output[1] == 7  # eight do not
+    assert tail_start(model, (1,)) == len(names)
+
+
+def test_grids_multiply_to_their_parts() -> None:
+    assert list(grids(8, (64, 64, 64))) == [(8,), (4, 2), (2, 2, 2)]
+    assert list(grids(4, (64, 64))) == [(4,), (2, 2)]
+    assert list(grids(4, ())) == []
+    assert divisors(12) == (1, 2, 3, 4, 6, 12)
+
+
+def test_profiles_are_read_and_named() -> None:
+    assert "pytorch-ddp" in layered_profile_names()
+    assert load_layered_profile("chainermn").staged_bytes_per_s == 1.4e9
+    with pytest.raises(RequestError, match="did you mean pytorch-ddp"):
+        load_layered_profile("pytorch-dpd")
+    assert set(NORM_HANDLING) == set(Mode)
