@@ -6,11 +6,13 @@ number); then rates are set. A task of no duration that starts ends in the same 
 becomes ready at an instant competes for a stream that becomes free at that instant, whichever of the two comes first.
 """
 
+import math
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from forerun.simulator.events.bundles import Pool
 from forerun.simulator.events.graph import TaskGraph
-from forerun.simulator.events.sharing import SharedLinks
+from forerun.simulator.events.sharing import shared_links
 from forerun.simulator.events.stuck import stuck_error
 
 
@@ -39,6 +41,10 @@ def execute(graph: TaskGraph) -> Execution:
     return Execution(start_s=run.start_s, end_s=run.end_s, cause=run.cause, makespan_s=max(run.end_s, default=0.0))
 
 
+_PLAIN, _TRANSFER, _UNUSUAL = range(3)
+"""Tasks of a fixed length on an ordered stream or on none, transfers that wait for no stream, and all others."""
+
+
 class _Slowed:
     """A stream whose tasks slow down: the one under way, its seconds left at full speed, and who slows it."""
 
@@ -53,7 +59,11 @@ class _Slowed:
 
 
 class _Run:
-    """State of one execution. Tasks without anything special run in ``loop``; the methods do the rest."""
+    """State of one execution. Tasks without anything special run in ``loop``; the methods do the rest.
+
+    Keys of events: the task's rank for its end, ``count`` more for a transfer that joins its links, ``2 * count`` and
+    the number of a pool for the next end in that.
+    """
 
     __slots__ = (
         "by_rank",
@@ -66,11 +76,12 @@ class _Run:
         "freed_by",
         "graph",
         "heap",
-        "links",
         "missing",
+        "pools",
         "queue",
         "rank",
         "ready",
+        "sending",
         "slowed",
         "special",
         "start_s",
@@ -86,14 +97,14 @@ class _Run:
         self.missing = graph.missing.copy()
         self.start_s, self.end_s, self.cause = [0.0] * count, [0.0] * count, [-1] * count
         self.done = 0
-        self.by_rank: list[int] | range = range(count)
-        self.rank: list[int] | range = range(count)
+        self.by_rank = self.rank = list(range(count))
         if graph.priority:
             self.by_rank = sorted(range(count), key=lambda task: (graph.priority.get(task, 0), task))
             self.rank = [0] * count
             for place, task in enumerate(self.by_rank):
                 self.rank[task] = place
-        self.links = SharedLinks(graph.capacity_bytes_per_s, graph.weights)
+        bundle_of, self.pools = shared_links(graph)
+        self.sending = {task: (size_bytes, bundle_of[route]) for task, (size_bytes, route) in graph.transfers.items()}
         self.free = [True] * len(graph.ordered)
         self.freed_by = [-1] * len(graph.ordered)
         self.queue: list[list[int]] = [[] for _ in graph.ordered]
@@ -106,15 +117,16 @@ class _Run:
             not ordered or stream in self.slowed or stream in self.causing
             for stream, ordered in enumerate(graph.ordered)
         ]
-        self.special = bytearray(stream >= 0 and unusual[stream] for stream in graph.stream)
-        for task in graph.transfers:
-            self.special[task] = 1
+        self.special = bytearray(_UNUSUAL * (stream >= 0 and unusual[stream]) for stream in graph.stream)
         for task, gang in graph.gangs.items():
-            self.special[task] |= any(unusual[stream] for stream in gang)
+            if any(unusual[stream] for stream in gang):
+                self.special[task] = _UNUSUAL
+        for task in graph.transfers:
+            self.special[task] = self.special[task] or _TRANSFER
         self.waits = {
             task: tuple(s for s in self._occupied(task, graph.stream[task]) if not graph.ordered[s])
             for task in range(count)
-            if self.special[task]
+            if self.special[task] == _UNUSUAL
         }
         self.ready: list[int] = []
         self.touched: set[int] = set()
@@ -124,24 +136,47 @@ class _Run:
         """Start what waits for nothing."""
         for task, count in enumerate(self.missing):
             if not count:
-                if self.special[task]:
+                if self.special[task] == _UNUSUAL:
                     self.ready.append(task)
                 else:
-                    heappush(self.heap, (self.graph.duration_s[task], self.rank[task]))
+                    offset = self.count * self.special[task]
+                    heappush(self.heap, (self.graph.duration_s[task], self.rank[task] + offset))
         self.settle(0.0)
 
     def loop(self) -> None:
         """Take one event after the other until there are none left."""
         heap, by_rank, rank, count = self.heap, self.by_rank, self.rank, self.count
         missing, special, ready, cause = self.missing, self.special, self.ready, self.cause
-        touched, unsettled, changed = self.touched, self.unsettled, self.links.changed
+        touched, unsettled = self.touched, self.unsettled
+        changed: list[Pool] = []
         start_s, end_s, duration_s, successors = self.start_s, self.end_s, self.graph.duration_s, self.graph.successors
         pop, push, done = heappop, heappush, 0
+        sending, pools = self.sending, self.pools
+        joins, wakes = count, 2 * count
         while heap:
             now, key = pop(heap)
-            for ended in (key,) if key < count else self.wake(key - count, now):
+            if key < joins:
+                ends: tuple[int, ...] | list[int] = (key,)
+            elif key < wakes:
+                size_bytes, bundle = sending[by_rank[key - joins]]
+                pool = bundle.pool
+                pool.join(bundle, key - joins, size_bytes, now)
+                if not pool.changed:
+                    pool.changed = True
+                    changed.append(pool)
+                ends = ()
+            else:
+                pool = pools[key - wakes]
+                ends = ()
+                if pool.wake_s == now:
+                    pool.wake_s = math.inf
+                    ends = pool.leave(now)
+                    if not pool.changed:
+                        pool.changed = True
+                        changed.append(pool)
+            for ended in ends:
                 task = by_rank[ended]
-                if special[task] and not self.finish(task, now):
+                if special[task] == _UNUSUAL and not self.finish(task, now):
                     continue
                 end_s[task] = now
                 done += 1
@@ -150,13 +185,24 @@ class _Run:
                     missing[after] = left
                     if not left:
                         cause[after] = task
-                        if special[after]:
+                        kind = special[after]
+                        if kind == _UNUSUAL:
                             ready.append(after)
                         else:
                             start_s[after] = now
-                            push(heap, (now + duration_s[after], rank[after]))
-            if (ready or touched or unsettled or changed) and not (heap and heap[0][0] == now):
+                            push(heap, (now + duration_s[after], rank[after] + joins * kind))
+            if heap and heap[0][0] == now:
+                continue
+            if ready or touched or unsettled:
                 self.settle(now)
+            for pool in changed:
+                pool.changed = False
+                wake_s = pool.share(now)
+                if wake_s != pool.wake_s:
+                    pool.wake_s = wake_s
+                    if wake_s < math.inf:
+                        push(heap, (wake_s, wakes + pool.number))
+            changed.clear()
         self.done = done
 
     def finish(self, task: int, now: float) -> bool:
@@ -182,20 +228,8 @@ class _Run:
                 self.slowed[victim].busy += change
                 self.unsettled.add(victim)
 
-    def wake(self, number: int, now: float) -> list[int]:
-        """Let a transfer join its links, or return the ranks of a bundle's members that end."""
-        count = self.count
-        if number < count:
-            self.links.join(number, *self.graph.transfers[self.by_rank[number]], now)
-            return []
-        bundle = self.links.bundles[number - count]
-        if bundle.wake_s != now:
-            return []
-        bundle.wake_s = -1.0
-        return self.links.leave(bundle, now)
-
     def settle(self, now: float) -> None:
-        """Start what can start, once all ends of an instant are known, and set all rates."""
+        """Start what can start, once all ends of an instant are known."""
         for task in self.ready:
             waits = self.waits[task]
             if not waits:
@@ -212,10 +246,6 @@ class _Run:
             for stream in sorted(self.unsettled):
                 self._pace(self.slowed[stream], now)
             self.unsettled.clear()
-        if self.links.changed:
-            offset = 2 * self.count
-            for wake_s, number in self.links.share(now):
-                heappush(self.heap, (wake_s, offset + number))
 
     def _occupied(self, task: int, stream: int) -> tuple[int, ...]:
         gang = self.graph.gangs.get(task)
@@ -246,13 +276,9 @@ class _Run:
         self.start_s[task] = now
         if self.causing:
             self._count_busy(task, 1)
-        transfer = graph.transfers.get(task)
         duration_s = graph.duration_s[task]
-        if transfer is not None:
-            if duration_s:
-                heappush(self.heap, (now + duration_s, self.count + self.rank[task]))
-            else:
-                self.links.join(self.rank[task], *transfer, now)
+        if task in self.sending:
+            heappush(self.heap, (now + duration_s, self.count + self.rank[task]))
         elif graph.stream[task] in self.slowed:
             slowed = self.slowed[graph.stream[task]]
             slowed.task, slowed.left_s, slowed.since_s, slowed.rate = task, duration_s, now, 0.0

@@ -1,0 +1,155 @@
+"""Transfers over the same route as one bundle, and max-min fair rates of bundles.
+
+Transfers of a bundle get the same rate, so what each of them has been served grows at one rate, and one of them ends
+when that has grown by its bytes: a start or an end costs as many steps as there are bundles near by, however many
+transfers those hold.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Protocol
+
+_SAME = 1e-12
+"""Relative difference of served bytes below which two members end together: a few roundings of a double."""
+
+
+class Pool(Protocol):
+    """Bundles that meet on links. ``wake_s``: when the next member of any ends, infinite where there is none;
+    ``changed``: whether a member came or went since that was known."""
+
+    number: int
+    changed: bool
+    wake_s: float
+
+    def join(self, bundle: "Bundle", rank: int, size_bytes: float, now_s: float) -> None:
+        """Begin a transfer."""
+
+    def leave(self, now_s: float) -> list[int]:
+        """Return the ranks of the members that end now, the earliest at least."""
+
+    def share(self, now_s: float) -> float:
+        """Set the rates; return when the next member ends."""
+
+
+class Bundle:
+    """Transfers under way on one route. ``ends``: heap of (served bytes at which it ends, rank of the task);
+    ``weights``: connections of one member on each link, each of which gets ``rate_bytes_per_s``; ``wake_s``: when the
+    next of them ends, -1 until that is known; ``place`` in its ``pool``; ``load_bytes_per_s``: what a pool of many last
+    counted for one connection of every member together."""
+
+    __slots__ = (
+        "ends",
+        "load_bytes_per_s",
+        "number",
+        "place",
+        "pool",
+        "rate_bytes_per_s",
+        "route",
+        "served_bytes",
+        "since_s",
+        "wake_s",
+        "weights",
+    )
+
+    def __init__(self, number: int, route: tuple[int, ...], weights: tuple[float, ...]) -> None:
+        self.number = self.place = number
+        self.route = route
+        self.weights = weights
+        self.rate_bytes_per_s = self.load_bytes_per_s = 0.0
+        self.served_bytes = self.since_s = 0.0
+        self.wake_s = -1.0
+        self.ends: list[tuple[float, int]] = []
+        self.pool: Pool
+
+    def join(self, rank: int, size_bytes: float, now_s: float) -> None:
+        """Add a member."""
+        if self.ends:
+            self.served_bytes += self.rate_bytes_per_s * (now_s - self.since_s)
+        else:
+            self.served_bytes = 0.0
+        self.since_s = now_s
+        self.wake_s = -1.0
+        heappush(self.ends, (self.served_bytes + size_bytes, rank))
+
+    def leave(self, now_s: float, ranks: list[int]) -> None:
+        """Add the ranks of the members that end now, the earliest at least, to ``ranks``."""
+        ends = self.ends
+        served, rank = heappop(ends)
+        ranks.append(rank)
+        self.served_bytes, self.since_s, self.wake_s = served, now_s, -1.0
+        limit = served * (1 + _SAME)
+        while ends and ends[0][0] <= limit:
+            ranks.append(heappop(ends)[1])
+
+    def pace(self, rate: float, now_s: float) -> float:
+        """Go on at a rate from now on; return when the next member ends."""
+        served = self.served_bytes + self.rate_bytes_per_s * (now_s - self.since_s)
+        self.served_bytes, self.since_s, self.rate_bytes_per_s = served, now_s, rate
+        left_bytes = self.ends[0][0] - served
+        self.wake_s = wake_s = now_s + left_bytes / rate if left_bytes > 0 else now_s
+        return wake_s
+
+
+def fill(bundles: Sequence[Bundle], room: dict[int, float]) -> tuple[list[tuple[Bundle, float]], list[int]]:
+    """Return max-min fair rates of bundles with members in the ``room`` on their links, and the links that get full."""
+    members: dict[int, float] = {}
+    on: dict[int, list[tuple[Bundle, float]]] = {}
+    for bundle in bundles:
+        size = len(bundle.ends)
+        for link, weight in zip(bundle.route, bundle.weights, strict=True):
+            members[link] = members.get(link, 0.0) + size * weight
+            on.setdefault(link, []).append((bundle, weight))
+    open_on = {link: len(users) for link, users in on.items()}
+    still = {bundle.number for bundle in bundles}
+    rates: list[tuple[Bundle, float]] = []
+    full: list[int] = []
+    while still:
+        rate, narrow = min([(room[link] / count, link) for link, count in members.items()])
+        full.append(narrow)
+        for bundle, _ in on[narrow]:
+            if bundle.number not in still:
+                continue
+            still.remove(bundle.number)
+            rates.append((bundle, rate))
+            size = len(bundle.ends)
+            for link, weight in zip(bundle.route, bundle.weights, strict=True):
+                left = room[link] - rate * size * weight
+                room[link] = left if left > 0 else 0.0
+                members[link] -= size * weight
+                open_on[link] -= 1
+                if not open_on[link]:
+                    del members[link]
+    return rates, full
+
+
+def groups_that_meet(bundles: Iterable[Bundle]) -> list[list[Bundle]]:
+    """Return bundles in groups that share links, directly or through others, in order of their numbers."""
+    above: dict[int, int] = {}
+
+    def root(number: int) -> int:
+        while above[number] != number:
+            above[number] = above[above[number]]
+            number = above[number]
+        return number
+
+    known = list(bundles)
+    first_on: dict[int, int] = {}
+    for bundle in known:
+        above[bundle.number] = bundle.number
+        for link in bundle.route:
+            low, high = sorted((root(first_on.setdefault(link, bundle.number)), root(bundle.number)))
+            above[high] = low
+    groups: dict[int, list[Bundle]] = {}
+    for bundle in known:
+        groups.setdefault(root(bundle.number), []).append(bundle)
+    return list(groups.values())
+
+
+def bundles_of(
+    routes: Iterable[tuple[int, ...]], weights: Mapping[tuple[int, ...], tuple[float, ...]]
+) -> dict[tuple[int, ...], Bundle]:
+    """Return a bundle for every route, numbered in order."""
+    return {
+        route: Bundle(number, route, weights.get(route, (1.0,) * len(route)))
+        for number, route in enumerate(dict.fromkeys(routes))
+    }
