@@ -11,7 +11,7 @@ from forerun.simulator.events.bundles import Bundle, Pool, bundles_of, groups_th
 from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.pools import PoolOfFew, PoolOfMany, PoolOfOne
 
-_SMALL = 256
+MOST_REMEMBERED = 256
 """Bundles up to which a pool remembers its states; to read that many sizes takes a microsecond."""
 
 
@@ -28,5 +28,5 @@ def shared_links(graph: TaskGraph) -> tuple[dict[tuple[int, ...], Bundle], list[
 
 
 def _pool(number: int, group: Sequence[Bundle], capacity_bytes_per_s: Sequence[float]) -> Pool:
-    kind = PoolOfOne if len(group) == 1 else PoolOfFew if len(group) <= _SMALL else PoolOfMany
+    kind = PoolOfOne if len(group) == 1 else PoolOfFew if len(group) <= MOST_REMEMBERED else PoolOfMany
     return kind(number, group, capacity_bytes_per_s)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forerun.simulator.events import sharing
 from forerun.simulator.events.engine import Execution, execute
 from forerun.simulator.events.graph import TaskGraph
 from forerun.spaces.errors import RequestError
@@ -128,9 +129,12 @@ def test_sharing_matches_a_step_by_step_simulation(data: st.DataObject) -> None:
     assert execute(graph).end_s == pytest.approx(slowly(links, flows), rel=1e-9)
 
 
+@pytest.mark.parametrize("most", [1, sharing.MOST_REMEMBERED])
 @pytest.mark.parametrize("seed", range(6))
-def test_sharing_on_many_links_fills_only_what_a_change_reaches(seed: int) -> None:
-    """Enough bundles that rates are set region by region; uplinks of every four ports, some wide and some narrow."""
+def test_sharing_on_many_links_is_fair(seed: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates that are remembered, and rates that are set region by region; uplinks of every four ports, some wide and
+    some narrow."""
+    monkeypatch.setattr(sharing, "MOST_REMEMBERED", most)
     draw = random.Random(seed)
     ports, uplinks = [draw.randint(1, 4) for _ in range(24)], [draw.choice((3, 40)) for _ in range(6)]
     flows = []
