@@ -6,7 +6,7 @@ RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types unit wheel test-frameworks clean
+.PHONY: demo test lint types unit wheel test-frameworks pictures clean
 
 $(RUNTIME): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "forerun needs Python 3.11 or newer")'
@@ -55,6 +55,10 @@ test-frameworks:
 	$(FRAMEWORKS)/bin/python -m pytest $(PARSERS)
 	$(FRAMEWORKS)/bin/python $(PIP) "torchtitan==0.3.0"
 	$(FRAMEWORKS)/bin/python -m pytest $(PARSERS) -k torchtitan
+
+# Pictures of the report for the documentation; needs chromium and chromedriver.
+pictures: $(STAMP)
+	FORERUN_PICTURES=docs/pictures $(BIN)/python -m pytest tests/search/test_report_in_a_browser.py -k pictures
 
 clean:
 	rm -rf $(VENV) .venv-wheel $(FRAMEWORKS) build dist *.egg-info

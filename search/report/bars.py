@@ -59,7 +59,8 @@ class Stack:
     """Several stacked bars on one scale.
 
     ``slots``: part -> colour; ``meaning``: part -> what it is. ``limit`` is drawn as a line (None: no limit), named by
-    ``limit_text``. ``unit`` heads the table of numbers, which have ``digits`` behind the point.
+    ``limit_text``. ``unit`` heads the table of numbers, which have ``digits`` behind the point; ``rows`` is what its
+    rows are.
     """
 
     bars: Sequence[Bar]
@@ -69,6 +70,7 @@ class Stack:
     digits: int
     limit: float | None = None
     limit_text: str = ""
+    rows: str = "strategy"
 
     @property
     def full(self) -> float:
@@ -135,7 +137,7 @@ def _row(stack: Stack, bar: Bar) -> Safe:
 
 def _numbers(stack: Stack) -> Safe:
     parts = stack.counted()
-    head = tag("tr", tag("th", "strategy", scope="col"), *(tag("th", part, scope="col") for part in parts))
+    head = tag("tr", tag("th", stack.rows, scope="col"), *(tag("th", part, scope="col") for part in parts))
     lines = [
         tag(
             "tr",

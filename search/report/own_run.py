@@ -27,6 +27,7 @@ def own_run_section(board: Leaderboard) -> Safe | None:
             tag("p", tag("code", own.strategy), class_="winner"),
             tag("p", _told(baseline, board)),
             _bars(best, own),
+            tag("h3", "Difference"),
             _differences(baseline, best),
             _changes(baseline),
             _notes(baseline),
@@ -35,11 +36,11 @@ def own_run_section(board: Leaderboard) -> Safe | None:
 
 
 def _told(baseline: Baseline, board: Leaderboard) -> str:
-    kind = f", read as {baseline.format}" if baseline.format else ""
+    told = f"From {baseline.source}, read as {baseline.format}; predicted" if baseline.format else "Predicted"
     rows = len(board.rows)
     faster = "All" if baseline.faster_rows == rows else f"{baseline.faster_rows:,}"
     text = (
-        f"{baseline.text} From {baseline.source}{kind}, predicted as {baseline.framework}. "
+        f"{baseline.text} {told} as {baseline.framework}. "
         f"{faster} of the {rows:,} rows of the leaderboard are faster per GPU."
     )
     measured = baseline.measured
@@ -59,6 +60,7 @@ def _bars(best: Row, own: Row) -> Safe:
         meaning=MEANING,
         unit="s",
         digits=3,
+        rows="run",
     )
     limit = own.memory_limit_gib
     memory = Stack(
@@ -69,6 +71,7 @@ def _bars(best: Row, own: Row) -> Safe:
         digits=2,
         limit=limit,
         limit_text=f"limit {limit:.1f} GiB",
+        rows="run",
     )
     return joined(
         [tag("h3", "Time of a step"), stacked_bars(time), tag("h3", "Memory of the fullest GPU"), stacked_bars(memory)]

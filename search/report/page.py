@@ -9,11 +9,13 @@ from string import Template
 
 from forerun.search.leaderboard import Leaderboard
 from forerun.search.report import sections
+from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.axes import differing
 from forerun.search.report.markup import Safe, escape, tag
 from forerun.search.report.own_run import own_run_section
 from forerun.search.report.scaling import scaling_section
-from forerun.search.report.scatter import pareto_front, scatter
+from forerun.search.report.scatter import View, pareto_front, scatter, views_data, views_of
+from forerun.search.report.stages import stages_section
 from forerun.search.report.table import filter_form, leaderboard_table
 from forerun.search.report.timeline import timeline_section
 from forerun.search.report.words import heading
@@ -37,6 +39,7 @@ def report_html(board: Leaderboard) -> str:
     rows = board.rows[:MOST_ROWS]
     columns = differing(rows)
     front = pareto_front(rows)
+    views = views_of(rows, several=len({row.gpus for row in rows}) > 1)
     own = None if board.baseline is None else board.baseline.row
     script = _asset("page.js")
     leaderboard = Safe(filter_form(columns) + leaderboard_table(board, rows, frozenset(front)))
@@ -48,7 +51,7 @@ def report_html(board: Leaderboard) -> str:
         _section("answer", "Answer", "Answer", sections.verdict(board)),
         _section("own-run", "Your run", "Your run against the best", own_run_section(board)),
         _section("leaderboard", "Leaderboard", "Leaderboard", leaderboard),
-        _section("trade-off", "Trade-off", "Throughput against memory", scatter(rows, columns, own), trade_off),
+        _section("trade-off", "Trade-off", _against(views), scatter(rows, columns, views, own), trade_off),
         _section(
             "step", "Step", "Where a step goes", sections.step_section(rows), _drawn(rows, "The best {}, on one scale.")
         ),
@@ -59,9 +62,11 @@ def report_html(board: Leaderboard) -> str:
             sections.memory_section(rows),
             _drawn(rows, "The fullest GPU of the best {}."),
         ),
+        _section("stages", "Stages", "Memory of every stage of the winner", stages_section(board)),
         _section("timeline", "Timeline", "The winner's step", timeline_section(board)),
         _section("scaling", "Scaling", "Throughput against GPUs", scaling_section(board)),
         _section("rejected", "Rejected", "Why others are out", sections.rejected_section(board)),
+        _section("accuracy", "Accuracy", "How far to trust it", accuracy_section(board)),
         _section("inputs", "Inputs", "Inputs, defaults and versions", sections.inputs_section(board)),
     )
     present = [part for part in parts if part is not None]
@@ -74,6 +79,7 @@ def report_html(board: Leaderboard) -> str:
         links=tag("ul", *links),
         sections="\n".join(text for _, _, text in present),
         axes=_json_text({axis: list(values) for axis, values in columns.items()}),
+        views=_json_text(views_data(rows, views, own)),
         script=script,
         version=escape(board.versions.get("forerun", "")),
     )
@@ -85,6 +91,11 @@ def _section(name: str, link: str, title: str, content: Safe | None, hint: str =
     told = tag("p", hint, class_="hint") if hint else None
     text = tag("section", tag("h2", title, id=f"{name}-title"), told, content, id=name, aria_labelledby=f"{name}-title")
     return name, link, text
+
+
+def _against(views: Sequence[View]) -> str:
+    names = [view.name for view in views]
+    return "Throughput against " + " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _drawn(rows: Sequence[Row], text: str) -> str:

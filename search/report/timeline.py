@@ -92,19 +92,29 @@ def drawing(result: EventResult) -> list[tuple[dict[str, list[tuple[int, int]]],
 
 
 def _runs(cells: Sequence[Mapping[str, float]]) -> dict[str, list[tuple[int, int]]]:
-    """Return runs of slices by what fills them most; slices that are mostly idle belong to no run."""
+    """Return runs of slices by what fills them; idle slices belong to no run."""
     runs: dict[str, list[tuple[int, int]]] = {}
-    for kind, group in itertools.groupby(enumerate(map(_mostly, cells)), key=lambda cell: cell[1]):
+    for kind, group in itertools.groupby(enumerate(_dealt(cells)), key=lambda cell: cell[1]):
         places = [place for place, _ in group]
         if kind:
             runs.setdefault(kind, []).append((places[0], places[-1] + 1))
     return runs
 
 
-def _mostly(cell: Mapping[str, float]) -> str:
-    if sum(cell.values()) < 0.5:
-        return ""
-    return max(cell, key=lambda kind: (cell[kind], kind))
+def _dealt(cells: Sequence[Mapping[str, float]]) -> Iterator[str]:
+    """Yield what every slice shows, "" where it is idle.
+
+    A slice shows one kind, and what it leaves out counts for the next: where a slice holds many passes, kinds take
+    turns in proportion to their time, and no kind hides behind a longer one.
+    """
+    owed: dict[str, float] = {}
+    for cell in cells:
+        for kind, share in (*cell.items(), ("", max(1.0 - sum(cell.values()), 0.0))):
+            owed[kind] = owed.get(kind, 0.0) + share
+        # What a slice does not touch waits: a pass is never drawn where none runs.
+        shown = max((kind for kind in owed if kind in cell or not kind), key=lambda kind: (owed[kind], kind))
+        owed[shown] -= 1.0
+        yield shown
 
 
 def _columns(stages: int) -> int:

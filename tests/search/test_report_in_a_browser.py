@@ -3,9 +3,12 @@
 Skipped where ``chromedriver`` is not installed.
 """
 
+import base64
 import json
+import os
 import shutil
 import socket
+import struct
 import subprocess
 import time
 import urllib.error
@@ -16,8 +19,10 @@ from typing import Any
 
 import pytest
 
-from forerun.search import Leaderboard, search
+from forerun.search import Leaderboard, Request, search_request
+from forerun.search.baseline import read_present, stand_beside
 from forerun.search.report import write_report
+from forerun.search.request import resolve
 
 pytestmark = [
     pytest.mark.slow,
@@ -67,8 +72,8 @@ class Browser:
 
 @pytest.fixture(scope="module")
 def board() -> Leaderboard:
-    return search(
-        "llama3-8b",
+    request = Request(
+        model="llama3-8b",
         cluster="dgx-h100",
         gpus="8..32",
         global_batch=64,
@@ -78,6 +83,8 @@ def board() -> Leaderboard:
         usd_per_gpu_hour=2.0,
         tokens=15e12,
     )
+    present = read_present(["tp2 pp2 dp4 mbs1 zero1 sp recompute=full"], "2.1s")
+    return stand_beside(search_request(request), resolve(request), present)
 
 
 @pytest.fixture(scope="module")
@@ -245,6 +252,20 @@ def test_points_change_colour_and_symbol(browser: Browser) -> None:
     assert browser.run("return document.getElementById('groups').textContent").split()[0] == "dp"
 
 
+def test_another_axis_moves_the_points(browser: Browser, board: Leaderboard) -> None:
+    choose = "const s = document.getElementById('view'); s.value = arguments[0]; s.dispatchEvent(new Event('change'));"
+    across = "return document.querySelector(`#points use[data-i='${arguments[0]}']`).getBoundingClientRect().x"
+    browser.run(choose, "GPUs")
+    least, most = (pick(range(len(board.rows)), key=lambda i: board.rows[i].gpus) for pick in (min, max))
+
+    assert browser.run(across, least) < browser.run(across, most)
+    assert browser.run("return document.getElementById('x-title').textContent") == "GPUs"
+    shown = "return [...document.querySelectorAll('.view')].filter(v => getComputedStyle(v).display !== 'none').length"
+    assert browser.run(shown) == 1
+    browser.run(choose, "memory")
+    assert browser.run("return document.getElementById('y-title').textContent") == "tokens per second and GPU"
+
+
 @pytest.mark.parametrize("width", [390, 768, 1440])
 def test_no_width_scrolls_the_page_sideways(browser: Browser, width: int) -> None:
     browser.width(width)
@@ -252,3 +273,17 @@ def test_no_width_scrolls_the_page_sideways(browser: Browser, width: int) -> Non
     assert browser.run("return document.documentElement.scrollWidth") <= width
     boxes = "return [...document.querySelectorAll('.scroll')].every(b => b.getBoundingClientRect().right <= innerWidth)"
     assert browser.run(boxes)
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 1400), (1440, 1500)])
+def test_pictures_for_the_documentation(browser: Browser, width: int, height: int) -> None:
+    """``FORERUN_PICTURES=docs/pictures`` keeps what a phone and a desk show first."""
+    browser.width(width)
+    clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+    shot = browser.send("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+    picture = base64.b64decode(shot["data"])
+
+    assert struct.unpack(">II", picture[16:24]) == (width, height)
+    assert len(picture) > 20_000, "the page is nearly blank"
+    if folder := os.environ.get("FORERUN_PICTURES"):
+        (Path(folder) / f"report-{width}.png").write_bytes(picture)

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from forerun.search import Leaderboard, Row, search
 from forerun.search.report import report_html
+from forerun.search.report.accuracy import accuracy_section, entry_of
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS
 from forerun.search.report.markup import VOID
 from forerun.search.report.page import MOST_ROWS
-from forerun.search.report.scatter import pareto_front, ticks
+from forerun.search.report.scatter import coordinates, pareto_front, scatter, ticks, views_of
+from forerun.search.report.stages import stages_section
 from forerun.search.report.words import REASONS
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.errors import RequestError
@@ -185,7 +187,7 @@ def test_no_name_becomes_markup(board: Leaderboard) -> None:
 
     page = Page(report_html(hostile))
 
-    assert [tag for tag, _ in page.elements].count("script") == 2
+    assert [tag for tag, _ in page.elements].count("script") == 3
     assert "img" not in {tag for tag, _ in page.elements}
     assert not [name for _, found in page.elements for name in found if name.startswith("on")]
     assert sum(HOSTILE in text for text in page.texts["li"]) >= 2
@@ -288,3 +290,57 @@ def _luminance(colour: str) -> float:
 
 def _asset(name: str) -> str:
     return resources.files("forerun.search.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def test_every_view_has_a_grid_and_a_front_of_its_own(board: Leaderboard) -> None:
+    rows = board.rows
+    views = views_of(rows, several=True)
+
+    assert [view.name for view in views] == ["memory", "cost", "GPUs"]
+    for view in views:
+        front = pareto_front(rows, view)
+        for place in front:
+            beaten = [
+                other
+                for other in rows
+                if view.across(other) <= view.across(rows[place]) and view.up(other) > view.up(rows[place])
+            ]
+            assert not beaten
+        assert all(0 <= x <= 100 and 0 <= y <= 100 for x, y in coordinates(rows, view))
+    page = report_html(board)
+    assert page.count('data-view="') == len(views) and page.count("view away") == len(views) - 1
+
+
+def test_a_run_far_off_stays_on_the_border(board: Leaderboard) -> None:
+    far = dataclasses.replace(board.rows[0], tokens_per_s_per_gpu=1.0, tokens_per_s=8.0, peak_memory_gib=1e-3)
+    view = views_of(board.rows, several=False)[0]
+
+    assert coordinates(board.rows, view, far) == coordinates(board.rows, view)
+    drawn = scatter(board.rows, {}, [view], far)
+    assert "your run, off the scale" in drawn and 'x="0.00%"' in drawn
+    near = dataclasses.replace(board.rows[-1], tokens_per_s_per_gpu=0.99 * board.rows[-1].tokens_per_s_per_gpu)
+    assert ">your run<" in scatter(board.rows, {}, [view], near)
+
+
+def test_stages_of_the_winner_add_up(board: Leaderboard) -> None:
+    piped = next(row for row in board.rows if " pp2" in row.strategy or " pp4" in row.strategy)
+    section = stages_section(dataclasses.replace(board, rows=(piped,)))
+
+    assert section is not None and section.count('class="track"') == int(piped.strategy.split()[1][2:])
+    assert f"{piped.peak_memory_gib:.1f} GiB" in section
+    flat = next(row for row in board.rows if " pp1" in row.strategy)
+    assert stages_section(dataclasses.replace(board, rows=(flat,))) is None
+    gone = {**board.request, "model": "missing.json"}
+    assert "No stages" in (stages_section(dataclasses.replace(board, rows=(piped,), request=gone)) or "")
+
+
+def test_accuracy_names_what_was_measured_and_what_was_not(board: Leaderboard) -> None:
+    measured = entry_of("h100-sxm", board.request["framework"])
+    assert measured is not None and measured["rows"] > 0
+    section = accuracy_section(board)
+    assert f"{measured['median_pct']:.1f}%" in section and "No measured runs" not in section
+
+    other = {**board.request, "cluster": "trn2", "framework": "torchtitan"}
+    assert entry_of(None, "torchtitan") is None
+    assert "No measured runs of" in accuracy_section(dataclasses.replace(board, request=other))
+    assert ">all<" not in accuracy_section(board) and "any device and framework" in accuracy_section(board)

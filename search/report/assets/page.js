@@ -85,7 +85,6 @@
     use.classList.add("pt", `c${COLOURS[kind % COLOURS.length]}`);
   };
   if (colour) {
-    byId("colour-form").hidden = false;
     colour.addEventListener("change", () => {
       const values = axes[colour.value];
       const groups = [...new Set(values)].sort((a, b) => (typeof a === "number" ? a - b : a < b ? -1 : 1));
@@ -104,11 +103,15 @@
     });
   }
 
+  byId("colour-form").hidden = !byId("colour-form").childElementCount;
+
   // Hover, touch and arrow keys in the scatter.
   const plot = byId("scatter");
   const tip = byId("tip");
   const ring = byId("ring");
-  const at = points.map((point) => ["x", "y"].map((name) => parseFloat(point.getAttribute(name)) / 100));
+  const views = JSON.parse(byId("views").textContent);
+  const places = (view) => view.x.map((x, place) => [x / 100, view.y[place] / 100]);
+  let at = places(Object.values(views)[0]);
   let current = -1;
   const text = (name, content) => {
     const element = document.createElement(name);
@@ -153,6 +156,22 @@
     rows[place].classList.add("picked");
     rows[place].scrollIntoView({ block: "center" });
   };
+
+  // Another axis: its grid and front take the place of the others, and the points move.
+  byId("view")?.addEventListener("change", (event) => {
+    const view = views[event.target.value];
+    at = places(view);
+    show(-1);
+    points.forEach((point, place) => {
+      point.setAttribute("x", `${view.x[place]}%`);
+      point.setAttribute("y", `${view.y[place]}%`);
+    });
+    for (const group of plot.querySelectorAll(".view")) {
+      group.classList.toggle("away", group.dataset.view !== event.target.value);
+    }
+    [byId("x-title").textContent, byId("y-title").textContent] = view.titles;
+  });
+
   plot.addEventListener("pointermove", (event) => show(nearest(event)));
   plot.addEventListener("pointerdown", (event) => show(nearest(event)));
   plot.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && show(-1));

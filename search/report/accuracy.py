@@ -1,0 +1,91 @@
+"""How well predictions met measured runs on this device and with this framework, from figures that travel along.
+
+``data/accuracy.yaml`` is written by ``benchmarks/accuracy/by_device.py`` from runs that others published.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from forerun.search.leaderboard import Leaderboard
+from forerun.search.report.markup import Safe, joined, tag
+from forerun.spaces.clusters import resolve_cluster
+from forerun.spaces.documents import parse_document
+from forerun.spaces.errors import ForerunError
+
+COLUMNS = (
+    ("rows", "runs", "measured steps"),
+    ("median_pct", "error of the step", "median of the absolute error of the step time"),
+    ("bias_pct", "bias", "median of predicted over measured, less one"),
+    ("pairs_pct", "pairs in order", "of runs of one experiment more than 25% apart, those in the right order"),
+    ("memory_pct", "error of the memory", "median of the absolute error of the peak memory"),
+    ("oom_recall_pct", "out of memory foreseen", "of runs that went out of memory, those predicted not to fit"),
+)
+"""Figure of an entry, its heading and what it is."""
+
+
+@cache
+def figures() -> Mapping[str, Any]:
+    """Return the figures with the date and the commit they are of."""
+    text = resources.files("forerun.search.report").joinpath("data", "accuracy.yaml").read_text(encoding="utf-8")
+    document: Mapping[str, Any] = parse_document(text, source="accuracy.yaml").data
+    return document
+
+
+def entry_of(device: str | None, framework: str | None) -> Mapping[str, Any] | None:
+    """Return the figures of a device and a framework (None: of any); None where nothing was measured."""
+    keys = (device, framework)
+    entries: list[Mapping[str, Any]] = figures()["entries"]
+    return next((entry for entry in entries if (entry["device"], entry["framework"]) == keys), None)
+
+
+def accuracy_section(board: Leaderboard) -> Safe:
+    """Return the figures for this device and framework, for each of them alone, and for all runs."""
+    framework = board.request["framework"]
+    device = _device(board)
+    wanted: list[tuple[str | None, str | None, str]] = []
+    if device is not None:
+        wanted += [(device, framework, f"{device} with {framework}"), (device, None, device)]
+    wanted += [(None, framework, framework), (None, None, "any device and framework")]
+    lines, missing = [], []
+    for its_device, its_framework, name in wanted:
+        entry = entry_of(its_device, its_framework)
+        if entry is None:
+            missing.append(name)
+        else:
+            lines.append(_line(name, entry))
+    head = [tag("th", "measured on", scope="col")]
+    head += [tag("th", title, scope="col", class_="n", title=meaning) for _, title, meaning in COLUMNS]
+    data = figures()
+    caption = f"Predictions with defaults only against published runs, {data['date']}, commit {data['commit']}"
+    table = tag("table", tag("caption", tag("span", caption)), tag("thead", tag("tr", *head)), tag("tbody", *lines))
+    absent = None
+    if missing:
+        absent = tag("p", f"No measured runs of {' or of '.join(missing)}: the nearest are below.", class_="warn")
+    lead = tag(
+        "p",
+        "Errors of single runs are larger than the differences between neighbours on the leaderboard; their order is "
+        "surer than their times, because both are off in the same direction.",
+    )
+    region = tag("div", table, class_="scroll", role="region", aria_label="Accuracy", tabindex="0")
+    return joined([lead, absent, region])
+
+
+def _device(board: Leaderboard) -> str | None:
+    """Return the name of the device of the cluster that was searched; None where the cluster is not at hand."""
+    try:
+        return resolve_cluster(str(board.request["cluster"])).device.name
+    except (ForerunError, KeyError):
+        return None
+
+
+def _line(name: str, entry: Mapping[str, Any]) -> Safe:
+    cells = [_cell(key, entry[key]) for key, _, _ in COLUMNS]
+    return tag("tr", tag("th", name, scope="row"), *(tag("td", text, class_="n") for text in cells))
+
+
+def _cell(key: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if key == "rows" else f"{value:+.1f}%" if key == "bias_pct" else f"{value:.1f}%"

@@ -1,0 +1,83 @@
+"""Memory of every pipeline stage of one strategy, by the rules that give the peak of a candidate.
+
+The vectorised core keeps only the fullest of a few representative stages; reports want all of them.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.events.costs import chunk_blocks
+from forerun.simulator.memory import stage_memory, total_memory
+from forerun.simulator.parameters import stage_parameters
+from forerun.simulator.replicas import ReplicaCosts, Replicas, replica_costs
+from forerun.simulator.score_table import MEMORY_PARTS, Floats
+from forerun.simulator.shard import shard_of
+from forerun.simulator.stage_plan import StagePlans, interleaved_lead
+from forerun.spaces.strategies import Context, Schedule, Strategy, chunks_of_stage, stage_layers, table_of
+
+REPLICA_DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "placement")
+
+
+def memory_by_stage(context: Context, strategy: Strategy) -> tuple[Mapping[str, float], ...]:
+    """Return the bytes of every device-stage by ``MEMORY_PARTS``, of a strategy that must be legal.
+
+    The fullest stage has what ``score`` says of the strategy.
+
+    Raises:
+        RequestError: as for ``score``.
+    """
+    table = table_of([strategy])
+    held = chunk_blocks(context, table, strategy)
+    homes = [chunks_of_stage(strategy.pp, strategy.vpp, strategy.schedule, stage) for stage in range(strategy.pp)]
+    blocks = np.stack([held[:, list(chunks)].sum(axis=1) for chunks in homes], axis=1)
+    count = strategy.pp
+    same: NDArray[np.intp] = np.zeros(count, dtype=np.intp)
+    microbatches = context.workload.global_batch // (strategy.dp * strategy.mbs)
+    schedule, pp, vpp, whole = (
+        np.full(count, float(value)) for value in (int(strategy.schedule), count, strategy.vpp, microbatches)
+    )
+    # Stages stand where the core has strategies: each column is one stage and is its own fullest.
+    moving = stage_memory(
+        context,
+        shard_of(context, table, np.zeros(1, dtype=np.intp)),
+        same,
+        blocks[:, None, :],
+        np.arange(count, dtype=np.float64)[None, :],
+        schedule,
+        pp,
+        vpp,
+        whole,
+        _leads(context, strategy)[None, :],
+    )
+    places = np.arange(count)
+    memory = total_memory(context, moving, places, _replica_costs(context, strategy, blocks), places)
+    return tuple({part: float(memory.parts[part][stage]) for part in MEMORY_PARTS} for stage in range(count))
+
+
+def _leads(context: Context, strategy: Strategy) -> Floats:
+    """Return what every stage keeps at its peak over equal virtual stages, shape [pp]."""
+    if strategy.schedule != Schedule.INTERLEAVED:
+        return np.ones(strategy.pp)
+    table = table_of([strategy])
+    layers = stage_layers(
+        context.model.layer_count,
+        strategy.pp,
+        strategy.vpp,
+        int(table.column("split")[0]),
+        table.custom_splits,
+        context.head_layers,
+    )
+    pp = strategy.pp
+    return np.array([interleaved_lead(layers[stage::pp], pp, stage) for stage in range(pp)])
+
+
+def _replica_costs(context: Context, strategy: Strategy, blocks: Floats) -> ReplicaCosts:
+    """Return what the replicas of every stage hold, one column for each."""
+    count = blocks.shape[1]
+    ones = np.ones((1, count))
+    plans = StagePlans(multiplicity=ones, first=ones * 0.0, stage=ones * 0.0, lead=ones, blocks=blocks[:, None, :])
+    values = {axis: np.full(count, float(getattr(strategy, axis))) for axis in REPLICA_DEGREES}
+    parameters = stage_parameters(context, plans, values["tp"], values["ep"], values["etp"])
+    return replica_costs(context, Replicas(parameters=parameters, **values))

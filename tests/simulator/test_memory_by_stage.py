@@ -1,0 +1,46 @@
+"""Memory stage by stage is what the core takes the peak of."""
+
+import pytest
+from forerun_examples import request
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_requests import candidates, contexts
+
+from forerun.simulator import score
+from forerun.simulator.stage_memory import memory_by_stage
+from forerun.spaces.strategies import parse_strategy, table_of
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_fullest_stage_is_the_peak(data: st.DataObject) -> None:
+    context = data.draw(contexts())
+    table = data.draw(candidates(context, 4))
+    scores = score(context, table)
+    for row in range(len(table)):
+        strategy = table.strategy(row)
+        stages = memory_by_stage(context, strategy)
+
+        assert len(stages) == strategy.pp
+        peak = scores.peak_memory_bytes[row]
+        assert max(sum(stage.values()) for stage in stages) == pytest.approx(peak, rel=1e-9)
+        fullest = stages[int(scores.peak_stage[row])]
+        for part, size in fullest.items():
+            assert size == pytest.approx(scores.memory_bytes[part][row], rel=1e-9, abs=1e-9 * peak)
+
+
+def test_first_stages_of_1f1b_keep_most_activations() -> None:
+    context = request()
+    strategy = parse_strategy("tp2 pp4 dp2 mbs1 zero1")
+    kept = [stage["activations"] for stage in memory_by_stage(context, strategy)]
+
+    assert kept[1:] == sorted(kept[1:], reverse=True)
+    assert kept[1] == pytest.approx(3 * kept[3]) and kept[2] == pytest.approx(2 * kept[3])
+
+
+def test_one_stage_holds_everything() -> None:
+    context = request()
+    (stage,) = memory_by_stage(context, parse_strategy("tp2 dp8 mbs1"))
+
+    peak = score(context, table_of([parse_strategy("tp2 dp8 mbs1")])).peak_memory_bytes[0]
+    assert sum(stage.values()) == pytest.approx(peak)
