@@ -1,21 +1,24 @@
-"""The sampler that knows the problem: legal local steps from the best strategies found so far.
+"""The sampler that knows the problem: plans by dynamic programming, then legal local steps from the best found so far.
 
-A beam holds the best strategies, a few of each family (all that differ in nothing but their layers per stage). Each is
-asked for its neighbours, nearest first: one layer moved between two stages (first away from the stage with the fullest
-memory), one axis by one choice, then both at once. Where the whole neighbourhood of the beam is known, some members
-are kicked by several random steps. Strategies with virtual stages have no layers to move: they are only starts.
+Families of strategies (all degrees, most promising first) are planned stage by stage until no further one can be
+better; what promises most is asked for. Then a beam holds the best strategies, a few of each family. Each is asked for
+its neighbours, nearest first: one layer moved between two stages (first away from the stage with the fullest memory),
+another recompute of one stage, one axis by one choice, then both at once. Where the whole neighbourhood of the beam is
+known, some members are kicked by several random steps. Strategies with virtual stages are only starts.
 """
 
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from forerun.search.samplers.contract import Evaluation, Sampler
-from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, Strategy
+from forerun.search.samplers.families import Family, families
+from forerun.search.samplers.moves import Moves
+from forerun.search.samplers.planner import Plan, Planner
+from forerun.spaces.strategies import Recompute, Split, Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 BEAM = 12
@@ -26,16 +29,16 @@ KICK = 4
 """Random steps of a kick at most."""
 KICKS = 40
 """Batches of kicks that bring nothing new before the sampler says that it has nothing more to ask."""
-KINDS: Mapping[str, Callable[[int], int]] = {
-    "schedule": Schedule,
-    "recompute": Recompute,
-    "placement": Placement,
-    "sp": bool,
-}
+PLANNED = 512
+"""Families planned before plans are asked for: 2 to 5 s."""
+AT_ONCE = 16
+"""Plans asked for at once: those behind them seldom come first."""
+SLACK = 1.02
+"""Plans that promise less than the best times this are left alone: what plans leave out is a few per cent of a step."""
 
 
 class LocalSampler(Sampler):
-    """Beam search over legal local steps."""
+    """Plans by dynamic programming, and beam search over legal local steps."""
 
     name = "local"
 
@@ -44,22 +47,23 @@ class LocalSampler(Sampler):
 
     def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
         """Start with an empty beam and the starts to ask for."""
-        self._space, self._starts = space, list(starts)
+        self._space, self._starts, self._moves = space, list(starts), Moves(space)
         self._known: dict[Strategy, Evaluation | None] = {}
         self._beam: list[Strategy] = []
         self._walks: dict[Strategy, Iterator[Strategy]] = {}
         self._asked: list[Strategy] = []
+        self._plans = _Plans(space)
         self._barren = 0
 
     def ask(self, count: int) -> list[Strategy | None]:
-        """Return starts, then neighbours of the beam, then kicks; nothing where kicks bring nothing new."""
+        """Return starts, then plans, then neighbours of the beam, then kicks; nothing where kicks bring nothing new."""
         batch: dict[Strategy, None] = {}
         while self._starts and len(batch) < count:
             batch[self._starts.pop(0)] = None
-        share = max(1, count // max(1, min(len(self._beam), 4)))
-        for strategy in self._beam:
-            room = min(share, count - len(batch))
-            batch |= dict.fromkeys(itertools.islice(self._fresh(strategy, batch), room))
+        if not batch:
+            batch = dict.fromkeys(self._plans.next(min(count, AT_ONCE), self._known))
+        if not batch:
+            batch = self._steps(count)
         if not batch:
             batch = self._kicks(count)
             self._barren += 1
@@ -72,24 +76,40 @@ class LocalSampler(Sampler):
         """Take the best into the beam."""
         self._known.update(zip(self._asked, evaluations, strict=True))
         found = [s for s, e in zip(self._asked, evaluations, strict=True) if e is not None and self._movable(s)]
-        families: Counter[Strategy] = Counter()
+        taken: Counter[Strategy] = Counter()
         beam: list[Strategy] = []
         for strategy in sorted({*self._beam, *found}, key=self._order):
-            family = dataclasses.replace(strategy, layers_per_stage=None, split=Split.EVEN)
-            families[family] += 1
-            if families[family] <= FAMILY and len(beam) < BEAM:
+            family = self._family(strategy)
+            taken[family] += 1
+            if taken[family] <= FAMILY and len(beam) < BEAM:
                 beam.append(strategy)
         if beam and (not self._beam or beam[0] != self._beam[0]):
             self._barren = 0
         self._beam = beam
 
+    def _family(self, strategy: Strategy) -> Strategy:
+        """Return what strategies have in common that differ in nothing but their stages."""
+        recompute = Recompute.NONE if self._space.recompute else strategy.recompute
+        return dataclasses.replace(
+            strategy, layers_per_stage=None, split=Split.EVEN, stage_recompute=None, recompute=recompute
+        )
+
     def _movable(self, strategy: Strategy) -> bool:
-        return self._space.reach == 0 or strategy.vpp == 1
+        return (self._space.reach == 0 and not self._space.recompute) or strategy.vpp == 1
 
     def _order(self, strategy: Strategy) -> tuple[float | str, ...]:
         evaluation = self._known[strategy]
         assert evaluation is not None  # only what was evaluated is ever in the beam
         return (*evaluation.order, str(strategy))
+
+    def _steps(self, count: int) -> dict[Strategy, None]:
+        """Return neighbours of the beam, the best member's first."""
+        batch: dict[Strategy, None] = {}
+        share = max(1, count // max(1, min(len(self._beam), 4)))
+        for strategy in self._beam:
+            room = min(share, count - len(batch))
+            batch |= dict.fromkeys(itertools.islice(self._fresh(strategy, batch), room))
+        return batch
 
     def _fresh(self, strategy: Strategy, batch: dict[Strategy, None]) -> Iterator[Strategy]:
         """Go on with the neighbours of a strategy where the last batch stopped."""
@@ -101,70 +121,20 @@ class LocalSampler(Sampler):
                 yield neighbour
 
     def _neighbours(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
-        """Yield neighbours: one step, then two steps of which one changes an axis."""
+        """Yield neighbours: one step, then two steps of which one changes an axis or a stage's recompute."""
         likely = 4 * strategy.pp  # from and to the ends and the fullest stage
-        turns = list(self.turns(strategy))
-        yield from itertools.islice(self.shifts(strategy, fullest), likely)
+        moves = self._moves
+        turns = list(moves.turns(strategy))
+        yield from itertools.islice(moves.recomputes(strategy, fullest), likely)
+        yield from itertools.islice(moves.shifts(strategy, fullest), likely)
         yield from turns
         for turned in turns:
-            yield from itertools.islice(self.shifts(turned, fullest), likely)
-        yield from itertools.islice(self.shifts(strategy, fullest), likely, None)
+            yield from itertools.islice(moves.shifts(turned, fullest), likely)
+        yield from itertools.islice(moves.shifts(strategy, fullest), likely, None)
+        for changed in moves.recomputes(strategy, fullest):
+            yield from itertools.islice(moves.shifts(changed, fullest), likely)
         for turned in turns:
-            yield from self.turns(turned)
-
-    def shifts(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
-        """Yield strategies with one layer on another stage, from and to the ends and the fullest stage first."""
-        layers = self._space.explicit(strategy)
-        if layers is None or self._space.reach == 0:
-            return
-        last = len(layers) - 1
-        ends = {0, last, fullest}
-        pairs = [(i, j) for i in range(len(layers)) for j in range(len(layers)) if i != j]
-        pairs.sort(key=lambda pair: (pair[0] != fullest, -len(ends & set(pair)), abs(pair[0] - pair[1]), pair))
-        for giver, taker in pairs:
-            if layers[giver] > 1:
-                yield self._moved(strategy, layers, giver, taker)
-
-    def _moved(self, strategy: Strategy, layers: Sequence[int], giver: int, taker: int) -> Strategy:
-        moved = list(layers)
-        moved[giver] -= 1
-        moved[taker] += 1
-        return self._space.canonical(dataclasses.replace(strategy, layers_per_stage=tuple(moved), split=Split.EVEN))
-
-    def turns(self, strategy: Strategy) -> Iterator[Strategy]:
-        """Yield strategies with one axis at its next choice; devices stay, so that dp follows the other degrees."""
-        choices = self._space.flat.choices
-        for axis in ("recompute", "mbs", "zero", "sp", "placement", "schedule"):
-            for value in _beside(choices[axis], int(getattr(strategy, axis))):
-                if axis == "schedule" and value in (Schedule.INTERLEAVED, Schedule.ZB_V):
-                    continue  # virtual stages: another space, which the starts cover
-                kind = KINDS.get(axis, int)
-                changed: Any = {axis: kind(value)}
-                yield dataclasses.replace(strategy, **changed)
-        for axis in ("tp", "pp", "cp"):
-            for value in _beside(choices[axis], getattr(strategy, axis)):
-                yield from self._resized(strategy, axis, value)
-
-    def _resized(self, strategy: Strategy, axis: str, value: int) -> Iterator[Strategy]:
-        """Yield the strategy with another degree: dp makes up for it, or the other of tp and pp."""
-        gpus = strategy.devices
-        degrees = {"tp": strategy.tp, "pp": strategy.pp, "cp": strategy.cp} | {axis: value}
-        variants = [(degrees["tp"], degrees["pp"], degrees["cp"])]
-        if axis == "tp" and strategy.tp * strategy.pp % value == 0:
-            variants.append((value, strategy.tp * strategy.pp // value, strategy.cp))
-        for tp, pp, cp in variants:
-            dp, rest = divmod(gpus, tp * pp * cp)
-            if rest or not dp:
-                continue
-            if pp == strategy.pp:
-                yield dataclasses.replace(strategy, dp=dp, tp=tp, cp=cp)
-                continue
-            resized = dataclasses.replace(strategy, dp=dp, tp=tp, pp=pp, cp=cp, layers_per_stage=None)
-            for split in self._space.flat.choices["split"]:
-                yield dataclasses.replace(resized, split=Split(split))
-            if self._space.reach and pp > 1 and resized.vpp == 1:
-                even = _even(self._space.layers, pp)
-                yield self._space.canonical(dataclasses.replace(resized, split=Split.EVEN, layers_per_stage=even))
+            yield from moves.turns(turned)
 
     def _kicks(self, count: int) -> dict[Strategy, None]:
         """Return strategies some random steps away from the beam, none of them known."""
@@ -174,30 +144,47 @@ class LocalSampler(Sampler):
                 break
             strategy = self._beam[int(self._random.integers(len(self._beam)))]
             for _ in range(int(self._random.integers(2, KICK + 1))):
-                strategy = self._step(strategy)
+                strategy = self._moves.random(strategy, self._random)
             if strategy not in self._known:
                 batch[strategy] = None
         return batch
 
-    def _step(self, strategy: Strategy) -> Strategy:
-        """Return the strategy a random step away."""
-        layers = self._space.explicit(strategy)
-        if layers is not None and self._space.reach and self._random.random() < 0.7:
-            giver, taker = (int(stage) for stage in self._random.choice(len(layers), size=2, replace=False))
-            return self._moved(strategy, layers, giver, taker) if layers[giver] > 1 else strategy
-        turns = list(self.turns(strategy))
-        return turns[int(self._random.integers(len(turns)))] if turns else strategy
 
+class _Plans:
+    """Plans of the families of a space, for every number of devices, most promising first."""
 
-def _beside(choices: Sequence[int], value: int) -> list[int]:
-    """Return the choices before and after a value, and both neighbours where it is none of them."""
-    return [other for other in choices if other != value and _rank(choices, other, value) == 1]
+    def __init__(self, space: StagedSpace) -> None:
+        self._planner = Planner(space)
+        self._left: list[Family] | None = None if space.reach or space.recompute else []
+        self._pool: list[tuple[float, Plan]] = []
+        self._best: dict[int, float] = {}
 
+    def next(self, count: int, known: dict[Strategy, Evaluation | None]) -> list[Strategy]:
+        """Return the plans to ask for; empty where there are no more."""
+        if self._left is None:
+            self._left = families(self._planner.space)[::-1]
+        while True:
+            self._plan()
+            taken: list[Strategy] = []
+            while self._pool and len(taken) < count:
+                seconds, plan = self._pool.pop(0)
+                if seconds <= SLACK * self._best[plan.strategy.devices] and plan.strategy not in known:
+                    taken.append(plan.strategy)
+            if taken or not self._left:
+                return list(dict.fromkeys(taken))
 
-def _rank(choices: Sequence[int], other: int, value: int) -> int:
-    low, high = sorted((other, value))
-    return sum(low < choice < high for choice in choices) + 1
-
-
-def _even(layers: int, pp: int) -> tuple[int, ...]:
-    return tuple((stage + 1) * layers // pp - stage * layers // pp for stage in range(pp))
+    def _plan(self) -> None:
+        """Plan families that may still hold the best plan for their devices."""
+        assert self._left is not None  # next() fills it
+        planned = 0
+        while self._left and planned < PLANNED:
+            family = self._left.pop()
+            gpus = family.strategy.devices
+            if family.least_s >= SLACK * self._best.get(gpus, np.inf):
+                continue
+            planned += 1
+            for plan in self._planner.plans(family.strategy):
+                seconds = plan.pipeline_s + family.hops_s
+                self._best[gpus] = min(seconds, self._best.get(gpus, np.inf))
+                self._pool.append((seconds, plan))
+        self._pool.sort(key=lambda pair: (pair[0] / self._best[pair[1].strategy.devices], str(pair[1].strategy)))

@@ -30,7 +30,9 @@ def broken_laws(strategy: Strategy, context: Context) -> list[str]:
 
 def flat_half(strategy: Strategy, second: bool) -> Strategy:
     """Return the flat strategy whose laws one half of the stages must keep: what has no effect there is dropped."""
-    flat = dataclasses.replace(strategy.half(second), stage_recompute=None)
+    flat = strategy if strategy.second_tp is None else strategy.half(second)
+    if strategy.stage_recompute is not None:
+        flat = dataclasses.replace(flat, stage_recompute=None, recompute=strategy.stage_recompute[0].kind)
     if strategy.second_tp is None:
         return flat
     return dataclasses.replace(

@@ -1,7 +1,9 @@
-"""The space of strategies whose stages may hold any number of layers: too large to enumerate, so it is walked.
+"""The space of strategies whose stages may differ: too large to enumerate, so it is walked.
 
-A candidate is a flat strategy, or a flat strategy without virtual stages whose layers per stage are explicit. Where
-every boundary between stages may move by ``reach`` layers, a pipeline of 16 stages alone has up to (2*reach+1)^15 ways.
+A candidate is a flat strategy, or a flat strategy without virtual stages whose layers per stage are explicit, whose
+stages recompute differently, or whose halves have another tp. Where every boundary between stages may move by ``reach``
+layers, a pipeline of 16 stages alone has up to (2*reach+1)^15 ways; where each may also recompute as it likes, 3^16
+times as many and more.
 
 A candidate is built by questions: ``choose(name, choices)`` is called for every axis that is active under the answers
 before it, in an order and with choices that never change. Random numbers, Optuna and enumeration are ways to answer.
@@ -17,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies.axes import AXES, Schedule, Split
+from forerun.spaces.strategies.axes import AXES, Recompute, Schedule, Split
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.rules import RULES
 from forerun.spaces.strategies.space import StrategySpace
+from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute, alike, tidy
+from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES, flat_half, stage_choices_broken, stage_counts
 from forerun.spaces.strategies.stages import layers_per_virtual_stage, split_is_legal
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import CUSTOM_SPLIT, strategy_of, table_of
@@ -34,9 +38,11 @@ VIRTUAL = (Schedule.INTERLEAVED, Schedule.ZB_V)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedSpace:
-    """All candidates of ``flat``, and those with explicit layers per stage.
+    """All candidates of ``flat``, and those whose stages differ.
 
-    ``reach``: layers by which a boundary between two stages may lie off its even place; 0 leaves the flat space.
+    ``reach``: layers by which a boundary between two stages may lie off its even place; 0 deals layers by rule only.
+    ``recompute``: every stage may have any of the flat choices, and full recompute of some of its layers where the
+    framework has that. ``halves``: the second half of the stages may have another tp.
 
     Raises:
         RequestError: ``reach`` is negative.
@@ -44,6 +50,8 @@ class StagedSpace:
 
     flat: StrategySpace
     reach: int = 4
+    recompute: bool = False
+    halves: bool = False
 
     def __post_init__(self) -> None:
         if self.reach < 0:
@@ -60,25 +68,51 @@ class StagedSpace:
         return self.context.model.layer_count
 
     @property
+    def partial(self) -> bool:
+        """Whether a stage may recompute some of its layers."""
+        legality = self.context.framework.legality
+        return self.recompute and legality.recompute_layers and Recompute.FULL in self.flat.choices["recompute"]
+
+    @property
     def size(self) -> int:
-        """Number of candidates, illegal ones included; exact at any size."""
+        """Number of candidates, illegal ones included; exact at any size, but for strategies that per-stage recompute
+        names twice (the same on all stages)."""
         choices = self.flat.choices
         rest = math.prod(len(choices[axis]) for axis in AXES if axis not in ("pp", "vpp", "schedule", "split"))
         schedules = sum(schedule not in VIRTUAL for schedule in choices["schedule"])
-        return self.flat.size + rest * schedules * sum(self.ways(pp) for pp in choices["pp"])
+        size = self.flat.size + rest * schedules * sum(self.ways(pp) for pp in choices["pp"])
+        staged = sum(schedule in STAGED_SCHEDULES for schedule in choices["schedule"])
+        by_rule = rest * len(choices["split"])
+        each = {pp: by_rule + rest * self.ways(pp) for pp in choices["pp"] if pp > 1}
+        if self.recompute:
+            whole = rest // len(choices["recompute"])
+            for pp in each:
+                more = whole * self.ways(pp, recompute=True)
+                size, each[pp] = size + staged * more, each[pp] + more
+        if self.halves:
+            size += staged * (len(choices["tp"]) - 1) * sum(each.values())
+        return size
 
-    def ways(self, pp: int) -> int:
-        """Number of ways to deal the layers to ``pp`` stages, none of them empty."""
-        if pp == 1 or self.reach == 0:
+    def ways(self, pp: int, *, recompute: bool = False) -> int:
+        """Number of ways to deal the layers to ``pp`` stages, none of them empty; with ``recompute``, times those to
+        recompute on them (then also where layers are dealt by rule)."""
+        if pp == 1 or (self.reach == 0 and not recompute):
             return 0
+        kinds = len(self.flat.choices["recompute"])
+
+        def times(held: int) -> int:
+            return kinds + (held - 1 if self.partial else 0) if recompute else 1
+
         counts = {0: 1}
-        for boundary in range(1, pp):
-            places = self._places(boundary, pp)
-            counts = {place: sum(n for before, n in counts.items() if before < place) for place in places}
+        for boundary in range(1, pp + 1):
+            places = self.places(boundary, pp)
+            counts = {p: sum(n * times(p - before) for before, n in counts.items() if before < p) for p in places}
         return sum(counts.values())
 
-    def _places(self, boundary: int, pp: int) -> range:
-        """Layers that may stand before a boundary."""
+    def places(self, boundary: int, pp: int) -> range:
+        """Layers that may stand before a boundary between stages; boundary 0 and ``pp`` are the ends of the model."""
+        if boundary in (0, pp):
+            return range(boundary * self.layers // pp, boundary * self.layers // pp + 1)
         even = self._even(boundary, pp)
         return range(max(1, even - self.reach), min(self.layers - 1, even + self.reach) + 1)
 
@@ -89,15 +123,19 @@ class StagedSpace:
         """Return the candidate that the answers of ``choose`` name; None where they name none (degrees that do not
         divide the devices, or a stage without layers). It may break other laws."""
         flat, value = self.flat.choices, dict[str, int]()
-        for axis in ("gpus", "pp", "tp", "cp", "ep", "etp", "mbs", "recompute"):
+        for axis in ("gpus", "pp", "tp", "cp", "ep", "etp", "mbs"):
             value[axis] = _ask(choose, axis, flat[axis])
         dp, rest = divmod(value["gpus"], value["pp"] * value["tp"] * value["cp"])
         piped = value["pp"] > 1
         value["schedule"] = _ask(choose, "schedule", flat["schedule"]) if piped else int(Schedule.ONE_F_ONE_B)
         value["vpp"] = self._virtual_stages(choose, value["schedule"])
         value["zero"] = _ask(choose, "zero", flat["zero"]) if dp * value["cp"] > 1 else 0
-        value["sp"] = _ask(choose, "sp", flat["sp"]) if value["tp"] > 1 else 0
+        staged = piped and value["schedule"] in STAGED_SCHEDULES
+        second_tp = _ask(choose, "second_tp", flat["tp"]) if staged and self.halves else value["tp"]
+        value["sp"] = _ask(choose, "sp", flat["sp"]) if max(value["tp"], second_tp) > 1 else 0
         value["placement"] = _ask(choose, "placement", flat["placement"]) if piped and dp > 1 else 0
+        each = (CUSTOM_SPLIT,) if staged and self.recompute else ()
+        value["recompute"] = _ask(choose, "recompute", (*flat["recompute"], *each))
         free = piped and self.reach > 0 and value["schedule"] not in VIRTUAL
         splits = (*flat["split"], CUSTOM_SPLIT) if self.reach else flat["split"]
         value["split"] = _ask(choose, "split", splits) if piped else int(Split.EVEN)
@@ -106,7 +144,27 @@ class StagedSpace:
             layers = self._layers(choose, value["pp"]) if free else None
             if layers is None:
                 return None
-        return None if rest else self.canonical(strategy_of({**value, "dp": dp}, layers))
+        entries = None
+        if value["recompute"] == CUSTOM_SPLIT:
+            entries, value["recompute"] = self._entries(choose, value["pp"]), int(Recompute.NONE)
+        if rest or (second_tp != value["tp"] and not _halves(value, dp, second_tp)):
+            return None
+        other = second_tp if second_tp != value["tp"] else None
+        strategy = strategy_of({**value, "dp": dp}, layers, StageChoices(second_tp=other, recompute=entries))
+        return self.canonical(strategy)
+
+    def _entries(self, choose: Choose, pp: int) -> tuple[StageRecompute, ...]:
+        """Ask what every stage recomputes; CUSTOM_SPLIT: so many of its layers."""
+        kinds = (*self.flat.choices["recompute"], *((CUSTOM_SPLIT,) if self.partial else ()))
+        entries = []
+        for stage in range(pp):
+            kind = _ask(choose, f"recompute_{stage}", kinds)
+            if kind == CUSTOM_SPLIT:
+                most = -(-self.layers // pp) + 2 * self.reach
+                entries.append(StageRecompute(Recompute.FULL, choose(f"recomputed_{stage}", range(1, most + 1))))
+            else:
+                entries.append(StageRecompute(Recompute(kind)))
+        return tuple(entries)
 
     def _virtual_stages(self, choose: Choose, schedule: int) -> int:
         looped = tuple(vpp for vpp in self.flat.choices["vpp"] if vpp > 1)
@@ -130,6 +188,11 @@ class StagedSpace:
         if strategy.layers_per_stage is not None:
             edges = itertools.accumulate(strategy.layers_per_stage[:-1])
             shifts = {f"boundary_{b}": edge - self._even(b, strategy.pp) for b, edge in enumerate(edges, start=1)}
+        values = {**values, "second_tp": strategy.second_tp or strategy.tp}
+        for stage, entry in enumerate(strategy.stage_recompute or ()):
+            values["recompute"] = CUSTOM_SPLIT
+            shifts[f"recompute_{stage}"] = int(entry.kind) if entry.layers is None else CUSTOM_SPLIT
+            shifts[f"recomputed_{stage}"] = entry.layers or 0
 
         def choose(name: str, choices: Sequence[int]) -> int:
             answers[name] = values[name] if name in values else shifts[name]
@@ -139,7 +202,12 @@ class StagedSpace:
         return answers
 
     def canonical(self, strategy: Strategy) -> Strategy:
-        """Return the one name of a candidate: a split by rule where it deals the same layers."""
+        """Return the one name of a candidate: a split by rule where it deals the same layers, one choice of recompute
+        where all stages have it, one tp where both halves do."""
+        if strategy.second_tp == strategy.tp:
+            strategy = dataclasses.replace(strategy, second_tp=None)
+        if strategy.stage_recompute is not None:
+            strategy = self._tidied(strategy, strategy.stage_recompute)
         layers = strategy.layers_per_stage
         if layers is None:
             return strategy
@@ -149,6 +217,19 @@ class StagedSpace:
             if layers_per_virtual_stage(self.layers, strategy.pp, split, self.context.head_layers) == layers:
                 return dataclasses.replace(strategy, split=Split(split), layers_per_stage=None)
         return dataclasses.replace(strategy, split=Split.EVEN)
+
+    def _tidied(self, strategy: Strategy, entries: tuple[StageRecompute, ...]) -> Strategy:
+        layers = stage_counts(strategy, self.context)
+        if layers is not None:
+            clipped = [
+                entry if entry.layers is None else StageRecompute(entry.kind, min(entry.layers, held))
+                for entry, held in zip(entries, layers, strict=True)
+            ]
+            entries = tidy(tuple(clipped), layers)
+        whole = alike(entries)
+        if whole is not None:
+            return dataclasses.replace(strategy, recompute=whole, stage_recompute=None)
+        return dataclasses.replace(strategy, recompute=Recompute.NONE, stage_recompute=entries)
 
     def explicit(self, strategy: Strategy) -> tuple[int, ...] | None:
         """Return the layers of every stage; None where virtual stages hold them."""
@@ -160,21 +241,41 @@ class StagedSpace:
 
     def legal(self, strategies: Sequence[Strategy]) -> NDArray[np.bool_]:
         """Return which strategies are candidates of this space and keep every law, shape N."""
+        kept = self._flat_legal([flat_half(strategy, False) for strategy in strategies])
+        kept &= np.array([self._dealt(s) and self._staged(s) for s in strategies], dtype=bool)
+        halves = [row for row, s in enumerate(strategies) if s.second_tp is not None and kept[row]]
+        kept[halves] = self._flat_legal([flat_half(strategies[row], True) for row in halves], free=("mbs",))
+        return kept
+
+    def _flat_legal(self, strategies: Sequence[Strategy], free: Sequence[str] = ()) -> NDArray[np.bool_]:
+        """Return which strategies have choices of the flat space (but for ``free`` axes) and keep its laws."""
         if not strategies:
             return np.zeros(0, dtype=bool)
         table = table_of([dataclasses.replace(s, layers_per_stage=None) for s in strategies])
         columns = {axis: table.column(axis) for axis in (*AXES, "dp")}
         custom = np.array([s.layers_per_stage is not None for s in strategies])
         columns["split"] = np.where(custom, CUSTOM_SPLIT, columns["split"])
-        kept = np.array([self._dealt(s) for s in strategies])
+        kept = np.ones(len(strategies), dtype=bool)
         for axis in AXES:
             allowed = (*self.flat.choices[axis], CUSTOM_SPLIT) if axis == "split" else self.flat.choices[axis]
-            kept &= np.isin(columns[axis], allowed)
+            if axis not in free:
+                kept &= np.isin(columns[axis], allowed)
         for rule in RULES:
             rows = np.flatnonzero(kept)
             if len(rows):
                 kept[rows] = ~rule.illegal({axis: values[rows] for axis, values in columns.items()}, self.context)
         return kept
+
+    def _staged(self, strategy: Strategy) -> bool:
+        """Whether what differs between stages is open in this space and keeps its laws."""
+        if strategy.stage_choices is None:
+            return True
+        if strategy.second_tp is not None and not self.halves:
+            return False
+        if strategy.stage_recompute is not None and not self.recompute:
+            return False
+        kinds = {int(entry.kind) for entry in strategy.stage_recompute or ()}
+        return kinds <= set(self.flat.choices["recompute"]) and not stage_choices_broken(strategy, self.context)
 
     def _dealt(self, strategy: Strategy) -> bool:
         """Whether explicit layers are all layers of the model, no stage is empty and no boundary out of reach."""
@@ -209,7 +310,7 @@ class StagedSpace:
 
             strategy = self.build(choose)
             if strategy is not None and strategy not in seen:
-                if strategy.layers_per_stage is None:  # only a split by rule has two names
+                if strategy.layers_per_stage is None or self.recompute:  # only what a rule says has two names
                     seen.add(strategy)
                 yield strategy
             digits += [0] * (len(radices) - len(digits))
@@ -225,11 +326,16 @@ def _batched(strategies: Iterator[Strategy]) -> Iterator[tuple[Strategy, ...]]:
         yield chunk
 
 
+def _halves(value: Mapping[str, int], dp: int, second_tp: int) -> bool:
+    """Whether stages can keep their devices and their share of a microbatch with another tp."""
+    return dp * value["tp"] % second_tp == 0 and value["mbs"] * second_tp % value["tp"] == 0
+
+
 def _ask(choose: Choose, name: str, choices: Sequence[int]) -> int:
     return choices[0] if len(choices) == 1 else choose(name, choices)
 
 
 def _values(strategy: Strategy) -> Mapping[str, int]:
-    table = table_of([dataclasses.replace(strategy, layers_per_stage=None)])
+    table = table_of([dataclasses.replace(strategy, layers_per_stage=None, stage_recompute=None, second_tp=None)])
     values = {axis: int(table.column(axis)[0]) for axis in AXES}
     return values if strategy.layers_per_stage is None else {**values, "split": CUSTOM_SPLIT}

@@ -1,0 +1,113 @@
+"""Families of strategies, most promising first: all degrees that are legal, with the least that a step could take.
+
+A family is a strategy without its layers per stage, and without its recompute where that is free on every stage. The
+slowest of equal stages bounds every plan of it from below, so that a few families in front hold the best plan.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.stage_options import least_hops_s, least_pace_s
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import CUSTOM_SPLIT, Split, Strategy, StrategySpace, StrategyTable
+from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES
+from forerun.spaces.strategies.staged_space import VIRTUAL, StagedSpace
+
+PAIRED = 4_000
+"""Families of one tp that are joined to halves of two: the most promising."""
+KEY = ("gpus", "pp", "cp", "ep", "etp", "schedule", "zero", "recompute", "placement")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """``strategy`` without its layers (and recompute); ``least_s``: no plan's pipeline and transfers take less;
+    ``hops_s``: transfers of one microbatch there and back."""
+
+    strategy: Strategy
+    least_s: float
+    hops_s: float
+
+
+def families(space: StagedSpace) -> list[Family]:
+    """Return the families of a space, those with the lowest bound first."""
+    restricted = _restricted(space)
+    if restricted is None:
+        return []
+    table, _ = restricted.table(0, restricted.size)
+    if not len(table):
+        return []
+    pace_s, hops_s = least_pace_s(space.context, table), least_hops_s(space.context, table)
+    microbatches = space.context.workload.global_batch / (table.column("dp") * table.column("mbs"))
+    # In a pipeline as long as its microbatches are few, filling counts as much as the pace.
+    least_s = (microbatches + table.column("pp") - 1) * pace_s + hops_s
+    order = np.argsort(least_s, kind="stable")
+    order = order[np.isfinite(least_s[order])]
+    alone = [
+        Family(strategy=_strategy(table, row), least_s=float(least_s[row]), hops_s=float(hops_s[row])) for row in order
+    ]
+    if space.halves:
+        alone += list(_paired(space, table, order[:PAIRED], pace_s, hops_s))
+    return sorted(alone, key=lambda family: (family.least_s, str(family.strategy)))
+
+
+def _restricted(space: StagedSpace) -> StrategySpace | None:
+    """Return the flat space of all families; None where pipelines are not open."""
+    choices = dict(space.flat.choices)
+    usual = STAGED_SCHEDULES if space.recompute or space.halves else tuple(choices["schedule"])
+    schedules = tuple(schedule for schedule in choices["schedule"] if schedule in usual and schedule not in VIRTUAL)
+    depths = tuple(pp for pp in choices["pp"] if pp > 1)
+    if not schedules or not depths or 1 not in choices["vpp"]:
+        return None
+    choices |= {"pp": depths, "vpp": (1,), "schedule": schedules, "split": (CUSTOM_SPLIT,)}
+    if space.recompute:
+        choices["recompute"] = choices["recompute"][:1]
+    return dataclasses.replace(space.flat, choices=choices)
+
+
+def _strategy(table: StrategyTable, row: int) -> Strategy:
+    whole = dataclasses.replace(
+        table.take(np.array([row])),
+        choices={**table.choices, "split": np.array([int(Split.EVEN)])},
+    )
+    return whole.strategy(0)
+
+
+def _paired(
+    space: StagedSpace,
+    table: StrategyTable,
+    rows: NDArray[np.intp],
+    pace_s: NDArray[np.float64],
+    hops_s: NDArray[np.float64],
+) -> Iterator[Family]:
+    """Yield families whose halves have two tps: two families of one tp that work on the same share of a batch."""
+    columns = {axis: table.column(axis) for axis in (*KEY, "tp", "dp", "mbs", "sp")}
+
+    def key(row: int) -> tuple[int, ...]:
+        return tuple(int(columns[axis][row]) for axis in KEY)
+
+    by_key: dict[tuple[int, ...], list[int]] = {}
+    for row in rows:
+        share = int(columns["dp"][row] * columns["mbs"][row])
+        by_key.setdefault((*key(row), share), []).append(int(row))
+    batch = space.context.workload.global_batch
+    for group in by_key.values():
+        for first in group:
+            for second in group:
+                tps = int(columns["tp"][first]), int(columns["tp"][second])
+                alike = columns["sp"][first] == columns["sp"][second] or 1 in tps
+                if tps[0] == tps[1] or not alike:
+                    continue
+                pace = 2 / (1 / pace_s[first] + 1 / pace_s[second])
+                count = batch / (columns["dp"][first] * columns["mbs"][first])
+                hops = float(hops_s[first] + hops_s[second]) / 2
+                least = float((count + columns["pp"][first] - 1) * pace + hops)
+                sp = bool(columns["sp"][first] or columns["sp"][second])
+                try:
+                    strategy = dataclasses.replace(_strategy(table, first), second_tp=tps[1], sp=sp)
+                except RequestError:
+                    continue
+                yield Family(strategy=strategy, least_s=least, hops_s=hops)

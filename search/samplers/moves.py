@@ -1,0 +1,154 @@
+"""Legal local steps of the own sampler: a layer to another stage, another recompute of a stage, another degree.
+
+A step may lead to what is illegal in other ways; the driver says so. Steps never leave the devices: dp follows the
+other degrees.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, StageRecompute, Strategy
+from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES, stage_counts
+from forerun.spaces.strategies.staged_space import VIRTUAL, StagedSpace
+
+KINDS: Mapping[str, Callable[[int], int]] = {
+    "schedule": Schedule,
+    "recompute": Recompute,
+    "placement": Placement,
+    "sp": bool,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Moves:
+    """All steps within one space. ``fullest`` is the stage with the peak memory of a strategy (-1: not known)."""
+
+    space: StagedSpace
+
+    def shifts(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
+        """Yield strategies with one layer on another stage, from and to the ends and the fullest stage first."""
+        layers = self.space.explicit(strategy)
+        if layers is None or self.space.reach == 0:
+            return
+        last = len(layers) - 1
+        ends = {0, last, fullest}
+        pairs = [(i, j) for i in range(len(layers)) for j in range(len(layers)) if i != j]
+        pairs.sort(key=lambda pair: (pair[0] != fullest, -len(ends & set(pair)), abs(pair[0] - pair[1]), pair))
+        for giver, taker in pairs:
+            if layers[giver] > 1:
+                yield self._moved(strategy, layers, giver, taker)
+
+    def _moved(self, strategy: Strategy, layers: Sequence[int], giver: int, taker: int) -> Strategy:
+        moved = list(layers)
+        moved[giver] -= 1
+        moved[taker] += 1
+        return self.space.canonical(dataclasses.replace(strategy, layers_per_stage=tuple(moved), split=Split.EVEN))
+
+    def recomputes(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
+        """Yield strategies one stage of which recomputes a step more or less: the fullest first, then the others from
+        the last one, which keeps least."""
+        layers = stage_counts(strategy, self.space.context)
+        staged = strategy.pp > 1 and strategy.schedule in STAGED_SCHEDULES
+        if not self.space.recompute or not staged or layers is None:
+            return
+        entries = strategy.stage_recompute or (StageRecompute(strategy.recompute),) * strategy.pp
+        order = sorted(range(strategy.pp), key=lambda stage: (stage != fullest, -stage))
+        for stage in order:
+            for entry in self._beside(entries[stage], layers[stage]):
+                changed = (*entries[:stage], entry, *entries[stage + 1 :])
+                yield self.space.canonical(
+                    dataclasses.replace(strategy, stage_recompute=changed, recompute=Recompute.NONE)
+                )
+
+    def _beside(self, entry: StageRecompute, layers: int) -> Iterator[StageRecompute]:
+        """Yield what is a step away from what a stage recomputes."""
+        for kind in self.space.flat.choices["recompute"]:
+            if (kind, None) != entry:
+                yield StageRecompute(Recompute(kind))
+        if self.space.partial:
+            held = entry.layers if entry.layers is not None else layers * (entry.kind == Recompute.FULL)
+            for count in (held + 1, held - 1):
+                if 0 < count < layers:
+                    yield StageRecompute(Recompute.FULL, count)
+
+    def turns(self, strategy: Strategy) -> Iterator[Strategy]:
+        """Yield strategies with one axis at its next choice."""
+        choices = self.space.flat.choices
+        for axis in ("recompute", "mbs", "zero", "sp", "placement", "schedule"):
+            for value in beside(choices[axis], int(getattr(strategy, axis))):
+                if axis == "schedule" and value in VIRTUAL:
+                    continue  # virtual stages: another space, which the starts cover
+                changed: dict[str, Any] = {axis: KINDS.get(axis, int)(value)}
+                yield from _valid(strategy, **changed, **({"stage_recompute": None} if axis == "recompute" else {}))
+        for axis in ("tp", "pp", "cp"):
+            for value in beside(choices[axis], getattr(strategy, axis)):
+                yield from self._resized(strategy, axis, value)
+        if self.space.halves and strategy.pp > 1 and strategy.schedule in STAGED_SCHEDULES:
+            for value in beside(choices["tp"], strategy.second_tp or strategy.tp):
+                yield from _valid(strategy, second_tp=None if value == strategy.tp else value)
+
+    def _resized(self, strategy: Strategy, axis: str, value: int) -> Iterator[Strategy]:
+        """Yield the strategy with another degree: dp makes up for it, or the other of tp and pp."""
+        gpus = strategy.devices
+        degrees = {"tp": strategy.tp, "pp": strategy.pp, "cp": strategy.cp} | {axis: value}
+        variants = [(degrees["tp"], degrees["pp"], degrees["cp"])]
+        if axis == "tp" and strategy.tp * strategy.pp % value == 0:
+            variants.append((value, strategy.tp * strategy.pp // value, strategy.cp))
+        for tp, pp, cp in variants:
+            dp, rest = divmod(gpus, tp * pp * cp)
+            if rest or not dp:
+                continue
+            second = strategy.second_tp if pp > 1 and strategy.second_tp != tp else None
+            if pp == strategy.pp:
+                yield from _valid(strategy, dp=dp, tp=tp, cp=cp, second_tp=second)
+                continue
+            fields: dict[str, Any] = {"dp": dp, "tp": tp, "pp": pp, "cp": cp, "second_tp": second}
+            fields |= {"layers_per_stage": None, "stage_recompute": None}
+            for resized in _valid(strategy, **fields):
+                for split in self.space.flat.choices["split"]:
+                    yield dataclasses.replace(resized, split=Split(split))
+                if self.space.reach and pp > 1 and resized.vpp == 1:
+                    even = _even(self.space.layers, pp)
+                    named = dataclasses.replace(resized, split=Split.EVEN, layers_per_stage=even)
+                    yield self.space.canonical(named)
+
+    def random(self, strategy: Strategy, random: np.random.Generator) -> Strategy:
+        """Return the strategy a random step away; itself where the step leads nowhere."""
+        layers = self.space.explicit(strategy)
+        drawn = random.random()
+        if layers is not None and self.space.reach and drawn < 0.7:
+            if self.space.recompute and drawn < 0.25:
+                return _one_of(list(self.recomputes(strategy, -1)), random, strategy)
+            giver, taker = (int(stage) for stage in random.choice(len(layers), size=2, replace=False))
+            return self._moved(strategy, layers, giver, taker) if layers[giver] > 1 else strategy
+        return _one_of(list(self.turns(strategy)), random, strategy)
+
+
+def beside(choices: Sequence[int], value: int) -> list[int]:
+    """Return the choices before and after a value, and both neighbours where it is none of them."""
+    return [other for other in choices if other != value and _rank(choices, other, value) == 1]
+
+
+def _rank(choices: Sequence[int], other: int, value: int) -> int:
+    low, high = sorted((other, value))
+    return sum(low < choice < high for choice in choices) + 1
+
+
+def _even(layers: int, pp: int) -> tuple[int, ...]:
+    return tuple((stage + 1) * layers // pp - stage * layers // pp for stage in range(pp))
+
+
+def _one_of(found: Sequence[Strategy], random: np.random.Generator, otherwise: Strategy) -> Strategy:
+    return found[int(random.integers(len(found)))] if found else otherwise
+
+
+def _valid(strategy: Strategy, **fields: Any) -> Iterator[Strategy]:
+    """Yield the strategy with other fields; nothing where its halves then do not match."""
+    try:
+        yield dataclasses.replace(strategy, **fields)
+    except RequestError:
+        return
