@@ -10,6 +10,7 @@ from forerun.simulator.hops import HOP_AXES, hop_time_s
 from forerun.simulator.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.memory import total_memory
 from forerun.simulator.parameters import stage_parameters
+from forerun.simulator.pipeline import hops_in_the_way
 from forerun.simulator.replicas import Replicas, replica_costs
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import LAYER_AXES, shard_of
@@ -85,9 +86,14 @@ def least_pace_s(context: Context, table: StrategyTable) -> Floats:
 
 
 def least_hops_s(context: Context, table: StrategyTable) -> Floats:
-    """Return the seconds of all transfers that a microbatch needs to pass the pipeline and return, shape N."""
+    """Return the seconds for which a step waits for transfers between stages, shape N."""
     keys = table.distinct(*HOP_AXES)
-    return 2 * (table.column("pp") - 1) * hop_time_s(context, table.take(keys.rows))[keys.inverse]
+    columns = ("schedule", "pp", "dp", "mbs")
+    schedule, pp, dp, mbs = (table.column(axis).astype(np.float64) for axis in columns)
+    microbatches = context.workload.global_batch / (dp * mbs)
+    overlap = context.framework.overlap_pipeline
+    count = hops_in_the_way(schedule, pp, np.ones_like(pp), microbatches, overlap=overlap)
+    return count * hop_time_s(context, table.take(keys.rows))[keys.inverse]
 
 
 def _held_bytes(context: Context, table: StrategyTable, blocks: Floats) -> Floats:

@@ -48,7 +48,7 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
         memory=passes.memory,
     )
     replicas = stage_replicas(context, rows, passes)
-    hop_s = _hop_s(time, pp, stage_hops_s(context, rows))
+    hop_s = _hop_s(context, time, pp, stage_hops_s(context, rows))
     return step_scores(context, pipelines, columns, replicas, columns, rows.zero[0].astype(np.int64), hop_s)
 
 
@@ -64,12 +64,14 @@ def stage_hops_s(context: Context, rows: StageRows) -> Floats:
     return np.stack([there, back]) * rows.exists[1:]
 
 
-def _hop_s(time: PipelineTime, pp: Floats, hops_s: Floats) -> Floats:
-    """Return what one of the ``time.hops`` in the critical path takes on average: filling and draining pass every hop
-    once each way, and what is sent in between waits for the longest."""
+def _hop_s(context: Context, time: PipelineTime, pp: Floats, hops_s: Floats) -> Floats:
+    """Return what one of the ``time.hops`` in the way takes on average: sends under computation are waited for at all
+    stages alike, and of those that block only the crossings of filling and draining are, others at the slowest."""
     if not hops_s.shape[1]:
         return np.zeros_like(pp)
-    fill = 2 * (pp - 1)
-    mean = hops_s.sum(axis=(0, 1)) / np.maximum(fill, 1.0)
+    crossings = 2 * (pp - 1)
+    mean = hops_s.sum(axis=(0, 1)) / np.maximum(crossings, 1.0)
+    if context.framework.overlap_pipeline:
+        return np.asarray(mean)
     longest = hops_s.max(axis=(0, 1))
-    return np.asarray((fill * mean + (time.hops - fill) * longest) / np.maximum(time.hops, 1.0))
+    return np.asarray((crossings * mean + (time.hops - crossings) * longest) / np.maximum(time.hops, 1.0))

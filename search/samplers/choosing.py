@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from forerun.search.samplers.contract import Sampler
 from forerun.search.samplers.driver import Limits
@@ -10,6 +11,7 @@ from forerun.search.samplers.local_sampler import LocalSampler
 from forerun.search.samplers.optuna_samplers import OptunaSampler
 from forerun.search.samplers.random_sampler import RandomSampler
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.strategies import StrategySpace
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 DEFAULT_REACH = 4
@@ -17,6 +19,10 @@ DEFAULT_REACH = 4
 models of 1B to 500B parameters, and memory of the first stages asks for as many."""
 ENUMERABLE = 100_000
 """Candidates that are all looked at, at some 10,000 a second."""
+FLAT_ENUMERABLE = 10**11
+"""Flat candidates that are all walked: an hour on two cores, at 25 million a second."""
+PER_STAGE = ("layers", "recompute", "tp")
+"""What may differ between stages: the number of their layers, what they recompute, the tp of the second half."""
 
 Maker = Callable[[int, str | None], Sampler]
 
@@ -38,33 +44,60 @@ STORING = ("tpe", "nsga2", "cmaes", "gp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exploring:
-    """How a space that cannot be enumerated is to be explored; ``evaluations`` and ``seconds`` bound it further."""
+    """How a space that cannot be enumerated is to be explored.
+
+    ``per_stage``: what may differ between stages (``PER_STAGE``), boundaries by ``reach`` layers. ``evaluations``,
+    ``seconds`` (the search of the flat space included) and ``stagnation`` (strategies that bring nothing better) bound
+    it. ``starts``: strategies to begin with, or results of earlier searches (a folder of ``--out``, ``best.json`` or
+    ``leaderboard.json``). ``best``: file that has the best strategy so far at any time.
+    """
 
     sampler: str = "auto"
     seed: int = 0
     reach: int = DEFAULT_REACH
+    per_stage: tuple[str, ...] = ("layers",)
     storage: str | None = None
     evaluations: int | None = None
     seconds: float | None = None
+    stagnation: int | None = None
+    starts: tuple[str, ...] = ()
+    best: Path | None = None
 
     def __post_init__(self) -> None:
         if self.sampler not in (*SAMPLERS, "auto"):
             raise unknown("sampler", self.sampler, (*SAMPLERS, "auto"))
+        for name in self.per_stage:
+            if name not in PER_STAGE:
+                raise unknown("choice per stage", name, PER_STAGE)
         if self.storage is not None and self.sampler not in STORING:
             raise RequestError(f"a storage is for Optuna's samplers ({', '.join(STORING)}), not {self.sampler}")
+
+    def space(self, flat: StrategySpace) -> StagedSpace:
+        """Return the space to explore around a flat one."""
+        return StagedSpace(
+            flat=flat,
+            reach=self.reach if "layers" in self.per_stage else 0,
+            recompute="recompute" in self.per_stage,
+            halves="tp" in self.per_stage,
+        )
 
 
 def limits_of(exploring: Exploring, name: str) -> Limits:
     """Return when the sampler of a name is to stop."""
-    given = exploring.evaluations
+    given, seconds, stagnation = exploring.evaluations, exploring.seconds, exploring.stagnation
     if given is not None:
-        return Limits(evaluations=given, asked=50 * given, stagnation=None, seconds=exploring.seconds)
+        return Limits(evaluations=given, asked=50 * given, stagnation=stagnation, seconds=seconds)
     if name == "exhaustive":
-        return Limits(evaluations=1 << 62, asked=1 << 62, stagnation=None, seconds=exploring.seconds)
-    return Limits(asked=MOST_ASKED.get(name, Limits().asked), seconds=exploring.seconds)
+        return Limits(evaluations=1 << 62, asked=1 << 62, stagnation=stagnation, seconds=seconds)
+    default = Limits()
+    return Limits(
+        asked=MOST_ASKED.get(name, default.asked),
+        stagnation=default.stagnation if stagnation is None else stagnation,
+        seconds=seconds,
+    )
 
 
-def sampler_named(exploring: Exploring, space: StagedSpace) -> tuple[Sampler, str]:
+def sampler_named(exploring: Exploring, space: StagedSpace, objectives: int = 1) -> tuple[Sampler, str]:
     """Return the sampler that a user names, or that suits the space (``auto``), and why.
 
     Raises:
@@ -72,11 +105,29 @@ def sampler_named(exploring: Exploring, space: StagedSpace) -> tuple[Sampler, st
     """
     name, why = exploring.sampler, "as asked"
     if name == "auto":
-        small = space.size <= ENUMERABLE
-        name = "exhaustive" if small else "local"
-        why = f"{space.size:.3g} candidates can{'' if small else 'not'} all be looked at"
+        name, why = suited(space, objectives)
     elif name == "exhaustive" and space.size > 100 * ENUMERABLE:
         raise RequestError(
             f"{space.size:.3g} candidates cannot all be looked at; restrict axes with --set, or use --sampler local"
         )
     return SAMPLERS[name](exploring.seed, exploring.storage), why
+
+
+def suited(space: StagedSpace, objectives: int = 1) -> tuple[str, str]:
+    """Return the name of the sampler that suits the size and shape of a space, and why."""
+    size = f"{space.size:.3g} candidates"
+    if space.size <= ENUMERABLE:
+        return "exhaustive", f"{size} can all be looked at"
+    if objectives > 1:
+        return "nsga2", f"{size} cannot all be looked at, and {objectives} objectives ask for a front"
+    if (space.reach or space.recompute) and any(pp > 1 for pp in space.flat.choices["pp"]):
+        return "local", f"{size} cannot all be looked at, and stages can be planned one by one"
+    return "local", f"{size} cannot all be looked at, and axes have an order to step along"
+
+
+def suited_to_flat(space: StrategySpace) -> tuple[str, str]:
+    """Return the name of the sampler that suits a flat space, and why: exhaustive search while that ends in time."""
+    size = f"{space.size:.3g} candidates"
+    if space.size <= FLAT_ENUMERABLE:
+        return "exhaustive", f"all of {size} can be walked"
+    return "local", f"{size} cannot all be walked"

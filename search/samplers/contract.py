@@ -1,9 +1,9 @@
 """The contract of samplers.
 
-The driver calls, in this order: ``begin`` once with the space and strategies to start from; then in turns ``ask`` for
-a batch and ``tell`` with what came of it, in the same order; ``close`` at the end. A sampler may ask for what it asked
-before (the driver looks it up) and for what is illegal (it is told so). An empty batch means that it has nothing more
-to ask. The same seed and the same answers give the same batches.
+The driver calls, in this order: ``begin`` once with the space and strategies to start from; ``earlier`` once; then in
+turns ``ask`` for a batch and ``tell`` with what came of it, in the same order; ``close`` at the end. A sampler may ask
+for what it asked before (the driver looks it up) and for what is illegal (it is told so). An empty batch means that it
+has nothing more to ask. The same seed and the same answers give the same batches.
 """
 
 from abc import ABC, abstractmethod
@@ -50,6 +50,10 @@ class Sampler(ABC):
     @abstractmethod
     def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
         """Get ready; ``starts`` are worth asking for first, best first. They are canonical and legal."""
+
+    def earlier(self) -> Sequence[Strategy]:
+        """Return what a continued run found best; it is looked at without being told. Most samplers continue none."""
+        return ()
 
     @abstractmethod
     def ask(self, count: int) -> list[Strategy | None]:

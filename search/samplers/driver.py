@@ -19,6 +19,8 @@ BATCH = 128
 
 Seen = Callable[[int, float | None], None]
 """Called with (strategies scored, best value so far) after each batch."""
+Improved = Callable[[Strategy, Evaluation, int], None]
+"""Called after each batch that brought a better strategy, with it, what came of it, and strategies scored so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ def explore(
     limits: Limits | None = None,
     score: Scorer = simulator_score,
     seen: Seen | None = None,
+    improved: Improved | None = None,
 ) -> Exploration:
     """Let a sampler look for the best strategies of a space.
 
@@ -85,7 +88,7 @@ def explore(
     Raises:
         RequestError: an objective is unknown, or the sampler cannot begin.
     """
-    return _Run(space, sampler, tuple(objectives), limits or Limits(), score).run(starts, seen)
+    return _Run(space, sampler, tuple(objectives), limits or Limits(), score, improved).run(starts, seen)
 
 
 @dataclass(slots=True)
@@ -95,6 +98,7 @@ class _Run:
     objectives: tuple[str, ...]
     limits: Limits
     score: Scorer
+    improved: Improved | None = None
     known: dict[Strategy, Evaluation | None] = field(default_factory=dict)
     curve: list[tuple[int, float]] = field(default_factory=list)
     asked: int = 0
@@ -106,6 +110,7 @@ class _Run:
         """Ask and tell until a limit is reached."""
         self.sampler.begin(self.space, starts, len(self.objectives))
         try:
+            self._look(list(self.sampler.earlier()))
             while not (stopped := self._stopped()):
                 batch = self.sampler.ask(min(BATCH, self.limits.evaluations - self.scored))
                 if not batch:
@@ -147,12 +152,16 @@ class _Run:
         self.barren = 0 if chosen else self.barren + 1
         if not chosen:
             return
+        best: tuple[Strategy, Evaluation] | None = None
         for strategy, evaluation in zip(chosen, evaluate(self.space, chosen, self.objectives, self.score), strict=True):
             self.known[strategy] = evaluation
             self.scored += 1
             value = evaluation.keys[0][0]
             if evaluation.fits and (not self.curve or value < self.curve[-1][1]):
                 self.curve.append((self.scored, value))
+                best = strategy, evaluation
+        if best is not None and self.improved is not None:
+            self.improved(*best, self.scored)
 
 
 def evaluate(

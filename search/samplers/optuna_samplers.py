@@ -4,18 +4,25 @@ One trial is one strategy; its parameters are the questions that were active. Il
 that break a constraint, so that the sampler learns to avoid them. Works with Optuna 4 and 5.
 """
 
+import hashlib
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
 from forerun.search.samplers.contract import Evaluation, Sampler
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Strategy
+from forerun.spaces.strategies import Strategy, parse_strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 STUDY = "forerun"
+"""Studies are called this and a hash of what they explore: one storage keeps those of many requests apart."""
+EARLIER = 24
+"""Strategies of a continued study that are looked at again, so that what it found best is in the result."""
+STRATEGY, BROKEN = "strategy", "broken"
+"""Attributes of stored trials: the strategy as text, and whether it breaks a law or exceeds the memory."""
 MEMORY, LAWS = "memory", "laws"
 """Names of the constraints of a trial; feasible at or below zero."""
 WORST = 1e30
@@ -27,16 +34,18 @@ NEEDS = {"gp": "torch", "cmaes": "cmaes"}
 class OptunaSampler(Sampler):
     """One of Optuna's samplers, by name: tpe, nsga2, gp, cmaes.
 
-    ``storage`` keeps the trials and continues those it has: a file (journal) or an RDB URL; None: in memory.
+    ``storage`` keeps the trials and continues those it has of the same space and objectives: a file (journal) or an RDB
+    URL; None: in memory.
 
     Raises:
-        RequestError: the package that a sampler needs is missing, or the storage refuses.
+        RequestError: the package that a sampler needs is missing, or the storage refuses, at any time.
     """
 
     def __init__(self, name: str, seed: int = 0, storage: str | None = None) -> None:
         import optuna
 
         self.name = name
+        self._numbers = name == "cmaes"
         self._optuna: Any = optuna
         self._storage = None if storage is None else _storage(optuna, storage)
         self._sampler = _sampler(optuna, name, seed)
@@ -45,6 +54,8 @@ class OptunaSampler(Sampler):
     def begin(self, space: StagedSpace, starts: Sequence[Strategy], objectives: int) -> None:
         """Open the study and enqueue the starts."""
         optuna = self._optuna
+        if self.name == "cmaes" and objectives > 1:
+            raise RequestError("sampler cmaes knows one objective; use nsga2, tpe or gp for several")
         self._space, self._objectives = space, objectives
         before = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -53,46 +64,99 @@ class OptunaSampler(Sampler):
                 directions=["minimize"] * objectives,
                 sampler=self._sampler,
                 storage=self._storage,
-                study_name=STUDY if self._storage is not None else None,
+                study_name=study_name(space, objectives) if self._storage is not None else None,
                 load_if_exists=self._storage is not None,
             )
             for strategy in starts:
-                self._study.enqueue_trial(space.answers(strategy), skip_if_exists=True)
+                self._study.enqueue_trial(self._numbered(strategy), skip_if_exists=True)
         except Exception as error:
             raise RequestError(f"the storage refuses the study: {type(error).__name__}: {error}") from None
         finally:
             optuna.logging.set_verbosity(before)
 
+    def earlier(self) -> Sequence[Strategy]:
+        """Return the best feasible strategies of the study so far, by the first objective."""
+        if self._storage is None:
+            return ()
+        with self._kept():
+            trials = self._study.get_trials(deepcopy=False)
+        done = [t for t in trials if t.values and t.user_attrs.get(STRATEGY) and not t.user_attrs.get(BROKEN, True)]
+        done.sort(key=lambda trial: (trial.values[0], trial.number))
+        found = dict.fromkeys(parse_strategy(str(trial.user_attrs[STRATEGY])) for trial in done)
+        return list(found)[:EARLIER]
+
     def ask(self, count: int) -> list[Strategy | None]:
         """Ask for that many trials."""
         self._asked, strategies = [], []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of experimental features, once per trial
+        with self._kept():
             for _ in range(count):
                 trial = self._study.ask()
                 self._asked.append(trial)
-                strategies.append(self._space.build(_answers(trial)))
+                strategy = self._space.build(_answers(trial, numbers=self._numbers))
+                strategies.append(strategy)
+                if self._storage is not None:
+                    trial.set_user_attr(STRATEGY, "" if strategy is None else str(strategy))
         return strategies
 
     def tell(self, evaluations: Sequence[Evaluation | None]) -> None:
         """Tell values and constraints of the trials."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with self._kept():
             for trial, evaluation in zip(self._asked, evaluations, strict=True):
                 broken = {MEMORY: 0.0, LAWS: 1.0} if evaluation is None else {MEMORY: evaluation.excess, LAWS: 0.0}
                 for name, value in broken.items():
                     _constrain(trial, name, value)
                 values = (WORST,) * self._objectives if evaluation is None else evaluation.values
+                if self._storage is not None:
+                    trial.set_user_attr(BROKEN, evaluation is None or not evaluation.fits)
                 self._study.tell(trial, list(values))
         self._asked = []
 
+    def _numbered(self, strategy: Strategy) -> dict[str, int]:
+        """Return the parameters of the trial that builds a strategy: its answers, or the places of them among the
+        choices where the sampler knows numbers only."""
+        answers, given = self._space.answers(strategy), dict[str, int]()
 
-def _answers(trial: Any) -> Callable[[str, Sequence[int]], int]:
-    """Answer questions by the trial: shifts of boundaries are numbers, everything else is a choice."""
+        def choose(name: str, choices: Sequence[int]) -> int:
+            value = answers[name]
+            given[name] = choices.index(value) if self._numbers and not isinstance(choices, range) else value
+            return value
+
+        self._space.build(choose)
+        return given
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Keep warnings of experimental features quiet, and say in clear words when the storage fails.
+
+        Raises:
+            RequestError: the storage fails.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                yield
+            except (OSError, self._optuna.exceptions.StorageInternalError) as error:
+                first = (str(error).splitlines() or [""])[0]
+                raise RequestError(f"the storage of the study fails: {type(error).__name__}: {first}") from None
+
+
+def study_name(space: StagedSpace, objectives: int) -> str:
+    """Return the name of the study of a space: trials of another one say nothing about it."""
+    context = space.context
+    said = repr((sorted(space.flat.choices.items()), space.reach, space.recompute, space.halves, objectives))
+    facts = repr((context.model, context.cluster, context.workload, context.framework))
+    return f"{STUDY}-{context.model.name}-{hashlib.sha256((said + facts).encode()).hexdigest()[:12]}"
+
+
+def _answers(trial: Any, *, numbers: bool) -> Callable[[str, Sequence[int]], int]:
+    """Answer questions by the trial: shifts of boundaries are numbers, everything else is a choice, or with ``numbers``
+    the place of one."""
 
     def choose(name: str, choices: Sequence[int]) -> int:
         if isinstance(choices, range):
             return int(trial.suggest_int(name, choices[0], choices[-1]))
+        if numbers:
+            return int(choices[trial.suggest_int(name, 0, len(choices) - 1)])
         return int(trial.suggest_categorical(name, list(choices)))
 
     return choose
@@ -121,7 +185,9 @@ def _sampler(optuna: Any, name: str, seed: int) -> Any:
             return samplers.TPESampler(multivariate=True, constant_liar=True, **options)
         if name == "nsga2":
             return samplers.NSGAIISampler(**options)
-        return {"gp": samplers.GPSampler, "cmaes": samplers.CmaEsSampler}[name](**options)
+        if name == "cmaes":
+            return samplers.CmaEsSampler(warn_independent_sampling=False, **options)
+        return samplers.GPSampler(**options)
 
 
 def _storage(optuna: Any, text: str) -> Any:

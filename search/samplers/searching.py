@@ -1,18 +1,23 @@
 """A request whose stages may hold any number of layers, answered by a sampler."""
 
 import time
+from dataclasses import replace
 
-from forerun.search.exhaustive import Problem, Scorer
+from forerun.search.exhaustive import Piece, Problem, Scorer
 from forerun.search.explain import why
 from forerun.search.infeasible import NothingFeasible, diagnose
 from forerun.search.leaderboard import Leaderboard, SpaceCounts, ranked, versions
-from forerun.search.request import Request, resolve
+from forerun.search.request import Request, Setting, resolve
 from forerun.search.rows import rows_of
-from forerun.search.samplers.choosing import Exploring, limits_of, sampler_named
+from forerun.search.samplers.best_file import BestFile
+from forerun.search.samplers.choosing import FLAT_ENUMERABLE, Exploring, limits_of, sampler_named
 from forerun.search.samplers.driver import Exploration, Seen, explore
+from forerun.search.samplers.earlier import given_starts
 from forerun.search.samplers.starts import Starts, flat_starts
+from forerun.search.samplers.thumb import rules_of_thumb
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.simulator import score as simulator_score
+from forerun.spaces.strategies import Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 
@@ -34,28 +39,39 @@ def explore_request(
     """
     start = time.perf_counter()
     exploring, setting = exploring or Exploring(), resolve(request)
-    space = StagedSpace(flat=setting.space(), reach=exploring.reach)
+    space = exploring.space(setting.space())
     sampler, reason = sampler_named(exploring, space)
-    starts = flat_starts(space.flat, setting.objective, setting.top, workers or IN_THIS_PROCESS, score)
+    given, notes = given_starts(setting, space, exploring.starts)
+    starts = _starts(space, setting, workers or IN_THIS_PROCESS, score)
+    limits = limits_of(exploring, sampler.name)
+    if limits.seconds is not None:
+        limits = replace(limits, seconds=max(limits.seconds - (time.perf_counter() - start), 0.0))
+    best_file = None if exploring.best is None else BestFile(exploring.best, setting, sampler.name)
     found = explore(
         space,
         sampler,
         objectives=(setting.objective,),
-        starts=starts.strategies,
-        limits=limits_of(exploring, sampler.name),
+        starts=tuple(dict.fromkeys((*given, *starts.strategies))),
+        limits=limits,
         score=score,
         seen=seen,
+        improved=None if best_file is None else best_file.improved,
     )
     best = found.feasible[: setting.top]
     rows = rows_of(setting.context, best, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score) if best else ()
     rows = ranked(rows, setting.objective)
     board = Leaderboard(
-        request={**setting.to_json(), "sampler": sampler.name, "seed": exploring.seed},
+        request={
+            **setting.to_json(),
+            "sampler": sampler.name,
+            "seed": exploring.seed,
+            "per_stage": list(exploring.per_stage),
+        },
         space=_counts(space, starts, found),
         rows=rows,
         why=why(rows),
-        defaults=(*setting.defaults, setting.axes_left_open(), f"boundaries of stages within {space.reach} layers"),
-        notes=(*setting.notes, *starts.remarks, *_notes(sampler.name, reason, space, starts, found)),
+        defaults=(*setting.defaults, setting.axes_left_open(), *_opened(space)),
+        notes=(*setting.notes, *starts.remarks, *notes, *_notes(sampler.name, reason, space, starts, found)),
         elapsed_s=time.perf_counter() - start,
         versions=versions(),
         workers=starts.workers,
@@ -66,9 +82,26 @@ def explore_request(
     return board
 
 
+def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer) -> Starts:
+    """Return where to begin: the flat space searched whole, or rules of thumb where that is too large."""
+    if space.flat.size <= FLAT_ENUMERABLE:
+        return flat_starts(space.flat, setting.objective, setting.top, workers, score)
+    strategies = tuple(rules_of_thumb(space))
+    remark = f"{space.flat.size:.3g} flat candidates are too many to walk; it starts from rules of thumb"
+    return Starts(strategies=strategies, piece=Piece(), workers="in this process", remarks=(remark,))
+
+
+def _opened(space: StagedSpace) -> list[str]:
+    """Return in words what may differ between stages."""
+    words = [f"boundaries of stages within {space.reach} layers"] if space.reach else []
+    words += ["recompute of every stage"] if space.recompute else []
+    return words + (["tp of the second half of the stages"] if space.halves else [])
+
+
 def _counts(space: StagedSpace, starts: Starts, found: Exploration) -> SpaceCounts:
     """Count what was looked at: the flat space, and what the sampler found beyond it."""
-    beyond = {s: e for s, e in found.known.items() if s.layers_per_stage is not None}
+    walked = starts.piece.walked > 0
+    beyond = {s: e for s, e in found.known.items() if not walked or _staged(s)}
     illegal = sum(evaluation is None for evaluation in beyond.values())
     fitting = sum(evaluation is not None and evaluation.fits for evaluation in beyond.values())
     rejected = dict(starts.piece.rejected)
@@ -83,6 +116,11 @@ def _counts(space: StagedSpace, starts: Starts, found: Exploration) -> SpaceCoun
     )
 
 
+def _staged(strategy: Strategy) -> bool:
+    """Whether a strategy lies beyond the flat space."""
+    return strategy.layers_per_stage is not None or strategy.stage_choices is not None
+
+
 def _notes(name: str, reason: str, space: StagedSpace, starts: Starts, found: Exploration) -> list[str]:
     """Say what the sampler did and what it gained over the flat space."""
     flat = None if starts.piece.best is None or not len(starts.piece.best) else float(starts.piece.best.keys[0][0])
@@ -90,8 +128,8 @@ def _notes(name: str, reason: str, space: StagedSpace, starts: Starts, found: Ex
     if flat is not None and found.curve:
         gain = flat / found.curve[-1][1] - 1
         notes.append(
-            f"layers per stage gain {gain:.2%} over the best of the {starts.piece.legal:,} flat strategies"
+            f"stages that differ gain {gain:.2%} over the best of the {starts.piece.legal:,} flat strategies"
             if gain > 0
-            else f"no layers per stage were found that better the best of the {starts.piece.legal:,} flat strategies"
+            else f"no stages that differ were found to better the best of the {starts.piece.legal:,} flat strategies"
         )
     return notes

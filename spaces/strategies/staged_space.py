@@ -134,8 +134,8 @@ class StagedSpace:
         second_tp = _ask(choose, "second_tp", flat["tp"]) if staged and self.halves else value["tp"]
         value["sp"] = _ask(choose, "sp", flat["sp"]) if max(value["tp"], second_tp) > 1 else 0
         value["placement"] = _ask(choose, "placement", flat["placement"]) if piped and dp > 1 else 0
-        each = (CUSTOM_SPLIT,) if staged and self.recompute else ()
-        value["recompute"] = _ask(choose, "recompute", (*flat["recompute"], *each))
+        each = staged and self.recompute and choose("recompute_per_stage", (0, 1))
+        value["recompute"] = int(Recompute.NONE) if each else _ask(choose, "recompute", flat["recompute"])
         free = piped and self.reach > 0 and value["schedule"] not in VIRTUAL
         splits = (*flat["split"], CUSTOM_SPLIT) if self.reach else flat["split"]
         value["split"] = _ask(choose, "split", splits) if piped else int(Split.EVEN)
@@ -144,9 +144,7 @@ class StagedSpace:
             layers = self._layers(choose, value["pp"]) if free else None
             if layers is None:
                 return None
-        entries = None
-        if value["recompute"] == CUSTOM_SPLIT:
-            entries, value["recompute"] = self._entries(choose, value["pp"]), int(Recompute.NONE)
+        entries = self._entries(choose, value["pp"]) if each else None
         if rest or (second_tp != value["tp"] and not _halves(value, dp, second_tp)):
             return None
         other = second_tp if second_tp != value["tp"] else None
@@ -161,7 +159,9 @@ class StagedSpace:
             kind = _ask(choose, f"recompute_{stage}", kinds)
             if kind == CUSTOM_SPLIT:
                 most = -(-self.layers // pp) + 2 * self.reach
-                entries.append(StageRecompute(Recompute.FULL, choose(f"recomputed_{stage}", range(1, most + 1))))
+                entries.append(
+                    StageRecompute(Recompute.FULL, choose(f"recomputed_{stage}_of_{pp}", range(1, most + 1)))
+                )
             else:
                 entries.append(StageRecompute(Recompute(kind)))
         return tuple(entries)
@@ -189,10 +189,10 @@ class StagedSpace:
             edges = itertools.accumulate(strategy.layers_per_stage[:-1])
             shifts = {f"boundary_{b}": edge - self._even(b, strategy.pp) for b, edge in enumerate(edges, start=1)}
         values = {**values, "second_tp": strategy.second_tp or strategy.tp}
+        values["recompute_per_stage"] = int(strategy.stage_recompute is not None)
         for stage, entry in enumerate(strategy.stage_recompute or ()):
-            values["recompute"] = CUSTOM_SPLIT
             shifts[f"recompute_{stage}"] = int(entry.kind) if entry.layers is None else CUSTOM_SPLIT
-            shifts[f"recomputed_{stage}"] = entry.layers or 0
+            shifts[f"recomputed_{stage}_of_{strategy.pp}"] = entry.layers or 0
 
         def choose(name: str, choices: Sequence[int]) -> int:
             answers[name] = values[name] if name in values else shifts[name]

@@ -153,11 +153,16 @@ def test_the_front_of_two_objectives_is_that_of_enumeration(make_setting: Callab
 def test_a_stored_study_is_continued(space: StagedSpace, tmp_path: Path) -> None:
     optuna = pytest.importorskip("optuna")
     exploring = Exploring(sampler="nsga2", storage=str(tmp_path / "study.log"))
-    for _ in range(2):
-        explore(space, sampler_named(exploring, space)[0], limits=Limits(evaluations=20, asked=20))
+    first, second = (
+        explore(space, sampler_named(exploring, space)[0], limits=Limits(evaluations=20, asked=20)) for _ in range(2)
+    )
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log")))
+    name = optuna_module.study_name(space, 1)
 
-    assert len(optuna.load_study(study_name="forerun", storage=storage).trials) == 40
+    trials = optuna.load_study(study_name=name, storage=storage).trials
+    assert len(trials) == first.asked + second.asked >= 40
+    assert first.feasible[0] in second.known and second.curve[-1][1] <= first.curve[-1][1]
+    assert {trial.user_attrs["strategy"] for trial in trials} >= {str(strategy) for strategy in first.known}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +196,7 @@ def test_auto_says_why(space: StagedSpace, make_setting: Callable[..., Setting])
     assert large.size > 10**15
     assert [(sampler.name, why) for sampler, why in chosen] == [
         ("exhaustive", f"{space.size:.3g} candidates can all be looked at"),
-        ("local", f"{large.size:.3g} candidates cannot all be looked at"),
+        ("local", f"{large.size:.3g} candidates cannot all be looked at, and stages can be planned one by one"),
     ]
     with pytest.raises(RequestError, match="cannot all be looked at"):
         sampler_named(Exploring(sampler="exhaustive"), large)
@@ -207,7 +212,7 @@ def test_a_request_is_never_answered_worse_than_by_the_flat_search() -> None:
     found = explore_request(request, exploring=Exploring(sampler="local", evaluations=600))
 
     assert found.rows[0].step_time_s < flat.rows[0].step_time_s
-    assert any("layers per stage gain" in note for note in found.notes)
+    assert any("stages that differ gain" in note for note in found.notes)
     assert found.space.feasible + sum(found.space.rejected.values()) == found.space.size
     assert [row.rank for row in found.rows] == [1, 2, 3, 4, 5]
 

@@ -22,7 +22,8 @@ examples:
   forerun search deepseek-v3 --cluster dgx-h100 --usd-per-hour 3000 --usd-per-gpu-hour 2.5 \\
       --global-batch 4096 --seq-len 4096 --set ep=8,16,32,64 --set recompute=full --out deepseek
   forerun search llama2-70b --cluster dgx-a100-80 --gpus 64 --global-batch 512 --seq-len 4096 --refine 20
-  forerun search llama3-70b --cluster dgx-h100 --gpus 128 --global-batch 1024 --seq-len 8192 --uneven-stages
+  forerun search llama3-70b --cluster dgx-h100 --gpus 128 --global-batch 1024 --seq-len 8192 \\
+      --per-stage layers,recompute,tp
   forerun search llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 \\
       --baseline "tp8 pp2 dp4 mbs1 zero1 sp recompute=full" --measured 36.5
 
@@ -90,37 +91,70 @@ def _add_baseline(parser: Parser) -> None:
 def _add_sampler(parser: Parser) -> None:
     group = parser.add_argument_group("spaces that cannot be enumerated")
     group.add_argument(
-        "--uneven-stages", action="store_true", help="let pipeline stages hold any number of layers, not only by rule"
+        "--per-stage",
+        metavar="WHAT",
+        help="what may differ between pipeline stages: layers, recompute, tp (of the second half), like layers,tp",
     )
+    group.add_argument("--uneven-stages", action="store_true", help="the same as --per-stage layers")
     group.add_argument(
         "--sampler",
         metavar="S",
-        help="auto (default), exhaustive, or (with uneven stages) local, random, tpe, nsga2, cmaes, gp",
+        help="auto (default), exhaustive, or (where stages differ) local, random, tpe, nsga2, cmaes, gp",
     )
     group.add_argument("--evaluations", type=whole, metavar="N", help="strategies that the sampler scores at most")
     group.add_argument("--time-limit", type=positive, metavar="SECONDS", help="stop the sampler after this")
+    group.add_argument(
+        "--stagnation", type=whole, metavar="N", help="stop after so many strategies that brought nothing better"
+    )
+    group.add_argument(
+        "--start",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="begin with this strategy, or with those of an earlier search (its --out folder); may be repeated",
+    )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of the sampler's random numbers (default 0)")
     group.add_argument("--storage", metavar="S", help="keep Optuna's trials: a journal file or an RDB URL")
 
 
 def _exploring(args: argparse.Namespace) -> "Exploring | None":
     """Return how to explore; None where every candidate is looked at."""
-    if args.sampler in (None, "auto", "exhaustive") and not args.uneven_stages:
-        for flag, value in (("--evaluations", args.evaluations), ("--time-limit", args.time_limit)):
+    named = [word.strip() for word in (args.per_stage or "").split(",") if word.strip()]
+    if args.per_stage is not None and not named:
+        raise RequestError("--per-stage needs one of layers, recompute, tp")
+    per_stage = tuple(dict.fromkeys([*named, *(["layers"] if args.uneven_stages else [])]))
+    if args.sampler in (None, "auto", "exhaustive") and not per_stage:
+        given = {"--evaluations": args.evaluations, "--time-limit": args.time_limit, "--stagnation": args.stagnation}
+        for flag, value in {**given, "--start": args.start or None}.items():
             if value is not None:
                 raise RequestError(f"{flag} is for samplers, and every candidate is looked at; add --uneven-stages")
         if args.storage is not None:
             raise RequestError("--storage is for Optuna's samplers; add --sampler tpe or nsga2")
         return None
     from forerun.search.samplers import Exploring
+    from forerun.search.samplers.best_file import NAME
 
     return Exploring(
         sampler=args.sampler or "auto",
         seed=args.seed,
+        per_stage=per_stage or ("layers",),
         storage=args.storage,
         evaluations=args.evaluations,
         seconds=args.time_limit,
+        stagnation=args.stagnation,
+        starts=tuple(args.start),
+        best=None if args.out is None else args.out / NAME,
     )
+
+
+def _suited(request: "Request") -> "tuple[Exploring | None, str]":
+    """Return how to explore where stages do not differ and the user leaves the sampler to us, and why."""
+    from forerun.search.request import resolve
+    from forerun.search.samplers import Exploring
+    from forerun.search.samplers.choosing import suited_to_flat
+
+    name, why = suited_to_flat(resolve(request).space())
+    return (None if name == "exhaustive" else Exploring(per_stage=())), f"sampler {name} ({why})"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -171,13 +205,16 @@ def _board(args: argparse.Namespace, request: "Request") -> "Leaderboard":
     from forerun.search.infeasible import NothingFeasible
     from forerun.search.leaderboard import dump_json
 
-    workers, exploring = workers_of(args), _exploring(args)
+    workers, exploring, note = workers_of(args), _exploring(args), ""
+    if exploring is None and args.sampler == "auto":
+        exploring, note = _suited(request)
     if args.refine is not None:
         request = replace(request, top=max(_shown(args), args.refine))
     try:
         with Walk(sys.stderr) as walk:
             if exploring is None:
-                return search_request(request, progress=walk.advance, started=walk.started, workers=workers)
+                board = search_request(request, progress=walk.advance, started=walk.started, workers=workers)
+                return replace(board, notes=(*board.notes, note)) if note else board
             from forerun.search.samplers import explore_request
 
             return explore_request(request, exploring=exploring, workers=workers)
@@ -201,12 +238,15 @@ def _beside_the_present_run(args: argparse.Namespace, request: "Request") -> "Le
     """Read the user's run, search, and put the run beside the best row at the same level of fidelity."""
     from forerun.search.baseline import adopt, context_of, read_present, stand_beside
     from forerun.search.request import resolve
+    from forerun.spaces.strategies.stage_laws import broken_laws
 
     counts = resolve(request).gpus or ()
     present = read_present(args.baseline, args.measured, gpus=counts[0] if len(counts) == 1 else None)
     request, taken = adopt(request, present)
     setting = resolve(request)
     context_of(setting, present)  # refuses a run that cannot be before anything is searched
+    if (args.per_stage or args.uneven_stages) and not broken_laws(present.strategy, setting.context):
+        args.start = [*args.start, str(present.strategy)] if present.strategy.devices in counts else args.start
     board = _refined(args, request, _board(args, request))
     if args.refine is None:
         return stand_beside(board, setting, present, taken=taken)

@@ -1,0 +1,47 @@
+"""The best strategy so far on disk, while an exploration runs: what is left of it when it is killed."""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from forerun.search.leaderboard import SCHEMA, dump_json, versions
+from forerun.search.output import write_atomically
+from forerun.search.request import Setting
+from forerun.search.rows import rows_of
+from forerun.search.samplers.contract import Evaluation
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Strategy
+
+NAME = "best.json"
+
+
+@dataclass(slots=True)
+class BestFile:
+    """Writes a row of the leaderboard whenever a better strategy is found; readers never see half of it."""
+
+    path: Path
+    setting: Setting
+    sampler: str
+    start_s: float = field(default_factory=time.monotonic)
+
+    def improved(self, strategy: Strategy, evaluation: Evaluation, scored: int) -> None:
+        """Write the best strategy so far; ``scored``: strategies scored until then.
+
+        Raises:
+            RequestError: the file cannot be written.
+        """
+        row = rows_of(self.setting.context, [strategy], usd_per_gpu_hour=self.setting.usd_per_gpu_hour)[0]
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            **row.to_json(),
+            "sampler": self.sampler,
+            "scored": scored,
+            "elapsed_s": time.monotonic() - self.start_s,
+            "request": self.setting.to_json(),
+            "versions": versions(),
+        }
+        try:
+            write_atomically(self.path, dump_json(document) + "\n")
+        except OSError as error:
+            raise RequestError(f"cannot write {self.path}: {error.strerror}") from None
