@@ -89,6 +89,7 @@ def attention_time_s(
         "flash_triton": surface.flash2_share * _TRITON_SHARE,
     }
     share = found.sustained_clock["half"] ** _SUSTAINED_EXPONENT * older[kernel]
+    share *= device.compute_share * device.attention_share
     return flash_surface_s(
         surface,
         batch=b,
@@ -192,4 +193,4 @@ def _unfused_s(
         total = total + memory_bound_time_s(
             device, scores * one.bytes_per_element, elements=scores * one.math_per_element, kernels=one.kernels
         )
-    return total
+    return total / device.attention_share

@@ -77,7 +77,7 @@ def gemm_time_s(
         k,
         groups=groups,
         kind=kind,
-        flops_per_s=_peak(device, precision) * found.sustained_clock[width],
+        flops_per_s=_peak(device, precision) * found.sustained_clock[width] * device.compute_share,
         bytes_per_s=device.memory_bytes_per_s,
         compute_units=device.compute_units,
         input_bytes=INPUT_BYTES[precision],

@@ -30,6 +30,8 @@ class Device:
     ``usd_per_hour``: lowest and highest rental price found, None when no citable source gives one.
     ``link_kind`` ("nvlink", "xgmi", "roce", "ici" or "none"), ``link_bytes_per_s`` (all links of the device together,
     one direction) and ``link_count``: its scale-up links. ``host_bytes_per_s``: to the host, one direction.
+    ``compute_share``, ``attention_share``: speed of matrix products and attention, and of attention once more, over
+    what is fitted to micro-benchmarks (1.0 unless a calibration says otherwise; they change no peak).
     ``nic_bytes_per_s``: network line rate per device that is usual with this part, None when there is no usual one.
     ``sources``: where each field comes from; ``source`` the whole in one line. ``notes``: what a reader must know.
     """
@@ -52,6 +54,8 @@ class Device:
     link_count: int = 0
     host_bytes_per_s: float = 0.0
     nic_bytes_per_s: float | None = None
+    compute_share: float = 1.0
+    attention_share: float = 1.0
     notes: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
 

@@ -1,0 +1,1 @@
+"""Constants of a machine, fitted to measured runs."""

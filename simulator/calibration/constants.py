@@ -1,0 +1,171 @@
+"""The physical constants that a calibration may move, what each acts on, and how far it is expected to move.
+
+A constant is a number ``z`` of standard deviations from the catalogue: ``z = 0`` leaves everything as it is, bit for
+bit. A factor multiplies by ``exp(spread * z)``; a share moves by ``spread * z`` and stays between 0 and 1. Together they
+turn a context into one whose device, links and framework profile are those of the user's machine; no cost rule
+changes.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from forerun.spaces.clusters.cluster import Level
+from forerun.spaces.clusters.device import Device
+from forerun.spaces.clusters.spec import NETWORK_KINDS
+from forerun.spaces.errors import unknown
+from forerun.spaces.frameworks import FrameworkProfile
+from forerun.spaces.strategies import Context
+
+LARGEST_Z = 4.0
+"""Standard deviations beyond which no constant is taken: what lies there is another machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """One constant. ``spread``: standard deviation of the prior, of the logarithm of a factor or of a share.
+
+    ``share``: a number between 0 and 1 that is moved by addition, else a factor on what the catalogue says.
+    ``fields``: fields of the framework profile that it acts on; ``part``: ``device``, ``links`` or ``profile``.
+    """
+
+    name: str
+    title: str
+    part: str
+    spread: float
+    share: bool = False
+    fields: tuple[str, ...] = ()
+
+    def factor(self, z: float) -> float:
+        """Return the factor (or, for a share, what is added) at ``z``; exactly 1 (0) at 0."""
+        return self.spread * z if self.share else math.exp(self.spread * z)
+
+    def z_of(self, factor: float) -> float:
+        """Return the ``z`` of a factor (or of what is added)."""
+        return factor / self.spread if self.share else math.log(factor) / self.spread
+
+
+CONSTANTS: tuple[Constant, ...] = (
+    Constant(name="compute", title="speed of matrix products and attention", part="device", spread=0.12),
+    Constant(name="attention", title="speed of attention besides", part="device", spread=0.15),
+    Constant(name="memory_bandwidth", title="device memory bandwidth reached", part="device", spread=0.15),
+    Constant(name="scale_up_bandwidth", title="bandwidth inside the scale-up domain", part="links", spread=0.3),
+    Constant(name="network_bandwidth", title="bandwidth of the network", part="links", spread=0.4),
+    Constant(
+        name="collective_start",
+        title="start of tensor-parallel collectives",
+        part="profile",
+        spread=0.7,
+        fields=("collective_launch_s", "tensor_step_s"),
+    ),
+    Constant(
+        name="host_layer",
+        title="host time per layer",
+        part="profile",
+        spread=0.4,
+        fields=("host_layer_s", "host_expert_s"),
+    ),
+    Constant(
+        name="host_rank",
+        title="host time per layer and further tensor rank of a pipeline",
+        part="profile",
+        spread=0.4,
+        fields=("host_rank_s",),
+    ),
+    Constant(
+        name="host_microbatch",
+        title="host time per microbatch",
+        part="profile",
+        spread=0.7,
+        fields=("host_microbatch_s",),
+    ),
+    Constant(name="host_step", title="host time per step", part="profile", spread=1.0, fields=("host_step_s",)),
+    Constant(
+        name="pipeline_hop", title="fixed time of a pipeline hop", part="profile", spread=0.7, fields=("pipeline_hop_s",)
+    ),
+    Constant(
+        name="overlap_gradients",
+        title="share of the gradient reduction under the backward pass",
+        part="profile",
+        spread=0.25,
+        share=True,
+        fields=("overlap_gradients",),
+    ),
+    Constant(
+        name="overlap_parameters",
+        title="share of the parameter gather under the forward pass",
+        part="profile",
+        spread=0.25,
+        share=True,
+        fields=("overlap_parameters",),
+    ),
+    Constant(
+        name="overlap_tensor",
+        title="share of tensor-parallel collectives under matrix products",
+        part="profile",
+        spread=0.25,
+        share=True,
+        fields=("overlap_tensor", "overlap_tensor_backward"),
+    ),
+)
+"""All constants, in the order in which they are shown. Spreads are what profiles and devices of the catalogue differ by
+among themselves (docs/calibration.md)."""
+
+NAMES = tuple(constant.name for constant in CONSTANTS)
+
+
+def constant_named(name: str) -> Constant:
+    """Return the constant called ``name``.
+
+    Raises:
+        RequestError: there is none.
+    """
+    for constant in CONSTANTS:
+        if constant.name == name:
+            return constant
+    raise unknown("constant", name, NAMES)
+
+
+def calibrated(context: Context, z: Mapping[str, float]) -> Context:
+    """Return ``context`` with its constants at ``z`` (by name; those not named stay)."""
+    moved = {constant: z[constant.name] for constant in CONSTANTS if z.get(constant.name)}
+    if not moved:
+        return context
+    factors = {constant.name: constant.factor(value) for constant, value in moved.items()}
+    cluster = context.cluster
+    return replace(
+        context,
+        cluster=replace(
+            cluster,
+            device=_device(cluster.device, factors),
+            levels=tuple(_level(level, factors) for level in cluster.levels),
+        ),
+        framework=_profile(context.framework, factors),
+    )
+
+
+def _device(device: Device, factors: Mapping[str, float]) -> Device:
+    return replace(
+        device,
+        compute_share=device.compute_share * factors.get("compute", 1.0),
+        attention_share=device.attention_share * factors.get("attention", 1.0),
+        memory_bytes_per_s=device.memory_bytes_per_s * factors.get("memory_bandwidth", 1.0),
+    )
+
+
+def _level(level: Level, factors: Mapping[str, float]) -> Level:
+    factor = factors.get("network_bandwidth" if level.kind in NETWORK_KINDS else "scale_up_bandwidth", 1.0)
+    return replace(
+        level, bytes_per_s=level.bytes_per_s * factor, port_bytes_per_s=level.port_bytes_per_s * factor
+    )
+
+
+def _profile(profile: FrameworkProfile, factors: Mapping[str, float]) -> FrameworkProfile:
+    changes: dict[str, float] = {}
+    for constant in CONSTANTS:
+        if constant.name not in factors:
+            continue
+        for field in constant.fields:
+            value, factor = getattr(profile, field), factors[constant.name]
+            changes[field] = min(max(value + factor, 0.0), 1.0) if constant.share else value * factor
+    return replace(profile, **changes)  # type: ignore[arg-type]  # all of these fields are floats
