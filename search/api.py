@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from forerun.search.candidates import strategies_at
+from forerun.search.certain import certain
 from forerun.search.exhaustive import Piece, Problem, Progress, Scorer
 from forerun.search.explain import Explanation, explain_strategy, why
 from forerun.search.infeasible import NothingFeasible, diagnose, empty_space
@@ -66,7 +67,7 @@ def search_request(
     if piece.best is not None and len(piece.best):
         strategies = strategies_at(space, piece.best.index)
         rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
-        rows = ranked(rows, setting.objective)
+        rows = certain(setting.context, ranked(rows, setting.objective), setting.objective)
     board = _leaderboard(setting, piece, rows, time.perf_counter() - start, workers=who, remarks=remarks)
     if not rows:
         if not piece.legal and request.overrides:
@@ -92,7 +93,8 @@ def simulate_setting(setting: Setting, strategy: str, *, score: Scorer = simulat
         RequestError: the strategy is illegal.
     """
     legal = legal_strategy(setting, strategy)
-    return rows_of(setting.context, [legal], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)[0]
+    rows = rows_of(setting.context, [legal], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
+    return certain(setting.context, rows)[0]
 
 
 def explain(model: str, *, strategy: str, score: Scorer = simulator_score, **fields: Any) -> Explanation:

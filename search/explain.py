@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from forerun.search.certain import certain
 from forerun.search.exhaustive import Scorer
 from forerun.search.neighbours import Change, neighbours
 from forerun.search.rows import Row, rows_of
@@ -104,7 +105,7 @@ def explain_strategy(
         for change, other in zip(found, others, strict=True)
     ]
     changes.sort(key=lambda change: change.added_s)
-    return Explanation(row=row, text=bound_by(row), changes=tuple(changes))
+    return Explanation(row=certain(context, (row,))[0], text=bound_by(row), changes=tuple(changes))
 
 
 def why(rows: Sequence[Row]) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from forerun.search.certain import certain
 from forerun.search.explain import why
 from forerun.search.leaderboard import Leaderboard, ranked
 from forerun.search.objectives import objective_named
@@ -31,6 +32,7 @@ def refine(board: Leaderboard, setting: Setting, top: int) -> Leaderboard:
     places = np.lexsort((*reversed(keys), ~scores.fits))
     played = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=lambda *_: scores)
     rows = ranked(tuple(_moved(played[place], place + 1) for place in places[:top]), setting.objective)
+    rows = certain(setting.context, rows, setting.objective)
     return dataclasses.replace(
         board, rows=rows, why=why(rows), notes=(*board.notes, _verdict(board.rows, played, rows[0]))
     )

@@ -39,7 +39,8 @@ class Request:
 
     ``model`` and ``cluster`` are catalogue names or files. ``gpus`` is a count or a range (``64..512``),
     ``usd_per_hour`` bounds them by money at ``usd_per_gpu_hour``. ``overrides`` are the user's own choices by axis.
-    ``ignored_config_fields`` are fields of a Hugging Face configuration that are known not to change the cost.
+    ``calibration`` is a file that ``forerun calibrate`` wrote. ``ignored_config_fields`` are fields of a Hugging Face
+    configuration that are known not to change the cost.
     """
 
     model: str
@@ -56,6 +57,7 @@ class Request:
     objective: str | None = None
     top: int | None = None
     overrides: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    calibration: str | None = None
     ignored_config_fields: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -152,6 +154,11 @@ def resolve(request: Request) -> Setting:
     )
     cluster.device.peak(workload.precision)  # refuses precisions that the device does not have
     context = Context(model=resolved.model, cluster=cluster, workload=workload, framework=framework)
+    remarks: tuple[str, ...] = ()
+    if request.calibration is not None:
+        from forerun.search.calibrate import read_calibration  # brings scipy, which a search does not need
+
+        context, remarks = read_calibration(Path(request.calibration)).applied(context)
     return Setting(
         request=request,
         context=context,
@@ -160,7 +167,7 @@ def resolve(request: Request) -> Setting:
         top=top,
         usd_per_gpu_hour=cluster.usd_per_device_hour,
         defaults=tuple(_defaults(request, context)),
-        notes=(*resolved.notes, *_notes(context)),
+        notes=(*resolved.notes, *_notes(context), *remarks),
     )
 
 

@@ -32,6 +32,9 @@ class Row:
     ``breakdown_s`` adds up to ``step_time_s`` and ``memory_gib`` to ``peak_memory_gib``, which device-stage
     ``peak_stage`` reaches; ``allocated_memory_gib`` is what the framework's allocator would report.
     Costs are None without a price, ``train_days`` and ``train_cost_usd`` also without a number of training tokens.
+    ``step_time_low_s`` and ``step_time_high_s`` bound a measured step with 90 % probability, ``same_as_rank`` is the
+    best rank whose step cannot be told apart from this one's; None without a calibration (``same_as_rank`` also where
+    all better ranks can).
     """
 
     rank: int | None
@@ -53,6 +56,16 @@ class Row:
     train_days: float | None
     train_cost_usd: float | None
     marks: tuple[str, ...]
+    step_time_low_s: float | None = None
+    step_time_high_s: float | None = None
+    same_as_rank: int | None = None
+
+    @property
+    def plus_minus(self) -> float | None:
+        """Half the width of the step time's interval, as a share of it."""
+        if self.step_time_low_s is None or self.step_time_high_s is None:
+            return None
+        return (self.step_time_high_s - self.step_time_low_s) / (2 * self.step_time_s)
 
     @property
     def excess_gib(self) -> float:

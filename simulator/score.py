@@ -41,7 +41,10 @@ def score(context: Context, table: StrategyTable) -> ScoreTable:
     replicas = _replicas(context, table, plans, plan_keys.inverse[replica_keys.rows], replica_keys.rows)
     hop_keys = table.distinct(*HOP_AXES)
     hop_s = hop_time_s(context, table.take(hop_keys.rows))[hop_keys.inverse]
-    return step_scores(context, pipelines, keys.inverse, replicas, replica_keys.inverse, table.column("zero"), hop_s)
+    scores = step_scores(context, pipelines, keys.inverse, replicas, replica_keys.inverse, table.column("zero"), hop_s)
+    if context.correction is None:
+        return scores
+    return scores.slowed(context.correction.factor(context, table, scores.time_s))
 
 
 def _some_staged(context: Context, table: StrategyTable) -> ScoreTable:

@@ -1,7 +1,7 @@
 """What scoring returns: one row of time, memory and verdict per candidate, as a structure of arrays."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,13 @@ class ScoreTable:
     def __len__(self) -> int:
         return len(self.step_time_s)
 
+    def slowed(self, factor: Floats) -> "ScoreTable":
+        """Return the scores with every step, and each of its parts, ``factor`` (N) times as long."""
+        return replace(
+            self,
+            step_time_s=self.step_time_s * factor,
+            time_s={part: seconds * factor for part, seconds in self.time_s.items()},
+        )
 
 def joined(tables: Sequence[ScoreTable], order: NDArray[np.intp]) -> ScoreTable:
     """Return the rows of several tables, one behind the other, in another order."""

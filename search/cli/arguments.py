@@ -44,6 +44,9 @@ def add_training(parser: Parser) -> None:
         help="a field of config.json that does not change the cost (may be repeated)",
     )
     group.add_argument("--usd-per-gpu-hour", type=positive, metavar="USD", help="price of one GPU for one hour")
+    group.add_argument(
+        "--calibration", metavar="FILE", help="constants of this machine, as `forerun calibrate` wrote them"
+    )
 
 
 def add_workers(parser: Parser) -> None:
@@ -95,6 +98,7 @@ def request_of(args: argparse.Namespace, **fields: Any) -> "Request":
         tokens=args.tokens,
         moe_imbalance=args.moe_imbalance,
         usd_per_gpu_hour=args.usd_per_gpu_hour,
+        calibration=args.calibration,
         ignored_config_fields=tuple(args.ignore_config_field),
         **fields,
     )

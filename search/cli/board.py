@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 FIXED_COLUMNS = 69
 """Columns that a table needs without its bar."""
+SAME_LEGEND = (
+    "= cannot be told apart from a better rank (90 %; similar strategies err alike, so their difference counts)"
+)
 
 
 def print_board(board: Leaderboard) -> None:
@@ -31,6 +34,8 @@ def print_board(board: Leaderboard) -> None:
     say(console, title(board), board_table(board.rows, console, brush, several=several, own=own))
     say(console, brush.legend(row.breakdown_s for row in (*board.rows, *([] if own is None else [own]))))
     signs = (("~", NEAR_MARK, ": closer than a prediction can tell"), ("!", TIGHT_MARK, f": above {TIGHT:.0%} of it"))
+    if any(row.same_as_rank is not None for row in board.rows):
+        say(console, Text(SAME_LEGEND, style="dim"))
     for sign, mark, more in signs:
         if any(mark in row.marks for row in board.rows):
             say(console, Text(f"{sign} {mark}{more}", style="dim"))
@@ -66,8 +71,9 @@ def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several:
     table.add_column("strategy", overflow="fold", min_width=22)
     if several:
         table.add_column("GPUs", justify="right", no_wrap=True)
+    sure = any(row.plus_minus is not None for row in rows)
     memory = f"of {rows[0].memory_limit_gib:.0f} GiB" if rows else "GiB"
-    for name in ("tok/s/GPU", "MFU", "step", memory):
+    for name in ("tok/s/GPU", "MFU", "step", *(["+-90%"] if sure else []), memory):
         table.add_column(name, justify="right", no_wrap=True)
     if priced:
         table.add_column("USD/Mtok", justify="right", no_wrap=True)
@@ -75,10 +81,13 @@ def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several:
     for row in (*rows, *([] if own is None else [own])):
         if row is own:
             table.add_section()
-        name = "you" if row is own else f"{row.rank or ''}{'~' if NEAR_MARK in row.marks else ''}"
+        sign = "=" if row.same_as_rank is not None else "~" if NEAR_MARK in row.marks else ""
+        name = "you" if row is own else f"{row.rank or ''}{sign}"
         cells = [Text(name), _strategy(row)]
         cells += [Text(str(row.gpus))] if several else []
-        cells += [Text(text) for text in figures(row)]
+        *speed, peak = figures(row)
+        spread = [f"{row.plus_minus:.1%}" if row.plus_minus is not None else ""] if sure else []
+        cells += [Text(text) for text in (*speed, *spread, peak)]
         cells += [Text(f"{row.cost_usd_per_million_tokens:.3g}")] if row.cost_usd_per_million_tokens else []
         table.add_row(*cells, brush.bar(row.breakdown_s, bar_width))
     return table

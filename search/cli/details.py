@@ -23,6 +23,9 @@ def headline(row: Row) -> list[Text]:
         f"peak memory {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB on stage {row.peak_stage}"
         + ("" if row.fits else f": does not fit, needs {row.excess_gib:.1f} GiB less"),
     ]
+    if row.step_time_low_s is not None and row.step_time_high_s is not None:
+        bounds = f"{format_seconds(row.step_time_low_s)} and {format_seconds(row.step_time_high_s)}"
+        lines.insert(1, f"calibrated: 90 % of measured steps would lie between {bounds}")
     if row.cost_usd_per_hour is not None:
         lines.append(
             f"{row.cost_usd_per_hour:,.2f} USD/h, {row.cost_usd_per_million_tokens:.3g} USD per million tokens"

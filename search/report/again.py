@@ -11,7 +11,7 @@ def request_again(board: Leaderboard, *, gpus: int | None = None) -> Request:
         TypeError, ValueError: a value has another form than a search writes.
     """
     asked = board.request
-    imbalance = asked.get("moe_imbalance")
+    imbalance, calibration = asked.get("moe_imbalance"), asked.get("calibration")
     overrides = asked.get("overrides") or {}
     return Request(
         model=str(asked["model"]),
@@ -23,5 +23,6 @@ def request_again(board: Leaderboard, *, gpus: int | None = None) -> Request:
         framework=str(asked["framework"]),
         moe_imbalance=None if imbalance is None else float(imbalance),
         overrides={str(axis): list(values) for axis, values in overrides.items()} if gpus is not None else {},
+        calibration=None if calibration is None else str(calibration),
         ignored_config_fields=tuple(map(str, asked.get("ignored_config_fields") or ())),
     )

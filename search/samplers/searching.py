@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 
+from forerun.search.certain import certain
 from forerun.search.exhaustive import Piece, Problem, Scorer
 from forerun.search.explain import why
 from forerun.search.infeasible import NothingFeasible, diagnose
@@ -59,7 +60,7 @@ def explore_request(
     )
     best = found.feasible[: setting.top]
     rows = rows_of(setting.context, best, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score) if best else ()
-    rows = ranked(rows, setting.objective)
+    rows = certain(setting.context, ranked(rows, setting.objective), setting.objective)
     board = Leaderboard(
         request={
             **setting.to_json(),

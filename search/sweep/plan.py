@@ -59,8 +59,8 @@ class SweepPlan:
         return _digest([self.objective, *(piece.key for piece in self.pieces)])
 
 
-def read_plan(path: Path) -> SweepPlan:
-    """Read a sweep document.
+def read_plan(path: Path, *, calibration: str | None = None) -> SweepPlan:
+    """Read a sweep document; ``calibration``: a file that every search uses.
 
     Raises:
         RequestError: it cannot be read, has unknown keys, names something unknown or the same search twice.
@@ -112,6 +112,7 @@ def read_plan(path: Path) -> SweepPlan:
             objective=document.objective,
             top=document.top,
             axes={axis: _listed(values) for axis, values in document.axes.items()},
+            calibration=calibration,
         )
     except RequestError as error:
         raise RequestError(f"{path}: {error}") from None
@@ -127,10 +128,12 @@ def plan_of(
     objective: str = DEFAULT_OBJECTIVE,
     top: int = DEFAULT_TOP,
     axes: Mapping[str, Sequence[object]] | None = None,
+    calibration: str | None = None,
 ) -> SweepPlan:
     """Return the plan of a product; ``workloads`` and ``budgets`` hold fields of ``Request``.
 
     Combinations that make no sense (a precision that one cluster lacks) are found by their search, not here.
+    ``calibration``: a file that every search uses.
 
     Raises:
         RequestError: a list is empty, a name unknown, or a search would stand in the plan twice.
@@ -151,6 +154,7 @@ def plan_of(
     contents |= {("cluster", name): canonical(resolve_cluster(name)) for name in clusters}
     for name in frameworks:
         load_framework(name)
+    learned = None if calibration is None else _learned(calibration)
     pieces: dict[str, SweepPiece] = {}
     products = itertools.product(models, clusters, workloads, budgets, frameworks)
     for number, (model, cluster, workload, budget, framework) in enumerate(products):
@@ -163,16 +167,25 @@ def plan_of(
             objective=objective,
             top=top,
             overrides=axes or {},
+            calibration=calibration,
             **workload,
             **budget,
         )
-        key = _digest([request.to_json(), contents["model", model], contents["cluster", cluster], cost_model_version()])
+        content = [contents["model", model], contents["cluster", cluster], cost_model_version()]
+        key = _digest([request.to_json(), *content, *([learned] if learned else [])])
         if key in pieces:
             raise RequestError(
                 f"search {number + 1} of the plan is search {pieces[key].number + 1} again; name each entry once"
             )
         pieces[key] = SweepPiece(number=number, key=key, request=request)
     return SweepPlan(pieces=tuple(pieces.values()), objective=objective)
+
+
+def _learned(calibration: str) -> str:
+    """Return what names the contents of a calibration."""
+    from forerun.search.calibrate import read_calibration
+
+    return read_calibration(Path(calibration)).digest
 
 
 def canonical(value: Any) -> Any:

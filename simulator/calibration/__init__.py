@@ -1,1 +1,22 @@
-"""Constants of a machine, fitted to measured runs."""
+"""Constants of a machine, fitted to measured runs, and how sure predictions are."""
+
+from forerun.simulator.calibration.constants import CONSTANTS, NAMES, Constant, calibrated, constant_named
+from forerun.simulator.calibration.fit import Fit, Fitted, Measured, by_context, fit
+from forerun.simulator.calibration.posterior import Belief, Evidence, Posterior, nothing_measured
+
+__all__ = [
+    "CONSTANTS",
+    "NAMES",
+    "Belief",
+    "Constant",
+    "Evidence",
+    "Fit",
+    "Fitted",
+    "Measured",
+    "Posterior",
+    "by_context",
+    "calibrated",
+    "constant_named",
+    "fit",
+    "nothing_measured",
+]

@@ -1,8 +1,8 @@
 """The physical constants that a calibration may move, what each acts on, and how far it is expected to move.
 
 A constant is a number ``z`` of standard deviations from the catalogue: ``z = 0`` leaves everything as it is, bit for
-bit. A factor multiplies by ``exp(spread * z)``; a share moves by ``spread * z`` and stays between 0 and 1. Together they
-turn a context into one whose device, links and framework profile are those of the user's machine; no cost rule
+bit. A factor multiplies by ``exp(spread * z)``; a share moves by ``spread * z`` and stays between 0 and 1. Together
+they turn a context into one whose device, links and framework profile are those of the user's machine; no cost rule
 changes.
 """
 
@@ -81,7 +81,11 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(name="host_step", title="host time per step", part="profile", spread=1.0, fields=("host_step_s",)),
     Constant(
-        name="pipeline_hop", title="fixed time of a pipeline hop", part="profile", spread=0.7, fields=("pipeline_hop_s",)
+        name="pipeline_hop",
+        title="fixed time of a pipeline hop",
+        part="profile",
+        spread=0.7,
+        fields=("pipeline_hop_s",),
     ),
     Constant(
         name="overlap_gradients",
@@ -155,9 +159,7 @@ def _device(device: Device, factors: Mapping[str, float]) -> Device:
 
 def _level(level: Level, factors: Mapping[str, float]) -> Level:
     factor = factors.get("network_bandwidth" if level.kind in NETWORK_KINDS else "scale_up_bandwidth", 1.0)
-    return replace(
-        level, bytes_per_s=level.bytes_per_s * factor, port_bytes_per_s=level.port_bytes_per_s * factor
-    )
+    return replace(level, bytes_per_s=level.bytes_per_s * factor, port_bytes_per_s=level.port_bytes_per_s * factor)
 
 
 def _profile(profile: FrameworkProfile, factors: Mapping[str, float]) -> FrameworkProfile:

@@ -37,7 +37,7 @@ def event_scores(context: Context, table: StrategyTable, *, contention: bool = F
     memory["activations"] = memory["activations"] + more
     memory["reserve"] = memory["reserve"] + lost
     peak = core.peak_memory_bytes + more + lost
-    return replace(
+    found = replace(
         core,
         step_time_s=np.array([result.step_time_s for result in results], dtype=np.float64),
         time_s={
@@ -50,3 +50,6 @@ def event_scores(context: Context, table: StrategyTable, *, contention: bool = F
         peak_stage=np.array([result.fullest for result in results], dtype=np.int64),
         fits=peak <= context.cluster.device.memory_bytes,
     )
+    if context.correction is None:
+        return found
+    return found.slowed(context.correction.factor(context, table, core.time_s))

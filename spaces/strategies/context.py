@@ -1,22 +1,40 @@
 """What a strategy is judged against: the facts of model, cluster, workload and framework that legality reads."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.frameworks.profile import FrameworkProfile
 from forerun.spaces.models.model import MixtureOfExperts, Model
 from forerun.spaces.workload import Workload
 
+if TYPE_CHECKING:
+    from forerun.spaces.strategies.table import StrategyTable
+
+
+class Correction(Protocol):
+    """What measured runs say beyond the constants of a context (``forerun.simulator.calibration``)."""
+
+    def factor(
+        self, context: "Context", table: "StrategyTable", time_s: Mapping[str, NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """Return a factor on the step time of every row of ``table``, given the parts of its predicted time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One request without its strategy."""
+    """One request without its strategy. ``correction``: None unless the context was calibrated to measured runs."""
 
     model: Model
     cluster: Cluster
     workload: Workload
     framework: FrameworkProfile
+    correction: Correction | None = None
 
     @property
     def heads(self) -> int:

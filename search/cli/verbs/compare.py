@@ -23,6 +23,9 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Predict both and print them with their differences."""
+    from dataclasses import replace
+
+    from forerun.search.certain import certain
     from forerun.search.explain import against
     from forerun.search.leaderboard import SCHEMA, dump_json, versions
     from forerun.search.request import legal_strategy, resolve
@@ -33,8 +36,12 @@ def run(args: argparse.Namespace) -> int:
         raise RequestError(f"compare takes two strategies, but got {len(args.strategy)}; name --strategy twice")
     setting = resolve(single_request(args))
     strategies = [legal_strategy(setting, text) for text in args.strategy]
-    first, second = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour)
+    rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour)
+    first, second = certain(setting.context, tuple(replace(row, rank=place) for place, row in enumerate(rows, start=1)))
     text = against(first, second, name="B")
+    if second.same_as_rank is not None:
+        text += " The calibration cannot tell the two apart."
+    first, second = replace(first, rank=None), replace(second, rank=None)
     if args.json:
         print(
             dump_json(

@@ -32,6 +32,9 @@ def add_arguments(parser: Parser) -> None:
         "--resume", action="store_true", help="go on with what DIR holds (or begin, where it holds nothing)"
     )
     parser.add_argument("--show", type=whole, default=20, metavar="K", help="rows to print (default 20)")
+    parser.add_argument(
+        "--calibration", metavar="FILE", help="constants of this machine, as `forerun calibrate` wrote them"
+    )
     add_workers(parser)
     add_json(parser)
 
@@ -42,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.leaderboard import dump_json
     from forerun.search.sweep import read_plan, run_sweep
 
-    workers, plan = workers_of(args), read_plan(args.plan)
+    workers, plan = workers_of(args), read_plan(args.plan, calibration=args.calibration)
     with SweepView(sys.stderr) as view:
         result = run_sweep(plan, args.out, resume=args.resume, workers=workers, watch=view)
     if args.json:

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--margin", type=_share, default=0.0, metavar="X", help="share of memory that must stay free to fit (0)"
     )
+    parser.add_argument(
+        "--calibration", type=Path, metavar="FILE", help="predict runs of that machine with what `calibrate` wrote"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
 
 
@@ -50,7 +54,14 @@ def run(args: argparse.Namespace) -> int:
     runs = load_runs(args.files)
     if not runs.runs:
         raise RequestError(_nothing(runs))
+    calibration = None
+    if args.calibration is not None:
+        from forerun.search.calibrate import calibrated_runs, coverage, read_calibration
+
+        calibration = read_calibration(args.calibration)
+        runs = replace(runs, runs=calibrated_runs(runs.runs, calibration))
     predictions = predict(runs.runs, margin=args.margin)
+    covered = None if calibration is None else coverage(predictions, calibration)
     summary = summarise(runs, predictions, by=args.by, noise=args.noise)
     worst = worst_rows(predictions, args.worst)
     if args.predictions:
@@ -61,12 +72,18 @@ def run(args: argparse.Namespace) -> int:
         write_plot(args.plot, predictions, by=args.by)
     if args.json:
         document = summary.to_json()
+        if covered is not None:
+            document["calibration"] = covered
         if args.worst:
             document["worst"] = worst_json(predictions, worst)
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
         print()
         return 0
     _print(summary, predictions, worst)
+    if covered is not None:
+        inside = covered.get("within_interval_pct")
+        share = "" if inside is None else f"; {inside:.0f} % of the others lie within their 90 % interval"
+        print(f"calibrated: {covered['runs']:.0f} runs, {covered['fitted']:.0f} of them fitted{share}")
     return 0
 
 

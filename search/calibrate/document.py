@@ -1,0 +1,267 @@
+"""A calibration as a file: constants with their uncertainty and provenance, and the runs that they were fitted to.
+
+The runs stand in the file as they were written, so that more can be added and the fit repeated; ``evidence`` is what
+the fit made of them, by which predictions of other strategies and their intervals are told without fitting again.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from forerun.search.calibrate.machine import Machine
+from forerun.search.output import write_atomically
+from forerun.search.sweep.version import cost_model_version
+from forerun.simulator.calibration import NAMES, Evidence, Fitted, Posterior, constant_named
+from forerun.simulator.calibration.residual import Features
+from forerun.spaces.documents import Document, read_document, validate
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context
+
+SCHEMA = 1
+LARGEST = 16 << 20
+MOST_RUNS = 1000
+"""More runs of one machine say little more, and every prediction is compared with all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """A machine as its runs tell it. ``source``: the file or what stands for it in messages. ``runs``: cells of the
+    rows, by column. ``error``: figures of the fit. ``made``: version, day and files."""
+
+    source: str
+    machine: Machine
+    posterior: Posterior
+    constants: tuple[Fitted, ...]
+    error: Mapping[str, float]
+    made: Mapping[str, Any]
+    runs: tuple[Mapping[str, str], ...]
+
+    def applied(self, context: Context) -> tuple[Context, tuple[str, ...]]:
+        """Return the context on the calibrated machine, and what is to be noted.
+
+        Raises:
+            RequestError: the context is of another machine.
+        """
+        remarks = self.machine.check(context, self.source)
+        before, after = self.error["before_median_pct"], self.error["left_out_median_pct"]
+        note = (
+            f"calibrated by {self.source}: {len(self.runs)} runs on {self.machine.device} with "
+            f"{self.machine.framework}, median error {before:.1f} % before, {after:.1f} % when left out"
+        )
+        return self.posterior.applied(context), (note, *remarks)
+
+    @property
+    def digest(self) -> str:
+        """What names the contents: the same for the same runs and fit."""
+        return hashlib.sha256(text_of(self).encode()).hexdigest()[:32]
+
+
+def write_calibration(path: Path, calibration: Calibration) -> None:
+    """Write a calibration.
+
+    Raises:
+        RequestError: the file cannot be written, or its name does not end in ``.yaml``.
+    """
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        raise RequestError(f"{path}: a calibration is written to a .yaml file")
+    try:
+        write_atomically(path, text_of(calibration))
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def text_of(calibration: Calibration) -> str:
+    """Return the YAML text of a calibration."""
+    evidence = calibration.posterior.evidence
+    document = {
+        "calibration": SCHEMA,
+        "machine": {
+            "device": calibration.machine.device,
+            "framework": calibration.machine.framework,
+            "links": list(calibration.machine.links),
+        },
+        "made": dict(calibration.made),
+        "error": {name: round(value, 3) for name, value in calibration.error.items()},
+        "constants": {f.constant.name: _constant(f) for f in calibration.constants if f.refused is None},
+        "not_determined": {f.constant.name: f.refused for f in calibration.constants if f.refused is not None},
+        "runs": [dict(cells) for cells in calibration.runs],
+        "evidence": {
+            "error": _numbers(evidence.error),
+            "weight": _numbers(evidence.weight),
+            "slopes": [_numbers(row) for row in evidence.slopes],
+            "numbers": [_numbers(row) for row in evidence.features.numbers],
+            "parts": [_numbers(row) for row in evidence.features.parts],
+            "words": [[str(word) for word in row] for row in evidence.features.words],
+        },
+    }
+    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes lists of plain values on one line, and mappings one key a line."""
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
+        plain = not any(isinstance(item, list | dict) for item in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=plain)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _constant(found: Fitted) -> dict[str, Any]:
+    low, high = found.factors(1.645)
+    name = "added" if found.constant.share else "factor"
+    return {
+        "what": found.constant.title,
+        name: float(f"{found.constant.factor(found.z):.4g}"),
+        "between": [float(f"{low:.4g}"), float(f"{high:.4g}")],
+        "z": float(f"{found.z:.6g}"),
+        "error": float(f"{found.error:.4g}"),
+    }
+
+
+def _numbers(values: Any) -> list[float]:
+    """Return numbers with the digits that matter: six of a logarithm or a share."""
+    return [float(f"{value:.6g}") for value in values]
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Read a calibration that ``forerun calibrate`` wrote.
+
+    Raises:
+        RequestError: the file cannot be read, is no calibration, or was made with another version of the cost model.
+    """
+    document = read_document(path, max_bytes=LARGEST)
+    data = _checked(document)
+    made = data.made.get("cost_model")
+    if made != cost_model_version():
+        raise RequestError(
+            f"{path} was fitted with another version of the cost model ({made}, this is {cost_model_version()}); "
+            f"fit its runs again with `forerun calibrate --append --out {path}`"
+        )
+    return _calibration(document, data)
+
+
+def read_runs(path: Path) -> tuple[Mapping[str, str], ...]:
+    """Return the cells of the runs of a calibration, of any version.
+
+    Raises:
+        RequestError: the file cannot be read or is no calibration.
+    """
+    return tuple(_checked(read_document(path, max_bytes=LARGEST)).runs)
+
+
+def _checked(document: Document) -> Any:
+    """Return the document as the schema has it."""
+    from pydantic import BaseModel, ConfigDict
+
+    class Part(BaseModel):
+        """Base of the parts of a calibration."""
+
+        model_config = ConfigDict(extra="forbid", strict=True)
+
+    class MachinePart(Part):
+        """What was calibrated."""
+
+        device: str
+        framework: str
+        links: list[str]
+
+    class ConstantPart(Part):
+        """One fitted constant."""
+
+        what: str
+        factor: int | float | None = None
+        added: int | float | None = None
+        between: list[int | float]
+        z: int | float
+        error: int | float
+
+    class EvidencePart(Part):
+        """What the fit made of the runs."""
+
+        error: list[int | float]
+        weight: list[int | float]
+        slopes: list[list[int | float]]
+        numbers: list[list[int | float]]
+        parts: list[list[int | float]]
+        words: list[list[str]]
+
+    class CalibrationDocument(Part):
+        """The whole file."""
+
+        calibration: int
+        machine: MachinePart
+        made: dict[str, Any]
+        error: dict[str, int | float]
+        constants: dict[str, ConstantPart]
+        not_determined: dict[str, str]
+        runs: list[dict[str, str]]
+        evidence: EvidencePart
+
+    data = validate(document, CalibrationDocument)
+    if data.calibration != SCHEMA:
+        raise RequestError(f"{document.source}: calibration {data.calibration} is unknown; this version reads {SCHEMA}")
+    return data
+
+
+def _calibration(document: Document, data: Any) -> Calibration:
+    """Return the calibration of a checked document.
+
+    Raises:
+        RequestError: parts contradict each other, a name is unknown, or a number is not finite.
+    """
+    count, evidence = len(data.runs), data.evidence
+    for name in ("error", "weight", "slopes", "numbers", "parts", "words"):
+        if len(getattr(evidence, name)) != count:
+            raise RequestError(f"{document.where(('evidence', name))}: must have one entry for each of {count} runs")
+    if not count:
+        raise RequestError(f"{document.source}: a calibration has at least one run")
+    constants = []
+    for name, part in data.constants.items():
+        if not (math.isfinite(part.z) and math.isfinite(part.error)):
+            raise RequestError(f"{document.where(('constants', name))}: z and error must be finite numbers")
+        constants.append(Fitted(constant=constant_named(name), z=part.z, error=part.error, refused=None))
+    for name, reason in data.not_determined.items():
+        constants.append(Fitted(constant=constant_named(name), z=0.0, error=1.0, refused=reason))
+    arrays = {n: _array(document, n, getattr(evidence, n)) for n in ("error", "weight", "slopes", "numbers", "parts")}
+    if arrays["slopes"].shape != (count, len(NAMES)):
+        raise RequestError(f"{document.where(('evidence', 'slopes'))}: must have {len(NAMES)} numbers for each run")
+    if not np.all((arrays["weight"] > 0) & (arrays["weight"] <= 1)):
+        raise RequestError(f"{document.where(('evidence', 'weight'))}: weights lie between 0 and 1")
+    features = Features(arrays["numbers"], arrays["parts"], np.array(evidence.words, dtype=np.str_))
+    order = {name: place for place, name in enumerate(NAMES)}
+    for name in ("before_median_pct", "left_out_median_pct"):
+        if name not in data.error:
+            raise RequestError(f"{document.where(('error',))}: {name} is required")
+    return Calibration(
+        source=Path(document.source).name,
+        machine=Machine(device=data.machine.device, framework=data.machine.framework, links=tuple(data.machine.links)),
+        posterior=Posterior(
+            z={found.constant.name: found.z for found in constants if found.refused is None},
+            evidence=Evidence(
+                features=features, slopes=arrays["slopes"], error=arrays["error"], weight=arrays["weight"]
+            ),
+        ),
+        constants=tuple(sorted(constants, key=lambda found: order[found.constant.name])),
+        error=dict(data.error),
+        made=dict(data.made),
+        runs=tuple(data.runs),
+    )
+
+
+def _array(document: Document, name: str, values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    try:
+        array = np.array(values, dtype=np.float64)
+    except ValueError:
+        raise RequestError(f"{document.where(('evidence', name))}: rows must have the same length") from None
+    if not np.isfinite(array).all():
+        raise RequestError(f"{document.where(('evidence', name))}: numbers must be finite")
+    return array

@@ -1,0 +1,157 @@
+"""From rows of measured runs to a calibration, with its figures."""
+
+import csv
+import hashlib
+import io
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from forerun.search.calibrate.document import MOST_RUNS, Calibration, read_runs
+from forerun.search.calibrate.machine import machine_of, measured_of, usable
+from forerun.search.sweep.version import cost_model_version
+from forerun.search.validate import Run, RunSet, load_runs
+from forerun.search.validate.columns import OPTIONAL, REQUIRED
+from forerun.simulator.calibration import Fit, fit
+from forerun.simulator.calibration.posterior import quantile
+from forerun.spaces.errors import RequestError, unknown
+
+LEVEL = 0.9
+"""Probability of the intervals that are shown."""
+ODD = 0.35
+"""Runs with less weight than this disagree with the others and are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """A calibration, the fit it came from, and the runs in its order; ``skipped``: rows not used, by reason."""
+
+    calibration: Calibration
+    fit: Fit
+    runs: tuple[Run, ...]
+    skipped: Mapping[str, int]
+
+    @property
+    def odd(self) -> list[tuple[str, float]]:
+        """Runs that disagree with the others, with measured over predicted time less one when left out."""
+        weights = self.fit.posterior.evidence.weight
+        rows = np.flatnonzero(weights < ODD)
+        return [(self.runs[row].run_id, float(np.expm1(self.fit.left_out[row]))) for row in rows]
+
+
+def calibrate_files(
+    files: Sequence[Path],
+    *,
+    earlier: Path | None = None,
+    where: Sequence[str] = (),
+    source: str = "calibration",
+) -> Calibrated:
+    """Fit the runs of some tables, and those of an ``earlier`` calibration; ``where``: COLUMN=VALUE that rows must say.
+
+    Raises:
+        RequestError: a file cannot be read, no row can be used, or they are of several machines.
+    """
+    old = () if earlier is None else read_runs(earlier)
+    found = [load_runs(files)] if files else []
+    if old:
+        found.insert(0, _as_runs(old))
+    runs = _chosen([run for part in found for run in part.runs], where)
+    made = {"files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files}}
+    return calibrate_runs(runs, skipped=_skipped(found), source=source, made=made)
+
+
+def calibrate_runs(
+    runs: Sequence[Run],
+    *,
+    skipped: Mapping[str, int] | None = None,
+    source: str = "calibration",
+    made: Mapping[str, object] | None = None,
+) -> Calibrated:
+    """Fit runs of one machine; rows of the same run_id must not stand twice.
+
+    Raises:
+        RequestError: no run can be used, there are too many, or they are of several machines.
+    """
+    chosen = usable(runs)
+    machine = machine_of(chosen)
+    names = [run.run_id for run in chosen]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise RequestError(f"run {twice!r} is in the calibration already; name each run differently")
+    if len(chosen) > MOST_RUNS:
+        raise RequestError(f"a calibration takes at most {MOST_RUNS} runs, but there are {len(chosen)}; use --where")
+    result = fit(measured_of(chosen))
+    calibration = Calibration(
+        source=source,
+        machine=machine,
+        posterior=result.posterior,
+        constants=result.constants,
+        error=figures(result),
+        made={
+            "forerun": version("forerun"),
+            "cost_model": cost_model_version(),
+            "day": date.today().isoformat(),
+            **(made or {}),
+        },
+        runs=tuple({name: cell for name, cell in run.cells.items() if cell} for run in chosen),
+    )
+    return Calibrated(calibration=calibration, fit=result, runs=tuple(chosen), skipped=dict(skipped or {}))
+
+
+def figures(result: Fit) -> dict[str, float]:
+    """Return the errors of a fit in per cent: medians of absolute errors of step times, and the share of runs within
+    the interval that the others predict for them."""
+    before, after = (np.abs(np.expm1(-error)) for error in (result.before, result.left_out))
+    inside = np.abs(result.left_out) <= quantile(LEVEL) * result.left_out_spread
+    return {
+        "before_median_pct": 100 * float(np.median(before)),
+        "left_out_median_pct": 100 * float(np.median(after)),
+        "before_worst_pct": 100 * float(before.max()),
+        "left_out_worst_pct": 100 * float(after.max()),
+        "left_out_within_interval_pct": 100 * float(inside.mean()),
+    }
+
+
+def _as_runs(rows: Iterable[Mapping[str, str]]) -> RunSet:
+    """Map rows that a calibration holds, by the same way as a file's."""
+    columns = (*REQUIRED, *OPTIONAL)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=columns, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "earlier.csv"
+        path.write_text(text.getvalue(), encoding="utf-8")
+        return load_runs([path])
+
+
+def _chosen(runs: Sequence[Run], where: Sequence[str]) -> list[Run]:
+    """Return the runs whose cells are as asked."""
+    chosen = list(runs)
+    for condition in where:
+        column, separator, value = condition.partition("=")
+        if not separator:
+            raise RequestError(f"--where is written COLUMN=VALUE, like device=h100-sxm, but got {condition!r}")
+        if runs and column not in runs[0].cells:
+            raise unknown("column", column, runs[0].cells)
+        chosen = [run for run in chosen if run.cells[column] == value]
+        if not chosen:
+            values = {run.cells[column] for run in runs}
+            raise unknown(f"value of {column}", value, values)
+    return chosen
+
+
+def _skipped(found: Sequence[RunSet]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for part in found:
+        for row in part.skipped:
+            counts[row.reason] = counts.get(row.reason, 0) + 1
+        unmeasured = len(part.runs) - len(usable(part.runs))
+        if unmeasured:
+            counts["no step time"] = counts.get("no step time", 0) + unmeasured
+    return counts

@@ -1,0 +1,76 @@
+"""Which machine runs were measured on: a calibration holds for one device and one framework."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from forerun.search.validate import Run
+from forerun.simulator.calibration import Measured
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a calibration is of. ``links``: kinds of the levels of links that its runs used, innermost first."""
+
+    device: str
+    framework: str
+    links: tuple[str, ...]
+
+    def check(self, context: Context, source: str) -> tuple[str, ...]:
+        """Return what is to be noted when a calibration of this machine is used for ``context``.
+
+        Raises:
+            RequestError: the context is on another device or framework.
+        """
+        asked = (context.cluster.device.name, context.framework.name)
+        if asked != (self.device, self.framework):
+            raise RequestError(
+                f"{source} was fitted to runs on {self.device} with {self.framework}, but this request is for "
+                f"{asked[0]} with {asked[1]}; name that device and framework, or calibrate with runs of this one"
+            )
+        others = sorted(set(kinds_of(context.cluster)) - set(self.links))
+        if others:
+            return (f"no run of {source} used {' or '.join(others)} links: their bandwidth is the catalogue's guess",)
+        return ()
+
+
+def kinds_of(cluster: Cluster) -> tuple[str, ...]:
+    """Return the kinds of links of a cluster, innermost first, each once."""
+    return tuple(dict.fromkeys(level.kind for level in cluster.levels))
+
+
+def machine_of(runs: Sequence[Run]) -> Machine:
+    """Return the machine that all runs share.
+
+    Raises:
+        RequestError: there is no run, or there are several devices or frameworks.
+    """
+    if not runs:
+        raise RequestError("no row can be used: calibration needs runs with outcome ok and a step time")
+    found = Counter((run.context.cluster.device.name, run.context.framework.name) for run in runs)
+    if len(found) > 1:
+        shown = "; ".join(f"{device} with {framework} ({n} runs)" for (device, framework), n in found.most_common(5))
+        raise RequestError(
+            f"a calibration is of one device and one framework, but the runs are on {shown}; "
+            "choose with --where device=NAME or --where framework=NAME"
+        )
+    device, framework = next(iter(found))
+    links = dict.fromkeys(kind for run in runs for kind in kinds_of(run.context.cluster))
+    return Machine(device=device, framework=framework, links=tuple(links))
+
+
+def usable(runs: Iterable[Run]) -> list[Run]:
+    """Return the runs that say something about time."""
+    return [run for run in runs if run.outcome == "ok" and run.step_time_s]
+
+
+def measured_of(runs: Sequence[Run]) -> list[Measured]:
+    """Return usable runs as the fit takes them."""
+    return [
+        Measured(context=run.context, strategy=run.strategy, step_time_s=run.step_time_s)
+        for run in runs
+        if run.step_time_s
+    ]

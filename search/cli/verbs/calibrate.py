@@ -1,0 +1,147 @@
+"""``forerun calibrate``: the constants of a machine, fitted to measured runs."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forerun.search.cli.arguments import add_json
+from forerun.search.cli.parser import Parser
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from forerun.search.calibrate import Calibrated
+
+EPILOG = """\
+examples:
+  forerun calibrate runs.csv --out ours.yaml
+  forerun search llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --calibration ours.yaml
+  forerun calibrate more.csv --append --out ours.yaml
+  forerun calibrate all.csv --where framework=nanotron --where device=h100-sxm --out ours.yaml
+
+Runs are rows as `forerun validate` reads them (docs/measured-runs.md), of one device and one framework. Constants that
+the runs do not determine stay as the catalogue has them, and it is said why. Ten runs are a good start: ask
+`forerun search --measure-next 10` for them."""
+
+MOST_SHOWN = 8
+"""Runs that disagree with the others, and reasons for skipped rows, that are listed."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of the verb."""
+    parser.add_argument("files", nargs="*", type=Path, metavar="RUNS.csv", help="tables of measured runs")
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE.yaml", help="where the constants go")
+    parser.add_argument(
+        "--append", action="store_true", help="add to the runs that --out holds, and fit all of them again"
+    )
+    parser.add_argument(
+        "--where", action="append", default=[], metavar="COLUMN=VALUE", help="only rows that say this; may be repeated"
+    )
+    parser.add_argument("--force", action="store_true", help="write over a calibration that is there, without its runs")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fit, write and report.
+
+    Raises:
+        RequestError: a file cannot be read or written, no row can be used, or rows are of several machines.
+    """
+    from forerun.search.calibrate import calibrate_files, write_calibration
+    from forerun.spaces.errors import RequestError
+
+    if not args.files and not args.append:
+        raise RequestError("name at least one table of measured runs, like runs.csv")
+    if args.append and not args.out.exists():
+        raise RequestError(f"{args.out} is not there yet; leave --append out to begin it")
+    if args.out.exists() and not args.append and not args.force:
+        raise RequestError(f"{args.out} exists; add --append to keep its runs, or --force to write over it")
+    found = calibrate_files(
+        args.files, earlier=args.out if args.append else None, where=args.where, source=args.out.name
+    )
+    write_calibration(args.out, found.calibration)
+    if args.json:
+        from forerun.search.leaderboard import dump_json
+
+        print(dump_json(_document(found, args.out)))
+        return 0
+    _print(found, args.out)
+    return 0
+
+
+def _document(found: "Calibrated", out: Path) -> dict[str, object]:
+    from forerun.search.leaderboard import SCHEMA, versions
+
+    calibration = found.calibration
+    fitted = [one for one in calibration.constants if one.refused is None]
+    return {
+        "schema": SCHEMA,
+        "file": str(out),
+        "device": calibration.machine.device,
+        "framework": calibration.machine.framework,
+        "runs": len(found.runs),
+        "skipped": dict(found.skipped),
+        "error": dict(calibration.error),
+        "constants": {
+            one.constant.name: {
+                "kind": "added" if one.constant.share else "factor",
+                "value": one.constant.factor(one.z),
+                "between": list(one.factors(1.645)),
+            }
+            for one in fitted
+        },
+        "not_determined": {one.constant.name: one.refused for one in calibration.constants if one.refused},
+        "disagree": [{"run_id": name, "error": error} for name, error in found.odd],
+        "versions": versions(),
+    }
+
+
+def _print(found: "Calibrated", out: Path) -> None:
+    from rich.text import Text
+
+    from forerun.search.cli.console import open_console, say
+
+    console, calibration = open_console(), found.calibration
+    error, machine = calibration.error, calibration.machine
+    say(
+        console,
+        Text(f"{len(found.runs)} runs on {machine.device} with {machine.framework}", style="bold"),
+        Text(
+            f"median error {error['before_median_pct']:.1f} % with the catalogue, "
+            f"{error['left_out_median_pct']:.1f} % calibrated (each run predicted from the others)"
+        ),
+        Text(f"worst error  {error['before_worst_pct']:.1f} %, {error['left_out_worst_pct']:.1f} %"),
+        Text(f"within the 90 % interval that the others predict: {error['left_out_within_interval_pct']:.0f} %"),
+        "",
+        _constants(found),
+    )
+    lines = [f"kept {one.constant.name}: {one.refused}" for one in calibration.constants if one.refused]
+    lines += [
+        f"! run {name} is {abs(error):.0%} {'slower' if error > 0 else 'faster'} than the others say; it counts little"
+        for name, error in found.odd[:MOST_SHOWN]
+    ]
+    skipped = sorted(found.skipped.items(), key=lambda item: -item[1])[:MOST_SHOWN]
+    lines += [f"skipped {count} rows: {reason}" for reason, count in skipped]
+    say(console, *(Text(line, style="dim") for line in lines), Text(f"wrote {out}"))
+
+
+def _constants(found: "Calibrated") -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("constant", no_wrap=True)
+    for name in ("of the catalogue's", "90 % between"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for one in found.calibration.constants:
+        if one.refused is not None:
+            continue
+        value, (low, high) = one.constant.factor(one.z), one.factors(1.645)
+        if one.constant.share:
+            cells = [f"{value:+.2f}", f"{low:+.2f} and {high:+.2f}"]
+        else:
+            cells = [f"{value:.3g} times", f"{low:.3g} and {high:.3g}"]
+        table.add_row(Text(one.constant.name), *map(Text, cells), Text(one.constant.title, style="dim"))
+    return table

@@ -1,0 +1,116 @@
+"""What constants cannot say: errors that strategies which are alike have in common.
+
+After its constants are fitted, a prediction is still off by some per cent, and by about the same for strategies with
+about the same degrees whose step is made of about the same parts (Rasmussen and Williams, Gaussian Processes for
+Machine Learning, 2006, chapter 2). The logarithm of measured over predicted time gets a Gaussian prior whose covariance
+falls with the distance between two strategies: a part common to all, a part per axis, and a part for strategies alike
+in everything. Amplitudes and distances were chosen once, over all groups of 20 measured runs or more of six tables
+(benchmarks/calibration.py), and are the same for everybody.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.score_table import TIME_PARTS, Floats
+from forerun.spaces.models.parameters import parameter_count
+from forerun.spaces.strategies import Context, Recompute, StrategyTable
+
+COMMON = 0.02
+"""Standard deviation (of a logarithm) of the error that all strategies share beyond what constants explain."""
+PER_AXIS = 0.04
+"""Standard deviation of the errors that belong to single axes."""
+ALIKE = 0.08
+"""Standard deviation of the error that only strategies alike in everything share."""
+
+_DISTANCES: Mapping[str, float] = {
+    "tp": 1.5,
+    "pp": 1.5,
+    "dp": 3.0,
+    "mbs": 3.0,
+    "microbatches": 4.0,
+    "vpp": 1.5,
+    "cp": 1.5,
+    "ep": 1.5,
+    "parameters": 2.0,
+    "seq_len": 2.0,
+    "zero": 2.0,
+    "sp": 1.5,
+    "selective": 1.5,
+    "full": 1.5,
+}
+"""By how many doublings (from zero on: by how much of a choice) two strategies have to differ to be strangers."""
+_MAIN_AXES = 5
+"""The first so many have errors of their own."""
+_PARTS_DISTANCE = 0.3
+"""The same for the shares that the parts of a step have in it."""
+_WORDS_DISTANCE = 1.0
+"""The same for the number of differing kernels and precisions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Where N strategies lie: ``numbers`` [N, F] in units of their distances, ``parts`` [N, P] shares of the step in
+    units of theirs, ``words`` [N, W] names of kernels and precision."""
+
+    numbers: Floats
+    parts: Floats
+    words: NDArray[np.str_]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def take(self, rows: NDArray[np.intp]) -> "Features":
+        """Return some rows."""
+        return Features(self.numbers[rows], self.parts[rows], self.words[rows])
+
+
+def features_of(context: Context, table: StrategyTable, time_s: Mapping[str, Floats]) -> Features:
+    """Return the features of every row of ``table``; ``time_s`` are the parts of its predicted time."""
+    column = {name: table.column(name).astype(np.float64) for name in ("tp", "pp", "dp", "mbs", "vpp", "cp", "ep")}
+    column["microbatches"] = np.maximum(context.workload.global_batch / (column["dp"] * column["mbs"]), 1.0)
+    logs = {name: np.log2(values) for name, values in column.items()}
+    recompute, ones = table.column("recompute"), np.ones(len(table))
+    values = {
+        **logs,
+        "parameters": ones * math.log2(parameter_count(context.model)),
+        "seq_len": ones * math.log2(context.workload.seq_len),
+        "zero": (table.column("zero") > 0).astype(np.float64),
+        "sp": table.column("sp").astype(np.float64),
+        "selective": (recompute == Recompute.SELECTIVE).astype(np.float64),
+        "full": (recompute == Recompute.FULL).astype(np.float64),
+    }
+    step_s = sum(time_s.values(), np.zeros(len(table)))
+    words = (context.framework.attention, ",".join(context.framework.eager), context.workload.precision)
+    return Features(
+        numbers=np.stack([values[name] / distance for name, distance in _DISTANCES.items()], axis=1),
+        parts=np.stack([time_s[part] / step_s for part in TIME_PARTS], axis=1) / _PARTS_DISTANCE,
+        words=np.broadcast_to(np.array(words), (len(table), len(words))),
+    )
+
+
+def joined(parts: list[Features]) -> Features:
+    """Return the rows of several features one after the other."""
+    return Features(
+        np.concatenate([part.numbers for part in parts]),
+        np.concatenate([part.parts for part in parts]),
+        np.concatenate([part.words for part in parts]),
+    )
+
+
+def residual_covariance(one: Features, other: Features) -> Floats:
+    """Return the prior covariance [N, M] of the errors of two sets of strategies."""
+    square, main = np.zeros((len(one), len(other))), np.zeros((len(one), len(other)))
+    for place in range(one.numbers.shape[1]):
+        apart = (one.numbers[:, None, place] - other.numbers[None, :, place]) ** 2
+        square += apart
+        if place < _MAIN_AXES:
+            main += np.exp(-0.5 * apart)
+    for place in range(one.parts.shape[1]):
+        square += (one.parts[:, None, place] - other.parts[None, :, place]) ** 2
+    for place in range(one.words.shape[1]):
+        square += (one.words[:, None, place] != other.words[None, :, place]) / _WORDS_DISTANCE**2
+    return np.asarray(COMMON**2 + PER_AXIS**2 * main / _MAIN_AXES + ALIKE**2 * np.exp(-0.5 * square))

@@ -1,0 +1,178 @@
+"""``forerun calibrate`` and ``--calibration``, from runs in a file to a leaderboard that says how sure it is."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from forerun_machines import write_runs
+
+from forerun.search.calibrate import calibrate_files, read_calibration, write_calibration
+from forerun.search.cli import main
+
+TRAINING = "--cluster dgx-h100 --global-batch 64 --seq-len 2048"
+FASTER = 0.8
+"""The machine of these tests takes a quarter longer than the catalogue says."""
+
+
+@pytest.fixture(scope="module")
+def calibration(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("machine")
+    out = folder / "ours.yaml"
+    write_calibration(
+        out, calibrate_files([write_runs(folder / "runs.csv", faster=FASTER)], source="ours.yaml").calibration
+    )
+    return out
+
+
+def cli(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main([word for text in words for word in text.split()])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_files_come_back_as_they_were_written(calibration: Path, tmp_path: Path) -> None:
+    read = read_calibration(calibration)
+    again = tmp_path / "again.yaml"
+    write_calibration(again, read)
+    assert again.read_text() == calibration.read_text()
+    assert read.machine.device == "h100-sxm"
+    assert len(read.runs) == 12
+
+
+def test_the_error_falls_and_a_search_is_slower_by_what_was_measured(
+    calibration: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = yaml.safe_load(calibration.read_text())["error"]
+    assert error["before_median_pct"] == pytest.approx(100 * (1 - FASTER), abs=1)
+    assert error["left_out_median_pct"] < 5
+    search = f"search llama3-8b {TRAINING} --gpus 8 --top 5 --json"
+    plain = json.loads(cli(capsys, search)[1])["leaderboard"]
+    ours = json.loads(cli(capsys, f"{search} --calibration {calibration}")[1])
+    rows = ours["leaderboard"]
+    assert rows[0]["step_time_s"] == pytest.approx(plain[0]["step_time_s"] / FASTER, rel=0.08)
+    assert plain[0]["step_time_low_s"] is None
+    for row in rows:
+        assert row["step_time_low_s"] < row["step_time_s"] < row["step_time_high_s"]
+    assert rows[0]["same_as_rank"] is None
+    assert all(row["same_as_rank"] is None or row["same_as_rank"] < row["rank"] for row in rows)
+    assert any("12 runs on h100-sxm" in note for note in ours["request"]["notes"])
+
+
+def test_tables_show_intervals_and_ties(calibration: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = cli(capsys, f"search llama3-8b {TRAINING} --gpus 8 --top 5 --calibration {calibration}")
+    assert code == 0
+    assert "+-90%" in out
+    assert "2=" in out
+    assert "cannot be told apart" in out
+    strategy = ["--strategy", "dp8 mbs1 zero1"]
+    assert main([*f"simulate llama3-8b {TRAINING} --calibration {calibration}".split(), *strategy]) == 0
+    assert "90 % of measured steps" in capsys.readouterr().out
+    two = [*strategy, "--strategy", "dp8 mbs1 zero0"]
+    assert main([*f"compare llama3-8b {TRAINING} --calibration {calibration}".split(), *two]) == 0
+    assert "cannot tell the two apart" in capsys.readouterr().out
+
+
+def test_another_machine_is_refused(calibration: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = cli(
+        capsys, f"search llama3-8b {TRAINING} --gpus 8 --framework nanotron --calibration {calibration}"
+    )
+    assert (code, out) == (2, "")
+    assert "h100-sxm with megatron-lm" in err
+
+
+def test_more_runs_are_added(calibration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "ours.yaml"
+    out.write_text(calibration.read_text())
+    more = write_runs(tmp_path / "more.csv", faster=FASTER, first=12, count=6)
+    code, text, _ = cli(capsys, f"calibrate {more} --append --out {out} --json")
+    assert code == 0
+    assert json.loads(text)["runs"] == 18
+    assert len(read_calibration(out).runs) == 18
+    code, _, err = cli(capsys, f"calibrate {more} --append --out {out}")
+    assert code == 2
+    assert "is in the calibration already" in err
+
+
+def test_validation_counts_what_lies_inside(
+    calibration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = write_runs(tmp_path / "more.csv", faster=FASTER, first=12, count=6)
+    code, out, _ = cli(capsys, f"validate {more} --calibration {calibration} --json")
+    assert code == 0
+    document = json.loads(out)
+    assert document["calibration"] == {"runs": 6, "fitted": 0, "within_interval_pct": 100}
+    assert document["overall"]["median_ape_pct"] < 8
+
+
+def test_an_older_cost_model_asks_for_another_fit(
+    calibration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = tmp_path / "old.yaml"
+    document = yaml.safe_load(calibration.read_text())
+    document["made"]["cost_model"] = "0123456789abcdef"
+    old.write_text(yaml.safe_dump(document))
+    code, _, err = cli(capsys, f"search llama3-8b {TRAINING} --gpus 8 --calibration {old}")
+    assert code == 2
+    assert "--append" in err
+    assert cli(capsys, f"calibrate --append --out {old}")[0] == 0
+    assert cli(capsys, f"search llama3-8b {TRAINING} --gpus 8 --calibration {old}")[0] == 0
+
+
+BROKEN = {
+    "not YAML": ("{", "line"),
+    "another document": ("axes: {tp: [1]}", "unknown key"),
+    "nothing": ("", "is empty"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_files_are_named(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, reason = BROKEN[case]
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    code, out, err = cli(capsys, f"search llama3-8b {TRAINING} --gpus 8 --calibration {path}")
+    assert (code, out) == (2, "")
+    assert "broken.yaml" in err
+    assert reason in err
+
+
+def test_numbers_that_do_not_fit_together_are_named(
+    calibration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for change, reason in (
+        (lambda d: d["evidence"]["error"].pop(), "one entry for each of 12 runs"),
+        (lambda d: d["evidence"]["slopes"][0].pop(), "same length"),
+        (lambda d: d["evidence"]["weight"].__setitem__(0, 0.0), "between 0 and 1"),
+        (lambda d: d["constants"].__setitem__("warp", d["constants"].pop("compute")), "unknown constant"),
+        (lambda d: d["evidence"]["error"].__setitem__(0, float("nan")), "finite"),
+    ):
+        document = yaml.safe_load(calibration.read_text())
+        change(document)
+        path = tmp_path / "changed.yaml"
+        path.write_text(yaml.safe_dump(document))
+        code, _, err = cli(capsys, f"search llama3-8b {TRAINING} --gpus 8 --calibration {path}")
+        assert code == 2, err
+        assert reason in err
+
+
+def test_bad_requests_end_with_the_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, runs = tmp_path / "ours.yaml", write_runs(tmp_path / "runs.csv")
+    other = write_runs(tmp_path / "other.csv", framework="nanotron", run_id="other-1", count=1)
+    for words, reason in (
+        (f"calibrate --out {out}", "at least one table"),
+        (f"calibrate {runs} --append --out {out}", "leave --append out"),
+        (f"calibrate {runs} {other} --out {out}", "--where device=NAME"),
+        (f"calibrate {runs} --where device=h200 --out {out}", "unknown value of device"),
+        (f"calibrate {runs} --where gpu=8 --out {out}", "unknown column"),
+        (f"calibrate {runs} --where device --out {out}", "COLUMN=VALUE"),
+        (f"calibrate {runs} --out {tmp_path / 'ours.json'}", ".yaml"),
+        (f"calibrate {tmp_path / 'none.csv'} --out {out}", "none.csv"),
+    ):
+        code, text, err = cli(capsys, words)
+        assert (code, text) == (2, ""), err
+        assert reason in err
+    assert cli(capsys, f"calibrate {runs} {other} --where framework=megatron-lm --out {out}")[0] == 0
+    code, _, err = cli(capsys, f"calibrate {runs} --out {out}")
+    assert code == 2
+    assert "--force" in err
