@@ -73,8 +73,11 @@ class Row:
         return self.peak_memory_gib - self.memory_limit_gib
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as plain data."""
+        """Return the row as plain data; what only a calibration knows is left out without one."""
         data = dataclasses.asdict(self)
+        if self.step_time_low_s is None:
+            for name in ("step_time_low_s", "step_time_high_s", "same_as_rank"):
+                del data[name]
         data["marks"] = list(self.marks)
         return data
 

@@ -31,8 +31,14 @@ def score(context: Context, table: StrategyTable) -> ScoreTable:
     Raises:
         RequestError: the device lacks the workload's precision, or a cost rule knows no such operator or link.
     """
-    if table.stage_choices:
-        return _some_staged(context, table)
+    scores = _some_staged(context, table) if table.stage_choices else _flat(context, table)
+    if context.correction is None:
+        return scores
+    return scores.slowed(context.correction.factor(context, table, scores.time_s))
+
+
+def _flat(context: Context, table: StrategyTable) -> ScoreTable:
+    """Return the scores of a table whose stages are alike."""
     plan_keys = table.distinct(*PLAN_AXES)
     plans = stage_plans(context, table, plan_keys.rows)
     keys = table.distinct(*PIPELINE_AXES)
@@ -41,10 +47,7 @@ def score(context: Context, table: StrategyTable) -> ScoreTable:
     replicas = _replicas(context, table, plans, plan_keys.inverse[replica_keys.rows], replica_keys.rows)
     hop_keys = table.distinct(*HOP_AXES)
     hop_s = hop_time_s(context, table.take(hop_keys.rows))[hop_keys.inverse]
-    scores = step_scores(context, pipelines, keys.inverse, replicas, replica_keys.inverse, table.column("zero"), hop_s)
-    if context.correction is None:
-        return scores
-    return scores.slowed(context.correction.factor(context, table, scores.time_s))
+    return step_scores(context, pipelines, keys.inverse, replicas, replica_keys.inverse, table.column("zero"), hop_s)
 
 
 def _some_staged(context: Context, table: StrategyTable) -> ScoreTable:
@@ -52,7 +55,7 @@ def _some_staged(context: Context, table: StrategyTable) -> ScoreTable:
     staged = np.array([choices is not None for choices in table.stage_choices])
     parts = [staged_score(context, table.take(np.flatnonzero(staged)))]
     if not staged.all():
-        parts.append(score(context, table.take(np.flatnonzero(~staged))))
+        parts.append(_flat(context, table.take(np.flatnonzero(~staged))))
     return joined(parts, np.argsort(np.argsort(~staged, kind="stable"), kind="stable"))
 
 

@@ -68,6 +68,7 @@ class ScoreTable:
             time_s={part: seconds * factor for part, seconds in self.time_s.items()},
         )
 
+
 def joined(tables: Sequence[ScoreTable], order: NDArray[np.intp]) -> ScoreTable:
     """Return the rows of several tables, one behind the other, in another order."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from forerun.search.baseline.present import Present
 from forerun.search.baseline.value import Baseline, Measured
 from forerun.search.candidates import axis_values
+from forerun.search.certain import certain
 from forerun.search.exhaustive import Scorer
 from forerun.search.explain import ScoredChange, against, explain_strategy
 from forerun.search.formats.limits import canonical
@@ -53,7 +54,7 @@ def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, 
             f"your run is predicted as {present.framework}, the others as {context.framework.name}; "
             f"add --framework {present.framework} to compare alike"
         )
-        context = dataclasses.replace(context, framework=load_framework(present.framework))
+        context = dataclasses.replace(context, framework=load_framework(present.framework), correction=None)
     strategy = canonical(present.strategy, context.model.layer_count)
     if strategy.devices > context.cluster.max_devices:
         raise RequestError(
@@ -103,7 +104,7 @@ def stand_beside(
     context, notes = context_of(setting, present)
     strategy = canonical(present.strategy, context.model.layer_count)
     price = setting.usd_per_gpu_hour
-    row = rows_of(context, [strategy], usd_per_gpu_hour=price, score=score)[0]
+    row = certain(context, rows_of(context, [strategy], usd_per_gpu_hour=price, score=score))[0]
     best = board.rows[0]
     measured, remarks = _measured(present, row, best, context)
     baseline = Baseline(

@@ -142,6 +142,9 @@ def _row(data: Mapping[str, Any]) -> Row:
         train_days=price("train_days"),
         train_cost_usd=price("train_cost_usd"),
         marks=tuple(map(str, data["marks"])),
+        step_time_low_s=_optional(float, data.get("step_time_low_s")),
+        step_time_high_s=_optional(float, data.get("step_time_high_s")),
+        same_as_rank=_optional(int, data.get("same_as_rank")),
     )
 
 

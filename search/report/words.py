@@ -46,6 +46,7 @@ REQUEST_NAMES: Mapping[str, str] = {
     "moe_imbalance": "expert imbalance",
     "tokens": "tokens of the training",
     "top": "rows kept",
+    "calibration": "calibration to measured runs",
     "overrides": "axes restricted",
     "ignored_config_fields": "fields of the configuration ignored",
 }
@@ -63,6 +64,7 @@ FLAGS = (
     ("tokens", "--tokens"),
     ("moe_imbalance", "--moe-imbalance"),
     ("top", "--top"),
+    ("calibration", "--calibration"),
 )
 """Field of a request -> flag of ``forerun search``."""
 

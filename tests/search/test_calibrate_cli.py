@@ -51,7 +51,7 @@ def test_the_error_falls_and_a_search_is_slower_by_what_was_measured(
     ours = json.loads(cli(capsys, f"{search} --calibration {calibration}")[1])
     rows = ours["leaderboard"]
     assert rows[0]["step_time_s"] == pytest.approx(plain[0]["step_time_s"] / FASTER, rel=0.08)
-    assert plain[0]["step_time_low_s"] is None
+    assert "step_time_low_s" not in plain[0]
     for row in rows:
         assert row["step_time_low_s"] < row["step_time_s"] < row["step_time_high_s"]
     assert rows[0]["same_as_rank"] is None
