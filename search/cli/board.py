@@ -1,6 +1,6 @@
 """A leaderboard on the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -18,8 +18,22 @@ from forerun.spaces.units import format_seconds
 if TYPE_CHECKING:
     from forerun.search.baseline import Baseline
 
-FIXED_COLUMNS = 69
-"""Columns that a table needs without its bar."""
+WIDTHS = {
+    "#": 4,
+    "strategy": 23,
+    "GPUs": 5,
+    "tok/s/GPU": 10,
+    "MFU": 6,
+    "step": 8,
+    "+-90%": 7,
+    "memory": 10,
+    "USD/Mtok": 9,
+}
+"""Columns of the terminal that each column of a leaderboard needs."""
+FIGURES = ("tok/s/GPU", "MFU", "step", "+-90%", "memory", "USD/Mtok")
+LEAST_BAR, MOST_BAR = 8, 40
+GOES_FIRST = ("time", "USD/Mtok", "MFU")
+"""What a narrow terminal does without, in this order."""
 SAME_LEGEND = (
     "= cannot be told apart from a better rank (90 %; similar strategies err alike, so their difference counts)"
 )
@@ -64,20 +78,24 @@ def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several:
 
     Columns that say nothing are left out.
     """
-    priced = any(row.cost_usd_per_hour is not None for row in rows)
-    bar_width = max(10, min(40, console.width - FIXED_COLUMNS))
+    absent = {
+        "GPUs": not several,
+        "USD/Mtok": not any(row.cost_usd_per_hour is not None for row in rows),
+        "+-90%": not any(row.plus_minus is not None for row in rows),
+    }
+    shown = shown_columns(console.width, without=[name for name, gone in absent.items() if gone])
+    bar_width = min(MOST_BAR, console.width - 1 - sum(WIDTHS[name] for name in shown if name != "time"))
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("strategy", overflow="fold", min_width=22)
     if several:
         table.add_column("GPUs", justify="right", no_wrap=True)
-    sure = any(row.plus_minus is not None for row in rows)
     memory = f"of {rows[0].memory_limit_gib:.0f} GiB" if rows else "GiB"
-    for name in ("tok/s/GPU", "MFU", "step", *(["+-90%"] if sure else []), memory):
-        table.add_column(name, justify="right", no_wrap=True)
-    if priced:
-        table.add_column("USD/Mtok", justify="right", no_wrap=True)
-    table.add_column("time", no_wrap=True, width=bar_width)
+    for name in FIGURES:
+        if name in shown:
+            table.add_column(memory if name == "memory" else name, justify="right", no_wrap=True)
+    if "time" in shown:
+        table.add_column("time", no_wrap=True, width=bar_width)
     for row in (*rows, *([] if own is None else [own])):
         if row is own:
             table.add_section()
@@ -86,11 +104,27 @@ def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several:
         cells = [Text(name), _strategy(row)]
         cells += [Text(str(row.gpus))] if several else []
         *speed, peak = figures(row)
-        spread = [f"{row.plus_minus:.1%}" if row.plus_minus is not None else ""] if sure else []
-        cells += [Text(text) for text in (*speed, *spread, peak)]
-        cells += [Text(f"{row.cost_usd_per_million_tokens:.3g}")] if row.cost_usd_per_million_tokens else []
-        table.add_row(*cells, brush.bar(row.breakdown_s, bar_width))
+        values = dict(zip(("tok/s/GPU", "MFU", "step"), speed, strict=True))
+        values["+-90%"] = "" if row.plus_minus is None else f"{row.plus_minus:.1%}"
+        values["memory"] = peak
+        values["USD/Mtok"] = f"{row.cost_usd_per_million_tokens or 0.0:.3g}"
+        cells += [Text(text) for name, text in values.items() if name in shown]
+        table.add_row(*cells, *([brush.bar(row.breakdown_s, bar_width)] if "time" in shown else []))
     return table
+
+
+def shown_columns(width: int, *, without: Collection[str]) -> list[str]:
+    """Return the columns of a leaderboard that a terminal of ``width`` columns has room for; ``without``: say nothing.
+
+    >>> shown_columns(61, without=["+-90%", "USD/Mtok"])
+    ['#', 'strategy', 'GPUs', 'tok/s/GPU', 'step', 'memory']
+    """
+    names = [name for name in (*WIDTHS, "time") if name not in without]
+    for name in GOES_FIRST:
+        if sum(WIDTHS.get(column, LEAST_BAR) for column in names) < width:
+            break
+        names = [column for column in names if column != name]
+    return names
 
 
 def baseline_lines(baseline: "Baseline", rows: Sequence[Row]) -> list[RenderableType]:

@@ -9,10 +9,11 @@ from rich.text import Text
 
 from forerun.search.cli.bars import Brush
 from forerun.search.explain import MEANING, Explanation, ScoredChange
-from forerun.search.rows import Row
+from forerun.search.rows import GIB, Row
 from forerun.spaces.units import format_seconds
 
 BAR = 20
+MOST_STAGES = 16
 
 
 def headline(row: Row) -> list[Text]:
@@ -61,6 +62,20 @@ def memory_stack(row: Row, brush: Brush, width: int) -> Text:
     text = Text("[").append_text(brush.bar(row.memory_gib, width, full=max(row.memory_limit_gib, row.peak_memory_gib)))
     text.pad_right(width + 1 - len(text))
     return text.append(f"] {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB")
+
+
+def stage_stacks(stages: Sequence[Mapping[str, float]], limit_bytes: float, brush: Brush, width: int) -> Text:
+    """Return a bar of memory parts (bytes) for every stage, on the scale of what a device has; of many stages some."""
+    count = len(stages)
+    shown = sorted({round(place * (count - 1) / (MOST_STAGES - 1)) for place in range(MOST_STAGES)})
+    full = max(limit_bytes, *(sum(stage.values()) for stage in stages))
+    text = Text()
+    for number in range(count) if count <= MOST_STAGES else shown:
+        parts = stages[number]
+        bar = Text(f"stage {number:<3} [").append_text(brush.bar(parts, width, full=full))
+        bar.pad_right(width + 11 - len(bar))
+        text.append_text(bar).append(f"] {sum(parts.values()) / GIB:5.1f} GiB\n")
+    return text.append_text(brush.legend(stages))
 
 
 def changes_table(title: str, changes: Sequence[ScoredChange]) -> Table:

@@ -35,4 +35,5 @@ VERBS: tuple[Verb, ...] = (
     _verb("calibrate", "fit the constants of a machine to measured runs"),
     _verb("list", "names of the catalogue: models, clusters, devices, frameworks"),
     _verb("show", "one entry of the catalogue, with its source"),
+    _verb("completion", "a script that lets bash, zsh or fish complete verbs, flags and names"),
 )

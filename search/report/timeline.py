@@ -14,6 +14,7 @@ from forerun.search.report.markup import Safe, joined, tag
 from forerun.search.request import resolve
 from forerun.search.rows import GIB
 from forerun.simulator.events import EventResult, simulate
+from forerun.simulator.events.gantt import deal_slices
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.units import format_seconds
@@ -94,27 +95,12 @@ def drawing(result: EventResult) -> list[tuple[dict[str, list[tuple[int, int]]],
 def _runs(cells: Sequence[Mapping[str, float]]) -> dict[str, list[tuple[int, int]]]:
     """Return runs of slices by what fills them; idle slices belong to no run."""
     runs: dict[str, list[tuple[int, int]]] = {}
-    for kind, group in itertools.groupby(enumerate(_dealt(cells)), key=lambda cell: cell[1]):
+    shown = deal_slices(cells, 1.0)
+    for kind, group in itertools.groupby(enumerate(shown), key=lambda cell: cell[1]):
         places = [place for place, _ in group]
-        if kind:
+        if kind is not None:
             runs.setdefault(kind, []).append((places[0], places[-1] + 1))
     return runs
-
-
-def _dealt(cells: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    """Yield what every slice shows, "" where it is idle.
-
-    A slice shows one kind, and what it leaves out counts for the next: where a slice holds many passes, kinds take
-    turns in proportion to their time, and no kind hides behind a longer one.
-    """
-    owed: dict[str, float] = {}
-    for cell in cells:
-        for kind, share in (*cell.items(), ("", max(1.0 - sum(cell.values()), 0.0))):
-            owed[kind] = owed.get(kind, 0.0) + share
-        # What a slice does not touch waits: a pass is never drawn where none runs.
-        shown = max((kind for kind in owed if kind in cell or not kind), key=lambda kind: (owed[kind], kind))
-        owed[shown] -= 1.0
-        yield shown
 
 
 def _columns(stages: int) -> int:

@@ -1,8 +1,13 @@
 """The timeline as text: one row per device-stage, one column per slice of the step."""
 
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
 from forerun.simulator.events.compile import GATHER, HOST, OPTIMIZER, REDUCE, SEND, STREAMS, TIED
 from forerun.simulator.events.result import EventResult
 from forerun.simulator.events.schedules import Pass
+
+Kind = TypeVar("Kind", bound=Hashable)
 
 MARKS = {
     Pass.FORWARD: "F",
@@ -24,7 +29,7 @@ LEGEND = (
 
 
 def timeline_text(result: EventResult, width: int = 100, *, streams: bool = False) -> str:
-    """Return a Gantt chart of ``width`` columns; a column shows what its slice is spent on most.
+    """Return a Gantt chart of ``width`` columns; kinds take turns where a column holds several (``deal_slices``).
 
     With ``streams`` every stage also shows its feature and gradient streams, where they are ever used.
     """
@@ -38,7 +43,7 @@ def timeline_text(result: EventResult, width: int = 100, *, streams: bool = Fals
             if place and not (streams and any(row)):
                 continue
             label = f"stage {stage}" if not place else f" {stream[:7]}"
-            lines.append(f"{label:<8} {''.join(_mark(cell, slice_s) for cell in row)}")
+            lines.append(f"{label:<8} {_marks(row, slice_s)}")
     scale = f"0{f'{result.step_time_s * 1e3:.4g} ms':>{columns - 1}}"
     return "\n".join([*lines, f"{'':<8} {scale}", LEGEND])
 
@@ -60,8 +65,26 @@ def _occupied_s(result: EventResult, columns: int) -> list[list[dict[int, float]
     return rows
 
 
-def _mark(cell: dict[int, float], slice_s: float) -> str:
-    """Return the letter of what a column is spent on most; a dot where it is idle for more than half of it."""
-    if sum(cell.values()) < slice_s / 2:
-        return "."
-    return MARKS[max(cell, key=lambda kind: (cell[kind], -kind))]
+def deal_slices(cells: Sequence[Mapping[Kind, float]], whole: float) -> Iterator[Kind | None]:
+    """Yield what every slice of a timeline shows, None where it is idle; ``cells`` has the time of each kind in it.
+
+    A slice of length ``whole`` shows one kind, and what it leaves out counts for the next: where a slice holds many
+    passes, kinds take turns in proportion to their time and none hides behind a longer one. Nothing is shown where
+    none of it runs.
+
+    >>> "".join(kind or "." for kind in deal_slices([{"F": 0.4, "B": 0.6}, {"F": 0.4, "B": 0.6}, {}], 1.0))
+    'BF.'
+    """
+    owed: dict[Kind | None, float] = {None: 0.0}
+    for cell in cells:
+        for kind, time in cell.items():
+            owed[kind] = owed.get(kind, 0.0) + time
+        owed[None] += max(whole - sum(cell.values()), 0.0)
+        shown = max([*cell, None], key=lambda kind: owed[kind])
+        owed[shown] -= whole
+        yield shown
+
+
+def _marks(cells: Sequence[Mapping[int, float]], slice_s: float) -> str:
+    """Return the letters of a row, a dot where it is idle."""
+    return "".join("." if kind is None else MARKS[kind] for kind in deal_slices(cells, slice_s))

@@ -247,3 +247,28 @@ def test_cells_fill_the_bar(values: list[float], width: int) -> None:
     assert sum(share_cells(values, width)) == width
     assert sum(share_cells(values, width, full=2 * sum(values))) == round(width / 2)
     assert share_cells([0.0, 0.0], width) == [0, 0]
+
+
+def test_explain_draws_every_stage_and_the_step(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = run(EXAMPLES["explain"], capsys)
+    stages = json.loads(run([*EXAMPLES["explain"], "--json"], capsys)[0])["stages"]
+
+    assert len(stages) == 2
+    for number, parts in enumerate(stages):
+        assert re.search(rf"stage {number} +\[.+\] +{sum(parts.values()):.1f} GiB", out)
+        assert re.search(rf"^stage {number}  [A-Za-z.]*F[A-Za-z.]*B", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("width", [56, 60, 70, 80, 100, 200])
+def test_a_board_fits_and_grows(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    arguments = f"search llama3-8b {TRAINING} --gpus 8..16 --usd-per-gpu-hour 2".split()
+    out, _ = run(arguments, capsys)
+    lines = out.splitlines()
+
+    assert max(map(len, lines)) <= width
+    assert any(" tp1 " in line for line in lines), "strategies are what everything else is about"
+    head = next(line for line in lines if " strategy " in line)
+    assert (" time" in head) == (width >= 100)

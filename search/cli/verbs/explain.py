@@ -1,17 +1,27 @@
 """``forerun explain``: one strategy in depth."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from forerun.search.cli.arguments import add_gpus, add_json, add_strategy, add_training, single_request
 from forerun.search.cli.parser import Parser
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from forerun.spaces.strategies import Context, Strategy
+
+MOST_PASSES = 20_000
+"""Forward and backward passes of a step that is drawn: about a second."""
 
 EPILOG = """\
 example:
   forerun explain llama3-70b --cluster dgx-h100 --global-batch 1024 --seq-len 8192 \\
       --strategy "tp4 pp4 dp32 mbs1 zero1 sp"
 
-Shows where the time and the memory go, and predicts every strategy that differs in one axis; what must follow (dp from
-the number of GPUs, the schedule from vpp, the split from the stages) is named with the change."""
+Shows where the time and the memory go, stage by stage and as a timeline, and predicts every strategy that differs in
+one axis; what must follow (dp from the number of GPUs, the schedule from vpp, the split from the stages) is named with
+the change."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -27,10 +37,13 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.explain import explain_strategy
     from forerun.search.leaderboard import SCHEMA, dump_json, versions
     from forerun.search.request import legal_strategy, resolve
+    from forerun.search.rows import GIB
+    from forerun.simulator.stage_memory import memory_by_stage
 
     setting = resolve(single_request(args))
     strategy = legal_strategy(setting, args.strategy)
     explanation = explain_strategy(setting.context, strategy, usd_per_gpu_hour=setting.usd_per_gpu_hour)
+    stages = memory_by_stage(setting.context, strategy)
     if args.json:
         print(
             dump_json(
@@ -38,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
                     "schema": SCHEMA,
                     "request": {**setting.to_json(), "defaults": setting.defaults, "notes": setting.notes},
                     **explanation.to_json(),
+                    "stages": [{part: size / GIB for part, size in stage.items()} for stage in stages],
                     "versions": versions(),
                 }
             )
@@ -46,13 +60,40 @@ def run(args: argparse.Namespace) -> int:
     from rich.text import Text
 
     from forerun.search.cli.console import brush_of, open_console, say
-    from forerun.search.cli.details import explanation_tables, headline, memory_stack, memory_table, step_table
+    from forerun.search.cli.details import (
+        explanation_tables,
+        headline,
+        memory_stack,
+        memory_table,
+        stage_stacks,
+        step_table,
+    )
 
     console = open_console()
     brush, row = brush_of(console), explanation.row
     say(console, *headline(row), "", Text(explanation.text))
     say(console, step_table(row, brush, console), memory_table(row, brush, console))
-    say(console, memory_stack(row, brush, min(60, console.width - 24)), "")
+    limit = setting.context.cluster.device.memory_bytes
+    if len(stages) > 1:
+        say(console, stage_stacks(stages, limit, brush, min(60, console.width - 26)))
+    else:
+        say(console, memory_stack(row, brush, min(60, console.width - 24)))
+    say(console, "", *_timeline(setting.context, strategy, console.width))
     say(console, *explanation_tables(explanation))
     say(console, *(Text(line, style="dim") for line in setting.remarks()))
     return 0
+
+
+def _timeline(context: "Context", strategy: "Strategy", width: int) -> "list[Text]":
+    """Return the step as a Gantt chart of text; a line says so where it would take seconds to simulate."""
+    from rich.text import Text
+
+    from forerun.simulator.events import simulate, timeline_text
+
+    passes = 2 * strategy.pp * strategy.vpp * context.workload.global_batch // (strategy.dp * strategy.mbs)
+    if passes > MOST_PASSES:
+        return [
+            Text(f"no timeline: a step has {passes:,} passes (`forerun simulate --fidelity events` draws it)"),
+            Text(),
+        ]
+    return [Text(timeline_text(simulate(context, strategy), width)), Text()]

@@ -15,6 +15,8 @@ examples:
   forerun list clusters --json"""
 
 
+SHORT = 16
+"""Characters up to which no cell of a column is folded."""
 COUNTED = 10**6
 """Whole numbers from here on are shown with a suffix."""
 
@@ -43,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in entries[0]:
         number = all(isinstance(entry[name], int | float | None) for entry in entries)
-        table.add_column(_heading(name), justify="right" if number else "left", overflow="fold")
+        short = max(len(_cell(entry[name])) for entry in entries) <= SHORT
+        table.add_column(_heading(name), justify="right" if number else "left", overflow="fold", no_wrap=short)
     table.columns[0].no_wrap = True
     for entry in entries:
         table.add_row(*(Text(_cell(value)) for value in entry.values()))

@@ -1,0 +1,31 @@
+"""``forerun completion``: a script that lets a shell complete verbs, flags and names."""
+
+import argparse
+
+from forerun.search.cli.parser import Parser
+
+SHELLS = ("bash", "zsh", "fish")
+
+EPILOG = """\
+examples:
+  forerun completion bash
+
+where to put it:
+  bash   source <(forerun completion bash)                              in ~/.bashrc
+  zsh    source <(forerun completion zsh)                               in ~/.zshrc, after compinit
+  fish   forerun completion fish > ~/.config/fish/completions/forerun.fish
+
+The script holds the verbs, flags and catalogue names of this forerun; write it again after an update."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the shell."""
+    parser.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS), help="the shell that is to complete")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the script."""
+    from forerun.search.cli.completion import WRITERS, gather
+
+    print(WRITERS[args.shell](gather()), end="")
+    return 0
