@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.spaces.clusters import (
+    TOPOLOGY_ENDINGS,
     Cluster,
     cluster_names,
     device_names,
@@ -142,19 +143,21 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
         return "model", _model_facts(resolve_model(name).model)
     if Path(name).suffix.lower() in (".yaml", ".yml", ".json"):
         return _describe_file(name)
+    if Path(name).suffix.lower() in TOPOLOGY_ENDINGS:
+        return "cluster", _cluster_facts(resolve_cluster(name))
     raise unknown(
         "entry", name, {*framework_names(), *cluster_names(), *device_names(), *model_names(), *layered_names()}
     )
 
 
 def _describe_file(name: str) -> tuple[str, dict[str, Any]]:
-    """Return a file as a cluster if it names a device, else as a model.
+    """Return a file as a cluster if it names a device or a topology, else as a model.
 
     Raises:
         RequestError: it cannot be read as that.
     """
     data = read_document(Path(name)).data
-    if isinstance(data, dict) and "device" in data:
+    if isinstance(data, dict) and ("device" in data or "topology" in data):
         return "cluster", _cluster_facts(resolve_cluster(name))
     return "model", _model_facts(resolve_model(name).model)
 

@@ -19,7 +19,10 @@ def add_training(parser: Parser) -> None:
     )
     group = parser.add_argument_group("training")
     group.add_argument(
-        "--cluster", required=True, metavar="CLUSTER", help="catalogue name or YAML file (`forerun list clusters`)"
+        "--cluster",
+        required=True,
+        metavar="CLUSTER",
+        help="catalogue name, YAML file, NCCL topology XML, or the text of `nvidia-smi topo -m` (.txt)",
     )
     group.add_argument("--global-batch", required=True, type=whole, metavar="B", help="sequences per optimizer step")
     group.add_argument("--seq-len", required=True, type=whole, metavar="S", help="tokens per sequence")

@@ -12,9 +12,11 @@ from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.devices import device_from_mapping, device_names, load_device
 from forerun.spaces.clusters.levels import levels_from_spec
 from forerun.spaces.clusters.spec import ClusterSpec, HostLinks, Network, ScaleUp
+from forerun.spaces.clusters.topologies import TOPOLOGY_ENDINGS
 from forerun.spaces.clusters.topology import build_graph, levels_from_graph
 
 __all__ = [
+    "TOPOLOGY_ENDINGS",
     "Cluster",
     "ClusterSpec",
     "Device",

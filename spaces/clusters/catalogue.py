@@ -10,7 +10,8 @@ from forerun.spaces.clusters.description import spec_from_mapping
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.devices import device_from_mapping, load_device, names_in, read_entry
 from forerun.spaces.clusters.levels import levels_from_spec
-from forerun.spaces.documents import read_document, validate
+from forerun.spaces.clusters.topologies import TOPOLOGY_ENDINGS, read_topology, topology_document
+from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_bytes
 
@@ -30,21 +31,53 @@ def load_cluster(name: str) -> Cluster:
 
 
 def resolve_cluster(text: str) -> Cluster:
-    """Return the cluster that ``text`` means: a catalogue name, or the path of a document of the user's own.
+    """Return the cluster that ``text`` means: a catalogue name, the path of a document of the user's own, or that of a
+    topology (NCCL's XML, the text of ``nvidia-smi topo -m``).
 
     Raises:
-        RequestError: neither; or the document is wrong, with file, line and key.
+        RequestError: none of these; or the document is wrong, with file, line and key.
     """
-    if not text.lower().endswith((".yaml", ".yml", ".json")):
+    lowered = text.lower()
+    if lowered.endswith(TOPOLOGY_ENDINGS):
+        return _from_topology(Path(text), Document(data={}, source=text, text=""))
+    if not lowered.endswith((".yaml", ".yml", ".json")):
         return load_cluster(text)
+    document = read_document(Path(text))
+    named = document.data.get("topology") if isinstance(document.data, dict) else None
+    if isinstance(named, str):
+        return _from_topology(Path(text).parent / named, document)
+    return _from_document(document, Path(text).stem)
+
+
+def _from_document(document: Document, stem: str) -> Cluster:
     from forerun.spaces.clusters.schema import ClusterDocument  # pydantic, which a catalogue name does not need
 
-    document = read_document(Path(text))
     described = validate(document, ClusterDocument).model_dump(exclude_none=True)
     try:
-        return cluster_from_mapping(described, name=described.get("name", Path(text).stem))
+        return cluster_from_mapping(described, name=described.get("name", stem))
     except RequestError as error:
         raise RequestError(f"{document.source}: {error}") from None
+
+
+def _from_topology(path: Path, document: Document) -> Cluster:
+    """Return nodes as a topology file shows them; the keys of ``document`` add to it and override it."""
+    from forerun.spaces.clusters.schema import DeviceDocument
+
+    node = read_topology(path)
+    named = document.data.get("device", node.device)
+    if named is None:
+        raise RequestError(
+            f"{path}: the file does not say which catalogued device its node has; write a cluster file with "
+            f"`topology: {path.name}` and `device:` (or put the lines of `nvidia-smi -L` into the text)"
+        )
+    if isinstance(named, dict):
+        named = validate(replace(document, data=named), DeviceDocument).model_dump(exclude_none=True)
+    elif not isinstance(named, str):
+        raise RequestError(f"{document.where(('device',))}: a device is a catalogued name or its keys")
+    device = _device(named)
+    merged = {"device": named, **topology_document(node, device, document.data)}
+    cluster = _from_document(replace(document, data=merged), path.stem)
+    return replace(cluster, defaults=(*(f"{note} (in {path.name})" for note in node.notes), *cluster.defaults))
 
 
 def cluster_from_mapping(data: Mapping[str, Any], *, name: str) -> Cluster:

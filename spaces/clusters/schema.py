@@ -133,7 +133,9 @@ def _known_device(value: Any) -> Any:
 
 
 class ClusterDocument(_Strict):
-    """A cluster of equal nodes."""
+    """A cluster of equal nodes; ``topology`` names a file beside this one that says how a node is wired."""
+
+    topology: str | None = None
 
     name: str | None = None
     title: str | None = None

@@ -1,0 +1,6 @@
+"""Topologies from files that users have: what NCCL and ``nvidia-smi`` say of one node."""
+
+from forerun.spaces.clusters.topologies.describe import TOPOLOGY_ENDINGS, read_topology, topology_document
+from forerun.spaces.clusters.topologies.node import NodeTopology
+
+__all__ = ["TOPOLOGY_ENDINGS", "NodeTopology", "read_topology", "topology_document"]

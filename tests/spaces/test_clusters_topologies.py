@@ -1,0 +1,224 @@
+"""Clusters from what NCCL and nvidia-smi say of a node, and one clear message for files that say nothing."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from forerun.spaces.clusters import Cluster, build_graph, levels_from_graph, load_cluster, resolve_cluster
+from forerun.spaces.errors import RequestError
+
+SWITCH = '<nvlink target="fffffff:ff:ff.0" count="12" tclass="0x068000"/>'
+GEN4 = 'link_speed="16.0 GT/s PCIe" link_width="16"'
+
+
+def gpu(dev: int, *, device: str = "0x20b2", links: str = SWITCH, pcie: str = GEN4) -> str:
+    return (
+        f'<pci busid="0000:{dev:02x}:00.0" class="0x030200" vendor="0x10de" device="{device}" {pcie}>'
+        f'<gpu dev="{dev}" sm="80" rank="{dev}" gdr="1">{links}</gpu></pci>'
+    )
+
+
+def nic(number: int, *, speed: int = 200000, kind: str = "0x020700") -> str:
+    return (
+        f'<pci busid="0000:a{number}:00.0" class="{kind}" vendor="0x15b3" device="0x101b" {GEN4}>'
+        f'<nic><net name="mlx5_{number}" dev="{number}" speed="{speed}" port="1"/></nic></pci>'
+    )
+
+
+def branch(*leaves: str) -> str:
+    return f'<pci busid="0000:f0:00.0" class="0x060400" {GEN4}>{"".join(leaves)}</pci>'
+
+
+def system(*sockets: str) -> str:
+    cpus = (f'<cpu numaid="{at}" affinity="ff" arch="x86_64">{inside}</cpu>' for at, inside in enumerate(sockets))
+    return f'<system version="1">{"".join(cpus)}</system>'
+
+
+def dgx_a100() -> str:
+    return system(*("".join(branch(gpu(n), nic(n)) for n in range(first, first + 4)) for first in (0, 4)))
+
+
+def matrix(rows: list[list[str]], *, nics: int = 0, products: str = "") -> str:
+    labels = [f"GPU{n}" for n in range(len(rows) - nics)] + [f"NIC{n}" for n in range(nics)]
+    head = "\t\x1b[4m" + "\t".join(labels) + "\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m"
+    body = [
+        "\t".join([label, *row, *(["0-31", "0", "N/A"] if number < (len(rows) - nics) / 2 else ["32-63", "1", "N/A"])])
+        for number, (label, row) in enumerate(zip(labels, rows, strict=True))
+    ]
+    return "\n".join([products, head, *body, "", "Legend:", "", "  X    = Self"])
+
+
+def read(tmp_path: Path, text: str, name: str = "node.xml", **extra: str) -> Cluster:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    if not extra:
+        return resolve_cluster(str(tmp_path / name))
+    lines = [f"topology: {name}", *(f"{key}: {value}" for key, value in extra.items())]
+    (tmp_path / "mine.yaml").write_text("\n".join(lines), encoding="utf-8")
+    return resolve_cluster(str(tmp_path / "mine.yaml"))
+
+
+def test_a_dgx_a100_reads_as_the_catalogued_one(tmp_path: Path) -> None:
+    cluster, known = read(tmp_path, dgx_a100()), load_cluster("dgx-a100-80")
+
+    assert (cluster.device, cluster.devices_per_node) == (known.device, known.devices_per_node)
+    for mine, theirs in zip(cluster.levels, known.levels, strict=True):
+        assert (mine.name, mine.kind, mine.in_switch) == (theirs.name, theirs.kind, theirs.in_switch)
+        assert mine.bytes_per_s == pytest.approx(theirs.bytes_per_s)
+    assert cluster.spec is not None
+    assert levels_from_graph(build_graph(cluster.spec, 2))[0] == cluster.levels[0]
+    assert cluster.spec.host.sockets == 2
+    assert cluster.spec.network is not None
+    assert cluster.spec.network.direct
+
+
+def test_a_providers_file_without_gpus_and_ports_needs_the_device(tmp_path: Path) -> None:
+    """As Azure ships it: PCI classes alone, several devices and cards behind one switch."""
+    leaf = '<pci busid="000{n}:00:00.0" class="{kind}" link_speed="16 GT/s" link_width="16"/>'
+    inside = branch(*(leaf.format(n=n, kind=kind) for n in (1, 2) for kind in ("0x030200", "0x020700")))
+    text = system(inside, inside.replace("000", "001"))
+
+    with pytest.raises(RequestError, match=r"does not say which catalogued device .*`topology: node\.xml` and `device"):
+        read(tmp_path, text)
+    cluster = read(tmp_path, text, device="a100-sxm4-40")
+    assert (cluster.devices_per_node, cluster.levels[0].kind, cluster.levels[0].bytes_per_s) == (4, "nvswitch", 300e9)
+    assert cluster.spec is not None
+    assert cluster.spec.network is not None
+    assert cluster.spec.network.kind == "infiniband"
+
+
+def test_pcie_without_width_and_slow_ports_are_noted_and_left_aside(tmp_path: Path) -> None:
+    virtual = 'link_speed="32.0 GT/s PCIe" link_width="0"'
+    text = system(branch(gpu(0, links="", pcie=virtual), nic(0), nic(1, speed=10000, kind="0x020000")))
+    cluster = read(tmp_path, text, device="h100-sxm")
+
+    assert any(note.startswith("host.rate: the file states no PCIe speed") for note in cluster.defaults)
+    assert any(note.startswith("network: 1 slower ports left aside") for note in cluster.defaults)
+    assert cluster.levels[-1].bytes_per_s == 25e9
+
+
+def test_links_between_pairs_make_islands(tmp_path: Path) -> None:
+    def bridged(dev: int) -> str:
+        other = f'<nvlink target="0000:{dev ^ 1:02X}:00.0" count="4" tclass="0x030200"/>'
+        return gpu(dev, links=other)
+
+    cluster = read(tmp_path, system(*("".join(map(bridged, pair)) for pair in ((0, 1), (2, 3)))))
+    assert [(level.name, level.size, level.kind) for level in cluster.levels] == [
+        ("scale-up", 2, "nvlink-mesh"),
+        ("node", 4, "pcie"),
+    ]
+    assert cluster.levels[0].bytes_per_s == 4 * 25e9
+    assert cluster.max_devices == 4
+
+
+def test_the_matrix_of_a_dgx1_is_its_cube_mesh(tmp_path: Path) -> None:
+    spec = load_cluster("dgx1-v100").spec
+    assert spec is not None
+    assert spec.scale_up is not None
+    links = {(a, b): n for a, b, n in spec.scale_up.mesh}
+    far = {(a, b): "SYS" if a // 4 != b // 4 else "NODE" for a, b in itertools.combinations(range(8), 2)}
+    cell = {pair: f"NV{links[pair]}" if pair in links else far[pair] for pair in far}
+    rows = [["X" if a == b else cell[min(a, b), max(a, b)] for b in range(8)] for a in range(8)]
+    text = matrix(rows, products="GPU 0: Tesla V100-SXM2-32GB (UUID: GPU-1)")
+    read_back = read(tmp_path, text, "topo.txt", network="{kind: infiniband, nics_per_node: 4}").spec
+
+    assert read_back is not None
+    assert read_back.scale_up is not None
+    assert read_back.scale_up.mesh == spec.scale_up.mesh
+    assert (read_back.host.sockets, read_back.scale_up.bytes_per_s) == (2, spec.scale_up.bytes_per_s)
+
+
+def test_the_matrix_of_a_switch_shows_all_links_to_every_device(tmp_path: Path) -> None:
+    rows = [
+        ["X" if a == b else "NV18" for b in range(4)] + ["PIX" if a == b else "NODE" for b in range(4)]
+        for a in range(4)
+    ]
+    rows += [
+        ["PIX" if a == b else "NODE" for a in range(4)] + ["X" if a == b else "NODE" for a in range(4)]
+        for b in range(4)
+    ]
+    text = matrix(rows, nics=4, products="GPU 0,1,2,3: NVIDIA H100 80GB HBM3")
+    cluster = read(tmp_path, text, "topo.txt")
+
+    assert (cluster.levels[0].kind, cluster.levels[0].size, cluster.levels[0].bytes_per_s) == ("nvswitch", 4, 450e9)
+    assert cluster.levels[1].bytes_per_s == 50e9
+
+
+def test_keys_of_the_cluster_file_override_the_topology(tmp_path: Path) -> None:
+    cluster = read(
+        tmp_path,
+        dgx_a100(),
+        network="{kind: roce, nic_rate: 100Gb/s, leaf_nodes: 4, oversubscription: 2}",
+        max_devices="64",
+    )
+    assert cluster.spec is not None
+    assert cluster.spec.network is not None
+    assert (cluster.spec.network.kind, cluster.spec.network.nic_bytes_per_s) == ("roce", 12.5e9)
+    assert (cluster.spec.network.nics_per_node, cluster.max_devices) == (8, 64)
+    assert cluster.levels[-1].oversubscription == 2
+
+
+BOMB = (
+    '<!DOCTYPE lolz [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+    '<system version="1"><cpu numaid="&b;"/></system>'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "node.xml is empty"),
+        (BOMB, r"node\.xml, line 1: a topology has no document type and no entities"),
+        ('<!DOCTYPE s SYSTEM "file:///etc/passwd"><system/>', "no document type and no entities"),
+        ('<system version="1">&undefined;</system>', r"line 1: not well-formed XML \(undefined entity\)"),
+        (dgx_a100()[:500], r"line 1: not well-formed XML .*; was it cut off\?"),
+        ("<graphs/>", "begins with <system>, but got <graphs>; set NCCL_TOPO_DUMP_FILE"),
+        ('<system version="1"/>', "names its devices .* but has none"),
+        ("<system>" + "<a>" * 100, r"at most 20,000 elements in 64 levels"),
+        ("<system>" + "<a/>" * 30000 + "</system>", r"at most 20,000 elements"),
+        (dgx_a100().replace('count="12"', 'count="-7"', 1), r"count of <nvlink> must be a whole number .* '-7'"),
+        (dgx_a100().replace('count="12"', 'count="9e99"', 1), r"count of <nvlink> must be a whole number"),
+        (system(gpu(0) + gpu(1, device="0x2330")), "devices of a node must be equal, but got a100-sxm4-80, h100-sxm"),
+        (
+            system(gpu(0) + gpu(1, links="")),
+            "device 1 has 0 NVLinks to the switch where others have 12; it can",
+        ),
+        (
+            system(*(gpu(n, links='<nvlink target="0000:77:00.0" count="2" tclass="0x030200"/>') for n in (0, 1))),
+            r"NVLink of device 0 leads to 0000:77:00\.0, which is no device of the file",
+        ),
+        (system(gpu(0) + gpu(1) + gpu(2), gpu(3)), r"equally many devices, but got 3 and 1; .*host: \{sockets: 1\}"),
+        ("GPU0 GPU1 CPU Affinity\nGPU0 X SYS 0-3\n", "the matrix has no row GPU1; was it cut off"),
+        ("GPU0 GPU1 CPU Affinity\nGPU0 X SYS 0-3\nGPU1 SY\n", r"line 3: row GPU1 needs 2 of X, SYS, .* but got 'SY'"),
+        ("GPU0 GPU1\nGPU0 X SYS\nGPU1 PIX X\n", "must be the same both ways, but GPU0 to GPU1 is SYS and"),
+        ("nvidia-smi: command not found", "no matrix of `nvidia-smi topo -m` in it"),
+        ("GPU0 GPU1\nGPU0 X SYS\nGPU1 SYS X\n", "does not say which catalogued device"),
+    ],
+)
+def test_files_that_say_nothing_get_one_clear_message(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=message) as caught:
+        read(tmp_path, text)
+    assert "node.xml" in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_files_that_cannot_be_read_say_so(tmp_path: Path) -> None:
+    (tmp_path / "large.xml").write_bytes(b" " * (4 << 20) + b"<")
+    (tmp_path / "binary.xml").write_bytes(b"\xff\xfe<\x00s\x00")
+    for name, message in (
+        ("none.xml", "no such file"),
+        ("large.xml", "at most 4,194,304"),
+        ("binary.xml", "not UTF-8"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            resolve_cluster(str(tmp_path / name))
+    (tmp_path / "folder.xml").mkdir()
+    with pytest.raises(RequestError, match="is not a regular file"):
+        resolve_cluster(str(tmp_path / "folder.xml"))
+
+
+def test_a_wrong_key_beside_a_topology_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"mine\.yaml, line 2, netwrok"):
+        read(tmp_path, dgx_a100(), netwrok="{kind: roce}")
+    with pytest.raises(RequestError, match="unknown device"):
+        read(tmp_path, dgx_a100(), device="h1000")
