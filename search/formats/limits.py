@@ -7,6 +7,7 @@ from typing import Any
 
 from forerun.search.formats.contract import Launch, Limit
 from forerun.search.formats.layers import NAMED_SPLITS, nearest_split, split_of, virtual_stages
+from forerun.search.formats.stages import ONE_RECOMPUTE, ONE_TP, WHOLE_STAGES
 from forerun.spaces.models.model import MixtureOfExperts, Model
 from forerun.spaces.strategies import SPELLING, Placement, Recompute, Schedule, Split, Strategy, divisors
 from forerun.spaces.strategies.stages import split_is_legal
@@ -20,7 +21,7 @@ def is_mixture(model: Model) -> bool:
 def change(launch: Launch, **fields: Any) -> Launch:
     """Return the launch with other strategy fields, and with what must follow from them."""
     if fields.get("pp", launch.strategy.pp) != launch.strategy.pp:
-        fields = {"layers_per_stage": None, **fields}
+        fields = {"layers_per_stage": None, "stage_recompute": None, "second_tp": None, **fields}
     strategy = dataclasses.replace(launch.strategy, **fields)
     return dataclasses.replace(launch, strategy=canonical(strategy, launch.model.layer_count))
 
@@ -60,10 +61,12 @@ def _canonical_split(s: Strategy, layers: int) -> dict[str, Any]:
     if s.vpp > 1 and (fitting := nearest_split(layers, s.pp)) is not None:
         return {"split": fitting, "layers_per_stage": None, "vpp": 1, "schedule": Schedule.ONE_F_ONE_B}
     fewer = max(d for d in divisors(s.pp) if nearest_split(layers, d) is not None)
-    whole = dataclasses.replace(s, pp=fewer, dp=s.dp * s.pp // fewer, layers_per_stage=None, vpp=1)
+    alone: dict[str, Any] = {"layers_per_stage": None, "stage_recompute": None, "second_tp": None}
+    whole = dataclasses.replace(s, pp=fewer, dp=s.dp * s.pp // fewer, vpp=1, **alone)
     schedule = Schedule.ONE_F_ONE_B
     split = nearest_split(layers, fewer) or Split.EVEN
-    return {"pp": whole.pp, "dp": whole.dp, "vpp": 1, "schedule": schedule, "split": split, "layers_per_stage": None}
+    fields: dict[str, Any] = {"pp": whole.pp, "dp": whole.dp, "vpp": 1, "schedule": schedule, "split": split}
+    return fields | alone
 
 
 def _named(launch: Launch, axis: str) -> str:
@@ -174,6 +177,8 @@ def _deal_text(launch: Launch) -> str:
 
 def _disguised(launch: Launch) -> bool:
     s = launch.strategy
+    if s.second_tp is not None:
+        return False  # what has no effect in one half may have one in the other
     other = canonical(s, launch.model.layer_count)
     if _not_dealt(launch):
         other = dataclasses.replace(other, pp=s.pp, dp=s.dp, split=s.split, layers_per_stage=s.layers_per_stage)
@@ -181,7 +186,9 @@ def _disguised(launch: Launch) -> bool:
     return other != s
 
 
-COMMON = (
+MEGATRON_COMMON = (
+    ONE_TP,
+    ONE_RECOMPUTE,
     Limit(broken=_not_dealt, reason=_deal_text, fix=lambda launch: change(launch)),
     Limit(
         broken=_disguised,
@@ -216,7 +223,9 @@ COMMON = (
         fix=_batch_fix,
     ),
 )
-"""What every format needs of a launch."""
+"""What every format needs of a launch, of those that Megatron-core reads."""
+COMMON = (*MEGATRON_COMMON, WHOLE_STAGES)
+"""What every other format needs."""
 
 
 def splits_by_rule(framework: str) -> Limit:

@@ -11,7 +11,14 @@ from typing import Any
 from forerun.search.formats.contract import Files, Format, Imported, Launch, Source
 from forerun.search.formats.devices import World
 from forerun.search.formats.launchers import LAUNCH, SLURM, Value, comment, slurm, torchrun
-from forerun.search.formats.limits import COMMON, MEGATRON_SCHEDULES, decoders_only, only, precisions, splits_by_rule
+from forerun.search.formats.limits import (
+    MEGATRON_COMMON,
+    MEGATRON_SCHEDULES,
+    decoders_only,
+    only,
+    precisions,
+    splits_by_rule,
+)
 from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import MODEL_FACTS, read_arguments
 from forerun.search.formats.megatron_write import model_arguments, parallel_arguments
@@ -29,7 +36,7 @@ RECIPES = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_cur
 """Names of ``mixed_precision`` recipes (megatron/bridge/training/mixed_precision.py)."""
 
 LIMITS = (
-    *COMMON,
+    *MEGATRON_COMMON,
     decoders_only("Megatron-Bridge"),
     MEGATRON_SCHEDULES,
     splits_by_rule("Megatron-Bridge"),

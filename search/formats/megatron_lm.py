@@ -8,7 +8,14 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Imported, Launch, Source
 from forerun.search.formats.launchers import LAUNCH, SLURM, Value, array, comment, slurm, torchrun
-from forerun.search.formats.limits import COMMON, MEGATRON_SCHEDULES, decoders_only, only, precisions, splits_by_rule
+from forerun.search.formats.limits import (
+    MEGATRON_COMMON,
+    MEGATRON_SCHEDULES,
+    decoders_only,
+    only,
+    precisions,
+    splits_by_rule,
+)
 from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import read_arguments
 from forerun.search.formats.megatron_write import PRECISION, model_arguments, model_remarks, parallel_arguments
@@ -39,7 +46,7 @@ TRAINING: dict[str, Value] = {
 """A short run that measures: replace it by a schedule of learning."""
 
 LIMITS = (
-    *COMMON,
+    *MEGATRON_COMMON,
     decoders_only("pretrain_gpt.py"),
     MEGATRON_SCHEDULES,
     splits_by_rule("Megatron-LM"),

@@ -7,6 +7,7 @@ from forerun.search.formats.devices import Replicas, World, batch_of, replicas
 from forerun.search.formats.layers import in_runs, split_of
 from forerun.search.formats.layout import parse_layout
 from forerun.search.formats.settings import Settings
+from forerun.search.formats.stages import every_stage
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, Strategy
 
@@ -84,6 +85,7 @@ def read_arguments(settings: Settings, world: World, source: str) -> Reading:
     workload: dict[str, Any] = {"global_batch": batch, "seq_len": settings.whole("seq_length", "encoder_seq_length")}
     workload |= {"precision": precision, "gpus": found.dp * tp * pp * cp if found.known else None}
     mapped = settings.flag("use_tp_pp_dp_mapping") or False
+    some = _some_layers(settings, pp * vpp, model.get("layers")) if vpp == 1 else None
     strategy = Strategy(
         dp=found.dp,
         tp=tp,
@@ -97,10 +99,11 @@ def read_arguments(settings: Settings, world: World, source: str) -> Reading:
         split=split,
         zero=_zero(settings, found, cp, notes),
         sp=sp and tp > 1,
-        recompute=_recompute(settings, notes),
+        recompute=Recompute.NONE if some else _recompute(settings, notes),
         placement=Placement(int(mapped and pp > 1 and (found.dp > 1 or not found.known))),
         layers_per_stage=per_stage,
     )
+    strategy = every_stage(strategy, some) if some else strategy
     facts = {key: value for key, value in workload.items() if value is not None}
     return Reading(strategy=strategy, workload=facts, model=model, defaults=tuple(defaults), notes=tuple(notes))
 
@@ -126,6 +129,16 @@ def _zero(settings: Settings, found: Replicas, cp: int, notes: list[str]) -> int
         notes.append(f"sharding over replicas (zero={zero}) has no effect with one replica")
         return 0
     return zero
+
+
+def _some_layers(settings: Settings, stages: int, layers: object) -> int | None:
+    """Return how many layers of every stage are recomputed, where that is neither none nor all that one may hold."""
+    granularity = settings.text("recompute_granularity", "activations_checkpoint_granularity")
+    method = settings.text("recompute_method", "activations_checkpoint_method")
+    some = settings.whole("recompute_num_layers", "activations_checkpoint_num_layers")
+    if granularity != "full" or method != "block" or not some:
+        return None
+    return None if isinstance(layers, int) and some >= layers // stages else some
 
 
 def _recompute(settings: Settings, notes: list[str]) -> Recompute:

@@ -5,6 +5,7 @@ from forerun.search.formats.launchers import Value
 from forerun.search.formats.layers import counts_of
 from forerun.search.formats.layout import layout_text
 from forerun.search.formats.limits import is_mixture
+from forerun.search.formats.stages import layers_of_every_stage
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
 from forerun.spaces.strategies import Placement, Recompute, Split
 
@@ -42,6 +43,10 @@ def parallel_arguments(launch: Launch) -> dict[str, Value]:
         # Overlap with the distributed optimizer as Megatron's performance guide recommends; the profile assumes it.
         overlap = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
         found |= overlap if s.zero else {"overlap_grad_reduce": True}
+    some = layers_of_every_stage(s)
+    if some is not None:
+        block: dict[str, Value] = {"recompute_method": "block", "recompute_num_layers": some}
+        return found | {"recompute_granularity": "full"} | block
     return found | RECOMPUTE[s.recompute]
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from forerun.search.formats import Launch
 from forerun.search.formats.limits import canonical
-from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, Strategy
+from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, StageRecompute, Strategy
 from forerun.spaces.workload import Workload
 
 DENSE, MIXTURE = dense_model(layers=24), moe_model(layers=30)
@@ -39,8 +39,9 @@ def launches(draw: st.DrawFn) -> Launch:
     )
     if strategy.layers_per_stage is not None:
         strategy = dataclasses.replace(strategy, vpp=1, schedule=Schedule.ONE_F_ONE_B)
+    strategy = canonical(strategy, model.layer_count)
     return Launch(
-        strategy=canonical(strategy, model.layer_count),
+        strategy=_staged(draw, strategy),
         model=model,
         workload=Workload(
             global_batch=768,
@@ -56,3 +57,18 @@ def _cut(draw: st.DrawFn, layers: int, stages: int) -> tuple[int, ...]:
     """Draw positive numbers of layers for each stage."""
     cuts = sorted(draw(st.lists(st.integers(1, layers - 1), min_size=stages - 1, max_size=stages - 1, unique=True)))
     return tuple(b - a for a, b in zip([0, *cuts], [*cuts, layers], strict=True))
+
+
+def _staged(draw: st.DrawFn, strategy: Strategy) -> Strategy:
+    """Draw what differs between stages, where stages are whole: seldom, for few formats have words for it."""
+    kind = draw(st.sampled_from(("alike", "alike", "alike", "block", "recompute", "tp")))
+    if kind == "alike" or strategy.vpp > 1 or strategy.schedule != Schedule.ONE_F_ONE_B:
+        return strategy
+    if kind == "tp":
+        fits = strategy.pp > 1 and strategy.dp % 2 == 0
+        return dataclasses.replace(strategy, second_tp=2 * strategy.tp) if fits else strategy
+    block, none = StageRecompute(Recompute.FULL, 2), StageRecompute(Recompute.NONE)
+    if kind == "recompute" and strategy.pp == 1:
+        return strategy
+    entries = (block,) * strategy.pp if kind == "block" else (block, *(none,) * (strategy.pp - 1))
+    return dataclasses.replace(strategy, recompute=Recompute.NONE, stage_recompute=entries)
