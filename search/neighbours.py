@@ -1,21 +1,33 @@
-"""All strategies one axis away from a given one, with the other axes repaired where the change makes them illegal."""
+"""All strategies one axis away from a given one, with the other axes repaired where the change makes them illegal.
+
+Where its stages differ, what they hold and recompute stays as far as it can, and a step of a stage is a change too.
+"""
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from forerun.search.candidates import axis_values
+from forerun.search.moves import Moves
+from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import (
     AXES,
     CUSTOM_SPLIT,
     NAMED,
     Context,
     Schedule,
+    StageChoices,
     Strategy,
+    StrategySpace,
     default_choices,
     strategy_of,
-    violations,
 )
+from forerun.spaces.strategies.stage_laws import broken_laws
+from forerun.spaces.strategies.staged_space import StagedSpace
+
+STEPS = 4
+"""Steps of a layer for each stage: from and to the ends and its neighbours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,20 +44,45 @@ def neighbours(context: Context, strategy: Strategy) -> tuple[Change, ...]:
     that is legal, or by any named choice.
 
     Other axes follow only where they must: dp from the device count, the schedule from vpp, the split from the stages,
-    and what has become meaningless (sp without tp, zero without replicas) is dropped. Each strategy comes once.
+    and what has become meaningless (sp without tp, zero without replicas) is dropped. Of a strategy whose stages differ
+    also those with one layer on another stage, another recompute of one stage, or another tp of the second half. Each
+    strategy comes once.
     """
     values = axis_values(strategy)
+    if strategy.stage_recompute is not None:
+        values["recompute"] = -1  # no choice for all stages is the present one
     choices = default_choices(context, [strategy.devices])
     found: dict[str, Change] = {}
     for axis in AXES[1:]:
         for values_one_way in _ways(axis, values[axis], choices[axis]):
             for value in values_one_way:
-                changed = _repair(axis, {**values, axis: value}, context, choices)
+                changed = _repair(axis, {**values, axis: value}, context, choices, strategy)
                 if changed is not None and changed != strategy:
                     words = difference(strategy, changed)
                     found.setdefault(str(changed), Change(axis=axis, strategy=changed, words=words))
                     break
+    for axis, changed in _stage_steps(context, strategy, choices):
+        found.setdefault(str(changed), Change(axis=axis, strategy=changed, words=difference(strategy, changed)))
     return tuple(found.values())
+
+
+def _stage_steps(
+    context: Context, strategy: Strategy, choices: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[str, Strategy]]:
+    """Yield legal steps of single stages, with the axis they are on; none where all stages are alike."""
+    if strategy.layers_per_stage is None and strategy.stage_choices is None:
+        return
+    flat = StrategySpace(choices=choices, context=context)
+    moves = Moves(StagedSpace(flat=flat, reach=context.model.layer_count, recompute=True, halves=True))
+    staged = strategy.stage_choices is not None
+    steps = {
+        "layers": itertools.islice(moves.shifts(strategy, -1), STEPS * strategy.pp),
+        "recompute": moves.recomputes(strategy, -1) if staged else (),
+        "tp": moves.halves(strategy) if staged else (),
+    }
+    for axis, changed in ((axis, changed) for axis, each in steps.items() for changed in each):
+        if not broken_laws(changed, context):
+            yield axis, changed
 
 
 def _ways(axis: str, present: int, choices: tuple[int, ...]) -> list[list[int]]:
@@ -76,11 +113,11 @@ def difference(old: Strategy, new: Strategy) -> str:
 
 def _words(strategy: Strategy) -> dict[str, str]:
     """Return the words of a strategy's string by what they set."""
-    return {word.split("=")[0].rstrip("0123456789"): word for word in str(strategy).split()}
+    return {re.split(r"[=\d]", word)[0]: word for word in str(strategy).split()}
 
 
 def _repair(
-    axis: str, values: dict[str, int], context: Context, choices: Mapping[str, tuple[int, ...]]
+    axis: str, values: dict[str, int], context: Context, choices: Mapping[str, tuple[int, ...]], present: Strategy
 ) -> Strategy | None:
     """Return the first legal strategy that has the changed axis and as little else changed as possible."""
     stage = values["tp"] * values["pp"] * values["cp"]
@@ -97,9 +134,27 @@ def _repair(
     if (values["pp"] == 1 or values["dp"] == 1) and axis != "placement":
         values["placement"] = 0
     for attempt in _attempts(axis, values, choices):
-        if not violations(attempt, context):
-            return strategy_of(attempt)
+        for changed in _kept(axis, attempt, present):
+            if not broken_laws(changed, context):
+                return changed
     return None
+
+
+def _kept(axis: str, values: dict[str, int], present: Strategy) -> Iterator[Strategy]:
+    """Yield the strategy of some numbers with what the present one says per stage, then without; none where its halves
+    do not match or no layers are named."""
+    same = values["pp"] == present.pp
+    layers = present.layers_per_stage if same and values["split"] >= CUSTOM_SPLIT else None
+    if values["split"] >= CUSTOM_SPLIT and layers is None:
+        return
+    entries = present.stage_recompute if same and axis != "recompute" else None
+    whole = {**values, "recompute": max(values["recompute"], 0)}
+    other = present.second_tp if same and present.second_tp != values["tp"] else None
+    for stages in dict.fromkeys((StageChoices(second_tp=other, recompute=entries), StageChoices())):
+        try:
+            yield strategy_of(whole, layers, stages)
+        except RequestError:
+            continue
 
 
 def _attempts(axis: str, values: dict[str, int], choices: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
@@ -123,6 +178,5 @@ def _loops(vpp: int) -> list[tuple[int, int]]:
 
 
 def _ordered(present: int, choices: tuple[int, ...]) -> list[int]:
-    """Return choices with the present one first; layers named one by one do not survive other stages."""
-    first = [present] if present < CUSTOM_SPLIT else []
-    return list(dict.fromkeys([*first, *choices]))
+    """Return choices with the present one first; layers named one by one do not survive another number of stages."""
+    return list(dict.fromkeys([present, *choices]))

@@ -7,6 +7,7 @@ SI prefixes are powers of 1000, ``Ki``, ``Mi``, ``Gi``, ``Ti`` and ``Pi`` powers
 import math
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 
 from forerun.spaces.errors import RequestError
 
@@ -123,3 +124,16 @@ def _format(value: float, scale: tuple[tuple[str, float], ...], base: str, *, la
     digits = 0 if abs(number) >= 99.95 or number == int(number) else 1 if abs(number) >= 9.995 else 2
     text = f"{number:.{digits}f}"
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}".strip()
+
+
+READABLE = 10**15
+"""Whole numbers from here on are shown by their first digits."""
+
+
+def format_whole(number: int) -> str:
+    """Return a whole number in full, or three digits of it where nobody would read it.
+
+    >>> format_whole(63_546), format_whole(7 * 10**67)
+    ('63,546', '7.00e+67')
+    """
+    return f"{number:,}" if number < READABLE else f"{Decimal(number):.2e}"

@@ -13,7 +13,7 @@ from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.leaderboard import NEAR_MARK, Leaderboard
 from forerun.search.objectives import objective_named
 from forerun.search.rows import TIGHT, TIGHT_MARK, Row
-from forerun.spaces.units import format_seconds
+from forerun.spaces.units import format_seconds, format_whole
 
 if TYPE_CHECKING:
     from forerun.search.baseline import Baseline
@@ -170,11 +170,13 @@ def counts(board: Leaderboard) -> list[Text]:
     """Return how many candidates there were, why others were rejected, and what was filled in."""
     space = board.space
     lines = [
-        f"{space.size:,} candidates: {space.legal:,} legal, {space.feasible:,} feasible; {board.elapsed_s:.2f} s "
+        f"{format_whole(space.size)} candidates: {space.legal:,} legal, {space.feasible:,} feasible; {board.elapsed_s:.2f} s "
         f"{board.workers}, {board.candidates_per_s:,.0f} candidates/s"
     ]
     if space.rejected:
-        lines.append("rejected: " + ", ".join(f"{reason} {number:,}" for reason, number in space.rejected.items()))
+        lines.append(
+            "rejected: " + ", ".join(f"{reason} {format_whole(number)}" for reason, number in space.rejected.items())
+        )
     if board.defaults:
         lines.append("filled in: " + "; ".join(board.defaults))
     lines += [f"note: {note}" for note in board.notes]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from forerun.search.rows import Row
 from forerun.spaces.strategies import NAMED, SPELLING, Strategy, parse_strategy
+from forerun.spaces.strategies.stage_choices import recompute_text
 
 SHOWN = (
     "gpus",
@@ -49,7 +50,11 @@ def _value(strategy: Strategy, axis: str) -> Value:
         return strategy.devices
     if axis == "split" and strategy.layers_per_stage is not None:
         return "layers"
+    if axis == "recompute" and strategy.stage_recompute is not None:
+        return recompute_text(strategy.stage_recompute)
     value = getattr(strategy, axis)
+    if strategy.second_tp is not None and axis in ("tp", "dp", "mbs"):
+        return f"{value}/{getattr(strategy.half(True), axis)}"
     if axis in NAMED:
         return SPELLING[axis][int(value)]
     if axis == "sp":

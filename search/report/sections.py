@@ -9,7 +9,7 @@ from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, pla
 from forerun.search.report.markup import Safe, joined, tag
 from forerun.search.report.words import REASONS, command, heading, number, request_lines
 from forerun.search.rows import Row
-from forerun.spaces.units import format_count, format_seconds
+from forerun.spaces.units import format_count, format_seconds, format_whole
 
 BEST = 10
 """Rows whose parts are drawn."""
@@ -46,7 +46,7 @@ def verdict(board: Leaderboard) -> Safe:
     tiles = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
     warning = tag("p", f"Look at before trying: {'; '.join(best.marks)}.", class_="warn") if best.marks else None
     lead = (
-        f"The best of {board.space.feasible:,} strategies that fit, in a space of {board.space.size:,} candidates. "
+        f"The best of {board.space.feasible:,} strategies that fit, in a space of {format_whole(board.space.size)} candidates. "
         f"{board.why} All figures are predicted."
     )
     return joined([tag("p", tag("code", best.strategy), class_="winner"), tag("dl", *tiles), tag("p", lead), warning])
@@ -79,7 +79,7 @@ def rejected_section(board: Leaderboard) -> Safe:
     space = board.space
     lead = tag(
         "p",
-        f"{space.size:,} candidates: {space.legal:,} keep every law, {space.feasible:,} of them also fit in memory. "
+        f"{format_whole(space.size)} candidates: {space.legal:,} keep every law, {space.feasible:,} of them also fit in memory. "
         "A candidate counts for the first law it breaks.",
     )
     if not space.rejected:
@@ -90,7 +90,7 @@ def rejected_section(board: Leaderboard) -> Safe:
         told = tag("small", REASONS[reason]) if reason in REASONS else None
         name = tag("th", reason, told, plain_bar(count / most), scope="row")
         share = f"{count / max(space.size, 1):.2%}"
-        lines.append(tag("tr", name, tag("td", f"{count:,}", class_="n"), tag("td", share, class_="n")))
+        lines.append(tag("tr", name, tag("td", format_whole(count), class_="n"), tag("td", share, class_="n")))
     table = _table("Rejected candidates by reason", ("reason", "candidates", "share"), lines, numbers=(1, 2))
     return joined([lead, _scroll(table, "Rejected candidates")])
 

@@ -13,6 +13,7 @@ from forerun.search.samplers.random_sampler import RandomSampler
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.strategies import StrategySpace
 from forerun.spaces.strategies.staged_space import StagedSpace
+from forerun.spaces.units import format_whole
 
 DEFAULT_REACH = 4
 """Layers by which a boundary may lie off its even place: the head and the embedding weigh one to four layers in
@@ -108,14 +109,14 @@ def sampler_named(exploring: Exploring, space: StagedSpace, objectives: int = 1)
         name, why = suited(space, objectives)
     elif name == "exhaustive" and space.size > 100 * ENUMERABLE:
         raise RequestError(
-            f"{space.size:.3g} candidates cannot all be looked at; restrict axes with --set, or use --sampler local"
+            f"{format_whole(space.size)} candidates cannot all be looked at; restrict axes with --set, or use --sampler local"
         )
     return SAMPLERS[name](exploring.seed, exploring.storage), why
 
 
 def suited(space: StagedSpace, objectives: int = 1) -> tuple[str, str]:
     """Return the name of the sampler that suits the size and shape of a space, and why."""
-    size = f"{space.size:.3g} candidates"
+    size = f"{format_whole(space.size)} candidates"
     if space.size <= ENUMERABLE:
         return "exhaustive", f"{size} can all be looked at"
     if objectives > 1:
@@ -127,7 +128,7 @@ def suited(space: StagedSpace, objectives: int = 1) -> tuple[str, str]:
 
 def suited_to_flat(space: StrategySpace) -> tuple[str, str]:
     """Return the name of the sampler that suits a flat space, and why: exhaustive search while that ends in time."""
-    size = f"{space.size:.3g} candidates"
+    size = f"{format_whole(space.size)} candidates"
     if space.size <= FLAT_ENUMERABLE:
         return "exhaustive", f"all of {size} can be walked"
     return "local", f"{size} cannot all be walked"

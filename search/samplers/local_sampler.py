@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from forerun.search.moves import Moves
 from forerun.search.samplers.contract import Evaluation, Sampler
 from forerun.search.samplers.families import Family, families
-from forerun.search.samplers.moves import Moves
 from forerun.search.samplers.planner import Plan, Planner
 from forerun.spaces.strategies import Recompute, Split, Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace

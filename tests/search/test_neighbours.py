@@ -8,7 +8,8 @@ from forerun.search.candidates import axis_values, strategies_at, values_at
 from forerun.search.explain import explain_strategy, why
 from forerun.search.neighbours import difference, neighbours
 from forerun.search.request import Setting, legal_strategy
-from forerun.spaces.strategies import parse_strategy, violations
+from forerun.spaces.strategies import parse_strategy
+from forerun.spaces.strategies.stage_laws import broken_laws
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,8 @@ from forerun.spaces.strategies import parse_strategy, violations
         ("llama3-8b", "dp16"),
         ("llama3-8b", "pp3 dp1 mbs1 layers=10,11,11"),
         ("mixtral-8x7b", "tp2 dp8 ep4 sp zero1"),
+        ("llama3-8b", "tp2 pp4 dp2 mbs1 zero1 recompute=full,full:2,none*2"),
+        ("llama3-8b", "tp1/2 pp4 dp4 mbs1/2 zero1 layers=7,8,9,8"),
     ],
 )
 def test_neighbours_are_legal_and_different(make_setting: Callable[..., Setting], model: str, text: str) -> None:
@@ -32,9 +35,25 @@ def test_neighbours_are_legal_and_different(make_setting: Callable[..., Setting]
         values = axis_values(change.strategy)
         assert change.strategy != strategy
         assert change.strategy.devices == strategy.devices
-        assert values[change.axis] != axis_values(strategy)[change.axis]
-        assert violations(values, setting.context) == []
+        if strategy.layers_per_stage is None and strategy.stage_choices is None:
+            assert values[change.axis] != axis_values(strategy)[change.axis]
+        assert broken_laws(change.strategy, setting.context) == []
         assert change.words == difference(strategy, change.strategy)
+
+
+def test_what_stages_hold_stays_and_is_changed_stage_by_stage(make_setting: Callable[..., Setting]) -> None:
+    setting = make_setting(gpus=None)
+    strategy = legal_strategy(setting, "tp1/2 pp4 dp4 mbs1/2 zero1 layers=7,8,9,8 recompute=full,none*3")
+    found = {change.words: change.strategy for change in neighbours(setting.context, strategy)}
+
+    assert {"-zero1", "layers=7,8,9,8 -> layers=8,7,9,8", "recompute=full,none*3 -> recompute=full:6,none*3"} <= set(
+        found
+    )
+    assert found["-zero1"].layers_per_stage == strategy.layers_per_stage
+    assert found["-zero1"].stage_recompute == strategy.stage_recompute and found["-zero1"].second_tp == 2
+    assert any(words.startswith("tp1/2 -> tp1/4") for words in found)
+    assert any(words.startswith("tp1/2 -> tp1,") for words in found)
+    assert "recompute=full,none*3 -> recompute=full" in found
 
 
 def test_neighbours_reach_every_axis_that_has_a_choice(make_setting: Callable[..., Setting]) -> None:

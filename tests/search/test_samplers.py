@@ -26,6 +26,7 @@ from forerun.simulator import ScoreTable, score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy, StrategyTable
 from forerun.spaces.strategies.staged_space import StagedSpace
+from forerun.spaces.units import format_whole
 
 NAMES = ["exhaustive", "random", "tpe", "nsga2", "local"]
 SMALL: dict[str, list[object]] = {
@@ -195,8 +196,11 @@ def test_auto_says_why(space: StagedSpace, make_setting: Callable[..., Setting])
 
     assert large.size > 10**15
     assert [(sampler.name, why) for sampler, why in chosen] == [
-        ("exhaustive", f"{space.size:.3g} candidates can all be looked at"),
-        ("local", f"{large.size:.3g} candidates cannot all be looked at, and stages can be planned one by one"),
+        ("exhaustive", f"{format_whole(space.size)} candidates can all be looked at"),
+        (
+            "local",
+            f"{format_whole(large.size)} candidates cannot all be looked at, and stages can be planned one by one",
+        ),
     ]
     with pytest.raises(RequestError, match="cannot all be looked at"):
         sampler_named(Exploring(sampler="exhaustive"), large)

@@ -1,4 +1,4 @@
-"""Legal local steps of the own sampler: a layer to another stage, another recompute of a stage, another degree.
+"""Local steps from one strategy to the next: a layer to another stage, another recompute of a stage, another degree.
 
 A step may lead to what is illegal in other ways; the driver says so. Steps never leave the devices: dp follows the
 other degrees.
@@ -87,9 +87,14 @@ class Moves:
         for axis in ("tp", "pp", "cp"):
             for value in beside(choices[axis], getattr(strategy, axis)):
                 yield from self._resized(strategy, axis, value)
-        if self.space.halves and strategy.pp > 1 and strategy.schedule in STAGED_SCHEDULES:
-            for value in beside(choices["tp"], strategy.second_tp or strategy.tp):
-                yield from _valid(strategy, second_tp=None if value == strategy.tp else value)
+        yield from self.halves(strategy)
+
+    def halves(self, strategy: Strategy) -> Iterator[Strategy]:
+        """Yield strategies whose second half of the stages has the next tp."""
+        if not self.space.halves or strategy.pp == 1 or strategy.schedule not in STAGED_SCHEDULES:
+            return
+        for value in beside(self.space.flat.choices["tp"], strategy.second_tp or strategy.tp):
+            yield from _valid(strategy, second_tp=None if value == strategy.tp else value)
 
     def _resized(self, strategy: Strategy, axis: str, value: int) -> Iterator[Strategy]:
         """Yield the strategy with another degree: dp makes up for it, or the other of tp and pp."""
