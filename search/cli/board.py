@@ -170,8 +170,8 @@ def counts(board: Leaderboard) -> list[Text]:
     """Return how many candidates there were, why others were rejected, and what was filled in."""
     space = board.space
     lines = [
-        f"{format_whole(space.size)} candidates: {space.legal:,} legal, {space.feasible:,} feasible; {board.elapsed_s:.2f} s "
-        f"{board.workers}, {board.candidates_per_s:,.0f} candidates/s"
+        f"{format_whole(space.size)} candidates: {space.legal:,} legal, {space.feasible:,} feasible; "
+        f"{board.elapsed_s:.2f} s {board.workers}, {board.candidates_per_s:,.0f} candidates/s"
     ]
     if space.rejected:
         lines.append(

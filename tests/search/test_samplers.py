@@ -199,7 +199,7 @@ def test_auto_says_why(space: StagedSpace, make_setting: Callable[..., Setting])
         ("exhaustive", f"{format_whole(space.size)} candidates can all be looked at"),
         (
             "local",
-            f"{format_whole(large.size)} candidates cannot all be looked at, and stages can be planned one by one",
+            f"{format_whole(large.size)} candidates cannot all be looked at, and stages can be planned alone",
         ),
     ]
     with pytest.raises(RequestError, match="cannot all be looked at"):
