@@ -46,8 +46,8 @@ def verdict(board: Leaderboard) -> Safe:
     tiles = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
     warning = tag("p", f"Look at before trying: {'; '.join(best.marks)}.", class_="warn") if best.marks else None
     lead = (
-        f"The best of {board.space.feasible:,} strategies that fit, in a space of {format_whole(board.space.size)} candidates. "
-        f"{board.why} All figures are predicted."
+        f"The best of {board.space.feasible:,} strategies that fit, in a space of {format_whole(board.space.size)} "
+        f"candidates. {board.why} All figures are predicted."
     )
     return joined([tag("p", tag("code", best.strategy), class_="winner"), tag("dl", *tiles), tag("p", lead), warning])
 
@@ -79,8 +79,8 @@ def rejected_section(board: Leaderboard) -> Safe:
     space = board.space
     lead = tag(
         "p",
-        f"{format_whole(space.size)} candidates: {space.legal:,} keep every law, {space.feasible:,} of them also fit in memory. "
-        "A candidate counts for the first law it breaks.",
+        f"{format_whole(space.size)} candidates: {space.legal:,} keep every law, {space.feasible:,} of them also fit "
+        "in memory. A candidate counts for the first law it breaks.",
     )
     if not space.rejected:
         return lead

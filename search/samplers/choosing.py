@@ -109,7 +109,8 @@ def sampler_named(exploring: Exploring, space: StagedSpace, objectives: int = 1)
         name, why = suited(space, objectives)
     elif name == "exhaustive" and space.size > 100 * ENUMERABLE:
         raise RequestError(
-            f"{format_whole(space.size)} candidates cannot all be looked at; restrict axes with --set, or use --sampler local"
+            f"{format_whole(space.size)} candidates cannot all be looked at; restrict axes with --set, or use "
+            "--sampler local"
         )
     return SAMPLERS[name](exploring.seed, exploring.storage), why
 
