@@ -1,0 +1,138 @@
+"""Flat strategies as trees, and trees that are flat strategies as those."""
+
+from dataclasses import replace
+
+from forerun.spaces.strategies import (
+    Context,
+    Placement,
+    Recompute,
+    Split,
+    Strategy,
+    chunks_of_stage,
+    layers_per_virtual_stage,
+    stage_layers,
+    table_of,
+)
+from forerun.spaces.strategies.stage_choices import in_second_half
+from forerun.spaces.trees.laws import TreeStrategies, legal_tree
+from forerun.spaces.trees.names import model_layers
+from forerun.spaces.trees.resolve import resolve_tree
+from forerun.spaces.trees.values import Computation, Memory, Node, Timing
+
+
+def tree_of(context: Context, strategy: Strategy) -> Node:
+    """Return a strategy, which must be legal, as a tree: its settings at the root, a child for each virtual stage."""
+    counts = _counts(context, strategy)
+    groups = [_devices(strategy, stage) for stage in range(strategy.pp)]
+    home = _homes(strategy)
+    names = model_layers(context.model)
+    stages, done = [], 0
+    for number, count in enumerate(counts):
+        own = list(map(str, range(done, done + count)))
+        done += count
+        layers = [*names[:1], *own] if number == 0 else own
+        layers = [*layers, names[-1]] if number == len(counts) - 1 else layers
+        node = Node(name=f"stage {number}", layers=tuple(_ranges(layers)), devices=groups[home[number]])
+        stages.append(_chosen(strategy, replace(node, place=("children", number)), number, own))
+    half = strategy.half(False)
+    return Node(
+        compute=Computation(
+            dp=None if strategy.second_tp else half.dp,
+            tp=half.tp,
+            cp=half.cp,
+            ep=half.ep,
+            etp=half.etp,
+            sp=half.sp,
+        ),
+        memory=Memory.zero(strategy.zero),
+        schedule=Timing(
+            order=strategy.schedule,
+            microbatches=context.workload.global_batch // (half.dp * half.mbs),
+            recompute=strategy.recompute,
+        ),
+        children=tuple(stages),
+    )
+
+
+def _counts(context: Context, strategy: Strategy) -> tuple[int, ...]:
+    table = table_of([strategy])
+    split = int(table.column("split")[0])
+    return stage_layers(
+        context.model.layer_count, strategy.pp, strategy.vpp, split, table.custom_splits, context.head_layers
+    )
+
+
+def _homes(strategy: Strategy) -> dict[int, int]:
+    """Return the device-stage of every virtual stage (DualPipe: that of its first copy)."""
+    homes: dict[int, int] = {}
+    for stage in range(strategy.pp):
+        for chunk in chunks_of_stage(strategy.pp, strategy.vpp, strategy.schedule, stage):
+            homes.setdefault(chunk, stage)
+    return {chunk: chunk for chunk in homes} if len(homes) == strategy.pp else homes
+
+
+def _devices(strategy: Strategy, stage: int) -> tuple[int, ...]:
+    """Return the devices of a device-stage."""
+    inner = strategy.tp * strategy.cp
+    if strategy.placement == Placement.TP_CP_EP_PP_DP:
+        starts = [(replica * strategy.pp + stage) * inner for replica in range(strategy.dp)]
+        return tuple(start + rank for start in starts for rank in range(inner))
+    first = stage * inner * strategy.dp
+    return tuple(range(first, first + inner * strategy.dp))
+
+
+def _chosen(strategy: Strategy, node: Node, stage: int, own: list[str]) -> Node:
+    """Return a stage's node with what this stage chooses for itself."""
+    if strategy.second_tp is not None and in_second_half(stage, strategy.pp):
+        node = replace(node, compute=Computation(tp=strategy.second_tp))
+    if strategy.stage_recompute is None:
+        return node
+    entry = strategy.stage_recompute[stage]
+    if entry.layers is None or entry.layers >= len(own):
+        return replace(node, schedule=Timing(recompute=entry.kind))
+    if not entry.layers:
+        return replace(node, schedule=Timing(recompute=Recompute.NONE))
+    child = Node(
+        name="recomputed",
+        layers=tuple(_ranges(own[: entry.layers])),
+        schedule=Timing(recompute=entry.kind),
+        place=(*node.place, "children", 0),
+    )
+    return replace(node, schedule=Timing(recompute=Recompute.NONE), children=(child,))
+
+
+def _ranges(layers: list[str]) -> list[str]:
+    """Return layer names with runs of numbers as ranges."""
+    numbers = [int(layer) for layer in layers if layer.isdigit()]
+    if len(numbers) < 2:
+        return layers
+    before = [layer for layer in layers[:1] if not layer.isdigit()]
+    behind = [layer for layer in layers[-1:] if not layer.isdigit()]
+    return [*before, f"{numbers[0]}-{numbers[-1]}", *behind]
+
+
+def flat_of(context: Context, strategies: TreeStrategies) -> Strategy | None:
+    """Return the flat strategy that a legal tree is, None where it is none: it chooses for single layers or
+    stages, keeps tensors on the host, limits what is in flight, or deals layers or devices as no rule does."""
+    tree, first = strategies.tree, strategies.first
+    if any(one != first for row in strategies.of_leaf for one in row) or tree.in_flight:
+        return None
+    if any(leaf.host for leaf in tree.leaves):
+        return None
+    counts = tuple(sum(leaf.layer.isdigit() for leaf in stage.leaves) for stage in tree.stages)
+    layers = context.model.layer_count
+    candidates = [replace(first, split=split) for split in Split if _deals(split, layers, counts, context)]
+    if first.vpp == 1:
+        candidates.append(replace(first, layers_per_stage=counts))
+    for candidate in candidates:
+        again = resolve_tree(tree_of(context, candidate), model_layers(context.model))
+        if again.groups == tree.groups and again.home == tree.home and legal_tree(context, again).first == first:
+            return candidate
+    return None
+
+
+def _deals(split: Split, layers: int, counts: tuple[int, ...], context: Context) -> bool:
+    """Whether a rule deals layers like that."""
+    if split == Split.EVEN and layers % len(counts):
+        return False
+    return layers_per_virtual_stage(layers, len(counts), split, context.head_layers) == counts

@@ -1,0 +1,168 @@
+"""The YAML form of a strategy tree.
+
+schedule: {order: 1f1b, microbatches: 8, recompute: selective}
+compute: {tp: 2}
+memory: {zero: 1}
+children:
+  - {name: lower, layers: [embedding, 0-15], devices: 0-7}
+  - {name: upper, layers: [16-31, head], devices: 8-15, compute: {tp: 4}}
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from forerun.spaces.documents import Document, parse_document, read_document, validate
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Recompute, Schedule, parse_named
+from forerun.spaces.trees.names import device_numbers
+from forerun.spaces.trees.values import ZERO_TENSORS, Computation, KeyPath, Memory, Node, Timing, TreeError
+
+Degree = Annotated[int, Field(ge=1, le=1 << 20)]
+Words = str | int | list[str | int]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ComputeDocument(_Part):
+    """``Computation``."""
+
+    dp: Degree | None = None
+    tp: Degree | None = None
+    cp: Degree | None = None
+    ep: Degree | None = None
+    etp: Degree | None = None
+    sp: bool | None = None
+    cut: dict[str, Degree] | None = None
+
+
+class MemoryDocument(_Part):
+    """``Memory``: ``zero`` for all three kinds of tensors, or a word for each."""
+
+    zero: Annotated[int, Field(ge=0, le=3)] | None = None
+    optimizer: Literal["replicated", "sharded"] | None = None
+    gradients: Literal["replicated", "sharded"] | None = None
+    parameters: Literal["replicated", "sharded"] | None = None
+    host: list[Literal["activations", "optimizer", "parameters"]] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.zero is not None and any(getattr(self, name) is not None for name in ZERO_TENSORS):
+            raise ValueError("zero says where optimizer, gradients and parameters lie; give either it or them")
+        return self
+
+    def build(self) -> Memory:
+        """Return the value."""
+        host = None if self.host is None else frozenset(self.host)
+        if self.zero is not None:
+            return replace(Memory.zero(self.zero), host=host)
+        words = {name: getattr(self, name) for name in ZERO_TENSORS}
+        return Memory(host=host, **{name: None if word is None else word == "sharded" for name, word in words.items()})
+
+
+class ScheduleDocument(_Part):
+    """``Timing``."""
+
+    order: str | None = None
+    microbatches: Degree | None = None
+    in_flight: Degree | Annotated[list[Degree], Field(min_length=1)] | None = None
+    recompute: str | None = None
+
+    def build(self, place: KeyPath) -> Timing:
+        """Return the value.
+
+        Raises:
+            TreeError: no such order, or nothing that can be recomputed like that.
+        """
+        flight = self.in_flight
+        return Timing(
+            order=None if self.order is None else Schedule(_named("schedule", self.order, (*place, "order"))),
+            microbatches=self.microbatches,
+            in_flight=None if flight is None else (flight,) if isinstance(flight, int) else tuple(flight),
+            recompute=None
+            if self.recompute is None
+            else Recompute(_named("recompute", self.recompute, (*place, "recompute"))),
+        )
+
+
+def _named(axis: str, text: str, place: KeyPath) -> int:
+    try:
+        return parse_named(axis, text)
+    except RequestError as error:
+        raise TreeError(place, str(error)) from None
+
+
+class NodeDocument(_Part):
+    """``Node``."""
+
+    name: str = ""
+    layers: Words | None = None
+    devices: Words | None = None
+    compute: ComputeDocument = ComputeDocument()
+    memory: MemoryDocument = MemoryDocument()
+    schedule: ScheduleDocument = ScheduleDocument()
+    children: list["NodeDocument"] = []
+
+    def build(self, place: KeyPath = ()) -> Node:
+        """Return the value.
+
+        Raises:
+            TreeError: devices are named wrongly, or as in ``ScheduleDocument.build``.
+        """
+        try:
+            devices = device_numbers(_words(self.devices))
+        except RequestError as error:
+            raise TreeError((*place, "devices"), str(error)) from None
+        return Node(
+            name=self.name,
+            layers=None if self.layers is None else tuple(_words(self.layers)),
+            devices=devices,
+            compute=Computation(**self.compute.model_dump()),
+            memory=self.memory.build(),
+            schedule=self.schedule.build((*place, "schedule")),
+            children=tuple(child.build((*place, "children", n)) for n, child in enumerate(self.children)),
+            place=place,
+        )
+
+
+def _words(value: Words | None) -> list[str]:
+    if value is None:
+        return []
+    words = value if isinstance(value, list) else [value]
+    return [part for word in words for part in str(word).split(",") if part.strip()]
+
+
+def read_tree(path: Path) -> tuple[Node, Document]:
+    """Return the tree of a YAML or JSON file, and the file for the errors that come later (``at_line``).
+
+    Raises:
+        RequestError: the file cannot be read, or is no tree; the message has file, line and path of the node.
+    """
+    document = read_document(path)
+    return _tree_of(document), document
+
+
+def parse_tree(text: str, source: str = "tree.yaml") -> Node:
+    """Return the tree that a text spells.
+
+    Raises:
+        RequestError: as ``read_tree``.
+    """
+    return _tree_of(parse_document(text, source=source))
+
+
+def _tree_of(document: Document) -> Node:
+    built = validate(document, NodeDocument)
+    try:
+        return built.build()
+    except TreeError as error:
+        raise at_line(error, document) from None
+
+
+def at_line(error: TreeError, document: Document) -> RequestError:
+    """Return an error about a node with the file and the line that it was read from."""
+    return RequestError(f"{document.where(error.place)}: {error.law}")

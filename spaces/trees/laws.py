@@ -1,0 +1,174 @@
+"""Laws of a tree on a transformer: every leaf is judged as the flat strategy that has its settings everywhere."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from forerun.spaces.strategies import (
+    COLUMNS,
+    CUSTOM_SPLIT,
+    SPELLING,
+    Context,
+    Placement,
+    Schedule,
+    Strategy,
+    table_of,
+    violations,
+)
+from forerun.spaces.trees.names import ranges_text
+from forerun.spaces.trees.resolve import Leaf, ResolvedTree, Stage
+from forerun.spaces.trees.values import TreeError
+
+_KEY_OF: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "framework degree": ("compute",),
+        "heads": ("compute", "tp"),
+        "kv heads": ("compute", "tp"),
+        "sequence / cp": ("compute", "cp"),
+        "experts": ("compute", "ep"),
+        "expert folding": ("compute", "ep"),
+        "expert tensor": ("compute", "etp"),
+        "schedule": ("schedule", "order"),
+        "framework schedule": ("schedule", "order"),
+        "global batch": ("schedule", "microbatches"),
+        "microbatches": ("schedule", "microbatches"),
+        "framework zero": ("memory",),
+        "framework sequence parallel": ("compute", "sp"),
+        "sequence / sp": ("compute", "sp"),
+        "framework recompute": ("schedule", "recompute"),
+        "framework placement": ("devices",),
+    }
+)
+"""Keys of a node that each law of flat strategies speaks about."""
+
+_DEGREES = ("dp", "tp", "cp", "ep", "etp", "sp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeStrategies:
+    """A tree whose leaves are known to be legal: ``of_leaf`` the flat strategies that have their settings, by virtual
+    stage."""
+
+    tree: ResolvedTree
+    of_leaf: tuple[tuple[Strategy, ...], ...]
+
+    @property
+    def first(self) -> Strategy:
+        """The strategy of the first leaf."""
+        return self.of_leaf[0][0]
+
+
+def legal_tree(context: Context, tree: ResolvedTree) -> TreeStrategies:
+    """Return the strategies of all leaves of a tree for a transformer.
+
+    Raises:
+        TreeError: a leaf breaks a law of flat strategies, its devices are not those that its degrees need, or the
+            stages do not stand where the schedule has them; the error has the path of the node.
+    """
+    _check_order(context, tree)
+    placement = _placement(tree)
+    found: dict[tuple[object, ...], Strategy] = {}
+    rows = []
+    for stage in tree.stages:
+        row = []
+        for leaf in stage.leaves:
+            key = (*(getattr(leaf.compute, name) for name in _DEGREES), leaf.zero, leaf.recompute, len(stage.devices))
+            if leaf.compute.cut is not None:
+                raise TreeError(
+                    (*leaf.place, "compute", "cut"), "a transformer is cut by degrees; use dp, tp, cp, ep, etp and sp"
+                )
+            if key not in found:
+                found[key] = _leaf_strategy(context, tree, stage, leaf, placement)
+            row.append(found[key])
+        rows.append(tuple(row))
+    strategies = TreeStrategies(tree=tree, of_leaf=tuple(rows))
+    _check_tied(context, strategies)
+    return strategies
+
+
+def _leaf_strategy(context: Context, tree: ResolvedTree, stage: Stage, leaf: Leaf, placement: Placement) -> Strategy:
+    compute, count = leaf.compute, len(stage.devices)
+    tp, cp, ep, etp = compute.tp or 1, compute.cp or 1, compute.ep or 1, compute.etp or 1
+    dp = count // (tp * cp) if compute.dp is None else compute.dp
+    if dp * tp * cp != count:
+        raise TreeError(
+            (*leaf.place, "compute"),
+            f"dp*tp*cp must be the {count} devices {ranges_text(stage.devices)} of its stage, but got "
+            f"{'?' if compute.dp is None else dp}*{tp}*{cp}; use degrees whose product is {count}",
+        )
+    batch, count_m = context.workload.global_batch, tree.microbatches
+    if batch % (count_m * dp):
+        raise TreeError(
+            (*leaf.place, "compute", "dp"),
+            f"global batch {batch} is not divisible by microbatches*dp = {count_m}*{dp} = {count_m * dp}; use a "
+            "product that divides it",
+        )
+    pp = len(tree.groups)
+    strategy = Strategy(
+        dp=dp,
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=ep,
+        etp=etp,
+        mbs=batch // (count_m * dp),
+        vpp=len(tree.stages) // pp,
+        schedule=tree.order,
+        zero=leaf.zero if dp * cp > 1 else 0,
+        sp=bool(compute.sp) and tp > 1,
+        recompute=leaf.recompute,
+        placement=placement if dp > 1 and pp > 1 else Placement.TP_CP_EP_DP_PP,
+    )
+    table = table_of([strategy])
+    values = {axis: int(table.column(axis)[0]) for axis in COLUMNS} | {"split": CUSTOM_SPLIT}
+    for code, law in violations(values, context):
+        raise TreeError((*leaf.place, *_KEY_OF.get(code, ())), law)
+    return strategy
+
+
+def _check_order(context: Context, tree: ResolvedTree) -> None:
+    """Refuse stages that stand elsewhere than the schedule has them."""
+    pp, count = len(tree.groups), len(tree.stages)
+    vee = tree.order == Schedule.ZB_V
+    for number, stage in enumerate(tree.stages):
+        home = min(number, count - 1 - number) if vee else number % pp
+        if tree.home[number] != home:
+            raise TreeError(
+                (*stage.place, "devices"),
+                f"{SPELLING['schedule'][tree.order]} runs virtual stage {number} of {count} on the devices "
+                f"{ranges_text(tree.groups[home])}, but it stands on {ranges_text(stage.devices)}",
+            )
+    if tree.device_count > context.cluster.max_devices:
+        raise TreeError(
+            (), f"the cluster has {context.cluster.max_devices} devices, but the tree occupies {tree.device_count}"
+        )
+
+
+def _placement(tree: ResolvedTree) -> Placement:
+    """Return which placement the devices of the stages follow."""
+    groups = tree.groups
+    if all(group == tuple(range(group[0], group[0] + len(group))) for group in groups):
+        return Placement.TP_CP_EP_DP_PP
+    inner = {(leaf.compute.tp or 1) * (leaf.compute.cp or 1) for leaf in tree.leaves}
+    for group, stage in zip(groups, tree.stages, strict=False):
+        width, stride = next(iter(inner)), next(iter(inner)) * len(groups)
+        regular = tuple(group[0] + place // width * stride + place % width for place in range(len(group)))
+        if len(inner) > 1 or group != regular:
+            raise TreeError(
+                (*stage.place, "devices"),
+                "devices of a stage are a range like 0-7, or equal blocks of tp*cp devices, one for each replica, with "
+                f"the blocks of the other stages between them, but got {ranges_text(group)}",
+            )
+    return Placement.TP_CP_EP_PP_DP
+
+
+def _check_tied(context: Context, strategies: TreeStrategies) -> None:
+    """Refuse a tied table that embedding and head cut differently."""
+    first, last = strategies.of_leaf[0][0], strategies.of_leaf[-1][-1]
+    if context.model.tied_embeddings and first.tp != last.tp:
+        place = strategies.tree.stages[-1].leaves[-1].place
+        raise TreeError(
+            (*place, "compute", "tp"),
+            f"embedding and head of {context.model.name} share one table and must cut it alike, but tp is {first.tp} "
+            f"and {last.tp}",
+        )

@@ -1,0 +1,94 @@
+"""How nodes name layers and devices: numbers, ranges and patterns."""
+
+import fnmatch
+import re
+from collections.abc import Iterable, Sequence
+
+from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.models.model import Model
+
+_RANGE = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
+MOST_DEVICES = 1 << 20
+
+
+def model_layers(model: Model) -> tuple[str, ...]:
+    """Return the names of what a transformer consists of, in execution order: "embedding", "0", "1", ..., "head"."""
+    return ("embedding", *map(str, range(model.layer_count)), "head")
+
+
+def matching_layers(specs: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the layers among ``names`` that some words name, in their own order.
+
+    >>> matching_layers(["embedding", "0-1"], ["embedding", "0", "1", "2", "head"])
+    ('embedding', '0', '1')
+
+    Raises:
+        RequestError: a word names no layer.
+    """
+    found: set[str] = set()
+    known = set(names)
+    for spec in specs:
+        text = spec.strip()
+        if text in known:
+            found.add(text)
+        elif match := _RANGE.fullmatch(text):
+            low, high = int(match[1]), int(match[2])
+            if low > high:
+                raise RequestError(f"a range of layers grows, but got {text}; write {high}-{low}")
+            missing = [str(n) for n in (low, high) if str(n) not in known]
+            if missing:
+                raise _no_such_layer(missing[0], names)
+            found |= {str(n) for n in range(low, high + 1)}
+        else:
+            matched = [name for name in names if fnmatch.fnmatchcase(name, text)] if set(text) & set("*?[") else []
+            if not matched:
+                raise _no_such_layer(text, names)
+            found |= set(matched)
+    return tuple(name for name in names if name in found)
+
+
+def _no_such_layer(name: str, names: Sequence[str]) -> RequestError:
+    numbers = [int(known) for known in names if known.isdigit()]
+    if name.isdigit() and numbers:
+        return RequestError(f"there is no layer {name}; the model has layers {min(numbers)} to {max(numbers)}")
+    return unknown("layer", name, names)
+
+
+def device_numbers(specs: Iterable[str]) -> tuple[int, ...]:
+    """Return device numbers that words like "0-7" or "12" name, in their order.
+
+    >>> device_numbers(["0-3", "8"])
+    (0, 1, 2, 3, 8)
+
+    Raises:
+        RequestError: a word is no number or range, or a device is named twice.
+    """
+    numbers: list[int] = []
+    for spec in specs:
+        text = spec.strip()
+        match = _RANGE.fullmatch(text)
+        if not match and not text.isdigit():
+            raise RequestError(f"devices are numbers or ranges like 0-7, but got {text!r}")
+        low, high = (int(match[1]), int(match[2])) if match else (int(text), int(text))
+        if low > high or high >= MOST_DEVICES:
+            raise RequestError(f"a range of devices grows and ends below {MOST_DEVICES}, but got {text}")
+        numbers += range(low, high + 1)
+    if len(set(numbers)) < len(numbers):
+        twice = next(number for number in numbers if numbers.count(number) > 1)
+        raise RequestError(f"device {twice} is named twice")
+    return tuple(numbers)
+
+
+def ranges_text(numbers: Sequence[int]) -> str:
+    """Return numbers as ranges, runs of neighbours joined.
+
+    >>> ranges_text([0, 1, 2, 3, 8])
+    '0-3, 8'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(f"{low}-{high}" if high > low else f"{low}" for low, high in runs)

@@ -1,0 +1,261 @@
+"""From a tree to what every layer does: settings go down to the leaves, and nodes with devices become stages."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Recompute, Schedule
+from forerun.spaces.trees.names import matching_layers, ranges_text
+from forerun.spaces.trees.values import Computation, KeyPath, Memory, Node, Timing, TreeError, over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """One layer with all that holds for it. ``zero``: stage of sharding; ``host``: tensors in host memory. ``place``:
+    keys that lead to the node that configures it."""
+
+    layer: str
+    compute: Computation
+    zero: int
+    host: frozenset[str]
+    recompute: Recompute
+    place: KeyPath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Consecutive layers on the same devices: a virtual stage. ``in_flight``: None where the order decides."""
+
+    name: str
+    devices: tuple[int, ...]
+    leaves: tuple[Leaf, ...]
+    in_flight: int | None
+    place: KeyPath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedTree:
+    """A tree with nothing left open. ``stages``: virtual stages in model order. ``groups``: devices of every
+    device-stage, in the order in which the model meets them; ``home``: the group of every virtual stage."""
+
+    order: Schedule
+    microbatches: int
+    stages: tuple[Stage, ...]
+    groups: tuple[tuple[int, ...], ...]
+    home: tuple[int, ...]
+
+    @property
+    def leaves(self) -> Iterator[Leaf]:
+        """All layers in model order."""
+        for stage in self.stages:
+            yield from stage.leaves
+
+    @property
+    def device_count(self) -> int:
+        """Devices that the tree occupies."""
+        return sum(map(len, self.groups))
+
+    @property
+    def in_flight(self) -> tuple[int, ...]:
+        """Limits of every device-stage; () where the order decides."""
+        limits = [stage.in_flight for stage in self.stages]
+        return tuple(limit for limit in limits if limit is not None)
+
+
+_DEFAULT_COMPUTE = Computation(tp=1, cp=1, ep=1, etp=1, sp=False)
+_DEFAULT_MEMORY = over(Memory(host=frozenset()), Memory.zero(0))
+_DEFAULT_TIMING = Timing(order=Schedule.ONE_F_ONE_B, recompute=Recompute.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What holds at a node; ``stage``: the node that names the devices, None above all of them."""
+
+    compute: Computation
+    memory: Memory
+    schedule: Timing
+    stage: Node | None = None
+
+
+def resolve_tree(root: Node, layers: Sequence[str]) -> ResolvedTree:
+    """Return what every one of the model's ``layers`` (names in execution order) does.
+
+    Raises:
+        TreeError: the tree names a layer that is not there or one twice, leaves one without a stage, or its stages and
+            schedule do not go together; the error has the path of the node.
+    """
+    placed: dict[str, tuple[Leaf, Node | None]] = {}
+    marked: list[tuple[Node, tuple[str, ...]]] = []
+    start = _Settings(_DEFAULT_COMPUTE, _DEFAULT_MEMORY, _DEFAULT_TIMING)
+    _walk(root, start, tuple(layers), placed, marked)
+    timing = over(root.schedule, _DEFAULT_TIMING)
+    if timing.microbatches is None:
+        raise TreeError((*root.place, "schedule"), "the root names the microbatches of a step, like microbatches: 8")
+    stages = _stages(root, layers, placed, marked)
+    groups = tuple(dict.fromkeys(stage.devices for stage in stages))
+    _check_groups(stages, groups)
+    home = tuple(groups.index(stage.devices) for stage in stages)
+    assert timing.order is not None
+    return ResolvedTree(
+        order=timing.order,
+        microbatches=timing.microbatches,
+        stages=_limited(root, stages, home, len(groups)),
+        groups=groups,
+        home=home,
+    )
+
+
+def _walk(
+    node: Node,
+    above: _Settings,
+    allowed: tuple[str, ...],
+    placed: dict[str, tuple[Leaf, Node | None]],
+    marked: list[tuple[Node, tuple[str, ...]]],
+) -> tuple[str, ...]:
+    """Place the layers of a node and return them; ``allowed``: those of its parent, ``marked``: stages so far."""
+    own = _own_layers(node, allowed)
+    stage = above.stage
+    if node.devices:
+        if stage is not None:
+            raise TreeError((*node.place, "devices"), f"stages do not nest, but {_called(stage)} has devices too")
+        stage = node
+        marked.append((node, own))
+    if node.place and (node.schedule.order is not None or node.schedule.microbatches is not None):
+        key = "order" if node.schedule.order is not None else "microbatches"
+        raise TreeError((*node.place, "schedule", key), f"{key} holds for the whole tree; name it at the root")
+    here = _Settings(
+        over(node.compute, above.compute),
+        over(node.memory, above.memory),
+        over(node.schedule, above.schedule),
+        stage,
+    )
+    taken: dict[str, Node] = {}
+    for child in node.children:
+        for layer in _walk(child, here, own, placed, marked):
+            if layer in taken:
+                raise TreeError((*child.place, "layers"), f"layer {layer} belongs to {_called(taken[layer])} already")
+            taken[layer] = child
+    for layer in own:
+        if layer not in taken:
+            placed[layer] = (_leaf(node, layer, here), stage)
+    return own
+
+
+def _own_layers(node: Node, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    if node.layers is None:
+        return allowed
+    try:
+        return matching_layers(node.layers, allowed)
+    except RequestError as error:
+        raise TreeError((*node.place, "layers"), str(error)) from None
+
+
+def _leaf(node: Node, layer: str, here: _Settings) -> Leaf:
+    host, recompute = here.memory.host, here.schedule.recompute
+    assert host is not None and recompute is not None
+    return Leaf(
+        layer=layer,
+        compute=here.compute,
+        zero=here.memory.stage(node.place),
+        host=host,
+        recompute=recompute,
+        place=node.place,
+    )
+
+
+def _called(node: Node) -> str:
+    where = ".".join(map(str, node.place)) or "the root"
+    return f"{where} ({node.name})" if node.name else where
+
+
+def _stages(
+    root: Node,
+    layers: Sequence[str],
+    placed: dict[str, tuple[Leaf, Node | None]],
+    marked: Sequence[tuple[Node, tuple[str, ...]]],
+) -> tuple[Stage, ...]:
+    """Return the virtual stages, which stand in model order."""
+    if not marked:
+        leaves = tuple(placed[layer][0] for layer in layers)
+        devices = tuple(range(_needed(root, leaves[0].compute)))
+        return (Stage(name=root.name, devices=devices, leaves=leaves, in_flight=None, place=root.place),)
+    open_layers = [layer for layer in layers if placed[layer][1] is None]
+    if open_layers:
+        shown = ", ".join(open_layers[:6]) + (", …" if len(open_layers) > 6 else "")
+        raise TreeError((*root.place, "children"), f"every layer stands on a stage, but none has {shown}")
+    order = iter(layers)
+    for node, own in marked:
+        for layer in own:
+            due = next(order)
+            if layer != due:
+                raise TreeError(
+                    (*node.place, "layers"),
+                    f"stages stand in model order, each with consecutive layers, but layer {layer} of "
+                    f"{_called(node)} stands where {due} is due",
+                )
+    return tuple(
+        Stage(
+            name=node.name or f"stage {number}",
+            devices=node.devices,
+            leaves=tuple(placed[layer][0] for layer in own),
+            in_flight=(node.schedule.in_flight or (None,))[0] if node is not root else None,
+            place=node.place,
+        )
+        for number, (node, own) in enumerate(marked)
+    )
+
+
+def _needed(root: Node, compute: Computation) -> int:
+    """Return how many devices the settings of a tree without devices ask for."""
+    if compute.cut is not None:
+        return math.prod(compute.cut.values())
+    if compute.dp is None:
+        raise TreeError((*root.place, "compute"), "name dp, or the devices of the root or of stages below it")
+    return compute.dp * (compute.tp or 1) * (compute.cp or 1)
+
+
+def _check_groups(stages: Sequence[Stage], groups: Sequence[tuple[int, ...]]) -> None:
+    owner: dict[int, tuple[int, ...]] = {}
+    for stage in stages:
+        for device in stage.devices:
+            if owner.setdefault(device, stage.devices) != stage.devices:
+                raise TreeError(
+                    (*stage.place, "devices"),
+                    f"stages share all devices or none, but device {device} is one of {ranges_text(owner[device])} and "
+                    f"of {ranges_text(stage.devices)}",
+                )
+    for first, second in pairwise(groups):
+        if len(stages) % len(groups):
+            raise TreeError(
+                (),
+                f"{len(stages)} virtual stages are not dealt evenly to {len(groups)} device-stages, such as "
+                f"{ranges_text(first)} and {ranges_text(second)}",
+            )
+
+
+def _limited(root: Node, stages: tuple[Stage, ...], home: tuple[int, ...], groups: int) -> tuple[Stage, ...]:
+    """Return the stages with limits on what is in flight, which all of them have or none."""
+    limits = [stage.in_flight for stage in stages]
+    at_root = root.schedule.in_flight
+    if at_root is not None:
+        if len(at_root) not in (1, groups):
+            raise TreeError(
+                (*root.place, "schedule", "in_flight"),
+                f"in_flight is one number or one for each of {groups} device-stages, but got {len(at_root)}",
+            )
+        given = at_root * groups if len(at_root) == 1 else at_root
+        limits = [given[group] if limit is None else limit for group, limit in zip(home, limits, strict=True)]
+    if any(limit is None for limit in limits):
+        named = next((stage for stage, limit in zip(stages, limits, strict=True) if limit is not None), None)
+        if named is not None:
+            raise TreeError(
+                (*named.place, "schedule", "in_flight"),
+                "in_flight limits all stages or none; name it at the root for the others",
+            )
+        return stages
+    return tuple(
+        Stage(name=s.name, devices=s.devices, leaves=s.leaves, in_flight=limit, place=s.place)
+        for s, limit in zip(stages, limits, strict=True)
+    )

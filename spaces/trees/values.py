@@ -1,0 +1,120 @@
+"""The strategy tree: a nested configuration of how a model is trained (after Proteus, arXiv 2306.02267, section 4.1).
+
+A node stands for some layers of a model and says how they compute, where their tensors lie and when they run. What it
+leaves open it takes from its parent; what its children do not name it configures itself. A node that names devices is
+a stage of the pipeline.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Recompute, Schedule
+
+KeyPath = tuple[str | int, ...]
+Setting = TypeVar("Setting", "Computation", "Memory", "Timing")
+
+HOST_TENSORS = ("activations", "optimizer", "parameters")
+"""What may be kept in the memory of the host."""
+ZERO_TENSORS = ("optimizer", "gradients", "parameters")
+"""What the stages 1, 2 and 3 of ZeRO (arXiv 1910.02054) shard, each besides those before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computation:
+    """How the devices of a stage share the work of a layer; None: as the parent.
+
+    ``dp * tp * cp`` devices, ``ep`` and ``etp`` as in ``Strategy``. ``cut``: parts by axis of each operator instead,
+    for models that are given as operators ({"batch": 2, "out": 4}, the innermost last).
+    """
+
+    dp: int | None = None
+    tp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    etp: int | None = None
+    sp: bool | None = None
+    cut: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Where the tensors of a layer lie; None: as the parent.
+
+    ``optimizer``, ``gradients``, ``parameters``: whether replicas keep them in slices instead of copies. ``host``:
+    those of ``HOST_TENSORS`` that lie in the memory of the host.
+    """
+
+    optimizer: bool | None = None
+    gradients: bool | None = None
+    parameters: bool | None = None
+    host: frozenset[str] | None = None
+
+    @classmethod
+    def zero(cls, stage: int) -> "Memory":
+        """Return what a stage of ZeRO shards."""
+        return cls(optimizer=stage >= 1, gradients=stage >= 2, parameters=stage >= 3)
+
+    def stage(self, place: KeyPath) -> int:
+        """Return the stage of ZeRO that shards these tensors.
+
+        Raises:
+            TreeError: no stage does: gradients are sharded with the optimizer states, parameters with both.
+        """
+        sharded = [bool(getattr(self, name)) for name in ZERO_TENSORS]
+        stage = sum(sharded)
+        if sharded != [number < stage for number in range(len(sharded))]:
+            missing = ZERO_TENSORS[sharded.index(False)]
+            last = [name for name, cut in zip(ZERO_TENSORS, sharded, strict=True) if cut][-1]
+            raise TreeError(
+                (*place, "memory"), f"{last} cannot be sharded where {missing} is replicated; shard {missing} too"
+            )
+        return stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """When the passes of a layer run; None: as the parent.
+
+    ``order`` and ``microbatches`` of a step hold for the whole tree and stand at its root. ``in_flight``: most
+    microbatches whose activations a stage keeps, one number for a stage or, at the root, one for each device-stage.
+    """
+
+    order: Schedule | None = None
+    microbatches: int | None = None
+    in_flight: tuple[int, ...] | None = None
+    recompute: Recompute | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node. ``layers``: names, or ranges like "0-15"; None for all that the parent has. ``devices``: their
+    numbers in the cluster, tensor ranks next to each other; () where the node is no stage. ``place``: keys that lead to
+    it in the document it was read from."""
+
+    name: str = ""
+    layers: tuple[str, ...] | None = None
+    devices: tuple[int, ...] = ()
+    compute: Computation = field(default_factory=Computation)
+    memory: Memory = field(default_factory=Memory)
+    schedule: Timing = field(default_factory=Timing)
+    children: tuple["Node", ...] = ()
+    place: KeyPath = ()
+
+
+class TreeError(RequestError):
+    """A tree is wrong at one node; ``place``: the keys that lead to what is wrong, ``law``: what is wrong there."""
+
+    def __init__(self, place: KeyPath, law: str) -> None:
+        self.place, self.law = place, law
+        super().__init__(f"{'.'.join(map(str, ('tree', *place)))}: {law}")
+
+
+def over(own: Setting, parent: Setting) -> Setting:
+    """Return a node's settings with those of its parent where it has none."""
+    values: dict[str, Any] = {}
+    for entry in fields(own):
+        value = getattr(own, entry.name)
+        values[entry.name] = getattr(parent, entry.name) if value is None else value
+    return type(own)(**values)
