@@ -93,17 +93,46 @@ def rows_of(
     if not strategies:
         return ()
     scores = score(context, table_of(strategies))
-    sequence = train_flops_per_sequence(context.model, context.workload.seq_len, causal_half=True)
-    flops = sequence * context.workload.global_batch
+    flops = _model_flops(context)
     return tuple(
-        _row(context, strategy, scores, row, flops, usd_per_gpu_hour) for row, strategy in enumerate(strategies)
+        _row(context, str(strategy), strategy.devices, (strategy,), scores, row, flops, usd_per_gpu_hour)
+        for row, strategy in enumerate(strategies)
     )
 
 
-def _row(context: Context, strategy: Strategy, scores: ScoreTable, row: int, flops: float, price: float | None) -> Row:
-    """``flops``: model FLOPs of one step. ``price``: USD per device and hour."""
+def tree_row(
+    context: Context,
+    name: str,
+    gpus: int,
+    strategies: Sequence[Strategy],
+    scores: ScoreTable,
+    *,
+    usd_per_gpu_hour: float | None = None,
+) -> Row:
+    """Return the row of a strategy tree whose layers have the settings of some flat ``strategies``; ``scores`` has one
+    row."""
+    return _row(context, name, gpus, strategies, scores, 0, _model_flops(context), usd_per_gpu_hour)
+
+
+def _model_flops(context: Context) -> float:
+    """Return model FLOPs of one step."""
+    sequence = train_flops_per_sequence(context.model, context.workload.seq_len, causal_half=True)
+    return sequence * context.workload.global_batch
+
+
+def _row(
+    context: Context,
+    name: str,
+    gpus: int,
+    strategies: Sequence[Strategy],
+    scores: ScoreTable,
+    row: int,
+    flops: float,
+    price: float | None,
+) -> Row:
+    """``strategies``: what marks are about. ``flops``: model FLOPs of one step. ``price``: USD per device and hour."""
     workload, device = context.workload, context.cluster.device
-    gpus, step_s = strategy.devices, float(scores.step_time_s[row])
+    step_s = float(scores.step_time_s[row])
     tokens_per_s = workload.tokens_per_step / step_s
     usd_per_hour = None if price is None else price * gpus
     train_s = None if workload.tokens is None else workload.tokens / tokens_per_s
@@ -111,7 +140,7 @@ def _row(context: Context, strategy: Strategy, scores: ScoreTable, row: int, flo
     mfu = flops / (step_s * gpus * device.peak(workload.precision))
     return Row(
         rank=None,
-        strategy=str(strategy),
+        strategy=name,
         gpus=gpus,
         step_time_s=step_s,
         tokens_per_s=tokens_per_s,
@@ -130,7 +159,9 @@ def _row(context: Context, strategy: Strategy, scores: ScoreTable, row: int, flo
         ),
         train_days=None if train_s is None else train_s / SECONDS_PER_DAY,
         train_cost_usd=(None if train_s is None or usd_per_hour is None else train_s / SECONDS_PER_HOUR * usd_per_hour),
-        marks=_marks(context, strategy, peak_gib / limit_gib, mfu),
+        marks=tuple(
+            dict.fromkeys(mark for one in strategies for mark in _marks(context, one, peak_gib / limit_gib, mfu))
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """Flags that several verbs share, and the request they make."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.parser import Parser, count, positive, whole
@@ -84,6 +85,18 @@ def add_gpus(parser: Parser) -> None:
 def add_strategy(parser: Parser) -> None:
     """Add ``--strategy``."""
     parser.add_argument("--strategy", required=True, metavar="TEXT", help='like "tp4 pp2 dp8 mbs1 zero1 sp"')
+
+
+def add_strategy_or_tree(parser: Parser) -> None:
+    """Add ``--strategy`` and ``--tree``, of which one is needed."""
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--strategy", metavar="TEXT", help='like "tp4 pp2 dp8 mbs1 zero1 sp"')
+    group.add_argument(
+        "--tree",
+        type=Path,
+        metavar="FILE",
+        help="a strategy tree (YAML) instead: layers and stages that differ; simulated event by event",
+    )
 
 
 def request_of(args: argparse.Namespace, **fields: Any) -> "Request":

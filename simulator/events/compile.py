@@ -12,11 +12,12 @@ like that; the rest stands behind the last backward pass, or before the first fo
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from forerun.simulator.events.contention import Contention, Wires
 from forerun.simulator.events.costs import StepCosts
 from forerun.simulator.events.graph import TaskGraph
-from forerun.simulator.events.schedules import Action, Pass, Programs, programs_of
+from forerun.simulator.events.schedules import Action, Pass, Programs, limited, programs_of
 from forerun.spaces.errors import RequestError
 
 KINDS = (
@@ -55,7 +56,8 @@ def compile_step(costs: StepCosts, *, replicas: int = 1, contention: Contention 
     """
     if replicas < 1:
         raise RequestError(f"replicas must be at least 1, but got {replicas}")
-    graph, programs = TaskGraph(KINDS), programs_of(costs.schedule, costs.shape)
+    graph = TaskGraph(KINDS)
+    programs = limited(costs.shape, costs.in_flight) if costs.in_flight else programs_of(costs.schedule, costs.shape)
     for device in range(replicas * costs.shape.pp):
         for name in STREAMS:
             graph.add_stream(f"stage {device} {name}", device=device, ordered=name != "gradient")
@@ -125,6 +127,20 @@ class _Pipeline:
                 self.graph.need(task, self.sent[Pass.INPUT_GRADIENT, microbatch, chunk + 1])
 
 
+class _Flow(NamedTuple):
+    """Seconds of traffic of replicas that one pass gives rise to and waits for, in ``buckets``."""
+
+    zero: int
+    buckets: int
+    reduced_s: float
+    gathered_s: float
+
+
+def _among(zero: int, flows: list[_Flow]) -> tuple[object, ...]:
+    """Return what tells traffic of one stage of sharding from that of others beside the same pass."""
+    return (f"zero{zero}",) if len(flows) > 1 else ()
+
+
 class _Device:
     """Writes the tasks of one device-stage."""
 
@@ -133,6 +149,9 @@ class _Device:
         self.stage, self.device, self.program = stage, pipeline.first + stage, program
         self.compute, self.feature, self.gradient = (3 * self.device + place for place in range(3))
         self.cost = self.costs.stages[stage]
+        self.traffic = [
+            (self.costs.zero if cost.zero is None else cost.zero, cost) for cost in (self.cost, *self.cost.also)
+        ]
         self.started: set[int] = set()
         self.gathered: set[int] = set()
         self.segments: list[int] = []
@@ -149,13 +168,12 @@ class _Device:
     def _quiet(self) -> range:
         """Return the places of the program at which no traffic of replicas can be under way: behind the first use of
         all parameters and before the first whole gradient. A transfer that shares nothing is cheaper to execute."""
-        costs, cost = self.costs, self.cost
         first: dict[int, int] = {}
         for place, action in enumerate(self.program):
             first.setdefault(action.chunk, place)
-        low = max(first.values()) + 1 if cost.gather_s else 0
-        high = min(self.last.values()) if cost.reduce_s else len(self.program)
-        return range(low, high) if costs.zero < 2 else range(0)
+        low = max(first.values()) + 1 if any(cost.gather_s for _, cost in self.traffic) else 0
+        high = min(self.last.values()) if any(cost.reduce_s for _, cost in self.traffic) else len(self.program)
+        return range(0) if any(zero >= 2 for zero, _ in self.traffic) else range(low, high)
 
     def run(self) -> list[int]:
         """Add all tasks of the program; return those that must end before the optimizer starts."""
@@ -168,16 +186,16 @@ class _Device:
                 if costs.host_microbatch_s:
                     self.graph.add(HOST, costs.host_microbatch_s, self.compute, tag=(action.microbatch,))
             self._act(place, action)
-        rest_s = (1 - costs.overlap_gradients) * cost.reduce_s
-        if costs.zero < 2 and rest_s:
+        rest_s = (1 - costs.overlap_gradients) * sum(cost.reduce_s for zero, cost in self.traffic if zero < 2)
+        if rest_s:
             self.behind = [self._replicas(REDUCE, rest_s, self.behind, ("rest",), blocking=True)]
         return self.behind
 
     def _begin(self) -> int:
         """Add the host's work of a step and the gather that nothing covers; return the first task."""
         first = self.graph.add(HOST, self.costs.host_step_s, self.compute)
-        rest_s = (1 - self.costs.overlap_parameters) * self.cost.gather_s
-        if self.costs.zero < 3 and rest_s:
+        rest_s = (1 - self.costs.overlap_parameters) * sum(cost.gather_s for zero, cost in self.traffic if zero < 3)
+        if rest_s:
             self._replicas(GATHER, rest_s, (first,), ("rest",), blocking=True)
         self.segments.append(first)
         return first
@@ -185,17 +203,19 @@ class _Device:
     def _act(self, place: int, action: Action) -> None:
         """Add the tasks of one action."""
         kind, microbatch, chunk, interwoven = action
-        reduced_s, gathered_s = (0.0, 0.0) if place in self.quiet else self._traffic_s(place, action)
-        if gathered_s and self.costs.zero == 3:
+        flows = [] if place in self.quiet else self._traffic_s(place, action)
+        gathered_s = sum(flow.gathered_s for flow in flows if flow.zero == 3)
+        if gathered_s:
             rest_s = (1 - self.costs.overlap_parameters) * gathered_s
             self._replicas(GATHER, rest_s, (), (microbatch, chunk, "rest", kind), blocking=True)
-        if reduced_s or gathered_s:
-            tasks = self._segments(action, reduced_s, gathered_s)
+        if flows:
+            tasks = self._segments(action, flows)
             first, last = tasks[0], tasks[-1]
         else:
             first = last = self.graph.add(kind, self.pass_s[chunk][kind], self.compute, tag=(microbatch, chunk))
             self.segments.append(first)
-        if reduced_s and self.costs.zero >= 2:
+        reduced_s = sum(flow.reduced_s for flow in flows if flow.zero >= 2)
+        if reduced_s:
             rest_s = (1 - self.costs.overlap_gradients) * reduced_s
             self._replicas(REDUCE, rest_s, (), (microbatch, chunk, "rest"), blocking=True)
         self._hold(action, first, last)
@@ -207,40 +227,48 @@ class _Device:
         if not interwoven:
             self._send(last)
 
-    def _traffic_s(self, place: int, action: Action) -> tuple[float, float]:
-        """Return seconds of gradient reduction and of parameter gather that belong to one action."""
+    def _traffic_s(self, place: int, action: Action) -> list[_Flow]:
+        """Return the traffic of replicas that belongs to one action, by the stage of sharding that causes it."""
         kind, _, chunk, _ = action
-        share = self.cost.share[chunk]
-        reduced_s = gathered_s = 0.0
-        if kind in _LAST_PASSES and (self.costs.zero >= 2 or self.last[chunk] == place):
-            reduced_s = self.cost.reduce_s * share
-        if self.costs.zero == 3:
-            gathered_s = self.cost.gather_s * share if kind != Pass.WEIGHT_GRADIENT else 0.0
-        elif kind == Pass.FORWARD and chunk not in self.gathered:
+        first_use = kind == Pass.FORWARD and chunk not in self.gathered
+        if first_use:
             self.gathered.add(chunk)
-            gathered_s = self.cost.gather_s * share
-        return reduced_s, gathered_s
+        flows = []
+        for zero, cost in self.traffic:
+            share = cost.share[chunk]
+            reduced_s = gathered_s = 0.0
+            if kind in _LAST_PASSES and (zero >= 2 or self.last[chunk] == place):
+                reduced_s = cost.reduce_s * share
+            needed = kind != Pass.WEIGHT_GRADIENT if zero == 3 else first_use
+            if needed:
+                gathered_s = cost.gather_s * share
+            if reduced_s or gathered_s:
+                flows.append(_Flow(zero, cost.buckets, reduced_s, gathered_s))
+        return flows
 
-    def _segments(self, action: Action, reduced_s: float, gathered_s: float) -> list[int]:
+    def _segments(self, action: Action, flows: list[_Flow]) -> list[int]:
         """Add a pass in segments with the buckets that they wait for and give rise to."""
         kind, microbatch, chunk, _ = action
         graph, costs = self.graph, self.costs
         tag: tuple[object, ...] = (microbatch, chunk)
-        count = min(self.cost.buckets, MOST_SEGMENTS if costs.zero < 2 else MOST_SEGMENTS_EACH)
+        count = max(min(flow.buckets, MOST_SEGMENTS if flow.zero < 2 else MOST_SEGMENTS_EACH) for flow in flows)
         one_s = self.pass_s[chunk][kind] / count
-        reduced_s *= costs.overlap_gradients / count
-        gathered_s *= costs.overlap_parameters / count
+        gathers = [(flow.zero, flow.gathered_s * costs.overlap_parameters / count) for flow in flows]
+        reductions = [(flow.zero, flow.reduced_s * costs.overlap_gradients / count) for flow in flows]
         tasks = []
         for number in range(count):
             after = []
-            if gathered_s:
-                gate = self.segments[-PREFETCH:][0] if costs.zero == 3 else self.segments[0]
-                after = [self._replicas(GATHER, gathered_s, (gate,), (*tag, number, kind))]
+            for zero, seconds in gathers:
+                if seconds:
+                    gate = self.segments[-PREFETCH:][0] if zero == 3 else self.segments[0]
+                    after.append(self._replicas(GATHER, seconds, (gate,), (*tag, number, kind, *_among(zero, flows))))
             task = graph.add(kind, one_s, self.compute, after, tag=tag if count == 1 else (*tag, number))
             tasks.append(task)
             self.segments.append(task)
-            if reduced_s:
-                self.behind.append(self._replicas(REDUCE, reduced_s, (task,), (*tag, number)))
+            for zero, seconds in reductions:
+                if seconds:
+                    reduced = self._replicas(REDUCE, seconds, (task,), (*tag, number, *_among(zero, flows)))
+                    self.behind.append(reduced)
         return tasks
 
     def _replicas(

@@ -52,7 +52,10 @@ class ChunkCost:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCost:
     """What a device-stage does once: a pass over all its gradients (``reduce_s``) and parameters (``gather_s``), in
-    ``buckets``, ``share`` of it for each of its virtual stages; the optimizer; bytes that never move."""
+    ``buckets``, ``share`` of it for each of its virtual stages; the optimizer; bytes that never move.
+
+    ``zero``: the stage of sharding that decides when the traffic takes place (None: that of the step). ``also``:
+    traffic of layers that are sharded otherwise."""
 
     reduce_s: float = 0.0
     gather_s: float = 0.0
@@ -60,6 +63,8 @@ class StageCost:
     buckets: int = 1
     share: Mapping[int, float]
     fixed_bytes: float = 0.0
+    zero: int | None = None
+    also: tuple["StageCost", ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +75,7 @@ class StepCosts:
     virtual stage to the next and back, where they differ. ``one_port``: transfers and
     the traffic of replicas leave a device by the same port, which they share while both are under way. ``tied_s``: the
     all-reduce of a tied table. ``overlap_gradients``, ``overlap_parameters``: shares that may run under computation.
+    ``in_flight``: most microbatches that each device-stage keeps activations of (empty: as the schedule has it).
     """
 
     schedule: int
@@ -87,6 +93,7 @@ class StepCosts:
     overlap_slowdown: float = 1.0
     host_step_s: float = 0.0
     host_microbatch_s: float = 0.0
+    in_flight: tuple[int, ...] = ()
 
     def hop_from(self, chunk: int, *, back: bool) -> float:
         """Return the seconds from a virtual stage to the next, or back to the one before it."""

@@ -10,7 +10,7 @@ children:
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -164,5 +164,21 @@ def _tree_of(document: Document) -> Node:
 
 
 def at_line(error: TreeError, document: Document) -> RequestError:
-    """Return an error about a node with the file and the line that it was read from."""
-    return RequestError(f"{document.where(error.place)}: {error.law}")
+    """Return an error about a node with the file and the line that it was read from: for a setting that the node has
+    from a parent, the line there."""
+    return RequestError(f"{document.where(_where_set(document.data, error.place))}: {error.law}")
+
+
+def _where_set(data: Any, place: KeyPath) -> KeyPath:
+    """Return the keys that lead to where a setting of a node is written: at the node, or the nearest one above."""
+    depth = 0
+    while place[2 * depth : 2 * depth + 1] == ("children",) and len(place) > 2 * depth + 1:
+        depth += 1
+    setting = place[2 * depth :]
+    for above in range(depth, -1, -1) if setting else ():
+        found = data
+        for key in (*place[: 2 * above], *setting):
+            found = found.get(key) if isinstance(found, dict) else found[int(key)] if isinstance(found, list) else None
+        if found is not None:
+            return (*place[: 2 * above], *setting)
+    return place

@@ -129,6 +129,12 @@ def _leaf_strategy(context: Context, tree: ResolvedTree, stage: Stage, leaf: Lea
 def _check_order(context: Context, tree: ResolvedTree) -> None:
     """Refuse stages that stand elsewhere than the schedule has them."""
     pp, count = len(tree.groups), len(tree.stages)
+    if tree.in_flight and (count > pp or tree.order not in (Schedule.ONE_F_ONE_B, Schedule.GPIPE)):
+        raise TreeError(
+            ("schedule", "in_flight"),
+            f"in_flight goes with 1f1b and gpipe on one virtual stage per device-stage, but the order is "
+            f"{SPELLING['schedule'][tree.order]} with {count} on {pp}",
+        )
     vee = tree.order == Schedule.ZB_V
     for number, stage in enumerate(tree.stages):
         home = min(number, count - 1 - number) if vee else number % pp

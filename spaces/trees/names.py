@@ -3,6 +3,7 @@
 import fnmatch
 import re
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.models.model import Model
@@ -77,6 +78,19 @@ def device_numbers(specs: Iterable[str]) -> tuple[int, ...]:
         twice = next(number for number in numbers if numbers.count(number) > 1)
         raise RequestError(f"device {twice} is named twice")
     return tuple(numbers)
+
+
+def layers_text(layers: Sequence[str]) -> str:
+    """Return layer names, runs of numbers joined.
+
+    >>> layers_text(["embedding", "0", "1", "2"])
+    'embedding, 0-2'
+    """
+    texts: list[str] = []
+    for numbered, run in groupby(layers, str.isdigit):
+        own = list(run)
+        texts += [ranges_text([int(layer) for layer in own])] if numbered else own
+    return ", ".join(texts)
 
 
 def ranges_text(numbers: Sequence[int]) -> str:

@@ -131,6 +131,7 @@ def _walk(
         over(node.schedule, above.schedule),
         stage,
     )
+    here.memory.stage(node.place)  # refused where it is written, not at the leaves below
     taken: dict[str, Node] = {}
     for child in node.children:
         for layer in _walk(child, here, own, placed, marked):

@@ -3,13 +3,14 @@
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from forerun.search.cli.arguments import add_gpus, add_json, add_strategy, add_training, single_request
+from forerun.search.cli.arguments import add_gpus, add_json, add_strategy_or_tree, add_training, single_request
 from forerun.search.cli.parser import Parser
 
 if TYPE_CHECKING:
     from forerun.search.request import Setting
+    from forerun.search.rows import Row
     from forerun.simulator.events import EventResult
 
 EPILOG = """\
@@ -20,19 +21,19 @@ example:
       --strategy "tp4 pp8 dp2 mbs1 vpp5 zero1 sp schedule=interleaved" --fidelity events --trace step.json.gz
 
 Degrees of one may be left out. Words: dp tp pp cp ep etp mbs vpp zero sp recompute= schedule= split= placement=
-layers= (layers of every pipeline stage)."""
+layers= (layers of every pipeline stage). Layers that differ one by one are said by a tree (docs/strategy-trees.md):
+  forerun simulate llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192 --tree mixed.yaml"""
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of the verb."""
     add_training(parser)
     add_gpus(parser)
-    add_strategy(parser)
+    add_strategy_or_tree(parser)
     parser.add_argument(
         "--fidelity",
         choices=("analytic", "events"),
-        default="analytic",
-        help="closed forms (default), or every pass, transfer and bucket of the step as an event",
+        help="closed forms (default), or every pass, transfer and bucket of the step as an event (default of trees)",
     )
     parser.add_argument(
         "--contention",
@@ -41,6 +42,9 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="write the timeline for Perfetto (.json or .json.gz); needs events"
+    )
+    parser.add_argument(
+        "--write-tree", type=Path, metavar="FILE", help="write the strategy as a strategy tree (YAML) to start from"
     )
     add_json(parser)
 
@@ -51,21 +55,14 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: the request is wrong, or the trace cannot be written.
     """
-    from forerun.search.api import simulate_setting
     from forerun.search.leaderboard import dump_json
     from forerun.search.request import resolve
-    from forerun.simulator import score
 
     setting = resolve(single_request(args))
-    events = _events(setting, args)
-    if events is None:
-        row = simulate_setting(setting, args.strategy, score=score)
-    else:
-        from forerun.simulator.events import event_scores
-
-        row = simulate_setting(setting, args.strategy, score=partial(event_scores, contention=args.contention))
+    row, events, tree = _tree(setting, args) if args.tree is not None else _strategy(setting, args)
     if args.json:
         more = {} if events is None else {"events": _summary(events)}
+        more |= {} if tree is None else {"tree": tree}
         print(dump_json({**row.to_json(), "defaults": setting.defaults, "notes": setting.notes, **more}))
         return 0
     from rich.text import Text
@@ -85,6 +82,43 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _strategy(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResult | None, None]":
+    """Predict a flat strategy, and write what is asked for."""
+    from forerun.search.api import simulate_setting
+    from forerun.simulator import score
+
+    if args.write_tree is not None:
+        from forerun.search.trees import write_tree
+
+        write_tree(setting, args.strategy, args.write_tree)
+    events = _events(setting, args)
+    if events is None:
+        return simulate_setting(setting, args.strategy, score=score), None, None
+    from forerun.simulator.events import event_scores
+
+    row = simulate_setting(setting, args.strategy, score=partial(event_scores, contention=args.contention))
+    return row, events, None
+
+
+def _tree(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResult, dict[str, Any]]":
+    """Predict a strategy tree.
+
+    Raises:
+        RequestError: the tree is wrong, or something is asked for that trees do not have.
+    """
+    from forerun.search.trees import simulate_tree_file
+    from forerun.spaces.errors import RequestError
+
+    if args.fidelity == "analytic":
+        raise RequestError("a tree is simulated event by event: closed forms know flat strategies; drop --fidelity")
+    for flag, given in (("--contention", args.contention), ("--write-tree", args.write_tree is not None)):
+        if given:
+            raise RequestError(f"{flag} goes with a flat --strategy; drop it, or give a --strategy")
+    answer = simulate_tree_file(setting, args.tree)
+    _write_trace(answer.events, args.trace)
+    return answer.row, answer.events, answer.tree
+
+
 def _events(setting: "Setting", args: argparse.Namespace) -> "EventResult | None":
     """Simulate event by event if asked for, and write the trace.
 
@@ -100,15 +134,22 @@ def _events(setting: "Setting", args: argparse.Namespace) -> "EventResult | None
             raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
         return None
     from forerun.search.request import legal_strategy
-    from forerun.simulator.events import simulate, write_trace
+    from forerun.simulator.events import simulate
 
     result = simulate(setting.context, legal_strategy(setting, args.strategy), contention=args.contention)
-    if args.trace is not None:
-        try:
-            write_trace(result, args.trace)
-        except OSError as error:
-            raise RequestError(f"cannot write {args.trace}: {error.strerror}") from None
+    _write_trace(result, args.trace)
     return result
+
+
+def _write_trace(result: "EventResult", path: Path | None) -> None:
+    from forerun.simulator.events import write_trace
+    from forerun.spaces.errors import RequestError
+
+    if path is not None:
+        try:
+            write_trace(result, path)
+        except OSError as error:
+            raise RequestError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _summary(result: "EventResult") -> dict[str, object]:

@@ -2,5 +2,6 @@
 
 from forerun.simulator.events.schedules.catalogue import SCHEDULES, programs_of
 from forerun.simulator.events.schedules.contract import Action, Pass, PipelineShape, Programs, ScheduleOrder
+from forerun.simulator.events.schedules.limited import limited
 
-__all__ = ["SCHEDULES", "Action", "Pass", "PipelineShape", "Programs", "ScheduleOrder", "programs_of"]
+__all__ = ["SCHEDULES", "Action", "Pass", "PipelineShape", "Programs", "ScheduleOrder", "limited", "programs_of"]

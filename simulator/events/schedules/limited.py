@@ -1,0 +1,32 @@
+"""Passes in turn under limits on the microbatches in flight: 1F1B and GPipe are two of its cases."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from forerun.simulator.events.schedules.contract import Action, Pass, PipelineShape, Programs
+
+
+def limited(shape: PipelineShape, in_flight: Sequence[int]) -> Programs:
+    """Return programs in which stage s keeps activations of ``in_flight[s]`` microbatches at most.
+
+    It runs forwards until it keeps as many, then a backward before each further one (Proteus' scheduling rule, arXiv
+    2306.02267: ``pp - s`` on stage s is 1F1B, all microbatches are GPipe). A stage never gets more to keep than the
+    stage before it, which stops sending.
+
+    Raises:
+        RequestError: more than one virtual stage per device, not one limit per stage, or one below 1.
+    """
+    shape.require("with in-flight limits", shape.vpp == 1, "vpp=1")
+    shape.require("with in-flight limits", len(in_flight) == shape.pp, f"one limit for each of {shape.pp} stages")
+    shape.require("with in-flight limits", min(in_flight) >= 1, "limits of at least 1")
+    programs: Programs = []
+    for stage, limit in enumerate(accumulate(in_flight, min)):
+        count = shape.microbatches
+        ahead = min(limit - 1, count)
+        program = [Action(Pass.FORWARD, microbatch, stage) for microbatch in range(ahead)]
+        for microbatch in range(count):
+            if microbatch + ahead < count:
+                program.append(Action(Pass.FORWARD, microbatch + ahead, stage))
+            program.append(Action(Pass.BACKWARD, microbatch, stage))
+        programs.append(program)
+    return programs

@@ -1,0 +1,158 @@
+"""From a legal tree to the costs of its step: what the event graph of flat strategies is compiled from, too."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from forerun.simulator.block_times import BLOCK_PARTS
+from forerun.simulator.events.costs import ChunkCost, StageCost, StepCosts, one_port
+from forerun.simulator.events.schedules import PipelineShape
+from forerun.simulator.events.trees.borders import inner_borders, stage_hops
+from forerun.simulator.events.trees.parts import (
+    Blocks,
+    Passes,
+    all_replicas,
+    blocks_of,
+    homes_of,
+    moving_of,
+    on_stages,
+    parameters_of,
+    passes_of,
+    present_on,
+    replica_blocks,
+    replicas_of,
+)
+from forerun.simulator.memory import TotalMemory, total_memory
+from forerun.simulator.replicas import ReplicaCosts, bucket_bytes, reduced_bytes
+from forerun.spaces.strategies import Context, Strategy
+from forerun.spaces.trees import TreeStrategies
+
+
+def tree_costs(context: Context, strategies: TreeStrategies) -> StepCosts:
+    """Return the costs of one step under a tree.
+
+    Raises:
+        RequestError: a cost rule knows no such operator, link or precision.
+    """
+    tree, first, profile = strategies.tree, strategies.first, context.framework
+    blocks, homes = blocks_of(context, strategies), homes_of(first)
+    replicas = all_replicas(context, blocks, homes)
+    stall = 0.0
+    if profile.allocator_stall:
+        memory = stage_memory_of(context, blocks, homes, replicas, tree.microbatches)
+        stall = profile.allocator_stall if memory.pressed[int(np.argmax(memory.allocated_bytes))] else 0.0
+    hops_s = stage_hops(context, strategies)
+    alike = len(set(hops_s)) <= 1 and all(there == back for there, back in hops_s)
+    return StepCosts(
+        schedule=int(tree.order),
+        shape=PipelineShape(pp=first.pp, vpp=first.vpp, microbatches=tree.microbatches),
+        chunks=_chunks(passes_of(context, blocks), inner_borders(context, strategies), stall),
+        stages=_stages(context, replica_blocks(blocks), homes, replicas),
+        hop_s=max((there for hop in hops_s for there in hop), default=0.0),
+        hops_s=() if alike else hops_s,
+        overlap_hops=profile.overlap_pipeline,
+        one_port=any(one_port(context, strategy) for strategy in blocks),
+        tied_s=float(replicas.tied_s.max()),
+        zero=max(strategy.zero for strategy in blocks),
+        overlap_gradients=profile.overlap_gradients,
+        overlap_parameters=profile.overlap_parameters,
+        overlap_slowdown=profile.overlap_slowdown,
+        host_step_s=profile.host_step_s,
+        host_microbatch_s=profile.host_microbatch_s,
+        in_flight=tree.in_flight[: first.pp],
+    )
+
+
+def stage_memory_of(
+    context: Context, blocks: Blocks, homes: Sequence[tuple[int, ...]], replicas: ReplicaCosts, microbatches: int
+) -> TotalMemory:
+    """Return peak memory of every device-stage by the core's closed forms, shape of stages."""
+    stages = np.arange(len(homes))
+    return total_memory(context, moving_of(context, blocks, homes, microbatches), stages, replicas, stages)
+
+
+def _chunks(passes: Passes, borders: Sequence[tuple[float, float]], stall: float) -> tuple[ChunkCost, ...]:
+    """Return what every virtual stage costs; ``stall``: share of all passes lost to the allocator."""
+    there, back = (np.array(column) for column in zip(*borders, strict=True))
+    device_s = passes.forward_s + passes.backward_s + there + back
+    forward_s = np.maximum(passes.forward_s + there, passes.host_forward_s)
+    backward_s = np.maximum(passes.backward_s + back, passes.host_backward_s)
+    weight_s = np.maximum(passes.weight_s, passes.host_forward_s)
+    gap_s = forward_s + backward_s - device_s
+    parts = {**passes.parts, "tensor": passes.parts["tensor"] + there + back}
+    return tuple(
+        ChunkCost(
+            forward_s=float(forward_s[chunk]) * (1 + stall),
+            backward_s=float(backward_s[chunk]) * (1 + stall),
+            weight_s=float(weight_s[chunk]) * (1 + stall),
+            parts={
+                **{part: float(parts[part][chunk]) for part in BLOCK_PARTS},
+                "host": float(gap_s[chunk] + stall * (forward_s[chunk] + backward_s[chunk])),
+            },
+            kept_bytes=float(passes.kept_bytes[chunk]),
+            logit_bytes=float(passes.logit_bytes[chunk]),
+            working_bytes=float(passes.working_bytes[chunk]),
+        )
+        for chunk in range(len(forward_s))
+    )
+
+
+def _stages(
+    context: Context, blocks: Blocks, homes: Sequence[tuple[int, ...]], replicas: ReplicaCosts
+) -> tuple[StageCost, ...]:
+    """Return what device-stages do once: traffic of each stage of sharding apart, the rest together."""
+    by_zero: dict[int, list[Strategy]] = {}
+    for strategy in blocks:
+        by_zero.setdefault(strategy.zero, []).append(strategy)
+    traffic = {zero: _traffic(context, zero, same, blocks, homes) for zero, same in sorted(by_zero.items())}
+    fixed = replicas.parameter_bytes + replicas.gradient_bytes + replicas.optimizer_bytes + replicas.buffer_bytes
+    stages = []
+    for stage in range(len(homes)):
+        own = [kinds[stage] for kinds in traffic.values() if kinds[stage].parameters]
+        first, *rest = (each.cost for each in own or [next(iter(traffic.values()))[stage]])
+        stages.append(
+            replace(
+                first,
+                optimizer_s=float(replicas.optimizer_s[stage]),
+                fixed_bytes=float(fixed[0, stage]),
+                also=tuple(rest),
+            )
+        )
+    return tuple(stages)
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """Traffic of one stage of sharding on one device-stage, and the parameters that cause it."""
+
+    cost: StageCost
+    parameters: float
+
+
+def _traffic(
+    context: Context, zero: int, same: Sequence[Strategy], blocks: Blocks, homes: Sequence[tuple[int, ...]]
+) -> list[_Traffic]:
+    """Return the traffic of all layers that are sharded alike, by device-stage."""
+    reduce_s, gather_s = np.zeros(len(homes)), np.zeros(len(homes))
+    present = present_on(blocks, homes)
+    held = np.zeros(blocks[same[0]].shape[1])
+    for strategy in same:
+        costs = replicas_of(context, strategy, on_stages(blocks[strategy], homes), present[strategy])
+        reduce_s, gather_s = reduce_s + costs.reduce_s, gather_s + costs.gather_s
+        each = parameters_of(context, strategy, blocks[strategy])
+        held = held + (each.dense + each.expert)[0] * (blocks[strategy].sum(axis=0) > 0)
+    ranks = np.asarray(float(max(strategy.dp * strategy.cp for strategy in same)))
+    bucket = float(bucket_bytes(context, ranks))
+    found = []
+    for stage, chunks in enumerate(homes):
+        total = float(held[list(chunks)].sum())
+        cost = StageCost(
+            reduce_s=float(reduce_s[stage]),
+            gather_s=float(gather_s[stage]),
+            buckets=max(round(total * reduced_bytes(context) / bucket), 1),
+            share={chunk: float(held[chunk]) / total if total else 0.0 for chunk in chunks},
+            zero=zero,
+        )
+        found.append(_Traffic(cost, total))
+    return found

@@ -1,0 +1,203 @@
+"""What layers of one configuration do on every virtual stage, by the same rules as flat strategies.
+
+A tree has few distinct configurations (flat strategies of its leaves). Each is costed once for all layers that have it;
+stages add them up.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.block_times import BLOCK_PARTS, block_times, host_passes_s
+from forerun.simulator.kinds import kind_of_entry, layer_kinds
+from forerun.simulator.memory import StageMemory, stage_memory
+from forerun.simulator.parameters import StageParameters, stage_parameters
+from forerun.simulator.replicas import ReplicaCosts, Replicas, bucket_bytes, replica_costs
+from forerun.simulator.score_table import Floats
+from forerun.simulator.shard import shard_of
+from forerun.simulator.stage_plan import StagePlans
+from forerun.spaces.strategies import Context, Recompute, Schedule, Strategy, chunks_of_stage, table_of
+from forerun.spaces.trees import TreeStrategies
+
+Blocks = Mapping[Strategy, Floats]
+"""Layers of each kind, embedding and head that every virtual stage has in each configuration, [kinds + 2, stages]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """Seconds and bytes of every virtual stage on one microbatch, shape C each; times as in ``ChunkCost``, but of the
+    device and of the host apart."""
+
+    forward_s: Floats
+    backward_s: Floats
+    weight_s: Floats
+    host_forward_s: Floats
+    host_backward_s: Floats
+    parts: Mapping[str, Floats]
+    kept_bytes: Floats
+    logit_bytes: Floats
+    working_bytes: Floats
+
+
+def blocks_of(context: Context, strategies: TreeStrategies) -> Blocks:
+    """Return which layers every virtual stage has in which configuration; a stage without layers has that of the stage
+    before it. MTP blocks count on the last layer's."""
+    model = context.model
+    kinds = len(layer_kinds(model))
+    kind_of_layer = np.repeat(kind_of_entry(model), [layer.count for layer in model.layers])
+    count = len(strategies.of_leaf)
+    blocks: dict[Strategy, Floats] = {}
+    for number, (stage, row) in enumerate(zip(strategies.tree.stages, strategies.of_leaf, strict=True)):
+        for leaf, strategy in zip(stage.leaves, row, strict=True):
+            held = blocks.setdefault(strategy, np.zeros((kinds + 2, count)))
+            place = {"embedding": kinds, "head": kinds + 1}.get(leaf.layer)
+            held[int(kind_of_layer[int(leaf.layer)]) if place is None else place, number] += 1.0
+    blocks[strategies.of_leaf[-1][-1]][kind_of_layer[-1], -1] += model.mtp_layers
+    return blocks
+
+
+def replica_blocks(blocks: Blocks) -> Blocks:
+    """Return the same layers by what decides the traffic of replicas alone: not what is recomputed, nor how a
+    microbatch is cut."""
+    joined: dict[Strategy, Floats] = {}
+    for strategy, held in blocks.items():
+        key = replace(strategy, recompute=Recompute.NONE, mbs=1, sp=False)
+        joined[key] = joined[key] + held if key in joined else held
+    return joined
+
+
+def homes_of(first: Strategy) -> list[tuple[int, ...]]:
+    """Return the virtual stages of every device-stage."""
+    return [chunks_of_stage(first.pp, first.vpp, first.schedule, stage) for stage in range(first.pp)]
+
+
+def passes_of(context: Context, blocks: Blocks) -> Passes:
+    """Return what all configurations together cost every virtual stage."""
+    each = [_passes(context, strategy, held) for strategy, held in blocks.items()]
+    first = each[0]
+    for other in each[1:]:
+        added: dict[str, object] = {
+            entry.name: getattr(first, entry.name) + getattr(other, entry.name)
+            for entry in fields(Passes)
+            if entry.name not in ("parts", "working_bytes")
+        }
+        added["parts"] = {part: first.parts[part] + other.parts[part] for part in BLOCK_PARTS}
+        # One layer is recomputed at a time.
+        added["working_bytes"] = np.maximum(first.working_bytes, other.working_bytes)
+        first = Passes(**added)  # type: ignore[arg-type]  # its own fields
+    return first
+
+
+def _passes(context: Context, strategy: Strategy, held: Floats) -> Passes:
+    shard = shard_of(context, table_of([strategy]), np.zeros(1, dtype=np.intp))
+    times, count = block_times(context, shard), held.shape[1]
+    recompute = np.full(count, int(strategy.recompute))
+    tp, pp = np.full(count, float(strategy.tp)), np.full(count, float(strategy.pp))
+    host_forward_s, host_backward_s = host_passes_s(context, held[:-2], recompute, tp, pp)
+    key: NDArray[np.intp] = np.zeros(count, dtype=np.intp)
+    one = np.ones(count)
+    # The last stage of 1F1B has one microbatch in flight.
+    memory = stage_memory(
+        context, shard, key, held[:, None, :], one[None, :] * 0.0, one * Schedule.ONE_F_ONE_B, one, one, one
+    )
+    return Passes(
+        forward_s=times.forward_s[:, 0] @ held,
+        backward_s=times.backward_s[:, 0] @ held,
+        weight_s=times.weight_s[:, 0] @ held,
+        host_forward_s=host_forward_s,
+        host_backward_s=host_backward_s,
+        # Stage by stage, as for flat strategies: a product with all of them adds up in another order.
+        parts={
+            part: np.array([times.parts[part][:, 0] @ held[:, chunk] for chunk in range(count)]) for part in BLOCK_PARTS
+        },
+        kept_bytes=memory.kept[0],
+        logit_bytes=memory.logits[0],
+        working_bytes=memory.working[0],
+    )
+
+
+def parameters_of(context: Context, strategy: Strategy, blocks: Floats) -> StageParameters:
+    """Return the parameters of each column of ``blocks`` on one device, [1, columns]."""
+    count = blocks.shape[1]
+    ones = np.ones((1, count))
+    plans = StagePlans(multiplicity=ones, first=ones * 0.0, stage=ones * 0.0, lead=ones, blocks=blocks[:, None, :])
+    tp, ep, etp = (np.full(count, float(degree)) for degree in (strategy.tp, strategy.ep, strategy.etp))
+    return stage_parameters(context, plans, tp, ep, etp)
+
+
+def on_stages(held: Floats, homes: Sequence[tuple[int, ...]]) -> Floats:
+    """Return what device-stages hold, [B, stages], from what virtual stages hold."""
+    return np.stack([held[:, list(chunks)].sum(axis=1) for chunks in homes], axis=1)
+
+
+def present_on(blocks: Blocks, homes: Sequence[tuple[int, ...]]) -> Mapping[Strategy, Floats]:
+    """Return 1.0 for every device-stage that has layers of a configuration, shape of stages; a stage without layers
+    counts as one of the first."""
+    present = {strategy: on_stages(held, homes).sum(axis=0) > 0 for strategy, held in blocks.items()}
+    empty = ~np.any(list(present.values()), axis=0)
+    first = next(iter(present))
+    present[first] = present[first] | empty
+    return {strategy: here.astype(np.float64) for strategy, here in present.items()}
+
+
+def replicas_of(context: Context, strategy: Strategy, on: Floats, here: Floats) -> ReplicaCosts:
+    """Return the once-per-step costs of the layers of one configuration on every device-stage; none where it is not
+    ``here`` (``present_on``)."""
+    count = on.shape[1]
+    axes = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "placement")
+    values = {axis: np.full(count, float(getattr(strategy, axis))) for axis in axes}
+    costs = replica_costs(context, Replicas(parameters=parameters_of(context, strategy, on), **values))
+    return ReplicaCosts(**{entry.name: getattr(costs, entry.name) * here for entry in fields(ReplicaCosts)})
+
+
+def all_replicas(context: Context, blocks: Blocks, homes: Sequence[tuple[int, ...]]) -> ReplicaCosts:
+    """Return the sum over configurations; of the buckets of gradients, which they share, the largest set."""
+    joined = replica_blocks(blocks)
+    present = present_on(joined, homes)
+    each = [
+        (strategy, replicas_of(context, strategy, on_stages(held, homes), present[strategy]))
+        for strategy, held in joined.items()
+    ]
+    total = each[0][1]
+    if len(each) == 1:
+        return total
+    buckets = [_bucket_copies(context, strategy, costs) for strategy, costs in each]
+    names = [entry.name for entry in fields(ReplicaCosts)]
+    total = ReplicaCosts(**{name: sum(getattr(costs, name) for _, costs in each) for name in names})
+    shared = np.sum(buckets, axis=0) - np.max(buckets, axis=0)
+    tied_s = np.max([costs.tied_s for _, costs in each], axis=0)
+    return replace(total, buffer_bytes=total.buffer_bytes - shared, tied_s=tied_s)
+
+
+def _bucket_copies(context: Context, strategy: Strategy, costs: ReplicaCosts) -> Floats:
+    """Return the bytes of the buckets that one configuration keeps on every device-stage."""
+    ranks = np.full_like(costs.reduce_s, float(strategy.dp * strategy.cp))
+    copies = context.framework.bucket_copies * bucket_bytes(context, ranks)
+    return np.where((ranks > 1) & (costs.parameter_bytes[0] > 0), copies, 0.0)[None, :]
+
+
+def moving_of(context: Context, blocks: Blocks, homes: Sequence[tuple[int, ...]], microbatches: int) -> StageMemory:
+    """Return the activation memory of every device-stage by the core's closed forms, [1, stages] each."""
+    found = [_moving(context, strategy, on_stages(held, homes), microbatches) for strategy, held in blocks.items()]
+    total = found[0]
+    for other in found[1:]:
+        total = StageMemory(
+            kept=total.kept + other.kept,
+            working=np.maximum(total.working, other.working),
+            logits=total.logits + other.logits,
+            idle=total.idle + other.idle,
+            stage=total.stage,
+        )
+    return total
+
+
+def _moving(context: Context, strategy: Strategy, on: Floats, microbatches: int) -> StageMemory:
+    shard = shard_of(context, table_of([strategy]), np.zeros(1, dtype=np.intp))
+    count = on.shape[1]
+    number = np.arange(count, dtype=np.float64)[None, :]
+    given = (float(strategy.schedule), float(strategy.pp), float(strategy.vpp), float(microbatches))
+    schedule, pp, vpp, total = (np.full(count, value) for value in given)
+    same: NDArray[np.intp] = np.zeros(count, dtype=np.intp)
+    return stage_memory(context, shard, same, on[:, None, :], number, schedule, pp, vpp, total)

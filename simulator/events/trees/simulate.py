@@ -1,0 +1,55 @@
+"""One step of a strategy tree, event by event."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.events.result import EventResult
+from forerun.simulator.events.simulate import simulate_costs
+from forerun.simulator.events.steady import step_figures
+from forerun.simulator.events.trees.costs import stage_memory_of, tree_costs
+from forerun.simulator.events.trees.parts import all_replicas, blocks_of, homes_of
+from forerun.simulator.score_table import TIME_PARTS, ScoreTable
+from forerun.spaces.strategies import Context
+from forerun.spaces.trees import TreeStrategies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeResult:
+    """A simulated tree: the events, and the row that reports are made of (``ScoreTable`` of one candidate)."""
+
+    events: EventResult
+    scores: ScoreTable
+
+
+def simulate_tree(context: Context, strategies: TreeStrategies) -> TreeResult:
+    """Simulate one optimizer step of a legal tree.
+
+    A tree that is a flat strategy gives what ``simulate`` and ``event_scores`` give for that. Memory is split as the
+    core does it, what the events keep beyond or below that counts as activations.
+
+    Raises:
+        RequestError: a cost rule knows no such operator, link or precision, or the schedule has no order for the shape.
+    """
+    costs = tree_costs(context, strategies)
+    events, figures = simulate_costs(costs), step_figures(costs)
+    blocks, homes = blocks_of(context, strategies), homes_of(strategies.first)
+    replicas = all_replicas(context, blocks, homes)
+    core = stage_memory_of(context, blocks, homes, replicas, strategies.tree.microbatches)
+    stage = int(np.argmax(core.allocated_bytes))
+    more = figures.peak_bytes - float(core.allocated_bytes[stage])
+    lost = context.framework.fragmentation * more
+    memory = {part: float(values[stage]) for part, values in core.parts.items()}
+    memory["activations"] += more
+    memory["reserve"] += lost
+    peak = float(core.peak_bytes[stage]) + more + lost
+    scores = ScoreTable(
+        step_time_s=np.array([figures.step_time_s]),
+        time_s={part: np.array([figures.time_s[place]]) for place, part in enumerate(TIME_PARTS)},
+        peak_memory_bytes=np.array([peak]),
+        allocated_bytes=np.array([figures.peak_bytes]),
+        memory_bytes={part: np.array([value]) for part, value in memory.items()},
+        peak_stage=np.array([figures.fullest]),
+        fits=np.array([peak <= context.cluster.device.memory_bytes]),
+    )
+    return TreeResult(events=events, scores=scores)

@@ -1,0 +1,89 @@
+"""A flat strategy and its tree are the same: costs, events and memory, whatever model, framework and strategy."""
+
+import dataclasses
+
+import pytest
+from forerun_examples import request
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_requests import candidates, contexts
+
+from forerun.simulator.events import StepCosts, event_scores, simulate
+from forerun.simulator.events.staged_costs import costs_of
+from forerun.simulator.events.trees import simulate_tree, tree_costs
+from forerun.spaces.strategies import Context, Strategy, parse_strategy, table_of
+from forerun.spaces.trees import (
+    TreeStrategies,
+    flat_of,
+    legal_tree,
+    model_layers,
+    resolve_tree,
+    tree_of,
+    tree_yaml,
+)
+from forerun.spaces.trees.document import parse_tree
+
+STRATEGIES = (
+    "tp2 pp4 dp4 mbs1 zero1",
+    "tp4 pp2 dp4 mbs1 vpp3 schedule=interleaved sp",
+    "dp8 mbs2",
+    "dp8 mbs2 zero3",
+    "dp8 mbs2 zero2 recompute=full",
+    "pp8 dp2 mbs1 placement=tp-cp-ep-pp-dp",
+    "pp4 dp2 schedule=gpipe recompute=selective",
+    "pp4 dp2 schedule=zb-h1",
+    "pp4 dp2 vpp2 schedule=zb-v",
+    "pp4 dp2 schedule=dualpipe",
+    "pp3 dp2 layers=9,8,7 mbs2",
+    "tp2 cp2 pp2 dp2 mbs1",
+    "tp2/4 pp2 dp8/4 mbs1/2 sp",
+    "pp2 dp2 recompute=full:3,none",
+    "pp5 dp2 split=balanced",
+)
+
+
+def as_tree(context: Context, strategy: Strategy) -> TreeStrategies:
+    """Return a strategy as a legal tree, on the way through its YAML form."""
+    root = parse_tree(tree_yaml(tree_of(context, strategy)))
+    return legal_tree(context, resolve_tree(root, model_layers(context.model)))
+
+
+def plain(costs: StepCosts) -> StepCosts:
+    """Return costs without what trees say for each stage and flat strategies for the step."""
+    stages = tuple(dataclasses.replace(stage, zero=None) for stage in costs.stages)
+    hops_s = costs.hops_s or ((costs.hop_s, costs.hop_s),) * (len(costs.chunks) - 1)
+    return dataclasses.replace(costs, stages=stages, hops_s=hops_s)
+
+
+@pytest.mark.parametrize("framework", ["generic", "megatron-deepspeed"])
+@pytest.mark.parametrize("text", STRATEGIES)
+def test_events_and_memory_are_the_same(text: str, framework: str) -> None:
+    context, strategy = request(framework=framework, global_batch=240), parse_strategy(text)
+    generic = dataclasses.replace(context.framework, legality=request(framework="generic").framework.legality)
+    context = dataclasses.replace(context, framework=generic)
+    tree = simulate_tree(context, as_tree(context, strategy))
+    flat = event_scores(context, table_of([strategy]))
+
+    assert tree.scores.step_time_s[0] == pytest.approx(flat.step_time_s[0], rel=1e-12)
+    assert tree.scores.peak_memory_bytes[0] == pytest.approx(flat.peak_memory_bytes[0], rel=1e-12)
+    assert tree.scores.peak_stage[0] == flat.peak_stage[0]
+    for part, value in flat.time_s.items():
+        assert tree.scores.time_s[part][0] == pytest.approx(value[0], rel=1e-9, abs=1e-12)
+    for part, value in flat.memory_bytes.items():
+        assert tree.scores.memory_bytes[part][0] == pytest.approx(value[0], rel=1e-9, abs=1.0)
+    assert tree.events.step_time_s == pytest.approx(simulate(context, strategy).step_time_s, rel=1e-12)
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_costs_are_the_same_and_the_tree_is_known_to_be_flat(data: st.DataObject) -> None:
+    context = data.draw(contexts())
+    table = data.draw(candidates(context, 3))
+    for row in range(len(table)):
+        strategy = table.strategy(row)
+        tree, flat = as_tree(context, strategy), costs_of(context, strategy)
+        again = flat_of(context, tree)
+
+        assert plain(tree_costs(context, tree)) == plain(flat)
+        assert again is not None
+        assert costs_of(context, again) == flat
