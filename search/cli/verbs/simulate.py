@@ -21,8 +21,8 @@ example:
       --strategy "tp4 pp8 dp2 mbs1 vpp5 zero1 sp schedule=interleaved" --fidelity events --trace step.json.gz
 
 Degrees of one may be left out. Words: dp tp pp cp ep etp mbs vpp zero sp recompute= schedule= split= placement=
-layers= (layers of every pipeline stage). Layers that differ one by one are said by a tree (docs/strategy-trees.md):
-  forerun simulate llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 8192 --tree mixed.yaml"""
+layers= (layers of every pipeline stage). Layers and stages that differ are said by a tree, --tree FILE
+(docs/strategy-trees.md); --write-tree writes a strategy as one to start from."""
 
 
 def add_arguments(parser: Parser) -> None:
