@@ -3,10 +3,11 @@
 import os
 import tempfile
 from pathlib import Path
+from typing import Any, Protocol
 
 import yaml
 
-from forerun.search.leaderboard import Leaderboard, dump_json
+from forerun.search.leaderboard import dump_json
 from forerun.spaces.errors import RequestError
 
 
@@ -29,7 +30,17 @@ def check_folder(folder: Path, *, force: bool) -> None:
         raise RequestError(f"{folder} is not writable")
 
 
-def write_folder(folder: Path, board: Leaderboard) -> None:
+class Written(Protocol):
+    """A result that has a document and a table."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document, with ``schema``, ``request`` and ``versions``."""
+
+    def to_csv(self) -> str:
+        """Return the rows."""
+
+
+def write_folder(folder: Path, board: Written) -> None:
     """Write a leaderboard as ``leaderboard.json``, ``leaderboard.csv``, ``request.yaml`` and ``versions.json``."""
     document = board.to_json()
     write_atomically(folder / "leaderboard.json", dump_json(document) + "\n")

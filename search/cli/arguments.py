@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.cli.parser import Parser, count, positive, whole
+from forerun.search.cli.parser import Parser, batch, count, positive, whole
+from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.request import Request
@@ -16,7 +17,7 @@ def add_training(parser: Parser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="catalogue name, YAML file, or a Hugging Face config.json (`forerun list models`)",
+        help="catalogue name, YAML file, Hugging Face config.json, or a graph: .onnx, .pt2, .net",
     )
     group = parser.add_argument_group("training")
     group.add_argument(
@@ -25,8 +26,10 @@ def add_training(parser: Parser) -> None:
         metavar="CLUSTER",
         help="catalogue name, YAML file, NCCL topology XML, or the text of `nvidia-smi topo -m` (.txt)",
     )
-    group.add_argument("--global-batch", required=True, type=whole, metavar="B", help="sequences per optimizer step")
-    group.add_argument("--seq-len", required=True, type=whole, metavar="S", help="tokens per sequence")
+    group.add_argument(
+        "--global-batch", required=True, type=batch, metavar="B", help="sequences (or images) per step; 64/gpu for CNNs"
+    )
+    group.add_argument("--seq-len", type=whole, metavar="S", help="tokens per sequence (transformers need it)")
     group.add_argument(
         "--precision", metavar="P", help="bf16 (default), fp16, fp32, tf32, fp8, mxfp8, nvfp4: what the device has"
     )
@@ -50,6 +53,18 @@ def add_training(parser: Parser) -> None:
     group.add_argument("--usd-per-gpu-hour", type=positive, metavar="USD", help="price of one GPU for one hour")
     group.add_argument(
         "--calibration", metavar="FILE", help="constants of this machine, as `forerun calibrate` wrote them"
+    )
+    layered = parser.add_argument_group("models that are written operator by operator")
+    layered.add_argument(
+        "--seconds-per-sample",
+        type=positive,
+        metavar="S",
+        help="forward and backward pass of one sample on one GPU as measured (batch 64)",
+    )
+    layered.add_argument(
+        "--allow-generic",
+        action="store_true",
+        help="cost operators of an imported graph that have no rule by their bytes and operations",
     )
 
 
@@ -100,9 +115,14 @@ def add_strategy_or_tree(parser: Parser) -> None:
 
 
 def request_of(args: argparse.Namespace, **fields: Any) -> "Request":
-    """Return the request of the shared flags; ``fields`` are added to it."""
+    """Return the request of the shared flags; ``fields`` are added to it.
+
+    Raises:
+        RequestError: a flag that transformers need is missing, or one is set that they do not have.
+    """
     from forerun.search.request import Request
 
+    _only_transformers(args)
     return Request(
         model=args.model,
         cluster=args.cluster,
@@ -118,6 +138,30 @@ def request_of(args: argparse.Namespace, **fields: Any) -> "Request":
         ignored_config_fields=tuple(args.ignore_config_field),
         **fields,
     )
+
+
+def _only_transformers(args: argparse.Namespace) -> None:
+    """Refuse what makes no sense for a transformer.
+
+    Raises:
+        RequestError: see there.
+    """
+    from forerun.spaces.layered.resolve import names_layered
+
+    if names_layered(args.model):
+        raise RequestError(
+            f"{args.model} is written operator by operator; search, simulate, explain and limits take such models"
+        )
+    if args.seq_len is None:
+        raise RequestError("the following arguments are required: --seq-len; see `forerun search --help`")
+    if not isinstance(args.global_batch, int):
+        raise RequestError(
+            f"a batch per GPU is for models that are written operator by operator, but got {args.global_batch}; "
+            f"write the whole batch of a step"
+        )
+    for flag, value in (("--seconds-per-sample", args.seconds_per_sample), ("--allow-generic", args.allow_generic)):
+        if value:
+            raise RequestError(f"{flag} is for models that are written operator by operator, and {args.model} is not")
 
 
 def single_request(args: argparse.Namespace) -> "Request":

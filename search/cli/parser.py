@@ -3,9 +3,12 @@
 import argparse
 import math
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from forerun.spaces.errors import RequestError, unknown
+
+if TYPE_CHECKING:
+    from forerun.spaces.layered.batch import PerDevice
 
 
 class Parser(argparse.ArgumentParser):
@@ -57,6 +60,18 @@ def whole(text: str) -> int:
     if not digits.isdecimal() or len(digits) > 18 or int(digits) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, but got {text!r}")
     return int(digits)
+
+
+def batch(text: str) -> "int | PerDevice":
+    """Read a global batch: a whole number, or one per GPU (``64/gpu``)."""
+    number, slash, unit = text.lower().partition("/")
+    if not slash:
+        return whole(text)
+    if unit not in ("gpu", "device"):
+        raise argparse.ArgumentTypeError(f"must be a whole number or one per GPU like 64/gpu, but got {text!r}")
+    from forerun.spaces.layered.batch import PerDevice
+
+    return PerDevice(whole(number))
 
 
 def positive(text: str) -> float:

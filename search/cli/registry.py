@@ -26,6 +26,7 @@ VERBS: tuple[Verb, ...] = (
     _verb("sweep", "many searches as one job that can be killed and resumed"),
     _verb("simulate", "predict step time and memory of one strategy"),
     _verb("explain", "one strategy in depth, and the changes that would help or hurt"),
+    _verb("limits", "how far each way of splitting goes, and what would take it further"),
     _verb("compare", "two strategies side by side"),
     _verb("export", "launch files of a row of the leaderboard, for a training framework"),
     _verb("import", "a configuration of a training framework as a strategy"),

@@ -32,6 +32,11 @@ class Candidates:
         """Devices of every row."""
         return self.replicas_N * self.parts_N
 
+    @property
+    def local_N(self) -> Floats:
+        """Samples of one segment of one replica."""
+        return self.batch_N / self.replicas_N / self.segments_N
+
     def is_mode(self, mode: Mode) -> NDArray[np.bool_]:
         """Rows of one mode."""
         return np.asarray(self.mode_N == mode)

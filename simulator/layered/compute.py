@@ -1,6 +1,7 @@
 """Device seconds of every operator of a layer-by-layer model for many local shapes at once."""
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,77 +62,92 @@ class OperatorCosts:
 
     def times(self, layers: Layers, local: Local) -> OperatorTimes:
         """Return the seconds of all distinct operators."""
-        forward, gradient, weight = (np.zeros((len(local.batch_K), len(layers.distinct))) for _ in range(3))
+        shape = (len(local.batch_K), len(layers.distinct))
+        forward, gradient, weight = (np.zeros(shape) for _ in range(3))
+        grid = local.grid_KA[:, None, :]
+        pixels_in, pixels_out = (
+            np.prod(np.ceil(extents[None] / grid), axis=2) for extents in (layers.input_UA, layers.output_UA)
+        )
+        products = [number for number, operator in enumerate(layers.distinct) if operator.kind in WEIGHTED]
+        if products:
+            operators = [layers.distinct[number] for number in products]
+            found = self._weighted(operators, local, pixels_in[:, products], pixels_out[:, products])
+            forward[:, products], gradient[:, products], weight[:, products] = found
+        moved = [number for number, operator in enumerate(layers.distinct) if self._streams(operator)]
+        if moved:
+            operators = [layers.distinct[number] for number in moved]
+            found_forward, found_backward = self._moved(operators, local, pixels_in[:, moved], pixels_out[:, moved])
+            forward[:, moved], gradient[:, moved] = found_forward, found_backward
         for number, operator in enumerate(layers.distinct):
-            pixels_in, pixels_out = (
-                np.prod(np.ceil(extents[number] / local.grid_KA), axis=1)
-                for extents in (layers.input_UA, layers.output_UA)
-            )
-            one = self._operator(operator, local, pixels_in, pixels_out)
-            forward[:, number], gradient[:, number], weight[:, number] = one
+            if operator.kind in (Kind.MATMUL, Kind.ATTENTION, Kind.INTERACTION):
+                forward[:, number], gradient[:, number] = self._products(operator, local.batch_K)
+            elif operator.kind is Kind.GENERIC:
+                forward[:, number], gradient[:, number] = self._generic(operator, local.batch_K)
         return OperatorTimes(forward_KU=forward, input_KU=gradient, weight_KU=weight)
 
-    def _operator(
-        self, operator: Operator, local: Local, pixels_in: Floats, pixels_out: Floats
-    ) -> tuple[Floats, Floats, Floats]:
-        zero = np.zeros_like(local.batch_K)
-        if operator.kind in WEIGHTED:
-            return self._weighted(operator, local, pixels_in, pixels_out)
-        if operator.kind in (Kind.MATMUL, Kind.ATTENTION, Kind.INTERACTION):
-            return self._products(operator, local.batch_K)
-        if operator.kind is Kind.GENERIC:
-            return self._generic(operator, local.batch_K)
-        if operator.kind in FUSABLE and self.profile.fuses_elementwise:
-            return zero, zero, zero
-        share_in, share_out = (
-            pixels / max(math.prod(extents), 1)
-            for pixels, extents in ((pixels_in, operator.input_spatial), (pixels_out, operator.spatial))
-        )
-        elements_in = local.batch_K * operator.input_elements * share_in
-        elements_out = local.batch_K * operator.output_elements * share_out
-        passes = PASSES[operator.kind]
-        forward = passes.input_forward * elements_in + passes.output_forward * elements_out
-        backward = passes.input_backward * elements_in + passes.output_backward * elements_out
-        if operator.kind is Kind.EMBEDDING:
-            rows = local.batch_K * operator.lookups * operator.output[-1]
-            forward, backward = forward + ROWS_FORWARD * rows, backward + ROWS_BACKWARD * rows
-        return self._stream_s(forward), self._stream_s(backward), zero
+    def _streams(self, operator: Operator) -> bool:
+        return operator.kind in PASSES and not (operator.kind in FUSABLE and self.profile.fuses_elementwise)
 
-    def _stream_s(self, elements: Floats) -> Floats:
-        return memory_bound_time_s(self.device, elements * self.width)
+    def _moved(
+        self, operators: Sequence[Operator], local: Local, pixels_in: Floats, pixels_out: Floats
+    ) -> tuple[Floats, Floats]:
+        """Operators that move tensors without multiplying matrices, forward and backward."""
+        batch = local.batch_K[:, None]
+        passes = [PASSES[operator.kind] for operator in operators]
+
+        def row(values: Iterable[float]) -> Floats:
+            return np.array(list(values), dtype=np.float64)
+
+        inner, outer = (
+            batch * row(operator_elements) * pixels / row(math.prod(extents) or 1 for extents in spatial)
+            for operator_elements, pixels, spatial in (
+                ([o.input_elements for o in operators], pixels_in, [o.input_spatial for o in operators]),
+                ([o.output_elements for o in operators], pixels_out, [o.spatial for o in operators]),
+            )
+        )
+        rows = batch * row(o.lookups * o.output[-1] if o.kind is Kind.EMBEDDING else 0 for o in operators)
+        forward = row(p.input_forward for p in passes) * inner + row(p.output_forward for p in passes) * outer
+        backward = row(p.input_backward for p in passes) * inner + row(p.output_backward for p in passes) * outer
+        return (
+            memory_bound_time_s(self.device, (forward + ROWS_FORWARD * rows) * self.width),
+            memory_bound_time_s(self.device, (backward + ROWS_BACKWARD * rows) * self.width),
+        )
 
     def _weighted(
-        self, operator: Operator, local: Local, pixels_in: Floats, pixels_out: Floats
+        self, operators: Sequence[Operator], local: Local, pixels_in: Floats, pixels_out: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        if operator.kind is Kind.LINEAR:  # positions of a sequence are pixels of a picture
-            pixels_in = pixels_out = np.full_like(pixels_in, math.prod(operator.output[:-1]))
-        grouped = operator.groups > 1
-        filters, channels = (
-            np.ceil(operator.filters / local.filters_K),
-            np.ceil(operator.channels_in / local.channels_K),
-        )
-        if grouped:  # filters and channels of a group stay together: the groups are dealt out
-            parts = local.filters_K * local.channels_K
-            filters, channels = (np.ceil(size / parts) for size in (operator.filters, operator.channels_in))
-        groups = np.maximum(np.ceil(operator.groups / (local.filters_K * local.channels_K)), 1.0)
-        if operator.kind is Kind.CONV_TRANSPOSE:  # the data gradient of a convolution the other way
-            filters, channels, pixels_in, pixels_out = channels, filters, pixels_out, pixels_in
-        minimal = (
-            self.profile.winograd
-            and operator.kernel == (3, 3)
-            and set(operator.stride) == {1}
-            and set(operator.dilation or (1,)) == {1}
-        )
+        """Products with a weight: forward, gradient of the inputs, gradient of the weights."""
+
+        def row(values: Iterable[float]) -> Floats:
+            return np.array(list(values), dtype=np.float64)
+
+        linear = np.array([operator.kind is Kind.LINEAR for operator in operators])
+        positions = row(math.prod(o.output[:-1]) if o.kind is Kind.LINEAR else 1 for o in operators)
+        # Positions of a sequence are pixels of a picture.
+        pixels_in, pixels_out = (np.where(linear, positions, pixels) for pixels in (pixels_in, pixels_out))
+        parts_f, parts_c = local.filters_K[:, None], local.channels_K[:, None]
+        count = row(operator.groups for operator in operators)
+        # Filters and channels of a group stay together: the groups are dealt out.
+        grouped = count > 1
+        filters = np.ceil(row(o.filters for o in operators) / np.where(grouped, parts_f * parts_c, parts_f))
+        channels = np.ceil(row(o.channels_in for o in operators) / np.where(grouped, parts_f * parts_c, parts_c))
+        groups = np.maximum(np.ceil(count / (parts_f * parts_c)), 1.0)
+        # A transposed convolution is the data gradient of one the other way, and its gradient the forward pass.
+        turned = np.array([operator.kind is Kind.CONV_TRANSPOSE for operator in operators])
+        filters, channels = np.where(turned, channels, filters), np.where(turned, filters, channels)
+        pixels_in, pixels_out = np.where(turned, pixels_out, pixels_in), np.where(turned, pixels_in, pixels_out)
+        window = row(operator.kernel_volume for operator in operators)
+        minimal = np.array([self.profile.winograd and _minimal(operator) for operator in operators])
         names: tuple[Direction, ...] = ("forward", "data_gradient", "weight_gradient")
         forward, gradient, weight = (
             convolution_time_s(
                 self.device,
                 self.precision,
                 direction,
-                batch=local.batch_K,
+                batch=local.batch_K[:, None],
                 channels=channels,
                 filters=filters,
-                window=operator.kernel_volume,
+                window=window,
                 input_pixels=pixels_in,
                 output_pixels=pixels_out,
                 groups=groups,
@@ -139,11 +155,11 @@ class OperatorCosts:
             )
             for direction in names
         )
-        if operator.kind is Kind.CONV_TRANSPOSE:
-            forward, gradient = gradient, forward
-        return forward, gradient if operator.inputs else np.zeros_like(gradient), weight
+        forward, gradient = np.where(turned, gradient, forward), np.where(turned, forward, gradient)
+        first = np.array([not operator.inputs for operator in operators])  # nobody asks for the gradient of the data
+        return forward, np.where(first, 0.0, gradient), weight
 
-    def _products(self, operator: Operator, batch: Floats) -> tuple[Floats, Floats, Floats]:
+    def _products(self, operator: Operator, batch: Floats) -> tuple[Floats, Floats]:
         """Products of two activations: each gradient is a product as large as the forward one."""
         if operator.kind is Kind.INTERACTION:
             vectors, width = operator.input
@@ -160,9 +176,9 @@ class OperatorCosts:
                 gradient = gradient + gemm_time_s(
                     self.device, self.precision, rows, columns, inner, groups=groups, kind="data_gradient"
                 )
-        return forward, gradient, np.zeros_like(batch)
+        return forward, gradient
 
-    def _generic(self, operator: Operator, batch: Floats) -> tuple[Floats, Floats, Floats]:
+    def _generic(self, operator: Operator, batch: Floats) -> tuple[Floats, Floats]:
         """Roofline: the slower of the operations at the vector peak and the bytes; twice that backward."""
         peaks = self.device.peak_flops_per_s
         arithmetic = batch * operator.flops / peaks.get("fp32", self.device.peak(self.precision))
@@ -170,4 +186,10 @@ class OperatorCosts:
             self.device, (batch * operator.moved_elements + operator.weights) * self.width, kernels=1
         )
         once = np.maximum(arithmetic, moved)
-        return once, 2 * once, np.zeros_like(once)
+        return once, 2 * once
+
+
+def _minimal(operator: Operator) -> bool:
+    """Whether minimal filtering applies: a window of 3x3 that moves by one."""
+    dense = set(operator.stride) == {1} and set(operator.dilation or (1,)) == {1}
+    return operator.kind is Kind.CONV and operator.kernel == (3, 3) and dense

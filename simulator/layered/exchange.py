@@ -65,13 +65,20 @@ def exchanges(context: LayeredContext, candidates: Candidates, tail_N: Floats) -
     rows = np.flatnonzero(candidates.spread_N & (candidates.replicas_N > 1))
     if rows.size:
         collective[rows] += _table_s(context, candidates, rows)
-    return Exchange(halo_s=halo, collective_s=collective, tail_s=tail, calls_N=calls, pieces_N=pieces)
+    times = candidates.segments_N
+    return Exchange(
+        halo_s=times * halo,
+        collective_s=times * collective,
+        tail_s=times * tail,
+        calls_N=times * calls,
+        pieces_N=times * pieces,
+    )
 
 
 def _halo_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> tuple[Floats, Floats]:
     """Rows of pixels to and from both neighbours, of the input before and of the output's gradient behind."""
     layers, cluster, profile = context.layers, context.cluster, context.profile
-    batch, grid = c.batch_N[rows] / c.replicas_N[rows], c.grid_NA[rows]
+    batch, grid = c.local_N[rows], c.grid_NA[rows]
     before_tail = np.arange(len(layers.kind_of_L)) < tail_N[rows, None]
     seconds, calls = np.zeros(len(rows)), np.zeros(len(rows))
     # Neighbours along the last axis are numbered one apart, along the axes before by what lies inside.
@@ -110,7 +117,7 @@ def _tail_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.nda
     layers = context.layers
     start = tail_N[rows].astype(np.int64)
     live = np.where(start < len(layers.live_L), layers.live_L[np.minimum(start, len(layers.live_L)) - 1], 0.0)
-    size = c.batch_N[rows] / c.replicas_N[rows] * live * context.width
+    size = c.local_N[rows] * live * context.width
     parts = c.parts_N[rows]
     if context.profile.staged_bytes_per_s is not None:
         # Forward the parts of the others come, backward their gradients go, through the host's memory.
@@ -120,48 +127,46 @@ def _tail_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.nda
 
 def _product_s(context: LayeredContext, c: Candidates, mode: Mode, rows: np.ndarray) -> tuple[Floats, Floats]:
     """Filter: outputs are gathered, input gradients added up. Channel: outputs added up, input gradients gathered."""
-    layers, parts = context.layers, c.parts_N[rows]
-    batch, ones = c.batch_N[rows] / c.replicas_N[rows], np.ones(len(rows))
+    layers, parts = context.layers, c.parts_N[rows, None]
     counts = np.bincount(layers.kind_of_L, minlength=len(layers.distinct))
-    weighted = [number for number in layers.kind_of_L if layers.distinct[number].kind in WEIGHTED]
-    last = weighted[-1]
-    seconds, calls = np.zeros(len(rows)), np.zeros(len(rows))
-    for number, operator in enumerate(layers.distinct):
-        if operator.kind not in WEIGHTED:
-            continue
-        output, inputs = (batch * size * context.width for size in (operator.output_elements, operator.input_elements))
-        if mode is Mode.FILTER:
-            forward = collective_time_s(context.cluster, "all_gather", output, parts, 1.0)
-            backward = reduce_s(context, inputs, parts, ones)
-            # The last outputs stay apart: the loss takes them so.
-            before, behind = counts[number] - (number == last), counts[number] if operator.inputs else 0
-        else:
-            forward = reduce_s(context, output, parts, ones)
-            backward = (
-                collective_time_s(context.cluster, "all_gather", inputs, parts, 1.0)
-                if context.profile.gathers_channel_gradient
-                else reduce_s(context, inputs, parts, ones)
-            )
-            before = behind = counts[number] if operator.inputs else 0  # the first layer stays whole
-        seconds += before * forward + behind * backward
-        calls += before + behind
-    return seconds, calls
+    weighted = [number for number, operator in enumerate(layers.distinct) if operator.kind in WEIGHTED]
+    operators = [layers.distinct[number] for number in weighted]
+    last = [number for number in layers.kind_of_L if layers.distinct[number].kind in WEIGHTED][-1]
+    each, batch, ones = counts[weighted], c.local_N[rows, None], np.ones((len(rows), 1))
+    output, inputs = (
+        batch * context.width * np.array([float(getattr(operator, name)) for operator in operators])
+        for name in ("output_elements", "input_elements")
+    )
+    # Nobody asks for the gradient of the data.
+    behind = np.where([bool(operator.inputs) for operator in operators], each, 0)
+    if mode is Mode.FILTER:
+        forward = collective_time_s(context.cluster, "all_gather", output, parts, 1.0)
+        backward = reduce_s(context, inputs, parts, ones)
+        before = each - (np.array(weighted) == last)  # the last outputs stay apart: the loss takes them so
+    else:
+        forward = reduce_s(context, output, parts, ones)
+        backward = (
+            collective_time_s(context.cluster, "all_gather", inputs, parts, 1.0)
+            if context.profile.gathers_channel_gradient
+            else reduce_s(context, inputs, parts, ones)
+        )
+        before = behind  # the first layer stays whole
+    seconds = (before * forward + behind * backward).sum(axis=1)
+    return seconds, np.full(len(rows), float(np.sum(before + behind)))
 
 
 def _mixed_s(context: LayeredContext, c: Candidates, rows: np.ndarray) -> Floats:
     """Linear layers by filter over all replicas: their inputs are gathered, the inputs' gradients scattered."""
-    seconds = np.zeros(len(rows))
-    for operator in context.model.operators:
-        if operator.kind is Kind.LINEAR:
-            size = c.batch_N[rows] * operator.input_elements * context.width
-            names: tuple[Collective, ...] = ("all_gather", "reduce_scatter")
-            for name in names:
-                seconds += collective_time_s(context.cluster, name, size, c.replicas_N[rows], 1.0)
-    return seconds
+    linear = [operator for operator in context.model.operators if operator.kind is Kind.LINEAR]
+    elements = np.array([float(operator.input_elements) for operator in linear])
+    ranks = c.replicas_N[rows, None]
+    size = c.local_N[rows, None] * ranks * elements * context.width
+    names: tuple[Collective, ...] = ("all_gather", "reduce_scatter")
+    return np.asarray(sum(collective_time_s(context.cluster, name, size, ranks, 1.0).sum(axis=1) for name in names))
 
 
 def _table_s(context: LayeredContext, c: Candidates, rows: np.ndarray) -> Floats:
     """Looked-up rows travel from the devices of their tables to those of their samples, and their gradients back."""
     width = sum(table.output_elements for table in context.model.tables)
-    size = c.batch_N[rows] / c.replicas_N[rows] * width * context.width
+    size = c.local_N[rows] * width * context.width
     return 2 * collective_time_s(context.cluster, "all_to_all", size, c.replicas_N[rows], 1.0)

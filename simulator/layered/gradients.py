@@ -70,7 +70,7 @@ def gradients(context: LayeredContext, c: Candidates, held_N: Floats, backward_s
     whole = buckets * reduce_s(context, size / buckets, ranks, stride)
     hidden = np.minimum(whole * (1.0 - 1.0 / buckets), profile.overlap * backward_s)
     nodes = context.nodes(ranks * stride)
-    waiting = profile.wait_s + profile.node_step_s * (nodes - 1.0)
+    waiting = np.where(nodes > 1, profile.wait_s + profile.node_step_s * (nodes - 1.0), 0.0)
     whole = np.where(ranks > 1, whole + waiting, 0.0)
     update = memory_bound_time_s(context.cluster.device, held_N * 4.0 * profile.optimizer_moves)
     return Gradients(held_N=held_N, whole_s=whole, exposed_s=np.where(ranks > 1, whole - hidden, 0.0), update_s=update)

@@ -50,14 +50,15 @@ def layered_memory(
     """Return the memory of every row; ``kept_stage_N``: elements per sample of a pipeline's fullest stage."""
     kept = kept_elements(context)
     total = np.concatenate([[0.0], np.cumsum(kept)])
-    batch = c.batch_N / c.replicas_N
+    # A pipeline has all segments under way before the first backward pass.
+    batch = np.where(c.is_mode(Mode.PIPELINE), c.batch_N / c.replicas_N, c.local_N)
     before = total[tail_N.astype(np.int64)]
     spatial = c.is_mode(Mode.SPATIAL)
     elements = np.where(spatial, before / c.parts_N + total[-1] - before, total[-1])
     elements = np.where(c.is_mode(Mode.PIPELINE), kept_stage_N, elements)
     source = float(np.prod(context.model.input)) / np.where(spatial, c.parts_N, 1.0)
     largest = 2.0 * float(context.layers.per_operator("output_elements").max()) / np.where(spatial, c.parts_N, 1.0)
-    working = batch / c.segments_N * largest
+    working = c.local_N * largest
     profile, several = context.profile, c.devices_N > 1
     buffers = np.minimum(profile.bucket_bytes * 2, held_N * GRADIENT_BYTES)
     return LayeredMemory(

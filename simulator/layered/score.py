@@ -59,7 +59,7 @@ def score_splits(context: LayeredContext, splits: Sequence[Split], batches: Sequ
     stages = pipeline_stages(context, c)
     moved = exchanges(context, c, tail)
     forward, backward, whole = _device_s(context, c, tail)
-    host = _host_s(context, moved)
+    host = _host_s(context, c, moved)
     device = forward + backward
     # The host runs ahead of the device until the slower of the two sets the pace of the whole pass.
     slower = np.where(device > 0, np.maximum(device, host) / np.maximum(device, 1e-30), 1.0)
@@ -67,7 +67,7 @@ def score_splits(context: LayeredContext, splits: Sequence[Split], batches: Sequ
     held = held_parameters(context, c, stages.parameters_N)
     forward_s = np.where(pipeline, stages.forward_s, forward * slower)
     backward_s = np.where(pipeline, stages.backward_s, backward * slower)
-    exchanged = gradients(context, c, held, backward_s)
+    exchanged = gradients(context, c, held, backward_s / c.segments_N)
     phases = _phases(forward_s, backward_s, moved, exchanged, stages.hop_s, stages.bubble_s)
     loading = _loading_s(context, c)
     phases["input"] = np.maximum(loading - np.asarray(sum(phases.values())), 0.0)
@@ -104,7 +104,7 @@ def _phases(
 def _device_s(context: LayeredContext, c: Candidates, tail: Floats) -> tuple[Floats, Floats, Floats]:
     """Device seconds forward and backward of every row that is no pipeline, and what of it all parts repeat."""
     layers = context.layers
-    batch = c.batch_N / c.replicas_N
+    batch = c.local_N
     ones = np.ones(len(c))
     cut = Local(
         batch_K=batch,
@@ -123,7 +123,12 @@ def _device_s(context: LayeredContext, c: Candidates, tail: Floats) -> tuple[Flo
     )
     if np.any(c.mixed_N):
         everything = context.times(
-            Local(batch_K=c.batch_N, grid_KA=np.ones_like(c.grid_NA), filters_K=c.replicas_N, channels_K=ones)
+            Local(
+                batch_K=c.local_N * c.replicas_N,
+                grid_KA=np.ones_like(c.grid_NA),
+                filters_K=c.replicas_N,
+                channels_K=ones,
+            )
         )
         linear = c.mixed_N[:, None] & layers.is_kind(Kind.LINEAR)
         forward = np.where(linear, everything.forward_KU[:, layers.kind_of_L], forward)
@@ -133,16 +138,16 @@ def _device_s(context: LayeredContext, c: Candidates, tail: Floats) -> tuple[Flo
         load = np.where(c.spread_N, table_share(context, c) * c.replicas_N, 1.0)[:, None]
         table = layers.is_kind(Kind.EMBEDDING)
         forward, backward = (np.where(table, values * load, values) for values in (forward, backward))
-    kept = ~c.is_mode(Mode.PIPELINE)
+    kept = np.where(c.is_mode(Mode.PIPELINE), 0.0, c.segments_N)
     again = np.where((repeated | unsplit) & (c.parts_N > 1)[:, None], forward + backward, 0.0).sum(axis=1)
     return forward.sum(axis=1) * kept, backward.sum(axis=1) * kept, again * kept
 
 
-def _host_s(context: LayeredContext, moved: Exchange) -> Floats:
+def _host_s(context: LayeredContext, c: Candidates, moved: Exchange) -> Floats:
     """Host seconds of a step: every operator and collective once per direction, and the pieces of gathered tensors."""
     issued = 2.0 * sum(operator.kind is not Kind.VIEW for operator in context.model.operators)
     profile = context.profile
-    return (issued + moved.calls_N) * profile.operator_host_s + moved.pieces_N * profile.piece_host_s
+    return (issued * c.segments_N + moved.calls_N) * profile.operator_host_s + moved.pieces_N * profile.piece_host_s
 
 
 def _loading_s(context: LayeredContext, c: Candidates) -> Floats:

@@ -37,7 +37,7 @@ def pipeline_stages(context: LayeredContext, c: Candidates) -> Stages:
     if rows.size:
         layers, host = context.layers, context.profile.operator_host_s
         parameters, kept = layers.per_operator("parameters"), kept_elements(context)
-        segment = c.batch_N[rows] / c.replicas_N[rows] / c.segments_N[rows]
+        segment = c.local_N[rows]
         times = context.times(Local.whole(segment))
         cuts: dict[tuple[float, int], tuple[int, ...]] = {}
         for place, row in enumerate(rows):

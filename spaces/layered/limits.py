@@ -76,7 +76,7 @@ def broken_laws(model: LayeredModel, split: Split, batch: int) -> Iterator[tuple
     if batch % split.replicas:
         near = max(divisor for divisor in range(1, split.replicas + 1) if batch % divisor == 0)
         yield "batch", f"replicas divide the global batch, but got {split.replicas} of {batch}; use {near}"
-    elif mode is Mode.PIPELINE and batch // split.replicas % split.segments:
+    elif batch // split.replicas % split.segments:
         each = batch // split.replicas
         near = max(divisor for divisor in range(1, split.segments + 1) if each % divisor == 0)
         yield "segments", f"segments divide the batch of a replica, but got {split.segments} of {each}; use {near}"

@@ -18,7 +18,7 @@ class LayeredProfile:
     ``operator_host_s``: to issue one operator in one direction; the step is bound by the host when its kernels are
     shorter. ``piece_host_s``: to join or cut one rank's piece of a gathered tensor. ``overlap``: share of the backward
     pass under which gradients may be exchanged (0: afterwards). ``bucket_bytes``: gradients of one all-reduce.
-    ``wait_s``: packing, and waiting for the others, before gradients move. ``node_step_s``: what every further node
+    ``wait_s``: packing, and waiting for other nodes, before gradients move. ``node_step_s``: what every further node
     adds to the exchange. ``all_reduce_share``: rate of all-reduces between nodes relative to the collective rule.
     ``staged_bytes_per_s``: rate of halos and tail gathers that are copied through the host's memory, one after the
     other; None where devices exchange them directly. ``storage_bytes_per_s``: what one node reads from storage, None:

@@ -41,7 +41,8 @@ class Split:
     """``replicas`` copies of the model; each is shared by ``parts`` devices in the way of ``mode``.
 
     ``grid``: parts along each spatial axis, outermost first, for ``SPATIAL``; trailing axes are not cut.
-    ``segments``: microbatches of a pipeline. ``mixed``: linear layers are split by filter over all devices while the
+    ``segments``: microbatches that the samples of a replica are cut into, one after the other; gradients are exchanged
+    after the last. ``mixed``: linear layers are split by filter over all devices while the
     rest is data-parallel. ``spread``: embedding tables are dealt out whole instead of copied.
 
     Raises:
@@ -84,7 +85,7 @@ class Split:
             words.append("spatial" + "x".join(map(str, self.grid)))
         elif self.mode is not Mode.DATA:
             words.append(f"{self.mode.name.lower()}{self.parts}")
-        words += [f"segments{self.segments}"] if self.mode is Mode.PIPELINE else []
+        words += [f"segments{self.segments}"] if self.segments > 1 else []
         words += [word for word, on in (("mixed", self.mixed), ("tables", self.spread)) if on]
         return " ".join(words)
 
@@ -120,8 +121,6 @@ def parse_split(text: str) -> Split:
         raise RequestError(f"a split has one mode beside data, but {text!r} names {names}")
     mode = modes[0] if modes else Mode.DATA
     numbers = found.get(mode.name.lower(), (1,)) if modes else (1,)
-    if "segments" in found and mode is not Mode.PIPELINE:
-        raise RequestError(f"segments belong to a pipeline, but {text!r} has none")
     return Split(
         replicas=found.get("data", (1,))[0],
         mode=mode,

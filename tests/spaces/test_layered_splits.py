@@ -26,7 +26,7 @@ def splits(draw: st.DrawFn) -> Split:
         mode=mode,
         parts=math.prod(grid) if grid else 1 if data else draw(counts),
         grid=grid,
-        segments=draw(counts) if mode is Mode.PIPELINE else 1,
+        segments=draw(counts),
         mixed=data and draw(st.booleans()),
         spread=data and draw(st.booleans()),
     )
@@ -45,7 +45,7 @@ def test_printing_and_parsing_round_trip(split: Split) -> None:
         ("data4 data8", "data stands twice"),
         ("filter4 channel2", "names filter and channel"),
         ("fliter4", "did you mean filter"),
-        ("data4 segments2", "segments belong to a pipeline"),
+        ("segments", "write segments4"),
         ("data2x2", "write data4"),
         ("mixed4", "write mixed"),
         ("filter4 mixed", "mixed goes with data alone"),

@@ -18,6 +18,7 @@ EPILOG = """\
 example:
   forerun explain llama3-70b --cluster dgx-h100 --global-batch 1024 --seq-len 8192 \\
       --strategy "tp4 pp4 dp32 mbs1 zero1 sp"
+  forerun explain resnet50 --cluster abci-v100 --global-batch 64/gpu --strategy "data16 filter4"
 
 Shows where the time and the memory go, stage by stage and as a timeline, and predicts every strategy that differs in
 one axis; what must follow (dp from the number of GPUs, the schedule from vpp, the split from the stages) is named with
@@ -34,12 +35,15 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain and print."""
+    from forerun.search.cli.layered import is_layered, run_strategy
     from forerun.search.explain import explain_strategy
     from forerun.search.leaderboard import SCHEMA, dump_json, versions
     from forerun.search.request import legal_strategy, resolve
     from forerun.search.rows import GIB
     from forerun.simulator.stage_memory import memory_by_stage
 
+    if is_layered(args):
+        return run_strategy(args, explain=True)
     setting = resolve(single_request(args))
     strategy = legal_strategy(setting, args.strategy)
     explanation = explain_strategy(setting.context, strategy, usd_per_gpu_hour=setting.usd_per_gpu_hour)

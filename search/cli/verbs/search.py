@@ -24,6 +24,7 @@ examples:
   forerun search llama2-70b --cluster dgx-a100-80 --gpus 64 --global-batch 512 --seq-len 4096 --refine 20
   forerun search llama3-70b --cluster dgx-h100 --gpus 128 --global-batch 1024 --seq-len 8192 \\
       --per-stage layers,recompute,tp
+  forerun search resnet50 --cluster abci-v100 --gpus 4..1024 --global-batch 64/gpu
   forerun search llama3-70b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 \\
       --baseline "tp8 pp2 dp4 mbs1 zero1 sp recompute=full" --measured 36.5
 
@@ -159,10 +160,13 @@ def _suited(request: "Request") -> "tuple[Exploring | None, str]":
 
 def run(args: argparse.Namespace) -> int:
     """Search and print; 3 where nothing is feasible."""
+    from forerun.search.cli.layered import is_layered, run_search
     from forerun.search.leaderboard import dump_json
     from forerun.search.output import check_folder, write_folder
     from forerun.search.request import choices_of
 
+    if is_layered(args):
+        return run_search(args)
     request = request_of(
         args,
         usd_per_hour=args.usd_per_hour,

@@ -55,6 +55,10 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: the request is wrong, or the trace cannot be written.
     """
+    from forerun.search.cli.layered import is_layered, run_strategy
+
+    if is_layered(args):
+        return run_strategy(args, explain=False)
     from forerun.search.leaderboard import dump_json
     from forerun.search.request import resolve
 

@@ -1,0 +1,172 @@
+"""What the verbs do when the model is written operator by operator: the request from the flags, and the answers."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from forerun.spaces.errors import RequestError
+
+if TYPE_CHECKING:
+    from forerun.search.layered import LayeredRow, LayeredSetting
+
+SEQUENCE_FLAGS = ("seq_len", "tokens", "moe_imbalance")
+SEARCH_FLAGS = (
+    "usd_per_hour",
+    "space",
+    "refine",
+    "report",
+    "uneven_stages",
+    "sampler",
+    "evaluations",
+    "time_limit",
+    "storage",
+    "workers",
+    "address",
+    "baseline",
+    "measured",
+    "fidelity",
+    "contention",
+    "trace",
+)
+
+
+def is_layered(args: argparse.Namespace) -> bool:
+    """Whether the model that the user names is written operator by operator; opens nothing."""
+    from forerun.spaces.layered.resolve import names_layered
+
+    return names_layered(args.model)
+
+
+def setting_of(args: argparse.Namespace) -> "LayeredSetting":
+    """Return the request of the flags, resolved.
+
+    Raises:
+        RequestError: a flag that such models do not have is set, or any part of the request is wrong.
+    """
+    from forerun.search.layered import LayeredRequest, resolve_request
+    from forerun.search.layered.request import choices_by_axis
+
+    for name in (*SEQUENCE_FLAGS, *SEARCH_FLAGS):
+        value = getattr(args, name, None)
+        if value not in (None, False, [], "analytic"):
+            flag = "--" + name.replace("_", "-")
+            raise RequestError(f"{flag} is for transformers, and {args.model} is written operator by operator")
+    return resolve_request(
+        LayeredRequest(
+            model=args.model,
+            cluster=args.cluster,
+            global_batch=args.global_batch,
+            gpus=args.gpus,
+            precision=args.precision,
+            framework=args.framework,
+            objective=getattr(args, "objective", None),
+            top=getattr(args, "top", None),
+            seconds_per_sample=args.seconds_per_sample,
+            modes=choices_by_axis(getattr(args, "set", [])),
+            allow_generic=args.allow_generic,
+        )
+    )
+
+
+def run_search(args: argparse.Namespace) -> int:
+    """Search and print."""
+    from forerun.search.layered import search_layered
+    from forerun.search.leaderboard import dump_json
+
+    setting = setting_of(args)
+    if args.out is not None:
+        from forerun.search.output import check_folder
+
+        check_folder(args.out, force=args.force)
+    board = search_layered(setting)
+    if args.out is not None:
+        from forerun.search.output import write_folder
+
+        write_folder(args.out, board)
+    if args.json:
+        print(dump_json(board.to_json()))
+        return 0
+    from forerun.search.cli.layered_view import print_board
+
+    print_board(board)
+    if args.out is not None:
+        print(f"forerun: wrote {args.out}", file=sys.stderr)
+    return 0
+
+
+def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
+    """Predict one split and print it; ``explain`` adds what holds it up and what would help."""
+    from forerun.search.layered import bottlenecks, doublings
+    from forerun.search.leaderboard import SCHEMA, dump_json, versions
+
+    setting = setting_of(args)
+    row = _row(setting, args.strategy)
+    found = bottlenecks(setting.context, row)
+    if args.json:
+        document: dict[str, Any] = {"schema": SCHEMA, "request": setting.to_json(), "row": row.to_json()}
+        if explain:
+            document["phases_s"] = phases(row)
+            document["bottlenecks"] = [
+                {"class": one.name, "seconds": one.seconds, "words": one.words, "also_inference": one.inference}
+                for one in found
+            ]
+            document["doubling"] = {change.what: change.gain for change in doublings(setting.context, row)}
+        print(dump_json({**document, "versions": versions()}))
+        return 0
+    from forerun.search.cli.layered_view import print_row
+
+    print_row(setting, row, found, doublings(setting.context, row) if explain else ())
+    return 0
+
+
+def run_limits(args: argparse.Namespace) -> int:
+    """Find how far every family goes and print it."""
+    from forerun.search.layered import limits_of
+    from forerun.search.leaderboard import dump_json
+
+    setting = setting_of(args)
+    limits = limits_of(setting, setting.counts or ())
+    if args.json:
+        print(dump_json(limits.to_json()))
+        return 0
+    from forerun.search.cli.layered_view import print_limits
+
+    print_limits(limits)
+    return 0
+
+
+def phases(row: "LayeredRow") -> dict[str, float]:
+    """Return the four phases of a step: input, forward and backward with their communication, gradient exchange, weight
+    update."""
+    parts = row.breakdown_s
+    between = sum(parts[name] for name in ("halo", "collective", "tail", "hop", "bubble"))
+    return {
+        "input": parts["input"],
+        "forward and backward": parts["forward"] + parts["backward"] + between,
+        "gradient exchange": parts["gradient"],
+        "weight update": parts["update"],
+    }
+
+
+def _row(setting: "LayeredSetting", text: str) -> "LayeredRow":
+    """Return the one split that the user names, scored.
+
+    Raises:
+        RequestError: it cannot be read or is not legal.
+    """
+    from forerun.search.layered import scored_rows
+    from forerun.spaces.layered.limits import check_split
+    from forerun.spaces.layered.split import parse_split
+
+    split = parse_split(text)
+    most = setting.context.cluster.max_devices
+    if split.devices > most:
+        raise RequestError(
+            f"split {split} occupies {split.devices} GPUs, but {setting.context.cluster.name} has {most}"
+        )
+    if setting.counts is not None and split.devices not in setting.counts:
+        counts = " or ".join(map(str, setting.counts[:8]))
+        raise RequestError(f"split {split} occupies {split.devices} GPUs, but --gpus asks for {counts}")
+    batch = setting.batch(split.devices)
+    check_split(setting.context.model, split, batch)
+    return scored_rows(setting.context, [split], [batch])[0]

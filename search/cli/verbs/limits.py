@@ -1,0 +1,41 @@
+"""``forerun limits``: how far every way of splitting goes, and what would take it further."""
+
+import argparse
+
+from forerun.search.cli.arguments import add_json, add_training
+from forerun.search.cli.parser import Parser
+from forerun.spaces.errors import RequestError
+
+EPILOG = """\
+examples:
+  forerun limits resnet50 --cluster abci-v100 --gpus 1..1024 --global-batch 64/gpu
+  forerun limits cosmoflow-256 --cluster abci-v100 --gpus 4..256 --global-batch 64 --framework chainermn --json
+
+For models that are written operator by operator (`forerun list models`: those with an input shape). Useful GPUs: the
+largest number whose last step still brings half of what its devices should; < marks it in the curves."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of the verb."""
+    add_training(parser)
+    parser.add_argument("--gpus", required=True, metavar="LO..HI", help="numbers of GPUs to look at")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="mode=CHOICES", help="only these, like mode=data,filter"
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Find the limits and print.
+
+    Raises:
+        RequestError: the model is a transformer.
+    """
+    from forerun.search.cli.layered import is_layered, run_limits
+
+    if not is_layered(args):
+        raise RequestError(
+            f"limits are for models that are written operator by operator, but got {args.model}; "
+            f"for a transformer use `forerun search --gpus LO..HI`"
+        )
+    return run_limits(args)

@@ -1,0 +1,31 @@
+"""What a user names as a layer-by-layer model: a catalogue name, or the file of a graph."""
+
+from pathlib import Path
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.layered.catalogue import is_layered, load_layered
+from forerun.spaces.layered.model import LayeredModel
+
+SUFFIXES: tuple[str, ...] = ()
+
+
+def names_layered(text: str) -> bool:
+    """Whether ``text`` names a layer-by-layer model, by name or by the suffix of a file; nothing is opened."""
+    return Path(text).suffix.lower() in SUFFIXES or is_layered(text)
+
+
+def resolve_layered(text: str, *, allow_generic: bool = False) -> tuple[LayeredModel, tuple[str, ...]]:
+    """The model that ``text`` names, and what the user should know about how it was read.
+
+    ``allow_generic``: operators without a cost rule are known by their bytes and operations alone.
+
+    Raises:
+        RequestError: neither a name nor a readable file, or the file is wrong.
+    """
+    path = Path(text)
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        return load_layered(text), ()
+    if not path.is_file():
+        raise RequestError(f"{text}: no such file")
+    raise RequestError(f"{text}: graphs are not read yet; name a model of the catalogue")

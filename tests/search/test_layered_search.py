@@ -1,0 +1,219 @@
+"""Searching, explaining and limits of layer-by-layer models: order, counts, phases, laws and the command line."""
+
+import csv
+import dataclasses
+import io
+import json
+
+import pytest
+
+from forerun.search.cli import main
+from forerun.search.layered import (
+    LayeredRequest,
+    LayeredSetting,
+    bottlenecks,
+    doublings,
+    limits_of,
+    resolve_request,
+    scored_rows,
+    search_layered,
+)
+from forerun.search.layered.limits import PAYS, doubled
+from forerun.search.layered.space import splits_over
+from forerun.spaces.errors import InfeasibleError, RequestError
+from forerun.spaces.layered import load_layered
+from forerun.spaces.layered.batch import PerDevice
+from forerun.spaces.layered.limits import broken_laws
+from forerun.spaces.layered.split import Mode, parse_split
+
+RESNET = "resnet50 --cluster abci-v100 --global-batch 64/gpu"
+
+
+def setting(model: str = "resnet50", gpus: str = "4..16", **changes: object) -> LayeredSetting:
+    request = LayeredRequest(model=model, cluster="abci-v100", gpus=gpus, global_batch=PerDevice(64))
+    return resolve_request(dataclasses.replace(request, **changes))  # type: ignore[arg-type]
+
+
+def run(text: str, capsys: pytest.CaptureFixture[str], *, code: int = 0, words: tuple[str, ...] = ()) -> str:
+    assert main([*text.split(), *words]) == code
+    captured = capsys.readouterr()
+    return captured.out if code == 0 else captured.err
+
+
+def test_rows_are_ordered_fit_and_are_counted() -> None:
+    board = search_layered(setting(top=10_000))
+    rates = [row.samples_per_s for row in board.rows]
+    assert rates == sorted(rates, reverse=True)
+    assert [row.rank for row in board.rows] == list(range(1, board.feasible + 1))
+    assert all(row.fits for row in board.rows)
+    assert board.size == board.feasible + sum(board.rejected.values())
+    assert {row.split.family for row in board.rows} == {row.split.family for row in board.families}
+    names = {row.split.family for row in board.families}
+    assert {"data", "data+spatial", "data+filter", "data+channel", "data+pipeline", "filter", "channel"} <= names
+
+
+def test_the_best_row_is_the_best_of_a_plain_loop() -> None:
+    here = setting(gpus="8")
+    board = search_layered(here)
+    model = load_layered("resnet50")
+    legal = [split for split in splits_over(8, model, tuple(Mode)) if not list(broken_laws(model, split, 512))]
+    best = max(
+        (row for split in legal for row in scored_rows(here.context, [split], [512]) if row.fits),
+        key=lambda row: row.samples_per_s,
+    )
+    assert board.rows[0].split == best.split
+    assert board.rows[0].step_time_s == pytest.approx(best.step_time_s, rel=1e-12)
+
+
+def test_objectives_rank_differently() -> None:
+    cheap, fast, few = (search_layered(setting(objective=name)).rows[0] for name in ("cost", "throughput", "gpus"))
+    assert fast.gpus == 16
+    assert few.gpus == 4
+    assert cheap.samples_per_s_per_gpu >= fast.samples_per_s_per_gpu
+
+
+def test_modes_restrict_the_space() -> None:
+    board = search_layered(setting(modes=("filter",), top=1000))
+    assert {row.split.mode for row in board.rows} == {Mode.FILTER}
+
+
+def test_nothing_fits_says_what_would_help() -> None:
+    with pytest.raises(InfeasibleError, match=r"nothing fits: the leanest split, .* GiB usable; use a smaller batch"):
+        search_layered(setting("unet", gpus="1"))
+
+
+def test_bottlenecks_cover_the_step() -> None:
+    here = setting()
+    for text in ("data16", "data4 filter4", "data4 spatial2x2", "pipeline4 segments8", "data4 channel2 segments2"):
+        split = parse_split(text)
+        (row,) = scored_rows(here.context, [split], [64 * split.devices])
+        found = bottlenecks(here.context, row)
+        assert sum(one.seconds or 0.0 for one in found) == pytest.approx(row.step_time_s, rel=1e-6)
+        assert row.bottleneck == found[0].name
+        timed = [one.seconds for one in found if one.seconds is not None]
+        assert timed == sorted(timed, reverse=True)
+
+
+def test_classes_name_what_a_split_suffers_from() -> None:
+    here = setting(framework="chainermn", seconds_per_sample=3.119502e-3)
+    expected = {
+        "data1024": "gradient exchange",
+        "channel16": "layer-wise collectives",
+        "data4 spatial4": "point-to-point",
+    }
+    for text, name in expected.items():
+        split = parse_split(text)
+        batch = 64 * split.replicas
+        assert scored_rows(here.context, [split], [batch])[0].bottleneck == name
+    (deep,) = scored_rows(here.context, [parse_split("filter64")], [64])
+    assert "maximum devices" in {one.name for one in bottlenecks(here.context, deep)}
+
+
+def test_limits_mark_the_last_number_that_pays() -> None:
+    limits = limits_of(setting(gpus="1..64", framework="chainermn"), (1, 2, 4, 8, 16, 32, 64))
+    families = {family.family: family for family in limits.families}
+    data = families["data"]
+    assert [row.gpus for row in data.curve] == [1, 2, 4, 8, 16, 32, 64]
+    assert data.useful_gpus == 64
+    channel = families["channel"]
+    before = [row for row in channel.curve if row.gpus <= channel.useful_gpus]
+    after = next(row for row in channel.curve if row.gpus > channel.useful_gpus)
+    share = after.samples_per_s / before[-1].samples_per_s - 1
+    assert share < PAYS * (after.gpus / before[-1].gpus - 1)
+    assert channel.stops.endswith(after.bottleneck)
+    assert doubled((1, 2, 3, 4, 6, 8, 12)) == (1, 2, 4, 8, 12)
+
+
+def test_doubling_helps_what_it_should() -> None:
+    here = setting(framework="chainermn")
+    (row,) = scored_rows(here.context, [parse_split("data4 channel4 segments4")], [1024])
+    gains = {change.what: change.gain for change in doublings(here.context, row)}
+    assert gains["bandwidth"] is not None and gains["bandwidth"] > 0.05
+    assert all(gain is None or gain >= -1e-9 for gain in gains.values())
+
+
+def test_search_prints_a_table_and_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(f"search {RESNET} --gpus 4..16", capsys)
+    assert "best of every family" in text and "data+filter" not in text.split("held up by")[0]
+    assert max(map(len, text.splitlines())) <= 80
+    document = json.loads(run(f"search {RESNET} --gpus 4..16 --json", capsys))
+    first = document["leaderboard"][0]
+    assert first["rank"] == 1
+    assert sum(first["breakdown_s"].values()) == pytest.approx(first["step_time_s"])
+    assert document["request"]["global_batch"] == "64/gpu"
+    assert document["space"]["feasible"] > 10
+    assert any("precision fp32" in line for line in document["request"]["defaults"])
+
+
+def test_out_writes_the_leaderboard(
+    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("out") / "board"
+    run(f"search {RESNET} --gpus 4 --out", capsys, words=(str(folder),))
+    rows = list(csv.DictReader(io.StringIO((folder / "leaderboard.csv").read_text())))
+    assert rows[0]["rank"] == "1"
+    assert (folder / "request.yaml").exists()
+
+
+def test_explain_shows_phases_classes_and_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(f"explain {RESNET} --strategy", capsys, words=("data4 filter4 segments4",))
+    for word in ("gradient exchange", "weight update", "redundant compute*", "all links twice as fast", "repeated on"):
+        assert word in text
+    assert "?" not in text
+    document = json.loads(run(f"explain {RESNET} --json --strategy", capsys, words=("data16",)))
+    assert sum(document["phases_s"].values()) == pytest.approx(document["row"]["step_time_s"])
+    assert set(document["doubling"]) == {"bandwidth", "compute", "batch", "bisection"}
+
+
+def test_simulate_predicts_one_split(capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(run(f"simulate {RESNET} --json --strategy", capsys, words=("data16",)))
+    assert document["row"]["strategy"] == "data16"
+    assert document["row"]["global_batch"] == 1024
+
+
+def test_limits_print_and_are_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(f"limits {RESNET} --gpus 1..8 --set mode=data,filter", capsys)
+    assert "useful GPUs" in text and "twice the" in text
+    assert max(map(len, text.splitlines())) <= 80
+    document = json.loads(run(f"limits {RESNET} --gpus 1..8 --set mode=data --json", capsys))
+    assert [point["gpus"] for point in document["limits"][0]["curve"]] == [1, 2, 4, 8]
+    assert document["limits"][0]["largest_useful_gpus"] == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "message"),
+    [
+        (f"explain {RESNET} --strategy", ("data4 spatial4x4x4",), "has 3 axes, but the input of ResNet-50 has 2"),
+        (f"explain {RESNET} --strategy", ("spatial300",), "300 parts do not fit an extent of 224"),
+        (f"explain {RESNET} --strategy", ("filter65",), "filter65 needs 65 filters, but conv1 has 64"),
+        (f"explain {RESNET} --strategy", ("tp4",), "unknown word of a split 'tp'"),
+        (f"explain {RESNET} --gpus 8 --strategy", ("data4",), "occupies 4 GPUs, but --gpus asks for 8"),
+        (f"explain {RESNET} --strategy", ("data8192",), "occupies 8192 GPUs, but abci-v100 has 4352"),
+        (f"search {RESNET}", (), "add --gpus"),
+        (f"search {RESNET} --gpus 4 --seq-len 128", (), "--seq-len is for transformers"),
+        (f"search {RESNET} --gpus 4 --refine 3", (), "--refine is for transformers"),
+        (f"search {RESNET} --gpus 4 --set tp=1", (), "write mode=data,filter"),
+        (f"search {RESNET} --gpus 4 --set mode=fliter", (), "did you mean filter"),
+        (f"search {RESNET} --gpus 4 --precision bf16", (), "has no bf16"),
+        (f"search {RESNET} --gpus 4 --framework megatron-lm", (), "unknown framework for layer-by-layer models"),
+        (f"search {RESNET} --gpus 4 --objective speed", (), "unknown objective"),
+        ("search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64", (), "required: --seq-len"),
+        (
+            "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8/gpu --seq-len 64",
+            (),
+            "a batch per GPU is for",
+        ),
+        ("search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8/node --seq-len 64", (), "like 64/gpu"),
+        ("limits llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8", (), "limits are for models that are written"),
+        ("compare resnet50 --cluster dgx-h100 --global-batch 8 --strategy a --strategy b", (), "operator by operator"),
+    ],
+)
+def test_wrong_requests_get_one_message(
+    text: str, words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in run(text, capsys, code=2, words=words)
+
+
+def test_unknown_frameworks_and_devices_without_fp32_are_refused() -> None:
+    with pytest.raises(RequestError, match="--precision"):
+        resolve_request(LayeredRequest(model="resnet50", cluster="gaudi2-box", gpus="8", global_batch=512))
