@@ -16,6 +16,8 @@ SEARCH_FLAGS = (
     "refine",
     "report",
     "uneven_stages",
+    "per_stage",
+    "calibration",
     "sampler",
     "evaluations",
     "time_limit",
