@@ -29,6 +29,7 @@ SEARCH_FLAGS = (
     "fidelity",
     "contention",
     "trace",
+    "tree",
 )
 
 
