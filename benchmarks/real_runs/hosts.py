@@ -31,8 +31,10 @@ _PACKET_BYTES = 15_000
 """Longest burst of segments handed to the interface; it has to fit into the bucket."""
 _QUEUE_BYTES = 16_000_000
 """Room in front of a bucket: more than all windows together, so that nothing is ever dropped and sent again."""
-_WINDOW_BYTES = 262_144
-"""Largest TCP window: bounds how long a short message waits behind a long one."""
+_WINDOW_BYTES = 65_536
+"""Largest TCP window: far less than a tensor, so that connections share a NIC evenly from their first bytes on. With
+256 KiB who sends already keeps an advantage over who begins, and asynchronous workers fall out of step with each other
+that would otherwise stay together."""
 
 
 class HostsError(RuntimeError):
