@@ -176,13 +176,13 @@ def report(found: Sequence[Row], source: Path, rounds: str) -> str:
         "# Real data-parallel runs against predictions",
         "",
         f"{datetime.date.today()}; {platform.machine()}, {_cpu()}, 2 shared cores, Linux {platform.release()}.",
-        "Real data-parallel training on hosts with limited NICs (network namespaces, a bridge, token buckets), predicted",
-        "from one worker, and two for the links, by `forerun.simulator.modes`. Passes are paced, that is waited for, so",
-        "that four workers fit on the machine; training, gradients, gloo, TCP and servers are real.",
+        "Real data-parallel training on hosts with limited NICs (network namespaces, bridge, token buckets), predicted",
+        "from one worker, and two for the links, by `forerun.simulator.modes`. Passes are paced (waited for), so that",
+        "four workers fit on the machine; training, gradients, gloo, TCP and servers are real.",
         f"Rows: `{source.name}` ({rounds}); how: docstring of `benchmarks/real_runs/data_parallel.py`.",
         "",
-        f"**Event level (the default): median error {score['median_pct']:.1f} %, worst {score['worst_pct']:.1f} %, order "
-        f"of variants right in {score['order_pct']:.1f} % of {score['pairs']} pairs more than 5 % apart.**",
+        f"**Event level (the default): median error {score['median_pct']:.1f} %, worst {score['worst_pct']:.1f} %, "
+        f"order of variants right in {score['order_pct']:.1f} % of {score['pairs']} pairs more than 5 % apart.**",
         f"Coarse model: median {score['coarse_median_pct']:.1f} %, worst {score['coarse_worst_pct']:.1f} %.",
         "",
         "| model | mode | workers | shards | slow | measured ms | rounds | events ms | error % | coarse ms | error % |",
@@ -195,7 +195,12 @@ def report(found: Sequence[Row], source: Path, rounds: str) -> str:
         cells += [f"{1e3 * row.events_s:.1f}", f"{100 * row.error:+.1f}"]
         cells += [f"{1e3 * row.coarse_s:.1f}", f"{100 * row.coarse_error:+.1f}"]
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "Step of an asynchronous run: workers over the sum of their rates.", ""]
+    lines += [
+        "",
+        "Step of an asynchronous run: workers over the sum of their rates. It depends on who is where in its step:",
+        "workers begin together and fall out of step over some ten steps, or do not; rounds differ accordingly.",
+        "",
+    ]
     return "\n".join(lines)
 
 

@@ -25,6 +25,7 @@ VERBS: tuple[Verb, ...] = (
     _verb("search", "rank every legal way to split a training over a cluster"),
     _verb("sweep", "many searches as one job that can be killed and resumed"),
     _verb("simulate", "predict step time and memory of one strategy"),
+    _verb("scale", "throughput of data-parallel training against workers: all-reduce, parameter servers, stragglers"),
     _verb("explain", "one strategy in depth, and the changes that would help or hurt"),
     _verb("limits", "how far each way of splitting goes, and what would take it further"),
     _verb("compare", "two strategies side by side"),

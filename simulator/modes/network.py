@@ -3,7 +3,15 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from forerun.simulator.costs import collective_time_s
+from forerun.spaces.clusters.cluster import Cluster, Level
+from forerun.spaces.clusters.spec import NETWORK_KINDS
 from forerun.spaces.errors import RequestError
+
+HOST_LINKS = 2
+"""Devices whose PCIe links a host fills at once: one per socket of the usual machine of two."""
+HOST_LATENCY_S = 10e-6
+"""A copy between host and device (CUDA: about 10 us with its launch)."""
 
 
 class Network(Protocol):
@@ -52,3 +60,59 @@ class NicNetwork:
     def all_reduce_s(self, size_bytes: float, workers: int) -> float:
         """Ring: 2 (W - 1) rounds of one W-th each (Patarasuk and Yuan 2009)."""
         return 2 * (workers - 1) * (self.latency_s + size_bytes / (workers * self.worker_bytes_per_s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNetwork:
+    """A cluster of the catalogue: a worker is a device, a server a node of its own at the same switches.
+
+    All-reduces cost what the project's collective rule says, over nodes filled one after the other. A worker's NIC is
+    its share of its node's; a server's is the whole node's. In a cluster of one node workers reach servers, which are
+    the host, over PCIe. ``all_reduce_share``: what the framework reaches of the rule's rate between nodes.
+    """
+
+    cluster: Cluster
+    all_reduce_share: float = 1.0
+
+    @property
+    def worker_bytes_per_s(self) -> float:
+        """A device's share of its node's NICs; of PCIe where there is one node."""
+        level = self._outer
+        return self.cluster.device.host_bytes_per_s if level is None else level.bytes_per_s
+
+    @property
+    def server_bytes_per_s(self) -> float:
+        """All NICs of a node; where there is one node, what its host passes: PCIe to a device per socket."""
+        level = self._outer
+        if level is None:
+            return self.cluster.device.host_bytes_per_s * HOST_LINKS
+        return level.bytes_per_s * self.cluster.devices_per_node
+
+    @property
+    def latency_s(self) -> float:
+        """One hop."""
+        level = self._outer
+        return HOST_LATENCY_S if level is None else level.latency_s
+
+    @property
+    def ring(self) -> bool:
+        """The rule chooses the algorithm."""
+        return False
+
+    @property
+    def _outer(self) -> Level | None:
+        levels = [level for level in self.cluster.levels if level.kind in NETWORK_KINDS]
+        return levels[0] if levels else None
+
+    def all_reduce_s(self, size_bytes: float, workers: int) -> float:
+        """The collective rule.
+
+        Raises:
+            RequestError: there are more workers than devices.
+        """
+        if workers > self.cluster.max_devices:
+            raise RequestError(
+                f"{self.cluster.name} has at most {self.cluster.max_devices} devices, but got {workers} workers"
+            )
+        seconds = float(collective_time_s(self.cluster, "all_reduce", size_bytes, workers))
+        return seconds / self.all_reduce_share if workers > self.cluster.devices_per_node else seconds

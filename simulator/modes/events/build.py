@@ -7,7 +7,7 @@ one, else as one task that all workers enter.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,6 +32,10 @@ from forerun.simulator.modes.profile import GradientProfile
 
 _RING_WORKERS = 16
 """Rings up to this size are run round by round: the tasks of a step grow with the square of it."""
+
+NATURAL_JITTER = 0.02
+"""Jitter of asynchronous workers where none is given. Exactly equal ones that start together would do everything at the
+same instants for ever; steps of a quiet machine vary by one to three per cent (benchmarks/real_runs)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,12 @@ def build_mode(
 
 
 def drawn_factors(profile: GradientProfile, mode: TrainingMode, noise: Disturbance, steps: int) -> list[list[float]]:
-    """Return the factor on the passes of every step of every worker, from the seeded generator."""
+    """Return the factor on the passes of every step of every worker, from the seeded generator.
+
+    Asynchronous workers are never exactly equal: see ``NATURAL_JITTER``.
+    """
+    if not (mode.synchronous or profile.step_factors or noise.jitter) and mode.workers > 1:
+        noise = replace(noise, jitter=NATURAL_JITTER)
     choices = draws(profile, noise)
     slow = [noise.slow.get(worker, 1.0) for worker in range(mode.workers)]
     if len(choices) == 1:
@@ -95,8 +104,7 @@ class _Builder:
             made.counted.append(counted)
             made.compute_s.append([self.profile.compute_s * factor for factor in self.factors[step]])
             starts = [self._starts(fetchable[worker]) for worker in range(count)]
-            delay_s = [0.0 if step else self._late_s(worker) for worker in range(count)]
-            begun = [self.graph.add(BARRIER, delay_s[w], after=starts[w], tag=(w, step)) for w in range(count)]
+            begun = [self.graph.add(BARRIER, 0.0, after=starts[w], tag=(w, step)) for w in range(count)]
             made.first.append(begun)
             passes = [self._passes(step, w, begun[w], fetchable[w], counted[w]) for w in range(count)]
             if self.mode.exchange == "all-reduce":
@@ -107,14 +115,6 @@ class _Builder:
                 fetchable[worker] = updated[worker]
             made.last.append([self._join(updated[w], (w, step)) for w in range(count)])
         return made
-
-    def _late_s(self, worker: int) -> float:
-        """Spread the first steps of asynchronous workers: equal ones that start together stay together for ever, which
-        real ones do not."""
-        if self.mode.synchronous:
-            return 0.0
-        cycle_s = self.profile.step_s + 2 * self.profile.total_bytes / self.network.worker_bytes_per_s
-        return cycle_s * worker / self.mode.workers
 
     def _counted(self, step: int) -> list[bool]:
         """Drop the gradients of the slowest workers where there are backup workers; ties go by number."""

@@ -1,0 +1,107 @@
+"""A curve of throughput against workers, for people."""
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from forerun.search.cli.console import say
+from forerun.search.scale import Scaling
+from forerun.spaces.units import format_bytes, format_rate, format_seconds
+
+BAR = 10
+
+
+def print_scaling(console: Console, scaling: Scaling) -> None:
+    """Print head, curve, saturation and what was filled in."""
+    say(console, *_headline(scaling), _table(scaling, ascii_only=console.options.ascii_only), *_verdict(scaling))
+    if scaling.defaults:
+        say(console, Text(f"filled in: {'; '.join(scaling.defaults)}", style="dim"))
+
+
+def _headline(scaling: Scaling) -> list[Text]:
+    mode, profile, network = scaling.mode, scaling.profile, scaling.network
+    servers = ""
+    rates = f"a worker sends {format_rate(network.worker_bytes_per_s)}, "
+    if mode.exchange == "parameter-server":
+        where = "on workers' nodes" if mode.colocated else "on nodes of their own"
+        servers = f", {mode.shards} shard{'s' * (mode.shards > 1)} {where}, {mode.policy}"
+        rates += f"a server {format_rate(network.server_bytes_per_s)}, "
+    return [
+        Text(f"{profile.name}, {mode.name}{servers}, batch {profile.batch:g} per worker", style="bold"),
+        Text(
+            f"one worker: {format_seconds(profile.step_s)} a step (forward {format_seconds(profile.forward_s)}, "
+            f"backward {format_seconds(profile.backward_s)}, update {format_seconds(profile.update_s)}), "
+            f"{format_bytes(profile.total_bytes)} of parameters"
+        ),
+        Text(f"{rates}{format_seconds(network.latency_s)} latency"),
+    ]
+
+
+def _table(scaling: Scaling, *, ascii_only: bool) -> Table:
+    curve = scaling.curve
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("workers", "samples/s", "efficiency", "step", "waiting"):
+        table.add_column(name, justify="right", no_wrap=True)
+    stale = scaling.curve.points[0].chosen.staleness is not None
+    both = curve.points[0].disagreement is not None
+    if stale:
+        table.add_column("staleness", justify="right", no_wrap=True)
+    if both:
+        table.add_column("coarse", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    most = curve.best.chosen.samples_per_s
+    for point in curve.points:
+        found = point.chosen
+        rest = 1 - found.parts_s["compute"] / found.step_s
+        cells = [
+            f"{point.workers}",
+            f"{found.samples_per_s:,.1f}",
+            f"{curve.efficiency(point):.0%}",
+            format_seconds(found.step_s),
+            f"{rest:.0%}",
+        ]
+        if stale:
+            cells.append(f"{found.staleness:.1f}")
+        if both:
+            cells.append(_signed(point.disagreement or 0.0))
+        cells.append(("#" if ascii_only else "█") * round(BAR * found.samples_per_s / most))
+        table.add_row(*cells)
+    return table
+
+
+def _verdict(scaling: Scaling) -> list[Text]:
+    curve = scaling.curve
+    knee, last = curve.saturation, curve.points[-1]
+    lines: list[Text] = []
+    if len(curve.points) == 1:
+        text = ""
+    elif curve.saturated:
+        text = (
+            f"saturates at {knee.workers} workers: {knee.chosen.samples_per_s:,.1f} samples/s, 95 % of the best, "
+            f"{curve.best.chosen.samples_per_s:,.1f} with {curve.best.workers}"
+        )
+    else:
+        text = f"still growing at {last.workers} workers"
+    if text:
+        lines.append(Text(text, style="bold"))
+    bound = last.chosen.bound_samples_per_s
+    if bound != float("inf"):
+        lines.append(Text(f"the network passes at most {bound:,.1f} samples/s with {last.workers} workers"))
+    worst = last.chosen.staleness_worst
+    if worst is not None:
+        lines.append(
+            Text(f"staleness: updates by others during a worker's step; {worst:.1f} for the slowest of {last.workers}")
+        )
+    if last.disagreement is not None:
+        gap = max((point.disagreement or 0.0 for point in curve.points), key=abs)
+        lines.append(
+            Text(f"samples/s are of the event level; the coarse model differs by up to {_signed(gap)}", style="dim")
+        )
+    return lines
+
+
+def _signed(share: float) -> str:
+    """Return a share with its sign; nothing has none."""
+    text = f"{share:+.0%}"
+    return "0%" if text in ("+0%", "-0%") else text

@@ -1,0 +1,133 @@
+"""``forerun scale``: throughput of a data-parallel training against its workers."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from forerun.search.cli.arguments import add_json
+from forerun.search.cli.parser import Parser, positive, whole
+
+if TYPE_CHECKING:
+    from forerun.search.scale import ScaleRequest
+
+EPILOG = """\
+examples:
+  forerun scale resnet50 --cluster dgx1-v100 --precision fp32 --batch 64 --workers 1..64
+  forerun scale vgg16 --cluster dgx1-v100 --mode async-ps --shards 4 --bandwidth 10Gb/s --workers 1,2,4,8,16
+  forerun scale profile.yaml --bandwidth 1Gb/s --mode sync-ps --backup-workers 1 --workers 8 --slow 3:2.0 --jitter 0.1
+
+MODEL is a layer-by-layer model of the catalogue (`forerun list models`) on the cluster's device, or a file:
+  name: my network
+  batch: 32                     # samples per worker and step
+  update: 2ms                   # applying one gradient (host: time that a step takes besides its passes)
+  layers:                       # in the order of the forward pass
+    - {name: conv, parameters: 7MB, forward: 3ms, backward: 6ms}
+    - {name: head, parameters: 400MB, forward: 1ms, backward: 2ms}"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of the verb."""
+    parser.add_argument("model", metavar="MODEL", help="layer-by-layer model of the catalogue, or a profile's file")
+    add_json(parser)
+    group = parser.add_argument_group("what runs where")
+    group.add_argument("--cluster", metavar="CLUSTER", help="catalogue name or YAML file; a worker is one device")
+    group.add_argument("--workers", metavar="N", help="8, 1,2,6 or 1..64 (doubling; default 1..32)")
+    group.add_argument("--batch", type=whole, metavar="B", help="samples per worker and step (default 32)")
+    group.add_argument("--precision", metavar="P", help="fp32 (default), tf32, fp16, bf16: what the device has")
+    group.add_argument("--framework", metavar="F", help="pytorch-ddp (default), horovod, chainermn, ideal")
+    group.add_argument("--step-time", metavar="T", help="measured step of one worker without exchange, like 180ms")
+    group.add_argument("--bandwidth", metavar="RATE", help="NIC of every worker, in place of the cluster's network")
+    group.add_argument("--server-bandwidth", metavar="RATE", help="NIC of every server (default: as a worker's)")
+    group.add_argument("--latency", metavar="T", help="seconds before a message's first byte arrives (default 0)")
+    group = parser.add_argument_group("training mode")
+    group.add_argument("--mode", metavar="MODE", help="all-reduce (default), sync-ps or async-ps")
+    group.add_argument("--shards", type=whole, default=1, metavar="S", help="parameter servers (default 1)")
+    group.add_argument("--placement", default="even", metavar="P", help="even: every layer cut; whole: layer by layer")
+    group.add_argument("--colocated", action="store_true", help="servers on the nodes of the first workers")
+    group.add_argument("--policy", default="multiplexed", metavar="P", help="multiplexed, fifo, priority or windowed")
+    group.add_argument("--window", metavar="SIZE", help="bytes of a tensor sent at once under windowed (default 64KiB)")
+    group.add_argument("--barrier", default="step", metavar="B", help="step or layer: what the next fetch waits for")
+    group.add_argument("--no-overlap", action="store_true", help="transfers before and after the passes, not beside")
+    group.add_argument("--bucket", metavar="SIZE", help="gradients per all-reduce (default 25MiB)")
+    group.add_argument("--backup-workers", type=int, default=0, metavar="N", help="slowest gradients not waited for")
+    group = parser.add_argument_group("unequal workers")
+    group.add_argument("--slow", action="append", default=[], metavar="W:X", help="worker W takes X times as long")
+    group.add_argument("--jitter", type=float, default=0.0, metavar="CV", help="deviation of steps over their mean")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the drawn step times (default 0)")
+    group.add_argument("--fidelity", metavar="F", help="coarse, events or both (default, where it is quick)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Predict and print.
+
+    Raises:
+        RequestError: the request is wrong.
+    """
+    from forerun.search.leaderboard import dump_json
+    from forerun.search.scale import scale
+
+    scaling = scale(request_of(args))
+    if args.json:
+        print(dump_json(scaling.to_json()))
+        return 0
+    from forerun.search.cli.console import open_console
+    from forerun.search.cli.scale_view import print_scaling
+
+    print_scaling(open_console(), scaling)
+    return 0
+
+
+def request_of(args: argparse.Namespace) -> "ScaleRequest":
+    """Return the request of the flags.
+
+    Raises:
+        RequestError: a quantity or a slow worker cannot be read.
+    """
+    from forerun.search.scale import ScaleRequest
+    from forerun.spaces.errors import unknown
+    from forerun.spaces.units import parse_bytes, parse_rate, parse_seconds
+
+    if args.fidelity not in (None, "coarse", "events", "both"):
+        raise unknown("fidelity", args.fidelity, ("coarse", "events", "both"))
+    settings: dict[str, Any] = {
+        "shards": args.shards,
+        "placement": args.placement,
+        "colocated": args.colocated,
+        "policy": args.policy,
+        "barrier": args.barrier,
+        "overlap": not args.no_overlap,
+        "backup_workers": args.backup_workers,
+    }
+    for name, value in (("window_bytes", args.window), ("bucket_bytes", args.bucket)):
+        if value is not None:
+            settings[name] = parse_bytes(value)
+    return ScaleRequest(
+        model=args.model,
+        cluster=args.cluster,
+        workers=args.workers,
+        mode=args.mode,
+        batch=args.batch,
+        precision=args.precision,
+        framework=args.framework,
+        step_time_s=None if args.step_time is None else parse_seconds(args.step_time),
+        bandwidth_bytes_per_s=None if args.bandwidth is None else parse_rate(args.bandwidth),
+        server_bandwidth_bytes_per_s=None if args.server_bandwidth is None else parse_rate(args.server_bandwidth),
+        latency_s=None if args.latency is None else parse_seconds(args.latency),
+        slow=dict(_slow(text) for text in args.slow),
+        jitter=args.jitter,
+        seed=args.seed,
+        fidelity=args.fidelity,
+        settings=settings,
+    )
+
+
+def _slow(text: str) -> tuple[int, float]:
+    """Read ``3:1.5``."""
+    from forerun.spaces.errors import RequestError
+
+    worker, _, factor = text.partition(":")
+    try:
+        return int(worker), positive(factor)
+    except (ValueError, argparse.ArgumentTypeError):
+        raise RequestError(
+            f"a slow worker is like 3:1.5 (worker 3 takes 1.5 times as long), but got {text!r}"
+        ) from None

@@ -1,0 +1,239 @@
+"""Throughput against workers: a request for ``forerun scale`` and what it means."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forerun.simulator.events.disturb import Disturbance
+from forerun.simulator.modes import MODES, Curve, GradientProfile, Network, NicNetwork, TrainingMode, throughput_curve
+from forerun.simulator.modes.face import Fidelity
+from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.units import format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from forerun.spaces.clusters import Cluster
+
+DEFAULT_MODE = "all-reduce"
+DEFAULT_WORKERS = "1..32"
+DEFAULT_BATCH = 32
+DEFAULT_FRAMEWORK = "pytorch-ddp"
+MOST_WORKERS = 4096
+EVENT_TRANSFERS = 200_000
+"""Transfers of one point up to which the event level is the default; so many take some ten seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleRequest:
+    """What a user asks for; None where the user said nothing. ``model`` is a catalogue name or a profile's file."""
+
+    model: str
+    cluster: str | None = None
+    workers: str | None = None
+    mode: str | None = None
+    batch: int | None = None
+    precision: str | None = None
+    framework: str | None = None
+    step_time_s: float | None = None
+    bandwidth_bytes_per_s: float | None = None
+    server_bandwidth_bytes_per_s: float | None = None
+    latency_s: float | None = None
+    slow: Mapping[int, float] = field(default_factory=dict)
+    jitter: float = 0.0
+    seed: int = 0
+    fidelity: Fidelity | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """The answer: a curve, what it was made of, and every value that was filled in."""
+
+    request: ScaleRequest
+    profile: GradientProfile
+    mode: TrainingMode
+    network: Network
+    curve: Curve
+    defaults: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        mode, network = self.mode, self.network
+        servers = {} if mode.exchange == "all-reduce" else {"shards": mode.shards, "colocated": mode.colocated}
+        return {
+            "schema": 1,
+            "model": self.profile.name,
+            "mode": mode.name,
+            **servers,
+            "policy": mode.policy,
+            "overlap": mode.overlap,
+            "backup_workers": mode.backup_workers,
+            "batch_per_worker": self.profile.batch,
+            "one_worker": {
+                "step_time_s": self.profile.step_s,
+                "forward_s": self.profile.forward_s,
+                "backward_s": self.profile.backward_s,
+                "update_s": self.profile.update_s,
+                "parameter_bytes": self.profile.total_bytes,
+            },
+            "network": {
+                "worker_bytes_per_s": network.worker_bytes_per_s,
+                "server_bytes_per_s": network.server_bytes_per_s,
+                "latency_s": network.latency_s,
+            },
+            "slow": {str(worker): factor for worker, factor in self.request.slow.items()},
+            "jitter": self.request.jitter,
+            **self.curve.to_json(),
+            "defaults": list(self.defaults),
+        }
+
+
+def scale(request: ScaleRequest) -> Scaling:
+    """Return the throughput of every number of workers that is asked for.
+
+    Raises:
+        RequestError: a part of the request is unknown, out of range or contradicts another.
+    """
+    defaults: list[str] = []
+    mode_name = request.mode or _filled(defaults, "mode", DEFAULT_MODE)
+    if mode_name not in MODES:
+        raise unknown("training mode", mode_name, MODES)
+    cluster = _cluster(request)
+    profile = _profile(request, cluster, defaults)
+    network = _network(request, cluster, defaults)
+    text = request.workers or _filled(defaults, "workers", DEFAULT_WORKERS)
+    counts = worker_counts(text)
+    exchange, synchronous = MODES[mode_name]
+    settings = dict(request.settings)
+    if not (exchange == "parameter-server" and settings.get("colocated")):
+        counts = [n for n in counts if n > settings.get("backup_workers", 0)] if request.workers is None else counts
+    mode = TrainingMode(exchange=exchange, synchronous=synchronous, workers=max(counts), **settings)  # type: ignore[arg-type]
+    fidelity = request.fidelity or _fidelity(profile, mode, defaults)
+    noise = Disturbance(seed=request.seed, jitter=request.jitter, slow=request.slow)
+    if noise.slow and max(noise.slow) >= min(counts):
+        raise RequestError(
+            f"slow worker {max(noise.slow)} is in no run of {min(counts)} workers; use 0 to {min(counts) - 1}, "
+            f"or begin --workers at {max(noise.slow) + 1}"
+        )
+    curve = throughput_curve(profile, mode, network, counts, noise, fidelity=fidelity)
+    return Scaling(request=request, profile=profile, mode=mode, network=network, curve=curve, defaults=tuple(defaults))
+
+
+def worker_counts(text: str) -> list[int]:
+    """Return the numbers of workers that ``8``, ``1,2,6`` or ``1..64`` (doubling, both ends) names.
+
+    Raises:
+        RequestError: not such a text, or a number out of range.
+    """
+    low, dots, high = text.partition("..")
+    try:
+        if dots:
+            first, last = int(low), int(high)
+            found = [first]
+            while 0 < found[-1] * 2 < last:
+                found.append(found[-1] * 2)
+            found = [*found, last] if last > first else [first, last]
+            if last < first:
+                raise RequestError(f"a range of workers grows, but got {text}; write {last}..{first}")
+        else:
+            found = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise RequestError(f"workers are like 8, 1,2,6 or 1..64, but got {text!r}") from None
+    for count in found:
+        if not 1 <= count <= MOST_WORKERS:
+            raise RequestError(f"workers are 1 to {MOST_WORKERS}, but got {count}")
+    return sorted(set(found))
+
+
+def _filled(defaults: list[str], name: str, value: str) -> str:
+    defaults.append(f"{name} {value}")
+    return value
+
+
+def _cluster(request: ScaleRequest) -> "Cluster | None":
+    if request.cluster is None:
+        return None
+    from forerun.spaces.clusters import resolve_cluster
+
+    return resolve_cluster(request.cluster)
+
+
+def _profile(request: ScaleRequest, cluster: "Cluster | None", defaults: list[str]) -> GradientProfile:
+    """Return the profile of a file, or of a model of the catalogue on the cluster's device."""
+    if Path(request.model).suffix.lower() in (".yaml", ".yml", ".json"):
+        from forerun.search.scale_profile import read_profile
+
+        for name, flag in (("batch", "--batch"), ("precision", "--precision"), ("framework", "--framework")):
+            if getattr(request, name) is not None:
+                raise RequestError(f"{flag} belongs to models of the catalogue; {request.model} is a measured profile")
+        profile = read_profile(Path(request.model))
+    else:
+        profile = _catalogued(request, cluster, defaults)
+    return profile if request.step_time_s is None else profile.lasting(request.step_time_s)
+
+
+def _catalogued(request: ScaleRequest, cluster: "Cluster | None", defaults: list[str]) -> GradientProfile:
+    from forerun.simulator.layered import LayeredContext
+    from forerun.simulator.modes.models import layered_profile
+    from forerun.spaces.layered import is_layered, layered_names, load_layered
+    from forerun.spaces.layered.profile import load_layered_profile
+
+    if not is_layered(request.model):
+        known = ", ".join(layered_names())
+        raise RequestError(
+            f"scale takes a layer-by-layer model or the file of a gradient profile (.yaml, .json), but got "
+            f"{request.model!r}; known models: {known}"
+        )
+    if cluster is None:
+        raise RequestError(
+            f"{request.model} is a model of the catalogue, whose times depend on the device; add --cluster"
+        )
+    precision = request.precision or _filled(defaults, "precision", "fp32")
+    framework = request.framework or _filled(defaults, "framework", DEFAULT_FRAMEWORK)
+    batch = request.batch or int(_filled(defaults, "batch per worker", str(DEFAULT_BATCH)).split()[-1])
+    context = LayeredContext(
+        model=load_layered(request.model),
+        cluster=cluster,
+        profile=load_layered_profile(framework),
+        precision=precision,
+    )
+    return layered_profile(context, batch)
+
+
+def _network(request: ScaleRequest, cluster: "Cluster | None", defaults: list[str]) -> Network:
+    """Return the cluster's network, or NICs of the given rate, which replace it."""
+    rate = request.bandwidth_bytes_per_s
+    if rate is None:
+        if cluster is None:
+            raise RequestError("the network is not known; add --cluster or --bandwidth, like --bandwidth 10Gb/s")
+        if request.server_bandwidth_bytes_per_s is not None or request.latency_s is not None:
+            raise RequestError(
+                "--server-bandwidth and --latency go with --bandwidth: they describe NICs, not a cluster"
+            )
+        from forerun.simulator.modes.network import ClusterNetwork
+        from forerun.spaces.layered.profile import load_layered_profile
+
+        share = load_layered_profile(request.framework or DEFAULT_FRAMEWORK).all_reduce_share
+        return ClusterNetwork(cluster=cluster, all_reduce_share=share)
+    server = request.server_bandwidth_bytes_per_s
+    if server is None:
+        server = rate
+        defaults.append(f"server bandwidth {format_rate(rate)}")
+    latency_s = request.latency_s
+    if latency_s is None:
+        latency_s = 0.0
+        defaults.append(f"latency {format_seconds(0.0)}")
+    return NicNetwork(worker_bytes_per_s=rate, server_bytes_per_s=server, latency_s=latency_s)
+
+
+def _fidelity(profile: GradientProfile, mode: TrainingMode, defaults: list[str]) -> Fidelity:
+    """Return both models where the event level takes seconds, else the coarse one."""
+    if mode.exchange == "all-reduce":
+        return "both"
+    pooled = mode.placement == "even" and not mode.colocated
+    transfers = 2 * 24 * min(len(profile.layers), 24) * mode.workers * (1 if pooled else mode.shards)
+    transfers *= 4 if mode.policy == "multiplexed" else 1
+    if transfers <= EVENT_TRANSFERS:
+        return "both"
+    defaults.append(f"fidelity coarse (event level: {transfers:,} transfers for {mode.workers} workers)")
+    return "coarse"

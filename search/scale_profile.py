@@ -1,0 +1,79 @@
+"""The file of a gradient profile: what one worker was measured to do."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from forerun.simulator.modes import GradientLayer, GradientProfile
+from forerun.spaces.documents import read_document, validate
+from forerun.spaces.errors import RequestError
+from forerun.spaces.units import parse_bytes, parse_seconds
+
+
+def _quantity(parse: Callable[[str | float], float]) -> BeforeValidator:
+    """Return a validator that reads a text or number with a unit."""
+
+    def read(value: Any) -> float:
+        if not isinstance(value, str | int | float):
+            raise ValueError("must be a number with a unit")
+        try:
+            return parse(value)
+        except RequestError as error:
+            raise ValueError(str(error)) from None
+
+    return BeforeValidator(read)
+
+
+Bytes = Annotated[float, _quantity(parse_bytes)]
+Seconds = Annotated[float, _quantity(parse_seconds)]
+
+
+class LayerDocument(BaseModel):
+    """A layer: ``parameters`` in bytes on the wire, times like ``3ms``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    parameters: Bytes
+    forward: Seconds
+    backward: Seconds
+
+
+class ProfileDocument(BaseModel):
+    """A profile; ``step_factors`` are sampled step times over their mean."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    batch: float = Field(gt=0)
+    host: Seconds = 0.0
+    update: Seconds = 0.0
+    step_factors: list[float] = Field(default_factory=list, max_length=100_000)
+    layers: list[LayerDocument] = Field(min_length=1, max_length=10_000)
+
+
+def read_profile(path: Path) -> GradientProfile:
+    """Read a profile from YAML or JSON.
+
+    Raises:
+        RequestError: the file cannot be read or does not say what a profile needs; the message names the line.
+    """
+    document = validate(read_document(path), ProfileDocument)
+    return GradientProfile(
+        name=document.name,
+        layers=tuple(
+            GradientLayer(
+                name=layer.name,
+                parameter_bytes=layer.parameters,
+                forward_s=layer.forward,
+                backward_s=layer.backward,
+            )
+            for layer in document.layers
+        ),
+        batch=document.batch,
+        host_s=document.host,
+        update_s=document.update,
+        step_factors=tuple(document.step_factors),
+    )

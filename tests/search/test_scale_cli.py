@@ -1,0 +1,161 @@
+"""``forerun scale``: throughput against workers, its errors, and files of profiles."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun.search.cli import main
+from forerun.search.scale import worker_counts
+from forerun.spaces.errors import RequestError
+
+PROFILE = """\
+name: small
+batch: 16
+update: 2ms
+layers:
+  - {name: conv, parameters: 4MB, forward: 20ms, backward: 40ms}
+  - {name: head, parameters: 16MB, forward: 5ms, backward: 10ms}
+"""
+STEP_S = 0.077
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> str:
+    path = tmp_path / "small.yaml"
+    path.write_text(PROFILE, encoding="utf-8")
+    return str(path)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["scale", *words, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert not err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_one_worker_is_the_measured_profile(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, profile, "--bandwidth", "10Gb/s", "--workers", "1,2")
+    assert found["one_worker"]["step_time_s"] == pytest.approx(STEP_S)
+    assert found["points"][0]["step_time_s"] == pytest.approx(STEP_S)
+    assert found["points"][0]["samples_per_s"] == pytest.approx(16 / STEP_S)
+    assert found["points"][1]["efficiency"] < 1
+    assert found["mode"] == "all-reduce" and "mode all-reduce" in found["defaults"]
+
+
+def test_a_measured_step_stretches_the_profile(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, profile, "--bandwidth", "10Gb/s", "--workers", "1", "--step-time", "154ms")
+    assert found["one_worker"]["step_time_s"] == pytest.approx(0.154)
+    assert found["one_worker"]["update_s"] == pytest.approx(0.004)
+
+
+def test_asynchronous_servers_saturate(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rate = 1e9 / 8
+    words = (profile, "--bandwidth", "1Gb/s", "--mode", "async-ps", "--shards", "2", "--workers", "1..16")
+    found = answer(capsys, *words, "--policy", "fifo")
+    bound = 16 * 2 * rate / 20e6
+    assert found["points"][-1]["network_bound_samples_per_s"] == pytest.approx(bound)
+    assert found["saturation"]["reached"] and found["saturation"]["workers"] < 16
+    assert max(point["samples_per_s"] for point in found["points"]) <= 1.05 * bound
+    assert [point["workers"] for point in found["points"]] == [1, 2, 4, 8, 16]
+    assert found["points"][-1]["staleness"] == pytest.approx(15, rel=0.1)
+    assert found["points"][1]["disagreement"] == pytest.approx(
+        found["points"][1]["coarse_samples_per_s"] / found["points"][1]["events_samples_per_s"] - 1
+    )
+
+
+def test_a_model_of_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("resnet50", "--cluster", "dgx1-v100", "--batch", "64", "--workers", "1..16")
+    found = answer(capsys, *words)
+    assert found["one_worker"]["parameter_bytes"] == pytest.approx(4 * 25_557_032)
+    one, *_, most = found["points"]
+    assert 0.8 < most["efficiency"] <= 1.0 + 1e-9
+    assert one["samples_per_s"] == pytest.approx(64 / found["one_worker"]["step_time_s"])
+    assert {"precision fp32", "framework pytorch-ddp"} <= set(found["defaults"])
+
+
+def test_text(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["scale", profile, "--bandwidth", "1Gb/s", "--mode", "async-ps", "--workers", "1..8", "--slow", "0:2"]
+    assert main(words) == 0
+    out, _ = capsys.readouterr()
+    assert "small, async-ps, 1 shard on nodes of their own, multiplexed, batch 16 per worker" in out
+    assert "saturates at" in out
+    assert "at most 100.0 samples/s with 8 workers" in out
+    assert "staleness" in out and "filled in: server bandwidth 125 MB/s; latency 0 ns" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--mode", "sync-ps", "--shards", "9000000"], "9000000 shards for 5000000 parameters of small"),
+        (["--mode", "sync-ps", "--shards", "3", "--placement", "whole"], "use 2 or fewer, or placement even"),
+        (["--mode", "sync-ps", "--workers", "4", "--backup-workers", "4"], "use 3 or fewer"),
+        (["--mode", "async"], "did you mean async-ps"),
+        (["--mode", "async-ps", "--policy", "random"], "unknown policy 'random'"),
+        (["--workers", "8..2"], "write 2..8"),
+        (["--workers", "many"], "workers are like 8, 1,2,6 or 1..64"),
+        (["--workers", "0"], "workers are 1 to 4096"),
+        (["--slow", "8:2"], "use 0 to 0, or begin --workers at 9"),
+        (["--slow", "two"], "a slow worker is like 3:1.5"),
+        (["--slow", "0:0"], "a slow worker is like 3:1.5"),
+        (["--jitter", "-1", "--workers", "2"], "jitter must be at least 0"),
+        (["--batch", "4"], "--batch belongs to models of the catalogue"),
+        (["--fidelity", "exact"], "unknown fidelity 'exact'"),
+        (["--bucket", "big"], "a size is a number with a unit"),
+        (["--step-time", "0s"], "a step takes more than 0 seconds"),
+    ],
+)
+def test_bad_requests(profile: str, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scale", profile, "--bandwidth", "1Gb/s", *words]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert message in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["llama3-8b", "--cluster", "dgx1-v100"], "scale takes a layer-by-layer model or the file"),
+        (["resnet50"], "add --cluster"),
+        (["resnet50", "--cluster", "dgx1-v100", "--latency", "1us"], "they describe NICs"),
+        (["resnet50", "--cluster", "titan-rtx-box", "--workers", "16"], "has at most 8 devices, but got 16 workers"),
+        (["nowhere.yaml", "--bandwidth", "1Gb/s"], "no such file"),
+    ],
+)
+def test_bad_models(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scale", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("batch: 16", "batch: 0", "line 2, batch"),
+        ("forward: 20ms", "forward: soon", "layers.0.forward"),
+        ("update: 2ms", "updates: 2ms", "update"),
+        ("forward: 20ms", "forward: -1", "layers.0.forward"),
+    ],
+)
+def test_bad_profiles(tmp_path: Path, old: str, new: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(PROFILE.replace(old, new), encoding="utf-8")
+    assert main(["scale", str(path), "--bandwidth", "1Gb/s"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_network_without_rate(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scale", profile]) == 2
+    assert "add --cluster or --bandwidth" in capsys.readouterr().err
+    assert main(["scale", profile, "--bandwidth", "0Gb/s"]) == 2
+    assert "worker_bytes_per_s must be more than 0" in capsys.readouterr().err
+
+
+def test_worker_counts() -> None:
+    assert worker_counts("1..10") == [1, 2, 4, 8, 10]
+    assert worker_counts("3..3") == [3]
+    assert worker_counts("6,1,2,6") == [1, 2, 6]
+    with pytest.raises(RequestError):
+        worker_counts("1..5000")
