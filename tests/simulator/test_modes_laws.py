@@ -63,7 +63,7 @@ def test_asynchronous_saturates_at_that_limit() -> None:
     profile, mode = one_tensor(), TrainingMode(**ASYNC, workers=24, shards=2)
     limit = profile.batch * 2 * 1e9 / profile.total_bytes
     coarse, uneven = both(profile, mode, nics(), Disturbance(jitter=1.0))
-    assert coarse.samples_per_s == pytest.approx(limit, rel=0.05)
+    assert coarse.samples_per_s == pytest.approx(limit, rel=0.15)
     assert uneven.samples_per_s == pytest.approx(limit, rel=0.1)
     equal = event_prediction(profile, mode, nics())
     assert limit / 2 < equal.samples_per_s < 0.8 * limit
