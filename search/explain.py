@@ -1,5 +1,6 @@
 """Why a strategy costs what it costs, in words and in changes of one axis."""
 
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 from forerun.search.certain import certain
 from forerun.search.exhaustive import Scorer
 from forerun.search.neighbours import Change, neighbours
+from forerun.search.notebook import changes_html
 from forerun.search.rows import Row, rows_of
 from forerun.simulator import score as simulator_score
+from forerun.spaces.frames import frame_of
 from forerun.spaces.strategies import Context, Strategy
 from forerun.spaces.units import format_seconds
 
@@ -70,6 +73,32 @@ class Explanation:
             "saving_memory": [change.to_json() for change in self.saving_memory()],
             "changes": [change.to_json() for change in self.changes],
         }
+
+    def to_pandas(self) -> Any:
+        """Return the changes as a ``pandas.DataFrame``, fastest first.
+
+        Raises:
+            RequestError: pandas is not installed.
+        """
+        from forerun.search.leaderboard import flat_line
+
+        return frame_of(
+            [
+                {
+                    "axis": change.axis,
+                    "change": change.words,
+                    "added_s": change.added_s,
+                    **flat_line(change.row.to_json()),
+                }
+                for change in self.changes
+            ]
+        )
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the strategy, the text, and the changes that help, hurt and save memory."""
+        groups = (("helps", self.helping()), ("hurts", self.hurting()), ("saves memory", self.saving_memory()))
+        tables = [changes_html(changes, title=f"what {name} most") for name, changes in groups if changes]
+        return f"{self.row._repr_html_()}<p>{html.escape(self.text)}</p>{''.join(tables)}"
 
     def helping(self, count: int = 3) -> tuple[ScoredChange, ...]:
         """Return the changes that fit and save most time, best first."""

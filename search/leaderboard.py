@@ -11,8 +11,9 @@ from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.notebook import frame_of, rows_html
+from forerun.search.notebook import rows_html
 from forerun.search.rows import Row
+from forerun.spaces.frames import frame_of
 
 if TYPE_CHECKING:
     from forerun.search.baseline import Baseline

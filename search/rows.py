@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.search.exhaustive import Scorer
+from forerun.search.notebook import row_html
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator import score as simulator_score
 from forerun.simulator.score_table import ScoreTable
@@ -71,6 +72,10 @@ class Row:
     def excess_gib(self) -> float:
         """GiB by which the peak exceeds the device's memory; negative where it fits."""
         return self.peak_memory_gib - self.memory_limit_gib
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: figures, and bars of what the step and the memory are made of."""
+        return row_html(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain data; what only a calibration knows is left out without one."""

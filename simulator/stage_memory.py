@@ -3,20 +3,24 @@
 The vectorised core keeps only the fullest of a few representative stages; reports want all of them.
 """
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.events.costs import chunk_blocks
-from forerun.simulator.memory import stage_memory, total_memory
+from forerun.simulator.memory import StageMemory, stage_memory, total_memory
 from forerun.simulator.parameters import stage_parameters
 from forerun.simulator.replicas import ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
 from forerun.simulator.shard import shard_of
+from forerun.simulator.stage_costs import stage_passes, stage_replicas
 from forerun.simulator.stage_plan import StagePlans, interleaved_lead
+from forerun.simulator.stage_rows import stage_rows
 from forerun.spaces.strategies import Context, Schedule, Strategy, chunks_of_stage, stage_layers, table_of
 
+REPLICA_BYTES = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "buffer_bytes")
 REPLICA_DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "placement")
 
 
@@ -28,6 +32,17 @@ def memory_by_stage(context: Context, strategy: Strategy) -> tuple[Mapping[str, 
     Raises:
         RequestError: as for ``score``.
     """
+    moving, replicas = _alike(context, strategy) if strategy.stage_choices is None else _staged(context, strategy)
+    places = np.arange(strategy.pp)
+    memory = total_memory(context, moving, places, replicas, places)
+    return tuple({part: float(memory.parts[part][stage]) for part in MEMORY_PARTS} for stage in range(strategy.pp))
+
+
+def _alike(context: Context, strategy: Strategy) -> tuple[StageMemory, ReplicaCosts]:
+    """Return what the stages of a flat strategy hold, one column for each.
+
+    Stages stand where the core has strategies: each column is one stage and is its own fullest.
+    """
     table = table_of([strategy])
     held = chunk_blocks(context, table, strategy)
     homes = [chunks_of_stage(strategy.pp, strategy.vpp, strategy.schedule, stage) for stage in range(strategy.pp)]
@@ -38,7 +53,6 @@ def memory_by_stage(context: Context, strategy: Strategy) -> tuple[Mapping[str, 
     schedule, pp, vpp, whole = (
         np.full(count, float(value)) for value in (int(strategy.schedule), count, strategy.vpp, microbatches)
     )
-    # Stages stand where the core has strategies: each column is one stage and is its own fullest.
     moving = stage_memory(
         context,
         shard_of(context, table, np.zeros(1, dtype=np.intp)),
@@ -51,9 +65,21 @@ def memory_by_stage(context: Context, strategy: Strategy) -> tuple[Mapping[str, 
         whole,
         _leads(context, strategy)[None, :],
     )
-    places = np.arange(count)
-    memory = total_memory(context, moving, places, _replica_costs(context, strategy, blocks), places)
-    return tuple({part: float(memory.parts[part][stage]) for part in MEMORY_PARTS} for stage in range(count))
+    return moving, _replica_costs(context, strategy, blocks)
+
+
+def _staged(context: Context, strategy: Strategy) -> tuple[StageMemory, ReplicaCosts]:
+    """Return what stages that differ hold, one column for each."""
+    rows = stage_rows(context, table_of([strategy]))
+    passes = stage_passes(context, rows)
+    costs = stage_replicas(context, rows, passes)
+    own = passes.memory
+    moving = StageMemory(
+        kept=own.kept.T, working=own.working.T, logits=own.logits.T, idle=own.idle.T, stage=own.stage.T
+    )
+    # Only memory is looked at, which is [stages, 1] there; times are of the one strategy.
+    turned = {name: getattr(costs, name).T for name in REPLICA_BYTES}
+    return moving, dataclasses.replace(costs, **turned)
 
 
 def _leads(context: Context, strategy: Strategy) -> Floats:

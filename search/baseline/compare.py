@@ -16,7 +16,8 @@ from forerun.search.rows import Row, rows_of
 from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework
-from forerun.spaces.strategies import Context, Strategy, explicit_layers_broken, violations
+from forerun.spaces.strategies import Context, Strategy, violations
+from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.units import format_seconds
 
 CALLED = "Your run"
@@ -61,13 +62,13 @@ def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, 
             f"the baseline {present.strategy} occupies {strategy.devices} GPUs, but {context.cluster.name} has "
             f"{context.cluster.max_devices}"
         )
-    broken = violations(axis_values(strategy), context)
-    named = explicit_layers_broken(strategy, context.model.layer_count)
-    laws = [message for code, message in broken if not code.startswith(OWN_CHOICE)] + ([named] if named else [])
+    broken = violations(axis_values(strategy), context) if strategy.stage_choices is None else []
+    own = [message for code, message in broken if code.startswith(OWN_CHOICE)]
+    laws = [message for message in broken_laws(strategy, context) if message not in own]
     if laws:
         lines = "\n".join(f"  {message}" for message in laws)
         raise RequestError(f"the baseline {present.strategy} cannot train {context.model.name}:\n{lines}")
-    notes += [f"your run does what the profile lacks: {message}" for _, message in broken]
+    notes += [f"your run does what the profile lacks: {message}" for message in own]
     return context, (*notes, *_differences(context, present))
 
 

@@ -1,7 +1,9 @@
 """What an event-level simulation tells: the step, how every stage spent it, its critical path and its memory."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from forerun.simulator.events.engine import Execution
 from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.memory import MemoryCurve, memory_curves
 from forerun.simulator.score_table import TIME_PARTS
+from forerun.spaces.frames import frame_of
 
 _PART = {SEND: "pipeline", GATHER: "data", REDUCE: "data", TIED: "data", OPTIMIZER: "optimizer", HOST: "host"}
 """Part of a step that a task counts as; passes are split by their ``ChunkCost.parts``."""
@@ -75,6 +78,20 @@ class EventResult:
     graph: TaskGraph
     run: Execution
     contention: Contention | None = None
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the timeline as a picture, on white because its colours are made for that."""
+        from forerun.simulator.events.svg import timeline_svg
+
+        return f'<div style="overflow-x:auto;background:#fff;color:#222">{timeline_svg(self)}</div>'
+
+    def to_pandas(self) -> Any:
+        """Return the timeline as a ``pandas.DataFrame``, one line for each task, with the fields of ``TimelineTask``.
+
+        Raises:
+            RequestError: pandas is not installed.
+        """
+        return frame_of([dataclasses.asdict(task) for task in self.timeline()])
 
     @property
     def slowest(self) -> int:

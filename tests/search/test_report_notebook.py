@@ -1,12 +1,15 @@
 """Leaderboards in notebooks: a small table, and pandas where it is installed."""
 
 import dataclasses
+import html
 import sys
 
 import pytest
 
 from forerun.search import Leaderboard, search
-from forerun.search.notebook import SHOWN
+from forerun.search.api import explain
+from forerun.search.explain import Explanation
+from forerun.search.notebook import LEAST_SHARE, SHOWN, bar_html
 from forerun.spaces.errors import RequestError
 
 
@@ -47,3 +50,50 @@ def test_without_pandas(board: Leaderboard, monkeypatch: pytest.MonkeyPatch) -> 
 
     with pytest.raises(RequestError, match="pip install pandas"):
         board.to_pandas()
+
+
+@pytest.fixture(scope="module")
+def explanation() -> Explanation:
+    return explain("llama3-8b", cluster="dgx-h100", global_batch=64, seq_len=4096, strategy="tp2 pp2 dp4 mbs1 zero1 sp")
+
+
+def test_a_strategy_shows_its_figures_and_parts(board: Leaderboard) -> None:
+    row = board.rows[0]
+    text = row._repr_html_()
+
+    assert row.strategy in text and f"MFU {row.mfu:.1%}" in text
+    for part, seconds in row.breakdown_s.items():
+        assert (f"{part} {seconds / row.step_time_s:.0%}" in text) == (seconds >= LEAST_SHARE * row.step_time_s)
+    hostile = dataclasses.replace(row, strategy="<script>", marks=("<b>",), fits=False)
+    assert "<script>" not in hostile._repr_html_() and "<b>" not in hostile._repr_html_()
+
+
+def test_bars_are_in_proportion() -> None:
+    text = bar_html("step", {"compute": 3.0, "bubble": 1.0, "host": 0.0}, 4.0)
+
+    assert "width:75.00%" in text and "width:25.00%" in text and "host" not in text
+
+
+def test_an_explanation_has_its_changes(explanation: Explanation) -> None:
+    text = explanation._repr_html_()
+
+    assert "what helps most" in text and html.escape(explanation.helping()[0].words) in text
+    pytest.importorskip("pandas")
+    frame = explanation.to_pandas()
+    assert list(frame["change"]) == [change.words for change in explanation.changes]
+    assert list(frame["added_s"]) == sorted(frame["added_s"])
+
+
+def test_a_timeline_is_a_picture_and_a_table() -> None:
+    from forerun.search.request import Request, legal_strategy, resolve
+    from forerun.simulator.events import simulate as simulate_events
+
+    setting = resolve(Request(model="llama3-8b", cluster="dgx-h100", global_batch=16, seq_len=4096))
+    result = simulate_events(setting.context, legal_strategy(setting, "tp2 pp2 dp2 mbs1 zero1 sp"))
+
+    assert result._repr_html_().startswith("<div") and "<svg" in result._repr_html_()
+    assert "<script" not in result._repr_html_() and "http" not in result._repr_html_().replace("http://www.w3.org", "")
+    pytest.importorskip("pandas")
+    frame = result.to_pandas()
+    assert len(frame) == sum(1 for _ in result.timeline())
+    assert frame["end_s"].max() == pytest.approx(result.step_time_s)

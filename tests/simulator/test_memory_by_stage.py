@@ -44,3 +44,16 @@ def test_one_stage_holds_everything() -> None:
 
     peak = score(context, table_of([parse_strategy("tp2 dp8 mbs1")])).peak_memory_bytes[0]
     assert sum(stage.values()) == pytest.approx(peak)
+
+
+@pytest.mark.parametrize("text", ["tp2/4 pp2 dp4 mbs2", "tp2 pp4 dp2 mbs1 recompute=none,none,full,full"])
+def test_stages_that_differ(text: str) -> None:
+    context, strategy = request(), parse_strategy(text)
+    scores = score(context, table_of([strategy]))
+    stages = memory_by_stage(context, strategy)
+
+    assert len(stages) == strategy.pp
+    assert max(sum(stage.values()) for stage in stages) == pytest.approx(scores.peak_memory_bytes[0])
+    fullest = stages[int(scores.peak_stage[0])]
+    for part, size in fullest.items():
+        assert size == pytest.approx(scores.memory_bytes[part][0], abs=1.0)
