@@ -7,7 +7,8 @@ With t the forward and backward time of a stage on one microbatch, m microbatche
   forward passes that it keeps in flight run while its first microbatch fills them, as many backward passes while its
   last one drains them (one wait where all ``m`` are in flight at once). Held to the event engine by a test.
 - GPipe: the same for forwards and backwards apart (arXiv 1811.06965).
-- Interleaved: filling and draining take ``1/vpp`` of a stage each (arXiv 2104.04473, section 2.2.2).
+- Interleaved: filling and draining take ``1/vpp`` of a stage each (arXiv 2104.04473, section 2.2.2); virtual stages of
+  unequal layers wait for each other in every lap (``lap_paths``).
 - ZB-H1: weight gradients fill the drain, bubble ``(pp - 1)(f + b - w)`` with b the input gradient (arXiv 2401.10241),
   and no less than ``(pp - 1) max(f, b)``; where m < pp only m - 1 of them are there to fill it.
 - ZB-V: half of what the longest of f, b and w leaves open on each of ``pp - 1`` hops (arXiv 2405.15362, section 4; an
@@ -55,9 +56,20 @@ class PipelineTime:
 
 
 def pipeline_time(
-    stages: StageTimes, schedule: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool
+    stages: StageTimes,
+    schedule: Floats,
+    pp: Floats,
+    vpp: Floats,
+    microbatches: Floats,
+    *,
+    overlap: bool,
+    least_s: Floats | float = 0.0,
 ) -> PipelineTime:
-    """Return the pipelined part of a step for S strategies; ``overlap``: steady-state sends run under computation."""
+    """Return the pipelined part of a step for S strategies.
+
+    ``overlap``: steady-state sends run under computation; ``least_s``: seconds that some path through the schedule
+    takes (``lap_paths``), where the forms above do not see it.
+    """
     both = stages.forward_s + stages.backward_s
     total = _total(stages.multiplicity, both)
     longest = np.where(stages.multiplicity > 0, both, 0.0).max(axis=0)
@@ -71,8 +83,9 @@ def pipeline_time(
     columns = np.arange(both.shape[1])
     pace, bubble = both[slowest, columns], bubbles[slowest, columns]
     busy = microbatches * pace
+    total = np.maximum(busy + bubble, least_s)
     return PipelineTime(
-        total_s=busy + bubble,
+        total_s=total,
         busy_s=busy,
         slowest=slowest,
         hops=hops_in_the_way(schedule, pp, vpp, microbatches, overlap=overlap),

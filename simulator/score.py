@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from forerun.simulator.assembly import Pipelines, step_scores
 from forerun.simulator.block_times import block_times, host_passes_s
 from forerun.simulator.hops import HOP_AXES, hop_time_s
+from forerun.simulator.lap_paths import path_seconds
 from forerun.simulator.memory import stage_memory
 from forerun.simulator.parameters import stage_parameters
 from forerun.simulator.pipeline import StageTimes, pipeline_time
@@ -91,7 +92,16 @@ def _pipelines(
         multiplicity=plans.multiplicity[:, plan],
         first=plans.first[:, plan],
     )
-    time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=context.framework.overlap_pipeline)
+    least_s: Floats | float = 0.0
+    if plans.paths is not None:
+        paths = plans.paths.columns(plan)
+        chunks = np.moveaxis(paths.held, 0, 1)
+        launches = host_passes_s(context, chunks[:-2], shard.recompute[key], shard.tp[key], pp)
+        there = np.maximum(_dot(chunks, times.forward_s[:, key]), launches[0])
+        back = np.maximum(_dot(chunks, times.backward_s[:, key]), launches[1])
+        least_s = path_seconds(paths, there, back, microbatches / pp)
+    overlap = context.framework.overlap_pipeline
+    time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=overlap, least_s=least_s)
     slowest = blocks[:, time.slowest, np.arange(len(rows))] * (halves * microbatches)
     parts = {name: _dot(slowest, values[:, key]) for name, values in times.parts.items()}
     parts["host"] = gap_s[time.slowest, np.arange(len(rows))] * microbatches

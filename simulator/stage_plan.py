@@ -6,7 +6,7 @@ works on [R, plans] arrays.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.kinds import kind_of_entry, layer_kinds
+from forerun.simulator.lap_paths import LapPaths, lap_paths, packed
 from forerun.simulator.score_table import Floats
+from forerun.spaces.models.flops import layer_forward_flops
 from forerun.spaces.models.model import Model
 from forerun.spaces.strategies import Context, Schedule, StrategyTable, chunks_of_stage, stage_layers
 
@@ -32,7 +34,8 @@ class StagePlans:
     ``first``: number of the run's first device-stage; ``stage``: of that which keeps most activations; ``lead``: its
     activations at their peak over those of equal virtual stages (``interleaved_lead``). ``blocks`` [layer kinds + 2, R,
     P]: layers of each kind that a stage holds, then 1.0 where it holds the embedding, then 1.0 where it holds the head
-    (a DualPipe device holds two stages and counts both).
+    (a DualPipe device holds two stages and counts both). ``paths``: what interleaved stages of unequal layers wait for,
+    None if there are none.
     """
 
     multiplicity: Floats
@@ -40,6 +43,7 @@ class StagePlans:
     stage: Floats
     lead: Floats
     blocks: Floats
+    paths: LapPaths | None = None
 
     @property
     def embedding(self) -> Floats:
@@ -59,6 +63,7 @@ class StagePlans:
             stage=self.stage[:, plans],
             lead=self.lead[:, plans],
             blocks=self.blocks[:, :, plans],
+            paths=self.paths and self.paths.columns(plans),
         )
 
 
@@ -82,12 +87,25 @@ class _Run:
 
 def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> StagePlans:
     """Return the plans of some rows (one representative row per distinct plan; a Python loop over plans)."""
-    model, plans = context.model, []
-    for row in rows:
+    model, plans, paths = context.model, [], {}
+    kinds = len(layer_kinds(model))
+    for column, row in enumerate(rows):
         pp, vpp, schedule, split = (int(table.choices[a][table.codes[a][row]]) for a in PLAN_AXES)
         counts = stage_layers(model.layer_count, pp, vpp, split, table.custom_splits, context.head_layers)
         plans.append(_runs(model, counts, pp, schedule))
-    return _pack(plans, len(layer_kinds(model)))
+        if schedule == Schedule.INTERLEAVED and len(set(counts)) > 1:
+            paths[column] = _paths(model, counts, pp, context.workload.seq_len)
+    return _pack(plans, kinds, paths)
+
+
+@lru_cache(maxsize=1 << 12)
+def _paths(model: Model, counts: tuple[int, ...], pp: int, seq_len: int) -> LapPaths:
+    """Return the longest paths of an interleaved plan."""
+    work = [layer_forward_flops(kind, model.hidden, seq_len) for kind in layer_kinds(model)]
+    work += [0.0, 2.0 * seq_len * model.vocab * model.hidden]
+    ends = [(float(chunk == 0), float(chunk == len(counts) - 1)) for chunk in range(len(counts))]
+    blocks = [(*map(float, kinds), *end) for kinds, end in zip(_kinds_of_chunks(model, counts), ends, strict=True)]
+    return lap_paths(blocks, pp, work)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -152,8 +170,8 @@ def _kinds_of_chunks(model: Model, counts: Sequence[int]) -> list[tuple[int, ...
     return [tuple(chunk) for chunk in chunks]
 
 
-def _pack(plans: Sequence[tuple[_Run, ...]], kinds: int) -> StagePlans:
-    """Return the plans as arrays, padded with copies of the first run that count zero times."""
+def _pack(plans: Sequence[tuple[_Run, ...]], kinds: int, paths: Mapping[int, LapPaths]) -> StagePlans:
+    """Return the plans as arrays, padded with copies of the first run that count zero times; ``paths`` by column."""
     depth = max((len(runs) for runs in plans), default=1)
     shape = (depth, len(plans))
     multiplicity, first, number, leads = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.ones(shape)
@@ -164,7 +182,8 @@ def _pack(plans: Sequence[tuple[_Run, ...]], kinds: int) -> StagePlans:
             multiplicity[slot, column] = run.count if slot < len(runs) else 0
             first[slot, column], number[slot, column], leads[slot, column] = run.first, run.stage, run.lead
             blocks[:, slot, column] = (*run.held.layers, run.held.embedding, run.held.head)
-    return StagePlans(multiplicity=multiplicity, first=first, stage=number, lead=leads, blocks=blocks)
+    longest = packed(paths, len(plans), kinds + 2) if paths else None
+    return StagePlans(multiplicity=multiplicity, first=first, stage=number, lead=leads, blocks=blocks, paths=longest)
 
 
 def in_flight(

@@ -7,6 +7,7 @@ with it and nothing else: no table, no distinct keys, no representative stages.
 from dataclasses import dataclass
 
 from plain_blocks import PlainBlock, PlainBlocks
+from plain_laps import PlainChunk, lap_path_s
 
 from forerun.simulator.costs import (
     adam_time_s,
@@ -79,7 +80,11 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
     hop_s = _hop_s(context, strategy)
     scores = []
     bubbles_s = [_bubble_s(strategy, stages, stage, microbatches) for stage in stages]
-    for slowest, bubble_s in _last(stages, bubbles_s, microbatches):
+    least_s = 0.0
+    if strategy.schedule == Schedule.INTERLEAVED and len({held for stage in stages for held in stage.chunks}) > 1:
+        least_s = lap_path_s(context, strategy, microbatches, _chunks(context, strategy, layers, blocks, ends))
+    for slowest, own_bubble_s in _last(stages, bubbles_s, microbatches):
+        bubble_s = max(own_bubble_s, least_s - microbatches * slowest.pace_s)
         time_s = _pipeline(context, strategy, slowest, microbatches) | {"bubble": bubble_s}
         time_s["pipeline"] *= hop_s
         more_s = 0.0
@@ -104,6 +109,28 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
         )
         scores.append(score)
     return scores
+
+
+def _chunks(
+    context: Context,
+    strategy: Strategy,
+    layers: list[int],
+    blocks: list[PlainBlock],
+    ends: tuple[PlainBlock, PlainBlock],
+) -> list[PlainChunk]:
+    """Virtual stages in model order, with the times of a microbatch."""
+    counts = layers_per_virtual_stage(len(layers), strategy.pp * strategy.vpp, strategy.split, context.head_layers)
+    chunks = []
+    for number, count in enumerate(counts):
+        held = layers[sum(counts[:number]) : sum(counts[:number]) + count]
+        last = number == len(counts) - 1
+        held += [len(context.model.layers) - 1] * context.model.mtp_layers if last else []
+        present = [blocks[kind] for kind in held] + ([ends[0]] if number == 0 else []) + ([ends[1]] if last else [])
+        launch = launches_s(context, strategy, held)
+        forward_s = max(sum(block.forward_s for block in present), launch[0])
+        backward_s = max(sum(block.backward_s for block in present), launch[1])
+        chunks.append(PlainChunk(layers=held, head=last, forward_s=forward_s, backward_s=backward_s))
+    return chunks
 
 
 def _last(stages: list[PlainStage], bubbles_s: list[float], microbatches: float) -> list[tuple[PlainStage, float]]:
@@ -142,6 +169,17 @@ def _stage(context: Context, strategy: Strategy, number: int, layers: list[int])
     return PlainStage(layers=held, chunks=chunks, embedding=embedding, head=head, parts_s={}, memory_bytes={})
 
 
+def launches_s(context: Context, strategy: Strategy, layers: list[int]) -> tuple[float, float]:
+    """Seconds of the host for some layers, forward and backward: a third of a layer's launches are its forward pass."""
+    profile, host_s, again_s = context.framework, 0.0, 0.0
+    for kind in layers:
+        each = profile.host_layer_s + (profile.host_rank_s * (strategy.tp - 1) if strategy.pp > 1 else 0.0)
+        each += profile.host_expert_s if isinstance(context.model.layers[kind].mlp, MixtureOfExperts) else 0.0
+        host_s += each / 3
+        again_s += profile.host_layer_s / 3 if strategy.recompute == Recompute.FULL else 0.0
+    return host_s, 2 * host_s + again_s
+
+
 def _add_times(
     context: Context,
     strategy: Strategy,
@@ -150,7 +188,6 @@ def _add_times(
     ends: tuple[PlainBlock, PlainBlock],
 ) -> None:
     """Seconds of one microbatch; a DualPipe device sees half of all microbatches on either of its two stages."""
-    profile = context.framework
     share = 0.5 if strategy.schedule == Schedule.DUALPIPE else 1.0
     present = [blocks[kind] for kind in stage.layers]
     present += [block for block, here in zip(ends, (stage.embedding, stage.head), strict=True) if here]
@@ -160,17 +197,12 @@ def _add_times(
         stage.weight_s += share * block.weight_s
         for part, seconds in block.parts_s.items():
             stage.parts_s[part] = stage.parts_s.get(part, 0.0) + share * seconds
-    # No pass is shorter than its launches: a third of a layer's belong to its forward pass.
-    host_s = again_s = 0.0
-    for kind in stage.layers:
-        each = profile.host_layer_s + (profile.host_rank_s * (strategy.tp - 1) if strategy.pp > 1 else 0.0)
-        each += profile.host_expert_s if isinstance(context.model.layers[kind].mlp, MixtureOfExperts) else 0.0
-        host_s += share * each / 3
-        again_s += share * profile.host_layer_s / 3 if strategy.recompute == Recompute.FULL else 0.0
+    # No pass is shorter than its launches.
+    launch_forward_s, launch_backward_s = (share * seconds for seconds in launches_s(context, strategy, stage.layers))
     device_s = stage.pace_s
-    stage.forward_s = max(stage.forward_s, host_s)
-    stage.backward_s = max(stage.backward_s, 2 * host_s + again_s)
-    stage.weight_s = max(stage.weight_s, host_s)
+    stage.forward_s = max(stage.forward_s, launch_forward_s)
+    stage.backward_s = max(stage.backward_s, launch_backward_s)
+    stage.weight_s = max(stage.weight_s, launch_forward_s)
     stage.gap_s = stage.pace_s - device_s
 
 

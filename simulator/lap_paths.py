@@ -1,0 +1,152 @@
+"""What an interleaved pipeline of unequal virtual stages waits for: the longest path through its schedule, by content.
+
+Devices of an interleaved pipeline wait for each other lap by lap, so that a step takes longer than the slowest device's
+passes where virtual stages differ. Which passes stand one behind the other on the longest path depends on the layers of
+each virtual stage and hardly on what a layer takes: so the schedule is played once per plan with nominal times, and the
+path is kept as a number of passes of each content of a virtual stage. Any path through the schedule is a lower bound
+of the step, whatever the times; the one that is longest by nominal times is close to the longest.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.score_table import Floats
+
+RATES = ("work", "work again", "launches")
+"""Nominal times for which paths are looked for: matrix work, with the backward pass twice as long as the forward one or
+(full recomputation) three times, and the launches of the host, alike for all layers."""
+STEPS = 64
+"""Nominal steps that the longest layer takes forward."""
+PLAYED = (1, 2, 3)
+"""Groups of pp microbatches that are played; the path of more grows as from the second to the third."""
+
+
+class _Order(NamedTuple):
+    """The passes of a step in an order in which they can run. ``before``: the pass that the device runs before (-1:
+    none), ``needs``: that which makes its input, ``content``: its virtual stage, beyond their number if backward."""
+
+    before: tuple[int, ...]
+    needs: tuple[int, ...]
+    content: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LapPaths:
+    """Longest paths of P plans. ``passes`` [rates, groups played, 2, contents, P]: how many passes of each content of a
+    virtual stage stand on them, forward and backward; ``held`` [contents, kinds of block, P]: what the contents are."""
+
+    passes: Floats
+    held: Floats
+
+    def columns(self, plans: NDArray[np.intp]) -> "LapPaths":
+        """Return the paths of some plans, with repetition."""
+        return LapPaths(self.passes[..., plans], self.held[..., plans])
+
+
+def lap_paths(blocks: Sequence[tuple[float, ...]], pp: int, work: Sequence[float]) -> LapPaths:
+    """Return the longest paths of one plan.
+
+    ``blocks``: of every kind on every virtual stage, in model order, layers before embedding and head; ``work``: of one
+    of each, in any unit.
+    """
+    contents = list(dict.fromkeys(blocks))
+    of_chunk = [contents.index(held) for held in blocks]
+    held = np.asarray(contents)
+    launches = [*(1.0,) * (len(work) - 2), 0.0, 0.0]
+    # Whole numbers, so that paths that are equally long are so whatever the order of their sums.
+    work = np.round(STEPS * np.asarray(work) / max(work[:-2])).tolist()
+    passes = np.zeros((len(RATES), len(PLAYED), 2, len(contents), 1))
+    for rate, (each, backward) in enumerate(((work, 2.0), (work, 3.0), (launches, 2.0))):
+        forward = (held @ np.asarray(each))[of_chunk]
+        takes = [*forward.tolist(), *(backward * forward).tolist()]
+        for turn, groups in enumerate(PLAYED):
+            counts = _longest(_order(pp, len(blocks) // pp, groups * pp), takes).reshape(2, len(blocks))
+            for chunk, content in enumerate(of_chunk):
+                passes[rate, turn, :, content, 0] += counts[:, chunk]
+    return LapPaths(passes, held[:, :, None])
+
+
+def packed(paths: Mapping[int, LapPaths], plans: int, kinds: int) -> LapPaths:
+    """Return the paths of ``plans`` plans, those that are not named with no pass at all."""
+    most = max((len(one.held) for one in paths.values()), default=0)
+    passes = np.zeros((len(RATES), len(PLAYED), 2, most, plans))
+    held = np.zeros((most, kinds, plans))
+    for column, one in paths.items():
+        passes[..., : len(one.held), column] = one.passes[..., 0]
+        held[: len(one.held), :, column] = one.held[..., 0]
+    return LapPaths(passes, held)
+
+
+def path_seconds(paths: LapPaths, forward_s: Floats, backward_s: Floats, groups: Floats) -> Floats:
+    """Return the seconds of S steps: of the longest path of all rates, extended in a line.
+
+    ``forward_s`` and ``backward_s`` of one virtual stage of each content [contents, S], ``groups`` of pp
+    microbatches [S].
+    """
+    played = np.zeros(paths.passes.shape[:2] + groups.shape)
+    for content in range(len(forward_s)):
+        passes = paths.passes[:, :, :, content]
+        played = played + passes[:, :, 0] * forward_s[content] + passes[:, :, 1] * backward_s[content]
+    few = played[:, 0] + (groups - 1) * (played[:, 1] - played[:, 0])
+    many = played[:, 1] + (groups - 2) * (played[:, 2] - played[:, 1])
+    longest: Floats = np.where(groups < PLAYED[1], few, many).max(axis=0)
+    return longest
+
+
+def _longest(order: _Order, takes: Sequence[float]) -> Floats:
+    """Return how often each content stands on the longest path; of two equal ones that of the device itself."""
+    ends: list[float] = []
+    behind: list[int] = []
+    for before, needs, content in zip(*order, strict=True):
+        own = ends[before] if before >= 0 else 0.0
+        other = ends[needs] if needs >= 0 else 0.0
+        ends.append(max(own, other) + takes[content])
+        behind.append(before if own >= other else needs)
+    counts = np.zeros(len(takes))
+    at = int(np.argmax(ends))
+    while at >= 0:
+        counts[order.content[at]] += 1
+        at = behind[at]
+    return counts
+
+
+@lru_cache(maxsize=256)
+def _order(pp: int, vpp: int, microbatches: int) -> _Order:
+    """Return the passes of Megatron-LM's interleaved schedule, each behind what it waits for."""
+    # The package of the event level imports the core; its schedules are only needed here once a plan asks for them.
+    from forerun.simulator.events.schedules import Pass, PipelineShape, programs_of
+    from forerun.spaces.strategies import Schedule
+
+    programs = programs_of(Schedule.INTERLEAVED, PipelineShape(pp=pp, vpp=vpp, microbatches=microbatches))
+    chunks = pp * vpp
+    number: dict[tuple[bool, int, int], int] = {}
+    before: list[int] = []
+    needs: list[int] = []
+    contents: list[int] = []
+    place, last, waiting = [0] * pp, [-1] * pp, list(range(pp))
+    while waiting:
+        device = waiting.pop()
+        program = programs[device]
+        while place[device] < len(program):
+            action = program[place[device]]
+            back = action.kind == Pass.BACKWARD
+            source = (back, action.microbatch, action.chunk + (1 if back else -1))
+            if back and action.chunk == chunks - 1:
+                source = (False, action.microbatch, action.chunk)
+            needed = -1 if not back and action.chunk == 0 else number.get(source)
+            if needed is None:
+                break
+            number[back, action.microbatch, action.chunk] = len(contents)
+            before.append(last[device])
+            needs.append(needed)
+            contents.append(action.chunk + (chunks if back else 0))
+            last[device] = len(contents) - 1
+            place[device] += 1
+        if len(waiting) == 0:
+            waiting = [one for one in range(pp) if place[one] < len(programs[one])]
+    return _Order(tuple(before), tuple(needs), tuple(contents))
