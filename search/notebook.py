@@ -37,8 +37,9 @@ def row_html(row: "Row") -> str:
     """Return a strategy with its figures and with bars of what its step and its memory are made of."""
     fits = "" if row.fits else f", {row.excess_gib:.1f} GiB too much"
     facts = (
-        f"{row.gpus:,} GPUs; step {format_seconds(row.step_time_s)}; {row.tokens_per_s_per_gpu:,.0f} tokens/s per GPU; "
-        f"MFU {row.mfu:.1%}; {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB on stage {row.peak_stage}{fits}"
+        f"{row.gpus:,} GPUs; step {format_seconds(row.step_time_s)}; "
+        f"{row.tokens_per_s_per_gpu:,.0f} tokens/s per GPU; MFU {row.mfu:.1%}; "
+        f"{row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB on stage {row.peak_stage}{fits}"
     )
     marks = f"<p>! {html.escape('; '.join(row.marks))}</p>" if row.marks else ""
     return (
