@@ -151,14 +151,14 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def _describe_file(name: str) -> tuple[str, dict[str, Any]]:
-    """Return a file as a cluster if it names a device or a topology, else as a model.
+    """Return a file as a cluster if it names a device, a topology or groups, else as a model.
 
     Raises:
         RequestError: it cannot be read as that.
     """
     data = read_document(Path(name)).data
-    if isinstance(data, dict) and ("device" in data or "topology" in data):
-        return "cluster", _cluster_facts(resolve_cluster(name))
+    if isinstance(data, dict) and (data.keys() & {"device", "topology", "groups"}):
+        return "cluster", _cluster_facts(resolve_cluster(name, groups=True))
     return "model", _model_facts(resolve_model(name).model)
 
 

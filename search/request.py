@@ -125,8 +125,8 @@ class Setting:
         return data
 
 
-def resolve(request: Request) -> Setting:
-    """Return what a request means.
+def resolve(request: Request, *, groups: bool = False) -> Setting:
+    """Return what a request means; ``groups``: its cluster may have groups of nodes that differ.
 
     Raises:
         RequestError: any part of it is unknown, contradicts another or lies out of bounds.
@@ -141,7 +141,7 @@ def resolve(request: Request) -> Setting:
         if value is not None and not value > 0:
             raise RequestError(f"{name} must be more than 0, but got {value}")
     framework = load_framework(request.framework or DEFAULT_FRAMEWORK)
-    cluster = resolve_cluster(request.cluster)
+    cluster = resolve_cluster(request.cluster, groups=groups)
     if request.usd_per_gpu_hour is not None:
         cluster = dataclasses.replace(cluster, usd_per_device_hour=request.usd_per_gpu_hour)
     resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))

@@ -5,6 +5,7 @@ from forerun.simulator.events.contention import Contention, contention_of
 from forerun.simulator.events.costs import StepCosts, still_reduce_s
 from forerun.simulator.events.disturb import Disturbance, disturb, replicas_needed
 from forerun.simulator.events.engine import execute
+from forerun.simulator.events.groups import group_costs
 from forerun.simulator.events.result import EventResult, result_of
 from forerun.simulator.events.staged_costs import costs_of
 from forerun.simulator.events.traffic import step_traffic
@@ -23,10 +24,11 @@ def simulate(
 
     Raises:
         RequestError: a cost rule knows no such operator, link or precision, the schedule has no order for the shape, a
-            disturbed device does not exist, a disturbance or contention meets a strategy whose halves differ in tp, or
-            contention is asked for on a cluster without a graph.
+            disturbed device does not exist, the cluster's groups do not hold the stages, a disturbance or contention
+            meets a strategy whose halves differ in tp, or contention is asked for on a cluster without one graph.
     """
-    costs = costs_of(context, strategy)
+    grouped = bool(context.cluster.groups)
+    costs = group_costs(context, strategy) if grouped else costs_of(context, strategy)
     replicas = replicas_needed(disturbance, strategy.dp * strategy.cp)
     if replicas > 1 and strategy.second_tp is not None:
         raise RequestError(
@@ -44,6 +46,8 @@ def step_contention(context: Context, strategy: Strategy, costs: StepCosts, *, a
     Raises:
         RequestError: the cluster has no graph, a device cannot be reached, or the strategy's halves differ in tp.
     """
+    if context.cluster.groups:
+        raise RequestError(f"the groups of {context.cluster.name} have no common graph of links; drop the contention")
     if strategy.second_tp is not None:
         raise RequestError(
             f"replicas of {strategy} cross where tp changes, so that no links are theirs; drop the contention"

@@ -7,9 +7,10 @@ from forerun.spaces.clusters.catalogue import (
     resolve_cluster,
     simple_cluster,
 )
-from forerun.spaces.clusters.cluster import Cluster, Level
+from forerun.spaces.clusters.cluster import Cluster, Level, NodeGroup
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.devices import device_from_mapping, device_names, load_device
+from forerun.spaces.clusters.groups import stage_groups
 from forerun.spaces.clusters.levels import levels_from_spec
 from forerun.spaces.clusters.spec import ClusterSpec, HostLinks, Network, ScaleUp
 from forerun.spaces.clusters.topologies import TOPOLOGY_ENDINGS
@@ -23,6 +24,7 @@ __all__ = [
     "HostLinks",
     "Level",
     "Network",
+    "NodeGroup",
     "ScaleUp",
     "build_graph",
     "cluster_from_mapping",
@@ -35,4 +37,5 @@ __all__ = [
     "load_device",
     "resolve_cluster",
     "simple_cluster",
+    "stage_groups",
 ]

@@ -9,6 +9,7 @@ from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.clusters.description import spec_from_mapping
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.devices import device_from_mapping, load_device, names_in, read_entry
+from forerun.spaces.clusters.groups import groups_from_document
 from forerun.spaces.clusters.levels import levels_from_spec
 from forerun.spaces.clusters.topologies import TOPOLOGY_ENDINGS, read_topology, topology_document
 from forerun.spaces.documents import Document, read_document, validate
@@ -30,9 +31,11 @@ def load_cluster(name: str) -> Cluster:
     return cluster_from_mapping(read_entry("clusters", name, "cluster"), name=name)
 
 
-def resolve_cluster(text: str) -> Cluster:
+def resolve_cluster(text: str, *, groups: bool = False) -> Cluster:
     """Return the cluster that ``text`` means: a catalogue name, the path of a document of the user's own, or that of a
     topology (NCCL's XML, the text of ``nvidia-smi topo -m``).
+
+    ``groups``: groups of nodes that differ are welcome; else a document that lists some is refused.
 
     Raises:
         RequestError: none of these; or the document is wrong, with file, line and key.
@@ -43,6 +46,13 @@ def resolve_cluster(text: str) -> Cluster:
     if not lowered.endswith((".yaml", ".yml", ".json")):
         return load_cluster(text)
     document = read_document(Path(text))
+    if isinstance(document.data, dict) and "groups" in document.data:
+        if not groups:
+            raise RequestError(
+                f"{document.where(('groups',))}: only simulate knows groups of nodes that differ (`simulate MODEL "
+                f"--cluster {text} --strategy … --fidelity events`); give one group's cluster instead"
+            )
+        return groups_from_document(document, named=resolve_cluster, described=cluster_from_mapping)
     named = document.data.get("topology") if isinstance(document.data, dict) else None
     if isinstance(named, str):
         return _from_topology(Path(text).parent / named, document)

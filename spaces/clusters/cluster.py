@@ -39,8 +39,19 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGroup:
+    """Equal nodes among others: the first ``devices`` of ``cluster``, which hold ``stages`` pipeline stages, None for
+    as many as fit."""
+
+    cluster: "Cluster"
+    devices: int
+    stages: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Equal nodes of equal devices.
+    """Equal nodes of equal devices; or, with ``groups``, groups of nodes that differ, of which the rest describes the
+    first one (all but ``max_devices``, which counts the devices of all).
 
     ``devices_per_node`` is the operating-system node (what a launcher starts on); the scale-up domain is
     ``scale_up_size`` and may be smaller (a PCIe box: a socket) or larger (GB200 NVL72: 72 over 4-device trays).
@@ -61,6 +72,7 @@ class Cluster:
     usd_per_device_hour: float | None = None
     spec: ClusterSpec | None = None
     defaults: tuple[str, ...] = ()
+    groups: tuple[NodeGroup, ...] = ()
 
     @property
     def scale_up_size(self) -> int:

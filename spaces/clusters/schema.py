@@ -156,3 +156,22 @@ class ClusterDocument(_Strict):
     host: HostDocument | None = None
     network: NetworkDocument | None = None
     usd_per_device_hour: Price | None = None
+
+
+class GroupDocument(_Strict):
+    """One group of equal nodes: a catalogued cluster, the file of one, or its keys."""
+
+    cluster: Annotated[
+        Annotated[str, Tag("a name")] | Annotated[ClusterDocument, Tag("its keys")], Discriminator(_form)
+    ]
+    devices: Count
+    stages: Count | None = None
+
+
+class GroupsDocument(_Strict):
+    """Groups of nodes that differ, in the order in which pipeline stages are placed on them."""
+
+    name: str | None = None
+    title: str | None = None
+    source: str | None = None
+    groups: list[GroupDocument] = Field(min_length=2, max_length=64)

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.leaderboard import dump_json
     from forerun.search.request import resolve
 
-    setting = resolve(single_request(args))
+    setting = resolve(single_request(args), groups=True)
     row, events, tree = _tree(setting, args) if args.tree is not None else _strategy(setting, args)
     if args.json:
         more = {} if events is None else {"events": _summary(events)}
@@ -95,6 +95,8 @@ def _strategy(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, Event
         from forerun.search.trees import write_tree
 
         write_tree(setting, args.strategy, args.write_tree)
+    if setting.context.cluster.groups:
+        return *_grouped(setting, args), None
     events = _events(setting, args)
     if events is None:
         return simulate_setting(setting, args.strategy, score=score), None, None
@@ -102,6 +104,22 @@ def _strategy(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, Event
 
     row = simulate_setting(setting, args.strategy, score=partial(event_scores, contention=args.contention))
     return row, events, None
+
+
+def _grouped(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResult]":
+    """Predict a strategy on groups of nodes that differ.
+
+    Raises:
+        RequestError: without events, or the groups do not hold the stages.
+    """
+    from forerun.search.groups import simulate_groups
+    from forerun.spaces.errors import RequestError
+
+    if args.fidelity == "analytic":
+        raise RequestError("groups of nodes that differ are simulated event by event; drop --fidelity analytic")
+    row, events = simulate_groups(setting, args.strategy, contention=args.contention)
+    _write_trace(events, args.trace)
+    return row, events
 
 
 def _tree(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResult, dict[str, Any]]":
@@ -115,6 +133,8 @@ def _tree(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResu
 
     if args.fidelity == "analytic":
         raise RequestError("a tree is simulated event by event: closed forms know flat strategies; drop --fidelity")
+    if setting.context.cluster.groups:
+        raise RequestError("a tree needs equal nodes, but the cluster has groups that differ; give a --strategy")
     for flag, given in (("--contention", args.contention), ("--write-tree", args.write_tree is not None)):
         if given:
             raise RequestError(f"{flag} goes with a flat --strategy; drop it, or give a --strategy")

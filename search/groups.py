@@ -1,0 +1,40 @@
+"""One strategy on a cluster of groups of nodes that differ."""
+
+import dataclasses
+
+from forerun.search.request import Setting, legal_strategy
+from forerun.search.rows import Row, rows_of
+from forerun.simulator.events import EventResult, simulate
+from forerun.simulator.events.groups import group_scores
+from forerun.spaces.clusters import stage_groups
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Strategy
+from forerun.spaces.strategies.stage_laws import broken_laws
+
+
+def simulate_groups(setting: Setting, text: str, *, contention: bool = False) -> tuple[Row, EventResult]:
+    """Return a strategy's row and its step. The row's memory is that of the stage with least room on its device, its
+    MFU the share of the peak of all devices, its cost by what each group costs.
+
+    Raises:
+        RequestError: the strategy is illegal, the groups do not hold its stages, or contention is asked for.
+    """
+    strategy, context = legal_strategy(setting, text), setting.context
+    for group in context.cluster.groups:
+        group.cluster.device.peak(context.workload.precision)  # refuses precisions that the device does not have
+        laws = broken_laws(strategy, dataclasses.replace(context, cluster=group.cluster))
+        if laws:
+            raise RequestError(f"strategy {strategy} is not legal on {group.cluster.name}: {laws[0]}")
+    result = simulate(context, strategy, contention=contention)
+    tightest, scores = group_scores(context, strategy, result)
+    on = dataclasses.replace(context, cluster=context.cluster.groups[tightest].cluster)
+    (row,) = rows_of(on, [strategy], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=lambda *_: scores)
+    mfu = row.mfu * on.cluster.device.peak(context.workload.precision) / _mean_peak(setting, strategy)
+    return dataclasses.replace(row, mfu=mfu), result
+
+
+def _mean_peak(setting: Setting, strategy: Strategy) -> float:
+    """Return the mean peak in FLOP/s of the devices that hold the stages."""
+    cluster, precision = setting.context.cluster, setting.context.workload.precision
+    homes = stage_groups(cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
+    return sum(cluster.groups[group].cluster.device.peak(precision) for group in homes) / len(homes)

@@ -1,0 +1,93 @@
+"""Clusters of groups of nodes that differ, and which group holds which pipeline stage."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from forerun.spaces.clusters.cluster import Cluster, NodeGroup
+from forerun.spaces.documents import Document, validate
+from forerun.spaces.errors import RequestError
+
+
+class Described(Protocol):
+    """Makes a cluster from the keys of its document."""
+
+    def __call__(self, data: Mapping[str, Any], *, name: str) -> Cluster:
+        """Return the cluster that ``data`` describes."""
+
+
+def groups_from_document(document: Document, *, named: Callable[[str], Cluster], described: Described) -> Cluster:
+    """Return the cluster whose groups a document lists; ``named`` reads a name or path, ``described`` the keys of a
+    cluster.
+
+    Raises:
+        RequestError: a group is wrong, not whole nodes, or cannot reach the others.
+    """
+    from forerun.spaces.clusters.schema import GroupsDocument  # pydantic, which a catalogue name does not need
+
+    listed = validate(document, GroupsDocument)
+    folder, groups = Path(document.source).parent, []
+    for number, entry in enumerate(listed.groups):
+        where = document.where(("groups", number))
+        if isinstance(entry.cluster, str):
+            own = folder / entry.cluster
+            cluster = named(str(own) if own.suffix and own.is_file() else entry.cluster)
+        elif entry.cluster.topology is not None:
+            raise RequestError(f"{where}: a topology stands in a cluster file of its own; name that file as cluster:")
+        else:
+            keys = entry.cluster.model_dump(exclude_none=True)
+            cluster = described(keys, name=keys.get("name", f"group {number}"))
+        if cluster.groups:
+            raise RequestError(f"{where}: a group has equal nodes, but {cluster.name} has groups of its own")
+        unit = max(cluster.devices_per_node, cluster.scale_up_size)
+        if entry.devices % cluster.devices_per_node or entry.devices > cluster.max_devices:
+            raise RequestError(
+                f"{where}: a group has whole nodes of {cluster.devices_per_node} devices, {cluster.max_devices} at most"
+                f", but got {entry.devices}; use {max(1, round(entry.devices / unit)) * unit}"
+            )
+        if cluster.spec is None or cluster.spec.network is None:
+            raise RequestError(f"{where}: groups meet over their networks, but {cluster.name} has none; add network:")
+        groups.append(NodeGroup(cluster=cluster, devices=entry.devices, stages=entry.stages))
+    if any((group.stages is None) != (groups[0].stages is None) for group in groups):
+        raise RequestError(f"{document.where(('groups',))}: either all groups have stages: or none")
+    prices = [group.cluster.usd_per_device_hour for group in groups]
+    devices = sum(group.devices for group in groups)
+    price = sum((price or 0.0) * group.devices for price, group in zip(prices, groups, strict=True)) / devices
+    name = listed.name or Path(document.source).stem
+    return replace(
+        groups[0].cluster,
+        name=name,
+        title=listed.title or " and ".join(f"{group.devices} x {group.cluster.device.title}" for group in groups),
+        source=listed.source or "the user's own description",
+        max_devices=devices,
+        usd_per_device_hour=None if None in prices else price,
+        defaults=tuple(f"{group.cluster.name}: {text}" for group in groups for text in group.cluster.defaults),
+        groups=tuple(groups),
+    )
+
+
+def stage_groups(cluster: Cluster, pp: int, devices_per_stage: int) -> tuple[int, ...]:
+    """Return the group of every pipeline stage: groups are filled in order.
+
+    Raises:
+        RequestError: the groups do not hold ``pp`` whole stages of ``devices_per_stage`` devices.
+    """
+    held: list[int] = []
+    for number, group in enumerate(cluster.groups):
+        stages = group.devices // devices_per_stage if group.stages is None else group.stages
+        if stages * devices_per_stage > group.devices or (
+            group.stages is None and stages * devices_per_stage < group.devices
+        ):
+            raise RequestError(
+                f"group {number} ({group.cluster.name}) of {group.devices} devices does not hold "
+                f"{'whole stages' if group.stages is None else f'{stages} stages'} of {devices_per_stage} devices "
+                f"(dp * tp * cp); change the degrees, devices: or stages:"
+            )
+        held += [number] * stages
+    if len(held) != pp:
+        raise RequestError(
+            f"the groups of {cluster.name} hold {len(held)} stages of {devices_per_stage} devices (dp * tp * cp), but "
+            f"got pp={pp}; use pp={len(held)} or say stages: of every group"
+        )
+    return tuple(held)
