@@ -1,0 +1,122 @@
+"""From what a framework does by default to the best plan, change by change, each with its gain."""
+
+from dataclasses import dataclass, replace
+
+from forerun.simulator.improve.buckets import best_buckets
+from forerun.simulator.improve.defaults import BucketRule, best_cap, rule_plan
+from forerun.simulator.improve.memory import cheapest_fit
+from forerun.simulator.improve.step import Outcome, Plan, Step, simulate
+
+LEAST_GAIN = 1e-4
+"""Share of a step below which a change is not worth a line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change on top of those before it. ``gain_s``: what it takes off the step."""
+
+    name: str
+    what: str
+    gain_s: float
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Improvement:
+    """``default``: the framework's plan and its time; ``plan``: the best found; ``changes``: from one to the other.
+    ``rule``: the best size of the framework's own buckets, ``capped`` what it alone gives. ``bound_s``: the step if
+    messages took no time. ``step``: the step that ``plan`` is of (a part of the batch, where that had to be split)."""
+
+    step: Step
+    rule: BucketRule
+    default_plan: Plan
+    default: Outcome
+    capped: Outcome
+    plan: Plan
+    best: Outcome
+    changes: tuple[Change, ...]
+    bound_s: float
+
+    @property
+    def gain(self) -> float:
+        """Share of the default step that the plan saves."""
+        return 1 - self.best.step_s / self.default.step_s
+
+
+def improve(step: Step, rule: BucketRule, *, fuse: bool = True, limit_bytes: float | None = None) -> Improvement:
+    """Search buckets, their order and pieces, and fusions; recompute or accumulate where the memory needs it.
+
+    Raises:
+        InfeasibleError: nothing fits into ``limit_bytes``.
+    """
+    base = rule_plan(step, rule)
+    default = simulate(step, base)
+    plain = step
+    changes: list[Change] = []
+    now_s = default.step_s
+    if limit_bytes is not None:
+        step, base = cheapest_fit(step, [base], limit_bytes)
+        fitted_s = simulate(step, base).step_s
+        if base != rule_plan(plain, rule):
+            changes.append(_change("memory", _memory_words(step, base), now_s, fitted_s))
+        now_s = fitted_s
+    keep = {"recomputed": base.recomputed, "accumulate": base.accumulate}
+    timed = _with_recompute(step, base)
+    cap, _ = best_cap(timed, rule)
+    capped_plan = replace(rule_plan(step, cap), **keep)
+    capped = simulate(step, capped_plan)
+    plan, best_s = base, now_s
+    for name, what, choice in (
+        ("bucket size", f"{cap.cap_bytes / 2**20:.3g} MiB instead of {rule.cap_bytes / 2**20:.3g} MiB", capped_plan),
+        *_stages(timed, keep, fuse=fuse),
+    ):
+        tried_s = simulate(step, choice).step_s
+        if tried_s < best_s - LEAST_GAIN * default.step_s:
+            changes.append(_change(name, what, best_s, tried_s))
+        if tried_s < best_s:
+            plan, best_s = choice, tried_s
+    silent = replace(step, wire=step.wire.faster(1e12), slowdown=1.0)
+    return Improvement(
+        step=step,
+        rule=cap,
+        default_plan=rule_plan(plain, rule),
+        default=default,
+        capped=capped,
+        plan=plan,
+        best=simulate(step, plan),
+        changes=tuple(changes),
+        bound_s=simulate(silent, replace(plan, overlap=True)).step_s,
+    )
+
+
+def _stages(step: Step, keep: "dict[str, object]", *, fuse: bool) -> list[tuple[str, str, Plan]]:
+    """Return the exact searches, each with one more kind of change."""
+    groups = best_buckets(step, fuse=False, cut=False)
+    stages = [("tensor fusion", f"{len(groups.buckets)} buckets of chosen gradients", groups)]
+    cut = best_buckets(step, fuse=False, cut=True)
+    if any(pieces > 1 for pieces in cut.pieces):
+        stages.append(("tensor partition", f"up to {max(cut.pieces)} pieces per bucket", cut))
+    if fuse and any(op.fusable for op in step.ops):
+        both = best_buckets(step, fuse=True, cut=True)
+        words = f"{len(both.fused)} operators computed with the one before, {len(both.buckets)} buckets"
+        stages.append(("operator fusion", words, both))
+    return [(name, what, replace(plan, **keep)) for name, what, plan in stages]  # type: ignore[arg-type]  # fields of Plan
+
+
+def _with_recompute(step: Step, plan: Plan) -> Step:
+    """Return the step with what a plan recomputes counted in the backward passes, so that buckets are dealt with it."""
+    ops = tuple(
+        replace(op, backward_s=op.backward_s + op.forward_s) if number in plan.recomputed else op
+        for number, op in enumerate(step.ops)
+    )
+    return replace(step, ops=ops)
+
+
+def _memory_words(step: Step, plan: Plan) -> str:
+    if plan.accumulate > 1:
+        return f"{plan.accumulate} passes over parts of the batch, so that it fits"
+    return f"{len(plan.recomputed)} of {len(step.ops)} operators recomputed, so that it fits"
+
+
+def _change(name: str, what: str, before_s: float, after_s: float) -> Change:
+    return Change(name=name, what=what, gain_s=before_s - after_s, step_s=after_s)

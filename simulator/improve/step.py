@@ -1,0 +1,266 @@
+"""One data-parallel step as a search sees it: the operators of one rank, their gradients, and the wire.
+
+All ranks are alike, so one stands for all (rank symmetry); operators between two that make gradients are one where
+nothing tells them apart (the coarsened view). What may be changed is a ``Plan``; what that takes is ``simulate``.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from forerun.simulator.improve.wires import Wire
+from forerun.spaces.errors import RequestError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """An operator of the forward pass, with its backward pass.
+
+    ``gradient_bytes``: of its parameters on the wire (0: none). ``fused_forward_s``, ``fused_backward_s``: seconds that
+    computing it in one kernel with the operator before it saves (both 0: it cannot be, or that saves nothing).
+    ``kept_bytes``: activations kept for its backward pass, which recomputing it does without.
+    """
+
+    name: str
+    forward_s: float
+    backward_s: float
+    gradient_bytes: float = 0.0
+    fused_forward_s: float = 0.0
+    fused_backward_s: float = 0.0
+    kept_bytes: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("forward_s", "backward_s", "gradient_bytes", "fused_forward_s", "fused_backward_s", "kept_bytes"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise RequestError(f"{name} of an operator is finite and at least 0, but got {value} for {self.name!r}")
+
+    @property
+    def fusable(self) -> bool:
+        """Whether joining it to the operator before it saves anything."""
+        return self.fused_forward_s + self.fused_backward_s > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one rank does in a step.
+
+    ``ops``: in the order of the forward pass. ``order``: numbers of the operators with gradients in the order in which
+    the framework fills its buckets (empty: as gradients become ready). ``update_s``: optimizer; ``host_s``: of a step,
+    besides. ``slowdown``: factor on computation while a message is under way. ``issue_s``: host's and framework's time
+    per message. ``fixed_bytes``: memory besides activations.
+    """
+
+    name: str
+    ops: tuple[Op, ...]
+    wire: Wire
+    order: tuple[int, ...] = ()
+    update_s: float = 0.0
+    host_s: float = 0.0
+    slowdown: float = 1.0
+    fixed_bytes: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.ops:
+            raise RequestError(f"a step has one or more operators, but {self.name!r} has none")
+        if not self.slowdown >= 1:
+            raise RequestError(f"a slowdown is a factor of at least 1, but got {self.slowdown}")
+
+    @property
+    def senders(self) -> tuple[int, ...]:
+        """Operators with gradients, in the order in which those become ready."""
+        return tuple(number for number in range(len(self.ops) - 1, -1, -1) if self.ops[number].gradient_bytes > 0)
+
+    @property
+    def gradient_bytes(self) -> float:
+        """Bytes of all gradients."""
+        return math.fsum(op.gradient_bytes for op in self.ops)
+
+    @property
+    def compute_s(self) -> float:
+        """Seconds of a step without any message or change."""
+        return self.host_s + self.update_s + math.fsum(op.forward_s + op.backward_s for op in self.ops)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is chosen.
+
+    ``buckets``: numbers of operators whose gradients travel together, in the order of sending; ``pieces``: into how many
+    parts each is cut. ``fused``: operators computed in one kernel with the one before. ``recomputed``: operators whose
+    forward pass runs again before their backward pass. ``accumulate``: passes per exchange. ``overlap``: whether
+    messages run under the backward pass.
+    """
+
+    buckets: tuple[tuple[int, ...], ...]
+    pieces: tuple[int, ...] = ()
+    fused: frozenset[int] = frozenset()
+    recomputed: frozenset[int] = frozenset()
+    accumulate: int = 1
+    overlap: bool = True
+
+    def cut(self, bucket: int) -> int:
+        """Return into how many pieces a bucket is cut."""
+        return self.pieces[bucket] if self.pieces else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Seconds of a step under a plan: ``pass_s`` is the step over its accumulated passes, which plans are compared by.
+    ``exposed_s``: messages behind the last backward pass. ``ready_s``, ``sent_s``: per bucket, from the step's start."""
+
+    step_s: float
+    pass_s: float
+    exposed_s: float
+    memory_bytes: float
+    ready_s: tuple[float, ...] = field(default=())
+    sent_s: tuple[float, ...] = field(default=())
+
+
+def simulate(step: Step, plan: Plan) -> Outcome:
+    """Play a step: operators one after the other, buckets one after the other, each as soon as it is full.
+
+    While a message is under way, computation is slower by ``slowdown``. Linear in operators and buckets.
+
+    Raises:
+        RequestError: the buckets do not hold every gradient once.
+    """
+    check(step, plan)
+    bucket_of = {op: number for number, bucket in enumerate(plan.buckets) for op in bucket}
+    missing = [len(bucket) for bucket in plan.buckets]
+    forward_s = math.fsum(op.forward_s for op in step.ops) - math.fsum(step.ops[n].fused_forward_s for n in plan.fused)
+    alone_s = math.fsum(work for work, _ in _backward(step, plan))
+    now = step.host_s + forward_s + (plan.accumulate - 1) * (forward_s + alone_s)
+    ready: list[float] = [0.0] * len(plan.buckets)
+    sent: list[float] = [0.0] * len(plan.buckets)
+    free, following = 0.0, 0
+    for work, ops in _backward(step, plan):
+        now = advance(now, work, free, step.slowdown if plan.overlap else 1.0)
+        for op in ops:
+            if op not in bucket_of:
+                continue
+            missing[bucket_of[op]] -= 1
+            if not missing[bucket_of[op]]:
+                ready[bucket_of[op]] = now
+        while plan.overlap and following < len(missing) and not missing[following]:
+            free = max(free, now) + _wire_s(step, plan, following)
+            sent[following] = free
+            following += 1
+    end = now
+    for number in range(following, len(missing)):
+        free = max(free, end) + _wire_s(step, plan, number)
+        sent[number] = free
+    step_s = max(end, free) + step.update_s
+    return Outcome(
+        step_s=step_s,
+        pass_s=step_s / plan.accumulate,
+        exposed_s=max(free - end, 0.0),
+        memory_bytes=memory_bytes(step, plan),
+        ready_s=tuple(ready),
+        sent_s=tuple(sent),
+    )
+
+
+def advance(now: float, work_s: float, free: float, slowdown: float) -> float:
+    """Return when work that starts now ends, if messages are under way until ``free``."""
+    if free <= now or slowdown == 1:
+        return now + work_s
+    done_s = (free - now) / slowdown
+    return now + work_s * slowdown if work_s <= done_s else free + work_s - done_s
+
+
+def _backward(step: Step, plan: Plan) -> list[tuple[float, tuple[int, ...]]]:
+    """Return (seconds, operators) of every kernel of the backward pass, fused ones together."""
+    kernels: list[tuple[float, tuple[int, ...]]] = []
+    joined: list[int] = []
+    seconds = 0.0
+    for number in range(len(step.ops) - 1, -1, -1):
+        op = step.ops[number]
+        seconds += op.backward_s + (op.forward_s if number in plan.recomputed else 0.0)
+        joined.append(number)
+        if number in plan.fused:
+            seconds -= op.fused_backward_s
+        else:
+            kernels.append((max(seconds, 0.0), tuple(joined)))
+            joined, seconds = [], 0.0
+    if joined:
+        kernels.append((max(seconds, 0.0), tuple(joined)))
+    return kernels
+
+
+def _wire_s(step: Step, plan: Plan, bucket: int) -> float:
+    size = math.fsum(step.ops[op].gradient_bytes for op in plan.buckets[bucket])
+    return float(step.wire.seconds(size, plan.cut(bucket)))
+
+
+def memory_bytes(step: Step, plan: Plan) -> float:
+    """Return bytes at the end of the forward pass; with recomputation, of the largest recomputed operator too."""
+    kept = math.fsum(op.kept_bytes for number, op in enumerate(step.ops) if number not in plan.recomputed)
+    again = max((step.ops[number].kept_bytes for number in plan.recomputed), default=0.0)
+    return step.fixed_bytes + kept + again
+
+
+def check(step: Step, plan: Plan) -> None:
+    """Check that a plan is one of a step.
+
+    Raises:
+        RequestError: a gradient is in no bucket or in two, a fused or recomputed operator does not exist, or there are
+            fewer than one pass or piece.
+    """
+    held = sorted(op for bucket in plan.buckets for op in bucket)
+    if held != sorted(step.senders):
+        raise RequestError(
+            f"the buckets of a plan hold every gradient once, but {len(step.senders)} operators of {step.name} have "
+            f"gradients and the buckets hold {len(held)}, {len(set(held))} of them different"
+        )
+    wrong = [number for number in plan.fused | plan.recomputed if not 0 <= number < len(step.ops)]
+    if wrong or 0 in plan.fused:
+        raise RequestError(f"operators of {step.name} are 0 to {len(step.ops) - 1}, 0 has none before it to fuse with")
+    if plan.accumulate < 1 or any(pieces < 1 for pieces in plan.pieces):
+        raise RequestError("passes per exchange and pieces of a bucket are at least 1")
+    if plan.pieces and len(plan.pieces) != len(plan.buckets):
+        raise RequestError(f"{len(plan.buckets)} buckets have as many pieces, but got {len(plan.pieces)}")
+
+
+def coarse(step: Step) -> tuple[Step, tuple[tuple[int, ...], ...]]:
+    """Return the step with what makes no gradient and cannot be fused joined to its neighbours, and who is in each.
+
+    Operators between two gradients run one after the other in any plan; where no fusion starts or ends among them they
+    are one to a search over buckets.
+    """
+    groups: list[list[int]] = []
+    for number, op in enumerate(step.ops):
+        after = step.ops[number + 1] if number + 1 < len(step.ops) else None
+        plain = not op.gradient_bytes and not op.fusable and not (after is not None and after.fusable)
+        last_plain = bool(groups) and groups[-1][0] < 0
+        if plain and last_plain:
+            groups[-1].append(number)
+        else:
+            groups.append([-1, number] if plain else [number])
+    members = tuple(tuple(number for number in group if number >= 0) for group in groups)
+    joined = []
+    for group in members:
+        first = step.ops[group[0]]
+        joined.append(
+            first
+            if len(group) == 1
+            else Op(
+                name=f"{first.name}..{step.ops[group[-1]].name}",
+                forward_s=math.fsum(step.ops[number].forward_s for number in group),
+                backward_s=math.fsum(step.ops[number].backward_s for number in group),
+                kept_bytes=math.fsum(step.ops[number].kept_bytes for number in group),
+            )
+        )
+    place = {number: new for new, group in enumerate(members) for number in group}
+    order = tuple(place[number] for number in step.order)
+    return replace(step, ops=tuple(joined), order=order), members
+
+
+def spread(plan: Plan, members: Sequence[tuple[int, ...]]) -> Plan:
+    """Return a plan of the coarse step as one of the whole step."""
+    return replace(
+        plan,
+        buckets=tuple(tuple(members[op][0] for op in bucket) for bucket in plan.buckets),
+        fused=frozenset(members[op][0] for op in plan.fused),
+        recomputed=frozenset(number for op in plan.recomputed for number in members[op]),
+    )

@@ -1,0 +1,135 @@
+"""Seconds of a message of gradients: all-reduce by the cost rules or by a measured line, or through servers."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from forerun.simulator.costs import collective_time_s
+from forerun.spaces.clusters import Cluster
+from forerun.spaces.errors import RequestError
+
+Floats = NDArray[np.float64]
+MOST_PIECES = 64
+"""Most pieces that a message is cut into."""
+
+
+class Wire(Protocol):
+    """What gradients travel over. ``seconds`` accepts arrays; more bytes never take less time."""
+
+    def seconds(self, size_bytes: ArrayLike, pieces: ArrayLike = 1) -> Floats:
+        """Return seconds of messages of so many bytes, cut into so many pieces."""
+        ...
+
+    def best_pieces(self, size_bytes: ArrayLike) -> NDArray[np.int64]:
+        """Return the number of pieces that is fastest for each message."""
+        ...
+
+    def faster(self, factor: float) -> Self:
+        """Return the wire with ``factor`` times the bandwidth."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineWire:
+    """A wire that was measured: ``latency_s + bytes / bytes_per_s``. Pieces follow each other, so one is best."""
+
+    latency_s: float
+    bytes_per_s: float
+
+    def __post_init__(self) -> None:
+        if not (self.latency_s >= 0 and self.bytes_per_s > 0):
+            raise RequestError(
+                f"a wire has a latency of at least 0 and a rate above 0, but got {self.latency_s} s, {self.bytes_per_s} B/s"
+            )
+
+    def seconds(self, size_bytes: ArrayLike, pieces: ArrayLike = 1) -> Floats:
+        """Return seconds of messages."""
+        size, cut = np.asarray(size_bytes, dtype=np.float64), np.asarray(pieces, dtype=np.float64)
+        result: Floats = cut * self.latency_s + size / self.bytes_per_s
+        return result
+
+    def best_pieces(self, size_bytes: ArrayLike) -> NDArray[np.int64]:
+        """Return one piece for each."""
+        return np.ones(np.shape(size_bytes), dtype=np.int64)
+
+    def faster(self, factor: float) -> "LineWire":
+        """Return the wire with more bandwidth."""
+        return replace(self, bytes_per_s=self.bytes_per_s * factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleWire:
+    """All-reduce between ``ranks`` devices of a cluster, by the cost rules. ``issue_s``: per message besides.
+
+    ``factor``: of the bandwidth beyond the cluster's; the time of an empty message stays.
+    """
+
+    cluster: Cluster
+    ranks: int
+    stride: int = 1
+    issue_s: float = 0.0
+    factor: float = 1.0
+
+    def seconds(self, size_bytes: ArrayLike, pieces: ArrayLike = 1) -> Floats:
+        """Return seconds of messages; pieces follow each other."""
+        size, cut = np.broadcast_arrays(np.asarray(size_bytes, dtype=np.float64), np.asarray(pieces, dtype=np.float64))
+        whole = collective_time_s(self.cluster, "all_reduce", size / cut, self.ranks, self.stride)
+        least = collective_time_s(self.cluster, "all_reduce", np.ones(1), self.ranks, self.stride)
+        result: Floats = cut * (self.issue_s + least + (whole - least) / self.factor)
+        return result
+
+    def best_pieces(self, size_bytes: ArrayLike) -> NDArray[np.int64]:
+        """Return one piece for each."""
+        return np.ones(np.shape(size_bytes), dtype=np.int64)
+
+    def faster(self, factor: float) -> "RuleWire":
+        """Return the wire with more bandwidth."""
+        return replace(self, factor=self.factor * factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerWire:
+    """Gradients pushed to servers and parameters pulled back, one direction under the other.
+
+    Every piece is pushed, added up and pulled; while one is pulled the next is pushed. ``push_s``, ``pull_s``: per
+    message; ``push_bytes_per_s``, ``pull_bytes_per_s``: what a worker gets of each direction.
+    """
+
+    push_s: float
+    pull_s: float
+    push_bytes_per_s: float
+    pull_bytes_per_s: float
+
+    def seconds(self, size_bytes: ArrayLike, pieces: ArrayLike = 1) -> Floats:
+        """Return seconds of messages: k - 1 pieces of the slower direction, and one of both."""
+        size, cut = np.asarray(size_bytes, dtype=np.float64), np.asarray(pieces, dtype=np.float64)
+        push = self.push_s + size / cut / self.push_bytes_per_s
+        pull = self.pull_s + size / cut / self.pull_bytes_per_s
+        result: Floats = (cut - 1) * np.maximum(push, pull) + push + pull
+        return result
+
+    def best_pieces(self, size_bytes: ArrayLike) -> NDArray[np.int64]:
+        """Return the best number for each: the root of bytes times the faster direction's slope over the slower one's
+        start, and what is beside it."""
+        size = np.atleast_1d(np.asarray(size_bytes, dtype=np.float64))
+        push, pull = (self.push_s, 1 / self.push_bytes_per_s), (self.pull_s, 1 / self.pull_bytes_per_s)
+        slow, fast = (push, pull) if push[1] >= pull[1] else (pull, push)
+        root = np.sqrt(size * fast[1] / max(slow[0], 1e-12))
+        choices = np.clip(np.stack([np.floor(root), np.ceil(root), np.ones_like(root)]), 1, MOST_PIECES)
+        best = np.argmin(self.seconds(size, choices), axis=0)
+        result: NDArray[np.int64] = np.take_along_axis(choices, best[None], axis=0)[0].astype(np.int64)
+        return result.reshape(np.shape(size_bytes))
+
+    def faster(self, factor: float) -> "ServerWire":
+        """Return the wire with more bandwidth both ways."""
+        return replace(
+            self, push_bytes_per_s=self.push_bytes_per_s * factor, pull_bytes_per_s=self.pull_bytes_per_s * factor
+        )
+
+
+def is_measured(latency_s: float, bytes_per_s: float) -> bool:
+    """Whether a fitted line can be a wire."""
+    return math.isfinite(latency_s) and math.isfinite(bytes_per_s) and bytes_per_s > 0
