@@ -8,25 +8,39 @@ step as short or shorter, also where messages slow computation down. So only beg
 the search simulates no plan from its start, and loses none that is best.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from forerun.simulator.improve.step import Op, Plan, Step, advance, coarse, spread
+from forerun.simulator.improve.step import Op, Plan, Step, coarse, spread
 
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 MOST_LABELS = 64
 """Beginnings that are kept per place; more differ by less than the clock of any profiler."""
 
 
 @dataclass(slots=True)
-class _Label:
-    """A beginning: ``reached`` (p), ``free`` (q), where its last bucket began, and the beginning before that."""
+class _Labels:
+    """Beginnings, one entry each: ``reached`` (p), ``free`` (q), the ``place`` at which its last bucket ends, and the
+    number of the beginning ``before`` that bucket."""
 
-    reached: float
-    free: float
-    before: "_Label | None"
-    place: int
+    reached: Floats
+    free: Floats
+    place: Integers
+    before: Integers
+
+    def grown(self, reached: Floats, free: Floats, place: int, before: Integers) -> "_Labels":
+        """Return the beginnings with more of one place."""
+        return _Labels(
+            reached=np.concatenate([self.reached, reached]),
+            free=np.concatenate([self.free, free]),
+            place=np.concatenate([self.place, np.full(len(reached), place, dtype=np.int64)]),
+            before=np.concatenate([self.before, before]),
+        )
 
 
 def best_buckets(step: Step, *, fuse: bool = True, cut: bool = True) -> Plan:
@@ -61,33 +75,43 @@ def _search(step: Step, *, fuse: bool, cut: bool) -> Plan:
     begin = step.host_s + math.fsum(op.forward_s for op in ops) - whole_saved
     if not size[-1]:
         return Plan(buckets=(), fused=_fused(step, [0, count]) if fuse else frozenset())
-    labels: dict[int, list[_Label]] = {0: [_Label(begin, 0.0, None, 0)]}
+    first: Integers = np.zeros(1, dtype=np.int64)
+    labels = _Labels(reached=np.array([begin]), free=np.zeros(1), place=first, before=first - 1)
+    across = np.array([_across(ops, count, start, fuse) for start in range(count + 1)])
+    wires = np.zeros((count + 1, count + 1))
+    some = np.nonzero(size[None, :] > size[:, None])
+    sizes = size[some[1]] - size[some[0]]
+    wires[some] = step.wire.seconds(sizes, step.wire.best_pieces(sizes) if cut else 1)
     for place in range(1, count + 1):
-        starts = [start for start in labels if size[start] < size[place]]
-        if not starts:
+        known = np.flatnonzero(size[labels.place] < size[place])
+        if not len(known):
             continue
-        sizes = np.array([size[place] - size[start] for start in starts])
-        pieces = step.wire.best_pieces(sizes) if cut else np.ones(len(sizes), dtype=np.int64)
-        wires = step.wire.seconds(sizes, pieces)
-        shift = float(lost[place])
-        fresh: list[_Label] = []
-        for start, wire_s in zip(starts, wires.tolist(), strict=True):
-            seconds = float(work[place] - work[start] - (saved[place] - saved[start] - _across(ops, count, start, fuse)))
-            for label in labels[start]:
-                reached = advance(label.reached, seconds, label.free, step.slowdown) + shift
-                free = max(label.free + shift * (label.free > 0), reached) + wire_s
-                fresh.append(_Label(reached, free, label, place))
-        labels[place] = _unbeaten(fresh)
-    best: tuple[float, float, _Label] | None = None
-    for place in [place for place in labels if size[place] == size[-1]]:
-        # Behind the last gradient, what is left is computed while the last bucket travels.
-        rest = float(work[count] - work[place] - (saved[count] - saved[place] - _across(ops, count, place, fuse)))
-        for label in labels[place]:
-            end = max(advance(label.reached, rest, label.free, step.slowdown), label.free)
-            if best is None or (end, label.reached) < best[:2]:
-                best = (end, label.reached, label)
-    assert best is not None
-    return _plan(step, best[2], fuse=fuse, cut=cut)
+        start = labels.place[known]
+        wire_s = wires[start, place]
+        seconds = work[place] - work[start] - (saved[place] - saved[start] - across[start])
+        before_s, free_s, shift = labels.reached[known], labels.free[known], float(lost[place])
+        reached = _advance(before_s, seconds, free_s, step.slowdown) + shift + step.message_s
+        free = np.maximum(free_s + shift * (free_s > 0), reached) + wire_s
+        kept = _unbeaten(reached, free)
+        labels = labels.grown(reached[kept], free[kept], place, known[kept])
+    # Behind the last gradient, what is left is computed while the last bucket travels.
+    whole = np.flatnonzero(size[labels.place] == size[-1])
+    start = labels.place[whole]
+    rest = work[count] - work[start] - (saved[count] - saved[start] - across[start])
+    end = np.maximum(_advance(labels.reached[whole], rest, labels.free[whole], step.slowdown), labels.free[whole])
+    best = whole[np.lexsort((labels.reached[whole], end))[0]]
+    places = [int(labels.place[best])]
+    while labels.before[best] >= 0:
+        best = labels.before[best]
+        places.append(int(labels.place[best]))
+    return _plan(step, places[::-1], fuse=fuse, cut=cut)
+
+
+def _advance(now: Floats, work_s: Floats, free: Floats, slowdown: float) -> Floats:
+    """Return what ``step.advance`` does, for arrays."""
+    done_s = np.maximum(free - now, 0.0) / slowdown
+    ended: Floats = np.where(work_s <= done_s, now + work_s * slowdown, np.maximum(now, free) + work_s - done_s)
+    return ended
 
 
 def _across(ops: tuple[Op, ...], count: int, start: int, fuse: bool) -> float:
@@ -97,29 +121,22 @@ def _across(ops: tuple[Op, ...], count: int, start: int, fuse: bool) -> float:
     return ops[count - start].fused_backward_s
 
 
-def _unbeaten(labels: list[_Label]) -> list[_Label]:
-    """Return the labels that no other beats in both numbers, thinned where there are too many."""
-    labels.sort(key=lambda label: (label.reached, label.free))
-    kept: list[_Label] = []
-    for label in labels:
-        if not kept or label.free < kept[-1].free - 1e-12:
-            kept.append(label)
+def _unbeaten(reached: Floats, free: Floats) -> Integers:
+    """Return the beginnings that no other beats in both numbers, thinned where there are too many."""
+    order = np.lexsort((free, reached))
+    least = np.minimum.accumulate(free[order])
+    fresh = np.concatenate([[True], free[order][1:] < least[:-1] - 1e-12])
+    kept: Integers = order[fresh]
     if len(kept) > MOST_LABELS:
-        kept = [kept[round(place)] for place in np.linspace(0, len(kept) - 1, MOST_LABELS)]
+        kept = kept[np.linspace(0, len(kept) - 1, MOST_LABELS).round().astype(np.int64)]
     return kept
 
 
-def _plan(step: Step, label: _Label, *, fuse: bool, cut: bool) -> Plan:
-    """Return the plan that a label stands for."""
+def _plan(step: Step, places: list[int], *, fuse: bool, cut: bool) -> Plan:
+    """Return the plan whose buckets end at some places, the first of which is 0."""
     count = len(step.ops)
-    places: list[int] = []
-    at: _Label | None = label
-    while at is not None:
-        places.append(at.place)
-        at = at.before
-    places.reverse()
     buckets = []
-    for start, end in zip(places[:-1], places[1:], strict=True):
+    for start, end in itertools.pairwise(places):
         numbers = range(count - 1 - start, count - 1 - end, -1)
         buckets.append(tuple(number for number in numbers if step.ops[number].gradient_bytes > 0))
     pieces: tuple[int, ...] = ()
@@ -133,6 +150,4 @@ def _fused(step: Step, places: list[int]) -> frozenset[int]:
     """Return the operators to fuse with the one before them: all but those at whose place a bucket ends."""
     count = len(step.ops)
     broken = {count - place for place in places if 0 < place < count}
-    return frozenset(
-        number for number in range(1, count) if step.ops[number].fusable and number not in broken
-    )
+    return frozenset(number for number in range(1, count) if step.ops[number].fusable and number not in broken)

@@ -43,32 +43,39 @@ class Improvement:
         return 1 - self.best.step_s / self.default.step_s
 
 
-def improve(step: Step, rule: BucketRule, *, fuse: bool = True, limit_bytes: float | None = None) -> Improvement:
+def improve(
+    step: Step,
+    rule: BucketRule,
+    *,
+    base: Plan | None = None,
+    fuse: bool = True,
+    limit_bytes: float | None = None,
+) -> Improvement:
     """Search buckets, their order and pieces, and fusions; recompute or accumulate where the memory needs it.
+
+    ``base``: the plan to improve on (None: what ``rule`` does).
 
     Raises:
         InfeasibleError: nothing fits into ``limit_bytes``.
     """
-    base = rule_plan(step, rule)
+    base = first = rule_plan(step, rule) if base is None else base
     default = simulate(step, base)
-    plain = step
     changes: list[Change] = []
     now_s = default.step_s
     if limit_bytes is not None:
         step, base = cheapest_fit(step, [base], limit_bytes)
         fitted_s = simulate(step, base).step_s
-        if base != rule_plan(plain, rule):
+        if base != first:
             changes.append(_change("memory", _memory_words(step, base), now_s, fitted_s))
         now_s = fitted_s
-    keep = {"recomputed": base.recomputed, "accumulate": base.accumulate}
     timed = _with_recompute(step, base)
     cap, _ = best_cap(timed, rule)
-    capped_plan = replace(rule_plan(step, cap), **keep)
+    capped_plan = _kept(rule_plan(step, cap), base)
     capped = simulate(step, capped_plan)
     plan, best_s = base, now_s
     for name, what, choice in (
-        ("bucket size", f"{cap.cap_bytes / 2**20:.3g} MiB instead of {rule.cap_bytes / 2**20:.3g} MiB", capped_plan),
-        *_stages(timed, keep, fuse=fuse),
+        ("bucket size", f"{cap.cap_bytes / 2**20:.3g} MiB with {rule.setting}", capped_plan),
+        *_stages(timed, base, fuse=fuse),
     ):
         tried_s = simulate(step, choice).step_s
         if tried_s < best_s - LEAST_GAIN * default.step_s:
@@ -79,7 +86,7 @@ def improve(step: Step, rule: BucketRule, *, fuse: bool = True, limit_bytes: flo
     return Improvement(
         step=step,
         rule=cap,
-        default_plan=rule_plan(plain, rule),
+        default_plan=first,
         default=default,
         capped=capped,
         plan=plan,
@@ -89,7 +96,7 @@ def improve(step: Step, rule: BucketRule, *, fuse: bool = True, limit_bytes: flo
     )
 
 
-def _stages(step: Step, keep: "dict[str, object]", *, fuse: bool) -> list[tuple[str, str, Plan]]:
+def _stages(step: Step, base: Plan, *, fuse: bool) -> list[tuple[str, str, Plan]]:
     """Return the exact searches, each with one more kind of change."""
     groups = best_buckets(step, fuse=False, cut=False)
     stages = [("tensor fusion", f"{len(groups.buckets)} buckets of chosen gradients", groups)]
@@ -100,7 +107,12 @@ def _stages(step: Step, keep: "dict[str, object]", *, fuse: bool) -> list[tuple[
         both = best_buckets(step, fuse=True, cut=True)
         words = f"{len(both.fused)} operators computed with the one before, {len(both.buckets)} buckets"
         stages.append(("operator fusion", words, both))
-    return [(name, what, replace(plan, **keep)) for name, what, plan in stages]  # type: ignore[arg-type]  # fields of Plan
+    return [(name, what, _kept(plan, base)) for name, what, plan in stages]
+
+
+def _kept(plan: Plan, base: Plan) -> Plan:
+    """Return a plan with what the memory needs."""
+    return replace(plan, recomputed=base.recomputed, accumulate=base.accumulate)
 
 
 def _with_recompute(step: Step, plan: Plan) -> Step:

@@ -8,6 +8,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from forerun.simulator.improve.wires import Wire
 from forerun.spaces.errors import RequestError
 
@@ -47,8 +49,8 @@ class Step:
 
     ``ops``: in the order of the forward pass. ``order``: numbers of the operators with gradients in the order in which
     the framework fills its buckets (empty: as gradients become ready). ``update_s``: optimizer; ``host_s``: of a step,
-    besides. ``slowdown``: factor on computation while a message is under way. ``issue_s``: host's and framework's time
-    per message. ``fixed_bytes``: memory besides activations.
+    besides. ``slowdown``: factor on computation while a message is under way. ``message_s``: what packing and launching
+    a message takes from computation. ``fixed_bytes``: memory besides activations.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Step:
     update_s: float = 0.0
     host_s: float = 0.0
     slowdown: float = 1.0
+    message_s: float = 0.0
     fixed_bytes: float = 0.0
 
     def __post_init__(self) -> None:
@@ -86,9 +89,9 @@ class Step:
 class Plan:
     """What is chosen.
 
-    ``buckets``: numbers of operators whose gradients travel together, in the order of sending; ``pieces``: into how many
-    parts each is cut. ``fused``: operators computed in one kernel with the one before. ``recomputed``: operators whose
-    forward pass runs again before their backward pass. ``accumulate``: passes per exchange. ``overlap``: whether
+    ``buckets``: numbers of operators whose gradients travel together, in the order of sending; ``pieces``: into how
+    many parts each is cut. ``fused``: operators computed in one kernel with the one before. ``recomputed``: operators
+    whose forward pass runs again before their backward pass. ``accumulate``: passes per exchange. ``overlap``: whether
     messages run under the backward pass.
     """
 
@@ -107,7 +110,8 @@ class Plan:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """Seconds of a step under a plan: ``pass_s`` is the step over its accumulated passes, which plans are compared by.
-    ``exposed_s``: messages behind the last backward pass. ``ready_s``, ``sent_s``: per bucket, from the step's start."""
+    ``exposed_s``: messages behind the last backward pass. ``ready_s``, ``sent_s``: per bucket, from the step's
+    start."""
 
     step_s: float
     pass_s: float
@@ -131,6 +135,7 @@ def simulate(step: Step, plan: Plan) -> Outcome:
     forward_s = math.fsum(op.forward_s for op in step.ops) - math.fsum(step.ops[n].fused_forward_s for n in plan.fused)
     alone_s = math.fsum(work for work, _ in _backward(step, plan))
     now = step.host_s + forward_s + (plan.accumulate - 1) * (forward_s + alone_s)
+    wires = _wires_s(step, plan)
     ready: list[float] = [0.0] * len(plan.buckets)
     sent: list[float] = [0.0] * len(plan.buckets)
     free, following = 0.0, 0
@@ -141,14 +146,15 @@ def simulate(step: Step, plan: Plan) -> Outcome:
                 continue
             missing[bucket_of[op]] -= 1
             if not missing[bucket_of[op]]:
+                now += step.message_s
                 ready[bucket_of[op]] = now
         while plan.overlap and following < len(missing) and not missing[following]:
-            free = max(free, now) + _wire_s(step, plan, following)
+            free = max(free, now) + wires[following]
             sent[following] = free
             following += 1
     end = now
     for number in range(following, len(missing)):
-        free = max(free, end) + _wire_s(step, plan, number)
+        free = max(free, end) + wires[number]
         sent[number] = free
     step_s = max(end, free) + step.update_s
     return Outcome(
@@ -188,9 +194,12 @@ def _backward(step: Step, plan: Plan) -> list[tuple[float, tuple[int, ...]]]:
     return kernels
 
 
-def _wire_s(step: Step, plan: Plan, bucket: int) -> float:
-    size = math.fsum(step.ops[op].gradient_bytes for op in plan.buckets[bucket])
-    return float(step.wire.seconds(size, plan.cut(bucket)))
+def _wires_s(step: Step, plan: Plan) -> list[float]:
+    """Return the seconds of every bucket on the wire."""
+    sizes = np.array([math.fsum(step.ops[op].gradient_bytes for op in bucket) for bucket in plan.buckets])
+    cuts = np.array([plan.cut(bucket) for bucket in range(len(plan.buckets))], dtype=np.float64)
+    seconds: list[float] = step.wire.seconds(sizes, cuts).tolist() if len(sizes) else []
+    return seconds
 
 
 def memory_bytes(step: Step, plan: Plan) -> float:

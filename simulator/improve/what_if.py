@@ -1,14 +1,17 @@
-"""What if the machine or the way of working were another: each change alone, on the framework's plan and on the best."""
+"""What if the machine or the way of working were another: each change alone, with the framework's and the best plan."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from forerun.simulator.improve.buckets import best_buckets
 from forerun.simulator.improve.search import Improvement
-from forerun.simulator.improve.step import Op, Plan, Step, simulate
+from forerun.simulator.improve.step import Op, Step, simulate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A question. ``default_s``, ``best_s``: seconds per pass over the batch with the framework's and the best plan."""
+    """A question. ``default_s``, ``best_s``: seconds per pass over the batch with the framework's plan, and with the
+    one that is best once things are so."""
 
     name: str
     what: str
@@ -16,49 +19,50 @@ class WhatIf:
     best_s: float
 
 
-def what_ifs(step: Step, found: Improvement) -> tuple[WhatIf, ...]:
-    """Return the standard questions, with the times that answer them."""
-
-    def ask(name: str, what: str, changed: Step, **more: object) -> WhatIf:
-        def seconds(own: Step, plan: Plan) -> float:
-            return simulate(own, replace(plan, **more)).pass_s  # type: ignore[arg-type]  # fields of Plan
-
-        own = changed if found.step is step else found.step
-        return WhatIf(
-            name=name,
-            what=what,
-            default_s=seconds(changed, found.default_plan),
-            best_s=seconds(own if more else _as(found.step, changed, step), found.plan),
+def what_ifs(step: Step, found: Improvement, *, fuse: bool = True) -> tuple[WhatIf, ...]:
+    """Return the standard questions about a step, with the times that answer them."""
+    slowest = slowest_kind(step)
+    machines: list[tuple[str, str, Callable[[Step], Step]]] = [
+        ("as it is", "", lambda one: one),
+        ("faster link", "2 times the bandwidth", lambda one: replace(one, wire=one.wire.faster(2.0))),
+        ("faster link", "4 times the bandwidth", lambda one: replace(one, wire=one.wire.faster(4.0))),
+        ("faster kernels", "all 1.5 times as fast", lambda one: scaled(one, 1.5)),
+        ("faster kernels", "all 2 times as fast", lambda one: scaled(one, 2.0)),
+        ("faster kernel", f"{slowest} twice as fast", lambda one: scaled(one, 2.0, kind=slowest)),
+    ]
+    answers = []
+    for name, what, change in machines:
+        default_s = simulate(change(step), found.default_plan).pass_s
+        best_s = simulate(change(found.step), found.plan).pass_s
+        if found.step is step and name != "as it is":
+            changed = change(step)
+            best_s = min(best_s, simulate(changed, best_buckets(changed, fuse=fuse)).pass_s)
+        answers.append(WhatIf(name=name, what=what, default_s=default_s, best_s=best_s))
+    ways = [
+        ("no overlap", "messages behind the backward pass", False, 1),
+        ("accumulation", "2 passes per exchange (2 times the global batch)", True, 2),
+        ("accumulation", "4 passes per exchange (4 times the global batch)", True, 4),
+    ]
+    for name, what, overlap, times in ways:
+        default_s, best_s = (
+            simulate(own, replace(plan, overlap=overlap, accumulate=plan.accumulate * times)).pass_s
+            for own, plan in ((step, found.default_plan), (found.step, found.plan))
         )
-
-    answers = [ask("as it is", "", step)]
-    for factor in (2.0, 4.0):
-        faster = replace(step, wire=step.wire.faster(factor))
-        answers.append(ask("faster link", f"{factor:g} times the bandwidth", faster))
-    for factor in (1.5, 2.0):
-        answers.append(ask("faster kernels", f"all {factor:g} times as fast", scaled(step, factor)))
-    name, faster_one = fastest_gain(step, 2.0)
-    answers.append(ask("faster kernel", f"{name} twice as fast", faster_one))
-    answers.append(ask("no overlap", "messages behind the backward pass", step, overlap=False))
-    for passes in (2, 4):
-        answers.append(
-            ask("accumulation", f"{passes} passes per exchange ({passes} times the global batch)", step, accumulate=passes)
-        )
+        answers.append(WhatIf(name=name, what=what, default_s=default_s, best_s=best_s))
     return tuple(answers)
 
 
-def scaled(step: Step, factor: float) -> Step:
-    """Return the step with all operators ``factor`` times as fast."""
-    return replace(step, ops=tuple(_faster(op, factor) for op in step.ops))
+def scaled(step: Step, factor: float, *, kind: str | None = None) -> Step:
+    """Return the step with all operators (of one kind) ``factor`` times as fast."""
+    return replace(step, ops=tuple(_faster(op, factor) if kind in (None, kind_of(op)) else op for op in step.ops))
 
 
-def fastest_gain(step: Step, factor: float) -> tuple[str, Step]:
-    """Return the kind of operator (name up to its number) that takes most time, and the step with it faster."""
+def slowest_kind(step: Step) -> str:
+    """Return the kind of operator that takes most time."""
     totals: dict[str, float] = {}
     for op in step.ops:
         totals[kind_of(op)] = totals.get(kind_of(op), 0.0) + op.forward_s + op.backward_s
-    most = max(totals, key=lambda kind: (totals[kind], kind))
-    return most, replace(step, ops=tuple(_faster(op, factor) if kind_of(op) == most else op for op in step.ops))
+    return max(totals, key=lambda kind: (totals[kind], kind))
 
 
 def kind_of(op: Op) -> str:
@@ -75,22 +79,3 @@ def _faster(op: Op, factor: float) -> Op:
         fused_forward_s=op.fused_forward_s / factor,
         fused_backward_s=op.fused_backward_s / factor,
     )
-
-
-def _as(own: Step, changed: Step, step: Step) -> Step:
-    """Return the step of the best plan with the change that ``changed`` has against ``step``."""
-    if own is step:
-        return changed
-    ops = tuple(
-        replace(
-            op,
-            forward_s=op.forward_s * _ratio(new.forward_s, old.forward_s),
-            backward_s=op.backward_s * _ratio(new.backward_s, old.backward_s),
-        )
-        for op, new, old in zip(own.ops, changed.ops, step.ops, strict=True)
-    )
-    return replace(own, ops=ops, wire=changed.wire)
-
-
-def _ratio(new: float, old: float) -> float:
-    return new / old if old else 1.0

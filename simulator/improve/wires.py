@@ -42,7 +42,8 @@ class LineWire:
     def __post_init__(self) -> None:
         if not (self.latency_s >= 0 and self.bytes_per_s > 0):
             raise RequestError(
-                f"a wire has a latency of at least 0 and a rate above 0, but got {self.latency_s} s, {self.bytes_per_s} B/s"
+                f"a wire has a latency of at least 0 and a rate above 0, but got {self.latency_s} s and "
+                f"{self.bytes_per_s} B/s"
             )
 
     def seconds(self, size_bytes: ArrayLike, pieces: ArrayLike = 1) -> Floats:
@@ -77,7 +78,7 @@ class RuleWire:
         """Return seconds of messages; pieces follow each other."""
         size, cut = np.broadcast_arrays(np.asarray(size_bytes, dtype=np.float64), np.asarray(pieces, dtype=np.float64))
         whole = collective_time_s(self.cluster, "all_reduce", size / cut, self.ranks, self.stride)
-        least = collective_time_s(self.cluster, "all_reduce", np.ones(1), self.ranks, self.stride)
+        least = float(collective_time_s(self.cluster, "all_reduce", 1.0, self.ranks, self.stride))
         result: Floats = cut * (self.issue_s + least + (whole - least) / self.factor)
         return result
 

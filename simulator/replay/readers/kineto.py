@@ -151,9 +151,11 @@ class _Reduction:
                 reached = float(self.end[event])
         place = 0
         begins = [low for low, _ in optimizer]
+        phase = Phase.FORWARD
         for event in outer:
             low, high, name = float(self.start[event]), float(self.end[event]), self.columns.name[event]
-            phase = _phase(self.names[name], low, optimizer, begins)
+            if self.sort[event] == Sort.OPERATOR:  # a call between operators belongs to the part that it is made in
+                phase = _phase(self.names[name], low, optimizer, begins)
             arguments = (int(self.lane[event]), name, kind, phase, self.columns.variant[event])
             synced = False
             while place < len(cuts) and cuts[place][0] < high:

@@ -1,0 +1,120 @@
+"""``forerun improve``: what would make a run, or a model on a cluster, faster."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forerun.search.cli.arguments import add_json
+from forerun.search.cli.parser import Parser, whole
+
+if TYPE_CHECKING:
+    from forerun.search.improve import Source
+
+EPILOG = """\
+examples:
+  forerun improve resnet50 --cluster aws-p3dn --gpus 16 --batch 32 --out plan.yaml
+  forerun improve bert-large --cluster aws-p3dn --gpus 16 --batch 8 --seq-len 384 --precision fp16
+  forerun improve --traces traces/ --out plan.yaml
+
+Searches the buckets that gradients travel in, their pieces, and which operators to compute in one kernel, exactly and
+in seconds; with --memory also what to recompute or how often to accumulate. Then asks what a faster link, faster
+kernels, no stragglers or another strategy would bring. The plan file carries the best configuration."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of the verb."""
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="model of the catalogue, or file")
+    parser.add_argument("--traces", nargs="+", type=Path, metavar="TRACES", help="improve a run instead (see replay)")
+    group = parser.add_argument_group("training of a model")
+    group.add_argument("--cluster", metavar="CLUSTER", help="catalogue name or YAML file (`forerun list clusters`)")
+    group.add_argument("--gpus", type=whole, metavar="N", help="devices that exchange gradients")
+    group.add_argument("--batch", type=whole, metavar="B", help="samples or sequences per device and step")
+    group.add_argument("--seq-len", type=whole, metavar="S", help="tokens per sequence, of transformers")
+    group.add_argument("--precision", metavar="P", help="fp32, tf32, fp16, bf16: what the device has")
+    group.add_argument("--framework", metavar="F", help="profile of the training software")
+    group.add_argument("--strategy", metavar="TEXT", help='of transformers; default "dpN mbsB"')
+    group.add_argument("--servers", metavar="RATE", help="gradients go through servers, at this rate per direction")
+    parser.add_argument(
+        "--buckets", default="ddp", metavar="RULE", help="whose default buckets: ddp (default), horovod"
+    )
+    parser.add_argument("--memory", metavar="SIZE", help="memory of a device that the step must fit into, as 16GiB")
+    parser.add_argument("--no-fuse", action="store_true", help="leave operators as they are")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the best configuration (.yaml or .json)")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Find the step, search, ask and print.
+
+    Raises:
+        RequestError: the request is wrong, or a file cannot be written.
+        InfeasibleError: nothing fits into the memory.
+    """
+    from forerun.search.improve import write_plan
+    from forerun.search.improve.summary import summary
+    from forerun.search.leaderboard import dump_json
+    from forerun.simulator.improve import RULES, improve, what_ifs
+    from forerun.simulator.improve.run_questions import run_questions
+    from forerun.spaces.errors import unknown
+    from forerun.spaces.units import parse_bytes
+
+    if args.buckets not in RULES:
+        raise unknown("rule of buckets", args.buckets, RULES)
+    limit = None if args.memory is None else parse_bytes(args.memory)
+    source = _source(args)
+    begin_s = time.perf_counter()
+    found = improve(source.step, RULES[args.buckets], base=source.plan, fuse=not args.no_fuse, limit_bytes=limit)
+    asked = what_ifs(source.step, found, fuse=not args.no_fuse)
+    ordered = source.analysis is not None and all(source.analysis.replay.graph.graph.ordered)
+    answers = run_questions(source.analysis) if ordered and source.analysis is not None else ()
+    elapsed_s = time.perf_counter() - begin_s
+    if args.out is not None:
+        write_plan(found, args.out)
+        print(f"forerun: wrote {args.out}", file=sys.stderr)
+    if args.json:
+        print(dump_json(summary(source, found, asked, answers, elapsed_s)))
+        return 0
+    from forerun.search.cli.console import open_console
+    from forerun.search.cli.improve_view import print_improvement
+
+    print_improvement(open_console(), source, found, asked, answers)
+    return 0
+
+
+def _source(args: argparse.Namespace) -> "Source":
+    """Return what to improve.
+
+    Raises:
+        RequestError: neither or both of a model and traces are given, or something of the training is missing.
+    """
+    from forerun.search.cli.reading import ReadingBar
+    from forerun.search.improve import model_source, trace_source
+    from forerun.simulator.replay import find_traces
+    from forerun.spaces.errors import RequestError
+    from forerun.spaces.units import parse_rate
+
+    if (args.model is None) == (args.traces is None):
+        raise RequestError("improve takes a MODEL with its training, or --traces of a run; give one of the two")
+    if args.traces is not None:
+        files = find_traces(args.traces)
+        with ReadingBar(sys.stderr, files) as bar:
+            return trace_source(files, bar)
+    missing = [flag for flag in ("cluster", "gpus", "batch") if getattr(args, flag) is None]
+    if missing:
+        raise RequestError(f"a model needs its training: add {', '.join(f'--{flag}' for flag in missing)}")
+    rate = None if args.servers is None else parse_rate(args.servers)
+    if rate is not None and not rate > 0:
+        raise RequestError(f"the rate of servers must be more than 0, but got {args.servers}")
+    return model_source(
+        args.model,
+        cluster=args.cluster,
+        gpus=args.gpus,
+        batch=args.batch,
+        seq_len=args.seq_len,
+        precision=args.precision,
+        framework=args.framework,
+        strategy=args.strategy,
+        server_bytes_per_s=rate,
+    )

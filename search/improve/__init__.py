@@ -1,0 +1,6 @@
+"""What would make a training faster, from traces or from a model: requests, plans as files, and their words."""
+
+from forerun.search.improve.plan_file import plan_document, write_plan
+from forerun.search.improve.sources import Source, model_source, trace_source
+
+__all__ = ["Source", "model_source", "plan_document", "trace_source", "write_plan"]

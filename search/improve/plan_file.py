@@ -1,0 +1,63 @@
+"""A plan as a document: the configuration that carries what a search found."""
+
+from pathlib import Path
+from typing import Any
+
+from forerun.simulator.improve import Improvement
+from forerun.spaces.errors import RequestError
+
+
+def plan_document(found: Improvement) -> dict[str, Any]:
+    """Return the plan as plain data, operators by name.
+
+    ``bucket_cap_mib`` is for the framework's own buckets; ``buckets`` are explicit groups of gradients in the order of
+    sending (Horovod: ``DistributedOptimizer(groups=…)``; PyTorch: an order of parameters and a communication hook);
+    ``fused`` lists runs of operators to compile into one kernel (``torch.compile`` of the modules that hold them).
+    """
+    step, plan = found.step, found.plan
+    return {
+        "schema": 1,
+        "step": step.name,
+        "bucket_cap_mib": found.rule.cap_bytes / 2**20,
+        "bucket_cap_setting": found.rule.setting,
+        "buckets": [[step.ops[op].name for op in bucket] for bucket in plan.buckets],
+        "pieces": list(plan.pieces) or [1] * len(plan.buckets),
+        "fused": [[step.ops[op].name for op in run] for run in fused_runs(plan.fused)],
+        "recomputed": [step.ops[op].name for op in sorted(plan.recomputed)],
+        "passes_per_exchange": plan.accumulate,
+        "overlap": plan.overlap,
+        "predicted_step_time_s": {
+            "default": found.default.step_s,
+            "capped": found.capped.step_s,
+            "plan": found.best.step_s,
+        },
+    }
+
+
+def fused_runs(fused: frozenset[int]) -> list[list[int]]:
+    """Return the operators of every fused kernel, in order."""
+    runs: list[list[int]] = []
+    for number in sorted(fused):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number - 1, number])
+    return runs
+
+
+def write_plan(found: Improvement, path: Path) -> None:
+    """Write the plan as YAML, or as JSON where the name ends so.
+
+    Raises:
+        RequestError: the file cannot be written.
+    """
+    import json
+
+    import yaml
+
+    document = plan_document(found)
+    text = json.dumps(document, indent=2) if path.suffix == ".json" else yaml.safe_dump(document, sort_keys=False)
+    try:
+        path.write_text(text + ("" if text.endswith("\n") else "\n"), encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,34 @@
+"""What a search for improvements found as plain data: the document of ``improve --json``."""
+
+from dataclasses import asdict
+from typing import Any
+
+from forerun.search.improve.plan_file import plan_document
+from forerun.search.improve.sources import Source
+from forerun.simulator.improve import Improvement, WhatIf
+from forerun.simulator.improve.run_questions import Question
+
+
+def summary(
+    source: Source, found: Improvement, asked: tuple[WhatIf, ...], run: tuple[Question, ...], elapsed_s: float
+) -> dict[str, Any]:
+    """Return the document; times in seconds, the gain as a share of the default step."""
+    return {
+        "schema": 1,
+        "step": found.step.name,
+        "operators": len(found.step.ops),
+        "gradient_bytes": found.step.gradient_bytes,
+        "measured_step_time_s": None if source.analysis is None else source.analysis.replay.step_s,
+        "default_step_time_s": found.default.step_s,
+        "default_buckets": len(found.default_plan.buckets),
+        "best_step_time_s": found.best.step_s,
+        "free_messages_step_time_s": found.bound_s,
+        "gain": found.gain,
+        "changes": [asdict(change) for change in found.changes],
+        "plan": plan_document(found),
+        "what_if": [asdict(one) for one in asked],
+        "run_what_if": [asdict(one) for one in run],
+        "strategies": [change.to_json() for change in source.strategies],
+        "notes": list(source.notes),
+        "elapsed_s": elapsed_s,
+    }

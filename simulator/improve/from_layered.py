@@ -1,0 +1,75 @@
+"""The step of a layer-by-layer model trained data-parallel, from the cost rules."""
+
+import numpy as np
+
+from forerun.simulator.costs import memory_bound_time_s
+from forerun.simulator.improve.step import Op, Step
+from forerun.simulator.improve.wires import RuleWire, Wire
+from forerun.simulator.layered.compute import Local
+from forerun.simulator.layered.context import GRADIENT_BYTES, LayeredContext
+from forerun.spaces.layered import Kind, Operator
+
+POINTWISE = frozenset({Kind.ACTIVATION, Kind.DROPOUT, Kind.ADD, Kind.MULTIPLY})
+"""Operators that another kernel can do on its way out: they need nothing but the element itself."""
+_HOSTS = frozenset(
+    {Kind.CONV, Kind.CONV_TRANSPOSE, Kind.LINEAR, Kind.BATCH_NORM, Kind.LAYER_NORM, Kind.POOL, *POINTWISE}
+)
+"""Operators that can do it for them."""
+
+
+def layered_step(context: LayeredContext, *, ranks: int, batch: float, wire: Wire | None = None) -> Step:
+    """Return the step with ``batch`` samples per device on ``ranks`` devices that exchange gradients in fp32.
+
+    A message takes two operators' host time, to pack it and to launch it.
+
+    A fused pointwise operator saves its kernel and, forward, the tensor between the two, which is neither written nor
+    read; backward the gradient between them. The estimate is by the memory rule; what else the operator reads stays.
+
+    Raises:
+        RequestError: a cost rule knows no such operator, link or precision.
+    """
+    model, layers = context.model, context.layers
+    times = context.times(Local.whole(np.array([float(batch)])))
+    forward, backward = times.forward_KU[0][layers.kind_of_L], times.backward_KU[0][layers.kind_of_L]
+    forward = np.maximum(forward, context.profile.operator_host_s * (forward > 0))
+    backward = np.maximum(backward, context.profile.operator_host_s * (backward > 0))
+    between = np.array([operator.input_elements for operator in model.operators], dtype=np.float64)
+    first_input = between - np.array(
+        [sum(float(np.prod(shape)) for shape in operator.extra_inputs) for operator in model.operators]
+    )
+    moved_s = memory_bound_time_s(context.cluster.device, 2 * first_input * batch * context.width)
+    ops = []
+    for number, operator in enumerate(model.operators):
+        joins = number > 0 and _joins(model.operators[number - 1], operator)
+        ops.append(
+            Op(
+                name=operator.name,
+                forward_s=float(forward[number]),
+                backward_s=float(backward[number]),
+                gradient_bytes=operator.parameters * GRADIENT_BYTES,
+                fused_forward_s=min(float(moved_s[number]), float(forward[number])) if joins else 0.0,
+                fused_backward_s=min(float(moved_s[number]), float(backward[number])) if joins else 0.0,
+                kept_bytes=_kept_bytes(operator, batch, context.width),
+            )
+        )
+    held = float(model.parameters)
+    return Step(
+        name=model.name,
+        ops=tuple(ops),
+        wire=wire or RuleWire(cluster=context.cluster, ranks=ranks),
+        update_s=float(memory_bound_time_s(context.cluster.device, held * 4.0 * context.profile.optimizer_moves)),
+        message_s=2 * context.profile.operator_host_s,
+        fixed_bytes=held * 4.0 * (1 + context.profile.state_elements),
+    )
+
+
+def _joins(before: Operator, operator: Operator) -> bool:
+    """Whether an operator can be done by the one that runs before it: it reads what that one just made."""
+    return operator.kind in POINTWISE and before.kind in _HOSTS and before.name in operator.inputs
+
+
+def _kept_bytes(operator: Operator, batch: float, width: float) -> float:
+    """Bytes that an operator's backward pass needs of its output; a view shares those of its input."""
+    if operator.kind in (Kind.VIEW, Kind.ADD, Kind.LOSS):
+        return 0.0
+    return operator.output_elements * batch * (1.0 if operator.kind is Kind.DROPOUT else width)

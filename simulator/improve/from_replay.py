@@ -1,0 +1,199 @@
+"""The step of a replayed run: operators and gradients of the rank that works most, and the wire that its buckets
+met."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.improve.step import Op, Plan, Step
+from forerun.simulator.improve.wires import LineWire
+from forerun.simulator.replay.analysis import Analysis
+from forerun.simulator.replay.graph import ReplayGraph
+from forerun.simulator.replay.learned import fit_line
+from forerun.simulator.replay.trace import Floats, Kind, Phase, RankTrace
+from forerun.spaces.errors import RequestError
+
+_MESSAGE_S = 50e-6
+"""What asking for a reduction takes from the host: c10d::allreduce_ took 30 to 80 us in the traces of
+benchmarks/replay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedStep:
+    """``step`` and the ``plan`` that the run had; ``rank``: whose operators; ``measured_s``: seconds of the run's step;
+    ``split``: whether the trace tells the gradients within buckets (else buckets can be joined but not split)."""
+
+    step: Step
+    plan: Plan
+    rank: int
+    measured_s: float
+    split: bool
+
+
+def replayed_step(analysis: Analysis) -> ReplayedStep:
+    """Return the step of a run, as the median over its steps.
+
+    Raises:
+        RequestError: no collective of the run exchanges gradients, or operators of backward passes are not told apart.
+    """
+    graph = analysis.replay.graph
+    place = max(range(len(graph.traces)), key=lambda one: (analysis.uses[one].compute_s, -one))
+    trace = graph.traces[place]
+    steps = len(analysis.replay.measured_s)
+    passes = [_passes(graph, place, number) for number in range(steps)]
+    step_number = _typical(analysis, [len(pieces) for _, pieces in passes])
+    reductions = [
+        span
+        for span in sorted(trace.messages, key=lambda span: float(graph.start_s[place][span]))
+        if trace.messages[span].operation in ("all_reduce", "reduce_scatter")
+        and trace.phase[span] == Phase.BACKWARD
+        and trace.step[span] == step_number
+    ]
+    if not reductions:
+        raise RequestError(
+            "a search over buckets needs a run whose backward pass reduces gradients, but no step of these traces has "
+            "a reduction that an operator of the backward pass asked for; trace data-parallel ranks"
+        )
+    sizes = [trace.messages[span].size_bytes for span in reductions]
+    if any(math.isnan(size) for size in sizes):
+        raise RequestError("the traces do not say the sizes of reductions; profile with record_shapes=True")
+    typical = passes[step_number][1]
+    alike = [one for one in passes if [piece[2] for piece in one[1]] == [piece[2] for piece in typical]]
+    moments, gradients, split = _gradients(trace, graph, place, step_number, reductions, sizes)
+    took = np.mean([[piece[1] for piece in pieces] for _, pieces in alike], axis=0).tolist()
+    owned = _holders(typical, moments)
+    ops, owners = _ops(typical, took, owned, gradients, float(np.mean([forward_s for forward_s, _ in alike])))
+    buckets = _buckets(owners, gradients, sizes)
+    step = Step(
+        name=f"rank {trace.rank} of the run",
+        ops=ops,
+        wire=_wire(analysis),
+        update_s=float(np.mean([_tail_s(graph, place, number) for number in range(steps)])),
+        message_s=_MESSAGE_S,
+    )
+    return ReplayedStep(
+        step=step, plan=Plan(buckets=buckets), rank=trace.rank, measured_s=analysis.replay.step_s, split=split
+    )
+
+
+def _typical(analysis: Analysis, pieces: list[int]) -> int:
+    """Return the step whose time is nearest the median, of those with as many operators as most have."""
+    measured = analysis.replay.measured_s
+    usual = max(set(pieces), key=lambda count: (pieces.count(count), count))
+    far = np.abs(measured - np.median(measured)) + np.where(np.array(pieces) == usual, 0.0, np.inf)
+    return int(np.argmin(far))
+
+
+def _passes(graph: ReplayGraph, place: int, step: int) -> tuple[float, list[tuple[float, float, str]]]:
+    """Return seconds of the forward pass, and (start, seconds, name) of backward operators with the gap before each."""
+    trace, start_s, end_s = graph.traces[place], graph.start_s[place], graph.end_s[place]
+    own = np.flatnonzero((trace.kind == Kind.COMPUTE) & (trace.step == step))
+    own = own[np.argsort(start_s[own], kind="stable")]
+    backward = own[trace.phase[own] == Phase.BACKWARD]
+    if not len(backward):
+        raise RequestError("no operator of the traces belongs to a backward pass; profile the training loop")
+    first_s = float(start_s[backward[0]])
+    pieces, now = [], first_s
+    for span in backward.tolist():
+        end = max(float(end_s[span]), now)
+        pieces.append((float(start_s[span]), end - now, trace.title(span)))
+        now = end
+    return first_s - float(start_s[own[0]]), pieces
+
+
+def _gradients(
+    trace: RankTrace, graph: ReplayGraph, place: int, step: int, reductions: list[int], sizes: list[float]
+) -> tuple[Floats, Floats, bool]:
+    """Return when each gradient was ready and its bytes: of every tensor, or of whole buckets where those are
+    unknown."""
+    begin = float(graph.start_s[place][trace.step == step].min())
+    ready = graph.clocks.aligned(place, trace.gradient_s) - graph.origin_s
+    last = float(graph.end_s[place][trace.step == step].max())
+    inside = (ready >= begin) & (ready <= last)
+    found = trace.gradient_bytes[inside]
+    if len(found) and not trace.has_device and abs(found.sum() / sum(sizes) - 1) < 0.02:
+        return ready[inside], found, True
+    asked = []
+    for span in reductions:
+        cause = int(trace.cause[span])
+        asked.append(
+            float(graph.end_s[place][cause])
+            if cause >= 0 and not trace.has_device
+            else float(graph.start_s[place][span])
+        )
+    return np.array(asked), np.array(sizes), False
+
+
+def _holders(pieces: list[tuple[float, float, str]], moments: Floats) -> list[int]:
+    """Return the operator, by its turn in the backward pass, during which each gradient was ready."""
+    ends = np.maximum.accumulate(np.array([start + seconds for start, seconds, _ in pieces]))
+    found: list[int] = np.minimum(np.searchsorted(ends, moments - 1e-9), len(pieces) - 1).tolist()
+    return found
+
+
+def _ops(
+    pieces: list[tuple[float, float, str]], took: list[float], holder: list[int], gradients: Floats, forward_s: float
+) -> tuple[tuple[Op, ...], list[int]]:
+    """Return the operators in forward order, and the one that makes each gradient.
+
+    The forward pass only shifts the backward pass: its time stands on the first operator.
+    """
+    count = len(pieces)
+    size = np.zeros(count)
+    np.add.at(size, np.array(holder, dtype=np.int64), gradients)
+    ops = [
+        Op(
+            name=f"{_short(pieces[turn][2])}.{turn}",
+            forward_s=forward_s if turn == count - 1 else 0.0,
+            backward_s=max(took[turn], 0.0),
+            gradient_bytes=float(size[turn]),
+        )
+        for turn in range(count - 1, -1, -1)
+    ]
+    return tuple(ops), [count - 1 - turn for turn in holder]
+
+
+def _short(name: str) -> str:
+    return name.split("evaluate_function: ")[-1][:80]
+
+
+def _buckets(owners: list[int], gradients: Floats, sizes: list[float]) -> tuple[tuple[int, ...], ...]:
+    """Return the run's own buckets as operators: gradients in order, cut where the reductions' bytes say."""
+    limits = np.cumsum(sizes) * (1 - 1e-6)
+    reached = np.cumsum(gradients)
+    number = np.minimum(np.searchsorted(limits, reached - gradients * 0.5), len(sizes) - 1)
+    buckets: list[list[int]] = [[] for _ in sizes]
+    seen: set[int] = set()
+    for owner, bucket in zip(owners, number.tolist(), strict=True):
+        if owner not in seen:
+            seen.add(owner)
+            buckets[bucket].append(owner)
+    return tuple(tuple(bucket) for bucket in buckets if bucket)
+
+
+def _wire(analysis: Analysis) -> LineWire:
+    """Return the line through all reductions of the run, or their rate alone where sizes hardly differ."""
+    graph, rows = analysis.replay.graph, []
+    for one in graph.matching.exchanges:
+        if one.operation in ("all_reduce", "reduce_scatter") and one.size_bytes > 0:
+            last = max(float(graph.start_s[place][span]) for place, span in one.members)
+            took = float(np.median([float(graph.end_s[place][span]) for place, span in one.members])) - last
+            if took > 0:
+                rows.append((one.size_bytes, took))
+    table = np.array(rows, dtype=np.float64).reshape(-1, 2)
+    if not len(table):
+        raise RequestError("no reduction of the traces has members on two ranks; give the traces of all ranks")
+    latency_s, rate = fit_line(table[:, 0], table[:, 1])
+    if math.isnan(rate):
+        return LineWire(latency_s=0.0, bytes_per_s=float(np.median(table[:, 0] / table[:, 1])))
+    return LineWire(latency_s=latency_s, bytes_per_s=rate)
+
+
+def _tail_s(graph: ReplayGraph, place: int, step: int) -> float:
+    """Return seconds of the optimizer: from its first operator to the step's end."""
+    trace = graph.traces[place]
+    own = np.flatnonzero((trace.phase == Phase.OPTIMIZER) & (trace.step == step) & (trace.kind == Kind.COMPUTE))
+    if not len(own):
+        return 0.0
+    return float(graph.end_s[place][own].max() - graph.start_s[place][own].min())

@@ -1,0 +1,88 @@
+"""The step of a transformer whose replicas exchange gradients, from the cost rules: one stage, any tp, cp, ep."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.block_times import block_times
+from forerun.simulator.events.costs import step_costs
+from forerun.simulator.improve.step import Op, Step
+from forerun.simulator.improve.wires import RuleWire
+from forerun.simulator.kinds import kind_of_entry, layer_kinds
+from forerun.simulator.parameters import stage_parameters
+from forerun.simulator.replicas import reduced_bytes
+from forerun.simulator.shard import shard_of
+from forerun.simulator.stage_plan import StagePlans
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context, Placement, Strategy, table_of
+
+PARTS = 4
+"""Gradient tensors that a layer's parameters are taken as: two of attention, two of its MLP, as large and as long each.
+Frameworks have a few more; small ones (norms, biases) travel with their neighbours in any bucket."""
+
+
+def strategy_step(context: Context, strategy: Strategy) -> Step:
+    """Return the last pass of a step, whose backward pass gradients are exchanged under.
+
+    Raises:
+        RequestError: the strategy has several stages, shards gradients or parameters, or has no replicas.
+    """
+    if strategy.pp > 1 or strategy.zero >= 2:
+        raise RequestError(
+            f"buckets are searched for strategies of one stage with whole gradients, but got pp{strategy.pp} "
+            f"zero{strategy.zero}; use pp1 and zero0 or zero1, or `forerun explain` for the others"
+        )
+    replicas = strategy.dp * strategy.cp
+    if replicas < 2:
+        raise RequestError(f"gradients are exchanged between replicas, but dp x cp is {replicas}; use dp2 or more")
+    times = block_times(context, shard_of(context, table_of([strategy]), np.zeros(1, dtype=np.intp)))
+    bytes_of = _parameters(context, strategy) * reduced_bytes(context)
+    kinds = kind_of_entry(context.model)
+    ops = [_op("embedding", times.forward_s[-2, 0], times.backward_s[-2, 0], bytes_of[-2])]
+    number = 0
+    for entry, layer in enumerate(context.model.layers):
+        kind = int(kinds[entry])
+        for _ in range(layer.count):
+            share = [float(values[kind, 0]) / PARTS for values in (times.forward_s, times.backward_s)]
+            ops += [
+                _op(f"layer{number}.part{part}", share[0], share[1], bytes_of[kind] / PARTS) for part in range(PARTS)
+            ]
+            number += 1
+    ops.append(_op("head", times.forward_s[-1, 0], times.backward_s[-1, 0], bytes_of[-1]))
+    costs = step_costs(context, strategy)
+    # Passes of other microbatches come before, and the host's gaps are spread over them all.
+    chunk, count = costs.chunks[0], costs.shape.microbatches
+    device_s = sum(op.forward_s + op.backward_s for op in ops)
+    pass_s = chunk.forward_s + chunk.backward_s
+    apart = strategy.placement == Placement.TP_CP_EP_PP_DP
+    return Step(
+        name=f"{context.model.name} {strategy}",
+        ops=tuple(_stretched(op, pass_s / device_s if device_s else 1.0) for op in ops),
+        wire=RuleWire(cluster=context.cluster, ranks=replicas, stride=strategy.tp * (strategy.pp if apart else 1)),
+        update_s=costs.stages[0].optimizer_s,
+        host_s=costs.host_step_s + count * costs.host_microbatch_s + (count - 1) * pass_s,
+        slowdown=costs.overlap_slowdown,
+    )
+
+
+def _op(name: str, forward_s: float, backward_s: float, size: float) -> Op:
+    return Op(name=name, forward_s=float(forward_s), backward_s=float(backward_s), gradient_bytes=float(size))
+
+
+def _stretched(op: Op, factor: float) -> Op:
+    return Op(
+        name=op.name,
+        forward_s=op.forward_s * factor,
+        backward_s=op.backward_s * factor,
+        gradient_bytes=op.gradient_bytes,
+    )
+
+
+def _parameters(context: Context, strategy: Strategy) -> NDArray[np.float64]:
+    """Return parameters on one device of every layer kind, the embedding and the head."""
+    count = len(layer_kinds(context.model)) + 2
+    blocks, ones = np.eye(count), np.ones((1, count))
+    plans = StagePlans(multiplicity=ones, first=ones * 0.0, stage=ones * 0.0, lead=ones, blocks=blocks[:, None, :])
+    tp, ep, etp = (np.full(count, float(degree)) for degree in (strategy.tp, strategy.ep, strategy.etp))
+    held = stage_parameters(context, plans, tp, ep, etp)
+    found: NDArray[np.float64] = np.asarray((held.dense + held.expert)[0], dtype=np.float64)
+    return found

@@ -1,0 +1,102 @@
+"""``forerun improve`` as users meet it: models of the catalogue, runs, bad requests."""
+
+import json
+
+import pytest
+import yaml
+from synthetic_runs import data_parallel
+
+from forerun.search.cli import main
+
+RESNET = ["resnet50", "--cluster", "aws-p3dn", "--gpus", "16", "--batch", "32"]
+
+
+def document(capsys, *arguments):
+    assert main(["improve", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_model_by_its_operators(tmp_path, capsys):
+    out = tmp_path / "plan.yaml"
+    found = document(capsys, *RESNET, "--out", str(out))
+    assert 0 < found["gain"] < 1 and found["operators"] == 176
+    assert found["gradient_bytes"] == pytest.approx(4 * 25_557_032)
+    plan = yaml.safe_load(out.read_text())
+    names = [name for bucket in plan["buckets"] for name in bucket]
+    assert len(names) == len(set(names)) and "conv1" in names
+    assert all(len(run) > 1 for run in plan["fused"]) and ["batch_norm1", "relu1"] in plan["fused"]
+    assert plan["predicted_step_time_s"]["plan"] <= plan["predicted_step_time_s"]["default"]
+
+
+@pytest.mark.parametrize("model", ["vgg16", "inception-v3"])
+@pytest.mark.parametrize("rule", ["ddp", "horovod"])
+def test_the_default_is_beaten(capsys, model, rule):
+    found = document(capsys, model, *RESNET[1:], "--buckets", rule)
+    assert found["best_step_time_s"] < found["default_step_time_s"]
+    without = document(capsys, model, *RESNET[1:], "--buckets", rule, "--no-fuse")
+    assert not without["plan"]["fused"] and without["best_step_time_s"] >= found["best_step_time_s"]
+
+
+def test_a_transformer_and_other_strategies(capsys):
+    training = ["--cluster", "aws-p3dn", "--gpus", "16", "--batch", "8", "--seq-len", "384", "--precision", "fp16"]
+    found = document(capsys, "bert-large", *training)
+    assert found["best_step_time_s"] < found["default_step_time_s"] and found["strategies"]
+    assert main(["improve", "bert-large", *training, "--strategy", "tp2 dp8 mbs16"]) == 0
+    assert "Other strategies" in capsys.readouterr().out
+
+
+def test_servers_and_memory(capsys):
+    found = document(capsys, *RESNET, "--servers", "25Gbit/s", "--memory", "4GiB")
+    assert max(found["plan"]["pieces"]) > 1
+    assert {"memory", "tensor partition"} <= {change["name"] for change in found["changes"]}
+
+
+def test_a_run(tmp_path, capsys):
+    data_parallel(tmp_path, ranks=3, steps=4, buckets=6, backward_s=1e-3, reduce_s=2e-3, slow=(1, 0, 1.3))
+    found = document(capsys, "--traces", str(tmp_path))
+    # The slow rank asks after 6.5 ms, then six reductions of 2 ms: 18.5 ms. With 1 ms its last one, asked for after
+    # 13 ms, ends after 14.
+    assert found["default_buckets"] == 6
+    assert found["default_step_time_s"] == pytest.approx(found["measured_step_time_s"], rel=0.06)
+    gains = {one["name"]: one["gain_s"] for one in found["run_what_if"]}
+    assert gains["faster link"] == pytest.approx(4.5e-3, rel=0.05) and gains["no straggler"] > 0
+    assert gains["free messages"] >= gains["faster link"]
+    assert main(["improve", "--traces", str(tmp_path)]) == 0
+    assert "What if, on the replayed run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "code"),
+    [
+        ([], "give one of the two", 2),
+        (["resnet50"], "add --cluster, --gpus, --batch", 2),
+        ([*RESNET, "--traces", "x"], "give one of the two", 2),
+        (["--traces", "/nowhere"], "does not exist", 2),
+        (["bert-large", *RESNET[1:]], "--seq-len", 2),
+        ([*RESNET[:-3], "1", "--batch", "1"], "2 or more", 2),
+        ([*RESNET, "--buckets", "nccl"], "unknown rule of buckets", 2),
+        ([*RESNET, "--servers", "0"], "more than 0", 2),
+        ([*RESNET, "--strategy", "dp16"], "for transformers", 2),
+        ([*RESNET, "--memory", "1MiB"], "smaller batch", 3),
+        (["resnet51", *RESNET[1:]], "resnet", 2),
+        (
+            ["bert-large", *RESNET[1:], "--seq-len", "128", "--precision", "fp16", "--strategy", "pp2 dp8 mbs1"],
+            "pp1",
+            2,
+        ),
+        (
+            ["bert-large", *RESNET[1:], "--seq-len", "128", "--precision", "fp16", "--strategy", "tp16 dp1 mbs1"],
+            "dp2 or more",
+            2,
+        ),
+    ],
+)
+def test_bad_requests(capsys, arguments, words, code):
+    assert main(["improve", *arguments]) == code
+    assert words in capsys.readouterr().err
+
+
+def test_a_run_without_gradients_is_told(tmp_path, capsys):
+    data_parallel(tmp_path, ranks=2, steps=2, buckets=0)
+    assert main(["improve", "--traces", str(tmp_path)]) == 2
+    assert "backward pass" in capsys.readouterr().err
