@@ -17,6 +17,7 @@ from forerun.spaces.units import format_seconds, format_whole
 
 if TYPE_CHECKING:
     from forerun.search.baseline import Baseline
+    from forerun.search.calibrate import NextRuns
 
 WIDTHS = {
     "#": 4,
@@ -54,9 +55,24 @@ def print_board(board: Leaderboard) -> None:
         if any(mark in row.marks for row in board.rows):
             say(console, Text(f"{sign} {mark}{more}", style="dim"))
     say(console, "", Text(board.why), "")
+    if board.measure_next is not None:
+        say(console, *measure_lines(board.measure_next), "")
     if board.baseline is not None:
         say(console, *baseline_lines(board.baseline, board.rows))
     say(console, *counts(board))
+
+
+def measure_lines(found: "NextRuns") -> list[Text]:
+    """Return the runs worth measuring next."""
+    aim = "to choose the best" if found.rule == "regret" else "to predict all of them"
+    lines = [f"the choice of #1 is expected to lose {found.regret:.1%} of a step; worth measuring {aim}:"]
+    what = "less to lose" if found.rule == "regret" else "less uncertain on average"
+    for run in found.runs:
+        gain = f"{run.gain:.2%} {what}" if run.gain > 0 else "settles nothing more"
+        lines.append(f"  #{run.row.rank}  {run.row.strategy}  ({gain})")
+    if found.measured:
+        lines.append(f"{found.measured} of the rows were measured already")
+    return [Text(line) for line in lines]
 
 
 def title(board: Leaderboard) -> Text:

@@ -35,6 +35,8 @@ REQUIRED = (
 
 OPTIONAL = (
     "source",
+    "cluster",
+    "strategy",
     "gpus_per_node",
     "intra_link",
     "nic_gbit_per_node",

@@ -6,6 +6,7 @@ from functools import cache
 from forerun.search.validate.cells import Filled, Skip, integer, number
 from forerun.search.validate.columns import Row
 from forerun.search.validate.facts import Facts
+from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.clusters.catalogue import simple_cluster
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.clusters.device import Device
@@ -37,10 +38,30 @@ def cluster_of(row: Row, facts: Facts, filled: Filled) -> Cluster:
     gpus = integer(row, "gpus")
     if gpus is None or gpus < 1:
         raise Skip("missing gpus")
+    if row["cluster"]:
+        return _stated_cluster(row["cluster"], name)
     per_node = integer(row, "gpus_per_node") or filled.of(
         "gpus_per_node", min(gpus, TRAY if "nvl72" in name else USUAL_NODE)
     )
     return _cluster(name, per_node, row["intra_link"], *_network(row, facts, filled, gpus > per_node))
+
+
+def _stated_cluster(named: str, device: str) -> Cluster:
+    """Return the cluster that a row names: an entry of the catalogue or a file."""
+    cluster = _resolved_cluster(named)
+    if cluster is None:
+        raise Skip(f"unknown cluster {named}")
+    if cluster.device.name != device:
+        raise Skip(f"device contradicts cluster {named}")
+    return cluster
+
+
+@cache
+def _resolved_cluster(named: str) -> Cluster | None:
+    try:
+        return resolve_cluster(named)
+    except RequestError:
+        return None
 
 
 def _network(row: Row, facts: Facts, filled: Filled, several: bool) -> tuple[float | None, str]:

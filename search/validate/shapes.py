@@ -10,7 +10,7 @@ from forerun.search.validate.columns import Row
 from forerun.search.validate.facts import Facts
 from forerun.search.validate.vocabulary import every, first, table
 from forerun.spaces.errors import RequestError
-from forerun.spaces.models import load_model, transformer
+from forerun.spaces.models import load_model, resolve_model, transformer
 from forerun.spaces.models.model import Model
 
 VOCAB_MULTIPLE = 128
@@ -24,6 +24,8 @@ def model_of(row: Row, facts: Facts, filled: Filled) -> Model:
         Skip: the shape is incomplete or cannot be expressed.
     """
     name = row["model"]
+    if not any(row[column] for column in ("layers", "hidden", "heads")) and (model := _named(name)) is not None:
+        return model
     if found := first(table("models", "skip"), name):
         raise Skip(found[0]["reason"])
     if found := first(table("models", "catalogue"), name):
@@ -93,6 +95,15 @@ def _feed_forward(row: Row, hidden: int, filled: Filled) -> tuple[int, bool]:
     if width:
         return width, gated
     return filled.of("ffn_hidden", 8 * hidden // 3 // 64 * 64 if gated else 4 * hidden), gated
+
+
+@cache
+def _named(name: str) -> Model | None:
+    """Return the model of the catalogue, or of a file, that a row without a shape names."""
+    try:
+        return resolve_model(name).model
+    except RequestError:
+        return None
 
 
 @cache

@@ -8,7 +8,7 @@ from forerun.search.validate.facts import Facts
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.models.model import Model
-from forerun.spaces.strategies import Recompute, Schedule, Split, Strategy
+from forerun.spaces.strategies import Recompute, Schedule, Split, Strategy, parse_strategy
 
 SCHEDULES = {
     "": None,
@@ -35,6 +35,8 @@ def strategy_of(
     Raises:
         Skip: a degree is missing, the degrees contradict each other, or a choice is unknown.
     """
+    if row["strategy"]:
+        return _stated(row)
     dp, tp, pp = (required(row, column, "strategy") for column in ("dp", "tp", "pp"))
     cp = integer(row, "cp") or filled.of("cp", 1)
     ep = integer(row, "ep") or filled.of("ep", 1)
@@ -67,6 +69,18 @@ def strategy_of(
         )
     except RequestError as error:
         raise Skip(f"no strategy: {error}") from None
+
+
+def _stated(row: Row) -> Strategy:
+    """Return the strategy that a row spells out; the columns of degrees must not contradict it."""
+    try:
+        strategy = parse_strategy(row["strategy"])
+    except RequestError as error:
+        raise Skip(f"no strategy: {error}") from None
+    for column, value in (("gpus", strategy.devices), ("dp", strategy.dp), ("tp", strategy.tp), ("pp", strategy.pp)):
+        if (stated := integer(row, column)) and stated != value:
+            raise Skip(f"{column} contradicts the strategy")
+    return strategy
 
 
 def _schedule(row: Row, pp: int, filled: Filled) -> tuple[Schedule, int]:

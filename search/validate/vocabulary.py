@@ -11,6 +11,8 @@ import yaml
 
 from forerun.spaces.frameworks import framework_names
 
+PROFILE = "profile:"
+"""A framework that is spelled with this is a profile of the catalogue as it stands, without facts of any source."""
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -57,6 +59,9 @@ def framework_entry(framework: str, source: str) -> Mapping[str, Any] | None:
     >>> framework_entry("nanotron v0.5", "")["profile"]
     'nanotron'
     """
+    if framework.startswith(PROFILE):
+        name = framework.removeprefix(PROFILE)
+        return {"profile": name} if name in framework_names() else None
     if found := first(table("frameworks"), f"{framework} @ {source}"):
         return found[0]
     return {"profile": framework.lower()} if framework.lower() in framework_names() else None

@@ -1,7 +1,7 @@
 """The fit of constants to measured runs, with a robust loss, and which of them the runs determine."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ SURE = 0.8
 """A constant counts as determined when its standard deviation falls to this share of the catalogue's."""
 IDLE = 0.004
 """A constant that moves no run by this share of a step (at one standard deviation) is one that no run depends on."""
-_ROUNDS, _REWEIGHTS = 6, 8
+_ROUNDS, _REWEIGHTS = 5, 8
 _CLOSE = 0.02
 """Largest change of a constant (in standard deviations) at which it counts as found."""
 
@@ -73,10 +73,10 @@ def fit(runs: Sequence[Measured]) -> Fit:
     if not runs:
         raise RequestError("calibration needs at least one measured run")
     every = np.ones(len(CONSTANTS), dtype=bool)
-    evidence, _, deviations = _fitted(runs, every)
+    evidence, z, deviations = _fitted(runs, every, np.zeros(len(CONSTANTS)))
     refused = _refusals(evidence, deviations)
     used = np.array([name not in refused for name in NAMES])
-    evidence, z, deviations = _fitted(runs, used)
+    evidence, z, deviations = _fitted(runs, used, np.where(used, z, 0.0))
     posterior = Posterior(z={n: float(v) for n, v, u in zip(NAMES, z, used, strict=True) if u}, evidence=evidence)
     scale = np.sqrt(posterior.scale)
     constants = tuple(
@@ -93,12 +93,13 @@ def fit(runs: Sequence[Measured]) -> Fit:
     return Fit(posterior=posterior, constants=constants, before=before, left_out=left_out, left_out_spread=spread)
 
 
-def _fitted(runs: Sequence[Measured], used: NDArray[np.bool_]) -> tuple[Evidence, Floats, Floats]:
-    """Return evidence at the fitted constants, the constants, and their standard deviations (Gauss-Newton)."""
-    measured, z = np.log([run.step_time_s for run in runs]), np.zeros(len(CONSTANTS))
-    weight = np.ones(len(runs))
+def _fitted(runs: Sequence[Measured], used: NDArray[np.bool_], z: Floats) -> tuple[Evidence, Floats, Floats]:
+    """Return evidence at the fitted constants, the constants, and their standard deviations (Gauss-Newton from z)."""
+    measured, weight = np.log([run.step_time_s for run in runs]), np.ones(len(runs))
+    live: Collection[str] = NAMES
     for turn in range(_ROUNDS):
-        evidence = _evidence(runs, dict(zip(NAMES, z, strict=True)), measured, z, weight)
+        evidence = _evidence(runs, measured, z, weight, live)
+        live = [name for name, slope in zip(NAMES, np.abs(evidence.slopes).max(axis=0), strict=True) if slope > 0]
         found, deviations, weight = _solved(evidence, used)
         found = np.clip(found, -LARGEST_Z, LARGEST_Z)
         moved = float(np.abs(found - z).max())
@@ -108,16 +109,15 @@ def _fitted(runs: Sequence[Measured], used: NDArray[np.bool_]) -> tuple[Evidence
     return replace(evidence, weight=weight), z, deviations
 
 
-def _evidence(
-    runs: Sequence[Measured], at: Mapping[str, float], measured: Floats, z: Floats, weight: Floats
-) -> Evidence:
-    """Return what the runs say, linearised at ``at``."""
+def _evidence(runs: Sequence[Measured], measured: Floats, z: Floats, weight: Floats, live: Collection[str]) -> Evidence:
+    """Return what the runs say, linearised at ``z``."""
+    at = dict(zip(NAMES, z, strict=True))
     slopes, log_time = np.empty((len(runs), len(CONSTANTS))), np.empty(len(runs))
     parts, order = [], []
     for rows in by_context(runs):
         context, table = calibrated(runs[rows[0]].context, at), table_of([runs[row].strategy for row in rows])
         scores = score(context, table)
-        slopes[rows], log_time[rows] = slopes_of(context, table), np.log(scores.step_time_s)
+        slopes[rows], log_time[rows] = slopes_of(context, table, live), np.log(scores.step_time_s)
         parts.append(features_of(context, table, scores.time_s))
         order += rows
     features = joined(parts).take(np.argsort(order))

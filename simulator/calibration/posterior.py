@@ -7,7 +7,7 @@ errors of similar strategies are correlated, and the difference of two is often 
 The scale of all of it is learned from the runs too; intervals are Student's, since some runs lie far apart.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,8 @@ FREEDOM = 4.0
 (Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989)."""
 _STEP = 0.25
 """Standard deviations on both sides between which slopes are taken."""
+_FOR_EVER = 100.0
+"""Logarithm of more seconds than any step takes."""
 _FEW = 1 << 14
 """Strategies whose covariance with the runs is computed at once."""
 
@@ -63,6 +65,21 @@ class Belief:
     def spread(self, *, noisy: bool = True) -> Floats:
         """Return the standard deviation of every ``log_time``; ``noisy``: of a run that would be measured."""
         return np.asarray(np.sqrt(np.maximum(np.diag(self.covariance), 0.0) + (self.noise if noisy else 0.0)))
+
+    def time_s(self) -> Floats:
+        """Return the expected step times."""
+        return np.asarray(np.exp(self.log_time))
+
+    def costing(self, factor: Floats) -> "Belief":
+        """Return the belief about step times that are multiplied by known numbers (shape N)."""
+        return replace(self, log_time=self.log_time + np.log(factor))
+
+    def without(self, rows: Sequence[int]) -> "Belief":
+        """Return the belief with some strategies ruled out: they take for ever, and nothing is unknown about them."""
+        log_time, covariance = self.log_time.copy(), self.covariance.copy()
+        log_time[list(rows)] = _FOR_EVER
+        covariance[list(rows), :] = covariance[:, list(rows)] = 0.0
+        return replace(self, log_time=log_time, covariance=covariance)
 
     def reach(self, level: float) -> Floats:
         """Return the factor by which a measured step may be longer, or shorter, with probability ``level``."""
@@ -159,10 +176,16 @@ def known_covariance(evidence: Evidence, used: NDArray[np.bool_]) -> Floats:
     return np.asarray(covariance + np.diag(NOISE**2 / evidence.weight))
 
 
-def slopes_of(context: Context, table: StrategyTable) -> Floats:
-    """Return the slopes [N, C] of the logarithm of the step time along all constants, from where ``context`` is."""
+def slopes_of(context: Context, table: StrategyTable, live: Collection[str] = NAMES) -> Floats:
+    """Return the slopes [N, C] of the logarithm of the step time along all constants, from where ``context`` is.
+
+    ``live``: those that may matter; the others' slopes are zero.
+    """
     columns = []
     for constant in CONSTANTS:
+        if constant.name not in live:
+            columns.append(np.zeros(len(table)))
+            continue
         high, low = (score(calibrated(context, {constant.name: step}), table).step_time_s for step in (_STEP, -_STEP))
         columns.append((np.log(high) - np.log(low)) / (2 * _STEP))
     return np.stack(columns, axis=1)

@@ -1,0 +1,308 @@
+"""What a calibration learns from ten runs, and how soon the best strategy is found: measured groups replayed.
+
+    python benchmarks/calibration.py DIR [--out FILE]
+
+DIR holds CSV files of the schema in docs/measured-runs.md. In every group of 20 measured runs or more the tool chooses
+ten runs, is fitted to them, and predicts the rest, which it has not seen. Then it looks for the fastest run of the
+group: it chooses one run after the other, and after each the strategy believed fastest is looked up; the same is done
+with runs drawn at random. Choosing is compared on one linear form of the model for both, so that many random draws can
+be made; the last column is the tool as it is used, fitted anew after every run. Takes some minutes of one core.
+"""
+
+import argparse
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.search.calibrate import propose
+from forerun.search.validate import Run, load_runs, predict
+from forerun.simulator.calibration import Belief, Measured, Posterior, by_context, fit, nothing_measured
+from forerun.spaces.strategies import table_of
+
+Floats = NDArray[np.float64]
+
+RESULTS = Path(__file__).resolve().parent / "results"
+SMALLEST = 20
+RUNS = 10
+LEVEL = 0.9
+DRAWS = 40
+LONGEST = 20
+"""Runs drawn at random in a group, at most; the tool chooses up to half of that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Runs that were ranked against each other, in rows sorted by context; ``belief`` before anything is measured."""
+
+    name: str
+    runs: tuple[Run, ...]
+    measured_s: Floats
+    belief: Belief
+
+    def measured(self, rows: Sequence[int]) -> list[Measured]:
+        """Return some runs as the fit takes them."""
+        return [
+            Measured(
+                context=self.runs[row].context,
+                strategy=self.runs[row].strategy,
+                step_time_s=float(self.measured_s[row]),
+            )
+            for row in rows
+        ]
+
+    def believe(self, posterior: Posterior) -> Belief:
+        """Return what a posterior believes of all rows."""
+        return _believed(posterior, self.runs)
+
+    def regret(self, log_time: Floats) -> float:
+        """Return how much slower than the fastest run the one believed fastest is."""
+        return float(self.measured_s[int(log_time.argmin())] / self.measured_s.min() - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """Errors (medians, shares) of the runs that were not chosen, before and after, and the share within intervals."""
+
+    name: str
+    runs: int
+    before: float
+    after: float
+    random: float
+    inside: float
+    width: float
+    rest: int
+    fitted: str
+
+    @property
+    def held(self) -> bool:
+        """Whether the error halved or fell under 4 %."""
+        return self.after <= max(0.04, self.before / 2)
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--out", type=Path, default=RESULTS / f"{date.today()}-calibration.md")
+    args = parser.parse_args()
+    start = time.perf_counter()
+    found = groups(sorted(args.folder.glob("*.csv")))
+    if not found:
+        sys.exit(f"no group of {SMALLEST} measured runs or more in {args.folder}")
+    accuracies = []
+    for group in found:
+        accuracies.append(accuracy(group))
+        print(_accuracy_line(accuracies[-1]), flush=True)
+    curves = [regrets(group) for group in found]
+    lines = page(accuracies, found, curves, time.perf_counter() - start)
+    args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"wrote {args.out}")
+    return 0
+
+
+def groups(files: Sequence[Path]) -> list[Group]:
+    """Return all groups that are large enough, largest first."""
+    predictions = predict(load_runs(files).runs)
+    members: dict[str, list[Run]] = {}
+    for row, run in enumerate(predictions.runs):
+        if run.group and run.outcome == "ok" and run.step_time_s and predictions.predicted[row]:
+            members.setdefault(run.group, []).append(run)
+    result = []
+    for name, own in sorted(members.items(), key=lambda item: (-len(item[1]), item[0])):
+        if len(own) < SMALLEST:
+            continue
+        order = [row for rows in by_context(_bare(own)) for row in rows]
+        runs = tuple(own[row] for row in order)
+        times = np.array([run.step_time_s for run in runs], dtype=float)
+        result.append(Group(name=name, runs=runs, measured_s=times, belief=_believed(nothing_measured(), runs)))
+    return result
+
+
+def _bare(runs: Sequence[Run]) -> list[Measured]:
+    return [Measured(context=run.context, strategy=run.strategy, step_time_s=1.0) for run in runs]
+
+
+def _believed(posterior: Posterior, runs: Sequence[Run]) -> Belief:
+    parts = []
+    for rows in by_context(_bare(runs)):
+        context = posterior.applied(runs[rows[0]].context)
+        parts.append((context, table_of([runs[row].strategy for row in rows])))
+    return posterior.believe(parts)
+
+
+def accuracy(group: Group) -> Accuracy:
+    """Fit ten runs that the tool chooses, and judge the rest."""
+    chosen = [one.row for one in propose(group.belief, RUNS, rule="accuracy")]
+    rest = np.setdiff1d(np.arange(len(group.runs)), chosen)
+    result = fit(group.measured(chosen))
+    belief = group.believe(result.posterior)
+    low_s, high_s = belief.interval_s(LEVEL)
+    truth = group.measured_s
+    moved = [one.constant.name for one in result.constants if one.refused is None]
+    return Accuracy(
+        name=group.name,
+        runs=len(group.runs),
+        before=_median(group.belief.time_s()[rest] / truth[rest]),
+        after=_median(belief.time_s()[rest] / truth[rest]),
+        random=_random_error(group),
+        inside=float(np.mean((low_s <= truth) & (truth <= high_s), where=np.isin(np.arange(len(truth)), rest))),
+        width=float(np.median(belief.reach(LEVEL)[rest] - 1)),
+        rest=len(rest),
+        fitted=", ".join(moved) or "none",
+    )
+
+
+def _random_error(group: Group, draws: int = 3) -> float:
+    """Return the error of the rest after ten runs drawn at random, as a mean over draws."""
+    errors = []
+    for seed in range(draws):
+        chosen = np.random.default_rng(seed).choice(len(group.runs), RUNS, replace=False)
+        rest = np.setdiff1d(np.arange(len(group.runs)), chosen)
+        belief = group.believe(fit(group.measured(list(chosen))).posterior)
+        errors.append(_median(belief.time_s()[rest] / group.measured_s[rest]))
+    return float(np.mean(errors))
+
+
+def _median(ratio: Floats) -> float:
+    return float(np.median(np.abs(ratio - 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """Regret after 0, 1, 2 ... runs: chosen and drawn on the linear model, and chosen with a fit after every run."""
+
+    chosen: Floats
+    drawn: Floats
+    used: Floats
+
+
+def regrets(group: Group) -> Curves:
+    """Replay the search for the fastest run of a group."""
+    logs = np.log(group.measured_s)
+    rows: list[int] = []
+    chosen = [group.regret(group.belief.log_time)]
+    for _ in range(RUNS):
+        known = _conditioned(group.belief, rows, logs)
+        rows.append(propose(known, 1, known=rows)[0].row)
+        chosen.append(group.regret(_conditioned(group.belief, rows, logs).log_time))
+    drawn = []
+    for seed in range(DRAWS):
+        order = np.random.default_rng(seed).permutation(len(logs))[:LONGEST]
+        curve = [
+            group.regret(_conditioned(group.belief, list(order[:n]), logs).log_time) for n in range(len(order) + 1)
+        ]
+        drawn.append(curve + [curve[-1]] * (LONGEST + 1 - len(curve)))
+    return Curves(chosen=np.array(chosen), drawn=np.mean(drawn, axis=0), used=_used(group))
+
+
+def _used(group: Group) -> Floats:
+    """Return the regret of the tool as it is used: everything fitted anew after every run."""
+    rows: list[int] = []
+    belief, curve = group.belief, [group.regret(group.belief.log_time)]
+    for _ in range(RUNS):
+        rows.append(propose(belief, 1, known=rows)[0].row)
+        belief = group.believe(fit(group.measured(rows)).posterior)
+        curve.append(group.regret(belief.log_time))
+    return np.array(curve)
+
+
+def _conditioned(belief: Belief, rows: Sequence[int], logs: Floats) -> Belief:
+    """Return a belief after some runs, slopes left where they are."""
+    if not rows:
+        return belief
+    seen = list(rows)
+    inner = belief.covariance[np.ix_(seen, seen)] + belief.noise * np.eye(len(seen))
+    gain = np.linalg.solve(inner, belief.covariance[seen]).T
+    return replace(
+        belief,
+        log_time=belief.log_time + gain @ (logs[seen] - belief.log_time[seen]),
+        covariance=belief.covariance - gain @ belief.covariance[seen],
+    )
+
+
+def page(found: Sequence[Accuracy], groups_: Sequence[Group], curves: Sequence[Curves], seconds: float) -> list[str]:
+    """Return the result as lines of Markdown."""
+    held = sum(one.held for one in found)
+    rest = np.array([one.rest for one in found])
+    inside = float(np.average([one.inside for one in found], weights=rest))
+    chosen, drawn, used = (np.mean([getattr(c, name) for c in curves], axis=0) for name in ("chosen", "drawn", "used"))
+    enough = [n for n in range(1, RUNS + 1) if chosen[n] <= drawn[2 * n]]
+    before, after, drawn_ = (
+        _pct(float(np.mean([getattr(o, name) for o in found]))) for name in ("before", "after", "random")
+    )
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    lines = [
+        f"# Calibration with ten runs, {date.today()}",
+        "",
+        "    python benchmarks/calibration.py DIR",
+        "",
+        f"After commit {commit.stdout.strip()}; {platform.machine()}, Python {platform.python_version()}, "
+        f"numpy {np.__version__}; {seconds:.0f} s on one core.",
+        "",
+        f"{len(found)} groups of {SMALLEST} measured runs or more; {int(rest.sum())} runs predicted without a fit.",
+        "",
+        "| asked | reached |",
+        "|---|---|",
+        "| ten runs chosen by the tool: the median error of the rest halves or falls under 4 % | "
+        f"{held} of {len(found)} groups; mean of the medians {before} before, {after} after ({drawn_}: random ten) |",
+        f"| 90 % intervals contain 85 to 95 % of the rest | {_pct(inside)} |",
+        "| the regret of a random choice with at most half its runs | mean regret of n chosen runs is at most that of "
+        f"2n random ones for {len(enough)} of n = 1 to {RUNS} |",
+        "",
+        "## Errors of the runs that were not measured",
+        "",
+        "Medians in per cent. Width: half the 90 % interval. Fitted: constants that the ten runs determine; the others "
+        "stay at the catalogue's.",
+        "",
+        "| group | runs | before | after | random ten | within interval | width | fitted |",
+        "|---|---|---|---|---|---|---|---|",
+        *(_accuracy_line(one) for one in found),
+        "",
+        "## Regret of the choice",
+        "",
+        "How much slower than the fastest run of its group the strategy believed fastest is, after n runs; mean over "
+        f"groups, in per cent. Random: mean over {DRAWS} draws.",
+        "",
+        "| runs | chosen | random | random, twice as many | chosen, fitted after every run |",
+        "|---|---|---|---|---|",
+    ]
+    for n in range(RUNS + 1):
+        cells = [chosen[n], drawn[n], drawn[2 * n], used[n]]
+        lines.append(f"| {n} | " + " | ".join(f"{100 * cell:.2f}" for cell in cells) + " |")
+    lines += [
+        "",
+        "Every group, after 0, 2, 5 and 10 runs chosen (fitted after every run), and 10 and 20 random ones:",
+        "",
+    ]
+    lines += ["| group | 0 | 2 | 5 | 10 | random 10 | random 20 |", "|---|---|---|---|---|---|---|"]
+    for group, c in zip(groups_, curves, strict=True):
+        cells = [*c.used[[0, 2, 5, 10]], c.drawn[10], c.drawn[20]]
+        lines.append(f"| {_named(group.name)} | " + " | ".join(f"{100 * cell:.1f}" for cell in cells) + " |")
+    return lines
+
+
+def _accuracy_line(one: Accuracy) -> str:
+    after = _pct(one.after) if one.held else f"**{_pct(one.after)}**"
+    cells = [_named(one.name), str(one.runs), _pct(one.before), after, _pct(one.random), _pct(one.inside)]
+    return "| " + " | ".join([*cells, _pct(one.width), one.fitted]) + " |"
+
+
+def _named(group: str) -> str:
+    """Return a group's name as a cell of a table."""
+    return group.replace("|", ", ")
+
+
+def _pct(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
