@@ -31,11 +31,15 @@ KINDS = (
     "tied",
     "optimizer",
     "host",
+    "copy",
+    "recompute",
+    "exchange",
 )
 """What tasks do; the first four are numbered as ``Pass``."""
-SEND, GATHER, REDUCE, TIED, OPTIMIZER, HOST = range(4, 10)
-STREAMS = ("compute", "feature", "gradient")
-"""Streams of every device-stage, in this order: stream ``3 * device + place``, device ``replica * pp + stage``."""
+SEND, GATHER, REDUCE, TIED, OPTIMIZER, HOST, COPY, RECOMPUTE, EXCHANGE = range(4, 13)
+STREAMS = ("compute", "feature", "gradient", "to host", "from host")
+"""Streams of every device-stage, in this order: stream ``len(STREAMS) * device + place``, device ``replica * pp +
+stage``. Copies to the host and back run both ways at once."""
 
 MOST_SEGMENTS = 32
 """Most segments that one pass is cut into; more change the step by less than 1/32 of a reduction."""
@@ -43,6 +47,8 @@ MOST_SEGMENTS_EACH = 8
 """The same where every microbatch's passes are cut (sharded gradients or parameters)."""
 PREFETCH = 2
 """Segments that a sharded parameter's gather may run ahead of its use (Proteus prefetches two operators ahead)."""
+COPY_AHEAD = 3
+"""The same for copies from the host, which take longer (Proteus: three)."""
 
 _LAST_PASSES = (Pass.BACKWARD, Pass.WEIGHT_GRADIENT)
 
@@ -61,7 +67,7 @@ def compile_step(costs: StepCosts, *, replicas: int = 1, contention: Contention 
     for device in range(replicas * costs.shape.pp):
         for name in STREAMS:
             graph.add_stream(f"stage {device} {name}", device=device, ordered=name != "gradient")
-        graph.slow(3 * device, costs.overlap_slowdown, [3 * device + 2])
+        graph.slow(len(STREAMS) * device, costs.overlap_slowdown, [len(STREAMS) * device + 2])
         if costs.one_port and contention is None:
             graph.add_link(f"stage {device} port", 1.0)
     common: dict[tuple[object, ...], int] | None = {} if replicas > 1 else None
@@ -75,7 +81,7 @@ def compile_step(costs: StepCosts, *, replicas: int = 1, contention: Contention 
 
 def _finish_step(costs: StepCosts, graph: TaskGraph, finished: list[list[int]]) -> None:
     """Add the sum of tied gradients, the gradient norm that all devices wait for, and the optimizer."""
-    compute, pp = [3 * device for device in range(len(finished))], costs.shape.pp
+    compute, pp = [len(STREAMS) * device for device in range(len(finished))], costs.shape.pp
     for first in range(0, len(finished), pp) if costs.tied_s and pp > 1 else ():
         last = first + pp - 1
         graph.add_collective(TIED, costs.tied_s, (compute[first], compute[last]), [*finished[first], *finished[last]])
@@ -134,6 +140,7 @@ class _Flow(NamedTuple):
     buckets: int
     reduced_s: float
     gathered_s: float
+    copied_s: float = 0.0
 
 
 def _among(zero: int, flows: list[_Flow]) -> tuple[object, ...]:
@@ -147,7 +154,9 @@ class _Device:
     def __init__(self, pipeline: _Pipeline, stage: int, program: list[Action]) -> None:
         self.pipeline, self.costs, self.graph = pipeline, pipeline.costs, pipeline.graph
         self.stage, self.device, self.program = stage, pipeline.first + stage, program
-        self.compute, self.feature, self.gradient = (3 * self.device + place for place in range(3))
+        self.compute, self.feature, self.gradient, self.to_host, self.from_host = (
+            len(STREAMS) * self.device + place for place in range(len(STREAMS))
+        )
         self.cost = self.costs.stages[stage]
         self.traffic = [
             (self.costs.zero if cost.zero is None else cost.zero, cost) for cost in (self.cost, *self.cost.also)
@@ -157,6 +166,7 @@ class _Device:
         self.segments: list[int] = []
         self.behind: list[int] = []
         self.sharing = False
+        self.away: dict[tuple[int, int], int] = {}
         self.unsent: list[tuple[Pass, int, int]] = []
         self.last = {action.chunk: place for place, action in enumerate(program) if action.kind in _LAST_PASSES}
         self.quiet = self._quiet()
@@ -204,16 +214,20 @@ class _Device:
         """Add the tasks of one action."""
         kind, microbatch, chunk, interwoven = action
         flows = [] if place in self.quiet else self._traffic_s(place, action)
+        flows += self._fetched(action)
         gathered_s = sum(flow.gathered_s for flow in flows if flow.zero == 3)
         if gathered_s:
             rest_s = (1 - self.costs.overlap_parameters) * gathered_s
             self._replicas(GATHER, rest_s, (), (microbatch, chunk, "rest", kind), blocking=True)
+        brought = self._bring_back(action)
         if flows:
             tasks = self._segments(action, flows)
             first, last = tasks[0], tasks[-1]
         else:
             first = last = self.graph.add(kind, self.pass_s[chunk][kind], self.compute, tag=(microbatch, chunk))
             self.segments.append(first)
+        if brought is not None:
+            self.graph.need(first, brought)
         reduced_s = sum(flow.reduced_s for flow in flows if flow.zero >= 2)
         if reduced_s:
             rest_s = (1 - self.costs.overlap_gradients) * reduced_s
@@ -246,6 +260,27 @@ class _Device:
                 flows.append(_Flow(zero, cost.buckets, reduced_s, gathered_s))
         return flows
 
+    def _fetched(self, action: Action) -> list[_Flow]:
+        """Return the copies of parameters from the host that a pass waits for, layer by layer."""
+        cost = self.costs.chunks[action.chunk]
+        if not cost.fetch_bytes or action.kind == Pass.WEIGHT_GRADIENT:
+            return []
+        return [_Flow(3, cost.fetches, 0.0, 0.0, cost.fetch_bytes / self.costs.host_bytes_per_s)]
+
+    def _bring_back(self, action: Action) -> int | None:
+        """Copy activations that lie in the host's memory back before the pass that needs them, while another runs."""
+        cost = self.costs.chunks[action.chunk]
+        if not cost.host_bytes or action.kind in (Pass.FORWARD, Pass.WEIGHT_GRADIENT):
+            return None
+        away = self.away.pop((action.microbatch, action.chunk))
+        gate = self.segments[-PREFETCH:][0]
+        seconds = cost.host_bytes / self.costs.host_bytes_per_s
+        task = self.graph.add(
+            COPY, seconds, self.from_host, (gate, away), tag=(action.microbatch, action.chunk, "back")
+        )
+        self.graph.hold(task, self.device, cost.host_bytes)
+        return task
+
     def _segments(self, action: Action, flows: list[_Flow]) -> list[int]:
         """Add a pass in segments with the buckets that they wait for and give rise to."""
         kind, microbatch, chunk, _ = action
@@ -256,8 +291,12 @@ class _Device:
         gathers = [(flow.zero, flow.gathered_s * costs.overlap_parameters / count) for flow in flows]
         reductions = [(flow.zero, flow.reduced_s * costs.overlap_gradients / count) for flow in flows]
         tasks = []
+        copied_s = sum(flow.copied_s for flow in flows) / count
         for number in range(count):
             after = []
+            if copied_s:
+                gate = self.segments[-COPY_AHEAD:][0]
+                after.append(graph.add(COPY, copied_s, self.from_host, (gate,), tag=(*tag, number, "parameters")))
             for zero, seconds in gathers:
                 if seconds:
                     gate = self.segments[-PREFETCH:][0] if zero == 3 else self.segments[0]
@@ -298,6 +337,10 @@ class _Device:
         cost, graph = self.costs.chunks[action.chunk], self.graph
         if action.kind == Pass.FORWARD:
             graph.hold(first, self.device, cost.kept_bytes + cost.logit_bytes)
+            if cost.host_bytes:
+                seconds, key = cost.host_bytes / self.costs.host_bytes_per_s, (action.microbatch, action.chunk)
+                self.away[key] = graph.add(COPY, seconds, self.to_host, (last,), tag=(*key, "away"))
+                graph.hold(self.away[key], self.device, -cost.host_bytes, at_end=True)
             return
         freed = cost.kept_bytes if action.kind in _LAST_PASSES else 0.0
         if action.kind != Pass.WEIGHT_GRADIENT:

@@ -38,7 +38,10 @@ class ChunkCost:
     """One microbatch on one virtual stage. ``backward_s`` has both gradients and the wait for the host, ``weight_s`` is
     the part that may run apart. ``parts`` splits forward and backward together by kind. ``kept_bytes`` are held from
     forward to weight gradient, ``logit_bytes`` from forward to input gradient, ``working_bytes`` only while the
-    latter runs."""
+    latter runs.
+
+    ``host_bytes`` of what is kept go to the host's memory behind the forward pass and come back before the backward
+    one; ``fetch_bytes`` of parameters come from there before each of them, in ``fetches`` parts."""
 
     forward_s: float
     backward_s: float
@@ -47,6 +50,9 @@ class ChunkCost:
     kept_bytes: float = 0.0
     logit_bytes: float = 0.0
     working_bytes: float = 0.0
+    host_bytes: float = 0.0
+    fetch_bytes: float = 0.0
+    fetches: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +81,8 @@ class StepCosts:
     virtual stage to the next and back, where they differ. ``one_port``: transfers and
     the traffic of replicas leave a device by the same port, which they share while both are under way. ``tied_s``: the
     all-reduce of a tied table. ``overlap_gradients``, ``overlap_parameters``: shares that may run under computation.
-    ``in_flight``: most microbatches that each device-stage keeps activations of (empty: as the schedule has it).
+    ``host_bytes_per_s``: between a device and the host, one direction. ``in_flight``: most microbatches that each
+    device-stage keeps activations of (empty: as the schedule has it).
     """
 
     schedule: int
@@ -94,6 +101,7 @@ class StepCosts:
     host_step_s: float = 0.0
     host_microbatch_s: float = 0.0
     in_flight: tuple[int, ...] = ()
+    host_bytes_per_s: float = 0.0
 
     def hop_from(self, chunk: int, *, back: bool) -> float:
         """Return the seconds from a virtual stage to the next, or back to the one before it."""

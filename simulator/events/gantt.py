@@ -3,7 +3,18 @@
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from forerun.simulator.events.compile import GATHER, HOST, OPTIMIZER, REDUCE, SEND, STREAMS, TIED
+from forerun.simulator.events.compile import (
+    COPY,
+    EXCHANGE,
+    GATHER,
+    HOST,
+    OPTIMIZER,
+    RECOMPUTE,
+    REDUCE,
+    SEND,
+    STREAMS,
+    TIED,
+)
 from forerun.simulator.events.result import EventResult
 from forerun.simulator.events.schedules import Pass
 
@@ -20,8 +31,13 @@ MARKS = {
     TIED: "t",
     OPTIMIZER: "o",
     HOST: "h",
+    COPY: "c",
+    RECOMPUTE: "R",
+    EXCHANGE: "x",
 }
 """The letter of every kind of task; a dot is an idle stream."""
+_RARE = (COPY, RECOMPUTE, EXCHANGE)
+"""Kinds that only some trees have: the legend has them where they occur."""
 LEGEND = (
     "F forward  B backward  b input gradient  w weight gradient  s send  g gather  r reduce  t tied  o optimizer  "
     "h host  . idle"
@@ -45,7 +61,8 @@ def timeline_text(result: EventResult, width: int = 100, *, streams: bool = Fals
             label = f"stage {stage}" if not place else f" {stream[:7]}"
             lines.append(f"{label:<8} {_marks(row, slice_s)}")
     scale = f"0{f'{result.step_time_s * 1e3:.4g} ms':>{columns - 1}}"
-    return "\n".join([*lines, f"{'':<8} {scale}", LEGEND])
+    more = [f"{MARKS[kind]} {result.graph.kinds[kind]}" for kind in _RARE if kind in set(result.graph.kind)]
+    return "\n".join([*lines, f"{'':<8} {scale}", "  ".join([LEGEND, *more])])
 
 
 def _occupied_s(result: EventResult, columns: int) -> list[list[dict[int, float]]]:

@@ -7,7 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from forerun.simulator.events.compile import GATHER, HOST, OPTIMIZER, REDUCE, SEND, STREAMS, TIED
+from forerun.simulator.events.compile import (
+    COPY,
+    EXCHANGE,
+    GATHER,
+    HOST,
+    OPTIMIZER,
+    RECOMPUTE,
+    REDUCE,
+    SEND,
+    STREAMS,
+    TIED,
+)
 from forerun.simulator.events.contention import Contention
 from forerun.simulator.events.costs import StepCosts
 from forerun.simulator.events.engine import Execution
@@ -16,10 +27,20 @@ from forerun.simulator.events.memory import MemoryCurve, memory_curves
 from forerun.simulator.score_table import TIME_PARTS
 from forerun.spaces.frames import frame_of
 
-_PART = {SEND: "pipeline", GATHER: "data", REDUCE: "data", TIED: "data", OPTIMIZER: "optimizer", HOST: "host"}
+_PART = {
+    SEND: "pipeline",
+    GATHER: "data",
+    REDUCE: "data",
+    TIED: "data",
+    OPTIMIZER: "optimizer",
+    HOST: "host",
+    COPY: "host",
+    RECOMPUTE: "recompute",
+    EXCHANGE: "tensor",
+}
 """Part of a step that a task counts as; passes are split by their ``ChunkCost.parts``."""
 _WAITS = ("bubble", "pipeline", "data")
-_TRAFFIC = (SEND, GATHER, REDUCE, TIED)
+_TRAFFIC = (SEND, GATHER, REDUCE, TIED, COPY, EXCHANGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

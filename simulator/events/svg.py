@@ -2,7 +2,19 @@
 
 from html import escape
 
-from forerun.simulator.events.compile import GATHER, HOST, KINDS, OPTIMIZER, REDUCE, SEND, STREAMS, TIED
+from forerun.simulator.events.compile import (
+    COPY,
+    EXCHANGE,
+    GATHER,
+    HOST,
+    KINDS,
+    OPTIMIZER,
+    RECOMPUTE,
+    REDUCE,
+    SEND,
+    STREAMS,
+    TIED,
+)
 from forerun.simulator.events.result import EventResult
 from forerun.simulator.events.schedules import Pass
 
@@ -17,6 +29,9 @@ _COLOURS = {
     TIED: "#aa3377",
     OPTIMIZER: "#222222",
     HOST: "#bbbbbb",
+    COPY: "#999933",
+    RECOMPUTE: "#117733",
+    EXCHANGE: "#882255",
 }
 """Paul Tol's bright scheme, which colour-blind readers can tell apart (personal.sron.nl/~pault)."""
 _ROW, _THIN, _LEFT, _TOP = 22, 8, 64, 24

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.simulator.events import ChunkCost, EventResult, StageCost, StepCosts, simulate_costs
+from forerun.simulator.events import STREAMS, ChunkCost, EventResult, StageCost, StepCosts, simulate_costs
 from forerun.simulator.events.schedules import Pass, PipelineShape, programs_of
 from forerun.simulator.pipeline import StageTimes, hops_in_the_way, pipeline_time
 from forerun.spaces.strategies import Schedule
@@ -104,7 +104,11 @@ def test_zb_v_with_equal_passes_leaves_no_device_idle_between_its_first_and_last
     result = step(Schedule.ZB_V, pp, 2, count, (1.0, 1.0, 1.0))
     graph, run = result.graph, result.run
     for device in range(pp):
-        own = [t for t in range(len(graph)) if graph.stream[t] == 3 * device and graph.kind[t] <= Pass.WEIGHT_GRADIENT]
+        own = [
+            t
+            for t in range(len(graph))
+            if graph.stream[t] == len(STREAMS) * device and graph.kind[t] <= Pass.WEIGHT_GRADIENT
+        ]
         assert max(run.end_s[t] for t in own) - min(run.start_s[t] for t in own) == pytest.approx(6 * count, rel=EXACT)
 
     assert result.step_time_s == pytest.approx(6 * count + pp - 1, rel=EXACT)

@@ -9,6 +9,7 @@ from forerun.simulator.block_times import BLOCK_PARTS
 from forerun.simulator.events.costs import ChunkCost, StageCost, StepCosts, one_port
 from forerun.simulator.events.schedules import PipelineShape
 from forerun.simulator.events.trees.borders import inner_borders, stage_hops
+from forerun.simulator.events.trees.host import host_rate, with_host_chunks, with_host_replicas
 from forerun.simulator.events.trees.parts import (
     Blocks,
     Passes,
@@ -37,17 +38,19 @@ def tree_costs(context: Context, strategies: TreeStrategies) -> StepCosts:
     """
     tree, first, profile = strategies.tree, strategies.first, context.framework
     blocks, homes = blocks_of(context, strategies), homes_of(first)
-    replicas = all_replicas(context, blocks, homes)
+    rate = host_rate(context, strategies)
+    replicas = with_host_replicas(context, strategies, homes, all_replicas(context, blocks, homes), rate)
     stall = 0.0
     if profile.allocator_stall:
         memory = stage_memory_of(context, blocks, homes, replicas, tree.microbatches)
         stall = profile.allocator_stall if memory.pressed[int(np.argmax(memory.allocated_bytes))] else 0.0
+    chunks = _chunks(passes_of(context, blocks), inner_borders(context, strategies), stall)
     hops_s = stage_hops(context, strategies)
     alike = len(set(hops_s)) <= 1 and all(there == back for there, back in hops_s)
     return StepCosts(
         schedule=int(tree.order),
         shape=PipelineShape(pp=first.pp, vpp=first.vpp, microbatches=tree.microbatches),
-        chunks=_chunks(passes_of(context, blocks), inner_borders(context, strategies), stall),
+        chunks=with_host_chunks(context, strategies, chunks) if rate else chunks,
         stages=_stages(context, replica_blocks(blocks), homes, replicas),
         hop_s=max((there for hop in hops_s for there in hop), default=0.0),
         hops_s=() if alike else hops_s,
@@ -61,6 +64,7 @@ def tree_costs(context: Context, strategies: TreeStrategies) -> StepCosts:
         host_step_s=profile.host_step_s,
         host_microbatch_s=profile.host_microbatch_s,
         in_flight=tree.in_flight[: first.pp],
+        host_bytes_per_s=rate,
     )
 
 

@@ -4,7 +4,7 @@ A tree has few distinct configurations (flat strategies of its leaves). Each is 
 stages add them up.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import shard_of
 from forerun.simulator.stage_plan import StagePlans
 from forerun.spaces.strategies import Context, Recompute, Schedule, Strategy, chunks_of_stage, table_of
-from forerun.spaces.trees import TreeStrategies
+from forerun.spaces.trees import Leaf, TreeStrategies
 
 Blocks = Mapping[Strategy, Floats]
 """Layers of each kind, embedding and head that every virtual stage has in each configuration, [kinds + 2, stages]."""
@@ -41,9 +41,9 @@ class Passes:
     working_bytes: Floats
 
 
-def blocks_of(context: Context, strategies: TreeStrategies) -> Blocks:
-    """Return which layers every virtual stage has in which configuration; a stage without layers has that of the stage
-    before it. MTP blocks count on the last layer's."""
+def blocks_of(context: Context, strategies: TreeStrategies, chosen: Callable[[Leaf], bool] | None = None) -> Blocks:
+    """Return which layers (those ``chosen``, None: all) every virtual stage has in which configuration. MTP blocks
+    count on the last layer's kind, in the configuration of the head."""
     model = context.model
     kinds = len(layer_kinds(model))
     kind_of_layer = np.repeat(kind_of_entry(model), [layer.count for layer in model.layers])
@@ -51,10 +51,13 @@ def blocks_of(context: Context, strategies: TreeStrategies) -> Blocks:
     blocks: dict[Strategy, Floats] = {}
     for number, (stage, row) in enumerate(zip(strategies.tree.stages, strategies.of_leaf, strict=True)):
         for leaf, strategy in zip(stage.leaves, row, strict=True):
+            if chosen is not None and not chosen(leaf):
+                continue
             held = blocks.setdefault(strategy, np.zeros((kinds + 2, count)))
             place = {"embedding": kinds, "head": kinds + 1}.get(leaf.layer)
             held[int(kind_of_layer[int(leaf.layer)]) if place is None else place, number] += 1.0
-    blocks[strategies.of_leaf[-1][-1]][kind_of_layer[-1], -1] += model.mtp_layers
+    if chosen is None or chosen(strategies.tree.stages[-1].leaves[-1]):
+        blocks[strategies.of_leaf[-1][-1]][kind_of_layer[-1], -1] += model.mtp_layers
     return blocks
 
 

@@ -8,6 +8,7 @@ from forerun.simulator.events.result import EventResult
 from forerun.simulator.events.simulate import simulate_costs
 from forerun.simulator.events.steady import step_figures
 from forerun.simulator.events.trees.costs import stage_memory_of, tree_costs
+from forerun.simulator.events.trees.host import host_rate, with_host_replicas
 from forerun.simulator.events.trees.parts import all_replicas, blocks_of, homes_of
 from forerun.simulator.score_table import TIME_PARTS, ScoreTable
 from forerun.spaces.strategies import Context
@@ -34,7 +35,8 @@ def simulate_tree(context: Context, strategies: TreeStrategies) -> TreeResult:
     costs = tree_costs(context, strategies)
     events, figures = simulate_costs(costs), step_figures(costs)
     blocks, homes = blocks_of(context, strategies), homes_of(strategies.first)
-    replicas = all_replicas(context, blocks, homes)
+    rate = host_rate(context, strategies)
+    replicas = with_host_replicas(context, strategies, homes, all_replicas(context, blocks, homes), rate)
     core = stage_memory_of(context, blocks, homes, replicas, strategies.tree.microbatches)
     stage = int(np.argmax(core.allocated_bytes))
     more = figures.peak_bytes - float(core.allocated_bytes[stage])

@@ -1,0 +1,110 @@
+"""Tensors that lie in the memory of the host: what they free on the device, and the copies that they cause.
+
+Activations go out behind a forward pass and come back before its backward pass; parameters come in layer by layer
+before each pass. Optimizer states stream through the device while it updates them, both ways at once: the device does
+the arithmetic, so that no speed of the host's processors is assumed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from forerun.simulator.events.compile import COPY_AHEAD
+from forerun.simulator.events.costs import ChunkCost
+from forerun.simulator.events.trees.parts import (
+    Blocks,
+    blocks_of,
+    on_stages,
+    parameters_of,
+    passes_of,
+    replica_blocks,
+    replicas_of,
+)
+from forerun.simulator.replicas import ReplicaCosts
+from forerun.simulator.score_table import Floats
+from forerun.simulator.shard import activation_bytes
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context
+from forerun.spaces.trees import TreeStrategies
+
+
+def host_rate(context: Context, strategies: TreeStrategies) -> float:
+    """Return bytes per second between a device and the host, one direction; 0 where nothing lies there.
+
+    Raises:
+        RequestError: something does, and the cluster does not say how fast its host links are.
+    """
+    if not any(leaf.host for leaf in strategies.tree.leaves):
+        return 0.0
+    rate = context.cluster.host.get("bytes_per_s_per_device", 0.0) or context.cluster.device.host_bytes_per_s
+    if not rate > 0:
+        raise RequestError(
+            f"tensors on the host need the rate of its links, which {context.cluster.name} does not have; name "
+            "host.rate in the cluster"
+        )
+    return rate
+
+
+def host_blocks(context: Context, strategies: TreeStrategies, what: str) -> Blocks:
+    """Return the layers whose tensors of one kind lie on the host, as ``blocks_of`` does for all."""
+    return blocks_of(context, strategies, lambda leaf: what in leaf.host)
+
+
+def with_host_chunks(
+    context: Context, strategies: TreeStrategies, chunks: Sequence[ChunkCost]
+) -> tuple[ChunkCost, ...]:
+    """Return the costs of virtual stages with what they copy."""
+    away, fetched = (host_blocks(context, strategies, what) for what in ("activations", "parameters"))
+    kept = passes_of(context, away).kept_bytes if away else np.zeros(len(chunks))
+    size, layers = _parameter_bytes(context, fetched, len(chunks))
+    return tuple(
+        replace(
+            chunk,
+            host_bytes=float(kept[number]),
+            fetch_bytes=float(size[number]),
+            fetches=max(int(layers[number]), 1),
+        )
+        for number, chunk in enumerate(chunks)
+    )
+
+
+def _parameter_bytes(context: Context, blocks: Blocks, count: int) -> tuple[Floats, Floats]:
+    """Return bytes of parameters, and layers, that every virtual stage fetches."""
+    width, size, layers = activation_bytes(context.workload.precision), np.zeros(count), np.zeros(count)
+    for strategy, held in blocks.items():
+        each = parameters_of(context, strategy, held)
+        size = size + (each.dense + each.expert)[0] * (held.sum(axis=0) > 0) * width
+        layers = layers + held.sum(axis=0)
+    return size, layers
+
+
+def with_host_replicas(
+    context: Context, strategies: TreeStrategies, homes: Sequence[tuple[int, ...]], replicas: ReplicaCosts, rate: float
+) -> ReplicaCosts:
+    """Return the once-per-step costs with what lies on the host taken off the device, and streamed for the update."""
+    if not rate:
+        return replicas
+    states = _held(context, host_blocks(context, strategies, "optimizer"), homes, "optimizer_bytes")
+    fetched = host_blocks(context, strategies, "parameters")
+    parameters = _held(context, fetched, homes, "parameter_bytes")
+    size, layers = _parameter_bytes(context, fetched, len(strategies.tree.stages))
+    ahead = np.where(layers > 0, np.minimum(COPY_AHEAD / np.maximum(layers, 1.0), 1.0), 0.0) * size
+    buffers = np.array([max(ahead[chunk] for chunk in chunks) for chunks in homes])
+    return replace(
+        replicas,
+        optimizer_s=np.maximum(replicas.optimizer_s, (states + parameters) / rate),
+        optimizer_bytes=replicas.optimizer_bytes - states,
+        parameter_bytes=replicas.parameter_bytes - parameters,
+        buffer_bytes=replicas.buffer_bytes + buffers,
+    )
+
+
+def _held(context: Context, blocks: Blocks, homes: Sequence[tuple[int, ...]], name: str) -> Floats:
+    """Return the bytes of some layers' tensors on every device-stage."""
+    total = np.zeros(len(homes))
+    for strategy, held in replica_blocks(blocks).items():
+        on = on_stages(held, homes)
+        here = np.where(on.sum(axis=0) > 0, 1.0, 0.0)
+        total = total + getattr(replicas_of(context, strategy, on, here), name)[0]
+    return total
