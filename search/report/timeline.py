@@ -48,6 +48,9 @@ LOOKS: Mapping[str, Look] = {
     "tied": Look(slot=1, low=30, high=70),
     "optimizer": Look(slot=8, low=0, high=100),
     "host": Look(slot=9, low=44, high=56),
+    "copy": Look(slot=9, low=0, high=40),
+    "recompute": Look(slot=2, low=50, high=100),
+    "exchange": Look(slot=6, low=0, high=100),
 }
 """Kind of task -> how it is drawn."""
 
