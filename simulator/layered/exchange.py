@@ -26,11 +26,11 @@ class Exchange:
     pieces_N: Floats
 
 
-def reduce_s(context: LayeredContext, size: Floats, ranks: Floats, stride: Floats) -> Floats:
-    """Seconds of an all-reduce, with what the framework makes of it between nodes."""
+def reduce_s(context: LayeredContext, size: Floats, ranks: Floats, stride: Floats, share: float) -> Floats:
+    """Seconds of an all-reduce of which the framework reaches ``share`` of the rate between nodes."""
     seconds = collective_time_s(context.cluster, "all_reduce", size, ranks, stride)
     away = ranks * stride > context.cluster.devices_per_node
-    return np.asarray(np.where(away, seconds / context.profile.all_reduce_share, seconds))
+    return np.asarray(np.where(away, seconds / share, seconds))
 
 
 def tails(context: LayeredContext, candidates: Candidates) -> Floats:
@@ -137,18 +137,19 @@ def _product_s(context: LayeredContext, c: Candidates, mode: Mode, rows: np.ndar
         batch * context.width * np.array([float(getattr(operator, name)) for operator in operators])
         for name in ("output_elements", "input_elements")
     )
+    share = context.profile.all_reduce_share
     # Nobody asks for the gradient of the data.
     behind = np.where([bool(operator.inputs) for operator in operators], each, 0)
     if mode is Mode.FILTER:
         forward = collective_time_s(context.cluster, "all_gather", output, parts, 1.0)
-        backward = reduce_s(context, inputs, parts, ones)
+        backward = reduce_s(context, inputs, parts, ones, share)
         before = each - (np.array(weighted) == last)  # the last outputs stay apart: the loss takes them so
     else:
-        forward = reduce_s(context, output, parts, ones)
+        forward = reduce_s(context, output, parts, ones, share)
         backward = (
             collective_time_s(context.cluster, "all_gather", inputs, parts, 1.0)
             if context.profile.gathers_channel_gradient
-            else reduce_s(context, inputs, parts, ones)
+            else reduce_s(context, inputs, parts, ones, share)
         )
         before = behind  # the first layer stays whole
     seconds = (before * forward + behind * backward).sum(axis=1)

@@ -67,10 +67,12 @@ def gradients(context: LayeredContext, c: Candidates, held_N: Floats, backward_s
     moved = moved - np.where(c.spread_N, 0.0, tables - looked_up)
     size = moved * GRADIENT_BYTES
     buckets = np.maximum(np.round(size / profile.bucket_bytes), 1.0)
-    whole = buckets * reduce_s(context, size / buckets, ranks, stride)
+    whole = buckets * reduce_s(context, size / buckets, ranks, stride, profile.gradient_share)
     hidden = np.minimum(whole * (1.0 - 1.0 / buckets), profile.overlap * backward_s)
     nodes = context.nodes(ranks * stride)
-    waiting = np.where(nodes > 1, profile.wait_s + profile.node_step_s * (nodes - 1.0), 0.0)
+    # The groups of a hybrid take turns at the ports that their devices share.
+    groups = np.where(c.is_mode(Mode.DATA), 1.0, np.minimum(c.parts_N, context.cluster.devices_per_node))
+    waiting = np.where(nodes > 1, profile.wait_s + profile.node_step_s * groups * (nodes - 1.0), 0.0)
     whole = np.where(ranks > 1, whole + waiting, 0.0)
     update = memory_bound_time_s(context.cluster.device, held_N * 4.0 * profile.optimizer_moves)
     return Gradients(held_N=held_N, whole_s=whole, exposed_s=np.where(ranks > 1, whole - hidden, 0.0), update_s=update)

@@ -19,7 +19,8 @@ class LayeredProfile:
     shorter. ``piece_host_s``: to join or cut one rank's piece of a gathered tensor. ``overlap``: share of the backward
     pass under which gradients may be exchanged (0: afterwards). ``bucket_bytes``: gradients of one all-reduce.
     ``wait_s``: packing, and waiting for other nodes, before gradients move. ``node_step_s``: what every further node
-    adds to the exchange. ``all_reduce_share``: rate of all-reduces between nodes relative to the collective rule.
+    adds to the exchange, for each group of replicas that shares its ports. ``all_reduce_share``, ``gradient_share``:
+    rate between nodes of all-reduces of a layer and of the gradients, relative to the collective rule.
     ``staged_bytes_per_s``: rate of halos and tail gathers that are copied through the host's memory, one after the
     other; None where devices exchange them directly. ``storage_bytes_per_s``: what one node reads from storage, None:
     never a limit. ``shares_hybrid_weights``: data+filter exchanges only the part of the weights that a device holds.
@@ -38,6 +39,7 @@ class LayeredProfile:
     wait_s: float = 0.0
     node_step_s: float = 0.0
     all_reduce_share: float = 1.0
+    gradient_share: float = 1.0
     staged_bytes_per_s: float | None = None
     storage_bytes_per_s: float | None = None
     shares_hybrid_weights: bool = True

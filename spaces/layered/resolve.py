@@ -6,7 +6,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.layered.catalogue import is_layered, load_layered
 from forerun.spaces.layered.model import LayeredModel
 
-SUFFIXES: tuple[str, ...] = ()
+SUFFIXES = (".net",)
 
 
 def names_layered(text: str) -> bool:
@@ -28,4 +28,6 @@ def resolve_layered(text: str, *, allow_generic: bool = False) -> tuple[LayeredM
         return load_layered(text), ()
     if not path.is_file():
         raise RequestError(f"{text}: no such file")
-    raise RequestError(f"{text}: graphs are not read yet; name a model of the catalogue")
+    from forerun.spaces.layered.net_file import read_net
+
+    return read_net(path), ()

@@ -1,0 +1,264 @@
+"""Error and order of forerun against ParaDL's measured tables, beside the error of ParaDL's own oracle.
+
+    python benchmarks/paradl.py FOLDER [--write]
+
+FOLDER holds ``paradl.csv`` (published measurements, which may not be passed on: only sums over rows are printed).
+``--write`` replaces the dated result beside this script. Both models are given the same time per sample of one device;
+"by rule" is forerun without it. ParaDL's own predictions are those printed with a row, else those of its formulas.
+"""
+
+import argparse
+import csv
+import dataclasses
+import datetime
+import os
+import platform
+import re
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+from forerun.simulator.layered import LayeredContext, score_splits
+from forerun.simulator.layered.paradl import Oracle, abci_network
+from forerun.spaces.clusters import load_cluster
+from forerun.spaces.layered import load_layered
+from forerun.spaces.layered.net_file import parse_net
+from forerun.spaces.layered.profile import load_layered_profile
+from forerun.spaces.layered.split import parse_split
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+from paradl_resnet50 import SAMPLES, SECONDS_PER_SAMPLE, resnet50_net
+
+FAMILIES = ("data+spatial", "data+filter", "data", "filter", "channel")
+MODELS = {
+    "ResNet-50": ("resnet50", SECONDS_PER_SAMPLE),
+    "CosmoFlow": ("cosmoflow-512", 2.1081),
+    "CosmoFlow-256": ("cosmoflow-256", 0.2635),
+}
+NOISE = 0.05
+"""Measured times closer than this are not asked to be ordered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One measured row."""
+
+    identity: str
+    table: str
+    model: str
+    family: str
+    gpus: int
+    batch: int
+    group: str
+    measured_s: float
+    oracle_s: float | None
+    synthetic: bool
+
+    @property
+    def split(self) -> str:
+        """The split in forerun's words: hybrids have four devices of a node in one replica."""
+        if self.family in ("data", "filter", "channel"):
+            return f"{self.family}{self.gpus}"
+        return f"data{self.gpus // 4} {self.family.partition('+')[2]}4"
+
+
+def cases(path: Path) -> Iterator[Case]:
+    """Yield the rows of convolutional networks; profiles and transformers are left out."""
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            identity, model = row["case_id"], row["model_name"]
+            if "profile" in identity or "Megatron" in model:
+                continue
+            if "CosmoFlow256" in identity:
+                model = "CosmoFlow-256"
+            elif "CosmoFlow" in model:
+                model = "CosmoFlow"
+            named = re.search(r"_(data\+spatial|data\+filter|data|filter|channel)_", identity)
+            family = named[1] if named else "data+spatial"
+            printed = row["sim_ref_iter_ms"]
+            yield Case(
+                identity=identity,
+                table=identity.split("_")[1],
+                model=model,
+                family=family,
+                gpus=int(row["gpus"]),
+                batch=int(float(row["global_batch"])),
+                group=row["rank_group"],
+                measured_s=float(row["measured_iter_ms"]) / 1e3,
+                oracle_s=float(printed) / 1e3 if printed else None,
+                synthetic="synthetic" in row["notes"],
+            )
+
+
+def own_s(case: Case, *, measured: bool) -> float:
+    """Return forerun's step time, with or without the measured time per sample."""
+    name, seconds = MODELS[case.model]
+    profile = load_layered_profile("chainermn")
+    if case.synthetic:
+        profile = dataclasses.replace(profile, storage_bytes_per_s=None)
+    context = LayeredContext(
+        model=load_layered(name),
+        cluster=load_cluster("abci-v100"),
+        profile=profile,
+        precision="fp32",
+        seconds_per_sample=seconds if measured else None,
+    )
+    return float(score_splits(context, [parse_split(case.split)], [case.batch]).step_s[0])
+
+
+def oracle_s(case: Case) -> float | None:
+    """Return ParaDL's step time: as printed, else by its formulas (ResNet-50), else None."""
+    if case.oracle_s is not None:
+        return case.oracle_s
+    if case.model != "ResNet-50":
+        return None
+    net = parse_net(resnet50_net(), source="resnet50.net")
+    oracle = Oracle(
+        layers=net.layers,
+        samples=SAMPLES,
+        seconds_per_sample=SECONDS_PER_SAMPLE,
+        split=frozenset(layer.name for layer in net.layers if layer.kind == "CONV"),
+        network=abci_network(cable_s=20e-6),
+    )
+    nodes = case.gpus // 4
+    match case.family:
+        case "data":
+            cost = oracle.data(case.gpus, case.batch // case.gpus)
+        case "filter" | "channel":
+            cost = oracle.filter(case.gpus, case.batch)
+        case "data+filter":
+            cost = oracle.data_filter(case.gpus, case.batch // nodes)
+        case _:
+            cost = oracle.data_spatial(case.gpus, case.batch // nodes)
+    return cost.total_s / (SAMPLES / case.batch)
+
+
+def error(predicted: float, measured: float) -> float:
+    """Return the share by which a prediction misses."""
+    return abs(predicted / measured - 1.0)
+
+
+def orders(found: list[Case], predicted: dict[str, float]) -> tuple[int, int, list[str]]:
+    """Return pairs ordered right, pairs, and those that are not: seconds per sample within each group, filter against
+    channel left out."""
+    right, asked, wrong = 0, 0, []
+    for one, other in combinations(found, 2):
+        if not one.group or one.group != other.group or {one.family, other.family} == {"filter", "channel"}:
+            continue
+        measured = [case.measured_s / case.batch for case in (one, other)]
+        if max(measured) < (1 + NOISE) * min(measured):
+            continue
+        guess = [predicted[case.identity] / case.batch for case in (one, other)]
+        asked += 1
+        if (measured[0] < measured[1]) == (guess[0] < guess[1]):
+            right += 1
+        else:
+            wrong.append(f"{one.identity} / {other.identity}")
+    return right, asked, wrong
+
+
+def report(found: list[Case]) -> str:
+    """Return the result as text."""
+    own = {case.identity: own_s(case, measured=True) for case in found}
+    rule = {case.identity: own_s(case, measured=False) for case in found}
+    oracle = {case.identity: value for case in found if (value := oracle_s(case)) is not None}
+    lines = [
+        "# forerun and ParaDL's oracle against ParaDL's measured tables",
+        "",
+        f"{datetime.date(2026, 11, 21).isoformat()}, Python {platform.python_version()}, {os.cpu_count()} cores "
+        f"({platform.machine()}). Mean absolute error of the step time; {len(found)} measured rows on ABCI (V100, four",
+        "a node). `paradl` is the oracle itself, fed with the same time per sample as `forerun`; `by rule` is forerun",
+        "without that time.",
+        "Constants of the profile `chainermn` (eight numbers) were fitted to these rows and to VGG-16 below, so",
+        "this is no held-out test. ParaDL's constants are those of the network's data sheet.",
+        "",
+        "| table | model | strategy | rows | paradl | forerun | by rule |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    keys = dict.fromkeys((case.table, case.model, case.family) for case in found)
+    for key in keys:
+        rows = [case for case in found if (case.table, case.model, case.family) == key]
+        means = " | ".join(_mean(rows, values) for values in (oracle, own, rule))
+        lines.append(f"| {' | '.join(key)} | {len(rows)} | {means} |")
+    both = [case for case in found if case.identity in oracle]
+    lines.append(f"| all | | | {len(found)} | | {_mean(found, own)} | {_mean(found, rule)} |")
+    lines.append(
+        f"| where paradl has a prediction | | | {len(both)} | {_mean(both, oracle)} | {_mean(both, own)} | "
+        f"{_mean(both, rule)} |"
+    )
+    medians = [
+        statistics.median(error(values[case.identity], case.measured_s) for case in both)
+        for values in (oracle, own, rule)
+    ]
+    lines.append("| median of these | | | | " + " | ".join(f"{value:.1%}" for value in medians) + " |")
+    right, asked, wrong = orders(found, own)
+    lines += [
+        "",
+        f"Order within groups of equal GPU counts (seconds per sample, pairs more than {NOISE:.0%} apart, filter",
+        f"against channel left out): {right} of {asked} pairs right.",
+        *(f"- not: {pair}" for pair in wrong),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _mean(rows: list[Case], predicted: dict[str, float]) -> str:
+    errors = [error(predicted[case.identity], case.measured_s) for case in rows if case.identity in predicted]
+    return f"{statistics.mean(errors):.1%}" if errors else "-"
+
+
+VGG = {
+    # Measured and predicted seconds per epoch of 1.28 million images, by GPUs: data+filter, 64 samples a node.
+    32: (2307.0, 2500.0),
+    64: (1156.0, 1287.0),
+    128: (607.0, 655.0),
+    256: (313.0, 332.0),
+}
+"""ParaDL, table 8: VGG-16. Its data+spatial rows do not state their batch."""
+
+VGG_SECONDS_PER_SAMPLE = 328.0 * 32 / SAMPLES
+"""The one-device time behind the printed prediction of data+spatial on 32 GPUs, which divides it evenly."""
+
+
+def vgg_lines() -> list[str]:
+    """Return the comparison for VGG-16."""
+    lines = [
+        "",
+        "VGG-16, data+filter with 64 images a node (ParaDL, table 8):",
+        "",
+        "| GPUs | paradl | forerun |",
+        "|---|---|---|",
+    ]
+    context = LayeredContext(
+        model=load_layered("vgg16"),
+        cluster=load_cluster("abci-v100"),
+        profile=load_layered_profile("chainermn"),
+        precision="fp32",
+        seconds_per_sample=VGG_SECONDS_PER_SAMPLE,
+    )
+    for gpus, (measured, printed) in VGG.items():
+        batch = 64 * gpus // 4
+        step = float(score_splits(context, [parse_split(f"data{gpus // 4} filter4")], [batch]).step_s[0])
+        epoch = step * SAMPLES / batch
+        lines.append(f"| {gpus} | {printed / measured - 1:+.1%} | {epoch / measured - 1:+.1%} |")
+    return [*lines, ""]
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--write", action="store_true", help="replace the dated result")
+    options = parser.parse_args()
+    found = list(cases(options.folder / "paradl.csv"))
+    text = report(found) + "\n".join(vgg_lines())
+    print(text)
+    if options.write:
+        (Path(__file__).parent / "results" / "2026-11-21-paradl.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
