@@ -72,7 +72,7 @@ def plain(cost: object) -> dict[str, float]:
     found = {}
     for field in dataclasses.fields(cost):  # type: ignore[arg-type]  # both kinds of cost are dataclasses
         value = getattr(cost, field.name)
-        if value in (None, ()):  # neither sharded nor reduced otherwise than the step says
+        if value is None or isinstance(value, tuple):  # neither sharded nor reduced otherwise than the step says
             continue
         inner = value if hasattr(value, "items") else {"": value}
         found |= {f"{field.name} {name}": float(number) for name, number in inner.items()}
