@@ -29,6 +29,8 @@ SEARCH_FLAGS = (
     "fidelity",
     "contention",
     "trace",
+    "timeline",
+    "chakra",
     "tree",
 )
 

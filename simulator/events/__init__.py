@@ -1,5 +1,6 @@
 """The second level of fidelity: one step of training, event by event."""
 
+from forerun.simulator.events.chakra import write_chakra
 from forerun.simulator.events.compile import KINDS, STREAMS, compile_step
 from forerun.simulator.events.costs import ChunkCost, StageCost, StepCosts, step_costs
 from forerun.simulator.events.disturb import Disturbance
@@ -7,6 +8,7 @@ from forerun.simulator.events.engine import Execution, execute
 from forerun.simulator.events.gantt import timeline_text
 from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.memory import MemoryCurve
+from forerun.simulator.events.page import timeline_html
 from forerun.simulator.events.rescore import event_scores
 from forerun.simulator.events.result import EventResult, StageUse, TimelineTask
 from forerun.simulator.events.simulate import simulate, simulate_costs
@@ -34,8 +36,10 @@ __all__ = [
     "simulate",
     "simulate_costs",
     "step_costs",
+    "timeline_html",
     "timeline_svg",
     "timeline_text",
     "trace_events",
+    "write_chakra",
     "write_trace",
 ]

@@ -47,6 +47,13 @@ class Contention:
         """Replicas that are simulated."""
         return max(self.colours) + 1
 
+    def share_of(self, graph: TaskGraph, task: int, key: Key) -> float:
+        """Return which share of a whole flow a task is."""
+        flow = self.flows[key]
+        if task in graph.transfers:
+            return graph.transfers[task][0] / (flow.wire_s * flow.assumed_bytes_per_s)
+        return graph.duration_s[task] / alone_s(self, key)
+
 
 def contention_of(traffic: Traffic, *, apart: bool = False) -> Contention:
     """Return what a step's flows share; with ``apart`` every replica is a colour of its own."""

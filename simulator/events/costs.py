@@ -146,12 +146,21 @@ def step_costs(context: Context, strategy: Strategy) -> StepCosts:
 
 def still_reduce_s(context: Context, strategy: Strategy) -> list[float]:
     """Return the seconds of one pass over the gradients of every stage that no faster links would save."""
+    fast = replace(context, cluster=line_rate_cluster(context.cluster))
+    reduce_s: list[float] = _replicas(fast, strategy, _stage_parameters(context, strategy)).reduce_s.tolist()
+    return reduce_s
+
+
+def stage_parameter_counts(context: Context, strategy: Strategy) -> tuple[Floats, Floats]:
+    """Return how many parameters every stage has on one device, and how many of them another stage has too."""
+    parameters = _stage_parameters(context, strategy)
+    return np.asarray((parameters.dense + parameters.expert)[0]), np.asarray(parameters.tied[0])
+
+
+def _stage_parameters(context: Context, strategy: Strategy) -> StageParameters:
     held = chunk_blocks(context, table_of([strategy]), strategy)
     homes = [chunks_of_stage(strategy.pp, strategy.vpp, strategy.schedule, stage) for stage in range(strategy.pp)]
-    on = np.stack([held[:, list(chunks)].sum(axis=1) for chunks in homes], axis=1)
-    fast = replace(context, cluster=line_rate_cluster(context.cluster))
-    reduce_s: list[float] = _replicas(fast, strategy, _parameters(context, strategy, on)).reduce_s.tolist()
-    return reduce_s
+    return _parameters(context, strategy, np.stack([held[:, list(chunks)].sum(axis=1) for chunks in homes], axis=1))
 
 
 def chunk_blocks(context: Context, table: StrategyTable, strategy: Strategy) -> Floats:

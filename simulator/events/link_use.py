@@ -3,7 +3,7 @@
 from typing import Any
 
 from forerun.simulator.events.compile import GATHER, REDUCE, SEND
-from forerun.simulator.events.contention import Contention, Key, alone_s
+from forerun.simulator.events.contention import Contention, Key
 from forerun.simulator.events.result import EventResult
 
 _SHOWN = 24
@@ -40,7 +40,7 @@ def link_use(result: EventResult) -> list[dict[str, Any]]:
 
 def _sent_bytes(result: EventResult, contention: Contention) -> dict[Key, float]:
     """Return the bytes that every connection of a flow carried."""
-    graph, run, pp = result.graph, result.run, result.costs.shape.pp
+    graph, pp = result.graph, result.costs.shape.pp
     sent: dict[Key, float] = {}
     for task, kind in enumerate(graph.kind):
         device = graph.stream_device[graph.stream[task]]
@@ -51,10 +51,6 @@ def _sent_bytes(result: EventResult, contention: Contention) -> dict[Key, float]
         else:
             continue
         flow = contention.flows[key]
-        if task in graph.transfers:
-            size_bytes = graph.transfers[task][0]
-        else:
-            share = (run.end_s[task] - run.start_s[task]) / alone_s(contention, key)
-            size_bytes = share * flow.wire_s * flow.assumed_bytes_per_s
+        size_bytes = contention.share_of(graph, task, key) * flow.wire_s * flow.assumed_bytes_per_s
         sent[key] = sent.get(key, 0.0) + size_bytes
     return sent

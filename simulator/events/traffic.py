@@ -70,7 +70,7 @@ def step_traffic(context: Context, strategy: Strategy, reduce_s: Sequence[float]
     links = TaskGraph(())
     nodes = -(-strategy.devices // spec.devices_per_node)
     crossed = _Crossed(context.cluster, Routes(build_graph(spec, nodes), links), links)
-    layout = _Layout(strategy)
+    layout = Layout(strategy)
     hops = {
         (replica, here, there): _hop(context, strategy, layout, crossed, replica, here, there)
         for here, there in _neighbours(strategy)
@@ -111,7 +111,7 @@ def _neighbours(strategy: Strategy) -> list[tuple[int, int]]:
     return [*pairs, *((there, here) for here, there in pairs)]
 
 
-class _Layout:
+class Layout:
     """Numbers of the devices of a strategy: tensor ranks are neighbours, then context ranks."""
 
     def __init__(self, strategy: Strategy) -> None:
@@ -167,7 +167,7 @@ class _Crossed:
 
 
 def _hop(
-    context: Context, strategy: Strategy, layout: _Layout, crossed: _Crossed, replica: int, here: int, there: int
+    context: Context, strategy: Strategy, layout: Layout, crossed: _Crossed, replica: int, here: int, there: int
 ) -> Flow:
     pairs = list(zip(layout.devices(replica, here), layout.devices(replica, there), strict=True))
     number = max(crossed.level(*pair) for pair in pairs)
@@ -193,7 +193,7 @@ def _hop(
 def _ring(
     context: Context,
     strategy: Strategy,
-    layout: _Layout,
+    layout: Layout,
     crossed: _Crossed,
     stage: int,
     whole_s: float,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import add_gpus, add_json, add_strategy_or_tree, add_training, single_request
 from forerun.search.cli.parser import Parser
+from forerun.search.cli.step_files import add_step_files, refuse_step_files, write_step_files
 
 if TYPE_CHECKING:
     from forerun.search.request import Setting
@@ -41,11 +42,9 @@ def add_arguments(parser: Parser) -> None:
         help="traffic of stages and replicas shares NICs, PCIe, sockets and spine fairly, link by link; needs events",
     )
     parser.add_argument(
-        "--trace", type=Path, metavar="FILE", help="write the timeline for Perfetto (.json or .json.gz); needs events"
-    )
-    parser.add_argument(
         "--write-tree", type=Path, metavar="FILE", help="write the strategy as a strategy tree (YAML) to start from"
     )
+    add_step_files(parser)
     add_json(parser)
 
 
@@ -53,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Predict and print; a strategy that does not fit is an answer and not an error.
 
     Raises:
-        RequestError: the request is wrong, or the trace cannot be written.
+        RequestError: the request is wrong, or a file cannot be written.
     """
     from forerun.search.cli.layered import is_layered, run_strategy
 
@@ -64,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
 
     setting = resolve(single_request(args), groups=True)
     row, events, tree = _tree(setting, args) if args.tree is not None else _strategy(setting, args)
+    if events is not None:
+        write_step_files(args, setting, events)
     if args.json:
         more = {} if events is None else {"events": _summary(events)}
         more |= {} if tree is None else {"tree": tree}
@@ -118,7 +119,6 @@ def _grouped(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventR
     if args.fidelity == "analytic":
         raise RequestError("groups of nodes that differ are simulated event by event; drop --fidelity analytic")
     row, events = simulate_groups(setting, args.strategy, contention=args.contention)
-    _write_trace(events, args.trace)
     return row, events
 
 
@@ -139,41 +139,26 @@ def _tree(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResu
         if given:
             raise RequestError(f"{flag} goes with a flat --strategy; drop it, or give a --strategy")
     answer = simulate_tree_file(setting, args.tree)
-    _write_trace(answer.events, args.trace)
     return answer.row, answer.events, answer.tree
 
 
 def _events(setting: "Setting", args: argparse.Namespace) -> "EventResult | None":
-    """Simulate event by event if asked for, and write the trace.
+    """Simulate event by event if asked for.
 
     Raises:
-        RequestError: a trace is asked for without events, or cannot be written.
+        RequestError: something is asked for that needs events.
     """
     from forerun.spaces.errors import RequestError
 
     if args.fidelity != "events":
-        if args.trace is not None:
-            raise RequestError("--trace needs --fidelity events: closed forms have no timeline")
+        refuse_step_files(args)
         if args.contention:
             raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
         return None
     from forerun.search.request import legal_strategy
     from forerun.simulator.events import simulate
 
-    result = simulate(setting.context, legal_strategy(setting, args.strategy), contention=args.contention)
-    _write_trace(result, args.trace)
-    return result
-
-
-def _write_trace(result: "EventResult", path: Path | None) -> None:
-    from forerun.simulator.events import write_trace
-    from forerun.spaces.errors import RequestError
-
-    if path is not None:
-        try:
-            write_trace(result, path)
-        except OSError as error:
-            raise RequestError(f"cannot write {path}: {error.strerror}") from None
+    return simulate(setting.context, legal_strategy(setting, args.strategy), contention=args.contention)
 
 
 def _summary(result: "EventResult") -> dict[str, object]:

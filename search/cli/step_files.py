@@ -1,0 +1,70 @@
+"""Files that a simulated step can be written to: a trace, a picture, execution traces for other simulators."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forerun.search.request import Setting
+    from forerun.simulator.events import EventResult
+
+_FLAGS = ("trace", "timeline", "chakra")
+
+
+def add_step_files(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    group = parser.add_argument_group("files of the step (they need --fidelity events)")
+    group.add_argument("--trace", type=Path, metavar="FILE", help="the timeline for Perfetto (.json or .json.gz)")
+    group.add_argument("--timeline", type=Path, metavar="FILE", help="the timeline as a picture (.svg) or page (.html)")
+    group.add_argument(
+        "--chakra", type=Path, metavar="DIR", help="a Chakra execution trace per device, for ASTRA-sim to replay"
+    )
+
+
+def refuse_step_files(args: argparse.Namespace) -> None:
+    """Refuse files without events.
+
+    Raises:
+        RequestError: one is asked for.
+    """
+    from forerun.spaces.errors import RequestError
+
+    for flag in _FLAGS:
+        if getattr(args, flag, None) is not None:
+            raise RequestError(f"--{flag} needs --fidelity events: closed forms have no timeline")
+
+
+def write_step_files(args: argparse.Namespace, setting: "Setting", result: "EventResult") -> None:
+    """Write what is asked for.
+
+    Raises:
+        RequestError: a file cannot be written, or its name does not say what it is to be.
+    """
+    from forerun.simulator.events import timeline_html, timeline_svg, write_chakra, write_trace
+    from forerun.spaces.errors import RequestError
+
+    if args.trace is not None:
+        _write(args.trace, lambda path: write_trace(result, path))
+    if args.timeline is not None:
+        drawn = {".svg": timeline_svg, ".html": timeline_html}.get(args.timeline.suffix.lower())
+        if drawn is None:
+            raise RequestError(f"--timeline writes .svg or .html, but got {args.timeline}")
+        text = drawn(result)
+        _write(args.timeline, lambda path: path.write_text(text, encoding="utf-8"))
+    if args.chakra is not None:
+        if args.strategy is None:
+            raise RequestError("--chakra goes with a flat --strategy; a tree has no execution traces yet")
+        from forerun.search.request import legal_strategy
+
+        strategy = legal_strategy(setting, args.strategy)
+        _write(args.chakra, lambda path: write_chakra(setting.context, strategy, result, path))
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    from forerun.spaces.errors import RequestError
+
+    try:
+        write(path)
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror}") from None
