@@ -6,7 +6,7 @@ RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types unit wheel test-frameworks pictures clean
+.PHONY: demo test lint types unit wheel docs test-frameworks pictures clean
 
 $(RUNTIME): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "forerun needs Python 3.11 or newer")'
@@ -42,6 +42,12 @@ wheel: $(STAMP)
 	.venv-wheel/bin/python $(PIP) --upgrade "pip>=25.1"
 	.venv-wheel/bin/python $(PIP) dist/*.whl --group dev
 	.venv-wheel/bin/python -m pytest -m "not slow"
+
+# The documentation as a site in site/: examples run, links checked, every warning an error.
+docs: $(STAMP)
+	$(BIN)/python $(PIP) --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "site/index.html"
 
 # The frameworks' own parsers read what forerun writes, in an environment of their own: torch alone has gigabytes.
 # torchtitan twice: 0.2.2 is the last that reads TOML, 0.3.0 the first that is configured in Python.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WIDTHS = {
     "#": 4,
-    "strategy": 23,
+    "strategy": 25,
     "GPUs": 5,
     "tok/s/GPU": 10,
     "MFU": 6,
@@ -103,7 +103,7 @@ def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several:
     bar_width = min(MOST_BAR, console.width - 1 - sum(WIDTHS[name] for name in shown if name != "time"))
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("strategy", overflow="fold", min_width=22)
+    table.add_column("strategy", overflow="fold", min_width=24)
     if several:
         table.add_column("GPUs", justify="right", no_wrap=True)
     memory = f"of {rows[0].memory_limit_gib:.0f} GiB" if rows else "GiB"
@@ -132,7 +132,7 @@ def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several:
 def shown_columns(width: int, *, without: Collection[str]) -> list[str]:
     """Return the columns of a leaderboard that a terminal of ``width`` columns has room for; ``without``: say nothing.
 
-    >>> shown_columns(61, without=["+-90%", "USD/Mtok"])
+    >>> shown_columns(63, without=["+-90%", "USD/Mtok"])
     ['#', 'strategy', 'GPUs', 'tok/s/GPU', 'step', 'memory']
     """
     names = [name for name in (*WIDTHS, "time") if name not in without]

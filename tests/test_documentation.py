@@ -1,0 +1,94 @@
+"""What the documentation shows runs: its commands, its Python, and the flags that it names in passing."""
+
+import importlib.util
+import re
+import shlex
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from forerun.search.cli.completion import gather
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+
+
+def _hooks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("forerun_docs_hooks", DOCS / "hooks.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+hooks = _hooks()
+WITH_COMMANDS = [page for page in PAGES if any(block.name is None for block in hooks.blocks(page.read_text()))]
+WITH_PYTHON = [page for page in PAGES if "```python\n" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.stem)
+def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    text = page.read_text()
+    results = hooks.run_page(text, tmp_path)
+
+    assert results
+    for block, printed in results:
+        assert printed.startswith("$ ") and len(printed.splitlines()) > 1
+        assert max(map(len, printed.splitlines())) <= 160 or "cat " in block.text
+    shown = hooks.shown(text, results)
+    assert "```forerun" not in shown and shown.count("```console") == len(results)
+
+
+def test_the_tutorial_ends_with_a_script_that_bash_reads(tmp_path: Path) -> None:
+    import subprocess
+
+    hooks.run_page((DOCS / "tutorial.md").read_text(), tmp_path)
+
+    assert subprocess.run(["bash", "-n", str(tmp_path / "launch" / "launch.sh")]).returncode == 0
+    assert "--num-layers 40" in (tmp_path / "launch" / "launch.sh").read_text()
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
+def test_python_of_a_page_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for code in re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+        exec(compile(code, str(page), "exec"), names)
+
+
+def _mentioned() -> list[tuple[str, str]]:
+    found = []
+    for page in (*PAGES, DOCS.parent / "README.md"):
+        text = page.read_text().replace("\\\n", " ")
+        for line in re.findall(r"^(?: {4}|\$ )(forerun [a-z].*)$", text, re.MULTILINE):
+            found.append((page.name, line.split(" # ")[0]))
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), _mentioned())
+def test_flags_that_are_mentioned_exist(page: str, line: str) -> None:
+    flags = {item.verb: {s for flag in item.flags for s in flag.spellings} for item in gather()}
+    words = shlex.split(line, comments=True)
+
+    assert words[1] in flags
+    for word in words[2:]:
+        if word.startswith("--"):
+            assert word.split("=")[0] in flags[words[1]], line
+
+
+def test_every_verb_has_a_page() -> None:
+    from forerun.search.cli.registry import VERBS
+
+    pages = hooks.verb_pages()
+    assert set(pages) == {f"verbs/{verb.name}.md" for verb in VERBS}
+    for text in pages.values():
+        assert "## Examples" in text and "forerun " in text and "--help" in text
+
+
+def test_an_example_that_fails_stops_the_build(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="ended with 2"):
+        hooks.run_page("```forerun\nforerun show nobody\n```\n", tmp_path)
+    with pytest.raises(RuntimeError, match="run forerun and cat"):
+        hooks.run_page("```forerun\nrm -r x\n```\n", tmp_path)
