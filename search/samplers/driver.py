@@ -110,7 +110,8 @@ class _Run:
         """Ask and tell until a limit is reached."""
         self.sampler.begin(self.space, starts, len(self.objectives))
         try:
-            self._look(list(self.sampler.earlier()))
+            # What is worth starting from is looked at whatever the limits say: no result is worse.
+            self._look([*starts, *self.sampler.earlier()])
             while not (stopped := self._stopped()):
                 batch = self.sampler.ask(min(BATCH, self.limits.evaluations - self.scored))
                 if not batch:

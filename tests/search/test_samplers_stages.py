@@ -1,0 +1,292 @@
+"""Spaces of stages that differ: counted and walked exactly, and their best is found by the sampler made for them."""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forerun.search.cli import main
+from forerun.search.moves import Moves
+from forerun.search.request import Request, Setting, legal_strategy, resolve
+from forerun.search.samplers import Exploring, Limits, explore, explore_request, sampler_named
+from forerun.search.samplers.families import families
+from forerun.search.samplers.planner import Planner
+from forerun.search.samplers.starts import flat_starts
+from forerun.search.samplers.thumb import rules_of_thumb
+from forerun.search.workers import Choice
+from forerun.simulator import score
+from forerun.simulator.events import event_scores
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Strategy, table_of
+from forerun.spaces.strategies.stage_laws import broken_laws
+from forerun.spaces.strategies.staged_space import StagedSpace
+
+SERIAL = Choice(kind="serial")
+WHOLE = Limits(evaluations=1 << 40, asked=1 << 40, stagnation=None)
+RELAXED = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+EVERY = ("layers", "recompute", "tp")
+
+REDUCED: dict[str, tuple[dict[str, Any], dict[str, list[object]], float]] = {
+    # request; axes; what stages that differ gain over the best flat strategy, in per cent at least
+    "recompute": (
+        {"framework": "nanotron", "seq_len": 8192},
+        {"pp": [4], "tp": [2, 4, 8], "mbs": [1], "zero": [1]},
+        5.0,
+    ),
+    "layers and recompute": (
+        {"framework": "torchtitan", "seq_len": 16384},
+        {"pp": [4], "tp": [2, 4], "mbs": [1], "zero": [2], "schedule": ["1f1b"]},
+        4.0,
+    ),
+    "halves": (
+        {"framework": "megatron-lm", "seq_len": 8192, "global_batch": 1024},
+        {"pp": [8], "tp": [1, 2], "cp": [4], "mbs": [1, 2], "zero": [1], "recompute": ["none"], "split": ["even"]},
+        0.9,
+    ),
+    "nothing": (
+        {"framework": "torchtitan", "seq_len": 8192, "cluster": "dgx-a100-40"},
+        {"pp": [4], "tp": [4, 8], "mbs": [1], "zero": [2], "schedule": ["1f1b"], "split": ["even"]},
+        0.0,
+    ),
+}
+"""Llama 3 70B on 128 GPUs, boundaries within one layer: few enough to look at all."""
+
+
+def reduced(name: str) -> StagedSpace:
+    fields, axes, _ = REDUCED[name]
+    known = {"cluster": "dgx-h100", "gpus": "128", "global_batch": 256}
+    overrides = {"vpp": [1], "cp": [1], "placement": [0], "sp": [1], **axes}
+    setting = resolve(Request(model="llama3-70b", overrides=overrides, **{**known, **fields}))
+    return StagedSpace(flat=setting.space(), reach=1, recompute=True, halves=True)
+
+
+@pytest.mark.slow  # looks at every candidate of four spaces
+@pytest.mark.parametrize("name", REDUCED)
+def test_the_best_of_a_reduced_space_is_found_with_every_seed(name: str) -> None:
+    space, gain = reduced(name), REDUCED[name][2]
+    whole = explore(space, sampler_named(Exploring(sampler="exhaustive"), space)[0], limits=WHOLE)
+    best = whole.curve[-1][1]
+    starts = flat_starts(space.flat, "throughput", 5, SERIAL)
+    assert starts.piece.best is not None
+    flat = float(starts.piece.best.keys[0][0])
+    assert flat / best - 1 >= gain / 100
+    assert whole.scored > 2000
+    assert name != "halves" or whole.feasible[0].second_tp is not None
+
+    for seed in range(20):
+        sampler = sampler_named(Exploring(sampler="local", seed=seed), space)[0]
+        found = explore(space, sampler, starts=starts.strategies, limits=Limits(evaluations=96))
+        assert found.curve[-1][1] <= best / 0.99
+        assert found.curve[-1][1] < flat or best == flat
+
+
+@pytest.mark.parametrize("name", ["recompute", "halves"])
+def test_the_whole_space_is_walked_once_and_counted(name: str) -> None:
+    space = reduced(name)
+    walked = list(space.walk())
+
+    assert len(walked) == len(set(walked)) <= space.size
+    assert all(space.canonical(strategy) == strategy for strategy in walked[::50])
+    assert all(broken_laws(strategy, space.context) == [] for strategy in walked[::50])
+
+
+def test_ways_to_deal_and_recompute_are_counted_exactly(make_setting: Callable[..., Setting]) -> None:
+    space = StagedSpace(flat=make_setting().space(), reach=1, recompute=True)  # 32 layers, full:n offered
+    dealt = [
+        (a, b - a, 32 - b) for a, b in itertools.product(range(9, 12), range(20, 23)) if 0 < a < b < 32
+    ]  # boundaries at 10 and 21
+
+    assert space.partial
+    assert space.ways(3, recompute=True) == sum(int(np.prod([3 + held - 1 for held in stages])) for stages in dealt)
+    flat = dataclasses.replace(space, recompute=False)
+    assert flat.ways(3) == len(dealt) and flat.size < space.size < dataclasses.replace(space, halves=True).size
+
+
+@RELAXED
+@given(seed=st.integers(0, 10_000))
+def test_what_is_built_can_be_named_and_built_again(make_setting: Callable[..., Setting], seed: int) -> None:
+    space = StagedSpace(flat=make_setting().space(), recompute=True, halves=True)
+    random = np.random.default_rng(seed)
+    built = [space.build(lambda name, choices: choices[int(random.integers(len(choices)))]) for _ in range(20)]
+    asked: dict[str, object] = {}
+
+    for strategy in filter(None, built):
+        answers = space.answers(strategy)
+
+        def choose(name: str, choices: Any, answers: dict[str, int] = answers) -> int:
+            assert asked.setdefault(name, choices) == choices  # Optuna needs choices that never change
+            return answers[name]
+
+        assert space.build(choose) == strategy == space.canonical(strategy)
+
+
+def test_steps_lead_to_names_of_the_space(make_setting: Callable[..., Setting]) -> None:
+    setting = make_setting(gpus="16")
+    space = StagedSpace(flat=setting.space(), recompute=True, halves=True)
+    strategy = legal_strategy(setting, "tp1/2 pp4 dp4 mbs1/2 zero1 layers=7,8,9,8 recompute=full,none,full:3,none")
+    moves = Moves(space)
+    steps = {
+        "shifts": list(moves.shifts(strategy, 0)),
+        "recomputes": list(moves.recomputes(strategy, 0)),
+        "turns": list(moves.turns(strategy)),
+    }
+
+    for found in steps.values():
+        assert found and strategy not in found
+        assert all(space.canonical(each) == each and each.devices == 16 for each in found)
+    first = steps["recomputes"][0].stage_recompute or ()
+    assert first[0] != (strategy.stage_recompute or ())[0]  # the fullest stage comes first
+    assert {each.second_tp for each in steps["turns"]} >= {None, 4}
+    assert {str(each.stage_recompute[2]) for each in steps["recomputes"] if each.stage_recompute} >= {
+        "full:2",
+        "full:4",
+    }
+
+
+def test_plans_are_the_best_of_their_family() -> None:
+    """The first plan is what enumeration finds for ``(m - 1) max t + sum t`` over all ways to fill four stages."""
+    space = reduced("recompute")
+    planner = Planner(space)
+    alone = [each for each in families(space) if each.strategy.second_tp is None]
+    family, plans = next((each, plans) for each in alone if (plans := planner.plans(each.strategy)))
+    base = dataclasses.replace(family.strategy, stage_recompute=None)
+    alike = {
+        dataclasses.replace(s, layers_per_stage=None, stage_recompute=None, split=base.split, recompute=base.recompute)
+        for s in (plan.strategy for plan in plans)
+    }
+    same = [s for s in space.walk() if s.second_tp is None and (s.tp, s.dp) == (base.tp, base.dp)]
+    scores = score(space.context, table_of(same))
+
+    assert alike == {base}
+    assert [plan.pipeline_s for plan in plans] == sorted(plan.pipeline_s for plan in plans)
+    best = score(space.context, table_of([plan.strategy for plan in plans]))
+    assert best.fits.all()
+    assert best.step_time_s.min() <= scores.step_time_s[scores.fits].min() * 1.002
+
+
+def test_families_come_by_their_bound_and_no_plan_beats_it() -> None:
+    space = reduced("layers and recompute")
+    found = families(space)
+    planner = Planner(space)
+
+    assert [family.least_s for family in found] == sorted(family.least_s for family in found)
+    for family in found[:40]:
+        for plan in planner.plans(family.strategy):
+            assert plan.pipeline_s + family.hops_s >= family.least_s * (1 - 1e-9)
+
+
+@pytest.mark.slow  # walks the flat space, and plans 400 families
+def test_the_large_space_in_a_minute() -> None:
+    """Llama 3 70B on 128 GPUs: better than every flat strategy, and the event engine agrees."""
+    setting = resolve(Request(model="llama3-70b", cluster="dgx-h100", gpus="128", global_batch=1024, seq_len=8192))
+    space = Exploring(per_stage=EVERY).space(setting.space())
+    starts = flat_starts(space.flat, "throughput", 5, SERIAL)
+    sampler, why = sampler_named(Exploring(), space)
+    found = explore(space, sampler, starts=starts.strategies, limits=Limits(evaluations=200))
+    best = [starts.strategies[0], found.feasible[0]]
+    closed, events = (each(space.context, table_of(best)).step_time_s for each in (score, event_scores))
+
+    assert space.size > 10**15 and sampler.name == "local" and "stages can be planned" in why
+    assert closed[1] < 0.95 * closed[0] and events[1] < 0.95 * events[0]
+
+
+def test_rules_of_thumb_are_legal_and_fit_somewhere(make_setting: Callable[..., Setting]) -> None:
+    space = StagedSpace(flat=make_setting(model="llama3-70b", gpus="128", global_batch=1024).space())
+    found = rules_of_thumb(space)
+
+    assert 10 < len(found) <= 64 and space.legal(found).all()
+    assert score(space.context, table_of(found)).fits.any()
+    assert all(strategy.tp <= 8 for strategy in found)
+
+
+def small(**fields: Any) -> Request:
+    known = {"cluster": "dgx-h100", "gpus": "16", "global_batch": 64, "seq_len": 4096}
+    return Request(model="llama3-8b", **{**known, **fields})
+
+
+def test_results_of_an_earlier_search_are_started_from(tmp_path: Path) -> None:
+    command = "search llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096 --set mbs=1".split()
+    staged = [*command, "--per-stage", "layers,recompute,tp", "--evaluations", "60", "--json"]
+    assert main([*staged, "--out", str(tmp_path / "one")]) == 0
+    best = json.loads((tmp_path / "one" / "best.json").read_text())
+    first = json.loads((tmp_path / "one" / "leaderboard.json").read_text())
+    starts = (str(tmp_path / "one"), "tp2 pp4 dp2 mbs1 recompute=full:2,none*3")
+    board = explore_request(
+        small(overrides={"mbs": [1]}), exploring=Exploring(per_stage=EVERY, starts=starts, evaluations=30)
+    )
+
+    assert best["strategy"] == first["leaderboard"][0]["strategy"]
+    assert best["step_time_s"] == first["leaderboard"][0]["step_time_s"]
+    assert first["request"]["per_stage"] == list(EVERY)
+    assert board.rows[0].step_time_s <= best["step_time_s"]
+    assert any("lie in this space; it starts from them" in note for note in board.notes)
+
+
+@pytest.mark.parametrize(
+    "start,law",
+    [
+        ("tp2 pp2 dp4 mbs1 vpp3", "is not legal"),
+        ("nowhere.json", "cannot read nowhere.json: No such file"),
+        ("tests", "has no leaderboard.json or best.json"),
+        ("pyproject.toml", "is no result of a search"),
+    ],
+)
+def test_what_cannot_be_started_from_is_said(start: str, law: str, request: pytest.FixtureRequest) -> None:
+    path = request.config.rootpath / start
+    with pytest.raises(RequestError, match=law):
+        explore_request(small(), exploring=Exploring(starts=(str(path) if path.exists() else start,)))
+
+
+def test_a_start_outside_of_the_space_is_noted() -> None:
+    exploring = Exploring(starts=("tp2 pp4 dp2 mbs2",), evaluations=20)
+    board = explore_request(small(overrides={"mbs": [1]}), exploring=exploring)
+
+    assert "tp2 pp4 dp2 mbs2 lies outside the space to search; it is not started from" in board.notes
+
+
+def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "search llama3-70b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096".split()
+
+    assert main([*command, "--per-stage", "layers,recompute,tp", "--evaluations", "50"]) == 3
+    assert main([*command, "--per-stage", "layer"]) == 2
+    assert main([*command, "--per-stage", ","]) == 2
+    assert main([*command, "--stagnation", "5"]) == 2
+    err = capsys.readouterr().err
+    assert "nothing is feasible" in err.lower() or "does not fit" in err or "memory" in err
+    assert "unknown choice per stage 'layer'; did you mean layers" in err
+    assert "--per-stage needs one of layers, recompute, tp" in err
+    assert "--stagnation is for samplers" in err
+
+    assert main([*command[:1], "llama3-8b", *command[2:], "--sampler", "auto", "--set", "mbs=1", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert any(note.startswith("sampler exhaustive (all of ") for note in document["request"]["notes"])
+
+
+def test_stagnation_and_time_stop_it() -> None:
+    request = small(overrides={"mbs": [1]})
+    slow = explore_request(request, exploring=Exploring(per_stage=EVERY, stagnation=40))
+    late = explore_request(request, exploring=Exploring(per_stage=EVERY, seconds=1e-6))
+
+    assert any("40 strategies brought nothing better" in note for note in slow.notes)
+    assert any("0 strategies scored, stopped because 0 s were over" in note for note in late.notes) or late.rows
+
+
+def test_strategies_with_stages_are_ranked_like_others(make_setting: Callable[..., Setting]) -> None:
+    """Nothing of a strategy is lost on its way through rows: their text is parsed again by every later step."""
+    from forerun.search.rows import rows_of
+    from forerun.spaces.strategies import parse_strategy
+
+    setting = make_setting(gpus="16")
+    text = "tp1/2 pp4 dp4/2 mbs1/2 zero1 layers=7,8,9,8 recompute=full,none,full:3,none"
+    strategy: Strategy = legal_strategy(setting, text)
+    (row,) = rows_of(setting.context, [strategy])
+
+    assert parse_strategy(row.strategy) == strategy
+    assert row.step_time_s == pytest.approx(sum(row.breakdown_s.values()))
