@@ -46,8 +46,10 @@ def families(space: StagedSpace) -> list[Family]:
     least_s = (microbatches + table.column("pp") - 1) * pace_s + hops_s
     order = np.argsort(least_s, kind="stable")
     order = order[np.isfinite(least_s[order])]
+    own = np.all([np.isin(table.column(axis), space.flat.choices[axis]) for axis in ("mbs", "sp", "zero")], axis=0)
     alone = [
-        Family(strategy=_strategy(table, row), least_s=float(least_s[row]), hops_s=float(hops_s[row])) for row in order
+        Family(strategy=_strategy(table, row), least_s=float(least_s[row]), hops_s=float(hops_s[row]))
+        for row in order[own[order]]
     ]
     if space.halves:
         alone += list(_paired(space, table, order[:PAIRED], pace_s, hops_s))
@@ -65,6 +67,12 @@ def _restricted(space: StagedSpace) -> StrategySpace | None:
     choices |= {"pp": depths, "vpp": (1,), "schedule": schedules, "split": (CUSTOM_SPLIT,)}
     if space.recompute:
         choices["recompute"] = choices["recompute"][:1]
+    if space.halves:
+        # One half may have no use for what the other has, and works on as many sequences as its devices ask for.
+        ratios = {high // low for low in choices["tp"] for high in choices["tp"] if high % low == 0}
+        widest = max(choices["mbs"]) * max(ratios)
+        choices["mbs"] = tuple(sorted({m * r for m in choices["mbs"] for r in ratios if m * r <= widest}))
+        choices |= {"sp": tuple(sorted({0, *choices["sp"]})), "zero": tuple(sorted({0, *choices["zero"]}))}
     return dataclasses.replace(space.flat, choices=choices)
 
 
@@ -110,4 +118,5 @@ def _paired(
                     strategy = dataclasses.replace(_strategy(table, first), second_tp=tps[1], sp=sp)
                 except RequestError:
                     continue
-                yield Family(strategy=strategy, least_s=least, hops_s=hops)
+                if all(int(getattr(strategy, axis)) in space.flat.choices[axis] for axis in ("mbs", "sp", "zero")):
+                    yield Family(strategy=strategy, least_s=least, hops_s=hops)

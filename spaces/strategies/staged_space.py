@@ -27,13 +27,17 @@ from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute
 from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES, flat_half, stage_choices_broken, stage_counts
 from forerun.spaces.strategies.stages import layers_per_virtual_stage, split_is_legal
 from forerun.spaces.strategies.strategy import Strategy
-from forerun.spaces.strategies.table import CUSTOM_SPLIT, strategy_of, table_of
+from forerun.spaces.strategies.table import CUSTOM_SPLIT, IntArray, strategy_of, table_of
 
 Choose = Callable[[str, Sequence[int]], int]
 """``choose(name, choices) -> choice``: how a question is answered."""
 
 VIRTUAL = (Schedule.INTERLEAVED, Schedule.ZB_V)
 """Schedules with several virtual stages per device, whose layers are dealt by rule only."""
+
+
+_DROPPED = ("sp", "zero", "placement")
+"""Axes that may have no effect in one half of the stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,25 +245,32 @@ class StagedSpace:
 
     def legal(self, strategies: Sequence[Strategy]) -> NDArray[np.bool_]:
         """Return which strategies are candidates of this space and keep every law, shape N."""
-        kept = self._flat_legal([flat_half(strategy, False) for strategy in strategies])
-        kept &= np.array([self._dealt(s) and self._staged(s) for s in strategies], dtype=bool)
-        halves = [row for row, s in enumerate(strategies) if s.second_tp is not None and kept[row]]
-        kept[halves] = self._flat_legal([flat_half(strategies[row], True) for row in halves], free=("mbs",))
-        return kept
-
-    def _flat_legal(self, strategies: Sequence[Strategy], free: Sequence[str] = ()) -> NDArray[np.bool_]:
-        """Return which strategies have choices of the flat space (but for ``free`` axes) and keep its laws."""
         if not strategies:
             return np.zeros(0, dtype=bool)
+        firsts = [flat_half(strategy, False) for strategy in strategies]
+        columns = self._columns(firsts)
+        # What has no effect in one half is dropped there for the laws, but is a choice of the strategy all the same.
+        chosen = columns | {axis: np.array([int(getattr(s, axis)) for s in strategies]) for axis in _DROPPED}
+        kept = np.array([self._dealt(s) and self._staged(s) for s in strategies], dtype=bool)
+        for axis in AXES:
+            allowed = (*self.flat.choices[axis], CUSTOM_SPLIT) if axis == "split" else self.flat.choices[axis]
+            kept &= np.isin(chosen[axis], allowed)
+        kept = self._lawful(columns, kept)
+        halves = np.array([row for row, s in enumerate(strategies) if s.second_tp is not None and kept[row]], dtype=int)
+        if len(halves):
+            second = self._columns([flat_half(strategies[row], True) for row in halves])
+            kept[halves] = self._lawful(second, np.isin(second["tp"], self.flat.choices["tp"]))
+        return kept
+
+    def _columns(self, strategies: Sequence[Strategy]) -> dict[str, IntArray]:
+        """Return what laws read of flat strategies, layers per stage as the split beyond the named ones."""
         table = table_of([dataclasses.replace(s, layers_per_stage=None) for s in strategies])
         columns = {axis: table.column(axis) for axis in (*AXES, "dp")}
         custom = np.array([s.layers_per_stage is not None for s in strategies])
-        columns["split"] = np.where(custom, CUSTOM_SPLIT, columns["split"])
-        kept = np.ones(len(strategies), dtype=bool)
-        for axis in AXES:
-            allowed = (*self.flat.choices[axis], CUSTOM_SPLIT) if axis == "split" else self.flat.choices[axis]
-            if axis not in free:
-                kept &= np.isin(columns[axis], allowed)
+        return columns | {"split": np.where(custom, CUSTOM_SPLIT, columns["split"])}
+
+    def _lawful(self, columns: Mapping[str, IntArray], kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which of the rows to keep also keep the laws of flat strategies."""
         for rule in RULES:
             rows = np.flatnonzero(kept)
             if len(rows):

@@ -48,7 +48,7 @@ REDUCED: dict[str, tuple[dict[str, Any], dict[str, list[object]], float]] = {
     "halves": (
         {"framework": "megatron-lm", "seq_len": 8192, "global_batch": 1024},
         {"pp": [8], "tp": [1, 2], "cp": [4], "mbs": [1, 2], "zero": [1], "recompute": ["none"], "split": ["even"]},
-        0.9,
+        8.0,
     ),
     "nothing": (
         {"framework": "torchtitan", "seq_len": 8192, "cluster": "dgx-a100-40"},
