@@ -339,9 +339,11 @@ def _bubble_s(strategy: Strategy, stages: list[PlainStage], slowest: PlainStage,
             return max((pp - 1) * (f + i) - min(pp - 1, m - 1) * w, (pp - 1) * max(f, i))
         case Schedule.ZB_V:
             longest = max(f, i, w)
-            uneven = (longest - f) + (longest - i) + (longest - w)
+            open_s = max((longest - f) + (longest - i) + (longest - w), f)
+            way_s = sum(stage.forward_s / 4 + (stage.backward_s - stage.weight_s) / 2 for stage in stages) / pp
             missing = max(2 * pp - 1 - m, 0)
-            return (pp - 1) / 2 * max(uneven, f) + missing * (f / 4 + i / 2)
+            alike_s = m * (sum(paces) / pp - slowest.pace_s) + missing * way_s
+            return (pp - 1) / 2 * open_s + max(alike_s, 0.0)
         case Schedule.DUALPIPE:
             return max(pp / 2 - 1, 0.0) * max((f + b) + b - 3 * w, 0.0)
     return others
