@@ -98,7 +98,7 @@ class Routes:
         """Whether no way to ``end`` leads through a place."""
         if place[0] == "device":
             return place != end and not self._torus
-        return place[0] in ("socket", "nic") and place[1] not in nodes
+        return place[0] in ("socket", "pcie", "nic") and place[1] not in nodes
 
     def _steps(self, source: int, name: Any, begin: Hashable) -> Iterator[tuple[Any, float]]:
         """Yield what a transfer of ``source`` reaches from a place in one step, and what that costs."""

@@ -134,7 +134,17 @@ def _host(data: Mapping[str, Any], device: Device, per_node: int, matters: bool,
         socket_bytes_per_s=socket_rate,
         latency_s=_seconds(data, "host.latency", _HOST_S, noted),
         staged_bytes_per_s=None if staged is None else parse_rate(staged),
+        switch_devices=data.get("switch_devices", 0),
+        switch_bytes_per_s=_switch_rate(data, rate, noted),
     )
+
+
+def _switch_rate(data: Mapping[str, Any], rate: float, filled: Defaults) -> float:
+    if "switch_rate" in data:
+        return parse_rate(data["switch_rate"])
+    if data.get("switch_devices"):
+        filled.fill("host.switch_rate", rate, format_rate(rate), "as wide as the link of a device")
+    return rate
 
 
 def _network(data: Mapping[str, Any], device: Device, per_node: int, filled: Defaults) -> Network:

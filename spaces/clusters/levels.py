@@ -59,39 +59,37 @@ def _scale_up_level(links: ScaleUp) -> Level:
 
 
 def _host_levels(spec: ClusterSpec, host: HostLinks) -> list[Level]:
-    per_socket = spec.devices_per_socket
+    per_socket, behind = spec.devices_per_socket, host.switch_devices
     shared = host.bytes_per_s if host.staged_bytes_per_s is None else host.staged_bytes_per_s / per_socket
     rate = min(host.bytes_per_s, shared)
     port = host.bytes_per_s if host.staged_bytes_per_s is None else min(host.bytes_per_s, host.staged_bytes_per_s)
+    # What leaves a switch shares its link to the socket.
+    out = (rate, port)
+    if behind:
+        out = (min(rate, host.switch_bytes_per_s / behind), min(port, host.switch_bytes_per_s))
     levels = []
+    if spec.scale_up_size < behind < per_socket and behind > 1:
+        levels.append(_host_level("switch", behind, rate, port, host.latency_s))
     if per_socket > spec.scale_up_size:
-        levels.append(
-            Level(
-                name="socket" if host.sockets > 1 else "node",
-                size=per_socket,
-                kind="pcie",
-                bytes_per_s=rate,
-                port_bytes_per_s=port,
-                latency_s=host.latency_s,
-            )
-        )
+        name = "socket" if host.sockets > 1 else "node"
+        inside = out if behind < per_socket else (rate, port)
+        levels.append(_host_level(name, per_socket, *inside, host.latency_s))
     if host.sockets > 1:
-        levels.append(
-            Level(
-                name="node",
-                size=spec.devices_per_node,
-                kind="pcie",
-                bytes_per_s=min(rate, host.socket_bytes_per_s / per_socket),
-                port_bytes_per_s=min(port, host.socket_bytes_per_s),
-                latency_s=2 * host.latency_s,
-            )
-        )
+        cut = min(out[0], host.socket_bytes_per_s / per_socket)
+        port = min(out[1], host.socket_bytes_per_s)
+        levels.append(_host_level("node", spec.devices_per_node, cut, port, 2 * host.latency_s))
     return levels
+
+
+def _host_level(name: str, size: int, rate: float, port: float, latency_s: float) -> Level:
+    return Level(name=name, size=size, kind="pcie", bytes_per_s=rate, port_bytes_per_s=port, latency_s=latency_s)
 
 
 def _network_levels(spec: ClusterSpec, network: Network) -> list[Level]:
     per_device = _node_egress_bytes_per_s(spec, network) / spec.devices_per_node
-    port = network.nic_bytes_per_s if network.direct else min(network.nic_bytes_per_s, spec.host.bytes_per_s)
+    port = network.nic_bytes_per_s
+    if not network.direct:
+        port = min(port, spec.host.bytes_per_s, *([spec.host.switch_bytes_per_s] if spec.host.switch_devices else []))
     inside = spec.max_devices
     if network.oversubscription > 1 and network.leaf_nodes is not None:
         inside = min(inside, network.leaf_nodes * spec.devices_per_node)
@@ -128,10 +126,13 @@ def _node_egress_bytes_per_s(spec: ClusterSpec, network: Network) -> float:
     """Smallest cut between the devices of one node and the network: NICs are dealt to the sockets in turn."""
     if network.direct:
         return network.nics_per_node * network.nic_bytes_per_s
-    total = min(network.nics_per_node * network.nic_bytes_per_s, spec.devices_per_node * spec.host.bytes_per_s)
+    each = spec.host.bytes_per_s
+    if spec.host.switch_devices:
+        each = min(each, spec.host.switch_bytes_per_s / spec.host.switch_devices)
+    total = min(network.nics_per_node * network.nic_bytes_per_s, spec.devices_per_node * each)
     if spec.host.sockets == 1:
         return total
-    devices = spec.devices_per_socket * spec.host.bytes_per_s
+    devices = spec.devices_per_socket * each
     first = -(-network.nics_per_node // 2) * network.nic_bytes_per_s
     second = network.nics_per_node // 2 * network.nic_bytes_per_s
     return min(total, first + spec.host.socket_bytes_per_s + devices, second + spec.host.socket_bytes_per_s + devices)

@@ -81,6 +81,8 @@ class HostDocument(_Strict):
     socket_rate: Rate | None = None
     latency: Seconds | None = None
     staged_rate: Rate | None = None
+    switch_devices: Count | None = None
+    switch_rate: Rate | None = None
     memory: Bytes | None = None
 
 

@@ -35,6 +35,8 @@ class HostLinks:
 
     ``socket_bytes_per_s``: between the two sockets. ``staged_bytes_per_s``: what one socket can copy through host
     memory for all its devices, where these cannot reach each other directly; None where they can.
+    ``switch_devices``: devices behind one PCIe switch, which share its link to the socket, ``switch_bytes_per_s``; 0
+    where every device hangs from its socket, or from switches that are never the narrow place.
     """
 
     bytes_per_s: float
@@ -42,6 +44,8 @@ class HostLinks:
     socket_bytes_per_s: float
     latency_s: float
     staged_bytes_per_s: float | None = None
+    switch_devices: int = 0
+    switch_bytes_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +90,7 @@ class ClusterSpec:
             raise RequestError(f"sockets must be 1 or 2 and divide {per_node} devices, but got {self.host.sockets}")
         if self.host.bytes_per_s <= 0 or self.host.socket_bytes_per_s <= 0:
             raise RequestError("host link rates must be above 0, like 64GB/s")
+        self._check_switches(self.host)
         if self.scale_up is not None:
             self._check_scale_up(self.scale_up)
         if self.network is not None:
@@ -109,6 +114,16 @@ class ClusterSpec:
     def devices_per_socket(self) -> int:
         """Devices that hang from one socket."""
         return self.devices_per_node // self.host.sockets
+
+    def _check_switches(self, host: HostLinks) -> None:
+        behind = host.switch_devices
+        if behind and (behind < 0 or self.devices_per_socket % behind or host.switch_bytes_per_s <= 0):
+            raise RequestError(
+                f"PCIe switches hold equally many of the {self.devices_per_socket} devices of a socket at a rate above "
+                f"0, but got {behind} at {host.switch_bytes_per_s:g} bytes/s"
+            )
+        if behind and host.staged_bytes_per_s is not None:
+            raise RequestError("transfers that are staged through a socket know no PCIe switches; drop one of the two")
 
     def _check_scale_up(self, links: ScaleUp) -> None:
         size, per_node = links.size, self.devices_per_node

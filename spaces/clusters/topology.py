@@ -1,9 +1,10 @@
 """The graph of links of a cluster, and the levels that follow from it.
 
-Nodes are tuples that begin with their kind: ``("device", 3)``, ``("nvswitch", 0)``, ``("socket", node, 0)``,
-``("nic", node, 2)``, ``("leaf", group, rail)``, ``("spine",)``. Edges carry ``capacity_bytes_per_s`` (one direction),
-``latency_s`` and ``kind``. The switches of one domain count as one, since they are never the narrow place; so do the
-PCIe switches of one socket. networkx is imported only when a graph is built.
+Nodes are tuples that begin with their kind: ``("device", 3)``, ``("nvswitch", 0)``, ``("pcie", node, 1)``,
+``("socket", node, 0)``, ``("nic", node, 2)``, ``("leaf", group, rail)``, ``("spine",)``. Edges carry
+``capacity_bytes_per_s`` (one direction), ``latency_s`` and ``kind``. The switches of one domain count as one, since
+they are never the narrow place; so do the PCIe switches of one socket, unless the description tells them apart.
+networkx is imported only when a graph is built.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator
@@ -90,6 +91,8 @@ def _steps(spec: ClusterSpec) -> Iterator[_Step]:
         yield _Step(name="scale-up", outer="domain", kind=links.kind, edges=own, in_switch=links.in_switch)
     if spec.scale_up_size < spec.devices_per_node:
         tree = frozenset({"pcie"})
+        if spec.host.switch_devices > 1 and spec.host.switch_devices < spec.devices_per_socket:
+            yield _Step(name="switch", outer="switch", kind="pcie", edges=tree)
         yield _Step(name="socket" if spec.host.sockets > 1 else "node", outer="socket", kind="pcie", edges=tree)
         yield _Step(name="node", outer="node", kind="pcie", edges=tree)
     if spec.network is not None:
@@ -117,13 +120,19 @@ def _add_host(graph: "Graph", spec: ClusterSpec, node: int) -> None:
         index, socket = node * spec.devices_per_node + local, local // spec.devices_per_socket
         groups = {
             "node": node,
+            "switch": index // host.switch_devices if host.switch_devices else index,
             "socket": node * host.sockets + socket,
             "domain": index // spec.scale_up_size,
             "leaf": 0 if leaf_nodes is None else node // leaf_nodes,
             "all": 0,
         }
         graph.add_node(("device", index), kind="device", **groups)
-        _join(graph, ("device", index), ("socket", node, socket), host.bytes_per_s, host.latency_s / 2, "pcie")
+        above: tuple[str, int, int] = ("socket", node, socket)
+        if host.switch_devices:
+            above = ("pcie", node, local // host.switch_devices)
+            graph.add_node(above, kind="pcie")
+            _join(graph, above, ("socket", node, socket), host.switch_bytes_per_s, 0.0, "pcie")
+        _join(graph, ("device", index), above, host.bytes_per_s, host.latency_s / 2, "pcie")
 
 
 def _add_domain(graph: "Graph", links: ScaleUp, first: int, end: int) -> None:

@@ -52,6 +52,21 @@ def test_devices_of_one_socket_share_its_nic_and_those_of_two_sockets_do_not() -
     assert apart == pytest.approx([SIZE / 10e9] * 2, rel=1e-6)
 
 
+def test_devices_behind_one_pcie_switch_share_its_link_to_the_socket() -> None:
+    host = HostLinks(
+        bytes_per_s=32e9,
+        sockets=1,
+        socket_bytes_per_s=20e9,
+        latency_s=1e-6,
+        switch_devices=2,
+        switch_bytes_per_s=32e9,
+    )
+    cluster = build_graph(spec(scale_up=None, host=host), 1)
+
+    assert transfer_times_s(cluster, [(0, 1, SIZE)]) == pytest.approx([SIZE / 32e9], rel=1e-6)
+    assert transfer_times_s(cluster, [(0, 2, SIZE), (1, 3, SIZE)]) == pytest.approx([SIZE / 16e9] * 2, rel=1e-6)
+
+
 def test_devices_of_one_socket_spread_over_its_nics() -> None:
     wide = spec(network=Network(kind="infiniband", nics_per_node=4, nic_bytes_per_s=10e9, latency_s=4e-6))
     times = transfer_times_s(build_graph(wide, 8), [(device, device + 4, SIZE) for device in range(4)])

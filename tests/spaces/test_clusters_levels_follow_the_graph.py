@@ -64,12 +64,15 @@ def specs(draw: st.DrawFn) -> ClusterSpec:
         kind = draw(st.sampled_from(["nvswitch", "nvlink-mesh", "torus"]))
         torus = {2: (2,), 4: (2, 2), 8: (4, 2), 16: (4, 4)}[size] if kind == "torus" else ()
         scale_up = ScaleUp(kind=kind, size=size, bytes_per_s=draw(RATES), latency_s=1e-6, torus=torus)
+    behind = draw(st.sampled_from([0, *(n for n in (1, 2, 4) if per_node // sockets % n == 0)]))
     host = HostLinks(
+        switch_devices=behind,
+        switch_bytes_per_s=draw(RATES),
         bytes_per_s=draw(RATES),
         sockets=sockets,
         socket_bytes_per_s=draw(RATES),
         latency_s=1e-6,
-        staged_bytes_per_s=draw(st.none() | RATES),
+        staged_bytes_per_s=None if behind else draw(st.none() | RATES),
     )
     unit = max(per_node, scale_up.size if scale_up else 1)
     over = draw(st.sampled_from([1.0, 2.0, 3.0]))

@@ -144,6 +144,26 @@ def test_the_matrix_of_a_switch_shows_all_links_to_every_device(tmp_path: Path) 
     assert cluster.levels[1].bytes_per_s == 50e9
 
 
+def test_devices_behind_one_pcie_switch_share_its_link(tmp_path: Path) -> None:
+    """Two PCIe devices to a switch, two switches to a socket: what leaves a switch is half of a link each."""
+    one = "".join(branch(*(gpu(n, device="0x20b5", links="") for n in pair)) for pair in ((0, 1), (2, 3)))
+    two = "".join(branch(*(gpu(n, device="0x20b5", links="") for n in pair)) for pair in ((4, 5), (6, 7)))
+    cluster = read(tmp_path, system(one, two), scale_up="none")
+    far = [["X" if a == b else "PIX" if a // 2 == b // 2 else "NODE" for b in range(4)] for a in range(4)]
+    text = matrix(far, products="GPU 0: NVIDIA A100 80GB PCIe").replace("32-63", "0-31")
+    same = read(tmp_path, text, "topo.txt", scale_up="none", host="{rate: 32GB/s}")
+
+    assert [(level.name, level.size, level.bytes_per_s) for level in cluster.levels] == [
+        ("switch", 2, 32e9),
+        ("socket", 4, 16e9),
+        ("node", 8, 6e9),
+    ]
+    assert [(level.name, level.size) for level in same.levels] == [("switch", 2), ("node", 4)]
+    assert cluster.spec is not None
+    graph = levels_from_graph(build_graph(cluster.spec, 1))
+    assert [level.bytes_per_s for level in graph] == pytest.approx([level.bytes_per_s for level in cluster.levels])
+
+
 def test_keys_of_the_cluster_file_override_the_topology(tmp_path: Path) -> None:
     cluster = read(
         tmp_path,

@@ -1,5 +1,6 @@
 """From a topology file to the keys of a cluster document, which the user's own keys may add to and override."""
 
+import itertools
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,6 +60,9 @@ def topology_document(node: NodeTopology, device: Device, given: Mapping[str, An
         host["rate"] = _rate(node.pcie_bytes_per_s)
     if "sockets" not in given.get("host", {}):
         host["sockets"] = _sockets(node)
+    behind = _behind(node, host.get("sockets", given.get("host", {}).get("sockets", 1)))
+    if behind > 1:
+        host["switch_devices"] = behind
     document["host"] = host
     if "scale_up" not in given:
         scale_up = _scale_up(node, device)
@@ -93,6 +97,14 @@ def _sockets(node: NodeTopology) -> int:
             "cluster file with `topology:` and host: {sockets: 1} to take them as one"
         )
     return 2 if len(groups) % 2 == 0 else 1
+
+
+def _behind(node: NodeTopology, sockets: int) -> int:
+    """Return the devices behind each PCIe switch; 1 where not all have equally many neighbours behind theirs."""
+    switches = node.switch_of[: node.devices]
+    runs = [len(list(run)) for _, run in itertools.groupby(switches)]
+    equal = len(set(runs)) == 1 and len(runs) == len(set(switches))
+    return runs[0] if equal and node.devices // sockets % runs[0] == 0 else 1
 
 
 def _scale_up(node: NodeTopology, device: Device) -> dict[str, Any] | str | None:

@@ -1,6 +1,7 @@
 """The matrix that ``nvidia-smi topo -m`` prints, with the product names of ``nvidia-smi -L`` before or behind it."""
 
 import re
+from collections.abc import Callable
 
 from forerun.spaces.clusters.topologies.names import device_of_product
 from forerun.spaces.clusters.topologies.node import NodeTopology
@@ -27,6 +28,7 @@ def read_smi_matrix(text: str, *, source: str) -> NodeTopology:
     gpus = [label for label in labels if label.startswith("GPU")]
     ports = [label for label in labels if not label.startswith("GPU")]
     sockets = _sockets(gpus, affinity, cells)
+    switches_of = _joined(gpus, cells, lambda relation: relation in _NEAR)
     order = sorted(range(len(gpus)), key=lambda number: (sockets[number], number))
     links, switches = _links([gpus[number] for number in order], cells)
     near = [port for port in ports if any(cells[gpu][port] in _NEAR for gpu in gpus)]
@@ -35,6 +37,7 @@ def read_smi_matrix(text: str, *, source: str) -> NodeTopology:
         source=source,
         device=_device(lines, source),
         socket_of=tuple(sockets[number] for number in order),
+        switch_of=tuple(switches_of[number] for number in order),
         links=links,
         switch_links=switches,
         nics=len(ports),
@@ -103,10 +106,15 @@ def _sockets(gpus: list[str], affinity: dict[str, str], cells: dict[str, dict[st
     if all(affinity[gpu] for gpu in gpus):
         known = list(dict.fromkeys(affinity[gpu] for gpu in gpus))
         return [known.index(affinity[gpu]) for gpu in gpus]
+    return _joined(gpus, cells, lambda relation: relation not in _FAR)
+
+
+def _joined(gpus: list[str], cells: dict[str, dict[str, str]], near: Callable[[str], bool]) -> list[int]:
+    """Return the group of every device, where devices with a relation that is ``near`` are in one."""
     group = list(range(len(gpus)))
     for low, first in enumerate(gpus):
         for high in range(low):
-            if cells[first][gpus[high]] not in _FAR:
+            if near(cells[first][gpus[high]]):
                 old, new = group[low], group[high]
                 group = [new if value == old else value for value in group]
     return [sorted(set(group)).index(value) for value in group]

@@ -57,6 +57,7 @@ def read_nccl_topology(text: str, *, source: str) -> NodeTopology:
         source=source,
         device=names.pop(),
         socket_of=tuple(place.numa for place in gpus),
+        switch_of=tuple(place.branch for place in gpus),
         links=links,
         switch_links=switches,
         pcie_bytes_per_s=_pcie(gpus, notes),

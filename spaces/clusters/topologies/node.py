@@ -9,7 +9,8 @@ class NodeTopology:
     """Devices are numbered so that those of a socket are neighbours.
 
     ``source``: the file; ``device``: catalogue name, None where the file does not say; ``hosts``: nodes that the file
-    spans (a multi-node NVLink domain). ``socket_of``: NUMA node of every device. ``links``: NVLinks between pairs;
+    spans (a multi-node NVLink domain). ``socket_of``: NUMA node of every device; ``switch_of``: its PCIe switch.
+    ``links``: NVLinks between pairs;
     ``switch_links``: NVLinks of every device to a switch, None where the file says nothing of NVLink.
     ``pcie_bytes_per_s``: link of a device to its host, None where not stated. ``nics``: network ports of the fastest
     kind; ``nic_bytes_per_s`` and ``network``, their kind, None where not stated; ``near``: every device has one of its
@@ -19,6 +20,7 @@ class NodeTopology:
     source: str
     device: str | None
     socket_of: tuple[int, ...]
+    switch_of: tuple[int, ...]
     links: Mapping[tuple[int, int], int] = field(default_factory=dict)
     switch_links: tuple[int, ...] | None = None
     pcie_bytes_per_s: float | None = None
