@@ -20,6 +20,26 @@ HARMLESS = (
     "forward_prefetch use_orig_params sync_module_states min_num_params offload_params version "
     "backward_prefetch_policy ignored_modules activation_checkpointing_offload"
 ).split()
+DEEPSPEED_KEYS = frozenset(
+    (
+        "deepspeed_config_file",
+        "deepspeed_exclusion_filter",
+        "deepspeed_hostfile",
+        "deepspeed_inclusion_filter",
+        "deepspeed_moe_layer_cls_names",
+        "deepspeed_multinode_launcher",
+        "gradient_accumulation_steps",
+        "gradient_clipping",
+        "offload_optimizer_device",
+        "offload_optimizer_nvme_path",
+        "offload_param_device",
+        "offload_param_nvme_path",
+        "zero3_init_flag",
+        "zero3_save_16bit_model",
+        "zero_stage",
+    )
+)
+"""Keys of ``deepspeed_config`` (accelerate 1.15, ``commands/launch.py`` and ``utils/dataclasses.py``)."""
 LIMITS = (
     *COMMON,
     without("pp", "accelerate's ParallelismConfig has no pipeline"),
@@ -96,7 +116,7 @@ def parse(source: Source) -> Imported:
         found = Replicas(dp=dp, known=True)
     if shard and replicate and shard > 1 and replicate > 1:
         notes.append(f"replicas are sharded in groups (HSDP, {replicate} copies); read as sharded over all of them")
-    zero = _fsdp_zero(settings, kind, notes)
+    zero = _deepspeed_zero(settings, defaults, notes) if kind == "DEEPSPEED" else _fsdp_zero(settings, kind, notes)
     if zero and found.known and found.dp * cp == 1:
         zero = 0
     full = settings.flag("fsdp_config.fsdp_activation_checkpointing") or program.flag("gradient_checkpointing")
@@ -119,8 +139,6 @@ def _fsdp_zero(settings: Settings, kind: str, notes: list[str]) -> int:
     settings.raw("fsdp_config.fsdp_version")
     if settings.flag("fsdp_config.fsdp_offload_params"):
         notes.append("offload of parameters is not part of a strategy")
-    if kind == "DEEPSPEED":
-        return settings.whole("deepspeed_config.zero_stage", least=0) or 0
     if kind != "FSDP":
         return 0
     name = str(sharding if isinstance(reshard, bool) or reshard is None else reshard).upper()
@@ -131,6 +149,20 @@ def _fsdp_zero(settings: Settings, kind: str, notes: list[str]) -> int:
             notes.append("replicas are sharded within nodes (hybrid); read as sharded over all of them")
         return stages[name]
     return 2 if reshard is False else 3
+
+
+def _deepspeed_zero(settings: Settings, defaults: list[str], notes: list[str]) -> int:
+    """Return what DeepSpeed shards, as far as accelerate's own file says it."""
+    for what in ("optimizer", "param"):
+        if (settings.text(f"deepspeed_config.offload_{what}_device") or "none") != "none":
+            notes.append(f"offload of the {what} is not part of a strategy")
+    stage = settings.whole("deepspeed_config.zero_stage", least=0)
+    other = settings.text("deepspeed_config.deepspeed_config_file")
+    if stage is None and other is not None:
+        defaults.append(f"zero=0: {other} has DeepSpeed's own configuration; import that file for what it shards")
+    elif stage is None:
+        defaults.append("zero=0: the file has no zero_stage")
+    return stage or 0
 
 
 def _batch(settings: Settings, program: Settings, found: Replicas, defaults: list[str]) -> tuple[int, int]:
@@ -152,7 +184,7 @@ def _known(key: str) -> bool:
         return name.removeprefix("fsdp_") in HARMLESS
     if section == "parallelism_config":
         return name.removeprefix("parallelism_config_").startswith(("cp_", "sp_"))
-    return section == "deepspeed_config"
+    return section == "deepspeed_config" and name in DEEPSPEED_KEYS
 
 
 def recognise(source: Source) -> bool:

@@ -119,6 +119,47 @@ CASES = (
         notes=1,
     ),
     Case(
+        "accelerate_fsdp1.yaml",
+        "accelerate-fsdp",
+        "tp1 pp1 dp2 mbs1 zero3",
+        {"global_batch": 2, "precision": "bf16", "gpus": 2},
+    ),
+    Case(
+        "accelerate_cp.yaml",
+        "accelerate-fsdp",
+        "tp1 pp1 dp1 cp8 mbs1 zero3 recompute=full",
+        {"global_batch": 1, "precision": "bf16", "gpus": 8},
+    ),
+    # What DeepSpeed shards stands in another file, which a default names.
+    Case(
+        "accelerate_deepspeed.yaml",
+        "accelerate-fsdp",
+        "tp1 pp1 dp2 mbs1",
+        {"global_batch": 2, "precision": "fp32", "gpus": 2},
+    ),
+    Case(
+        "ds_config_bert.json",
+        "deepspeed",
+        "tp1 pp1 dp64 mbs16",
+        {"global_batch": 4096, "precision": "fp16", "gpus": 64},
+        gpus=64,
+    ),
+    Case(
+        "ds_config_infinity.json",
+        "deepspeed",
+        "tp1 pp1 dp16 mbs4 zero3",
+        {"global_batch": 64, "precision": "fp16", "gpus": 16},
+        gpus=16,
+        notes=2,
+    ),
+    Case(
+        "mixtral_8x7b.sh",
+        "megatron-lm",
+        "tp1 pp1 dp2 ep2 mbs1 zero1",
+        {"global_batch": 4, "seq_len": 256, "precision": "fp32", "gpus": 2},
+        notes=1,
+    ),
+    Case(
         "nanotron_tiny_llama.yaml",
         "nanotron",
         "tp2 pp2 dp2 mbs2 sp split=by-cost",
@@ -184,6 +225,8 @@ INTERPRETED = {
     "fsdp_config.fsdp_reshard_after_forward fsdp_config.fsdp_version fsdp_config.fsdp_offload_params "
     "parallelism_config.parallelism_config_cp_size parallelism_config.parallelism_config_dp_replicate_size "
     "parallelism_config.parallelism_config_dp_shard_size parallelism_config.parallelism_config_tp_size",
+    "accelerate_deepspeed.yaml": "distributed_type num_processes deepspeed_config.deepspeed_config_file",
+    "ds_config_bert.json": "train_batch_size train_micro_batch_size_per_gpu fp16.enabled",
     "bridge_llama3_8b.yaml": "model.tensor_model_parallel_size model.pipeline_model_parallel_size "
     "model.context_parallel_size train.global_batch_size train.micro_batch_size",
 }
@@ -218,6 +261,7 @@ def _names(path: Path) -> Iterator[str]:
         ("llama3_70b.toml", "[parallelism]", "[parallelism]\nmade_up = 3"),
         ("ds_config_zero3.json", '"steps_per_print"', '"made_up": 3, "steps_per_print"'),
         ("accelerate_nd.yaml", "machine_rank: 0", "machine_rank: 0\nmade_up: 3"),
+        ("accelerate_deepspeed.yaml", "deepspeed_config:", "deepspeed_config:\n  made_up: 3"),
         ("nanotron_tiny_llama.yaml", "parallelism:", "parallelism:\n  made_up: 3"),
         ("bridge_llama3_8b.yaml", "model_config:", "model_config:\n  made_up: 3"),
         ("calculon_175b_seqsel.json", '"num_procs"', '"made_up": 3, "num_procs"'),
