@@ -18,7 +18,8 @@ from forerun.spaces.clusters import (
 from forerun.spaces.documents import read_document
 from forerun.spaces.errors import unknown
 from forerun.spaces.frameworks import framework_names, load_framework
-from forerun.spaces.layered import LayeredModel, Operator, is_layered, layered_names, load_layered
+from forerun.spaces.layered import LayeredModel, Operator, layered_names, load_layered
+from forerun.spaces.layered.resolve import names_layered, resolve_layered
 from forerun.spaces.models import Model, active_parameters, load_model, model_names, parameter_count, resolve_model
 
 GIB = 2.0**30
@@ -137,8 +138,8 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
         return "cluster", _cluster_facts(load_cluster(name))
     if name in device_names():
         return "device", plain(load_device(name))
-    if is_layered(name):
-        return "model", layered_facts(load_layered(name))
+    if names_layered(name):
+        return "model", layered_facts(resolve_layered(name)[0])
     if name.lower().replace("_", "-") in model_names() or Path(name).is_dir():
         return "model", _model_facts(resolve_model(name).model)
     if Path(name).suffix.lower() in (".yaml", ".yml", ".json"):

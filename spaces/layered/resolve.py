@@ -6,7 +6,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.layered.catalogue import is_layered, load_layered
 from forerun.spaces.layered.model import LayeredModel
 
-SUFFIXES = (".net",)
+SUFFIXES = (".net", ".onnx", ".pt2")
 
 
 def names_layered(text: str) -> bool:
@@ -28,6 +28,14 @@ def resolve_layered(text: str, *, allow_generic: bool = False) -> tuple[LayeredM
         return load_layered(text), ()
     if not path.is_file():
         raise RequestError(f"{text}: no such file")
-    from forerun.spaces.layered.net_file import read_net
+    if suffix == ".net":
+        from forerun.spaces.layered.net_file import read_net
 
-    return read_net(path), ()
+        return read_net(path), ()
+    if suffix == ".onnx":
+        from forerun.spaces.layered.graphs.onnx_file import read_onnx
+
+        return read_onnx(path, allow_generic=allow_generic), ()
+    from forerun.spaces.layered.graphs.exported_file import read_exported
+
+    return read_exported(path, allow_generic=allow_generic), ()

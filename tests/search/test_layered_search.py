@@ -205,6 +205,7 @@ def test_limits_print_and_are_one_document(capsys: pytest.CaptureFixture[str]) -
         ),
         ("search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8/node --seq-len 64", (), "like 64/gpu"),
         ("limits llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8", (), "limits are for models that are written"),
+        ("search missing.onnx --cluster dgx-h100 --gpus 8 --global-batch 8", (), "missing.onnx: no such file"),
         ("compare resnet50 --cluster dgx-h100 --global-batch 8 --strategy a --strategy b", (), "operator by operator"),
     ],
 )

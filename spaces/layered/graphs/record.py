@@ -1,0 +1,76 @@
+"""A graph as its file says it: nodes with attributes, and the shapes of all values. No framework is needed for it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from forerun.spaces.errors import RequestError
+
+MAX_NODES = 100_000
+MAX_ELEMENTS = 1 << 48
+"""Elements of one value at most: 1 PiB in fp32; more is a mistake or an attack."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One call. ``target`` is the operator's name in its own language; ``inputs`` and ``outputs`` name values (an empty
+    text: left out). ``attributes``: numbers, texts and lists of them."""
+
+    name: str
+    target: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """``shapes`` by value, batch included; ``weights`` are the values that training changes, ``constants`` those that
+    are fixed. ``inputs`` in the order of the graph; ``batch`` samples stand in the first axis of the first of them.
+
+    Raises:
+        RequestError: it has no inputs or more nodes than any model.
+    """
+
+    name: str
+    source: str
+    nodes: tuple[Node, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+    inputs: tuple[str, ...]
+    weights: frozenset[str]
+    constants: frozenset[str]
+    batch: int
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.nodes) > MAX_NODES:
+            raise RequestError(f"{self.source}: a graph has at most {MAX_NODES} nodes, but got {len(self.nodes)}")
+        if not self.inputs:
+            raise RequestError(f"{self.source}: the graph has no input")
+        for name, shape in self.shapes.items():
+            if any(extent < 0 for extent in shape) or math.prod(shape) > MAX_ELEMENTS:
+                raise RequestError(f"{self.source}: value {name!r} has the shape {shape}, which no device holds")
+
+    def shape(self, node: Node, value: str) -> tuple[int, ...]:
+        """The shape of a value of ``node``.
+
+        Raises:
+            RequestError: the file does not say it.
+        """
+        if value not in self.shapes:
+            raise RequestError(
+                f"{self.source}: the shape of {value!r}, which {node.target} ({node.name}) uses, is not known; "
+                f"export with fixed shapes"
+            )
+        return self.shapes[value]
+
+    def per_sample(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape without its batch; values that have none are whole."""
+        if not shape:
+            return (1,)
+        first, rest = shape[0], shape[1:]
+        if first % self.batch:
+            return shape
+        kept = (first // self.batch, *rest)
+        return kept[1:] if kept[0] == 1 and len(kept) > 1 else kept

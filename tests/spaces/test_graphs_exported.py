@@ -1,0 +1,156 @@
+"""Exported PyTorch programs: read without torch, counted as the catalogue counts, refused where torn or dynamic."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.layered import Kind
+from forerun.spaces.layered.graphs.exported_file import read_exported
+from forerun.spaces.layered.graphs.torch_module import model_of_module
+
+
+def tensor(*shape: int) -> dict[str, Any]:
+    return {"dtype": 7, "sizes": [{"as_int": extent} for extent in shape]}
+
+
+def call(name: str, target: str, inputs: list[str], **attributes: Any) -> dict[str, Any]:
+    arguments = [{"name": f"i{place}", "arg": {"as_tensor": {"name": value}}} for place, value in enumerate(inputs)]
+    arguments += [{"name": key, "arg": {"as_ints": value}} for key, value in attributes.items()]
+    return {
+        "name": name,
+        "target": f"torch.ops.{target}",
+        "inputs": arguments,
+        "outputs": [{"as_tensor": {"name": name}}],
+    }
+
+
+def document() -> dict[str, Any]:
+    return {
+        "graph_module": {
+            "graph": {
+                "nodes": [
+                    call("conv", "aten.conv2d.default", ["x", "w", "b"], stride=[1, 1], padding=[1, 1]),
+                    call("act", "aten.relu.default", ["conv"]),
+                    call("pooled", "aten.max_pool2d.default", ["act"], kernel_size=[2, 2]),
+                    call("flat", "aten.flatten.using_ints", ["pooled"]),
+                    call("dense", "aten.linear.default", ["flat", "k"]),
+                ],
+                "tensor_values": {
+                    "x": tensor(4, 3, 8, 8), "w": tensor(8, 3, 3, 3), "b": tensor(8), "conv": tensor(4, 8, 8, 8),
+                    "act": tensor(4, 8, 8, 8), "pooled": tensor(4, 8, 4, 4), "flat": tensor(4, 128),
+                    "k": tensor(10, 128), "dense": tensor(4, 10),
+                },
+            },
+            "signature": {
+                "input_specs": [
+                    *({"parameter": {"arg": {"name": name}, "parameter_name": name}} for name in ("w", "b", "k")),
+                    {"user_input": {"arg": {"as_tensor": {"name": "x"}}}},
+                ]
+            },
+        }
+    }  # fmt: skip
+
+
+def write(path: Path, content: Any, name: str = "m/models/model.json") -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(name, content if isinstance(content, bytes | str) else json.dumps(content))
+        archive.writestr("m/data/sample_inputs/model.pt", b"\x80\x04cos\nsystem\n.")  # a pickle that must stay closed
+    return path
+
+
+def test_a_program_by_hand(tmp_path: Path) -> None:
+    model = read_exported(write(tmp_path / "m.pt2", document()))
+    assert [operator.kind for operator in model.operators] == [
+        Kind.CONV, Kind.ACTIVATION, Kind.POOL, Kind.VIEW, Kind.LINEAR,
+    ]  # fmt: skip
+    assert model.input == (3, 8, 8)
+    assert model.parameters == 8 * 27 + 8 + 1280
+    assert model.macs == 8 * 27 * 64 + 1280
+    assert model.operators[2].stride == (2, 2)
+
+
+def test_dynamic_extents_are_refused(tmp_path: Path) -> None:
+    open_shape = document()
+    open_shape["graph_module"]["graph"]["tensor_values"]["x"]["sizes"][2] = {"as_expr": {"expr_str": "s77"}}
+    with pytest.raises(RequestError, match=r"value 'x' has a dynamic extent .*s77.*; export with fixed shapes"):
+        read_exported(write(tmp_path / "m.pt2", open_shape))
+
+
+def test_operators_without_a_rule_are_named(tmp_path: Path) -> None:
+    strange = document()
+    strange["graph_module"]["graph"]["nodes"][1] = call("act", "mylib.warp.default", ["conv"])
+    path = write(tmp_path / "m.pt2", strange)
+    with pytest.raises(RequestError, match=r"no cost rule for torch.ops.mylib.warp.default \(1\)"):
+        read_exported(path)
+    assert read_exported(path, allow_generic=True).operators[1].kind is Kind.GENERIC
+    misspelt = document()
+    misspelt["graph_module"]["graph"]["nodes"][1] = call("act", "aten.rellu.default", ["conv"])
+    with pytest.raises(RequestError, match="did you mean"):
+        read_exported(write(tmp_path / "n.pt2", misspelt))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "cannot be read"),
+        (b"[" * 100_000, "cannot be read"),
+        (b"[]", "another form"),
+        (b'{"graph_module": {"graph": {}, "signature": {"input_specs": []}}}', "another form"),
+        (b'{"graph_module": {"graph": {"nodes": 5, "tensor_values": {}}, "signature": {"input_specs": []}}}', "form"),
+    ],
+)
+def test_documents_of_another_form(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        read_exported(write(tmp_path / "m.pt2", content))
+
+
+def test_archives_that_are_torn_or_hold_nothing(tmp_path: Path) -> None:
+    whole = write(tmp_path / "m.pt2", document()).read_bytes()
+    torn = tmp_path / "torn.pt2"
+    torn.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RequestError, match="or it is cut short"):
+        read_exported(torn)
+    with pytest.raises(RequestError, match=r"holds no models/model\.json"):
+        read_exported(write(tmp_path / "other.pt2", b"{}", name="other.txt"))
+    with pytest.raises(RequestError, match=r"a weight of shape \(8, 4, 3, 3\)|reads 3 channels, but its weight has 4"):
+        wrong = document()
+        wrong["graph_module"]["graph"]["tensor_values"]["w"] = tensor(8, 4, 3, 3)
+        read_exported(write(tmp_path / "wrong.pt2", wrong))
+
+
+def test_modules_of_this_program() -> None:
+    torch = pytest.importorskip("torch", reason="exporting modules needs torch")
+    nn = torch.nn
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16, 5)
+    )
+    model = model_of_module(module, (torch.zeros(2, 3, 8, 8),), name="small")
+    assert model.name == "small"
+    assert model.parameters == sum(parameter.numel() for parameter in module.parameters())
+    assert model.macs == 8 * 27 * 16 + 8 * 16 * 5
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    encoder = model_of_module(layer, (torch.zeros(2, 6, 32),))
+    assert encoder.parameters == sum(parameter.numel() for parameter in layer.parameters())
+    assert Kind.ATTENTION in {operator.kind for operator in encoder.operators}
+
+    class Branching(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(RequestError, match=r"Branching cannot be exported by torch\.export"):
+        model_of_module(Branching(), (torch.zeros(2, 3),))
+
+
+def test_a_saved_program_is_the_module(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="writing programs needs torch")
+    module = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Tanh())
+    buffer = io.BytesIO()
+    torch.export.save(torch.export.export(module, (torch.zeros(3, 8),)), buffer)
+    path = tmp_path / "saved.pt2"
+    path.write_bytes(buffer.getvalue())
+    assert read_exported(path).parameters == 36
