@@ -1,4 +1,4 @@
-"""The page in headless Chromium, driven over WebDriver (W3C recommendation, plain HTTP and JSON).
+"""The page in headless Chromium.
 
 Skipped where ``chromedriver`` is not installed.
 """
@@ -7,17 +7,12 @@ import base64
 import json
 import os
 import shutil
-import socket
 import struct
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from forerun_browser import Browser, open_browser
 
 from forerun.search import Leaderboard, Request, search_request
 from forerun.search.baseline import read_present, stand_beside
@@ -28,46 +23,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("chromedriver") is None, reason="chromedriver is not installed"),
 ]
-
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
-START_S = 20.0
-
-
-class Browser:
-    """One window of a headless Chromium with a profile of its own."""
-
-    def __init__(self, port: int, profile: Path) -> None:
-        self.address = f"http://127.0.0.1:{port}"
-        options = {"args": [*FLAGS, f"--user-data-dir={profile}"]}
-        logs = {"browser": "ALL", "performance": "ALL"}
-        wanted = {"alwaysMatch": {"goog:chromeOptions": options, "goog:loggingPrefs": logs}}
-        self.session = f"/session/{self.call('/session', {'capabilities': wanted})['sessionId']}"
-
-    def call(self, path: str, body: object = None, method: str = "POST") -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.address + path, method=method, data=data)
-        with urllib.request.urlopen(request) as answer:
-            return json.load(answer)["value"]
-
-    def run(self, script: str, *arguments: object) -> Any:
-        return self.call(f"{self.session}/execute/sync", {"script": script, "args": arguments})
-
-    def send(self, command: str, **parameters: object) -> Any:
-        """Send one command of the Chrome DevTools Protocol."""
-        return self.call(f"{self.session}/goog/cdp/execute", {"cmd": command, "params": parameters})
-
-    def log(self, kind: str) -> list[dict[str, Any]]:
-        return list(self.call(f"{self.session}/se/log", {"type": kind}))
-
-    def press(self, key: str) -> None:
-        known = {"Enter": {"windowsVirtualKeyCode": 13, "text": "\r"}, "ArrowRight": {"windowsVirtualKeyCode": 39}}
-        self.send("Input.dispatchKeyEvent", type="keyDown", key=key, **known[key])
-        self.send("Input.dispatchKeyEvent", type="keyUp", key=key)
-
-    def width(self, pixels: int) -> None:
-        self.send(
-            "Emulation.setDeviceMetricsOverride", width=pixels, height=900, deviceScaleFactor=1, mobile=pixels < 500
-        )
 
 
 @pytest.fixture(scope="module")
@@ -96,19 +51,8 @@ def page(board: Leaderboard, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    driver = subprocess.Popen(["chromedriver", f"--port={port}"], **quiet)
-    try:
-        _wait_for(port)
-        browser = Browser(port, tmp_path_factory.mktemp("profile"))
+    with open_browser(tmp_path_factory.mktemp("profile")) as browser:
         yield browser
-        browser.call(browser.session, method="DELETE")
-    finally:
-        driver.terminate()
-        driver.wait()
 
 
 @pytest.fixture
@@ -116,18 +60,6 @@ def browser(started: Browser, page: Path) -> Browser:
     started.width(1440)
     started.call(f"{started.session}/url", {"url": page.as_uri()})
     return started
-
-
-def _wait_for(port: int) -> None:
-    end = time.monotonic() + START_S
-    while True:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/status").close()
-            return
-        except urllib.error.URLError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
 
 
 def column(browser: Browser, number: int) -> list[str]:

@@ -1,0 +1,82 @@
+"""Headless Chromium, driven over WebDriver (W3C recommendation, plain HTTP and JSON), for tests and benchmarks."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
+START_S = 20.0
+
+
+class Browser:
+    """One window of a headless Chromium with a profile of its own."""
+
+    def __init__(self, port: int, profile: Path) -> None:
+        self.address = f"http://127.0.0.1:{port}"
+        options = {"args": [*FLAGS, f"--user-data-dir={profile}"]}
+        logs = {"browser": "ALL", "performance": "ALL"}
+        wanted = {"alwaysMatch": {"goog:chromeOptions": options, "goog:loggingPrefs": logs}}
+        self.session = f"/session/{self.call('/session', {'capabilities': wanted})['sessionId']}"
+
+    def call(self, path: str, body: object = None, method: str = "POST") -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.address + path, method=method, data=data)
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)["value"]
+
+    def run(self, script: str, *arguments: object) -> Any:
+        return self.call(f"{self.session}/execute/sync", {"script": script, "args": arguments})
+
+    def send(self, command: str, **parameters: object) -> Any:
+        """Send one command of the Chrome DevTools Protocol."""
+        return self.call(f"{self.session}/goog/cdp/execute", {"cmd": command, "params": parameters})
+
+    def log(self, kind: str) -> list[dict[str, Any]]:
+        return list(self.call(f"{self.session}/se/log", {"type": kind}))
+
+    def press(self, key: str) -> None:
+        known = {"Enter": {"windowsVirtualKeyCode": 13, "text": "\r"}, "ArrowRight": {"windowsVirtualKeyCode": 39}}
+        self.send("Input.dispatchKeyEvent", type="keyDown", key=key, **known[key])
+        self.send("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def width(self, pixels: int) -> None:
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=pixels, height=900, deviceScaleFactor=1, mobile=pixels < 500
+        )
+
+
+@contextlib.contextmanager
+def open_browser(profile: Path) -> Iterator[Browser]:
+    """Start ``chromedriver``, which must be installed, and a browser with an empty ``profile``; both end afterwards."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    driver = subprocess.Popen(["chromedriver", f"--port={port}"], **quiet)  # type: ignore[call-overload]  # both are ints
+    try:
+        _wait_for(port)
+        browser = Browser(port, profile)
+        yield browser
+        browser.call(browser.session, method="DELETE")
+    finally:
+        driver.terminate()
+        driver.wait()
+
+
+def _wait_for(port: int) -> None:
+    end = time.monotonic() + START_S
+    while True:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/status").close()
+            return
+        except urllib.error.URLError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
