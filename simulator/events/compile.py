@@ -42,9 +42,7 @@ STREAMS = ("compute", "feature", "gradient", "to host", "from host")
 stage``. Copies to the host and back run both ways at once."""
 
 MOST_SEGMENTS = 32
-"""Most segments that one pass is cut into; more change the step by less than 1/32 of a reduction."""
-MOST_SEGMENTS_EACH = 8
-"""The same where every microbatch's passes are cut (sharded gradients or parameters)."""
+"""Most segments that one pass is cut into: frameworks have one per layer or bucket; fewer leave the last one bare."""
 PREFETCH = 2
 """Segments that a sharded parameter's gather may run ahead of its use (Proteus prefetches two operators ahead)."""
 COPY_AHEAD = 3
@@ -286,7 +284,7 @@ class _Device:
         kind, microbatch, chunk, _ = action
         graph, costs = self.graph, self.costs
         tag: tuple[object, ...] = (microbatch, chunk)
-        count = max(min(flow.buckets, MOST_SEGMENTS if flow.zero < 2 else MOST_SEGMENTS_EACH) for flow in flows)
+        count = max(min(flow.buckets, MOST_SEGMENTS) for flow in flows)
         one_s = self.pass_s[chunk][kind] / count
         gathers = [(flow.zero, flow.gathered_s * costs.overlap_parameters / count) for flow in flows]
         reductions = [(flow.zero, flow.reduced_s * costs.overlap_gradients / count) for flow in flows]
