@@ -31,6 +31,10 @@ SEARCH_FLAGS = (
     "trace",
     "timeline",
     "chakra",
+    "jitter",
+    "slow",
+    "seed",
+    "every_replica",
     "tree",
 )
 

@@ -9,7 +9,7 @@ from forerun.simulator.events.gantt import timeline_text
 from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.memory import MemoryCurve
 from forerun.simulator.events.page import timeline_html
-from forerun.simulator.events.rescore import event_scores
+from forerun.simulator.events.rescore import event_scores, result_scores
 from forerun.simulator.events.result import EventResult, StageUse, TimelineTask
 from forerun.simulator.events.simulate import simulate, simulate_costs
 from forerun.simulator.events.summary import event_summary
@@ -33,6 +33,7 @@ __all__ = [
     "event_scores",
     "event_summary",
     "execute",
+    "result_scores",
     "simulate",
     "simulate_costs",
     "step_costs",

@@ -15,6 +15,7 @@ from forerun.spaces.errors import RequestError
 class Disturbance:
     """How much devices differ. ``jitter``: standard deviation over mean of the duration of every pass (log-normal, mean
     kept); ``slow``: factor on the passes of single devices (``replica * pp + stage``), such as 1.2 for a hot one.
+    ``apart``: every replica is simulated even where all are equal.
 
     Raises:
         RequestError: the jitter is negative or a factor is not above zero.
@@ -23,6 +24,7 @@ class Disturbance:
     seed: int = 0
     jitter: float = 0.0
     slow: Mapping[int, float] = field(default_factory=dict)
+    apart: bool = False
 
     def __post_init__(self) -> None:
         if not self.jitter >= 0:
@@ -53,4 +55,6 @@ def disturb(graph: TaskGraph, disturbance: Disturbance) -> None:
 
 def replicas_needed(disturbance: Disturbance | None, most: int) -> int:
     """Return how many replicas must be simulated: one where all are equal, else all ``most`` of them."""
-    return 1 if disturbance is None or (not disturbance.jitter and not disturbance.slow) else most
+    if disturbance is None:
+        return 1
+    return most if disturbance.apart or disturbance.jitter or disturbance.slow else 1

@@ -1,5 +1,6 @@
 """The timeline as text: one row per device-stage, one column per slice of the step."""
 
+import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -38,6 +39,8 @@ MARKS = {
 """The letter of every kind of task; a dot is an idle stream."""
 _RARE = (COPY, RECOMPUTE, EXCHANGE)
 """Kinds that only some trees have: the legend has them where they occur."""
+MOST_ROWS = 32
+"""Device-stages that a terminal shows."""
 LEGEND = (
     "F forward  B backward  b input gradient  w weight gradient  s send  g gather  r reduce  t tied  o optimizer  "
     "h host  . idle"
@@ -47,13 +50,20 @@ LEGEND = (
 def timeline_text(result: EventResult, width: int = 100, *, streams: bool = False) -> str:
     """Return a Gantt chart of ``width`` columns; kinds take turns where a column holds several (``deal_slices``).
 
-    With ``streams`` every stage also shows its feature and gradient streams, where they are ever used.
+    Of more than ``MOST_ROWS`` device-stages the first and the last are shown. With ``streams`` every stage also shows
+    its feature and gradient streams, where they are ever used.
     """
     columns = max(width - 9, 10)
     rows = _occupied_s(result, columns)
     slice_s = result.step_time_s / columns
     lines = []
-    for stage in range(len(result.stages)):
+    count = len(result.stages)
+    shown = list(range(count))
+    if count > MOST_ROWS:
+        shown = [*range(MOST_ROWS - MOST_ROWS // 4), *range(count - MOST_ROWS // 4, count)]
+    for before, stage in itertools.pairwise((-1, *shown)):
+        if stage > before + 1:
+            lines.append(f"{'…':<8} {stage - before - 1} more")
         for place, stream in enumerate(STREAMS):
             row = rows[stage * len(STREAMS) + place]
             if place and not (streams and any(row)):

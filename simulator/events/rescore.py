@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from forerun.simulator.events.result import EventResult
 from forerun.simulator.events.simulate import step_contention
 from forerun.simulator.events.staged_costs import costs_of
-from forerun.simulator.events.steady import step_figures
+from forerun.simulator.events.steady import StepFigures, figures_of, step_figures
 from forerun.simulator.score import score
 from forerun.simulator.score_table import TIME_PARTS, ScoreTable
 from forerun.spaces.strategies import Context, StrategyTable
@@ -23,13 +24,22 @@ def event_scores(context: Context, table: StrategyTable, *, contention: bool = F
     Raises:
         RequestError: as for ``simulate``; of a row that breaks a law of its schedule.
     """
-    core = score(context, table)
     results = []
     for row in range(len(table)):
         strategy = table.strategy(row)
         costs = costs_of(context, strategy)
         shared = step_contention(context, strategy, costs) if contention and strategy.devices > 1 else None
         results.append(step_figures(costs, shared))
+    return _scores(context, table, results)
+
+
+def result_scores(context: Context, table: StrategyTable, result: EventResult) -> ScoreTable:
+    """Return the scores of the one strategy of a table from its step as it was simulated."""
+    return _scores(context, table, [figures_of(result)])
+
+
+def _scores(context: Context, table: StrategyTable, results: list[StepFigures]) -> ScoreTable:
+    core = score(context, table)
     live = np.array([result.peak_bytes for result in results], dtype=np.float64)
     more = live - core.allocated_bytes
     lost = context.framework.fragmentation * more

@@ -44,7 +44,7 @@ def step_figures(costs: StepCosts, contention: Contention | None = None) -> Step
     """
     count, period = costs.shape.microbatches, costs.shape.pp
     if contention is not None:
-        return _figures(simulate_costs(costs, replicas=contention.simulated, contention=contention))
+        return figures_of(simulate_costs(costs, replicas=contention.simulated, contention=contention))
     first = _FIRST * costs.shape.pp + count % period
     while costs.zero < 2 and 2 * (first + 2 * period) < count:
         figures = [_simulated(costs, first + turn * period) for turn in range(3)]
@@ -55,10 +55,11 @@ def step_figures(costs: StepCosts, contention: Contention | None = None) -> Step
 
 
 def _simulated(costs: StepCosts, microbatches: int) -> StepFigures:
-    return _figures(simulate_costs(replace(costs, shape=replace(costs.shape, microbatches=microbatches))))
+    return figures_of(simulate_costs(replace(costs, shape=replace(costs.shape, microbatches=microbatches))))
 
 
-def _figures(result: EventResult) -> StepFigures:
+def figures_of(result: EventResult) -> StepFigures:
+    """Return the figures of a step that was simulated whole."""
     return StepFigures(
         step_time_s=result.step_time_s,
         time_s=tuple(result.time_s[part] for part in TIME_PARTS),

@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,26 @@ def test_contention_names_the_links(capsys: pytest.CaptureFixture[str]) -> None:
     assert events["events"]["links"][0]["utilisation"] > 0
 
 
+def step_of(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    assert main([*REQUEST, *STRATEGY, *EVENTS, "--json", *more]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_replicas_may_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    """One by one they give what one gives; a straggler and jitter slow all, the same way every time."""
+    plain, apart = step_of(capsys), step_of(capsys, "--every-replica")
+    slow = step_of(capsys, "--slow", "5=1.5")
+    jitter = [step_of(capsys, "--jitter", "0.1", "--seed", seed)["step_time_s"] for seed in ("1", "1", "2")]
+
+    assert apart["step_time_s"] == pytest.approx(plain["step_time_s"], rel=1e-9)
+    assert [len(one["events"]["stages"]) for one in (plain, apart, slow)] == [4, 8, 8]
+    assert slow["step_time_s"] > 1.05 * plain["step_time_s"]
+    assert slow["step_time_s"] == slow["events"]["step_time_s"]
+    assert slow["events"]["slowest_stage"] == 5
+    assert jitter[0] == jitter[1] != jitter[2] > plain["step_time_s"]
+
+
 def test_the_timeline_is_drawn_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "step.json.gz"
 
@@ -48,6 +69,10 @@ def test_the_timeline_is_drawn_and_written(tmp_path: Path, capsys: pytest.Captur
         (["--trace", "step.json"], "--trace needs --fidelity events"),
         ([*EVENTS, "--trace", "/nowhere/step.json"], "cannot write /nowhere/step.json"),
         (["--contention"], "--contention needs --fidelity events"),
+        (["--jitter", "0.1"], "--jitter, --slow and --every-replica need --fidelity events"),
+        ([*EVENTS, "--seed", "3"], "--seed is that of the jitter; add --jitter"),
+        ([*EVENTS, "--slow", "8=1.2"], "slow device 8 is not in the graph; use 0 to 7"),
+        ([*EVENTS, "--slow", "3"], "must be a device and a factor, as in 3=1.2, but got '3'"),
         (["--fidelity", "exact"], "invalid choice"),
     ],
 )

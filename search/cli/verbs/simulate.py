@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import add_gpus, add_json, add_strategy_or_tree, add_training, single_request
+from forerun.search.cli.disturbances import add_disturbances, disturbance_of
 from forerun.search.cli.parser import Parser
 from forerun.search.cli.step_files import add_step_files, refuse_step_files, write_step_files
 
@@ -45,6 +46,7 @@ def add_arguments(parser: Parser) -> None:
         "--write-tree", type=Path, metavar="FILE", help="write the strategy as a strategy tree (YAML) to start from"
     )
     add_step_files(parser)
+    add_disturbances(parser)
     add_json(parser)
 
 
@@ -101,9 +103,9 @@ def _strategy(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, Event
     events = _events(setting, args)
     if events is None:
         return simulate_setting(setting, args.strategy, score=score), None, None
-    from forerun.simulator.events import event_scores
+    from forerun.simulator.events import result_scores
 
-    row = simulate_setting(setting, args.strategy, score=partial(event_scores, contention=args.contention))
+    row = simulate_setting(setting, args.strategy, score=partial(result_scores, result=events))
     return row, events, None
 
 
@@ -118,6 +120,8 @@ def _grouped(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventR
 
     if args.fidelity == "analytic":
         raise RequestError("groups of nodes that differ are simulated event by event; drop --fidelity analytic")
+    if disturbance_of(args) is not None:
+        raise RequestError("groups of nodes that differ are simulated with equal replicas; drop --jitter and --slow")
     row, events = simulate_groups(setting, args.strategy, contention=args.contention)
     return row, events
 
@@ -135,7 +139,12 @@ def _tree(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResu
         raise RequestError("a tree is simulated event by event: closed forms know flat strategies; drop --fidelity")
     if setting.context.cluster.groups:
         raise RequestError("a tree needs equal nodes, but the cluster has groups that differ; give a --strategy")
-    for flag, given in (("--contention", args.contention), ("--write-tree", args.write_tree is not None)):
+    unequal = disturbance_of(args) is not None
+    for flag, given in (
+        ("--contention", args.contention),
+        ("--write-tree", args.write_tree is not None),
+        ("--jitter, --slow or --every-replica", unequal),
+    ):
         if given:
             raise RequestError(f"{flag} goes with a flat --strategy; drop it, or give a --strategy")
     answer = simulate_tree_file(setting, args.tree)
@@ -152,13 +161,15 @@ def _events(setting: "Setting", args: argparse.Namespace) -> "EventResult | None
 
     if args.fidelity != "events":
         refuse_step_files(args)
+        disturbance_of(args)
         if args.contention:
             raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
         return None
     from forerun.search.request import legal_strategy
     from forerun.simulator.events import simulate
 
-    return simulate(setting.context, legal_strategy(setting, args.strategy), contention=args.contention)
+    strategy = legal_strategy(setting, args.strategy)
+    return simulate(setting.context, strategy, disturbance_of(args), contention=args.contention)
 
 
 def _summary(result: "EventResult") -> dict[str, object]:
