@@ -41,7 +41,7 @@ def _timed(context: LayeredContext, row: LayeredRow) -> list[Bottleneck]:
     rows: list[tuple[str, float, str, bool]] = [
         ("computation", useful, "work that the split divides evenly", True),
         ("redundant compute", redundant, f"work that {parts} devices repeat", True),
-        ("small kernels", row.idle_s, f"kernels that do not shrink to one part of {parts}", True),
+        _idle(row),
         ("host", row.host_s, "issuing kernels takes longer than running them", True),
         ("gradient exchange", phases["gradient"], "gradients that the backward pass does not hide", False),
         ("layer-wise collectives", phases["collective"] + phases["tail"], _collective_words(split.mode), True),
@@ -55,6 +55,13 @@ def _timed(context: LayeredContext, row: LayeredRow) -> list[Bottleneck]:
         for name, seconds, words, also in rows
         if seconds > 0
     ]
+
+
+def _idle(row: LayeredRow) -> tuple[str, float, str, bool]:
+    """What is lost where work is not even: by whole tables, or by kernels that are too small to get faster."""
+    if row.split.spread:
+        return "load balance", row.idle_s, "devices that hold tables look rows up for all others", True
+    return "small kernels", row.idle_s, f"kernels that do not shrink to one part of {row.split.parts}", True
 
 
 def _collective_words(mode: Mode) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 
 from forerun.simulator.layered.candidates import Candidates
 from forerun.simulator.layered.context import GRADIENT_BYTES, LayeredContext
+from forerun.simulator.layered.gradients import Held
 from forerun.simulator.layered.layers import Floats
 from forerun.spaces.layered import Kind
 from forerun.spaces.layered.split import Mode
@@ -45,7 +46,7 @@ def kept_elements(context: LayeredContext) -> Floats:
 
 
 def layered_memory(
-    context: LayeredContext, c: Candidates, held_N: Floats, kept_stage_N: Floats, tail_N: Floats
+    context: LayeredContext, c: Candidates, held: Held, kept_stage_N: Floats, tail_N: Floats
 ) -> LayeredMemory:
     """Return the memory of every row; ``kept_stage_N``: elements per sample of a pipeline's fullest stage."""
     kept = kept_elements(context)
@@ -60,10 +61,10 @@ def layered_memory(
     largest = 2.0 * float(context.layers.per_operator("output_elements").max()) / np.where(spatial, c.parts_N, 1.0)
     working = c.local_N * largest
     profile, several = context.profile, c.devices_N > 1
-    buffers = np.minimum(profile.bucket_bytes * 2, held_N * GRADIENT_BYTES)
+    buffers = np.minimum(profile.bucket_bytes * 2, held.dense_N * GRADIENT_BYTES)
     return LayeredMemory(
-        parameters_bytes=held_N * 4.0,
-        states_bytes=held_N * 4.0 * profile.state_elements,
+        parameters_bytes=(held.dense_N + held.tables_N) * 4.0,
+        states_bytes=held.dense_N * 4.0 * profile.state_elements,
         activations_bytes=batch * (elements + source) * context.width,
         working_bytes=working * context.width,
         buffers_bytes=np.where(several, buffers, 0.0),

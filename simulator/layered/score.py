@@ -64,7 +64,7 @@ def score_splits(context: LayeredContext, splits: Sequence[Split], batches: Sequ
     # The host runs ahead of the device until the slower of the two sets the pace of the whole pass.
     slower = np.where(device > 0, np.maximum(device, host) / np.maximum(device, 1e-30), 1.0)
     pipeline = c.is_mode(Mode.PIPELINE)
-    held = held_parameters(context, c, stages.parameters_N)
+    held = held_parameters(context, c, stages.parameters_N, stages.tables_N)
     forward_s = np.where(pipeline, stages.forward_s, forward * slower)
     backward_s = np.where(pipeline, stages.backward_s, backward * slower)
     exchanged = gradients(context, c, held, backward_s / c.segments_N)

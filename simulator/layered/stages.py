@@ -10,20 +10,25 @@ from forerun.simulator.layered.compute import Local
 from forerun.simulator.layered.context import LayeredContext
 from forerun.simulator.layered.layers import Floats
 from forerun.simulator.layered.memory import kept_elements
+from forerun.spaces.layered import Kind
 from forerun.spaces.layered.split import Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """Per row, zero where there is no pipeline. ``forward_s``, ``backward_s``: all segments of the slowest stage;
-    ``bubble_s``: filling and draining; ``hop_s``: transfers between stages; ``parameters_N`` and ``kept_N`` (elements
-    per sample) of the stage that holds most; ``first_L`` by row: where each stage begins."""
+    """Per row, zero where there is no pipeline.
+
+    ``forward_s``, ``backward_s``: all segments of the slowest stage; ``bubble_s``: filling and draining; ``hop_s``:
+    transfers between stages; ``parameters_N`` (without tables), ``tables_N`` and ``kept_N`` (elements per sample) of
+    the stages that hold most; ``starts`` by row: the first operator of every stage.
+    """
 
     forward_s: Floats
     backward_s: Floats
     bubble_s: Floats
     hop_s: Floats
     parameters_N: Floats
+    tables_N: Floats
     kept_N: Floats
     starts: dict[int, tuple[int, ...]]
 
@@ -31,12 +36,16 @@ class Stages:
 def pipeline_stages(context: LayeredContext, c: Candidates) -> Stages:
     """Return the stages of every pipeline row: cut so that the slowest is as fast as it can be, segments one after the
     other as in GPipe (arXiv 1811.06965)."""
-    columns = {name: np.zeros(len(c)) for name in ("forward", "backward", "bubble", "hop", "parameters", "kept")}
+    columns = {
+        name: np.zeros(len(c)) for name in ("forward", "backward", "bubble", "hop", "parameters", "tables", "kept")
+    }
     starts: dict[int, tuple[int, ...]] = {}
     rows = np.flatnonzero(c.is_mode(Mode.PIPELINE))
     if rows.size:
         layers, host = context.layers, context.profile.operator_host_s
-        parameters, kept = layers.per_operator("parameters"), kept_elements(context)
+        everything, kept = layers.per_operator("parameters"), kept_elements(context)
+        embedding = layers.is_kind(Kind.EMBEDDING)
+        parameters, tables = np.where(embedding, 0.0, everything), np.where(embedding, everything, 0.0)
         segment = c.local_N[rows]
         times = context.times(Local.whole(segment))
         cuts: dict[tuple[float, int], tuple[int, ...]] = {}
@@ -48,7 +57,7 @@ def pipeline_stages(context: LayeredContext, c: Candidates) -> Stages:
             if key not in cuts:
                 cuts[key] = balanced_cuts(forward + backward, parts)
             begin = cuts[key]
-            sums = [np.add.reduceat(values, begin) for values in (forward, backward, parameters, kept)]
+            sums = [np.add.reduceat(values, begin) for values in (forward, backward, parameters, tables, kept)]
             slowest = int(np.argmax(sums[0] + sums[1]))
             each = float((sums[0] + sums[1])[slowest])
             count = float(c.segments_N[row])
@@ -58,7 +67,8 @@ def pipeline_stages(context: LayeredContext, c: Candidates) -> Stages:
             columns["backward"][row] = count * float(sums[1][slowest])
             columns["bubble"][row] = (len(begin) - 1) * each
             columns["hop"][row] = 2 * (len(begin) + count - 2) * hop
-            columns["parameters"][row], columns["kept"][row] = float(sums[2].max()), float(sums[3].max())
+            for place_in, name in enumerate(("parameters", "tables", "kept"), start=2):
+                columns[name][row] = float(sums[place_in].max())
             starts[int(row)] = begin
     return Stages(
         forward_s=columns["forward"],
@@ -66,6 +76,7 @@ def pipeline_stages(context: LayeredContext, c: Candidates) -> Stages:
         bubble_s=columns["bubble"],
         hop_s=columns["hop"],
         parameters_N=columns["parameters"],
+        tables_N=columns["tables"],
         kept_N=columns["kept"],
         starts=starts,
     )

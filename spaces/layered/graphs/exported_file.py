@@ -23,7 +23,8 @@ GRAPHS = ("models/model.json", "serialized_exported_program.json")
 _ACTIVATIONS = (
     "relu relu_ leaky_relu leaky_relu_ prelu sigmoid sigmoid_ tanh tanh_ elu elu_ gelu silu silu_ mish hardtanh "
     "hardtanh_ hardswish hardswish_ hardsigmoid hardsigmoid_ softplus clamp clamp_ erf exp log sqrt rsqrt "
-    "reciprocal pow neg abs sin cos floor ceil round sign where masked_fill masked_fill_ eq gt lt ge le ne logical_not bitwise_not relu6"
+    "reciprocal pow neg abs sin cos floor ceil round sign where masked_fill "
+    "masked_fill_ eq gt lt ge le ne logical_not bitwise_not relu6"
 )
 _COPIES = (
     "contiguous clone to _to_copy permute_copy pad constant_pad_nd roll flip index_select index repeat tile "
