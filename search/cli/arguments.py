@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from forerun.search.workers import Choice
 
 
-def add_training(parser: Parser) -> None:
-    """Add what is trained, on what."""
+def add_training(parser: Parser, *, batch_required: bool = True) -> None:
+    """Add what is trained, on what; ``batch_required``: no file of the verb can state the global batch."""
     parser.add_argument(
         "model",
         metavar="MODEL",
@@ -27,7 +27,11 @@ def add_training(parser: Parser) -> None:
         help="catalogue name, YAML file, NCCL topology XML, or the text of `nvidia-smi topo -m` (.txt)",
     )
     group.add_argument(
-        "--global-batch", required=True, type=batch, metavar="B", help="sequences (or images) per step; 64/gpu for CNNs"
+        "--global-batch",
+        required=batch_required,
+        type=batch,
+        metavar="B",
+        help="sequences (or images) per step; 64/gpu for CNNs",
     )
     group.add_argument("--seq-len", type=whole, metavar="S", help="tokens per sequence (transformers need it)")
     group.add_argument(

@@ -87,6 +87,19 @@ def test_a_script_is_read_and_nothing_of_it_is_lost(script: Path, capsys: pytest
     assert "framework megatron-lm (from the baseline)" in board["request"]["defaults"]
 
 
+def test_the_size_of_a_step_comes_from_the_files(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = "search llama3-8b --cluster dgx-h100 --gpus 16 --top 5 --json".split()
+    assert main([*short, "--baseline", str(script)]) == 0
+    board = json.loads(capsys.readouterr().out)
+
+    assert board["leaderboard"] == asked(capsys)["leaderboard"]
+    assert "global batch 64 (from the baseline)" in board["request"]["defaults"]
+    assert "sequence length 4096 (from the baseline)" in board["request"]["defaults"]
+    for flags, told in (([], "unless --baseline names files"), (["--baseline", OWN], "does not state it")):
+        assert main([*short, *flags]) == 2
+        assert told in capsys.readouterr().err
+
+
 def test_the_best_as_baseline_is_the_best(capsys: pytest.CaptureFixture[str]) -> None:
     best = asked(capsys)["leaderboard"][0]
     own = asked(capsys, "--baseline", best["strategy"])["baseline"]

@@ -19,7 +19,7 @@ CASES = {
     "misspelt flag": (f"search llama3-8b {TRAINING} --gpu 16", "did you mean --gpus"),
     "misspelt flag hides a required one": ("search llama3-8b --clutser dgx-h100", "did you mean --cluster"),
     "flag of another tool": (f"{SEARCH} --nodes 5", "unknown flag '--nodes'"),
-    "missing flags": ("search llama3-8b", "--cluster, --global-batch"),
+    "missing flags": ("search llama3-8b", "are required: --cluster"),
     "missing GPUs": (f"search llama3-8b {TRAINING}", "--gpus 512"),
     "missing strategy": (f"simulate llama3-8b {TRAINING}", "--strategy"),
     "one strategy to compare": (f"compare llama3-8b {TRAINING} --strategy dp8", "two strategies"),

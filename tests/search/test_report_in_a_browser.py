@@ -207,6 +207,15 @@ def test_no_width_scrolls_the_page_sideways(browser: Browser, width: int) -> Non
     assert browser.run(boxes)
 
 
+def test_every_column_is_printed(browser: Browser) -> None:
+    browser.width(740)  # what portrait paper has between its margins
+    browser.send("Emulation.setEmulatedMedia", media="print")
+
+    assert browser.run("return document.getElementById('board').getBoundingClientRect().right") <= 740
+    assert browser.run("return getComputedStyle(document.querySelector('nav')).display") == "none"
+    browser.send("Emulation.setEmulatedMedia", media="")
+
+
 @pytest.mark.parametrize(("width", "height"), [(390, 1400), (1440, 1500)])
 def test_pictures_for_the_documentation(browser: Browser, width: int, height: int) -> None:
     """``FORERUN_PICTURES=docs/pictures`` keeps what a phone and a desk show first."""

@@ -11,6 +11,7 @@ from forerun.search.cli.parser import Parser, positive, whole
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
+    from forerun.search.baseline import Present
     from forerun.search.leaderboard import Leaderboard
     from forerun.search.request import Request
     from forerun.search.samplers import Exploring
@@ -35,7 +36,7 @@ stands below as "you", then what each part of its step and memory takes against 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of the verb."""
-    add_training(parser)
+    add_training(parser, batch_required=False)
     space = parser.add_argument_group("space")
     space.add_argument("--gpus", metavar="N|LO..HI", help="number of GPUs, or a range of numbers to search")
     space.add_argument(
@@ -183,8 +184,11 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.output import check_folder, write_folder
     from forerun.search.request import choices_of
 
+    if args.global_batch is None and not (args.baseline or args.measured):
+        raise RequestError("--global-batch is required, unless --baseline names files that state it")
     if is_layered(args):
         return run_search(args)
+    present, taken = _present_run(args)
     request = request_of(
         args,
         usd_per_hour=args.usd_per_hour,
@@ -204,8 +208,8 @@ def run(args: argparse.Namespace) -> int:
         from forerun.search.report import check_page
 
         check_page(args.report)
-    if args.baseline or args.measured is not None:
-        board = _beside_the_present_run(args, request)
+    if present is not None:
+        board = _beside_the_present_run(args, request, present, taken)
     else:
         board = _refined(args, request, _board(args, request))
     if args.out is not None:
@@ -298,25 +302,48 @@ def _refined(args: argparse.Namespace, request: "Request", board: "Leaderboard")
     return refine(board, resolve(request), _shown(args))
 
 
-def _beside_the_present_run(args: argparse.Namespace, request: "Request") -> "Leaderboard":
-    """Read the user's run, search, and put the run beside the best row at the same level of fidelity."""
-    from forerun.search.baseline import adopt, context_of, read_present, stand_beside
+def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, ...]]":
+    """Read the user's run, None where none is named; flags that are left out take what its files state.
+
+    Raises:
+        RequestError: neither the flags nor the files say how large a step is.
+    """
+    if not args.baseline and args.measured is None:
+        return None, ()
+    from forerun.search.baseline import read_present
+
+    counted = args.gpus is not None and args.gpus.isdecimal()
+    present = read_present(args.baseline, args.measured, gpus=int(args.gpus) if counted else None)
+    taken = []
+    for name, words in (("global_batch", "global batch"), ("seq_len", "sequence length")):
+        if getattr(args, name) is None:
+            if name not in present.workload:
+                raise RequestError(f"--{name.replace('_', '-')} is required: {present.source} does not state it")
+            setattr(args, name, present.workload[name])
+            taken.append(f"{words} {present.workload[name]} (from the baseline)")
+    return present, tuple(taken)
+
+
+def _beside_the_present_run(
+    args: argparse.Namespace, request: "Request", present: "Present", taken: tuple[str, ...]
+) -> "Leaderboard":
+    """Search, and put the user's run beside the best row at the same level of fidelity."""
+    from forerun.search.baseline import adopt, context_of, stand_beside
     from forerun.search.request import resolve
     from forerun.spaces.strategies.stage_laws import broken_laws
 
     counts = resolve(request).gpus or ()
-    present = read_present(args.baseline, args.measured, gpus=counts[0] if len(counts) == 1 else None)
-    request, taken = adopt(request, present)
+    request, adopted = adopt(request, present)
     setting = resolve(request)
     context_of(setting, present)  # refuses a run that cannot be before anything is searched
     if (args.per_stage or args.uneven_stages) and not broken_laws(present.strategy, setting.context):
         args.start = [*args.start, str(present.strategy)] if present.strategy.devices in counts else args.start
     board = _refined(args, request, _board(args, request))
     if args.refine is None:
-        return stand_beside(board, setting, present, taken=taken)
+        return stand_beside(board, setting, present, taken=(*taken, *adopted))
     from forerun.simulator.events import event_scores
 
-    return stand_beside(board, setting, present, taken=taken, score=event_scores)
+    return stand_beside(board, setting, present, taken=(*taken, *adopted), score=event_scores)
 
 
 def _shown(args: argparse.Namespace) -> int:
