@@ -14,7 +14,6 @@ SEARCH_FLAGS = (
     "usd_per_hour",
     "space",
     "refine",
-    "report",
     "uneven_stages",
     "per_stage",
     "calibration",
@@ -83,6 +82,8 @@ def run_search(args: argparse.Namespace) -> int:
     from forerun.search.leaderboard import dump_json
 
     setting = setting_of(args)
+    if args.report is not None:
+        raise RequestError("--report is for transformers; curves of this model: forerun limits ... --report FILE")
     if args.out is not None:
         from forerun.search.output import check_folder
 
@@ -134,13 +135,23 @@ def run_limits(args: argparse.Namespace) -> int:
     from forerun.search.leaderboard import dump_json
 
     setting = setting_of(args)
+    if args.report is not None:
+        from forerun.search.report import check_page
+
+        check_page(args.report)
     limits = limits_of(setting, setting.counts or ())
+    if args.report is not None:
+        from forerun.search.layered.page import write_page
+
+        write_page(args.report, limits)
     if args.json:
         print(dump_json(limits.to_json()))
         return 0
     from forerun.search.cli.layered_view import print_limits
 
     print_limits(limits)
+    if args.report is not None:
+        print(f"forerun: wrote {args.report}", file=sys.stderr)
     return 0
 
 

@@ -151,7 +151,7 @@ def _family(setting: LayeredSetting, name: str, curve: tuple[LayeredRow, ...], c
 def _law(setting: LayeredSetting, family: str) -> str:
     """Return the bound that the model or the batch sets, in words (ParaDL, table 3)."""
     limits = split_limits(setting.context.model)
-    batch = f"replicas divide the batch {setting.request.global_batch}"
+    asked = setting.request.global_batch
     own = {
         "filter": f"at most {limits.filters} parts ({limits.filters_at})",
         "channel": f"at most {limits.channels} parts ({limits.channels_at})",
@@ -160,8 +160,8 @@ def _law(setting: LayeredSetting, family: str) -> str:
     }
     names = family.split("+")
     laws = [own[name] for name in names if name in own]
-    if names[0].startswith("data"):
-        laws.append(batch)
+    if names[0].startswith("data") and isinstance(asked, int):
+        laws.append(f"replicas divide the global batch of {asked}")
     if "tables" in family:
         laws.append(f"{sum(o.kind is Kind.EMBEDDING for o in setting.context.model.operators)} tables to deal out")
-    return "; ".join(laws)
+    return "; ".join(laws) or "none here: the batch grows with the devices"

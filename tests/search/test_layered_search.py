@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -178,6 +179,22 @@ def test_limits_print_and_are_one_document(capsys: pytest.CaptureFixture[str]) -
     document = json.loads(run(f"limits {RESNET} --gpus 1..8 --set mode=data --json", capsys))
     assert [point["gpus"] for point in document["limits"][0]["curve"]] == [1, 2, 4, 8]
     assert document["limits"][0]["largest_useful_gpus"] == 8
+
+
+def test_the_page_of_limits_loads_nothing_and_shows_every_family(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "limits.html"
+    run(f"limits {RESNET} --gpus 1..8 --report", capsys, words=(str(page),))
+    text = page.read_text()
+    assert text.startswith("<!doctype html>")
+    assert "default-src 'none'" in text.replace("&#x27;", "'")
+    assert "<script" not in text and "http://" not in text and "https://" not in text
+    assert text.count("<svg") == 3
+    for family in ("data", "data+spatial", "filter", "pipeline"):
+        assert f">{family}</text>" in text
+    assert "nan" not in text.split("</style>")[1].replace("finance", "")
+    assert "is a folder" in run(f"limits {RESNET} --gpus 1..8 --report", capsys, code=2, words=(str(tmp_path),))
 
 
 @pytest.mark.parametrize(

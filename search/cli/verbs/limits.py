@@ -1,6 +1,7 @@
 """``forerun limits``: how far every way of splitting goes, and what would take it further."""
 
 import argparse
+from pathlib import Path
 
 from forerun.search.cli.arguments import add_json, add_training
 from forerun.search.cli.parser import Parser
@@ -10,6 +11,7 @@ EPILOG = """\
 examples:
   forerun limits resnet50 --cluster abci-v100 --gpus 1..1024 --global-batch 64/gpu
   forerun limits cosmoflow-256 --cluster abci-v100 --gpus 4..256 --global-batch 64 --framework chainermn --json
+  forerun limits vgg16 --cluster dgx-a100-80 --gpus 1..256 --global-batch 64/gpu --report vgg16.html
 
 For models that are written operator by operator (`forerun list models`: those with an input shape). Useful GPUs: the
 largest number whose last step still brings half of what its devices should; < marks it in the curves."""
@@ -21,6 +23,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--gpus", required=True, metavar="LO..HI", help="numbers of GPUs to look at")
     parser.add_argument(
         "--set", action="append", default=[], metavar="mode=CHOICES", help="only these, like mode=data,filter"
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write the curves as one HTML page that opens offline"
     )
     add_json(parser)
 
