@@ -98,7 +98,12 @@ def _bucket_times(profile: GradientProfile, mode: TrainingMode, network: Network
 
 
 def exposed_all_reduce_s(profile: GradientProfile, mode: TrainingMode, network: Network) -> float:
-    """Return the seconds that all-reduces go on after the backward pass: one at a time, in the order of the buckets."""
+    """Return the seconds that all-reduces go on after the backward pass: one at a time, in the order of the buckets.
+
+    Without overlap all of them begin when it ends.
+    """
+    if not mode.overlap:
+        return sum(_bucket_times(profile, mode, network))
     ready_s = end_s = 0.0
     for bucket, time_s in zip(mode.buckets(profile), _bucket_times(profile, mode, network), strict=True):
         ready_s += sum(profile.layers[layer].backward_s for layer in bucket)

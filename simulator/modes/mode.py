@@ -136,8 +136,6 @@ class TrainingMode:
 
     def buckets(self, profile: GradientProfile) -> tuple[tuple[int, ...], ...]:
         """Return the layers of every all-reduce, in the order in which their gradients get ready (last layer first)."""
-        if not self.overlap:
-            return (tuple(range(len(profile.layers)))[::-1],)
         found: list[tuple[int, ...]] = []
         current: list[int] = []
         held = 0.0

@@ -1,0 +1,286 @@
+"""Predicts rows of data-parallel scaling tables: what one GPU takes, and what a group of them loses.
+
+A step of N workers is the slowest of them, plus what of the exchange the backward pass does not hide, plus what the
+software adds. Three constants say the last; none belongs to a source or a model.
+"""
+
+import csv
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from scaling_rows import Skipped, Software, described, machine, profile_of, software
+
+from forerun.simulator.events.disturb import Disturbance
+from forerun.simulator.modes import GradientProfile, NicNetwork, TrainingMode, coarse_prediction, one_worker_step_s
+from forerun.simulator.modes.coarse import exposed_all_reduce_s
+from forerun.simulator.modes.expected import expected_maximum, lognormal_factors
+from forerun.simulator.modes.network import ClusterNetwork
+from forerun.spaces.clusters import Cluster
+from forerun.spaces.layered.profile import load_layered_profile
+
+FILES = ("dp_dlperf", "dp_scaling", "dp_lambda_tf", "paradl")
+USUAL_BATCH = {"fp32": 128.0, "tf32": 256.0, "fp16": 256.0}
+"""Samples per GPU where a table does not say them (NVIDIA's ResNet-50 scripts)."""
+PRECISIONS = {"fp32": "fp32", "tf32": "tf32", "fp16": "fp16", "amp": "fp16", "mixed fp16": "fp16"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """``jitter``: deviation of a GPU's steps over their mean. ``blocked_share``: share of an all-reduce's fixed time
+    that the backward pass waits, too. ``wait_s``: meeting of several nodes, per step; ``node_step_s``: more for every
+    further node. ``token_jitter``: jitter where a batch is counted in tokens, so that its sentences differ in length.
+
+    Where they come from: jitter is what workers of benchmarks/real_runs show; waiting and node step are those of the
+    catalogue's profile ``chainermn``; the shares of blocking and the jitter of sentences are fitted here.
+    """
+
+    jitter: float = 0.02
+    blocked_share: float = 0.5
+    wait_s: float = load_layered_profile("chainermn").wait_s
+    node_step_s: float = load_layered_profile("chainermn").node_step_s
+    token_jitter: float = 0.12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A measured row of several GPUs. ``efficiency``: throughput per GPU over that of one. The rest is what its
+    prediction is made of: ``one_s`` a measured step of one GPU, ``known_s`` the same predicted (None: the device or the
+    model is not described well enough); ``exposed_s``, ``fixed_s``: exchange shown, and fixed times of all-reduces."""
+
+    file: str
+    source: str
+    hardware: str
+    model: str
+    framework: str
+    precision: str
+    gpus: int
+    nodes: int
+    server: bool
+    tokens: bool
+    efficiency: float
+    one_s: float
+    known_s: float | None
+    compute_share: float
+    exposed_s: float
+    fixed_s: float
+
+    def predicted(self, constants: Constants, *, one_s: float | None = None) -> float:
+        """Return the predicted efficiency: one GPU's step over that of all."""
+        step_s = self.one_s if one_s is None else one_s
+        jitter = constants.token_jitter if self.tokens else constants.jitter
+        lost_s = step_s * self.compute_share * (slowest(jitter, self.gpus) - 1) + self.exposed_s
+        lost_s += constants.blocked_share * self.fixed_s
+        if self.nodes > 1 and not self.server:
+            lost_s += constants.wait_s + constants.node_step_s * (self.nodes - 1)
+        return step_s / (step_s + lost_s)
+
+    def error(self, constants: Constants) -> float:
+        """Relative error of the efficiency, one GPU's step being given."""
+        return self.predicted(constants) / self.efficiency - 1
+
+    def blind_error(self, constants: Constants) -> float | None:
+        """Relative error of the efficiency, nothing being given; None where one GPU cannot be predicted."""
+        if self.known_s is None:
+            return None
+        return self.predicted(constants, one_s=self.known_s) / self.efficiency - 1
+
+    def absolute(self, constants: Constants) -> float | None:
+        """Relative error of the throughput, nothing being given; None where one GPU cannot be predicted."""
+        if self.known_s is None:
+            return None
+        rate = self.predicted(constants, one_s=self.known_s) / self.known_s
+        return rate / (self.efficiency / self.one_s) - 1
+
+
+@lru_cache(maxsize=4096)
+def slowest(jitter: float, workers: int) -> float:
+    """Return the expected step of the slowest worker over the mean."""
+    return expected_maximum(lognormal_factors(jitter), workers)
+
+
+class Remembered:
+    """A cluster's network that remembers its all-reduces: tables ask for the same ones over and over."""
+
+    ring = False
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.real = ClusterNetwork(cluster=cluster)
+        self.worker_bytes_per_s, self.server_bytes_per_s = self.real.worker_bytes_per_s, self.real.server_bytes_per_s
+        self.latency_s = self.real.latency_s
+        self.known: dict[tuple[float, int], float] = {}
+
+    def all_reduce_s(self, size_bytes: float, workers: int) -> float:
+        """As the cluster's."""
+        key = (size_bytes, workers)
+        if key not in self.known:
+            self.known[key] = self.real.all_reduce_s(size_bytes, workers)
+        return self.known[key]
+
+
+_NETWORKS: dict[tuple[str, int], Remembered] = {}
+
+
+def network(cluster: Cluster) -> Remembered:
+    """Return the one network of a cluster."""
+    return _NETWORKS.setdefault((cluster.name, cluster.max_devices), Remembered(cluster))
+
+
+def read(folder: Path) -> Iterator[dict[str, str]]:
+    """Yield the rows of all tables that are there, with the table's name."""
+    for name in FILES:
+        path = folder / f"{name}.csv"
+        if path.exists():
+            with path.open(newline="", encoding="utf-8") as file:
+                yield from ({**row, "file": name} for row in csv.DictReader(file))
+
+
+def cases(rows: Iterable[Mapping[str, str]], skipped: dict[str, int]) -> list[Case]:
+    """Return all rows of several GPUs that can be compared with one GPU; counts the others by reason."""
+    groups: dict[tuple[str, ...], list[Mapping[str, str]]] = {}
+    found: list[Case] = []
+    for row in rows:
+        if row["file"] == "paradl":
+            found += _paradl(row, skipped)
+        else:
+            groups.setdefault(_key(row), []).append(row)
+    for members in groups.values():
+        one = [float(row["throughput_samples_per_s"]) for row in members if row["gpus"] == "1"]
+        for row in members:
+            if row["gpus"] == "1":
+                continue
+            try:
+                if not one:
+                    raise Skipped("no row of one GPU to compare with")
+                found.append(_case(row, statistics.median(one)))
+            except Skipped as reason:
+                skipped[str(reason)] = skipped.get(str(reason), 0) + 1
+    return found
+
+
+def _key(row: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what rows of one scaling curve share. Servers may grow with the workers."""
+    update = (row["variable_update"].split() or [""])[0]
+    return (
+        *(row[name] for name in ("file", "source", "hardware", "model_name", "framework", "precision")),
+        row["batch_per_gpu"],
+        update,
+        row.get("data", ""),
+    )
+
+
+def _case(row: Mapping[str, str], one: float) -> Case:
+    precision = PRECISIONS.get(row["precision"].lower(), "fp32")
+    gpus, nodes = int(row["gpus"]), int(row["nodes"] or 1)
+    cluster = machine(row["hardware"], nodes, row["inter_link"])
+    how = software(row["framework"], row["precision"], row["variable_update"])
+    first = re.match(r"\s*([\d.]+)", row["batch_per_gpu"])
+    batch = float(first[1]) if first else USUAL_BATCH[precision]
+    profile, exact = profile_of(row["model_name"], batch, cluster, precision, fused=how.fused)
+    known_s = profile.step_s if exact and described(row["hardware"], cluster) else None
+    one_s = batch / one
+    sent = _on_the_wire(profile.lasting(one_s), how.wire_bytes)
+    servers = int(float(row.get("parameter_servers") or 1))
+    exposed_s, fixed_s = (
+        _servers(sent, cluster, gpus, nodes, servers) if how.server else _reduced(sent, cluster, how, gpus)
+    )
+    return Case(
+        file=row["file"],
+        source=row["source"].removeprefix("NVIDIA DeepLearningExamples/").removesuffix("/README.md"),
+        hardware=row["hardware"],
+        model=row["model_name"],
+        framework=row["framework"],
+        precision=precision,
+        gpus=gpus,
+        nodes=nodes,
+        server=how.server,
+        tokens="Translation" in row["source"],
+        efficiency=float(row["throughput_samples_per_s"]) / gpus / one,
+        one_s=one_s,
+        known_s=known_s,
+        compute_share=sent.compute_s / sent.step_s,
+        exposed_s=exposed_s,
+        fixed_s=fixed_s,
+    )
+
+
+def _paradl(row: Mapping[str, str], skipped: dict[str, int]) -> list[Case]:
+    """Return a data-parallel row of ParaDL: its one-GPU step is the compute part that it reports."""
+    part = re.search(r"measured compute part ([\d.]+) ms", row["notes"])
+    if "_data_" not in row["case_id"] or part is None or not row["measured_iter_ms"]:
+        skipped["not data parallel, or without its compute part"] = (
+            skipped.get("not data parallel, or without its compute part", 0) + 1
+        )
+        return []
+    gpus, one_s = int(row["gpus"]), float(part[1]) / 1e3
+    cluster = machine(row["hardware"] + " abci", 1, "")
+    how = software(row["framework"], row["precision"], "")
+    profile, _ = profile_of(row["model_name"], float(row["micro_batch"]), cluster, "fp32", fused=how.fused)
+    sent = profile.lasting(one_s)
+    exposed_s, fixed_s = _reduced(sent, cluster, how, gpus)
+    return [
+        Case(
+            file="paradl",
+            source="paraDL tech report",
+            hardware="ABCI V100",
+            model=row["model_name"],
+            framework=row["framework"],
+            precision="fp32",
+            gpus=gpus,
+            nodes=-(-gpus // int(row["gpus_per_node"])),
+            server=False,
+            tokens=False,
+            efficiency=one_s / (float(row["measured_iter_ms"]) / 1e3),
+            one_s=one_s,
+            known_s=profile.step_s,
+            compute_share=1.0,
+            exposed_s=exposed_s,
+            fixed_s=fixed_s,
+        )
+    ]
+
+
+def _on_the_wire(profile: GradientProfile, wire_bytes: float) -> GradientProfile:
+    """Return the profile with gradients of so many bytes per parameter."""
+    layers = tuple(replace(layer, parameter_bytes=layer.parameter_bytes * wire_bytes / 4) for layer in profile.layers)
+    return replace(profile, layers=layers)
+
+
+def _reduced(profile: GradientProfile, cluster: Cluster, how: Software, gpus: int) -> tuple[float, float]:
+    """Return the exchange that a step shows, and the fixed times of its all-reduces where it hides them."""
+    mode = TrainingMode(workers=gpus, bucket_bytes=how.bucket_bytes, overlap=how.overlap)
+    links = network(cluster)
+    exposed_s = exposed_all_reduce_s(profile, mode, links)
+    fixed_s = len(mode.buckets(profile)) * links.all_reduce_s(1.0, gpus) if how.overlap else 0.0
+    return exposed_s, fixed_s
+
+
+def _servers(profile: GradientProfile, cluster: Cluster, gpus: int, nodes: int, servers: int) -> tuple[float, float]:
+    """Return what synchronous servers cost. In one node they are the host; else nodes are workers, whose GPUs have
+    added up their gradients, and servers run on nodes like theirs."""
+    if nodes == 1:
+        rate = cluster.device.host_bytes_per_s
+        links = NicNetwork(worker_bytes_per_s=rate, server_bytes_per_s=2 * rate)
+        return _more_than_one(profile, links, gpus, 1), 0.0
+    rate = network(cluster).worker_bytes_per_s * cluster.devices_per_node
+    links = NicNetwork(worker_bytes_per_s=rate, server_bytes_per_s=rate)
+    mode = TrainingMode(exchange="parameter-server", workers=nodes, shards=servers, policy="fifo")
+    alone_s = one_worker_step_s(profile, mode, links)
+    step_s = coarse_prediction(profile, mode, links, one_worker_s=alone_s).step_s
+    inside = TrainingMode(workers=gpus // nodes, bucket_bytes=1.0)
+    return step_s - profile.step_s + exposed_all_reduce_s(profile, inside, network(cluster)), 0.0
+
+
+def _more_than_one(profile: GradientProfile, links: NicNetwork, workers: int, shards: int) -> float:
+    """Return what a step of all takes beyond that of one worker, which has the same servers."""
+    mode = TrainingMode(exchange="parameter-server", workers=workers, shards=shards, policy="fifo")
+    alone_s = one_worker_step_s(profile, mode, links)
+    steps: Sequence[Any] = [
+        coarse_prediction(profile, replace(mode, workers=count), links, Disturbance(), one_worker_s=alone_s)
+        for count in (1, workers)
+    ]
+    return float(steps[1].step_s - steps[0].step_s)
