@@ -15,6 +15,7 @@ from forerun.search.rows import Row, rows_of
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score
+from forerun.spaces.strategies import parse_strategy
 
 
 def search(
@@ -68,6 +69,8 @@ def search_request(
         strategies = strategies_at(space, piece.best.index)
         rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
         rows = certain(setting.context, ranked(rows, setting.objective), setting.objective)
+    if rows and setting.context.cluster.device.measured is not None:
+        remarks = (*remarks, measured_note(setting, rows[0].strategy))
     board = _leaderboard(setting, piece, rows, time.perf_counter() - start, workers=who, remarks=remarks)
     if not rows:
         if not piece.legal and request.overrides:
@@ -106,6 +109,17 @@ def explain(model: str, *, strategy: str, score: Scorer = simulator_score, **fie
     setting = resolve(Request(model=model, **fields))
     legal = legal_strategy(setting, strategy)
     return explain_strategy(setting.context, legal, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
+
+
+def measured_note(setting: Setting, strategy: str) -> str:
+    """Return in words how much of a strategy's operators a profile has measured."""
+    from forerun.search.profiling import share_measured
+
+    share, known, count = share_measured(setting.context, parse_strategy(strategy))
+    return (
+        f"{share:.0%} of the operator time of {strategy} was measured ({known} of {count} operators); the rest is the "
+        "fitted surface scaled to what was"
+    )
 
 
 def _leaderboard(

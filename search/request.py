@@ -39,7 +39,8 @@ class Request:
 
     ``model`` and ``cluster`` are catalogue names or files. ``gpus`` is a count or a range (``64..512``),
     ``usd_per_hour`` bounds them by money at ``usd_per_gpu_hour``. ``overrides`` are the user's own choices by axis.
-    ``calibration`` is a file that ``forerun calibrate`` wrote. ``ignored_config_fields`` are fields of a Hugging Face
+    ``profile`` and ``calibration`` are files that ``forerun profile`` and ``forerun calibrate`` wrote.
+    ``ignored_config_fields`` are fields of a Hugging Face
     configuration that are known not to change the cost.
     """
 
@@ -57,6 +58,7 @@ class Request:
     objective: str | None = None
     top: int | None = None
     overrides: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    profile: str | None = None
     calibration: str | None = None
     ignored_config_fields: tuple[str, ...] = ()
 
@@ -155,10 +157,15 @@ def resolve(request: Request, *, groups: bool = False) -> Setting:
     cluster.device.peak(workload.precision)  # refuses precisions that the device does not have
     context = Context(model=resolved.model, cluster=cluster, workload=workload, framework=framework)
     remarks: tuple[str, ...] = ()
+    if request.profile is not None:
+        from forerun.search.profiling import read_profile
+
+        context, remarks = read_profile(Path(request.profile)).applied(context)
     if request.calibration is not None:
         from forerun.search.calibrate import read_calibration  # brings scipy, which a search does not need
 
-        context, remarks = read_calibration(Path(request.calibration)).applied(context)
+        context, more = read_calibration(Path(request.calibration)).applied(context)
+        remarks = (*remarks, *more)
     return Setting(
         request=request,
         context=context,

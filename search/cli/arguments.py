@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from forerun.search.workers import Choice
 
 
-def add_training(parser: Parser, *, batch_required: bool = True) -> None:
-    """Add what is trained, on what; ``batch_required``: no file of the verb can state the global batch."""
+def add_training(parser: Parser, *, batch_required: bool = True, learned: bool = True) -> None:
+    """Add what is trained, on what; ``batch_required``: no file of the verb can state the global batch; ``learned``:
+    what was measured of the machine may be named."""
     parser.add_argument(
         "model",
         metavar="MODEL",
@@ -55,9 +56,15 @@ def add_training(parser: Parser, *, batch_required: bool = True) -> None:
         help="a field of config.json that does not change the cost (may be repeated)",
     )
     group.add_argument("--usd-per-gpu-hour", type=positive, metavar="USD", help="price of one GPU for one hour")
-    group.add_argument(
-        "--calibration", metavar="FILE", help="constants of this machine, as `forerun calibrate` wrote them"
-    )
+    if learned:
+        group.add_argument(
+            "--profile",
+            metavar="FILE",
+            help="operators and collectives of this machine, as `forerun profile` wrote them",
+        )
+        group.add_argument(
+            "--calibration", metavar="FILE", help="constants of this machine, as `forerun calibrate` wrote them"
+        )
     layered = parser.add_argument_group("models that are written operator by operator")
     layered.add_argument(
         "--seconds-per-sample",
@@ -138,7 +145,8 @@ def request_of(args: argparse.Namespace, **fields: Any) -> "Request":
         tokens=args.tokens,
         moe_imbalance=args.moe_imbalance,
         usd_per_gpu_hour=args.usd_per_gpu_hour,
-        calibration=args.calibration,
+        profile=getattr(args, "profile", None),
+        calibration=getattr(args, "calibration", None),
         ignored_config_fields=tuple(args.ignore_config_field),
         **fields,
     )

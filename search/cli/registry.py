@@ -35,6 +35,7 @@ VERBS: tuple[Verb, ...] = (
     _verb("replay", "traces of a real run: what it waits for, who holds it up, what the links reach"),
     _verb("improve", "buckets, fusions and other changes that would make a run or a model faster, with their gain"),
     _verb("validate", "accuracy and order of predictions against measured runs"),
+    _verb("profile", "measure operators and collectives on this machine"),
     _verb("calibrate", "fit the constants of a machine to measured runs"),
     _verb("list", "names of the catalogue: models, clusters, devices, frameworks"),
     _verb("show", "one entry of the catalogue, with its source"),

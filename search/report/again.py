@@ -23,6 +23,7 @@ def request_again(board: Leaderboard, *, gpus: int | None = None) -> Request:
         framework=str(asked["framework"]),
         moe_imbalance=None if imbalance is None else float(imbalance),
         overrides={str(axis): list(values) for axis, values in overrides.items()} if gpus is not None else {},
+        profile=None if asked.get("profile") is None else str(asked["profile"]),
         calibration=None if calibration is None else str(calibration),
         ignored_config_fields=tuple(map(str, asked.get("ignored_config_fields") or ())),
     )

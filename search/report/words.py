@@ -46,6 +46,7 @@ REQUEST_NAMES: Mapping[str, str] = {
     "moe_imbalance": "expert imbalance",
     "tokens": "tokens of the training",
     "top": "rows kept",
+    "profile": "profile of the machine",
     "calibration": "calibration to measured runs",
     "overrides": "axes restricted",
     "ignored_config_fields": "fields of the configuration ignored",
@@ -64,6 +65,7 @@ FLAGS = (
     ("tokens", "--tokens"),
     ("moe_imbalance", "--moe-imbalance"),
     ("top", "--top"),
+    ("profile", "--profile"),
     ("calibration", "--calibration"),
 )
 """Field of a request -> flag of ``forerun search``."""

@@ -4,6 +4,7 @@ The fused kernels work on blocks of queries, one per compute unit at a time (Dao
 is the waves of blocks times the keys a block visits. What remains are constants fitted in ``efficiency``.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -15,6 +16,8 @@ from forerun.simulator.costs.memory_bound import memory_bound_time_s, stream_ope
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.errors import unknown
 
+_SHAPE = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim", "value_head_dim")
+"""Numbers that a measured attention is known by, in order."""
 AttentionKernel = Literal["flash", "flash2", "flash_triton", "flash1", "fused_softmax", "unfused"]
 
 ATTENTION_KERNELS = ("flash", "flash2", "flash_triton", "flash1", "fused_softmax", "unfused")
@@ -78,6 +81,26 @@ def attention_time_s(
     precision = _ATTENTION_PRECISION.get(precision, precision)
     shape = (batch, heads, kv_heads, seq_q, seq_k, head_dim, value_head_dim)
     b, h, g, sq, sk, d, dv = (np.asarray(value, dtype=np.float64) for value in shape)
+    if device.measured is not None:
+        bare = replace(device, measured=None)
+        mask = "causal" if causal else "full"
+        mask += "" if window is None else f" window={window}"
+
+        def fitted(*shape: ArrayLike) -> NDArray[np.float64]:
+            named = dict(zip(_SHAPE, shape, strict=True))
+            return attention_time_s(
+                bare,
+                precision,
+                kernel=kernel,
+                causal=causal,
+                window=window,
+                dropout=dropout,
+                backward=backward,
+                **named,
+            )
+
+        name = f"attention {kernel} {'backward' if backward else 'forward'} {precision} {mask}"
+        return device.measured.seconds(name, (b, h, g, sq, sk, d, dv), fitted)
     if kernel in ("fused_softmax", "unfused"):
         return _unfused_s(device, precision, kernel, b * h, sq, sk, d, dv, dropout=dropout, backward=backward)
     found = device_efficiency(device)

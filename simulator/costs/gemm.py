@@ -70,18 +70,25 @@ def gemm_time_s(
         raise unknown("matrix product", kind, _OUTPUT_BYTES)
     found = device_efficiency(device)
     width = _SURFACE[precision] if _SURFACE[precision] in found.gemm else "half"
-    return gemm_surface_s(
-        found.gemm[width],
-        m,
-        n,
-        k,
-        groups=groups,
-        kind=kind,
-        flops_per_s=_peak(device, precision) * found.sustained_clock[width] * device.compute_share,
-        bytes_per_s=device.memory_bytes_per_s,
-        compute_units=device.compute_units,
-        input_bytes=INPUT_BYTES[precision],
-    )
+
+    def surface(m: ArrayLike, n: ArrayLike, k: ArrayLike, groups: ArrayLike) -> NDArray[np.float64]:
+        return gemm_surface_s(
+            found.gemm[width],
+            m,
+            n,
+            k,
+            groups=groups,
+            kind=kind,
+            flops_per_s=_peak(device, precision) * found.sustained_clock[width] * device.compute_share,
+            bytes_per_s=device.memory_bytes_per_s,
+            compute_units=device.compute_units,
+            input_bytes=INPUT_BYTES[precision],
+        )
+
+    if device.measured is None:
+        return surface(m, n, k, groups)
+    shape = tuple(np.asarray(value, dtype=np.float64) for value in (m, n, k, groups))
+    return device.measured.seconds(f"gemm {kind} {precision}", shape, surface)
 
 
 def _peak(device: Device, precision: str) -> float:

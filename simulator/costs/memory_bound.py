@@ -191,10 +191,17 @@ def stream_operator_time_s(
 ) -> NDArray[np.float64]:
     """Seconds of one pass of the operator ``name`` over ``elements`` elements (see ``StreamOperator.element``)."""
     one = stream_operator(name).one_pass(fused=fused, backward=backward)
-    elements = np.asarray(elements, dtype=np.float64)
-    return memory_bound_time_s(
-        device, elements * one.bytes_per_element, elements=elements * one.math_per_element, kernels=one.kernels
-    )
+
+    def surface(elements: ArrayLike) -> NDArray[np.float64]:
+        values = np.asarray(elements, dtype=np.float64)
+        return memory_bound_time_s(
+            device, values * one.bytes_per_element, elements=values * one.math_per_element, kernels=one.kernels
+        )
+
+    if device.measured is None:
+        return surface(elements)
+    which = f"stream {name} {'fused' if fused else 'eager'} {'backward' if backward else 'forward'}"
+    return device.measured.seconds(which, (np.asarray(elements, dtype=np.float64),), surface)
 
 
 def adam_time_s(
@@ -216,4 +223,11 @@ def adam_time_s(
     weight_bytes = 8.0 + 2.0 if master_weights else 4.0
     once = gradient_bytes + 2 * state_bytes + weight_bytes
     eager_factor = 1.0 if fused else 3.0  # eight passes over fp32 terms instead of one over all
-    return memory_bound_time_s(device, np.asarray(parameters, dtype=np.float64) * once * overhead * eager_factor)
+
+    def surface(parameters: ArrayLike) -> NDArray[np.float64]:
+        return memory_bound_time_s(device, np.asarray(parameters, dtype=np.float64) * once * overhead * eager_factor)
+
+    if device.measured is None:
+        return surface(parameters)
+    name = f"adam {'master' if master_weights else 'plain'}"
+    return device.measured.seconds(name, (np.asarray(parameters, dtype=np.float64),), surface)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forerun.spaces.clusters.device import Device
+from forerun.spaces.clusters.measurements import Measurements
 from forerun.spaces.clusters.spec import NETWORK_KINDS, ClusterSpec
 
 
@@ -58,7 +59,8 @@ class Cluster:
     Levels are ordered by growing size; the last one spans ``max_devices``. A cluster of one device has none.
     ``host``: what one node offers beside its devices: ``bytes_per_s_per_device`` to host memory, ``memory_bytes`` where
     known. ``usd_per_device_hour``: a price the user gave, None to use none.
-    ``spec``: what the graph of links is built from. ``defaults``: every value that was filled in, with the reason.
+     ``spec``: what the graph of links is built from. ``defaults``: every value that was filled in, with the reason.
+    ``measured``: seconds of collectives where a profile was taken.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Cluster:
     usd_per_device_hour: float | None = None
     spec: ClusterSpec | None = None
     defaults: tuple[str, ...] = ()
+    measured: Measurements | None = None
     groups: tuple[NodeGroup, ...] = ()
 
     @property

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from forerun.spaces.clusters.measurements import Measurements
 from forerun.spaces.errors import RequestError
 
 # Where a precision has no ceiling of its own, the nearest one that runs on the same units.
@@ -32,6 +33,7 @@ class Device:
     one direction) and ``link_count``: its scale-up links. ``host_bytes_per_s``: to the host, one direction.
     ``compute_share``, ``attention_share``: speed of matrix products and attention, and of attention once more, over
     what is fitted to micro-benchmarks (1.0 unless a calibration says otherwise; they change no peak).
+    ``measured``: seconds of operators where a profile was taken.
     ``nic_bytes_per_s``: network line rate per device that is usual with this part, None when there is no usual one.
     ``sources``: where each field comes from; ``source`` the whole in one line. ``notes``: what a reader must know.
     """
@@ -54,6 +56,7 @@ class Device:
     link_count: int = 0
     host_bytes_per_s: float = 0.0
     nic_bytes_per_s: float | None = None
+    measured: Measurements | None = None
     compute_share: float = 1.0
     attention_share: float = 1.0
     notes: str = ""

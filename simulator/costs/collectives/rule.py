@@ -38,7 +38,18 @@ def collective_time_s(
     if collective not in get_args(Collective):
         raise unknown("collective", collective, get_args(Collective))
     where = (cluster.levels, cluster.device.architecture)
-    return time_on_levels_s(*where, collective, full_bytes, ranks, stride, lone=lone, known=None)
+    if cluster.measured is None:
+        return time_on_levels_s(*where, collective, full_bytes, ranks, stride, lone=lone, known=None)
+
+    def surface(size: ArrayLike, count: ArrayLike, step: ArrayLike) -> Floats:
+        return time_on_levels_s(*where, collective, size, count, step, lone=lone, known=None)
+
+    shape = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in (full_bytes, ranks, stride)))
+    reach = shape[2] if collective == "send_recv" else (shape[1] - 1.0) * shape[2]
+    near_s, far_s = (
+        cluster.measured.seconds(f"{collective} {place}", tuple(shape), surface) for place in ("node", "network")
+    )
+    return np.where(shape[1] > 1.0, np.where(reach >= cluster.devices_per_node, far_s, near_s), 0.0)
 
 
 def time_on_levels_s(

@@ -1,0 +1,382 @@
+"""``forerun profile``: seconds of operators and collectives, measured on this machine."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forerun.search.cli.arguments import add_json, add_training, request_of
+from forerun.search.cli.parser import Parser, positive, whole
+from forerun.spaces.errors import RequestError
+
+if TYPE_CHECKING:
+    from forerun.search.profiling.collectives import Message
+    from forerun.search.profiling.document import Line
+    from forerun.search.profiling.journal import Journal
+    from forerun.search.profiling.operators import Operator
+    from forerun.search.profiling.run import Settings
+    from forerun.search.request import Setting
+
+EPILOG = """\
+examples:
+  forerun profile llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --plan
+  forerun profile llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --out h100.yaml
+  torchrun --nproc-per-node 8 -m forerun.search profile llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 \\
+      --seq-len 8192 --out h100.yaml
+  forerun profile llama3-8b --cluster dgx-h100 --strategy "tp2 dp32 mbs1" --global-batch 256 --seq-len 8192 \\
+      --nccl-tests all_reduce.txt --nccl-tests all_gather.json --out h100.yaml
+  forerun search llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --profile h100.yaml
+
+Every distinct operator of the strategies is timed once (forward, data gradient, weight gradient), slowest first; under
+torchrun also collectives between its ranks. A killed run goes on where it was. Needs torch (pip install
+"forerun[profile]"); reading --nccl-tests alone does not."""
+
+REPEAT = 20
+LARGEST_GIB = 4.0
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of the verb."""
+    add_training(parser, learned=False)
+    what = parser.add_argument_group("what to measure")
+    what.add_argument("--gpus", metavar="N|LO..HI", help="operators of all legal strategies on that many GPUs")
+    what.add_argument("--set", action="append", default=[], metavar="AXIS=CHOICES", help="of those with these choices")
+    what.add_argument(
+        "--strategy", action="append", default=[], metavar="TEXT", help="of this strategy; may be repeated"
+    )
+    what.add_argument("--only", choices=("operators", "collectives"), help="leave the others out")
+    what.add_argument("--collective-bytes", metavar="LO..HI", default="1KiB..1GiB", help="sizes (1KiB..1GiB)")
+    what.add_argument(
+        "--nccl-tests", action="append", default=[], type=Path, metavar="FILE", help="output of nccl-tests (text, JSON)"
+    )
+    how = parser.add_argument_group("how")
+    how.add_argument("--device", metavar="D", default="auto", help="cpu, cuda or auto (default)")
+    how.add_argument("--repeat", type=whole, default=REPEAT, metavar="N", help=f"readings each ({REPEAT})")
+    how.add_argument("--seconds", type=positive, metavar="S", help="stop after that; the slowest come first")
+    how.add_argument(
+        "--largest-operator",
+        type=positive,
+        default=LARGEST_GIB,
+        metavar="GIB",
+        help=f"skip larger ones ({LARGEST_GIB})",
+    )
+    how.add_argument("--plan", action="store_true", help="say what would be measured and how long it takes, no more")
+    how.add_argument("--out", type=Path, metavar="FILE.yaml", help="where the profile goes")
+    how.add_argument("--force", action="store_true", help="write over a profile that is there")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, measure, write.
+
+    Raises:
+        RequestError: the request is wrong, torch is missing, or a file cannot be read or written.
+    """
+    from forerun.search.profiling.document import Profile, write_profile
+    from forerun.search.request import resolve
+
+    setting = resolve(request_of(args, overrides=_overrides(args)))
+    _check(args)
+    operators = [] if args.only == "collectives" else _operators(args, setting)
+    imported = _imported(args, setting)
+    if args.plan or operators or not imported:
+        settings, rank, messages, between = _machine(args, setting)
+        if _plan(args, operators, messages, settings, rank):
+            return 0
+        lines, skipped, made = _measure(args, setting, operators, messages, between, settings, rank)
+        if between is not None:
+            between.close()
+        if rank:
+            return 0
+    else:
+        lines, skipped, made = ([], []), {}, {}
+    profile = Profile(
+        source=args.out.name,
+        device=setting.context.cluster.device.name,
+        made={**_provenance(setting), **made, "nccl_tests": [path.name for path in args.nccl_tests]},
+        operators=tuple(lines[0]),
+        collectives=(*lines[1], *imported),
+        skipped=skipped,
+    )
+    write_profile(args.out, profile)
+    args.out.with_name(args.out.name + ".partial").unlink(missing_ok=True)
+    return _report(args, profile)
+
+
+def _overrides(args: argparse.Namespace) -> dict[str, list[object]]:
+    from forerun.search.request import choices_of
+
+    return choices_of(None, args.set)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.out is None and not args.plan:
+        raise RequestError("name the file to write with --out h100.yaml, or ask for the --plan")
+    if args.out is not None and args.out.suffix.lower() not in (".yaml", ".yml"):
+        raise RequestError(f"{args.out}: a profile is written to a .yaml file")
+    if args.out is not None and args.out.exists() and not args.force and not args.plan:
+        raise RequestError(f"{args.out} exists; name another file or add --force")
+
+
+def _operators(args: argparse.Namespace, setting: "Setting") -> "list[Operator]":
+    from forerun.search.profiling.operators import operators_of
+    from forerun.search.request import legal_strategy
+
+    if args.strategy:
+        return operators_of(setting.context, [legal_strategy(setting, text) for text in args.strategy])
+    if setting.gpus is None:
+        raise RequestError(
+            "name the strategies to profile with --gpus 64 or --strategy TEXT, or add --only collectives"
+        )
+    return operators_of(setting.context, setting.space())
+
+
+def _imported(args: argparse.Namespace, setting: "Setting") -> "list[Line]":
+    """Return the measurements that nccl-tests made."""
+    from forerun.search.profiling.nccl_tests import read_nccl_tests
+
+    lines = []
+    for path in args.nccl_tests:
+        for one in read_nccl_tests(path):
+            lines.append(_message(setting, one.kind, one.full_bytes, one.ranks, 1, one.seconds, 0.0))
+    return lines
+
+
+def _message(
+    setting: "Setting", kind: str, size: float, ranks: int, stride: int, seconds: float, spread: float
+) -> "Line":
+    """Return a measured collective with what the catalogue says of it."""
+    from typing import cast
+
+    from forerun.search.profiling.document import Line
+    from forerun.simulator.costs import Collective, collective_time_s
+
+    cluster = setting.context.cluster
+    reach = stride if kind == "send_recv" else (ranks - 1) * stride
+    place = "network" if reach >= cluster.devices_per_node else "node"
+    fitted = float(collective_time_s(cluster, cast(Collective, kind), size, float(ranks), float(stride)))
+    return Line(name=f"{kind} {place}", shape=(size, ranks, stride), seconds=seconds, spread=spread, fitted_s=fitted)
+
+
+def _machine(args: argparse.Namespace, setting: "Setting") -> "tuple[Settings, int, list[Message], Any]":
+    """Return how to measure, this rank, the messages between ranks, and the way to them (None: one rank)."""
+    try:
+        import torch
+    except ImportError:
+        raise RequestError('profiling needs torch; run `pip install "forerun[profile]"`') from None
+    import os
+
+    from forerun.search.profiling import collectives
+    from forerun.search.profiling.run import Settings
+    from forerun.spaces.units import parse_bytes
+
+    device = args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in ("cpu", "cuda"):
+        raise RequestError(f"--device is cpu, cuda or auto, but got {args.device!r}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise RequestError("torch sees no CUDA device here; use --device cpu, or a build of torch with CUDA")
+    low, separator, high = args.collective_bytes.partition("..")
+    smallest, largest = int(parse_bytes(low)), int(parse_bytes(high if separator else low))
+    if not 4 <= smallest <= largest:
+        raise RequestError(f"--collective-bytes is LO..HI with 4 <= LO <= HI, but got {args.collective_bytes}")
+    settings = Settings(
+        device=device,
+        precision=setting.context.workload.precision,
+        repeat=args.repeat,
+        largest_bytes=args.largest_operator * 2**30,
+        seconds=args.seconds,
+    )
+    if not collectives.launched() or args.plan:
+        return settings, 0, [], None
+    rank, world = collectives.begin(device)
+    per_node = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    messages = [] if args.only == "operators" else collectives.messages(world, per_node, smallest, largest)
+    return settings, rank, messages, collectives.Between(device)
+
+
+def _plan(
+    args: argparse.Namespace,
+    operators: "list[Operator]",
+    messages: "list[Message]",
+    settings: "Settings",
+    rank: int,
+) -> bool:
+    """Say what will be measured and about how long it takes; return whether that was all."""
+    from collections import Counter
+
+    from forerun.search.profiling.run import expected_s
+    from forerun.spaces.units import format_seconds
+
+    if rank:
+        return False
+    seconds = expected_s(operators, settings)
+    seconds = min(seconds, args.seconds) if args.seconds else seconds
+    kinds = Counter(one.name.split()[0] for one in operators)
+    stream = sys.stdout if args.plan and not args.json else sys.stderr
+    shown = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "none"
+    print(f"{len(operators)} distinct operators ({shown}), {len(messages)} messages between ranks", file=stream)
+    print(f"about {format_seconds(seconds)} for the operators on {settings.device}", file=stream)
+    if args.plan and args.json:
+        from forerun.search.leaderboard import SCHEMA, dump_json
+
+        plan = {"operators": dict(kinds), "messages": len(messages), "expected_s": seconds, "device": settings.device}
+        print(dump_json({"schema": SCHEMA, **plan}))
+    return bool(args.plan)
+
+
+def _measure(
+    args: argparse.Namespace,
+    setting: "Setting",
+    operators: "list[Operator]",
+    messages: "list[Message]",
+    between: Any,
+    settings: "Settings",
+    rank: int,
+) -> "tuple[tuple[list[Line], list[Line]], dict[str, int], dict[str, Any]]":
+    """Measure everything; ranks other than 0 only take part in messages."""
+    import torch
+
+    from forerun.search.profiling.document import Line
+    from forerun.search.profiling.journal import Journal
+    from forerun.search.profiling.run import measure_messages, measure_operators
+
+    if rank:
+        done = _shared(between, None)
+        measure_messages(messages, done, between, settings.repeat, lambda *_: None)
+        return ([], []), {}, {}
+    name = torch.cuda.get_device_name() if settings.device == "cuda" else "cpu"
+    header = {
+        "device": setting.context.cluster.device.name,
+        "measured_on": name,
+        "torch": str(torch.__version__),
+        "precision": settings.precision,
+        "repeat": settings.repeat,
+    }
+    with Journal(args.out.with_name(args.out.name + ".partial"), header) as journal:
+        if journal.records:
+            print(f"forerun: going on after {len(journal.records)} measurements", file=sys.stderr)
+        with _Bar(len(operators) + len(messages)) as bar:
+            complete = measure_operators(operators, journal, settings, bar.told)
+            if between is not None:
+                done = _shared(between, {key for key in journal.records})
+
+                def keep(message: "Message", found: tuple[float, float] | None) -> None:
+                    if found is not None:
+                        journal.add({"key": message.key, "message": True, "seconds": found[0], "spread": found[1]})
+                        bar.told(len(operators) + messages.index(message) + 1, message.key)
+
+                measure_messages(messages, done, between, settings.repeat, keep)
+        lines, skipped = _lines(operators, journal)
+        if not complete:
+            left = sum(one.key not in journal.records for one in operators)
+            skipped["time was up"] = left
+        between_lines = [
+            _message(setting, m.kind, m.full_bytes, m.ranks, m.stride, record["seconds"], record["spread"])
+            for m in messages
+            if (record := journal.records.get(m.key)) is not None
+        ]
+    assert all(isinstance(line, Line) for line in lines)
+    return (lines, between_lines), skipped, header
+
+
+def _lines(operators: "list[Operator]", journal: "Journal") -> "tuple[list[Line], dict[str, int]]":
+    from forerun.search.profiling.document import Line
+
+    lines, skipped = [], dict[str, int]()
+    for one in operators:
+        record = journal.records.get(one.key)
+        if record is None:
+            continue
+        if "skipped" in record:
+            skipped[record["skipped"]] = skipped.get(record["skipped"], 0) + 1
+            continue
+        lines.append(
+            Line(
+                name=one.name,
+                shape=one.shape,
+                seconds=record["seconds"],
+                spread=record["spread"],
+                fitted_s=one.fitted_s,
+            )
+        )
+    return lines, skipped
+
+
+def _shared(between: Any, done: set[str] | None) -> set[str]:
+    """Return what rank 0 has done already, on every rank."""
+    import torch.distributed as dist
+
+    box = [sorted(done) if done is not None else None]
+    dist.broadcast_object_list(box, 0)
+    return set(box[0] or ())
+
+
+def _provenance(setting: "Setting") -> dict[str, Any]:
+    from datetime import date
+    from importlib.metadata import version
+
+    context = setting.context
+    return {
+        "forerun": version("forerun"),
+        "day": date.today().isoformat(),
+        "model": context.model.name,
+        "cluster": context.cluster.name,
+    }
+
+
+def _report(args: argparse.Namespace, profile: Any) -> int:
+    if args.json:
+        from forerun.search.leaderboard import SCHEMA, dump_json, versions
+
+        facts = {
+            "file": str(args.out),
+            "device": profile.device,
+            "operators": len(profile.operators),
+            "collectives": len(profile.collectives),
+            "skipped": dict(profile.skipped),
+        }
+        print(dump_json({"schema": SCHEMA, **facts, "versions": versions()}))
+        return 0
+    print(f"{len(profile.operators)} operators and {len(profile.collectives)} messages of {profile.device} measured")
+    for reason, count in sorted(profile.skipped.items(), key=lambda item: -item[1])[:8]:
+        print(f"skipped {count}: {reason}")
+    print(f"wrote {args.out}")
+    return 0
+
+
+class _Bar:
+    """A progress bar on a terminal, and a line for every tenth elsewhere."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self._tenth, self._bar = max(size, 1), 0, None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._bar = Progress(
+                TextColumn("measuring"),
+                BarColumn(),
+                TextColumn("{task.completed} of {task.total}"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[now]}"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+
+    def __enter__(self) -> "_Bar":
+        if self._bar is not None:
+            self._bar.add_task("measuring", total=self.size, now="")
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def told(self, done: int, what: str) -> None:
+        """Show how much is done and what was measured last."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, now=what[:48])
+        elif 10 * done // self.size > self._tenth:
+            self._tenth = 10 * done // self.size
+            print(f"forerun: {done} of {self.size} measured", file=sys.stderr)

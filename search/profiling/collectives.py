@@ -1,0 +1,145 @@
+"""Collectives between the ranks that a launcher started (torchrun): gloo on CPUs, NCCL on GPUs. Imports torch.
+
+Every rank calls ``measure`` with the same plan; what rank 0 returns counts (the slowest rank's time of every reading).
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
+SMALLEST, LARGEST = 1 << 10, 1 << 30
+_WARM, _FEWEST = 1, 3
+_WAIT = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One collective to measure: ``full_bytes`` as the cost rule counts them, ``ranks`` devices ``stride`` apart."""
+
+    kind: str
+    full_bytes: int
+    ranks: int
+    stride: int
+
+    @property
+    def key(self) -> str:
+        """What names it in files."""
+        return f"{self.kind} {self.full_bytes} {self.ranks} {self.stride}"
+
+
+def launched() -> bool:
+    """Whether a launcher started this process as one of several ranks."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def begin(device: str) -> tuple[int, int]:
+    """Join the other ranks; return (rank, number of ranks)."""
+    if device.startswith("cuda"):
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=_WAIT)
+    return dist.get_rank(), dist.get_world_size()
+
+
+def messages(world: int, per_node: int, smallest: int = SMALLEST, largest: int = LARGEST) -> list[Message]:
+    """Return what to measure between ``world`` ranks, ``per_node`` of them on every node: sizes in steps of four,
+    groups inside a node, and across nodes one rank of each and all ranks."""
+    groups = {(ranks, 1) for ranks in _halves(min(world, per_node))}
+    if world > per_node:
+        nodes = world // per_node
+        groups |= {(world, 1)} | ({(nodes, per_node), (2, per_node)} if nodes > 1 else set())
+    sizes = [smallest << shift for shift in range(0, 64, 2) if smallest << shift <= largest]
+    return [
+        Message(kind=kind, full_bytes=size, ranks=ranks, stride=stride)
+        for size in sizes
+        for ranks, stride in sorted(groups)
+        for kind in KINDS
+        if kind != "send_recv" or ranks == 2
+    ]
+
+
+def _halves(count: int) -> Iterator[int]:
+    while count > 1:
+        yield count
+        count //= 2
+
+
+class Between:
+    """The ranks of this run, with a group for every (ranks, stride) that was asked for."""
+
+    def __init__(self, device: str) -> None:
+        self.device, self.rank = device, dist.get_rank()
+        self._groups: dict[tuple[int, int], Any] = {}
+
+    def measure(self, message: Message, repeat: int) -> tuple[float, float] | None:
+        """Return median seconds and spread (half the quartiles' distance over the median) of a collective; None on
+        ranks that take no part. All ranks must call it."""
+        members = [place * message.stride for place in range(message.ranks)]
+        shape = (message.ranks, message.stride)
+        if shape not in self._groups:
+            self._groups[shape] = dist.new_group(members)
+        if self.rank not in members:
+            dist.barrier()
+            return None
+        once = self._once(message, members, self._groups[shape])
+        times = []
+        for turn in range(_WARM + repeat):
+            dist.barrier(group=self._groups[shape])
+            start = time.perf_counter()
+            once()
+            if self.device.startswith("cuda"):
+                torch.cuda.synchronize()
+            if turn >= _WARM:
+                times.append(time.perf_counter() - start)
+        slowest = torch.tensor(times, dtype=torch.float64, device=self.device)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=self._groups[shape])
+        dist.barrier()
+        return _middle(slowest.tolist())
+
+    def _once(self, message: Message, members: Sequence[int], group: Any) -> Callable[[], Any]:
+        count = max(1, message.full_bytes // 4 // len(members)) * len(members)
+        whole = torch.zeros(count, device=self.device)
+        part = torch.zeros(count // len(members), device=self.device)
+        match message.kind:
+            case "all_reduce":
+                return lambda: dist.all_reduce(whole, group=group)
+            case "all_gather":
+                return lambda: dist.all_gather_into_tensor(whole, part, group=group)
+            case "reduce_scatter":
+                return lambda: dist.reduce_scatter_tensor(part, whole, group=group)
+            case "all_to_all":
+                other = torch.zeros_like(whole)
+                return lambda: dist.all_to_all_single(other, whole, group=group)
+            case "broadcast":
+                return lambda: dist.broadcast(whole, members[0], group=group)
+            case _:
+                # Every rank sends to the next: here one way, and a byte back says that it has come.
+                note = torch.zeros(1, device=self.device)
+
+                def ping() -> None:
+                    if self.rank == members[0]:
+                        dist.send(whole, members[1], group=group)
+                        dist.recv(note, members[1], group=group)
+                    else:
+                        dist.recv(whole, members[0], group=group)
+                        dist.send(note, members[0], group=group)
+
+                return ping
+
+    def close(self) -> None:
+        """Leave the other ranks."""
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def _middle(times: Sequence[float]) -> tuple[float, float]:
+    middle = statistics.median(times)
+    low, _, high = statistics.quantiles(times, n=4) if len(times) > 1 else (middle, middle, middle)
+    return middle, (high - low) / (2 * middle)

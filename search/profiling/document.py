@@ -1,0 +1,176 @@
+"""A profile as a file: what operators and collectives took on one machine, in compact tables, and its use.
+
+Rows hold the shape as cost rules ask for it, then ``seconds`` (median), ``spread`` (half the quartiles' distance over
+the median) and ``fitted``, the seconds that the catalogue's surface says: the profile keeps the ratio of the two, so
+that it scales the surface where nothing was measured.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from forerun.search.output import write_atomically
+from forerun.simulator.costs.measured import MeasuredCosts, Samples
+from forerun.spaces.documents import Document, read_document, validate
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context
+
+SCHEMA = 1
+LARGEST = 16 << 20
+_TAIL = 3
+"""Columns behind the shape: seconds, spread, fitted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One measurement: ``name`` and ``shape`` as cost rules ask."""
+
+    name: str
+    shape: tuple[float, ...]
+    seconds: float
+    spread: float
+    fitted_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What one machine took. ``device``: the device it is of; ``made``: how and where it was measured; ``skipped``:
+    how many operators could not be measured, by reason."""
+
+    source: str
+    device: str
+    made: Mapping[str, Any]
+    operators: tuple[Line, ...]
+    collectives: tuple[Line, ...]
+    skipped: Mapping[str, int]
+
+    def applied(self, context: Context) -> tuple[Context, tuple[str, ...]]:
+        """Return the context with what was measured in the place of the catalogue, and what is to be noted.
+
+        Raises:
+            RequestError: the profile is of another device.
+        """
+        cluster = context.cluster
+        if cluster.device.name != self.device:
+            raise RequestError(
+                f"{self.source} is a profile of {self.device}, but {cluster.name} has {cluster.device.name}; "
+                "name a cluster of that device, or profile this one"
+            )
+        device = replace(cluster.device, measured=_costs(self.operators)) if self.operators else cluster.device
+        links = _costs(self.collectives) if self.collectives else None
+        note = f"profile {self.source}: {len(self.operators)} operators and {len(self.collectives)} messages measured"
+        return replace(context, cluster=replace(cluster, device=device, measured=links)), (note,)
+
+
+def _costs(lines: Iterable[Line]) -> MeasuredCosts:
+    by_name: dict[str, list[Line]] = {}
+    for line in lines:
+        by_name.setdefault(line.name, []).append(line)
+    return MeasuredCosts(
+        {
+            name: Samples(
+                np.array([one.shape for one in own]),
+                np.array([one.seconds for one in own]),
+                np.array([one.fitted_s for one in own]),
+            )
+            for name, own in by_name.items()
+        }
+    )
+
+
+def write_profile(path: Path, profile: Profile) -> None:
+    """Write a profile.
+
+    Raises:
+        RequestError: the file cannot be written.
+    """
+    document = {
+        "profile": SCHEMA,
+        "device": profile.device,
+        "made": dict(profile.made),
+        "skipped": dict(profile.skipped),
+        "operators": _tables(profile.operators),
+        "collectives": _tables(profile.collectives),
+    }
+    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=200)
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes rows on one line each."""
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
+        plain = not any(isinstance(item, list | dict) for item in sequence)
+        return super().represent_sequence(tag, sequence, flow_style=plain)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _tables(lines: Iterable[Line]) -> dict[str, list[list[float]]]:
+    tables: dict[str, list[list[float]]] = {}
+    for one in sorted(lines, key=lambda line: (line.name, line.shape)):
+        tail = [float(f"{value:.5g}") for value in (one.seconds, one.spread, one.fitted_s)]
+        shape = [int(value) if value == int(value) else float(f"{value:.7g}") for value in one.shape]
+        tables.setdefault(one.name, []).append([*shape, *tail])
+    return tables
+
+
+def read_profile(path: Path) -> Profile:
+    """Read a profile that ``forerun profile`` wrote.
+
+    Raises:
+        RequestError: the file cannot be read or is no profile.
+    """
+    from pydantic import BaseModel, ConfigDict
+
+    class ProfileDocument(BaseModel):
+        """The whole file."""
+
+        model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+        profile: int
+        device: str
+        made: dict[str, Any]
+        skipped: dict[str, int]
+        operators: dict[str, list[list[int | float]]]
+        collectives: dict[str, list[list[int | float]]]
+
+    document = read_document(path, max_bytes=LARGEST)
+    data = validate(document, ProfileDocument)
+    if data.profile != SCHEMA:
+        raise RequestError(f"{path}: profile {data.profile} is unknown; this version reads {SCHEMA}")
+    return Profile(
+        source=path.name,
+        device=data.device,
+        made=data.made,
+        skipped=data.skipped,
+        operators=tuple(_lines(document, "operators", data.operators)),
+        collectives=tuple(_lines(document, "collectives", data.collectives)),
+    )
+
+
+def _lines(document: Document, part: str, tables: Mapping[str, list[list[float]]]) -> Iterable[Line]:
+    for name, rows in tables.items():
+        for place, row in enumerate(rows):
+            where = document.where((part, name, place))
+            if len(row) <= _TAIL or len(row) != len(rows[0]):
+                raise RequestError(
+                    f"{where}: a row holds a shape, seconds, spread and fitted seconds, as its others do"
+                )
+            *shape, seconds, spread, fitted = row
+            if not (seconds > 0 and fitted > 0 and spread >= 0 and min(shape) >= 0):
+                raise RequestError(f"{where}: seconds must be above 0, and no number below")
+            yield Line(
+                name=name,
+                shape=tuple(map(float, shape)),
+                seconds=float(seconds),
+                spread=float(spread),
+                fitted_s=float(fitted),
+            )

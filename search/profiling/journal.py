@@ -1,0 +1,82 @@
+"""What a profile has measured so far, on disk line by line, so that a killed run goes on where it was.
+
+The first line says what is being measured; each further line is one measurement, on disk before the next begins. A line
+that a crash cut short is dropped.
+"""
+
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from forerun.spaces.errors import RequestError
+
+Record = dict[str, Any]
+
+
+class Journal:
+    """An open journal; a context manager. ``records``: what earlier runs measured, by key.
+
+    Raises:
+        RequestError: the file is of another profile, or cannot be written.
+    """
+
+    def __init__(self, path: Path, header: Record) -> None:
+        self.path, self.records = path, dict[str, Record]()
+        whole = b""
+        try:
+            if path.exists():
+                whole = self._read(path.read_bytes(), header)
+            fresh = not whole
+            self._stream = path.open("wb" if fresh else "r+b")
+            if fresh:
+                self._append({"profile": header})
+            else:
+                self._stream.truncate(len(whole))
+                self._stream.seek(len(whole))
+        except OSError as error:
+            raise RequestError(f"cannot write {path}: {error.strerror or error}") from None
+
+    def _read(self, content: bytes, header: Record) -> bytes:
+        """Return the lines that are whole, after keeping what they say."""
+        lines = content.split(b"\n")[:-1]
+        kept: list[bytes] = []
+        for number, line in enumerate(lines):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                break
+            if number == 0:
+                if record.get("profile") != json.loads(json.dumps(header)):
+                    raise RequestError(
+                        f"{self.path} holds what an unfinished profile of another request, device or version measured; "
+                        "finish that one, or delete the file"
+                    )
+            else:
+                self.records[str(record["key"])] = record
+            kept.append(line)
+        return b"".join(line + b"\n" for line in kept)
+
+    def add(self, record: Record) -> None:
+        """Put a measurement on disk."""
+        self.records[str(record["key"])] = record
+        self._append(record)
+
+    def _append(self, record: Record) -> None:
+        self._stream.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.close()
+
+    def remove(self) -> None:
+        """Delete the file, once all of it stands elsewhere."""
+        self._stream.close()
+        self.path.unlink(missing_ok=True)

@@ -1,0 +1,77 @@
+"""Which operators strategies need, each shape once, most of the time first."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from forerun.simulator import score
+from forerun.simulator.costs.measured import MeasuredCosts, Recorder
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context, Strategy, StrategySpace, table_of
+
+MOST_STRATEGIES = 200_000
+"""Legal strategies of a space whose operators are looked up; more hardly bring new shapes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One operator to measure: ``name`` and ``shape`` as cost rules ask for it, and what the fitted surface says."""
+
+    name: str
+    shape: tuple[float, ...]
+    fitted_s: float
+
+    @property
+    def key(self) -> str:
+        """What names it in files."""
+        return f"{self.name} {' '.join(f'{value:g}' for value in self.shape)}"
+
+
+def operators_of(context: Context, strategies: Sequence[Strategy] | StrategySpace) -> list[Operator]:
+    """Return every distinct operator of some strategies, or of all legal ones of a space, slowest first.
+
+    Attention over part of the sequence is left out where no strategy splits it (rules ask for it all the same).
+
+    Raises:
+        RequestError: no strategy is legal.
+    """
+    recorder = Recorder()
+    bare = replace(context, correction=None, cluster=replace(context.cluster, measured=None))
+    recorded = replace(bare, cluster=replace(bare.cluster, device=replace(bare.cluster.device, measured=recorder)))
+    if isinstance(strategies, StrategySpace):
+        table, _ = strategies.table(0, strategies.size)
+        table = table.take(slice(0, MOST_STRATEGIES))
+    else:
+        table = table_of(strategies)
+    if not len(table):
+        raise RequestError("no strategy of the space is legal, so that there is no operator to measure")
+    score(recorded, table)
+    whole = bool(np.all(table.column("cp") == 1))
+    found = [
+        Operator(name=name, shape=shape, fitted_s=seconds)
+        for name, shapes in recorder.asked.items()
+        for shape, seconds in shapes.items()
+        if not (whole and _partial(name, shape))
+    ]
+    return sorted(found, key=lambda one: (-one.fitted_s, one.key))
+
+
+def share_measured(context: Context, strategy: Strategy) -> tuple[float, int, int]:
+    """Return the share of a strategy's operator time (each distinct operator once) whose shapes were measured, how
+    many of its operators were, and how many it has."""
+    measured = context.cluster.device.measured
+    operators = operators_of(context, [strategy])
+    if not isinstance(measured, MeasuredCosts):
+        return 0.0, 0, len(operators)
+    known = [bool(measured.knows(one.name, np.array([one.shape]))[0]) for one in operators]
+    total = sum(one.fitted_s for one in operators)
+    return sum(o.fitted_s for o, k in zip(operators, known, strict=True) if k) / total, sum(known), len(known)
+
+
+def _partial(name: str, shape: Iterable[float]) -> bool:
+    """Whether an operator is attention over part of the keys, or more or fewer queries than keys."""
+    if not name.startswith("attention"):
+        return False
+    *_, queries, keys, _, _ = shape
+    return queries != keys

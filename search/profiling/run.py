@@ -1,0 +1,99 @@
+"""Measures a plan: operators on rank 0, collectives between all ranks, each once and on disk at once. Imports torch."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from forerun.search.profiling.collectives import Between, Message
+from forerun.search.profiling.journal import Journal
+from forerun.search.profiling.operators import Operator
+from forerun.search.profiling.runners import Unmeasurable, needed_bytes, runner
+from forerun.search.profiling.timing import FEWEST, LONGEST_S, WARM, timed
+
+Told = Callable[[int, str], None]
+"""Called with how much is done and what was just measured."""
+_TRIED_BYTES = 1 << 28
+"""Operators that need more are not tried before they are measured."""
+_SETUP_S = 2e-3
+"""Making the tensors of an operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """``device``: cpu or cuda; ``repeat``: readings per operator; ``largest_bytes``: operators that need more are
+    skipped; ``seconds``: stop measuring operators after that (None: never)."""
+
+    device: str
+    precision: str
+    repeat: int
+    largest_bytes: float
+    seconds: float | None = None
+
+
+def expected_s(operators: Sequence[Operator], settings: Settings) -> float:
+    """Return about how long operators will take to measure; three of each family are tried (the catalogue may be of
+    another machine by far)."""
+    families: dict[str, list[Operator]] = {}
+    for one in operators:
+        families.setdefault(one.name.split()[0], []).append(one)
+    slower = {name: _slower(own, settings) for name, own in families.items()}
+    total = 0.0
+    for one in operators:
+        each = slower[one.name.split()[0]] * one.fitted_s
+        readings = min(settings.repeat, max(FEWEST, int(LONGEST_S / max(each, 1e-9))))
+        total += _SETUP_S + each * (WARM + 1 + readings)
+    return total
+
+
+def _slower(operators: Sequence[Operator], settings: Settings) -> float:
+    """Return about how many times as long as the catalogue says operators take here (median of up to three)."""
+    ratios = []
+    for place in sorted({len(operators) - 1, 2 * len(operators) // 3, len(operators) // 3}, reverse=True):
+        one = operators[place]
+        if needed_bytes(one, settings.precision) > min(settings.largest_bytes, _TRIED_BYTES):
+            continue
+        try:
+            once = runner(one, settings.precision, settings.device)
+            ratios.append(timed(once, settings.device, 1).seconds / one.fitted_s)
+        except (Unmeasurable, RuntimeError, ValueError, IndexError):
+            continue
+    return sorted(ratios)[len(ratios) // 2] if ratios else 1.0
+
+
+def measure_operators(operators: Sequence[Operator], journal: Journal, settings: Settings, told: Told) -> bool:
+    """Measure what the journal does not hold yet; return whether all is done (else time is up)."""
+    start = time.perf_counter()
+    for number, one in enumerate(operators, start=1):
+        if one.key in journal.records:
+            continue
+        if settings.seconds is not None and time.perf_counter() - start > settings.seconds:
+            return False
+        journal.add({"key": one.key, "name": one.name, "shape": one.shape, **_measured(one, settings)})
+        told(number, one.key)
+    return True
+
+
+def _measured(one: Operator, settings: Settings) -> dict[str, Any]:
+    if needed_bytes(one, settings.precision) > settings.largest_bytes:
+        return {"skipped": "needs more memory than --largest-operator"}
+    try:
+        found = timed(runner(one, settings.precision, settings.device), settings.device, settings.repeat)
+    except Unmeasurable as error:
+        return {"skipped": str(error)}
+    except (RuntimeError, ValueError, IndexError) as error:  # torch says so where a kernel or the memory is missing
+        if settings.device.startswith("cuda"):
+            torch.cuda.empty_cache()
+        return {"skipped": f"torch could not run it: {str(error).splitlines()[0][:120]}"}
+    return {"seconds": found.seconds, "spread": found.spread, "count": found.count}
+
+
+def measure_messages(
+    messages: Sequence[Message], done: set[str], between: Between, repeat: int, told: Callable[[Message, Any], None]
+) -> None:
+    """Measure all messages that are not ``done``; every rank calls it with the same arguments."""
+    for message in messages:
+        if message.key not in done:
+            told(message, between.measure(message, repeat))

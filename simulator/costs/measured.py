@@ -1,0 +1,107 @@
+"""Seconds of operators as a machine was measured to take them, with the fitted surfaces in the gaps.
+
+What is kept of a measured operator is its time over what the fitted surface said of it. Where a shape was measured, the
+surface times that ratio is what was measured (and a calibration that moves the surface moves it too). Elsewhere the
+ratio is that of its measured neighbours (mean of the logarithms, weighted by the inverse square of the distance in
+doublings; Shepard, A two-dimensional interpolation function for irregularly-spaced data, 1968): far from everything
+measured that is the mean ratio, so that the surface keeps its form and takes the level of the machine.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.spaces.clusters.measurements import Floats, Surface
+
+_SAME = 1e-6
+"""Squared distance, in doublings, at which two shapes are one."""
+_NEAR = 1e-3
+"""Added to squared distances, so that weights stay finite."""
+_AT_ONCE = 1 << 20
+"""Pairs of shapes that are compared at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """One operator: ``shapes`` [M, D], the ``seconds`` [M] that they took, and those that the surface said."""
+
+    shapes: Floats
+    seconds: Floats
+    fitted: Floats
+
+    @property
+    def log_ratio(self) -> Floats:
+        """Logarithm of measured over fitted seconds."""
+        return np.asarray(np.log(self.seconds / self.fitted))
+
+
+class MeasuredCosts:
+    """Measured operators by name; implements ``Measurements``.
+
+    An operator that was not measured takes the mean ratio of its family (the first word of its name), or the surface as
+    it is where no other of the family was.
+    """
+
+    def __init__(self, samples: Mapping[str, Samples]) -> None:
+        self.samples = dict(samples)
+        self._known = {name: (_place(one.shapes), one.log_ratio) for name, one in self.samples.items()}
+        families: dict[str, list[Floats]] = {}
+        for name, one in self.samples.items():
+            families.setdefault(name.split()[0], []).append(one.log_ratio)
+        self._family = {name: float(np.mean(np.concatenate(ratios))) for name, ratios in families.items()}
+
+    def seconds(self, name: str, shape: tuple[Floats, ...], surface: Surface) -> Floats:
+        """Return seconds at every shape (see ``Measurements``)."""
+        arrays = np.broadcast_arrays(*shape)
+        fitted = np.asarray(surface(*arrays), dtype=np.float64)
+        if name not in self._known:
+            return np.asarray(fitted * np.exp(self._family.get(name.split()[0], 0.0)))
+        where, (known, ratios) = _place(_flat(arrays)), self._known[name]
+        log_ratio = np.empty(len(where))
+        step = max(1, _AT_ONCE // len(known))
+        for start in range(0, len(where), step):
+            rows = slice(start, start + step)
+            square = ((where[rows, None, :] - known[None, :, :]) ** 2).sum(axis=2)
+            nearest = square.argmin(axis=1)
+            weight = 1.0 / (square + _NEAR)
+            between = (weight * ratios).sum(axis=1) / weight.sum(axis=1)
+            log_ratio[rows] = np.where(square.min(axis=1) < _SAME, ratios[nearest], between)
+        return np.asarray(fitted * np.exp(log_ratio).reshape(fitted.shape))
+
+    def knows(self, name: str, shapes: Floats) -> NDArray[np.bool_]:
+        """Return which of the shapes [N, D] were measured."""
+        if name not in self._known:
+            return np.zeros(len(shapes), dtype=bool)
+        square = ((_place(shapes)[:, None, :] - self._known[name][0][None, :, :]) ** 2).sum(axis=2)
+        return np.asarray(square.min(axis=1) < _SAME)
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Says what the fitted surfaces say, and keeps every shape it was asked for; implements ``Measurements``.
+
+    ``asked``: name of the operator -> shape -> fitted seconds.
+    """
+
+    asked: dict[str, dict[tuple[float, ...], float]] = field(default_factory=dict)
+
+    def seconds(self, name: str, shape: tuple[Floats, ...], surface: Surface) -> Floats:
+        """Return the fitted seconds, and remember shapes that take any."""
+        arrays = np.broadcast_arrays(*shape)
+        fitted = np.asarray(surface(*arrays), dtype=np.float64)
+        kept = self.asked.setdefault(name, {})
+        for values, seconds in zip(_flat(arrays).tolist(), np.ravel(fitted).tolist(), strict=True):
+            if seconds > 0:
+                kept[tuple(values)] = seconds
+        return fitted
+
+
+def _flat(arrays: tuple[Floats, ...] | list[Floats]) -> Floats:
+    return np.stack([np.ravel(values) for values in arrays], axis=1)
+
+
+def _place(shapes: Floats) -> Floats:
+    """Return shapes in doublings."""
+    return np.asarray(np.log2(np.maximum(shapes, 1e-9)))

@@ -1,0 +1,18 @@
+"""What a machine was measured to take, as devices and clusters carry it: cost rules ask it before they answer."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Surface = Callable[..., Floats]
+
+
+class Measurements(Protocol):
+    """Measured seconds by operator (``forerun.simulator.costs.measured``)."""
+
+    def seconds(self, name: str, shape: tuple[Floats, ...], surface: Surface) -> Floats:
+        """Return seconds of operator ``name`` at every ``shape`` (arrays that broadcast); ``surface(*shape)`` is what
+        the fitted rule says."""
