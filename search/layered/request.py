@@ -3,14 +3,17 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from forerun.simulator.layered import LayeredContext
 from forerun.spaces.budget import parse_budget
 from forerun.spaces.clusters import resolve_cluster
+from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.layered.batch import PerDevice
+from forerun.spaces.layered.platform import platform_cluster
 from forerun.spaces.layered.profile import load_layered_profile
 from forerun.spaces.layered.resolve import resolve_layered
 from forerun.spaces.layered.split import Mode
@@ -101,7 +104,7 @@ def resolve_request(request: LayeredRequest) -> LayeredSetting:
         raise RequestError(f"global batch must lie between 1 and {LARGEST_BATCH}, but got {asked}")
     if request.objective is not None and request.objective not in OBJECTIVES:
         raise unknown("objective", request.objective, OBJECTIVES)
-    cluster = resolve_cluster(request.cluster)
+    cluster = _cluster(request.cluster)
     model, notes = resolve_layered(request.model, allow_generic=request.allow_generic)
     precision = request.precision or default_precision(cluster.device)
     cluster.device.peak(precision)
@@ -123,6 +126,14 @@ def resolve_request(request: LayeredRequest) -> LayeredSetting:
         defaults=_defaults(request, precision, cluster.defaults),
         notes=(*model.notes, *notes),
     )
+
+
+def _cluster(text: str) -> Cluster:
+    """Return the cluster of a name, a YAML file or a ParaDL platform."""
+    path = Path(text)
+    if path.suffix.lower() == ".plat" and path.is_file():
+        return platform_cluster(path)
+    return resolve_cluster(text)
 
 
 def default_precision(device: Device) -> str:

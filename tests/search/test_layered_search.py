@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from paradl_resnet50 import resnet50_net
 
 from forerun.search.cli import main
 from forerun.search.layered import (
@@ -179,6 +180,19 @@ def test_limits_print_and_are_one_document(capsys: pytest.CaptureFixture[str]) -
     document = json.loads(run(f"limits {RESNET} --gpus 1..8 --set mode=data --json", capsys))
     assert [point["gpus"] for point in document["limits"][0]["curve"]] == [1, 2, 4, 8]
     assert document["limits"][0]["largest_useful_gpus"] == 8
+
+
+def test_files_of_paradl_are_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "resnet.net").write_text(resnet50_net())
+    (tmp_path / "abci.plat").write_text(
+        "memory 16e9\nflops 15.7e12\nbandwidth 12.5e9\nlatency 30e-6\ngpus 64\ngpus_per_node 4\n"
+    )
+    files = [str(tmp_path / "resnet.net"), "--cluster", str(tmp_path / "abci.plat")]
+    document = json.loads(run("search --gpus 4..16 --global-batch 64/gpu --json", capsys, words=tuple(files)))
+    assert document["leaderboard"][0]["strategy"] == "data16"
+    assert any("in proportion to a V100" in line for line in document["request"]["defaults"])
+    (tmp_path / "abci.plat").write_text("16e9\n15.7e12\n12.5e9\n30e-6\n63\n4\n")
+    assert "multiple of gpus_per_node" in run("search --gpus 4 --global-batch 64", capsys, code=2, words=tuple(files))
 
 
 def test_the_page_of_limits_loads_nothing_and_shows_every_family(
