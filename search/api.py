@@ -8,8 +8,11 @@ from forerun.search.candidates import strategies_at
 from forerun.search.certain import certain
 from forerun.search.exhaustive import Piece, Problem, Progress, Scorer
 from forerun.search.explain import Explanation, explain_strategy, why
-from forerun.search.infeasible import NothingFeasible, diagnose, empty_space
+from forerun.search.infeasible import NothingFeasible, beyond_limits, diagnose, empty_space
 from forerun.search.leaderboard import Leaderboard, SpaceCounts, ranked, versions
+from forerun.search.limits import TOO_DEAR, TOO_LATE
+from forerun.search.objectives import objective_named
+from forerun.search.paying import paying
 from forerun.search.request import Request, Setting, legal_strategy, resolve
 from forerun.search.rows import Row, rows_of
 from forerun.search.workers import IN_THIS_PROCESS, Choice
@@ -56,27 +59,41 @@ def search_request(
     Raises:
         RequestError: the request is wrong, or its own restrictions leave no legal candidate.
         NothingFeasible: nothing fits; the error says what would.
+        InfeasibleError: what fits takes too long or costs too much.
     """
     start = time.perf_counter()
     setting = resolve(request)
     space = setting.space()
-    problem = Problem(space=space, objective=setting.objective, top=setting.top)
+    problem = Problem(space=space, objective=setting.objective, top=setting.top, limits=setting.limits)
     if started is not None:
         started(space.size)
     piece, who, remarks = search_with(problem, workers or IN_THIS_PROCESS, score=score, progress=progress)
     rows: tuple[Row, ...] = ()
     if piece.best is not None and len(piece.best):
-        strategies = strategies_at(space, piece.best.index)
+        strategies = strategies_at(space, piece.best.index[: setting.top])
         rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
         rows = certain(setting.context, ranked(rows, setting.objective), setting.objective)
     if rows and setting.context.cluster.device.measured is not None:
         remarks = (*remarks, measured_note(setting, rows[0].strategy))
+    remarks = (*remarks, *_front_remarks(setting, piece, rows))
     board = _leaderboard(setting, piece, rows, time.perf_counter() - start, workers=who, remarks=remarks)
+    if not rows and any(reason in piece.rejected for reason in (TOO_LATE, TOO_DEAR)):
+        raise beyond_limits(setting, score)
     if not rows:
         if not piece.legal and request.overrides:
             raise empty_space(setting, problem, piece)
         raise NothingFeasible(diagnose(setting, problem, piece, score), board.to_json())
     return board
+
+
+def _front_remarks(setting: Setting, piece: Piece, rows: tuple[Row, ...]) -> tuple[str, ...]:
+    """Return what is to be said about a Pareto front: how much of it is shown, and up to where GPUs pay."""
+    objective = objective_named(setting.objective)
+    if not objective.front or piece.best is None:
+        return ()
+    whole = len(piece.best)
+    shown = f"the front has {whole:,} strategies" + (f", of which {len(rows):,} are kept" if len(rows) < whole else "")
+    return shown, *filter(None, (paying(rows) if len(rows) == whole else "",))
 
 
 def simulate(model: str, *, strategy: str, score: Scorer = simulator_score, **fields: Any) -> Row:

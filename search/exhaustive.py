@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.search.fronts import front
+from forerun.search.limits import NO_LIMITS, Limits
 from forerun.search.objectives import objective_named
 from forerun.simulator import score as simulator_score
 from forerun.simulator.score_table import Floats, ScoreTable
@@ -33,11 +35,17 @@ CLOSEST = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What a worker needs to know: the space (with its context), the objective and how many of the best to keep."""
+    """What a worker needs to know: the space (with its context), the objective, how many of the best to keep (of a
+    front: all) and the limits on a step."""
 
     space: StrategySpace
     objective: str
     top: int
+    limits: Limits = NO_LIMITS
+
+    def merged(self, pieces: Iterable["Piece"]) -> "Piece":
+        """Return the piece of several slices together."""
+        return merge(pieces, top=self.top, front=objective_named(self.objective).front)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +63,9 @@ class Best:
 class Piece:
     """What one or several slices hold.
 
-    ``walked`` candidates of which ``legal`` keep all laws and ``feasible`` also fit into memory; ``rejected`` counts
-    the others by reason code ("memory" for legal ones that do not fit). ``best`` ranks feasible candidates by the
-    objective; ``closest`` ranks legal ones that do not fit by the bytes they miss.
+    ``walked`` candidates of which ``legal`` keep all laws and ``feasible`` also fit into memory and keep the limits;
+    ``rejected`` counts the others by reason code ("memory" for legal ones that do not fit). ``best`` ranks feasible
+    candidates by the objective; ``closest`` ranks legal ones that do not fit by the bytes they miss.
     """
 
     walked: int = 0
@@ -88,11 +96,11 @@ def search_slice(
     walked = legal = 0
     for width, table, rejected in slices(problem.space, low, high, chunk):
         walked, legal = walked + width, legal + len(table)
-        piece = merge([piece, Piece(walked=width, rejected=rejected)], top=problem.top)
+        piece = problem.merged([piece, Piece(walked=width, rejected=rejected)])
         waiting.append(table)
         if sum(map(len, waiting)) >= chunk or walked == high - low:
             scored = [score_chunk(problem, part, score) for part in _chunks(waiting, chunk)]
-            piece, waiting = merge([piece, *scored], top=problem.top), []
+            piece, waiting = problem.merged([piece, *scored]), []
         if progress is not None:
             progress(walked, legal)
     return piece
@@ -102,22 +110,23 @@ def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> Piece:
     """Score some legal candidates."""
     context = problem.space.context
     scores = score(context, table)
-    fits = scores.fits
-    feasible = int(np.count_nonzero(fits))
-    keys = np.stack(objective_named(problem.objective).keys(scores, table))
+    kept, beyond = problem.limits.kept(scores, table)
+    objective = objective_named(problem.objective)
+    keys = np.stack(objective.keys(scores, table))
     missing = (scores.peak_memory_bytes - context.cluster.device.memory_bytes)[None, :]
-    over = len(table) - feasible
+    over = int(np.count_nonzero(~scores.fits))
     return Piece(
         legal=len(table),
-        feasible=feasible,
-        rejected={"memory": over} if over else {},
-        best=lowest(table.index, keys, fits, problem.top),
-        closest=lowest(table.index, missing, ~fits, CLOSEST),
+        feasible=int(np.count_nonzero(kept)),
+        rejected={**({"memory": over} if over else {}), **beyond},
+        best=_best(table.index, keys, kept, problem.top, objective.front),
+        closest=lowest(table.index, missing, ~scores.fits, CLOSEST),
     )
 
 
-def merge(pieces: Iterable[Piece], *, top: int) -> Piece:
-    """Return the piece of all slices together; the order of ``pieces`` does not matter."""
+def merge(pieces: Iterable[Piece], *, top: int, front: bool = False) -> Piece:
+    """Return the piece of all slices together; the order of ``pieces`` does not matter. A ``front`` stays whole: a cut
+    one could not be merged."""
     pieces = list(pieces)
     rejected: Counter[str] = Counter()
     for piece in pieces:
@@ -127,7 +136,7 @@ def merge(pieces: Iterable[Piece], *, top: int) -> Piece:
         legal=sum(piece.legal for piece in pieces),
         feasible=sum(piece.feasible for piece in pieces),
         rejected=rejected,
-        best=_merge_best([piece.best for piece in pieces], top),
+        best=_merge_best([piece.best for piece in pieces], top, front=front),
         closest=_merge_best([piece.closest for piece in pieces], CLOSEST),
     )
 
@@ -147,13 +156,21 @@ def lowest(index: NDArray[np.int64], keys: Floats, mask: NDArray[np.bool_], coun
     return Best(index=index[rows[order]], keys=keys[:, rows[order]])
 
 
-def _merge_best(parts: list[Best | None], count: int) -> Best | None:
+def _best(index: NDArray[np.int64], keys: Floats, mask: NDArray[np.bool_], count: int, is_front: bool) -> Best:
+    """Return the ``count`` lowest candidates of ``mask``, or all of its front."""
+    if not is_front:
+        return lowest(index, keys, mask, count)
+    rows = front(index, keys, mask)
+    return Best(index=index[rows], keys=keys[:, rows])
+
+
+def _merge_best(parts: list[Best | None], count: int, *, front: bool = False) -> Best | None:
     present = [part for part in parts if part is not None and len(part)]
     if not present:
         return next((part for part in parts if part is not None), None)
     index = np.concatenate([part.index for part in present])
     keys = np.concatenate([part.keys for part in present], axis=1)
-    return lowest(index, keys, np.ones(len(index), dtype=bool), count)
+    return _best(index, keys, np.ones(len(index), dtype=bool), count, front)
 
 
 def slices(

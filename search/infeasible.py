@@ -18,6 +18,7 @@ from forerun.search.rows import Row, rows_of
 from forerun.spaces.errors import ForerunError, InfeasibleError, RequestError
 from forerun.spaces.frameworks import framework_names, load_framework
 from forerun.spaces.strategies import RULES, StrategySpace
+from forerun.spaces.units import format_count, format_seconds
 
 TOP_BLOCKERS = 3
 SAMPLES = 64
@@ -106,6 +107,27 @@ def empty_space(setting: Setting, problem: Problem, piece: Piece) -> RequestErro
     freed = next((words for words, other in _relaxed(setting) if _has_legal(other)), None)
     lines.append(f"nearest fix: {freed}" if freed else "no restriction that was lifted gives a legal candidate either")
     return RequestError("\n".join(lines))
+
+
+def beyond_limits(setting: Setting, score: Scorer) -> InfeasibleError:
+    """Return the error for a training that no strategy ends in time and within its money, with the nearest ones."""
+    request, found = setting.request, []
+    for objective, what in (("throughput", "fastest"), ("cost", "cheapest")):
+        piece = search_space(Problem(space=setting.space(), objective=objective, top=1), score=score)
+        if piece.best is None or not len(piece.best):
+            continue
+        strategy = strategy_at(setting.space(), int(piece.best.index[0]))
+        row = rows_of(setting.context, [strategy], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)[0]
+        sum_usd = "" if row.train_cost_usd is None else f" and {row.train_cost_usd:,.0f} USD"
+        found.append(
+            f"  the {what} strategy needs {row.train_days or 0.0:,.1f} days{sum_usd}: {row.gpus:,} GPUs, {strategy}"
+        )
+    days = "" if request.train_within_s is None else f" within {format_seconds(request.train_within_s)}"
+    money = "" if request.train_usd is None else f" for {request.train_usd:,.0f} USD"
+    tokens = format_count(setting.context.workload.tokens or 0.0)
+    lines = [f"no strategy trains {tokens} tokens{days}{money}", *found]
+    lines.append("nearest fix: a later end, more money, more GPUs (--gpus), or fewer tokens")
+    return InfeasibleError("\n".join(lines))
 
 
 def _has_legal(setting: Setting) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.simulator.score_table import Floats, ScoreTable
-from forerun.spaces.errors import unknown
+from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.strategies import StrategyTable
 
 Keys = tuple[Floats, ...]
@@ -18,11 +18,13 @@ Keys = tuple[Floats, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """One meaning of "best". ``keys`` maps the scores of N candidates to ranking keys of shape N."""
+    """One meaning of "best". ``keys`` maps the scores of N candidates to ranking keys of shape N; with ``front`` no
+    key goes before another, and all candidates stay that no other dominates."""
 
     name: str
     title: str
     keys: Callable[[ScoreTable, StrategyTable], Keys]
+    front: bool = False
 
 
 def _throughput(scores: ScoreTable, table: StrategyTable) -> Keys:
@@ -39,23 +41,40 @@ def _gpus(scores: ScoreTable, table: StrategyTable) -> Keys:
     return (table.column("gpus").astype(np.float64), scores.step_time_s)
 
 
+def _headroom(scores: ScoreTable, table: StrategyTable) -> Keys:
+    return (scores.peak_memory_bytes, scores.step_time_s)
+
+
 OBJECTIVES: Mapping[str, Objective] = {
     objective.name: objective
     for objective in (
         Objective(name="throughput", title="most tokens per second", keys=_throughput),
         Objective(name="cost", title="least cost per token", keys=_cost),
         Objective(name="gpus", title="fewest GPUs that fit, then fastest", keys=_gpus),
+        Objective(name="headroom", title="most free memory on the fullest GPU", keys=_headroom),
     )
 }
 """All objectives by name. "Fastest within USD per hour" is ``throughput`` under a budget in USD."""
 
 
 def objective_named(name: str) -> Objective:
-    """Return an objective.
+    """Return an objective; several names with commas between them mean the Pareto front of those.
 
     Raises:
-        RequestError: no objective has this name.
+        RequestError: no objective has this name, or one stands twice in a front.
     """
-    if name not in OBJECTIVES:
-        raise unknown("objective", name, OBJECTIVES)
-    return OBJECTIVES[name]
+    names = [part.strip() for part in name.split(",")]
+    for part in names:
+        if part not in OBJECTIVES:
+            raise unknown("objective", part, OBJECTIVES)
+    if len(names) == 1:
+        return OBJECTIVES[names[0]]
+    if len(set(names)) < len(names):
+        raise RequestError(f"a front has every objective once, but got {name}")
+    parts = [OBJECTIVES[part] for part in names]
+
+    def keys(scores: ScoreTable, table: StrategyTable) -> Keys:
+        return tuple(part.keys(scores, table)[0] for part in parts)
+
+    title = f"Pareto front of {', '.join(names[:-1])} and {names[-1]}"
+    return Objective(name=",".join(names), title=title, keys=keys, front=True)

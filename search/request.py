@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forerun.search.limits import NO_LIMITS, Limits, limits_of
 from forerun.search.objectives import objective_named
 from forerun.spaces.budget import Budget, parse_budget
 from forerun.spaces.clusters import Cluster, resolve_cluster
@@ -29,6 +30,8 @@ DEFAULT_PRECISION = "bf16"
 DEFAULT_FRAMEWORK = "megatron-lm"
 DEFAULT_OBJECTIVE = "throughput"
 DEFAULT_TOP = 10
+FRONT_TOP = 1000
+"""Rows of a Pareto front where the user does not say how many: a front that is cut hides choices."""
 LARGEST_COUNT = 10**9
 """Bound on batch, sequence and device counts: products of three of them stay within an int64 index."""
 
@@ -38,9 +41,11 @@ class Request:
     """What a user asks for; None where the user said nothing.
 
     ``model`` and ``cluster`` are catalogue names or files. ``gpus`` is a count or a range (``64..512``),
-    ``usd_per_hour`` bounds them by money at ``usd_per_gpu_hour``. ``overrides`` are the user's own choices by axis.
-    ``profile`` and ``calibration`` are files that ``forerun profile`` and ``forerun calibrate`` wrote.
-    ``ignored_config_fields`` are fields of a Hugging Face
+    ``usd_per_hour`` bounds them by money at ``usd_per_gpu_hour``. A training of ``tokens`` lasts no longer
+    than ``train_within_s`` seconds and costs no more than ``train_usd``. ``objective``: a name, or several with commas
+    between them for their Pareto front. ``overrides`` are the user's own choices by axis. ``profile`` and
+    ``calibration`` are files that ``forerun profile`` and ``forerun calibrate`` wrote. ``ignored_config_fields`` are
+    fields of a Hugging Face
     configuration that are known not to change the cost.
     """
 
@@ -54,6 +59,8 @@ class Request:
     precision: str | None = None
     framework: str | None = None
     tokens: float | None = None
+    train_within_s: float | None = None
+    train_usd: float | None = None
     moe_imbalance: float | None = None
     objective: str | None = None
     top: int | None = None
@@ -84,6 +91,7 @@ class Setting:
     usd_per_gpu_hour: float | None
     defaults: tuple[str, ...]
     notes: tuple[str, ...]
+    limits: Limits = NO_LIMITS
 
     def space(self, overrides: Mapping[str, Sequence[object]] | None = None) -> StrategySpace:
         """Return the space to search; ``overrides`` replace those of the request.
@@ -135,10 +143,10 @@ def resolve(request: Request, *, groups: bool = False) -> Setting:
     """
     for name in ("global_batch", "seq_len"):
         _bounded(name.replace("_", " "), getattr(request, name), LARGEST_COUNT)
-    objective = objective_named(request.objective or DEFAULT_OBJECTIVE).name
-    top = DEFAULT_TOP if request.top is None else request.top
+    objective = objective_named(request.objective or DEFAULT_OBJECTIVE)
+    top = request.top or (FRONT_TOP if objective.front else DEFAULT_TOP)
     _bounded("top", top, 100_000)
-    for name in ("usd_per_hour", "usd_per_gpu_hour", "tokens"):
+    for name in ("usd_per_hour", "usd_per_gpu_hour", "tokens", "train_within_s", "train_usd"):
         value = getattr(request, name)
         if value is not None and not value > 0:
             raise RequestError(f"{name} must be more than 0, but got {value}")
@@ -170,11 +178,17 @@ def resolve(request: Request, *, groups: bool = False) -> Setting:
         request=request,
         context=context,
         gpus=_gpu_counts(request, cluster),
-        objective=objective,
+        objective=objective.name,
         top=top,
         usd_per_gpu_hour=cluster.usd_per_device_hour,
         defaults=tuple(_defaults(request, context)),
         notes=(*resolved.notes, *_notes(context), *remarks),
+        limits=limits_of(
+            workload,
+            within_s=request.train_within_s,
+            usd=request.train_usd,
+            usd_per_gpu_hour=cluster.usd_per_device_hour,
+        ),
     )
 
 
@@ -279,7 +293,7 @@ def _defaults(request: Request, context: Context) -> list[str]:
         filled.append(f"framework {DEFAULT_FRAMEWORK}")
     if request.objective is None:
         filled.append(f"objective {DEFAULT_OBJECTIVE}")
-    if request.top is None:
+    if request.top is None and "," not in (request.objective or ""):
         filled.append(f"top {DEFAULT_TOP}")
     if request.moe_imbalance is None and context.moe:
         filled.append("moe imbalance 1.0 (tokens spread evenly over experts)")

@@ -8,6 +8,8 @@ from forerun.search.exhaustive import Piece, Problem, Scorer
 from forerun.search.explain import why
 from forerun.search.infeasible import NothingFeasible, diagnose
 from forerun.search.leaderboard import Leaderboard, SpaceCounts, ranked, versions
+from forerun.search.limits import NO_LIMITS
+from forerun.search.objectives import objective_named
 from forerun.search.request import Request, Setting, resolve
 from forerun.search.rows import rows_of
 from forerun.search.samplers.best_file import BestFile
@@ -18,6 +20,7 @@ from forerun.search.samplers.starts import Starts, flat_starts
 from forerun.search.samplers.thumb import rules_of_thumb
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.simulator import score as simulator_score
+from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
@@ -40,6 +43,11 @@ def explore_request(
     """
     start = time.perf_counter()
     exploring, setting = exploring or Exploring(), resolve(request)
+    if objective_named(setting.objective).front or setting.limits != NO_LIMITS:
+        raise RequestError(
+            "stages that differ are searched for one objective and without limits on the whole training; "
+            "leave --per-stage, --uneven-stages and --sampler away"
+        )
     space = exploring.space(setting.space())
     sampler, reason = sampler_named(exploring, space)
     given, notes = given_starts(setting, space, exploring.starts)

@@ -28,8 +28,18 @@ def _gpus(row: Entry) -> tuple[float, ...]:
     return (row["gpus"], -row["tokens_per_s"])
 
 
-ORDERS: Mapping[str, Callable[[Entry], tuple[float, ...]]] = {"throughput": _throughput, "cost": _cost, "gpus": _gpus}
-"""Order across searches by objective: what it means when workloads differ. Seconds of a step would not compare."""
+def _headroom(row: Entry) -> tuple[float, ...]:
+    return (row["peak_memory_gib"] - row["memory_limit_gib"], -row["tokens_per_s"])
+
+
+ORDERS: Mapping[str, Callable[[Entry], tuple[float, ...]]] = {
+    "throughput": _throughput,
+    "cost": _cost,
+    "gpus": _gpus,
+    "headroom": _headroom,
+}
+"""Order across searches by objective: what it means when workloads differ. Seconds of a step would not compare. Fronts
+stand in the order of their first objective."""
 
 
 def final_document(plan: SweepPlan, records: Mapping[str, Record]) -> dict[str, Any]:
@@ -37,7 +47,7 @@ def final_document(plan: SweepPlan, records: Mapping[str, Record]) -> dict[str, 
 
     Rows that tie stand in the order of the plan.
     """
-    order = ORDERS[plan.objective]
+    order = ORDERS[plan.objective.split(",")[0].strip()]
     entries = [entry for piece in plan.pieces for entry in _entries(piece, records[piece.key])]
     entries.sort(key=lambda entry: (*order(entry), entry["search"], entry["rank"]))
     return {

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forerun.search.exhaustive import FIRST, Piece, Problem, Progress, Scorer, merge, search_slice
+from forerun.search.exhaustive import FIRST, Piece, Problem, Progress, Scorer, search_slice
 from forerun.search.workers.contract import Failure, Outcome, Workers
 from forerun.search.workers.opening import Choice, cores, open_workers
 from forerun.search.workers.serial import SerialWorkers
@@ -134,7 +134,7 @@ def _run(
         if outcome.failure is not None:
             raise _error(outcome.item, outcome.failure)
         cuts.learn(outcome)
-        piece = merge([piece, outcome.result], top=task.problem.top)
+        piece = task.problem.merged([piece, outcome.result])
         if progress is not None:
             progress(piece.walked, piece.legal)
         if give_up is not None and give_up.ended():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from forerun.search.cli.arguments import add_json, add_training, add_workers, request_of, workers_of
 from forerun.search.cli.parser import Parser, positive, whole
 from forerun.spaces.errors import RequestError
+from forerun.spaces.units import parse_seconds
 
 if TYPE_CHECKING:
     from forerun.search.baseline import Present
@@ -23,6 +24,10 @@ examples:
   forerun search deepseek-v3 --cluster dgx-h100 --usd-per-hour 3000 --usd-per-gpu-hour 2.5 \\
       --global-batch 4096 --seq-len 4096 --set ep=8,16,32,64 --set recompute=full --out deepseek
   forerun search llama2-70b --cluster dgx-a100-80 --gpus 64 --global-batch 512 --seq-len 4096 --refine 20
+  forerun search llama3-8b --cluster dgx-h100 --gpus 8..256 --global-batch 512 --seq-len 8192 \\
+      --objective throughput,gpus
+  forerun search llama3-8b --cluster dgx-h100 --gpus 64..1024 --global-batch 1024 --seq-len 8192 --tokens 1T \\
+      --usd-per-gpu-hour 2.5 --objective cost --train-within 30d
   forerun search llama3-70b --cluster dgx-h100 --gpus 128 --global-batch 1024 --seq-len 8192 \\
       --per-stage layers,recompute,tp
   forerun search resnet50 --cluster abci-v100 --gpus 4..1024 --global-batch 64/gpu
@@ -51,7 +56,16 @@ def add_arguments(parser: Parser) -> None:
     )
     space.add_argument("--space", type=Path, metavar="FILE", help="YAML that restricts axes: `axes: {tp: [1, 2, 4]}`")
     rank = parser.add_argument_group("ranking and output")
-    rank.add_argument("--objective", metavar="O", help="throughput (default), cost (per token), gpus (fewest that fit)")
+    rank.add_argument(
+        "--objective",
+        metavar="O",
+        help="throughput (default), cost (per token), gpus (fewest that fit), headroom (free memory); "
+        "several, like throughput,gpus, for their Pareto front",
+    )
+    rank.add_argument(
+        "--train-within", metavar="TIME", help="the training of --tokens must end in this time, like 30d or 720h"
+    )
+    rank.add_argument("--train-usd", type=positive, metavar="USD", help="the training of --tokens must cost no more")
     rank.add_argument("--top", type=whole, metavar="K", help="rows to keep (default 10)")
     rank.add_argument(
         "--refine",
@@ -192,6 +206,8 @@ def run(args: argparse.Namespace) -> int:
     request = request_of(
         args,
         usd_per_hour=args.usd_per_hour,
+        train_within_s=None if args.train_within is None else parse_seconds(args.train_within),
+        train_usd=args.train_usd,
         objective=args.objective,
         top=args.top,
         overrides=choices_of(args.space, args.set),

@@ -1,0 +1,61 @@
+"""Limits on a whole training: it must end in time, or within a sum of money.
+
+Both are bounds on one step once the number of tokens is known: of its seconds, and of its device-seconds.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.score_table import ScoreTable
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import StrategyTable
+from forerun.spaces.workload import Workload
+
+SECONDS_PER_HOUR = 3600.0
+TOO_LATE, TOO_DEAR = "deadline", "money"
+"""Why a candidate that fits into memory is not feasible, as ``Piece.rejected`` counts it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Largest seconds and device-seconds of one step; infinite where there is no limit."""
+
+    step_s: float = math.inf
+    device_s: float = math.inf
+
+    def kept(self, scores: ScoreTable, table: StrategyTable) -> tuple[NDArray[np.bool_], Mapping[str, int]]:
+        """Return which of the candidates that fit keep the limits, and how many do not by reason; shape N."""
+        in_time = scores.step_time_s <= self.step_s
+        paid = scores.step_time_s * table.column("gpus") <= self.device_s
+        late = int(np.count_nonzero(scores.fits & ~in_time))
+        dear = int(np.count_nonzero(scores.fits & in_time & ~paid))
+        counts = {reason: count for reason, count in ((TOO_LATE, late), (TOO_DEAR, dear)) if count}
+        return scores.fits & in_time & paid, counts
+
+
+NO_LIMITS = Limits()
+
+
+def limits_of(
+    workload: Workload, *, within_s: float | None, usd: float | None, usd_per_gpu_hour: float | None
+) -> Limits:
+    """Return the limits on a step of a training that ends ``within_s`` seconds and costs no more than ``usd``.
+
+    Raises:
+        RequestError: the training has no length, or money has no price.
+    """
+    if within_s is None and usd is None:
+        return NO_LIMITS
+    if workload.tokens is None:
+        raise RequestError("a limit on the whole training needs its length; add --tokens, like --tokens 2T")
+    steps = workload.tokens / workload.tokens_per_step
+    device_s = math.inf
+    if usd is not None:
+        if usd_per_gpu_hour is None:
+            raise RequestError("a training within a sum of money needs a price; add --usd-per-gpu-hour")
+        device_s = usd / usd_per_gpu_hour * SECONDS_PER_HOUR / steps
+    return Limits(step_s=math.inf if within_s is None else within_s / steps, device_s=device_s)
