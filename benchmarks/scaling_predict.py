@@ -21,7 +21,6 @@ from forerun.simulator.modes.coarse import exposed_all_reduce_s
 from forerun.simulator.modes.expected import expected_maximum, lognormal_factors
 from forerun.simulator.modes.network import ClusterNetwork
 from forerun.spaces.clusters import Cluster
-from forerun.spaces.layered.profile import load_layered_profile
 
 FILES = ("dp_dlperf", "dp_scaling", "dp_lambda_tf", "paradl")
 USUAL_BATCH = {"fp32": 128.0, "tf32": 256.0, "fp16": 256.0}
@@ -35,14 +34,15 @@ class Constants:
     that the backward pass waits, too. ``wait_s``: meeting of several nodes, per step; ``node_step_s``: more for every
     further node. ``token_jitter``: jitter where a batch is counted in tokens, so that its sentences differ in length.
 
-    Where they come from: jitter is what workers of benchmarks/real_runs show; waiting and node step are those of the
-    catalogue's profile ``chainermn``; the shares of blocking and the jitter of sentences are fitted here.
+    Where they come from: jitter is what workers of benchmarks/real_runs show, waiting and node step the steps of ParaDL
+    from 16 to 512 GPUs; the share of blocking and the jitter of sentences are fitted. Cross-validation fits the first
+    three again.
     """
 
     jitter: float = 0.02
     blocked_share: float = 0.5
-    wait_s: float = load_layered_profile("chainermn").wait_s
-    node_step_s: float = load_layered_profile("chainermn").node_step_s
+    wait_s: float = 0.025
+    node_step_s: float = 0.001
     token_jitter: float = 0.12
 
 

@@ -23,6 +23,10 @@ OTHERS: Mapping[str, tuple[float, int, str]] = {
     "googlenet": (6.6e6, 57, "cnn"),
     "resnext10132x4d": (44.2e6, 209, "cnn"),
     "seresnext10132x4d": (49.0e6, 275, "cnn"),
+    "overfeat": (145.7e6, 8, "cnn"),
+    "vgg11": (132.9e6, 11, "cnn"),
+    "vgg13": (133.0e6, 13, "cnn"),
+    "densenet40k12": (1.0e6, 80, "cnn"),
     "nasnet": (5.3e6, 500, "cnn"),
     "nasnetlarge": (88.9e6, 900, "cnn"),
     "mobilenet": (4.2e6, 54, "cnn"),
@@ -35,13 +39,23 @@ OTHERS: Mapping[str, tuple[float, int, str]] = {
     "bertlarge": (336e6, 24, "transformer"),
     "bertbase": (110e6, 12, "transformer"),
     "transformer": (210e6, 12, "transformer"),
+    "transformerxl": (192e6, 16, "transformer"),
+    "transformerxlbase": (192e6, 16, "transformer"),
+    "transformerxllarge": (257e6, 18, "transformer"),
+    "electra": (110e6, 12, "transformer"),
     "gnmt": (160e6, 16, "transformer"),
     "tacotron2": (28.2e6, 20, "transformer"),
     "waveglow": (87.9e6, 96, "transformer"),
 }
 """Parameters, tensors or layers, and family, from the papers of the models: what is not in the catalogue."""
 
-TABLED = {"rn50": "resnet50", "resnet50v15": "resnet50", "rn50v15": "resnet50", "inceptionv3": "inception-v3"}
+TABLED = {
+    "rn50": "resnet50",
+    "resnet50v15": "resnet50",
+    "rn50v15": "resnet50",
+    "inceptionv3": "inception-v3",
+    "inception3": "inception-v3",
+}
 """Other names of models of the catalogue; upper case, blanks, dots, - and _ do not count."""
 
 HOSTS = {
