@@ -18,8 +18,8 @@ from scaling_rows import Skipped, Software, described, machine, profile_of, soft
 from forerun.simulator.events.disturb import Disturbance
 from forerun.simulator.modes import GradientProfile, NicNetwork, TrainingMode, coarse_prediction, one_worker_step_s
 from forerun.simulator.modes.coarse import exposed_all_reduce_s
-from forerun.simulator.modes.expected import expected_maximum, lognormal_factors
-from forerun.simulator.modes.network import ClusterNetwork
+from forerun.simulator.modes.expected import NATURAL_JITTER, expected_maximum, lognormal_factors
+from forerun.simulator.modes.network import BLOCKED_SHARE, MEETING_S, NODE_STEP_S, ClusterNetwork
 from forerun.spaces.clusters import Cluster
 
 FILES = ("dp_dlperf", "dp_scaling", "dp_lambda_tf", "paradl")
@@ -34,15 +34,13 @@ class Constants:
     that the backward pass waits, too. ``wait_s``: meeting of several nodes, per step; ``node_step_s``: more for every
     further node. ``token_jitter``: jitter where a batch is counted in tokens, so that its sentences differ in length.
 
-    Where they come from: jitter is what workers of benchmarks/real_runs show, waiting and node step the steps of ParaDL
-    from 16 to 512 GPUs; the share of blocking and the jitter of sentences are fitted. Cross-validation fits the first
-    three again.
+    All but the last are those of the program, where their origin stands; that is fitted here.
     """
 
-    jitter: float = 0.02
-    blocked_share: float = 0.5
-    wait_s: float = 0.025
-    node_step_s: float = 0.001
+    jitter: float = NATURAL_JITTER
+    blocked_share: float = BLOCKED_SHARE
+    wait_s: float = MEETING_S
+    node_step_s: float = NODE_STEP_S
     token_jitter: float = 0.12
 
 
@@ -120,6 +118,10 @@ class Remembered:
         if key not in self.known:
             self.known[key] = self.real.all_reduce_s(size_bytes, workers)
         return self.known[key]
+
+    def waiting_s(self, calls: int, workers: int, *, hidden: bool) -> float:
+        """As the cluster's."""
+        return self.real.waiting_s(calls, workers, hidden=hidden)
 
 
 _NETWORKS: dict[tuple[str, int], Remembered] = {}

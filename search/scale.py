@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from forerun.simulator.events.disturb import Disturbance
 from forerun.simulator.modes import MODES, Curve, GradientProfile, Network, NicNetwork, TrainingMode, throughput_curve
+from forerun.simulator.modes.expected import NATURAL_JITTER
 from forerun.simulator.modes.face import Fidelity
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.units import format_rate, format_seconds
@@ -39,7 +40,7 @@ class ScaleRequest:
     server_bandwidth_bytes_per_s: float | None = None
     latency_s: float | None = None
     slow: Mapping[int, float] = field(default_factory=dict)
-    jitter: float = 0.0
+    jitter: float | None = None
     seed: int = 0
     fidelity: Fidelity | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class Scaling:
     mode: TrainingMode
     network: Network
     curve: Curve
+    jitter: float
     defaults: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +84,7 @@ class Scaling:
                 "latency_s": network.latency_s,
             },
             "slow": {str(worker): factor for worker, factor in self.request.slow.items()},
-            "jitter": self.request.jitter,
+            "jitter": self.jitter,
             **self.curve.to_json(),
             "defaults": list(self.defaults),
         }
@@ -109,14 +111,23 @@ def scale(request: ScaleRequest) -> Scaling:
         counts = [n for n in counts if n > settings.get("backup_workers", 0)] if request.workers is None else counts
     mode = TrainingMode(exchange=exchange, synchronous=synchronous, workers=max(counts), **settings)  # type: ignore[arg-type]
     fidelity = request.fidelity or _fidelity(profile, mode, defaults)
-    noise = Disturbance(seed=request.seed, jitter=request.jitter, slow=request.slow)
+    jitter = _jitter(request, profile, cluster, defaults)
+    noise = Disturbance(seed=request.seed, jitter=jitter, slow=request.slow)
     if noise.slow and max(noise.slow) >= min(counts):
         raise RequestError(
             f"slow worker {max(noise.slow)} is in no run of {min(counts)} workers; use 0 to {min(counts) - 1}, "
             f"or begin --workers at {max(noise.slow) + 1}"
         )
     curve = throughput_curve(profile, mode, network, counts, noise, fidelity=fidelity)
-    return Scaling(request=request, profile=profile, mode=mode, network=network, curve=curve, defaults=tuple(defaults))
+    return Scaling(
+        request=request,
+        profile=profile,
+        mode=mode,
+        network=network,
+        curve=curve,
+        jitter=jitter,
+        defaults=tuple(defaults),
+    )
 
 
 def worker_counts(text: str) -> list[int]:
@@ -213,8 +224,17 @@ def _network(request: ScaleRequest, cluster: "Cluster | None", defaults: list[st
         from forerun.simulator.modes.network import ClusterNetwork
         from forerun.spaces.layered.profile import load_layered_profile
 
-        share = load_layered_profile(request.framework or DEFAULT_FRAMEWORK).all_reduce_share
-        return ClusterNetwork(cluster=cluster, all_reduce_share=share)
+        rules = load_layered_profile(request.framework or DEFAULT_FRAMEWORK)
+        if rules.name == "ideal":
+            return ClusterNetwork(cluster=cluster, blocked_share=0.0, meeting_s=0.0, node_step_s=0.0)
+        if rules.wait_s:  # it has been measured for this software
+            return ClusterNetwork(
+                cluster=cluster,
+                all_reduce_share=rules.all_reduce_share,
+                meeting_s=rules.wait_s,
+                node_step_s=rules.node_step_s,
+            )
+        return ClusterNetwork(cluster=cluster, all_reduce_share=rules.all_reduce_share)
     server = request.server_bandwidth_bytes_per_s
     if server is None:
         server = rate
@@ -224,6 +244,18 @@ def _network(request: ScaleRequest, cluster: "Cluster | None", defaults: list[st
         latency_s = 0.0
         defaults.append(f"latency {format_seconds(0.0)}")
     return NicNetwork(worker_bytes_per_s=rate, server_bytes_per_s=server, latency_s=latency_s)
+
+
+def _jitter(request: ScaleRequest, profile: GradientProfile, cluster: "Cluster | None", defaults: list[str]) -> float:
+    """Return the jitter that is asked for; those of a cluster are never quite equal, workers on given NICs are."""
+    if request.jitter is not None:
+        return request.jitter
+    if cluster is None or request.bandwidth_bytes_per_s is not None or profile.step_factors:
+        return 0.0
+    if request.framework == "ideal":
+        return 0.0
+    _filled(defaults, "jitter", f"{NATURAL_JITTER:g}")
+    return NATURAL_JITTER
 
 
 def _fidelity(profile: GradientProfile, mode: TrainingMode, defaults: list[str]) -> Fidelity:

@@ -75,6 +75,7 @@ def _all_reduce(
 ) -> ModePrediction:
     slowest_s = profile.compute_s * expected_order(factors, noise.slow, mode.workers, mode.workers)
     exposed_s = exposed_all_reduce_s(profile, mode, network)
+    exposed_s += network.waiting_s(len(mode.buckets(profile)), mode.workers, hidden=mode.overlap)
     step_s = slowest_s + exposed_s + profile.update_s
     whole_s = sum(_bucket_times(profile, mode, network))
     return ModePrediction(

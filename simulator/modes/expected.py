@@ -10,6 +10,11 @@ from forerun.spaces.errors import RequestError
 
 Floats = NDArray[np.float64]
 
+NATURAL_JITTER = 0.02
+"""Deviation of a worker's steps over their mean on a quiet machine (benchmarks/real_runs shows one to three per cent).
+Asynchronous workers always have it where no other is given: exactly equal ones that start together would do everything
+at the same instants for ever."""
+
 _POINTS = 512
 """Equally likely values that stand for a smooth distribution; the largest is the 1 - 1/1024 quantile."""
 

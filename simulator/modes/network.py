@@ -8,6 +8,14 @@ from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.clusters.spec import NETWORK_KINDS
 from forerun.spaces.errors import RequestError
 
+BLOCKED_SHARE = 0.5
+"""Share of the fixed time of an all-reduce that the backward pass waits, too, though they run beside each other.
+Fitted to published scaling tables (benchmarks/results/2026-11-21-data-parallel.md), as the next two, which
+cross-validation fits again."""
+MEETING_S = 0.025
+"""What a step of several nodes takes besides, whatever its bytes: workers of different nodes wait for each other."""
+NODE_STEP_S = 0.001
+"""What every further node adds to that (steps of ParaDL on 16 to 512 GPUs)."""
 HOST_LINKS = 2
 """Devices whose PCIe links a host fills at once: one per socket of the usual machine of two."""
 HOST_LATENCY_S = 10e-6
@@ -36,6 +44,10 @@ class Network(Protocol):
     def all_reduce_s(self, size_bytes: float, workers: int) -> float:
         """Seconds of an all-reduce of ``size_bytes`` per worker."""
 
+    def waiting_s(self, calls: int, workers: int, *, hidden: bool) -> float:
+        """Seconds that a step with ``calls`` all-reduces waits besides what they show; ``hidden``: they run beside the
+        backward pass."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NicNetwork:
@@ -61,6 +73,10 @@ class NicNetwork:
         """Ring: 2 (W - 1) rounds of one W-th each (Patarasuk and Yuan 2009)."""
         return 2 * (workers - 1) * (self.latency_s + size_bytes / (workers * self.worker_bytes_per_s))
 
+    def waiting_s(self, calls: int, workers: int, *, hidden: bool) -> float:
+        """Nothing: the ring is all there is."""
+        return 0.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNetwork:
@@ -69,10 +85,14 @@ class ClusterNetwork:
     All-reduces cost what the project's collective rule says, over nodes filled one after the other. A worker's NIC is
     its share of its node's; a server's is the whole node's. In a cluster of one node workers reach servers, which are
     the host, over PCIe. ``all_reduce_share``: what the framework reaches of the rule's rate between nodes.
+    ``blocked_share``, ``meeting_s``, ``node_step_s``: what a step waits besides, see the constants they default to.
     """
 
     cluster: Cluster
     all_reduce_share: float = 1.0
+    blocked_share: float = BLOCKED_SHARE
+    meeting_s: float = MEETING_S
+    node_step_s: float = NODE_STEP_S
 
     @property
     def worker_bytes_per_s(self) -> float:
@@ -116,3 +136,11 @@ class ClusterNetwork:
             )
         seconds = float(collective_time_s(self.cluster, "all_reduce", size_bytes, workers))
         return seconds / self.all_reduce_share if workers > self.cluster.devices_per_node else seconds
+
+    def waiting_s(self, calls: int, workers: int, *, hidden: bool) -> float:
+        """Part of the fixed times of hidden all-reduces, and the meeting of nodes."""
+        nodes = -(-workers // self.cluster.devices_per_node)
+        seconds = self.meeting_s + self.node_step_s * (nodes - 1) if nodes > 1 else 0.0
+        if hidden and workers > 1:
+            seconds += self.blocked_share * calls * self.all_reduce_s(1.0, workers)
+        return seconds

@@ -51,7 +51,7 @@ def add_arguments(parser: Parser) -> None:
     group.add_argument("--backup-workers", type=int, default=0, metavar="N", help="slowest gradients not waited for")
     group = parser.add_argument_group("unequal workers")
     group.add_argument("--slow", action="append", default=[], metavar="W:X", help="worker W takes X times as long")
-    group.add_argument("--jitter", type=float, default=0.0, metavar="CV", help="deviation of steps over their mean")
+    group.add_argument("--jitter", type=float, metavar="CV", help="deviation of steps over their mean (cluster: 0.02)")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of the drawn step times (default 0)")
     group.add_argument("--fidelity", metavar="F", help="coarse, events or both (default, where it is quick)")
 

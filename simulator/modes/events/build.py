@@ -26,16 +26,13 @@ from forerun.simulator.modes.events.wires import (
     UPLOAD,
     Wires,
 )
+from forerun.simulator.modes.expected import NATURAL_JITTER
 from forerun.simulator.modes.mode import TrainingMode
 from forerun.simulator.modes.network import Network
 from forerun.simulator.modes.profile import GradientProfile
 
 _RING_WORKERS = 16
 """Rings up to this size are run round by round: the tasks of a step grow with the square of it."""
-
-NATURAL_JITTER = 0.02
-"""Jitter of asynchronous workers where none is given. Exactly equal ones that start together would do everything at the
-same instants for ever; steps of a quiet machine vary by one to three per cent (benchmarks/real_runs)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +70,7 @@ def drawn_factors(profile: GradientProfile, mode: TrainingMode, noise: Disturban
         noise = replace(noise, jitter=NATURAL_JITTER)
     choices = draws(profile, noise)
     slow = [noise.slow.get(worker, 1.0) for worker in range(mode.workers)]
-    if len(choices) == 1:
+    if len(choices) == 1 or mode.workers == 1:  # one worker waits for nobody: its mean is all that counts
         return [slow] * steps
     picked = np.random.default_rng(noise.seed).choice(choices, size=(steps, mode.workers))
     return (picked * np.asarray(slow)).tolist()  # type: ignore[no-any-return]
@@ -215,11 +212,11 @@ class _Builder:
             done = self._bucket(size, ready, (number, f"step {step}")) if size and len(count) > 1 else ready
             for worker in count:
                 ends[worker].append(done[worker])
+        waiting_s = self.network.waiting_s(len(self.buckets), len(count), hidden=self.mode.overlap)
+        update_s, tag = self.profile.update_s + waiting_s, (f"step {step}",)
         found: list[list[Sequence[int]]] = []
         for worker in count:
-            update = self.graph.add(
-                UPDATE, self.profile.update_s, self.compute[worker], ends[worker], tag=(f"step {step}",)
-            )
+            update = self.graph.add(UPDATE, update_s, self.compute[worker], ends[worker], tag=tag)
             found.append([[update] for _ in self.layers])
         return found
 
