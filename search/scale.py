@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forerun.search.scale_changes import changes, limited_by
 from forerun.simulator.events.disturb import Disturbance
 from forerun.simulator.modes import MODES, Curve, GradientProfile, Network, NicNetwork, TrainingMode, throughput_curve
 from forerun.simulator.modes.expected import NATURAL_JITTER
@@ -61,6 +62,7 @@ class Scaling:
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data."""
         mode, network = self.mode, self.network
+        helpful = changes(self)
         servers = {} if mode.exchange == "all-reduce" else {"shards": mode.shards, "colocated": mode.colocated}
         return {
             "schema": 1,
@@ -86,6 +88,8 @@ class Scaling:
             "slow": {str(worker): factor for worker, factor in self.request.slow.items()},
             "jitter": self.jitter,
             **self.curve.to_json(),
+            "limited_by": limited_by(helpful),
+            "changes": [change.to_json() for change in helpful],
             "defaults": list(self.defaults),
         }
 

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from forerun.search.cli.console import say
 from forerun.search.scale import Scaling
+from forerun.search.scale_changes import EQUAL, changes, limited_by
 from forerun.spaces.units import format_bytes, format_rate, format_seconds
 
 BAR = 10
@@ -93,12 +94,25 @@ def _verdict(scaling: Scaling) -> list[Text]:
         lines.append(
             Text(f"staleness: updates by others during a worker's step; {worst:.1f} for the slowest of {last.workers}")
         )
+    lines.append(_twice(scaling))
     if last.disagreement is not None:
         gap = max((point.disagreement or 0.0 for point in curve.points), key=abs)
         lines.append(
             Text(f"samples/s are of the event level; the coarse model differs by up to {_signed(gap)}", style="dim")
         )
     return lines
+
+
+def _twice(scaling: Scaling) -> Text:
+    """Say what limits the largest run, and what twice as much of each thing would bring it."""
+    found = changes(scaling)
+    words = []
+    for change in found:
+        twice = "" if change.name == EQUAL else "twice the "
+        words.append(f"{twice}{change.name} {_signed(change.gain)}")
+    limit = limited_by(found)
+    first = f"limited by {limit}; " if limit else ""
+    return Text(f"{scaling.curve.points[-1].workers} workers: {first}{', '.join(words)}")
 
 
 def _signed(share: float) -> str:

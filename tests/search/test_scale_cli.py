@@ -76,6 +76,21 @@ def test_a_model_of_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"precision fp32", "framework pytorch-ddp"} <= set(found["defaults"])
 
 
+def test_what_limits_a_run(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """20 MB twice over 1 Gb/s is 320 ms against 75 ms of passes; over 1 Tb/s it is nothing."""
+    slow = answer(capsys, profile, "--bandwidth", "1Gb/s", "--mode", "sync-ps", "--workers", "4")
+    gains = {change["change"]: change["gain"] for change in slow["changes"]}
+    assert slow["limited_by"] == "the network"
+    assert gains["bandwidth"] > 0.7 and gains["shards"] > 0.7 and abs(gains["compute"]) < 0.1
+    assert "equal workers" not in gains
+    fast = answer(capsys, profile, "--bandwidth", "1Tb/s", "--mode", "sync-ps", "--workers", "4", "--slow", "0:3")
+    gains = {change["change"]: change["gain"] for change in fast["changes"]}
+    assert fast["limited_by"] == "stragglers"
+    assert gains["equal workers"] == pytest.approx(2, rel=0.05)
+    assert gains["compute"] == pytest.approx(1, rel=0.05)
+    assert [change["gain"] for change in fast["changes"]] == sorted(gains.values(), reverse=True)
+
+
 def test_text(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["scale", profile, "--bandwidth", "1Gb/s", "--mode", "async-ps", "--workers", "1..8", "--slow", "0:2"]
     assert main(words) == 0
@@ -83,6 +98,7 @@ def test_text(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "small, async-ps, 1 shard on nodes of their own, multiplexed, batch 16 per worker" in out
     assert "saturates at" in out
     assert "at most 100.0 samples/s with 8 workers" in out
+    assert "8 workers: limited by the network; twice the batch" in out
     assert "staleness" in out and "filled in: server bandwidth 125 MB/s; latency 0 ns" in out
     assert all(len(line) <= 80 for line in out.splitlines())
 
