@@ -82,8 +82,8 @@ def main() -> None:
     lines = [
         "# One GPU: published rates of convolutional networks against the cost rules",
         "",
-        f"2026-11-21, Python {platform.python_version()}, {os.cpu_count()} cores ({platform.machine()}). Predicted over",
-        "measured rate, less one; median over frameworks. Of these, VGG-16 on V100 and A100 set the share that",
+        f"2026-11-21, Python {platform.python_version()}, {os.cpu_count()} cores ({platform.machine()}). Predicted",
+        "over measured rate, less one; median over frameworks. Of these, VGG-16 on V100 and A100 set the share that",
         "convolutions reach on matrix units; nothing else was fitted to them. The peak of a K80 is stated for a boost",
         "clock, which two dies under one power limit may not hold: its rows show that, or a weaker library.",
         "",
