@@ -217,7 +217,9 @@ VGG = {
     128: (607.0, 655.0),
     256: (313.0, 332.0),
 }
-"""ParaDL, table 8: VGG-16. Its data+spatial rows do not state their batch."""
+"""ParaDL, table 8: VGG-16. Its data+spatial rows do not state their batch; as 20 images a node, which
+ParaDL's own prediction implies, they took part in the fit at a small weight. Its filter and channel rows (over 4 s a
+step, four times what either model says) look like memory that did not fit."""
 
 VGG_SECONDS_PER_SAMPLE = 328.0 * 32 / SAMPLES
 """The one-device time behind the printed prediction of data+spatial on 32 GPUs, which divides it evenly."""

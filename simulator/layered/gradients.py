@@ -79,6 +79,11 @@ def gradients(context: LayeredContext, c: Candidates, held: Held, backward_s: Fl
     size = moved * GRADIENT_BYTES
     buckets = np.maximum(np.round(size / profile.bucket_bytes), 1.0)
     whole = buckets * reduce_s(context, size / buckets, ranks, stride, profile.gradient_share)
+    if profile.staged_bytes_per_s is not None:
+        # Parts of a picture add up their gradients as they exchange their borders: through the host's memory, to one
+        # of them and back.
+        local = np.where(spatial & (c.parts_N > 1), 2.0 * size / profile.staged_bytes_per_s, 0.0)
+        whole = whole + local
     hidden = np.minimum(whole * (1.0 - 1.0 / buckets), profile.overlap * backward_s)
     nodes = context.nodes(ranks * stride)
     # The groups of a hybrid take turns at the ports that their devices share.

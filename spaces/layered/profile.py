@@ -21,13 +21,16 @@ class LayeredProfile:
     ``wait_s``: packing, and waiting for other nodes, before gradients move. ``node_step_s``: what every further node
     adds to the exchange, for each group of replicas that shares its ports. ``all_reduce_share``, ``gradient_share``:
     rate between nodes of all-reduces of a layer and of the gradients, relative to the collective rule.
-    ``staged_bytes_per_s``: rate of halos and tail gathers that are copied through the host's memory, one after the
-    other; None where devices exchange them directly. ``storage_bytes_per_s``: what one node reads from storage, None:
-    never a limit. ``shares_hybrid_weights``: data+filter exchanges only the part of the weights that a device holds.
-    ``gathers_channel_gradient``: channel gathers input gradients instead of adding up padded ones.
-    ``winograd``: fp32 convolutions use minimal filtering. ``fuses_elementwise``: an activation costs no pass of its own
-    behind a norm or a convolution. ``optimizer_moves``: reads and writes per parameter of the update.
-    ``state_elements``: fp32 values kept per parameter besides it (gradient and momentum: 2).
+
+    ``staged_bytes_per_s``: rate of halos, tail gathers and gradients between the parts of a picture that are copied
+    through the host's memory, one after the other; None where devices exchange them directly.
+    ``storage_bytes_per_s``: what one node reads from storage, None: never a limit.
+
+    ``shares_hybrid_weights``: data+filter exchanges only the part of the weights that a device holds.
+    ``gathers_channel_gradient``: channel gathers input gradients instead of adding up padded ones. ``winograd``: fp32
+    convolutions use minimal filtering. ``fuses_elementwise``: an activation costs no pass of its own behind a norm or
+    a convolution. ``optimizer_moves``: reads and writes per parameter of the update. ``state_elements``: fp32 values
+    kept per parameter besides it (gradient and momentum: 2).
     """
 
     name: str

@@ -101,11 +101,11 @@ def test_classes_name_what_a_split_suffers_from() -> None:
     expected = {
         "data1024": "gradient exchange",
         "channel16": "layer-wise collectives",
-        "data4 spatial4": "point-to-point",
+        "spatial4": "point-to-point",
     }
     for text, name in expected.items():
         split = parse_split(text)
-        batch = 64 * split.replicas
+        batch = 64 * split.replicas if split.mode is not Mode.SPATIAL else 256 * split.replicas
         assert scored_rows(here.context, [split], [batch])[0].bottleneck == name
     (deep,) = scored_rows(here.context, [parse_split("filter64")], [64])
     assert "maximum devices" in {one.name for one in bottlenecks(here.context, deep)}

@@ -98,6 +98,15 @@ def test_halo_of_two_convolutions_by_hand() -> None:
     assert staged == pytest.approx(2 * 2 * sum(rows) / 1e9)
 
 
+def test_parts_of_a_picture_add_their_gradients_up_through_the_host() -> None:
+    model = load_layered("resnet50")
+    direct, staged = (
+        one(context(overlap=0.0, bucket_bytes=1e12, staged_bytes_per_s=rate), "data4 spatial4", 256)["gradient"]
+        for rate in (None, 1e9)
+    )
+    assert staged - direct == pytest.approx(2 * 4.0 * model.parameters / 1e9)
+
+
 def test_two_parts_have_one_neighbour_and_grids_exchange_along_both_axes() -> None:
     two, four = (one(context(_pair(), staged_bytes_per_s=1e9), text, 8)["halo"] for text in ("spatial2", "spatial4"))
     assert four == pytest.approx(2 * two)
