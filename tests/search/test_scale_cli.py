@@ -1,6 +1,7 @@
 """``forerun scale``: throughput against workers, its errors, and files of profiles."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,24 @@ def test_text(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "8 workers: limited by the network; twice the batch" in out
     assert "staleness" in out and "filled in: server bandwidth 125 MB/s; latency 0 ns" in out
     assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_trace(profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.json"
+    words = ["scale", profile, "--bandwidth", "1Gb/s", "--workers", "3", "--mode", "async-ps", "--trace", str(path)]
+    assert main(words) == 0
+    assert "wrote" in capsys.readouterr().err
+    events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert {event["cat"] for event in spans} == {"download", "forward", "backward", "upload", "update"}
+    assert {event["pid"] for event in spans} == {0, 1, 2, 3}
+    forward_us = sum(event["dur"] for event in spans if event["pid"] == 1 and event["cat"] == "forward")
+    assert forward_us == pytest.approx(6 * 25e3, rel=0.1)
+    for lane in {(event["pid"], event["tid"]) for event in spans}:
+        own = sorted((event["ts"], event["dur"]) for event in spans if (event["pid"], event["tid"]) == lane)
+        assert all(a + length <= b + 1e-3 for (a, length), (b, _) in pairwise(own))
+    assert main([*words[:-1], str(tmp_path / "nowhere" / "run.json")]) == 2
+    assert "cannot write" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 """``forerun scale``: throughput of a data-parallel training against its workers."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import add_json
 from forerun.search.cli.parser import Parser, positive, whole
 
 if TYPE_CHECKING:
-    from forerun.search.scale import ScaleRequest
+    from forerun.search.scale import ScaleRequest, Scaling
 
 EPILOG = """\
 examples:
@@ -28,6 +29,9 @@ def add_arguments(parser: Parser) -> None:
     """Add the flags of the verb."""
     parser.add_argument("model", metavar="MODEL", help="layer-by-layer model of the catalogue, or a profile's file")
     add_json(parser)
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="timeline of the largest run for Perfetto (.json, .json.gz)"
+    )
     group = parser.add_argument_group("what runs where")
     group.add_argument("--cluster", metavar="CLUSTER", help="catalogue name or YAML file; a worker is one device")
     group.add_argument("--workers", metavar="N", help="8, 1,2,6 or 1..64 (doubling; default 1..32)")
@@ -66,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.scale import scale
 
     scaling = scale(request_of(args))
+    if args.trace is not None:
+        _write_trace(scaling, args.trace)
     if args.json:
         print(dump_json(scaling.to_json()))
         return 0
@@ -74,6 +80,27 @@ def run(args: argparse.Namespace) -> int:
 
     print_scaling(open_console(), scaling)
     return 0
+
+
+def _write_trace(scaling: "Scaling", path: Path) -> None:
+    """Write the timeline of the largest run.
+
+    Raises:
+        RequestError: the file cannot be written.
+    """
+    import sys
+
+    from forerun.simulator.events.disturb import Disturbance
+    from forerun.simulator.modes.events import mode_trace, write_mode_trace
+    from forerun.spaces.errors import RequestError
+
+    noise = Disturbance(seed=scaling.request.seed, jitter=scaling.jitter, slow=scaling.request.slow)
+    trace = mode_trace(scaling.profile, scaling.mode, scaling.network, noise)
+    try:
+        write_mode_trace(trace, path)
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror}") from None
+    print(f"forerun: wrote {path}", file=sys.stderr)
 
 
 def request_of(args: argparse.Namespace) -> "ScaleRequest":
