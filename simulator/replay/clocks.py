@@ -191,10 +191,13 @@ class _Fit:
 
 
 def _centred(values: Floats, weights: Floats, group: Integers) -> Floats:
-    """Return values (rows) less the weighted mean of their group."""
-    total = np.bincount(group, weights)
-    mean = np.bincount(group, weights * values) / np.maximum(total, 1e-300)
-    return values - mean[group]
+    """Return values [rows] or [rows, columns] less the weighted mean of their group; groups are runs of rows."""
+    edges = np.flatnonzero(np.diff(group, prepend=-1))
+    spread = weights if values.ndim == 1 else weights[:, None]
+    total = np.add.reduceat(spread, edges, axis=0)
+    mean = np.add.reduceat(spread * values, edges, axis=0) / np.maximum(total, 1e-300)
+    centred: Floats = values - np.repeat(mean, np.diff(np.append(edges, len(group))), axis=0)
+    return centred
 
 
 def _design(seen: _Seen, count: int, *, drifts: bool) -> Floats:
@@ -219,7 +222,7 @@ def _fit(seen: _Seen, count: int, *, drifts: bool) -> _Fit:
     normal: Floats = np.eye(design.shape[1])
     cost = 0.0
     for _ in range(20):
-        centred = np.column_stack([_centred(column, weights, seen.exchange) for column in design.T])
+        centred = _centred(design, weights, seen.exchange)
         target = _centred(seen.end_s, weights, seen.exchange)
         normal = centred.T @ (centred * weights[:, None])
         # A clock that nothing ties to the others keeps its time.

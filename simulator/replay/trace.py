@@ -15,6 +15,13 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
+LEAST_S = 20e-6
+"""Shortest gap that is explained by a wait: launches and calls of an interpreter take as long."""
+LATE = 0.1
+"""Share of a message's duration (or of the wait for it) by which the host's stamp of its end may be late: the thread
+that takes it was not scheduled at once."""
+
+
 class Kind(IntEnum):
     """What a span is. ``HOST`` is the work of a host that drives a device; a host that computes itself has
     ``COMPUTE``."""

@@ -6,15 +6,10 @@ the same rank kept busy almost to its end was a wait for that lane. Gaps shorter
 
 import numpy as np
 
-from forerun.simulator.replay.trace import MESSAGES, Floats, Integers, Place, RankTrace
+from forerun.simulator.replay.trace import LATE, LEAST_S, MESSAGES, Floats, Integers, Place, RankTrace
 
-LEAST_S = 20e-6
-"""Shortest gap that is explained: launches and calls of an interpreter take as long."""
 _COVERED = 0.5
 """Share of a gap that must have passed when the other lane came to its end."""
-_LATE = 0.1
-"""Share of a message's duration by which the host's stamp of its end may be late: the thread that takes it was not
-scheduled at once."""
 
 
 def inferred_waits(trace: RankTrace, start_s: Floats, end_s: Floats) -> dict[int, list[int]]:
@@ -76,7 +71,7 @@ def _late(after: Integers, trace: RankTrace, high: float, low: float, start_s: F
         if trace.kind[other] in MESSAGES
         and start_s[other] < (low + high) / 2
         and high - low > 10 * LEAST_S
-        and end_s[other] - high < _LATE * (end_s[other] - start_s[other])
+        and end_s[other] - high < LATE * (end_s[other] - start_s[other])
     ]
 
 

@@ -6,7 +6,7 @@ waited for is found again from the order of events. Where kernels ran, the host 
 """
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 from forerun.simulator.replay.readers.json_stream import Progress
 from forerun.simulator.replay.readers.kineto_events import Columns, Sort, read_columns
 from forerun.simulator.replay.readers.sizes import dtype_bytes, elements
-from forerun.simulator.replay.trace import Floats, Integers, Kind, Message, Phase, Place, RankTrace
+from forerun.simulator.replay.trace import LATE, LEAST_S, Floats, Integers, Kind, Message, Phase, Place, RankTrace
 from forerun.spaces.errors import RequestError
 
 _OPERATIONS = {
@@ -113,6 +113,7 @@ class _Reduction:
         self.piece_of: dict[int, int] = {}
         self.of_correlation: dict[int, int] = {}
         self.ready: list[tuple[float, float, int]] = []
+        self.message_ends: list[float] | None = None
 
     def run(self) -> tuple[RankTrace, int]:
         """Return the trace and its origin."""
@@ -151,12 +152,20 @@ class _Reduction:
                 reached = float(self.end[event])
         place = 0
         begins = [low for low, _ in optimizer]
+        starts = [float(self.start[event]) for event in order]
         phase = Phase.FORWARD
         for event in outer:
             low, high, name = float(self.start[event]), float(self.end[event]), self.columns.name[event]
             if self.sort[event] == Sort.OPERATOR:  # a call between operators belongs to the part that it is made in
                 phase = _phase(self.names[name], low, optimizer, begins)
-            arguments = (int(self.lane[event]), name, kind, phase, self.columns.variant[event])
+            # Pieces of an operator are not compared with each other: shapes are those of the whole.
+            whole = place >= len(cuts) or cuts[place][0] >= high
+            shapes = (
+                self.columns.variant[event]
+                if whole
+                else self.columns.variants.setdefault("", len(self.columns.variants))
+            )
+            arguments = (int(self.lane[event]), name, kind, phase, shapes)
             synced = False
             while place < len(cuts) and cuts[place][0] < high:
                 begin, end, cut = cuts[place]
@@ -168,8 +177,33 @@ class _Reduction:
                     self.of_correlation[self.columns.correlation[cut]] = cut
                 synced = bool(self.sort[cut] == Sort.SYNC)
                 low = max(min(end, high) if synced else begin, low)
+                if self.sort[cut] == Sort.ISSUE:
+                    waited = self._waited(
+                        end, min(starts[bisect_right(starts, end)], high) if starts[-1] > end else high
+                    )
+                    if waited > end:
+                        self.spans.add(low, end, *arguments)
+                        self.spans.synced.append(False)
+                        low = waited
             self.spans.add(low, high, *arguments)
             self.spans.synced.append(synced)
+
+    def _waited(self, low: float, high: float) -> float:
+        """Return when a thread that does nothing from ``low`` to ``high`` was let go on by a message; ``low`` if by
+        none.
+
+        A call that asks for a message and returns when it is done (``dist.all_reduce`` within an operator) shows so.
+        """
+        if high - low < LEAST_S * 1e6:
+            return low
+        if self.message_ends is None:
+            self.message_ends = sorted(self.end[self.sort == Sort.MESSAGE].tolist())
+        last = bisect_right(self.message_ends, high) - 1
+        if last >= 0 and self.message_ends[last] > low:
+            return self.message_ends[last]
+        # The host may note the end of a message late: it is then just behind the wait.
+        late = last + 1 < len(self.message_ends) and self.message_ends[last + 1] - high < LATE * (high - low)
+        return high if late else low
 
     def _gradient(self, event: int) -> None:
         """Note a gradient that became ready; its size where shapes were recorded."""
