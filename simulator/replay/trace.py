@@ -76,8 +76,7 @@ class RankTrace:
     gap before a span is a call that waits for the device. ``step``: number of the
     step. ``after``: all that a span waits for, where the trace says so itself (then order on lanes is not measured but
     free); None elsewhere. ``variant``: number of the shapes or grid of a span among ``variants``, so that only alike
-    are compared. ``gradient_s``, ``gradient_bytes``, ``gradient_span``: when each gradient was ready, and the span
-    that made it.
+    are compared. ``gradient_s``, ``gradient_bytes``: when each gradient was ready, and its bytes.
     """
 
     rank: int
@@ -104,7 +103,6 @@ class RankTrace:
     after: tuple[tuple[int, ...], ...] | None = None
     gradient_s: Floats = field(default_factory=lambda: np.empty(0))
     gradient_bytes: Floats = field(default_factory=lambda: np.empty(0))
-    gradient_span: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.start_s)

@@ -25,9 +25,9 @@ def test_reductions_of_data_parallel_training_hide_under_its_backward_pass():
     (use,) = analysis.links
     assert (use.operation, use.ranks, use.count) == ("all_reduce", (0, 1), 6)
     # Four layers of width 192 in fp32: 1,778,688 parameters, twice.
-    assert use.total_bytes == 2 * 4 * 4 * (4 * 192 * 193 + 192 * 769 + 768 * 193 - 192 * 193 + 192 * 193 + 4 * 192 - 192 * 0) or (
-        use.total_bytes == pytest.approx(2 * 7.1e6, rel=0.02)
-    )
+    assert use.total_bytes == 2 * 4 * 4 * (
+        4 * 192 * 193 + 192 * 769 + 768 * 193 - 192 * 193 + 192 * 193 + 4 * 192 - 192 * 0
+    ) or (use.total_bytes == pytest.approx(2 * 7.1e6, rel=0.02))
     found = replayed_step(analysis)
     assert found.split and len(found.plan.buckets) == 3
     assert found.step.gradient_bytes == pytest.approx(use.total_bytes / 2)

@@ -47,9 +47,9 @@ class Columns:
     start_us: "array[float]" = field(default_factory=lambda: array("d"))
     duration_us: "array[float]" = field(default_factory=lambda: array("d"))
     sort: "array[int]" = field(default_factory=lambda: array("b"))
-    lane: "array[int]" = field(default_factory=lambda: array("l"))
-    name: "array[int]" = field(default_factory=lambda: array("l"))
-    variant: "array[int]" = field(default_factory=lambda: array("l"))
+    lane: "array[int]" = field(default_factory=lambda: array("i"))
+    name: "array[int]" = field(default_factory=lambda: array("i"))
+    variant: "array[int]" = field(default_factory=lambda: array("i"))
     correlation: "array[int]" = field(default_factory=lambda: array("q"))
     names: dict[str, int] = field(default_factory=dict)
     variants: dict[str, int] = field(default_factory=dict)
@@ -61,6 +61,12 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.start_us)
+
+    def forget(self) -> None:
+        """Let go of all that has an entry per event."""
+        self.start_us, self.duration_us, self.correlation = array("d"), array("d"), array("q")
+        self.sort, self.lane, self.name, self.variant = array("b"), array("i"), array("i"), array("i")
+        self.arguments, self.external = {}, {}
 
 
 def read_columns(path: Path, progress: Progress | None = None) -> Columns:
@@ -111,7 +117,11 @@ def _take(columns: Columns, event: dict[str, Any], path: Path) -> None:
     correlation = arguments.get("correlation")
     whole = isinstance(correlation, int) and abs(correlation) < 2**62
     columns.correlation.append(correlation if whole else -1)  # type: ignore[arg-type]  # checked by whole
-    if sort in (Sort.MESSAGE, Sort.ISSUE) or "AccumulateGrad" in name or (sort == Sort.KERNEL and "nccl" in name):
+    if (
+        sort in (Sort.MESSAGE, Sort.ISSUE)
+        or "AccumulateGrad" in name
+        or (sort == Sort.KERNEL and "nccl" in name.lower())
+    ):
         columns.arguments[number] = arguments
 
 

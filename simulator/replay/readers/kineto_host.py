@@ -1,0 +1,130 @@
+"""Threads of a host as lanes of their outermost operators, cut where something is launched or waited for."""
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from forerun.simulator.replay.readers.kineto_events import Columns, Sort
+from forerun.simulator.replay.readers.sizes import dtype_bytes, elements
+from forerun.simulator.replay.readers.spans import Spans
+from forerun.simulator.replay.trace import LATE, LEAST_S, Floats, Integers, Kind, Phase
+
+_ALIGNED_US = 1e-6
+"""What a nested event may stick out of the one around it by: times are rounded."""
+_CUTTING = (Sort.LAUNCH, Sort.ISSUE, Sort.SYNC)
+
+
+@dataclass(slots=True)
+class HostLanes:
+    """Adds threads to ``spans``. Event numbers refer to ``columns``.
+
+    ``start``, ``end``, ``sort``, ``lane``: of all events. ``optimizer``: intervals of optimizer steps, ``ends`` of
+    messages, ascending. Fills ``piece_of`` (event that launches -> span before it), ``of_correlation`` (number of a
+    launch -> its event) and ``ready`` (gradients: moment, bytes).
+    """
+
+    columns: Columns
+    spans: Spans
+    start: Floats
+    end: Floats
+    sort: Integers
+    lane: Integers
+    kind: Kind
+    optimizer: Floats
+    ends: list[float]
+    piece_of: dict[int, int] = field(default_factory=dict)
+    of_correlation: dict[int, int] = field(default_factory=dict)
+    ready: list[tuple[float, float]] = field(default_factory=list)
+
+    def add(self, events: Integers) -> None:
+        """Add one thread, whose ``events`` these are."""
+        order = events[np.lexsort((-self.end[events], self.start[events]))]
+        start, end, sort = self.start[order], self.end[order], self.sort[order]
+        reached = np.maximum.accumulate(end)
+        outer = np.flatnonzero(np.concatenate([[True], start[1:] >= reached[:-1] - _ALIGNED_US]))
+        self._gradients(order)
+        cuts = np.flatnonzero(np.isin(sort, _CUTTING))
+        holder = np.searchsorted(outer, cuts, side="right") - 1
+        cut = np.zeros(len(outer), dtype=bool)
+        cut[holder] = True
+        phase = self._phases(order[outer], start[outer], sort[outer])
+        name = np.frombuffer(self.columns.name, dtype=np.int32)[order[outer]].astype(np.int64)
+        variant = np.frombuffer(self.columns.variant, dtype=np.int32)[order[outer]].astype(np.int64)
+        lane = int(self.lane[order[0]])
+        plain = ~cut
+        self.spans.extend(
+            start[outer][plain], end[outer][plain], lane, name[plain], self.kind, phase[plain], variant[plain]
+        )
+        # Pieces of an operator are not compared with each other: shapes are those of the whole.
+        unknown = self.columns.variants.setdefault("", len(self.columns.variants))
+        first = np.searchsorted(holder, np.arange(len(outer) + 1))
+        for place in np.flatnonzero(cut).tolist():
+            arguments = (lane, int(name[place]), int(self.kind), int(phase[place]), unknown)
+            inside = order[cuts[first[place] : first[place + 1]]].tolist()
+            self._pieces(float(start[outer[place]]), float(end[outer[place]]), inside, arguments, start)
+
+    def _pieces(
+        self, low: float, high: float, cuts: list[int], arguments: tuple[int, int, int, int, int], starts: Floats
+    ) -> None:
+        """Add an operator in pieces: one before each launch, none while it waits."""
+        synced = False
+        for cut in cuts:
+            begin, end = float(self.start[cut]), float(self.end[cut])
+            self.piece_of[cut] = self.spans.add(low, max(begin, low), *arguments, synced=synced)
+            if self.columns.correlation[cut] >= 0:
+                self.of_correlation[self.columns.correlation[cut]] = cut
+            synced = bool(self.sort[cut] == Sort.SYNC)
+            low = max(min(end, high) if synced else begin, low)
+            if self.sort[cut] == Sort.ISSUE:
+                following = int(np.searchsorted(starts, end, side="right"))
+                waited = self._waited(end, min(float(starts[following]), high) if following < len(starts) else high)
+                if waited > end:
+                    self.spans.add(low, end, *arguments)
+                    low = waited
+        self.spans.add(low, high, *arguments, synced=synced)
+
+    def _waited(self, low: float, high: float) -> float:
+        """Return when a thread that does nothing from ``low`` to ``high`` was let go on by a message; ``low`` if by
+        none.
+
+        A call that asks for a message and returns when it is done (``dist.all_reduce`` within an operator) shows so.
+        """
+        if high - low < LEAST_S * 1e6:
+            return low
+        last = bisect_right(self.ends, high) - 1
+        if last >= 0 and self.ends[last] > low:
+            return self.ends[last]
+        # The host may note the end of a message late: it is then just behind the wait.
+        late = last + 1 < len(self.ends) and self.ends[last + 1] - high < LATE * (high - low)
+        return high if late else low
+
+    def _phases(self, events: Integers, start: Floats, sort: Integers) -> Integers:
+        """Return the part of a step that each outermost event belongs to: by its name, by the optimizer's marks; a call
+        between operators to the part that it is made in."""
+        backward = np.array(
+            [
+                name.startswith("autograd::engine") or "Backward" in name or "AccumulateGrad" in name
+                for name in self.columns.names
+            ]
+        )
+        phase = np.where(
+            backward[np.frombuffer(self.columns.name, dtype=np.int32)[events]], int(Phase.BACKWARD), int(Phase.FORWARD)
+        )
+        if len(self.optimizer):
+            place = np.searchsorted(self.optimizer[:, 0], start + 1e-3, side="right") - 1
+            within = (place >= 0) & (start <= self.optimizer[np.maximum(place, 0), 1])
+            phase = np.where(within & (phase == Phase.FORWARD), int(Phase.OPTIMIZER), phase)
+        own = np.maximum.accumulate(np.where(sort == Sort.OPERATOR, np.arange(len(events)), 0))
+        found: Integers = phase[own].astype(np.int64)
+        return found
+
+    def _gradients(self, events: Integers) -> None:
+        """Note gradients that became ready, with their sizes where shapes were recorded."""
+        number = self.columns.names.get("torch::autograd::AccumulateGrad", -1)
+        names = np.frombuffer(self.columns.name, dtype=np.int32)[events]
+        for event in events[names == number].tolist():
+            arguments = self.columns.arguments.get(event, {})
+            count, width = elements(arguments.get("Input Dims")), dtype_bytes(arguments.get("Input type"))
+            if count and width:
+                self.ready.append((float(self.end[event]), count * width))

@@ -1,0 +1,102 @@
+"""What kernels of NCCL and records of gloo exchange: operation, bytes and ranks, from their arguments."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from forerun.simulator.replay.readers.sizes import dtype_bytes, elements
+from forerun.simulator.replay.trace import Message
+from forerun.spaces.errors import RequestError
+
+_OPERATIONS = {
+    "allreduce": "all_reduce",
+    "allreducecoalesced": "all_reduce",
+    "allgather": "all_gather",
+    "allgatherbase": "all_gather",
+    "allgatherintotensorcoalesced": "all_gather",
+    "allgatherinto": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "reducescatterbase": "reduce_scatter",
+    "reducescattertensorcoalesced": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "alltoallbase": "all_to_all",
+    "alltoallv": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "barrier": "barrier",
+    "send": "send",
+    "recv": "receive",
+    "recvanysource": "receive",
+}
+"""Names of collectives in lower case without marks, as gloo, c10d and NCCL's arguments spell them."""
+
+
+def operation_of(text: str) -> str | None:
+    """Return forerun's word for a collective, None for anything else (as ``gloo:all_reduce`` or ``c10d::recv_``)."""
+    return _OPERATIONS.get(re.sub(r"[^a-z]", "", text.split(":")[-1].lower()))
+
+
+def kernel_message(
+    name: str,
+    arguments: Mapping[str, Any],
+    rank: int,
+    groups: Mapping[str, tuple[int, ...]],
+    source: str,
+) -> Message | None:
+    """Return what a kernel exchanges, None for one that is not NCCL's (RCCL's); ``groups``: ranks by group name.
+
+    Raises:
+        RequestError: the kernel does not say which collective it is.
+    """
+    if "nccl" not in name.lower():
+        return None
+    operation = operation_of(str(arguments.get("Collective name", "")).lstrip("_"))
+    if operation is None:
+        found = re.search(r"(AllReduce|AllGather|ReduceScatter|Broadcast|AllToAll|Reduce)", name)
+        operation = operation_of(found.group(1)) if found else None
+    if operation is None:
+        raise RequestError(
+            f"an NCCL kernel names its collective, but {name[:60]!r} in {source} does not; profile with PyTorch 2.2 or "
+            "later, which writes the arguments of collectives"
+        )
+    width = dtype_bytes(arguments.get("dtype")) or float("nan")
+    sides = [whole(arguments.get(key)) for key in ("In msg nelems", "Out msg nelems")]
+    label = str(arguments.get("Process Group Name", ""))[:80]
+    ranks = numbers(arguments.get("Process Group Ranks")) or groups.get(label)
+    if operation in ("send", "receive"):
+        peer = whole(arguments.get("Dst Rank" if operation == "send" else "Src Rank"))
+        ranks = None if peer < 0 else (rank, peer) if operation == "send" else (peer, rank)
+    size = max(sides) * width if max(sides) >= 0 else float("nan")
+    return Message(operation=operation, size_bytes=size, ranks=ranks, label=label)
+
+
+def host_message(operation: str, own: Mapping[str, Any], asking: Mapping[str, Any], rank: int) -> Message:
+    """Return what a record of gloo exchanges, by its arguments and those of the call that asked for it."""
+    size = float("nan")
+    for arguments in (own, asking):
+        count, width = elements(arguments.get("Input Dims")), dtype_bytes(arguments.get("Input type"))
+        if count and width and not size == size:
+            size = count * width
+    ranks = None
+    inputs = asking.get("Concrete Inputs")
+    if operation in ("send", "receive") and isinstance(inputs, list):
+        peers = [int(one) for one in inputs if isinstance(one, str) and re.fullmatch(r"\d{1,7}", one)]
+        if peers:
+            ranks = (rank, peers[0]) if operation == "send" else (peers[0], rank)
+    return Message(operation=operation, size_bytes=size, ranks=ranks)
+
+
+def numbers(value: Any) -> tuple[int, ...] | None:
+    """Return a list of ranks, also from text as ``[0, 1]``; None where it is missing or shortened."""
+    if isinstance(value, str) and re.fullmatch(r"\[\s*\d{1,7}(\s*,\s*\d{1,7})*\s*\]", value):
+        value = [int(word) for word in re.findall(r"\d+", value)]
+    if not isinstance(value, list) or not value or not all(whole(one) >= 0 for one in value):
+        return None
+    return tuple(sorted(set(value)))
+
+
+def whole(value: Any) -> int:
+    """Return a whole number, -1 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else -1
