@@ -187,9 +187,11 @@ _ROWS = (
     ),
     LinkConstants(
         key="omnipath-a100",
-        source="A100 x 8, 4 x 100 Gbit/s: BigScience all_reduce_bench, 5.1 GB/s on 4 nodes; NCCL latencies",
+        source="A100 x 8, 4 x 100 Gbit/s: BigScience all_reduce_bench, 5.1 GB/s on 4 nodes for one communicator; half "
+        "as much again for several at once (Lucie, tp 2; BigScience, tp 4 and 8); NCCL latencies",
         architectures=("Ampere",),
-        efficiency=_efficiency(0.10, 0.10, 0.40),
+        efficiency=_efficiency(0.15, 0.15, 0.40),
+        alone_share=0.1,
         **_NET,
     ),
     LinkConstants(

@@ -247,7 +247,7 @@ def _ring_rate(cluster: Cluster, ranks: int, stride: int, *, lone: bool) -> floa
     rates = []
     for level, span, inside in zip(cluster.levels, spans(cluster.levels, ranks, stride), sizes, strict=True):
         row = constants_of(level, cluster.device.architecture)
-        path = Path(level=level, constants=row, span=span, inner_size=inside if lone else None)
+        path = Path(level=level, constants=row, span=span, inner_size=inside if lone else None, below=inside)
         if span.used:
             rates.append(float(path.member_bytes_per_s() * span.inside))
     return min(rates)

@@ -20,18 +20,21 @@ class Path:
     """One level as one array of groups uses it: its links, its constants and the span of the groups.
 
     ``inner_size``: devices in one group of the level before; None where all groups work at once and share the level
-    evenly, so that nobody gains from idle neighbours.
+    evenly, so that nobody gains from idle neighbours. ``below``: devices in one group of the level before.
     """
 
     level: Level
     constants: LinkConstants
     span: Span
     inner_size: int | None
+    below: int
 
     def rate_bytes_per_s(self, collective: str) -> Floats:
         """What one sub-group moves across this level: all its members' links (all NICs of a node) together."""
-        rate = self.member_bytes_per_s() * self.constants.efficiency[collective]
-        return np.asarray(rate * self.span.inside, dtype=np.float64)
+        rate = self.member_bytes_per_s() * self.constants.efficiency[collective] * self.span.inside
+        if self.constants.alone_share and collective != "send_recv":
+            rate = np.minimum(rate, self.constants.alone_share * self.level.bytes_per_s * self.below)
+        return np.asarray(rate, dtype=np.float64)
 
     def member_bytes_per_s(self) -> Floats:
         """Line rate of one member, before efficiency; parallel groups of the same kind share the level."""

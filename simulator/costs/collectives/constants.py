@@ -26,7 +26,9 @@ class LinkConstants:
     ``peer_s``: cost of each further peer of an all-to-all.
     ``tree_hop_s``: one step of the tree; ``in_switch_*``: reduction in the switch, taken only by groups of
     ``in_switch_members`` or more. ``crowding``: exponent by which the rate falls with the joined members (they
-    share a host bridge). ``mesh``: pairwise links, a device reaches one port per partner.
+    share a host bridge). ``mesh``: pairwise links, a device reaches one port per partner. ``alone_share``: share of all
+    links of a sub-group (a node) that one communicator reaches, however many of them it has (0: no such bound); several
+    at once reach ``efficiency`` together.
     """
 
     key: str
@@ -45,6 +47,7 @@ class LinkConstants:
     in_switch_members: int = 5
     crowding: float = 0.0
     mesh: bool = False
+    alone_share: float = 0.0
 
     def fitted_on(self, architecture: str) -> bool:
         """Whether the constants were measured on devices of ``architecture``."""

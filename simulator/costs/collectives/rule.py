@@ -78,7 +78,7 @@ def time_on_levels_s(
         return np.where(count > 1.0, _send_s(levels, rows, size, step, lone=lone), 0.0)
     sizes = (1, *(level.size for level in levels[:-1]))
     paths = tuple(
-        Path(level=level, constants=row, span=span, inner_size=inside if lone else None)
+        Path(level=level, constants=row, span=span, inner_size=inside if lone else None, below=inside)
         for level, row, span, inside in zip(levels, rows, spans(levels, count, step), sizes, strict=True)
     )
     match collective:
