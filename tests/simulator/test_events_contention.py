@@ -11,6 +11,7 @@ from forerun.simulator.events import TaskGraph, event_summary, execute, simulate
 from forerun.simulator.events.contention import contention_of
 from forerun.simulator.events.costs import still_reduce_s
 from forerun.simulator.events.engine import Execution
+from forerun.simulator.events.steady import step_figures
 from forerun.simulator.events.traffic import Traffic, step_traffic
 from forerun.spaces.clusters import Cluster, load_cluster, load_device, simple_cluster
 from forerun.spaces.clusters.levels import levels_from_spec
@@ -110,6 +111,20 @@ def test_an_oversubscribed_spine_is_felt_by_what_crosses_it() -> None:
     ]
 
     assert times[0] < times[1] < times[2]
+
+
+@pytest.mark.parametrize(
+    "text", ["tp2 pp4 dp4 mbs1 zero1", "pp4 dp4 vpp2 schedule=interleaved mbs1", "pp3 dp6 tp2 mbs1"]
+)
+def test_long_steps_are_what_shorter_ones_make_of_them(text: str) -> None:
+    strategy = parse_strategy(text)
+    context = on(few_nics(oversubscription=4.0, leaf_nodes=2))
+    context = replace(context, workload=replace(context.workload, global_batch=120 * strategy.dp))
+    costs = step_costs(context, strategy)
+    shared = contention_of(traffic_of(context, strategy))
+    whole = simulate_costs(costs, replicas=shared.simulated, contention=shared)
+
+    assert step_figures(costs, shared).step_time_s == pytest.approx(whole.step_time_s, rel=1e-7)
 
 
 def test_the_summary_lists_links_and_replicas() -> None:
