@@ -5,7 +5,7 @@ that all of them cross. A way is the fastest for a message of 4 MiB. Devices do 
 torus; of equal NICs a device takes the one that its number falls to, so that the devices of a socket spread over them.
 """
 
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +22,20 @@ _MESSAGE_BYTES = 4 * 2.0**20
 _OTHER_NIC_S = 1e-9
 """Added for a NIC that is not the device's own: below every latency, so that it only decides between equals."""
 
+_IN_NODES = ("socket", "pcie", "nic")
+"""Places that stand in one node, whose number comes next in their name."""
+
 
 class Routes:
     """Links of a cluster's graph in a task graph, which it adds; ways are found once per pair of devices."""
 
-    __slots__ = ("_cluster", "_found", "_hubs", "_links", "_nics", "_spec", "_torus")
+    __slots__ = ("_around", "_cluster", "_found", "_hubs", "_links", "_nics", "_spec", "_torus")
 
     def __init__(self, cluster: "Graph", graph: TaskGraph) -> None:
         self._cluster = cluster
         self._spec: ClusterSpec = cluster.graph["spec"]
         self._torus = self._spec.scale_up is not None and self._spec.scale_up.kind == "torus"
+        self._around: dict[Hashable, dict[Hashable, list[tuple[Any, Any]]]] = {}
         self._links: dict[tuple[Hashable, Hashable], int] = {}
         self._hubs: dict[Hashable, int] = {}
         self._found: dict[tuple[int, int], tuple[tuple[int, ...], float]] = {}
@@ -87,29 +91,36 @@ class Routes:
             before[name] = previous
             if name == end:
                 break
-            for other, seconds in self._steps(source, name, begin):
-                if other in before or (nodes is not None and self._aside(other, end, nodes)):
+            if name[0] == "device" and name != begin and not self._torus:
+                continue
+            for other, data in self._beside(name, end, nodes):
+                if other in before or (name[0] == "device" and name != begin and data["kind"] != "scale-up"):
                     continue
                 added += 1
-                heappush(heap, (cost + seconds, added, other, name))
+                heappush(heap, (cost + self._seconds(source, name, other, data), added, other, name))
         return before
 
-    def _aside(self, place: Any, end: Hashable | None, nodes: Collection[int]) -> bool:
-        """Whether no way to ``end`` leads through a place."""
-        if place[0] == "device":
-            return place != end and not self._torus
-        return place[0] in ("socket", "pcie", "nic") and place[1] not in nodes
+    def _beside(self, place: Any, end: Hashable | None, nodes: Collection[int] | None) -> Iterable[tuple[Any, Any]]:
+        """Return the neighbours of a place and the links to them; with ``nodes`` those that a way to ``end`` may lead
+        through, of which a switch of a large cluster has few."""
+        if nodes is None or self._torus:
+            return self._cluster[place].items()
+        if place not in self._around:
+            around: dict[Hashable, list[tuple[Any, Any]]] = {}
+            for other, data in self._cluster[place].items():
+                key = other if other[0] == "device" else other[1] if other[0] in _IN_NODES else None
+                around.setdefault(key, []).append((other, data))
+            self._around[place] = around
+        around = self._around[place]
+        return [pair for key in (None, *nodes, end) for pair in around.get(key, ())]
 
-    def _steps(self, source: int, name: Any, begin: Hashable) -> Iterator[tuple[Any, float]]:
-        """Yield what a transfer of ``source`` reaches from a place in one step, and what that costs."""
-        for other, data in self._cluster[name].items():
-            if name[0] == "device" and name != begin and not (self._torus and data["kind"] == "scale-up"):
-                continue
-            seconds = data["latency_s"] + _MESSAGE_BYTES / data["capacity_bytes_per_s"]
-            if name[0] == "socket" and other[0] == "nic":
-                own = self._nics[name[1], name[2]]
-                seconds += _OTHER_NIC_S * (other[2] != own[source % self._spec.devices_per_socket % len(own)])
-            yield other, seconds
+    def _seconds(self, source: int, name: Any, other: Any, data: Mapping[str, Any]) -> float:
+        """Return what a transfer of ``source`` takes from a place to the next."""
+        seconds: float = data["latency_s"] + _MESSAGE_BYTES / data["capacity_bytes_per_s"]
+        if name[0] == "socket" and other[0] == "nic":
+            own = self._nics[name[1], name[2]]
+            seconds += _OTHER_NIC_S * (other[2] != own[source % self._spec.devices_per_socket % len(own)])
+        return seconds
 
     def _links_along(self, before: dict[Any, Any], end: Hashable) -> tuple[tuple[int, ...], float]:
         links: list[int] = []

@@ -71,8 +71,9 @@ def step_traffic(context: Context, strategy: Strategy, reduce_s: Sequence[float]
     nodes = -(-strategy.devices // spec.devices_per_node)
     crossed = _Crossed(context.cluster, Routes(build_graph(spec, nodes), links), links)
     layout = Layout(strategy)
+    known = {number: _hop_over(context, strategy, number) for number in range(len(context.cluster.levels))}
     hops = {
-        (replica, here, there): _hop(context, strategy, layout, crossed, replica, here, there)
+        (replica, here, there): _hop(layout, crossed, known, replica, here, there)
         for here, there in _neighbours(strategy)
         for replica in range(layout.replicas)
     }
@@ -166,11 +167,15 @@ class _Crossed:
         return self._ports[key]
 
 
-def _hop(
-    context: Context, strategy: Strategy, layout: Layout, crossed: _Crossed, replica: int, here: int, there: int
-) -> Flow:
+def _hop(layout: Layout, crossed: _Crossed, known: dict[int, Flow], replica: int, here: int, there: int) -> Flow:
+    """Return what the tensor ranks of a stage send; ``known``: a transfer over each level, without its links."""
     pairs = list(zip(layout.devices(replica, here), layout.devices(replica, there), strict=True))
     number = max(crossed.level(*pair) for pair in pairs)
+    return replace(known[number], load=crossed.load((source, target, 1.0) for source, target in pairs))
+
+
+def _hop_over(context: Context, strategy: Strategy, number: int) -> Flow:
+    """Return a transfer between stages over one level of the cluster, without its links."""
     level = context.cluster.levels[number]
     stride = np.array([float(context.cluster.levels[number - 1].size if number else 1)])
     tp, dp, mbs, sp, cp = (
@@ -186,7 +191,7 @@ def _hop(
         lone_bytes_per_s=port,
         wire_s=float(whole_s[0] - still_s[0]),
         latency_s=float(still_s[0] + gathered_s[0]) + context.framework.pipeline_hop_s,
-        load=crossed.load((source, target, 1.0) for source, target in pairs),
+        load={},
     )
 
 
