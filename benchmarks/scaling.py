@@ -98,7 +98,6 @@ def page(found: Sequence[Case], skipped: dict[str, int]) -> str:
         "efficiency blind",
         "throughput blind",
     ]
-    per_node = f"{1e3 * constants.wait_s:g} ms and {1e3 * constants.node_step_s:g} ms per further node"
     lines = [
         "# Data-parallel scaling: predicted against published",
         "",
@@ -110,7 +109,7 @@ def page(found: Sequence[Case], skipped: dict[str, int]) -> str:
         "in brackets, the rows whose device and model the catalogue describes. Errors are medians of absolute values.",
         "",
         f"Constants, the same for all rows: jitter {constants.jitter:g}, blocked share {constants.blocked_share:g},",
-        f"waiting {per_node}, jitter of sentences {constants.token_jitter:g}.",
+        f"waiting of nodes {1e3 * constants.wait_s:g} ms, jitter of sentences {constants.token_jitter:g}.",
         "",
         "## By table",
         *table(["table", *head], summary(found, kind, constants)),

@@ -19,7 +19,7 @@ from forerun.simulator.events.disturb import Disturbance
 from forerun.simulator.modes import GradientProfile, NicNetwork, TrainingMode, coarse_prediction, one_worker_step_s
 from forerun.simulator.modes.coarse import exposed_all_reduce_s
 from forerun.simulator.modes.expected import NATURAL_JITTER, expected_maximum, lognormal_factors
-from forerun.simulator.modes.network import BLOCKED_SHARE, MEETING_S, NODE_STEP_S, ClusterNetwork
+from forerun.simulator.modes.network import BLOCKED_SHARE, MEETING_S, ClusterNetwork
 from forerun.spaces.clusters import Cluster
 
 FILES = ("dp_dlperf", "dp_scaling", "dp_lambda_tf", "paradl")
@@ -31,8 +31,8 @@ PRECISIONS = {"fp32": "fp32", "tf32": "tf32", "fp16": "fp16", "amp": "fp16", "mi
 @dataclass(frozen=True, kw_only=True)
 class Constants:
     """``jitter``: deviation of a GPU's steps over their mean. ``blocked_share``: share of an all-reduce's fixed time
-    that the backward pass waits, too. ``wait_s``: meeting of several nodes, per step; ``node_step_s``: more for every
-    further node. ``token_jitter``: jitter where a batch is counted in tokens, so that its sentences differ in length.
+    that the backward pass waits, too. ``wait_s``: meeting of several nodes, per step. ``token_jitter``: jitter where
+    a batch is counted in tokens, so that its sentences differ in length.
 
     All but the last are those of the program, where their origin stands; that is fitted here.
     """
@@ -40,7 +40,6 @@ class Constants:
     jitter: float = NATURAL_JITTER
     blocked_share: float = BLOCKED_SHARE
     wait_s: float = MEETING_S
-    node_step_s: float = NODE_STEP_S
     token_jitter: float = 0.12
 
 
@@ -48,7 +47,8 @@ class Constants:
 class Case:
     """A measured row of several GPUs. ``efficiency``: throughput per GPU over that of one. The rest is what its
     prediction is made of: ``one_s`` a measured step of one GPU, ``known_s`` the same predicted (None: the device or the
-    model is not described well enough); ``exposed_s``, ``fixed_s``: exchange shown, and fixed times of all-reduces."""
+    model is not described well enough); ``exposed_s``, ``fixed_s``: exchange shown, and fixed times of all-reduces;
+    ``node_step_s``: what the software adds for every further node."""
 
     file: str
     source: str
@@ -66,6 +66,7 @@ class Case:
     compute_share: float
     exposed_s: float
     fixed_s: float
+    node_step_s: float
 
     def predicted(self, constants: Constants, *, one_s: float | None = None) -> float:
         """Return the predicted efficiency: one GPU's step over that of all."""
@@ -74,7 +75,7 @@ class Case:
         lost_s = step_s * self.compute_share * (slowest(jitter, self.gpus) - 1) + self.exposed_s
         lost_s += constants.blocked_share * self.fixed_s
         if self.nodes > 1 and not self.server:
-            lost_s += constants.wait_s + constants.node_step_s * (self.nodes - 1)
+            lost_s += constants.wait_s + self.node_step_s * (self.nodes - 1)
         return step_s / (step_s + lost_s)
 
     def error(self, constants: Constants) -> float:
@@ -207,6 +208,7 @@ def _case(row: Mapping[str, str], one: float) -> Case:
         compute_share=sent.compute_s / sent.step_s,
         exposed_s=exposed_s,
         fixed_s=fixed_s,
+        node_step_s=how.node_step_s,
     )
 
 
@@ -242,6 +244,7 @@ def _paradl(row: Mapping[str, str], skipped: dict[str, int]) -> list[Case]:
             compute_share=1.0,
             exposed_s=exposed_s,
             fixed_s=fixed_s,
+            node_step_s=how.node_step_s,
         )
     ]
 

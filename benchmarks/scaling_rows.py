@@ -15,7 +15,7 @@ from forerun.simulator.modes import GradientLayer, GradientProfile
 from forerun.simulator.modes.models import layered_profile
 from forerun.spaces.clusters import Cluster, resolve_cluster
 from forerun.spaces.clusters.catalogue import cluster_from_mapping
-from forerun.spaces.layered import is_layered, load_layered
+from forerun.spaces.layered import is_layered, layered_names, load_layered
 from forerun.spaces.layered.profile import load_layered_profile
 
 OTHERS: Mapping[str, tuple[float, int, str]] = {
@@ -89,13 +89,14 @@ MACHINES = (
 class Software:
     """How a framework exchanges gradients: one per variable or in buckets, under the backward pass or after it, with
     how many bytes per parameter; whether parameters lie on servers, and whether element-wise operators cost no pass of
-    their own."""
+    their own; ``node_step_s``: what a step takes longer for every further node (ChainerMN: ParaDL, 16 to 512 GPUs)."""
 
     bucket_bytes: float
     overlap: bool
     wire_bytes: float
     server: bool
     fused: bool
+    node_step_s: float = 0.0
 
 
 class Skipped(Exception):
@@ -172,13 +173,28 @@ def software(framework: str, precision: str, update: str) -> Software:
             fused="xla" in name,
         )
     if "chainer" in name:
-        return Software(bucket_bytes=1e12, overlap=False, wire_bytes=4.0, server=False, fused=False)
+        return Software(bucket_bytes=1e12, overlap=False, wire_bytes=4.0, server=False, fused=False, node_step_s=1e-3)
     if "pytorch" in name:
         # Apex and native AMP keep fp32 parameters, DistributedDataParallel sends their gradients.
         return Software(bucket_bytes=25 * 2.0**20, overlap=True, wire_bytes=4.0, server=False, fused=False)
     # Horovod's buffer, or of that size. Channels-last batch norm with its activation is one kernel there.
     wire = 2.0 if half else 4.0
     return Software(bucket_bytes=64 * 2.0**20, overlap=True, wire_bytes=wire, server=False, fused=True)
+
+
+def known_name(model: str) -> str:
+    """Return the key of a model, of the catalogue or of ``OTHERS``; what follows a known name is taken for its version.
+
+    Raises:
+        Skipped: no name is known.
+    """
+    bare = re.sub(r"[^a-z0-9]", "", model.lower())
+    names = {**{re.sub(r"[^a-z0-9]", "", name): name for name in layered_names()}, **{name: name for name in OTHERS}}
+    names |= TABLED
+    begun = [name for name in names if bare.startswith(name)]
+    if not begun:
+        raise Skipped(f"model {model} is not known")
+    return names[max(begun, key=len)]
 
 
 def profile_of(
@@ -189,16 +205,13 @@ def profile_of(
     Raises:
         Skipped: the model is not known.
     """
-    bare = re.sub(r"[^a-z0-9]", "", model.lower())
-    bare = TABLED.get(bare, bare)
+    bare = known_name(model)
     if is_layered(bare):
         exact = precision in cluster.device.peak_flops_per_s
         words = precision if exact else next(iter(cluster.device.peak_flops_per_s))
         rules = replace(load_layered_profile("ideal"), fuses_elementwise=fused)
         context = LayeredContext(model=load_layered(bare), cluster=cluster, profile=rules, precision=words)
         return layered_profile(context, batch), exact
-    if bare not in OTHERS:
-        raise Skipped(f"model {model} is not known")
     parameters, tensors, family = OTHERS[bare]
     return spread(model, 4 * parameters, tensors, family, batch), False
 

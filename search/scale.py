@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from forerun.search.scale_changes import changes, limited_by
 from forerun.simulator.events.disturb import Disturbance
 from forerun.simulator.modes import MODES, Curve, GradientProfile, Network, NicNetwork, TrainingMode, throughput_curve
+from forerun.simulator.modes.events.measure import LAYERS, STEPS
+from forerun.simulator.modes.events.wires import TURNS
 from forerun.simulator.modes.expected import NATURAL_JITTER
 from forerun.simulator.modes.face import Fidelity
 from forerun.spaces.errors import RequestError, unknown
@@ -21,8 +23,9 @@ DEFAULT_WORKERS = "1..32"
 DEFAULT_BATCH = 32
 DEFAULT_FRAMEWORK = "pytorch-ddp"
 MOST_WORKERS = 4096
+EVENT_PASSES = 1_000_000
 EVENT_TRANSFERS = 200_000
-"""Transfers of one point up to which the event level is the default; so many take some ten seconds."""
+"""Passes of an all-reduce, or transfers, of one point up to which the event level is the default: some ten seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +233,7 @@ def _network(request: ScaleRequest, cluster: "Cluster | None", defaults: list[st
 
         rules = load_layered_profile(request.framework or DEFAULT_FRAMEWORK)
         if rules.name == "ideal":
-            return ClusterNetwork(cluster=cluster, blocked_share=0.0, meeting_s=0.0, node_step_s=0.0)
+            return ClusterNetwork(cluster=cluster, blocked_share=0.0, meeting_s=0.0)
         if rules.wait_s:  # it has been measured for this software
             return ClusterNetwork(
                 cluster=cluster,
@@ -264,12 +267,14 @@ def _jitter(request: ScaleRequest, profile: GradientProfile, cluster: "Cluster |
 
 def _fidelity(profile: GradientProfile, mode: TrainingMode, defaults: list[str]) -> Fidelity:
     """Return both models where the event level takes seconds, else the coarse one."""
+    passes = 2 * STEPS * min(len(profile.layers), LAYERS) * mode.workers
     if mode.exchange == "all-reduce":
+        tasks, most, what = passes, EVENT_PASSES, "passes"
+    else:
+        pooled = mode.placement == "even" and not mode.colocated
+        tasks = passes * (1 if pooled else mode.shards) * (TURNS if mode.policy == "multiplexed" else 1)
+        most, what = EVENT_TRANSFERS, "transfers"
+    if tasks <= most:
         return "both"
-    pooled = mode.placement == "even" and not mode.colocated
-    transfers = 2 * 24 * min(len(profile.layers), 24) * mode.workers * (1 if pooled else mode.shards)
-    transfers *= 4 if mode.policy == "multiplexed" else 1
-    if transfers <= EVENT_TRANSFERS:
-        return "both"
-    defaults.append(f"fidelity coarse (event level: {transfers:,} transfers for {mode.workers} workers)")
+    defaults.append(f"fidelity coarse (event level: {tasks:,} {what} for {mode.workers} workers)")
     return "coarse"

@@ -14,6 +14,7 @@ go over all variants, so that profile and targets see the same machine; the figu
 import argparse
 import csv
 import datetime
+import importlib.util
 import json
 import platform
 import statistics
@@ -25,12 +26,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hosts import VirtualHosts
+from hosts import HostsError, VirtualHosts, check
 from predict import Row, judged, predictions
 
 HERE = Path(__file__).resolve().parent
 WORKERS, SHARDS = 4, 2
 SLOW = 1.5
+ROUND_MINUTES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +224,10 @@ def main() -> None:
     parser.add_argument("--from", dest="source", type=Path, help="predict rows that were measured before")
     args = parser.parse_args()
     if args.source is None:
+        if importlib.util.find_spec("torch") is None:
+            raise SystemExit("real runs need torch: pip install torch (the CPU build will do)")
+        check()
+        print(f"{args.rounds} rounds of about {ROUND_MINUTES} minutes each", file=sys.stderr)
         made = measure(args.rounds, args.rate, args.step)
         with args.out.open("w", newline="", encoding="utf-8") as file:
             keys = list(dict.fromkeys(key for row in made for key in row))
@@ -238,4 +244,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except HostsError as error:
+        raise SystemExit(str(error)) from None

@@ -10,12 +10,10 @@ from forerun.spaces.errors import RequestError
 
 BLOCKED_SHARE = 0.5
 """Share of the fixed time of an all-reduce that the backward pass waits, too, though they run beside each other.
-Fitted to published scaling tables (benchmarks/results/2026-11-21-data-parallel.md), as the next two, which
-cross-validation fits again."""
+Fitted to published scaling tables (benchmarks/results/2026-11-21-data-parallel.md), as the next one; cross-validation
+fits both again."""
 MEETING_S = 0.025
 """What a step of several nodes takes besides, whatever its bytes: workers of different nodes wait for each other."""
-NODE_STEP_S = 0.001
-"""What every further node adds to that (steps of ParaDL on 16 to 512 GPUs)."""
 HOST_LINKS = 2
 """Devices whose PCIe links a host fills at once: one per socket of the usual machine of two."""
 HOST_LATENCY_S = 10e-6
@@ -85,14 +83,15 @@ class ClusterNetwork:
     All-reduces cost what the project's collective rule says, over nodes filled one after the other. A worker's NIC is
     its share of its node's; a server's is the whole node's. In a cluster of one node workers reach servers, which are
     the host, over PCIe. ``all_reduce_share``: what the framework reaches of the rule's rate between nodes.
-    ``blocked_share``, ``meeting_s``, ``node_step_s``: what a step waits besides, see the constants they default to.
+    ``blocked_share``, ``meeting_s``, ``node_step_s``: what a step waits besides; the last, for every further node,
+    is that of the software.
     """
 
     cluster: Cluster
     all_reduce_share: float = 1.0
     blocked_share: float = BLOCKED_SHARE
     meeting_s: float = MEETING_S
-    node_step_s: float = NODE_STEP_S
+    node_step_s: float = 0.0
 
     @property
     def worker_bytes_per_s(self) -> float:

@@ -7,7 +7,7 @@ from forerun.simulator.layered import LayeredContext
 from forerun.simulator.modes import TrainingMode, coarse_prediction
 from forerun.simulator.modes.events import event_prediction
 from forerun.simulator.modes.models import layered_profile
-from forerun.simulator.modes.network import BLOCKED_SHARE, MEETING_S, NODE_STEP_S, ClusterNetwork
+from forerun.simulator.modes.network import BLOCKED_SHARE, MEETING_S, ClusterNetwork
 from forerun.simulator.modes.profile import GradientProfile
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.errors import RequestError
@@ -62,8 +62,9 @@ def test_hidden_all_reduces_still_block_for_a_share_of_their_fixed_time() -> Non
 def test_several_nodes_meet() -> None:
     network = ClusterNetwork(cluster=DGX)
     assert network.waiting_s(1, 8, hidden=False) == 0
-    assert network.waiting_s(1, 9, hidden=False) == pytest.approx(MEETING_S + NODE_STEP_S)
-    assert network.waiting_s(1, 64, hidden=False) == pytest.approx(MEETING_S + 7 * NODE_STEP_S)
+    assert network.waiting_s(1, 9, hidden=False) == pytest.approx(MEETING_S)
+    stepping = ClusterNetwork(cluster=DGX, node_step_s=1e-3)
+    assert stepping.waiting_s(1, 64, hidden=False) == pytest.approx(MEETING_S + 7e-3)
 
 
 @pytest.mark.parametrize("workers", (1, 4, 8, 24))
