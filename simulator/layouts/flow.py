@@ -6,6 +6,7 @@ is kept alike. Consumers that need a tensor in one layout share one transfer, an
 gradient in one layout is added before it is sent.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -193,7 +194,9 @@ def _weights(flow: _Flow, operator: Operator) -> None:
     zero = flow.shares[operator.name].zero
     for weight in operator.weights:
         made, used = flow.layout(operator, weight, summed=True), flow.layout(operator, weight)
-        shape = (*operator.shape(weight), 1)
+        # What the dimensions do not count (windows, biases) goes to the slices.
+        counted = math.prod(operator.shape(weight))
+        shape = (*operator.shape(weight), operator.elements(weight) / counted)
         # One more dimension, of one part, for the slices that sharding makes.
         open_made = Layout((*made.degrees, 1), made.devices, made.partial)
         open_used = Layout((*used.degrees, 1), used.devices)

@@ -43,7 +43,7 @@ class Transfer:
         return math.fsum(self.elements)
 
 
-def infer(made: Layout, wanted: Layout, shape: Sequence[int]) -> tuple[Transfer, ...]:
+def infer(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfer, ...]:
     """Return what must be sent so that a tensor of ``shape`` elements goes from one layout to the other, in order.
 
     The two layouts have one dimension for each of the shape's; ``wanted`` holds no partial sums.
@@ -60,7 +60,7 @@ def infer(made: Layout, wanted: Layout, shape: Sequence[int]) -> tuple[Transfer,
     return _point_to_point(made, wanted, shape)
 
 
-def halo(layout: Layout, shape: Sequence[int], widths: Sequence[int]) -> tuple[Transfer, ...]:
+def halo(layout: Layout, shape: Sequence[float], widths: Sequence[int]) -> tuple[Transfer, ...]:
     """Return what neighbouring parts send each other where each needs ``widths`` elements beyond its borders (of both
     neighbours together) along each dimension."""
     part = math.prod(shape) / layout.parts
@@ -129,14 +129,14 @@ def _collective(kind: str, groups: Devices, elements: float) -> Transfer:
     return Transfer(kind=kind, groups=rows, elements=(elements,) * len(rows))
 
 
-def _all_reduce(made: Layout, wanted: Layout, shape: Sequence[int]) -> tuple[Transfer, ...]:
+def _all_reduce(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfer, ...]:
     if made.degrees != wanted.degrees or not _same(made.grid, wanted.grid):
         return ()
     groups = made.grid.transpose(0, 2, 1).reshape(-1, made.partial)
     return (_collective("all_reduce", groups, math.prod(shape) / made.parts),)
 
 
-def _reduce_scatter(made: Layout, wanted: Layout, shape: Sequence[int]) -> tuple[Transfer, ...]:
+def _reduce_scatter(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfer, ...]:
     if not _finer(wanted.degrees, made.degrees) or wanted.degrees == made.degrees:
         return ()
     finer = wanted.blocks(made.degrees)[:, :, 0, :]
@@ -175,7 +175,7 @@ def _at_hand(made: Layout, wanted: Layout) -> bool:
     return True
 
 
-def _all_gather(made: Layout, wanted: Layout, shape: Sequence[int]) -> tuple[Transfer, ...]:
+def _all_gather(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfer, ...]:
     if not _finer(made.degrees, wanted.degrees) or made.degrees == wanted.degrees:
         return ()
     finer = made.blocks(wanted.degrees)[:, :, 0, :]
@@ -185,7 +185,7 @@ def _all_gather(made: Layout, wanted: Layout, shape: Sequence[int]) -> tuple[Tra
     return (_collective("all_gather", groups, math.prod(shape) / wanted.parts),)
 
 
-def _all_to_all(made: Layout, wanted: Layout, shape: Sequence[int]) -> tuple[Transfer, ...]:
+def _all_to_all(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfer, ...]:
     common = [math.gcd(a, b) for a, b in zip(made.degrees, wanted.degrees, strict=True)]
     before = [a // c for a, c in zip(made.degrees, common, strict=True)]
     after = [b // c for b, c in zip(wanted.degrees, common, strict=True)]
@@ -200,7 +200,7 @@ def _all_to_all(made: Layout, wanted: Layout, shape: Sequence[int]) -> tuple[Tra
     return (_collective("all_to_all", groups, math.prod(shape) / made.parts),)
 
 
-def _scatter(made: Layout, wanted: Layout, shape: Sequence[int]) -> tuple[Transfer, ...]:
+def _scatter(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfer, ...]:
     if len(made.devices) > 1 or wanted.parts == 1 or wanted.copies > 1:
         return ()
     root = made.devices[0]
@@ -208,14 +208,14 @@ def _scatter(made: Layout, wanted: Layout, shape: Sequence[int]) -> tuple[Transf
     return (Transfer(kind="scatter", groups=(group,), elements=(float(math.prod(shape)),)),)
 
 
-def _gather(made: Layout, wanted: Layout, shape: Sequence[int]) -> tuple[Transfer, ...]:
+def _gather(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfer, ...]:
     if len(wanted.devices) > 1 or made.parts == 1 or made.copies > 1:
         return ()
     found = _scatter(wanted, made, shape)
     return tuple(replace(transfer, kind="gather") for transfer in found)
 
 
-def _point_to_point(made: Layout, wanted: Layout, shape: Sequence[int]) -> tuple[Transfer, ...]:
+def _point_to_point(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfer, ...]:
     """Every device gets from others the parts of its own that it does not hold: from the nearest copy, and of partial
     sums from every addend."""
     units = [math.lcm(a, b) for a, b in zip(made.degrees, wanted.degrees, strict=True)]

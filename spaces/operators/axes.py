@@ -54,12 +54,14 @@ class Dimension:
 class Operand:
     """A tensor that an operator reads or writes, with one dimension for each of its axes, outermost first.
 
-    ``element_bytes``: None where the training precision decides.
+    ``element_bytes``: None where the training precision decides. ``count``: elements where they are not the product of
+    the dimensions (a weight with a window and a bias); they are cut as its dimensions are.
     """
 
     name: str
     dimensions: tuple[Dimension, ...]
     element_bytes: float | None = None
+    count: int | None = None
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -136,7 +138,7 @@ class Operator:
 
     def elements(self, operand: Operand) -> int:
         """Elements of an operand."""
-        return math.prod(self.shape(operand))
+        return math.prod(self.shape(operand)) if operand.count is None else operand.count
 
     @property
     def weight_elements(self) -> int:

@@ -1,0 +1,210 @@
+"""Everything that a step of a model of operators is compiled from: who runs where, what it costs, what must be sent."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from forerun.simulator.costs import memory_bound_time_s
+from forerun.simulator.events.layered.parts import PartCost, activation_seconds, gradient_seconds, part_costs
+from forerun.simulator.events.schedules import PipelineShape, Programs, limited, programs_of
+from forerun.simulator.layered import LayeredContext
+from forerun.simulator.layered.context import GRADIENT_BYTES
+from forerun.simulator.layouts import Need, Phase, Share, Transfer, needs_of
+from forerun.spaces.errors import RequestError
+from forerun.spaces.layered.axes import operator_graph
+from forerun.spaces.operators import Operator, OperatorGraph
+from forerun.spaces.strategies import Recompute
+from forerun.spaces.trees.cuts import legal_cuts
+from forerun.spaces.trees.resolve import ResolvedTree, resolve_tree
+from forerun.spaces.trees.values import Node, TreeError
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayeredPlan:
+    """``operators`` of every virtual stage in order; ``home``: the device-stage of every operator; ``shares``: its cuts
+    and devices; ``costs`` of its parts on one microbatch."""
+
+    context: LayeredContext
+    tree: ResolvedTree
+    graph: OperatorGraph
+    operators: tuple[tuple[Operator, ...], ...]
+    home: Mapping[str, int]
+    shares: Mapping[str, Share]
+    costs: Mapping[str, PartCost]
+    recomputed: frozenset[str]
+
+    @property
+    def gradient_bytes(self) -> float:
+        """Bytes per gradient as it is sent."""
+        return GRADIENT_BYTES
+
+    def programs(self) -> Programs:
+        """Return what every device-stage runs.
+
+        Raises:
+            RequestError: the order has none for this shape.
+        """
+        stages, devices = len(self.tree.stages), len(self.tree.groups)
+        shape = PipelineShape(pp=devices, vpp=stages // devices, microbatches=self.tree.microbatches)
+        if self.tree.in_flight:
+            return limited(shape, self.tree.in_flight)
+        return programs_of(int(self.tree.order), shape)
+
+    @cached_property
+    def needs(self) -> tuple[Need, ...]:
+        """All communication of a microbatch, and of the weights."""
+        return needs_of(self.graph, self.shares, input_gradients=False)
+
+    @cached_property
+    def _by_operator(self) -> Mapping[tuple[Phase, str], tuple[tuple[Need, ...], tuple[Need, ...]]]:
+        found: dict[tuple[Phase, str], tuple[list[Need], list[Need]]] = {}
+        groups = [set(group) for group in self.tree.groups]
+        for need in self.needs:
+            own = groups[self.home[need.operator]]
+            members = {device for t in need.transfers for group in t.groups for device in group}
+            found.setdefault((need.phase, need.operator), ([], []))[0 if members <= own else 1].append(need)
+        return {key: (tuple(local), tuple(crossing)) for key, (local, crossing) in found.items()}
+
+    def local(self, phase: Phase, operator: Operator) -> tuple[Need, ...]:
+        """What an operator needs among the devices of its own stage."""
+        return self._by_operator.get((phase, operator.name), ((), ()))[0]
+
+    def crossing(self, phase: Phase, operator: Operator) -> tuple[Need, ...]:
+        """What it needs from or gives to those of another."""
+        return self._by_operator.get((phase, operator.name), ((), ()))[1]
+
+    def seconds(self, need: Need) -> float:
+        """Seconds of the transfers of an activation."""
+        return activation_seconds(self.context, need.transfers, need.element_bytes)
+
+    def weight_seconds(self, need: Need) -> float:
+        """Seconds to gather weights, which are kept in fp32 and computed with in the training precision."""
+        return sum(gradient_seconds(self.context, transfer, self.context.width) for transfer in need.transfers)
+
+    def bucket_seconds(self, transfer: Transfer) -> float:
+        """Seconds of one bucket of gradients."""
+        return gradient_seconds(self.context, transfer, self.gradient_bytes)
+
+    def sent_gradient(self, operator: Operator, transfer: Transfer) -> Transfer:
+        """Return what is sent of a gradient: of a table that is copied the rows that were looked up."""
+        if operator.kind != "embedding":
+            return transfer
+        model = next(one for one in self.context.model.operators if one.name == operator.name)
+        batch = operator.axis("batch").size * self.tree.microbatches
+        share = min(1.0, batch * model.lookups * model.output[-1] / max(model.parameters, 1))
+        sizes = tuple(size * share for size in transfer.elements)
+        return Transfer(kind=transfer.kind, groups=transfer.groups, elements=sizes)
+
+    def waiting_s(self, device: int) -> float:
+        """Seconds that replicas pack gradients and wait for each other before the first exchange."""
+        profile, group = self.context.profile, self.tree.groups[device]
+        nodes = len({number // self.context.cluster.devices_per_node for number in group})
+        return profile.wait_s + profile.node_step_s * (nodes - 1)
+
+    def cloned_before(self, operator: Operator) -> Sequence[Operator]:
+        """Return the operators that are computed again before the backward pass of the last one of their run."""
+        run = self._runs.get(operator.name, ())
+        return run[:-1] if run and run[-1].name == operator.name else ()
+
+    def dropped_behind(self, operator: Operator) -> Sequence[Operator]:
+        """Return the operators whose outputs go when the forward pass of the last one of their run has ended."""
+        return self.cloned_before(operator)
+
+    @cached_property
+    def _runs(self) -> Mapping[str, tuple[Operator, ...]]:
+        """The run of neighbouring recomputed operators that each one belongs to."""
+        runs: dict[str, tuple[Operator, ...]] = {}
+        for operators in self.operators:
+            run: list[Operator] = []
+            for operator in (*operators, None):
+                if operator is not None and operator.name in self.recomputed:
+                    run.append(operator)
+                elif run:
+                    runs |= {one.name: tuple(run) for one in run}
+                    run = []
+        return runs
+
+    def held_elements(self, device: int, from_stage: int) -> float:
+        """Parameters on one device, where sharding from a stage of ZeRO on leaves slices of them."""
+        total = 0.0
+        for operator in self.graph.operators:
+            if self.home[operator.name] != device:
+                continue
+            share = self.shares[operator.name]
+            cuts = {cut.axis: cut.degree for cut in share.cuts if cut.axis is not None}
+            for weight in operator.weights:
+                parts = 1
+                for axis, degree in cuts.items():
+                    parts *= degree if axis in weight.axes else 1
+                replicas = 1
+                for axis, degree in cuts.items():
+                    replicas *= degree if axis not in weight.axes else 1
+                total += operator.elements(weight) / parts / (replicas if share.zero >= from_stage else 1)
+        return total
+
+    def fixed_bytes(self, device: int) -> float:
+        """Bytes of parameters, gradients and optimizer states of one device."""
+        states = self.context.profile.state_elements
+        parameters, gradients, others = (self.held_elements(device, stage) for stage in (3, 2, 1))
+        return 4.0 * (parameters + gradients + others * max(states - 1.0, 0.0))
+
+    def optimizer_s(self, device: int) -> float:
+        """Seconds of the update of the parameters that one device keeps the states of."""
+        moved = self.held_elements(device, 1) * 4.0 * self.context.profile.optimizer_moves
+        return float(memory_bound_time_s(self.context.cluster.device, moved))
+
+    def update_s(self, device: int) -> float:
+        """Seconds to gather the weights that were updated in slices: one transfer for all of a group."""
+        sizes: dict[tuple[str, tuple[tuple[int, ...], ...]], float] = {}
+        for need in self.needs:
+            if need.phase == Phase.UPDATE and self.home[need.operator] == device:
+                for transfer in need.transfers:
+                    key = (transfer.kind, transfer.groups)
+                    sizes[key] = sizes.get(key, 0.0) + max(transfer.elements)
+        joined = (
+            Transfer(kind=kind, groups=groups, elements=(size,) * len(groups)) for (kind, groups), size in sizes.items()
+        )
+        return sum(gradient_seconds(self.context, transfer, self.context.width) for transfer in joined)
+
+
+def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> LayeredPlan:
+    """Return the plan of a step of ``global_batch`` samples under a tree.
+
+    Raises:
+        TreeError: the tree is wrong; the error has the path of the node.
+        RequestError: a cost rule knows no such precision or link.
+    """
+    names = [operator.name for operator in context.model.operators]
+    tree = resolve_tree(root, names)
+    if global_batch % tree.microbatches:
+        raise TreeError(
+            ("schedule", "microbatches"),
+            f"global batch {global_batch} is not divisible by {tree.microbatches} microbatches",
+        )
+    if tree.device_count > context.cluster.max_devices:
+        raise TreeError((), f"the cluster has {context.cluster.max_devices} devices, the tree {tree.device_count}")
+    graph = operator_graph(context.model, global_batch // tree.microbatches)
+    cuts = legal_cuts(graph, tree)
+    by_name = {operator.name: operator for operator in graph.operators}
+    home, shares, stages, recomputed = dict[str, int](), dict[str, Share](), [], set[str]()
+    for number, stage in enumerate(tree.stages):
+        stages.append(tuple(by_name[leaf.layer] for leaf in stage.leaves))
+        for leaf in stage.leaves:
+            home[leaf.layer] = tree.home[number]
+            shares[leaf.layer] = Share(cuts=cuts[leaf.layer], devices=stage.devices, zero=leaf.zero)
+            if leaf.recompute == Recompute.FULL:
+                recomputed.add(leaf.layer)
+    try:
+        costs = part_costs(context, graph, cuts)
+    except RequestError as error:
+        raise RequestError(f"{context.model.name}: {error}") from None
+    return LayeredPlan(
+        context=context,
+        tree=tree,
+        graph=graph,
+        operators=tuple(stages),
+        home=home,
+        shares=shares,
+        costs=costs,
+        recomputed=frozenset(recomputed),
+    )
