@@ -45,6 +45,10 @@ def is_layered(args: argparse.Namespace) -> bool:
     return names_layered(args.model)
 
 
+EVENT_FLAGS = ("fidelity", "trace", "timeline", "tree")
+"""Flags of these that go with a strategy tree, which is simulated event by event."""
+
+
 def setting_of(args: argparse.Namespace) -> "LayeredSetting":
     """Return the request of the flags, resolved.
 
@@ -56,6 +60,8 @@ def setting_of(args: argparse.Namespace) -> "LayeredSetting":
 
     for name in (*SEQUENCE_FLAGS, *SEARCH_FLAGS):
         value = getattr(args, name, None)
+        if name in EVENT_FLAGS and getattr(args, "tree", None) is not None and value != "analytic":
+            continue
         if value not in (None, False, [], "analytic"):
             flag = "--" + name.replace("_", "-")
             raise RequestError(f"{flag} is for transformers, and {args.model} is written operator by operator")
@@ -110,6 +116,8 @@ def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
     from forerun.search.leaderboard import SCHEMA, dump_json, versions
 
     setting = setting_of(args)
+    if getattr(args, "tree", None) is not None:
+        return _run_tree(setting, args)
     row = _row(setting, args.strategy)
     found = bottlenecks(setting.context, row)
     if args.json:
@@ -126,6 +134,33 @@ def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
     from forerun.search.cli.layered_view import print_row
 
     print_row(setting, row, found, doublings(setting.context, row) if explain else ())
+    return 0
+
+
+def _run_tree(setting: "LayeredSetting", args: argparse.Namespace) -> int:
+    """Simulate a strategy tree event by event and print it.
+
+    Raises:
+        RequestError: the tree is wrong, or something is asked for that it does not have.
+    """
+    from forerun.search.cli.step_files import write_timelines
+    from forerun.search.layered.tree import simulate_layered_tree
+    from forerun.search.leaderboard import SCHEMA, dump_json, versions
+    from forerun.simulator.events import event_summary
+
+    if args.fidelity == "analytic":
+        raise RequestError("a tree is simulated event by event: closed forms know splits; drop --fidelity")
+    if args.write_tree is not None:
+        raise RequestError("--write-tree goes with a flat --strategy of a transformer")
+    answer = simulate_layered_tree(setting, args.tree)
+    write_timelines(args, answer.events)
+    if args.json:
+        document = {"schema": SCHEMA, "request": setting.to_json(), "row": answer.row, "tree": answer.tree}
+        print(dump_json({**document, "events": event_summary(answer.events), "versions": versions()}))
+        return 0
+    from forerun.search.cli.layered_view import print_tree
+
+    print_tree(setting, answer)
     return 0
 
 

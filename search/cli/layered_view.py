@@ -12,6 +12,7 @@ from forerun.search.cli.layered import phases
 from forerun.search.layered import Bottleneck, Doubling, FamilyLimits, LayeredBoard, LayeredRow, LayeredSetting, Limits
 from forerun.search.layered.limits import efficiency
 from forerun.search.layered.request import OBJECTIVES
+from forerun.search.layered.tree import LayeredTree
 from forerun.spaces.layered.split import NORM_HANDLING
 from forerun.spaces.units import format_count, format_seconds
 
@@ -108,6 +109,33 @@ def print_row(
     say(console, _bottleneck_table(found, row))
     if changes:
         say(console, _doubling_table(changes))
+    say(console, *(Text(line, style="dim") for line in setting.remarks()))
+
+
+def print_tree(setting: LayeredSetting, answer: LayeredTree) -> None:
+    """Print a strategy tree: what it reaches, its parts, its communication and its timeline."""
+    from forerun.simulator.events import timeline_text
+
+    console = open_console()
+    row, tree, sample = answer.row, answer.tree, setting.context.model.sample
+    fits = "" if row["fits"] else ": does not fit"
+    say(
+        console,
+        Text(f"{setting.context.model.name}: {row['strategy']}", style="bold"),
+        Text(
+            f"{row['gpus']} GPUs, global batch {row['global_batch']}: step {format_seconds(row['step_time_s'])}, "
+            f"{row['samples_per_s']:,.1f} {sample}s/s, {row['samples_per_s_per_gpu']:,.1f} per GPU"
+        ),
+        Text(f"peak memory {row['peak_memory_gib']:.1f} of {row['memory_limit_gib']:.1f} GiB{fits}"),
+    )
+    parts = {name: value for name, value in row["breakdown_s"].items() if value > 0}
+    say(console, _parts(console, "parts of the step", parts, row["step_time_s"]))
+    table = _table("inferred communication of one microbatch, and of the weights")
+    for name in ("phase", "kind", "transfers", "elements"):
+        table.add_column(name, justify="right" if name in ("transfers", "elements") else "left", no_wrap=True)
+    for one in tree["communication"]:
+        table.add_row(one["phase"], one["kind"], f"{one['transfers']:,}", f"{one['elements']:,}")
+    say(console, table, Text(timeline_text(answer.events, console.width)))
     say(console, *(Text(line, style="dim") for line in setting.remarks()))
 
 

@@ -41,7 +41,26 @@ def write_step_files(args: argparse.Namespace, setting: "Setting", result: "Even
     Raises:
         RequestError: a file cannot be written, or its name does not say what it is to be.
     """
-    from forerun.simulator.events import timeline_html, timeline_svg, write_chakra, write_trace
+    from forerun.simulator.events import write_chakra
+    from forerun.spaces.errors import RequestError
+
+    write_timelines(args, result)
+    if args.chakra is not None:
+        if args.strategy is None:
+            raise RequestError("--chakra goes with a flat --strategy; a tree has no execution traces yet")
+        from forerun.search.request import legal_strategy
+
+        strategy = legal_strategy(setting, args.strategy)
+        _write(args.chakra, lambda path: write_chakra(setting.context, strategy, result, path))
+
+
+def write_timelines(args: argparse.Namespace, result: "EventResult") -> None:
+    """Write trace and picture where they are asked for.
+
+    Raises:
+        RequestError: a file cannot be written, or its name does not say what it is to be.
+    """
+    from forerun.simulator.events import timeline_html, timeline_svg, write_trace
     from forerun.spaces.errors import RequestError
 
     if args.trace is not None:
@@ -52,13 +71,6 @@ def write_step_files(args: argparse.Namespace, setting: "Setting", result: "Even
             raise RequestError(f"--timeline writes .svg or .html, but got {args.timeline}")
         text = drawn(result)
         _write(args.timeline, lambda path: path.write_text(text, encoding="utf-8"))
-    if args.chakra is not None:
-        if args.strategy is None:
-            raise RequestError("--chakra goes with a flat --strategy; a tree has no execution traces yet")
-        from forerun.search.request import legal_strategy
-
-        strategy = legal_strategy(setting, args.strategy)
-        _write(args.chakra, lambda path: write_chakra(setting.context, strategy, result, path))
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:

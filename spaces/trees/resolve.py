@@ -218,14 +218,16 @@ def _needed(root: Node, compute: Computation) -> int:
 
 
 def _check_groups(stages: Sequence[Stage], groups: Sequence[tuple[int, ...]]) -> None:
-    owner: dict[int, tuple[int, ...]] = {}
+    number = {group: place for place, group in enumerate(groups)}
+    owner: dict[int, int] = {}
     for stage in stages:
+        own = number[stage.devices]
         for device in stage.devices:
-            if owner.setdefault(device, stage.devices) != stage.devices:
+            if owner.setdefault(device, own) != own:
                 raise TreeError(
                     (*stage.place, "devices"),
-                    f"stages share all devices or none, but device {device} is one of {ranges_text(owner[device])} and "
-                    f"of {ranges_text(stage.devices)}",
+                    f"stages share all devices or none, but device {device} is one of "
+                    f"{ranges_text(groups[owner[device]])} and of {ranges_text(stage.devices)}",
                 )
     for first, second in pairwise(groups):
         if len(stages) % len(groups):

@@ -90,6 +90,60 @@ def test_mistakes_are_named(
     assert not captured.out
 
 
+LAYERED = ["simulate", "vgg16", "--cluster", "dgx-a100-80", "--global-batch", "512"]
+CLASSIFIER = """\
+schedule: {microbatches: 1}
+compute: {cut: {batch: 8}}
+children:
+  - name: classifier
+    layers: ["linear*", relu14, relu15, "dropout*", loss1]
+    compute: {cut: {channels: 8}}
+"""
+
+
+def test_models_of_operators_have_trees_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, trace = tmp_path / "mixed.yaml", tmp_path / "step.json"
+    path.write_text(CLASSIFIER)
+
+    assert main([*LAYERED, "--tree", str(path), "--trace", str(trace), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert main([*LAYERED, "--tree", str(path)]) == 0
+    shown = capsys.readouterr().out
+
+    assert data["row"]["gpus"] == 8
+    assert sum(data["row"]["breakdown_s"].values()) == pytest.approx(data["row"]["step_time_s"])
+    found = {(one["phase"], one["kind"]) for one in data["tree"]["communication"]}
+    assert found == {
+        ("forward", "all_gather"),
+        ("again", "all_gather"),
+        ("backward", "reduce_scatter"),
+        ("gradient", "all_reduce"),
+    }
+    assert json.loads(trace.read_text())["traceEvents"]
+    assert "reduce_scatter" in shown and "stage 0" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        (CLASSIFIER.replace("relu14", "relu41"), [], "line 5, children.0.layers: unknown layer 'relu41'"),
+        (CLASSIFIER.replace("channels: 8", "channels: 4"), [], "line 6, children.0.compute.cut: layer linear1 is cut"),
+        (CLASSIFIER.replace("batch: 8", "batch: 3"), [], "line 2, compute.cut: axis batch of conv1 has 512 points"),
+        (CLASSIFIER, ["--fidelity", "analytic"], "a tree is simulated event by event"),
+        (CLASSIFIER, ["--gpus", "4"], "occupies 8 GPUs, but --gpus asks for 4"),
+        (CLASSIFIER, ["--contention"], "--contention is for transformers"),
+    ],
+)
+def test_mistakes_about_operators_are_named(
+    text: str, arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mixed.yaml"
+    path.write_text(text)
+
+    assert main([*LAYERED, "--tree", str(path), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_tree_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*REQUEST, "--tree", "/nowhere/tree.yaml"]) == 2
     assert "no such file" in capsys.readouterr().err

@@ -86,7 +86,9 @@ class _Device:
         update = self.graph.add(OPTIMIZER, self.plan.optimizer_s(self.device), self.compute, self.behind)
         seconds = self.plan.update_s(self.device)
         if seconds:
-            self.graph.add(GATHER, seconds, self.gradient, (update,), tag=("updated weights",))
+            # The next step waits for them: nothing else is left to run meanwhile.
+            streams = (self.compute, self.gradient)
+            self.graph.add_collective(GATHER, seconds, streams, (update,), tag=("updated weights",))
 
     def _forward(self, action: Action) -> None:
         for operator in self.plan.operators[action.chunk]:
@@ -160,11 +162,13 @@ class _Device:
             for clone in self.plan.cloned_before(operator):
                 task = self._compute_forward(clone, action, RECOMPUTE)
                 self.graph.hold(task, self.device, self.plan.costs[clone.name].kept_bytes)
-            task = self._compute_backward(operator, action, last=last)
-            self.graph.hold(task, self.device, -self.plan.costs[operator.name].kept_bytes, at_end=True)
+            first, task = self._compute_backward(operator, action, last=last)
+            cost = self.plan.costs[operator.name]
+            self.graph.hold(first, self.device, cost.working_bytes)
+            self.graph.hold(task, self.device, -cost.kept_bytes - cost.working_bytes, at_end=True)
 
-    def _compute_backward(self, operator: Operator, action: Action, *, last: bool) -> int:
-        """Add an operator's gradients with their communication; return its last computation."""
+    def _compute_backward(self, operator: Operator, action: Action, *, last: bool) -> tuple[int, int]:
+        """Add an operator's gradients with their communication; return its first and its last computation."""
         plan, graph, cost = self.plan, self.graph, self.plan.costs[operator.name]
         tag: Key = (action.microbatch, action.chunk, operator.name)
         waits = self._gradients_of(operator, action.microbatch)
@@ -175,7 +179,7 @@ class _Device:
         ]
         after += [self._exchange(need, (), tag, self.computed[-1:]) for need in plan.local(Phase.AGAIN, operator)]
         after += self._fetch(operator, tag)
-        task = graph.add(Pass.INPUT_GRADIENT, cost.input_s, self.compute, after, tag=tag)
+        first = task = graph.add(Pass.INPUT_GRADIENT, cost.input_s, self.compute, after, tag=tag)
         self.step.waiting += [(task, key) for key in waits]
         self.computed.append(task)
         self._pass_on(operator, action.microbatch, task, tag)
@@ -184,7 +188,7 @@ class _Device:
             self.computed.append(task)
             if last or plan.shares[operator.name].zero >= 2:
                 self._weights(operator, task)
-        return task
+        return first, task
 
     def _gradients_of(self, operator: Operator, microbatch: int) -> list[Key]:
         """Return what the gradient of an output waits for: the readers' contributions, here or sent."""

@@ -3,9 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 from forerun.simulator.costs import memory_bound_time_s
-from forerun.simulator.events.layered.parts import PartCost, activation_seconds, gradient_seconds, part_costs
+from forerun.simulator.events.layered.parts import (
+    PartCost,
+    activation_seconds,
+    at_host_speed,
+    gradient_seconds,
+    part_costs,
+)
 from forerun.simulator.events.schedules import PipelineShape, Programs, limited, programs_of
 from forerun.simulator.layered import LayeredContext
 from forerun.simulator.layered.context import GRADIENT_BYTES
@@ -16,13 +23,17 @@ from forerun.spaces.operators import Operator, OperatorGraph
 from forerun.spaces.strategies import Recompute
 from forerun.spaces.trees.cuts import legal_cuts
 from forerun.spaces.trees.resolve import ResolvedTree, resolve_tree
-from forerun.spaces.trees.values import Node, TreeError
+from forerun.spaces.trees.values import KeyPath, Node, TreeError
+
+MOST_DEVICES = 4096
+"""Layouts name every device of every tensor; twice as many take twice as long."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayeredPlan:
     """``operators`` of every virtual stage in order; ``home``: the device-stage of every operator; ``shares``: its cuts
-    and devices; ``costs`` of its parts on one microbatch."""
+    and devices; ``costs`` of its parts on one microbatch; ``recomputed``: operators that are computed again, with the
+    node that says so (neighbours of one node are one run)."""
 
     context: LayeredContext
     tree: ResolvedTree
@@ -31,7 +42,7 @@ class LayeredPlan:
     home: Mapping[str, int]
     shares: Mapping[str, Share]
     costs: Mapping[str, PartCost]
-    recomputed: frozenset[str]
+    recomputed: Mapping[str, KeyPath]
 
     @property
     def gradient_bytes(self) -> float:
@@ -115,13 +126,10 @@ class LayeredPlan:
         """The run of neighbouring recomputed operators that each one belongs to."""
         runs: dict[str, tuple[Operator, ...]] = {}
         for operators in self.operators:
-            run: list[Operator] = []
-            for operator in (*operators, None):
-                if operator is not None and operator.name in self.recomputed:
-                    run.append(operator)
-                elif run:
-                    runs |= {one.name: tuple(run) for one in run}
-                    run = []
+            for place, run in groupby(operators, lambda operator: self.recomputed.get(operator.name)):
+                same = tuple(run)
+                if place is not None:
+                    runs |= {operator.name: same for operator in same}
         return runs
 
     def held_elements(self, device: int, from_stage: int) -> float:
@@ -143,10 +151,12 @@ class LayeredPlan:
         return total
 
     def fixed_bytes(self, device: int) -> float:
-        """Bytes of parameters, gradients and optimizer states of one device."""
+        """Bytes of parameters, gradients, optimizer states and buckets of one device."""
         states = self.context.profile.state_elements
         parameters, gradients, others = (self.held_elements(device, stage) for stage in (3, 2, 1))
-        return 4.0 * (parameters + gradients + others * max(states - 1.0, 0.0))
+        several = len(self.tree.groups[device]) > 1
+        buckets = min(2 * self.context.profile.bucket_bytes, gradients * GRADIENT_BYTES) if several else 0.0
+        return 4.0 * (parameters + gradients + others * max(states - 1.0, 0.0)) + buckets
 
     def optimizer_s(self, device: int) -> float:
         """Seconds of the update of the parameters that one device keeps the states of."""
@@ -181,21 +191,22 @@ def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> Laye
             ("schedule", "microbatches"),
             f"global batch {global_batch} is not divisible by {tree.microbatches} microbatches",
         )
-    if tree.device_count > context.cluster.max_devices:
-        raise TreeError((), f"the cluster has {context.cluster.max_devices} devices, the tree {tree.device_count}")
+    most = min(context.cluster.max_devices, MOST_DEVICES)
+    if tree.device_count > most:
+        raise TreeError((), f"a tree of operators has at most {most} devices here, but this one {tree.device_count}")
     graph = operator_graph(context.model, global_batch // tree.microbatches)
     cuts = legal_cuts(graph, tree)
     by_name = {operator.name: operator for operator in graph.operators}
-    home, shares, stages, recomputed = dict[str, int](), dict[str, Share](), [], set[str]()
+    home, shares, stages, recomputed = dict[str, int](), dict[str, Share](), [], dict[str, KeyPath]()
     for number, stage in enumerate(tree.stages):
         stages.append(tuple(by_name[leaf.layer] for leaf in stage.leaves))
         for leaf in stage.leaves:
             home[leaf.layer] = tree.home[number]
             shares[leaf.layer] = Share(cuts=cuts[leaf.layer], devices=stage.devices, zero=leaf.zero)
             if leaf.recompute == Recompute.FULL:
-                recomputed.add(leaf.layer)
+                recomputed[leaf.layer] = leaf.place
     try:
-        costs = part_costs(context, graph, cuts)
+        costs = at_host_speed(context, stages, part_costs(context, graph, cuts))
     except RequestError as error:
         raise RequestError(f"{context.model.name}: {error}") from None
     return LayeredPlan(
@@ -206,5 +217,5 @@ def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> Laye
         home=home,
         shares=shares,
         costs=costs,
-        recomputed=frozenset(recomputed),
+        recomputed=recomputed,
     )

@@ -1,0 +1,245 @@
+"""Models of operators under trees: against the layer-by-layer core, against each other, and by hand."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from forerun.search.layered import LayeredRequest, resolve_request, scored_rows
+from forerun.simulator.events import EventResult
+from forerun.simulator.events.layered import Buckets, LayeredPlan, layered_plan, simulate_plan
+from forerun.simulator.layered import LayeredContext
+from forerun.simulator.layered.memory import RESERVE_BYTES
+from forerun.simulator.layouts import Phase, Transfer
+from forerun.spaces.layered import layered_names, load_layered
+from forerun.spaces.layered.axes import operator_graph
+from forerun.spaces.layered.split import parse_split
+from forerun.spaces.operators import AxisKind
+from forerun.spaces.trees import TreeError
+from forerun.spaces.trees.document import parse_tree
+
+GIB = 2.0**30
+CLASSIFIER = ["linear*", "relu14", "relu15", "dropout*", "loss1"]
+
+
+def context(model: str, cluster: str = "dgx-a100-80", **profile: Any) -> LayeredContext:
+    made = resolve_request(LayeredRequest(model=model, cluster=cluster, global_batch=64)).context
+    return replace(made, profile=replace(made.profile, **profile))
+
+
+def plan(made: LayeredContext, tree: dict[str, Any], batch: int) -> LayeredPlan:
+    return layered_plan(made, parse_tree(json.dumps(tree), "tree.json"), batch)
+
+
+def one_stage(cut: dict[str, int], *children: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"schedule": {"microbatches": 1}, "compute": {"cut": cut}, "children": list(children), **more}
+
+
+def count(result: EventResult, kind: str) -> int:
+    return sum(result.graph.kinds[one] == kind for one in result.graph.kind)
+
+
+@pytest.mark.parametrize("name", layered_names())
+def test_graphs_count_what_their_models_count(name: str) -> None:
+    model = load_layered(name)
+    graph = operator_graph(model, 8)
+
+    assert graph.weight_elements == model.parameters
+    assert graph.flops == 2 * 8 * model.macs
+    for operator, layer in zip(graph.operators, model.operators, strict=True):
+        assert operator.elements(operator.output) == 8 * layer.output_elements
+        assert operator.axis("batch").kind is AxisKind.BATCH
+
+
+@pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet50", "inception-v3", "unet"])
+@pytest.mark.parametrize("devices", [1, 8, 32])
+def test_data_parallel_is_what_the_core_says(name: str, devices: int) -> None:
+    """The core lets gradients hide under a share of the backward pass, events under what of it is left; the weights of
+    AlexNet, nearly all in its classifier, have most of it left."""
+    made, batch = context(name), 16 * devices
+    result = simulate_plan(plan(made, one_stage({"batch": devices}), batch))
+    (core,) = scored_rows(made, [parse_split(f"data{devices}")], [batch])
+
+    compute = core.breakdown_s["forward"] + core.breakdown_s["backward"]
+    assert result.time_s["compute"] == pytest.approx(compute + core.host_s, rel=1e-6)
+    assert result.time_s["optimizer"] == pytest.approx(core.breakdown_s["update"], rel=1e-6)
+    assert result.step_time_s == pytest.approx(core.step_time_s, rel=0.15 if name == "alexnet" else 0.03)
+    assert result.step_time_s < 1.001 * core.step_time_s
+    assert result.peak_memory_bytes + RESERVE_BYTES == pytest.approx(core.peak_memory_gib * GIB, rel=0.15)
+
+
+def test_data_parallel_convolutions_with_a_sharded_classifier() -> None:
+    made = context("vgg16")
+    whole = simulate_plan(plan(made, one_stage({"batch": 8}), 512))
+    tree = one_stage({"batch": 8}, {"layers": CLASSIFIER, "compute": {"cut": {"channels": 8}}})
+    mixed_plan = plan(made, tree, 512)
+    mixed = simulate_plan(mixed_plan)
+    (core,) = scored_rows(made, [parse_split("data8 mixed")], [512])
+    reduced = {need.operator for need in mixed_plan.needs if need.phase == Phase.GRADIENT}
+
+    assert mixed.step_time_s == pytest.approx(core.step_time_s, rel=0.02)
+    assert reduced == {f"conv{number}" for number in range(1, 14)}
+    assert mixed.time_s["optimizer"] < whole.time_s["optimizer"]
+    assert mixed.peak_memory_bytes < whole.peak_memory_bytes
+    assert mixed.time_s["tensor"] > 0 == whole.time_s["tensor"]
+
+
+def test_pictures_cut_in_space_exchange_halos() -> None:
+    first = ["conv1", "relu1", "conv2", "relu2", "pool1", "conv3", "relu3", "conv4", "relu4", "pool2"]
+    made = context("vgg16")
+    tree = one_stage({"batch": 8}, {"layers": first, "compute": {"cut": {"batch": 2, "height": 4}}})
+    made_plan = plan(made, tree, 64)
+    halos = [need.operator for need in made_plan.needs for t in need.transfers if t.kind == "halo"]
+
+    # Not of the first convolution backwards: nothing asks for the gradient of pictures.
+    assert sorted(halos) == ["conv1", "conv2", "conv2", "conv3", "conv3", "conv4", "conv4"]
+    crossing = [n for n in made_plan.needs if n.tensor == "pool2" and n.phase == Phase.FORWARD]
+    assert [t.kind for t in crossing[0].transfers] == ["all_to_all"]
+
+
+def test_tables_cut_by_columns_or_rows_need_other_collectives() -> None:
+    made = context("dlrm-516m")
+    kinds = {}
+    for axis in ("channels", "rows"):
+        tree = one_stage({"batch": 8}, {"layers": "table*", "compute": {"cut": {axis: 8}}})
+        needs = plan(made, tree, 4096).needs
+        kinds[axis] = {t.kind for n in needs if n.tensor.startswith("table") for t in n.transfers}
+        assert not [n for n in needs if n.phase == Phase.GRADIENT and n.operator.startswith("table")]
+
+    assert kinds == {"channels": {"all_to_all"}, "rows": {"reduce_scatter"}}
+
+
+@pytest.mark.parametrize(("zero", "gathers"), [(0, 0), (1, 1), (3, None)])
+def test_sharded_states_are_gathered_where_they_are_needed(zero: int, gathers: int | None) -> None:
+    made = context("resnet50")
+    result = simulate_plan(plan(made, one_stage({"batch": 8}, memory={"zero": zero}), 128))
+    weights = sum(bool(operator.parameters) for operator in made.model.operators)
+
+    assert count(result, "gather") == (2 * weights if gathers is None else gathers)
+    whole = simulate_plan(plan(made, one_stage({"batch": 8}), 128))
+    assert (result.peak_memory_bytes < whole.peak_memory_bytes) == (zero > 0)
+
+
+def test_weights_are_fetched_two_operators_ahead_at_most() -> None:
+    result = simulate_plan(plan(context("alexnet"), one_stage({"batch": 8}, memory={"zero": 3}), 128))
+    graph, run = result.graph, result.run
+    computed = [t for t in range(len(graph)) if graph.stream[t] == 0]
+    for task in range(len(graph)):
+        if graph.kinds[graph.kind[task]] == "gather":
+            user = next(after for after in graph.successors[task] if graph.stream[after] == 0)
+            gate = computed[max(computed.index(user) - 2, 0)]
+            assert run.start_s[task] >= run.end_s[gate]
+
+
+def test_recomputed_runs_are_cloned_node_by_node() -> None:
+    made = context("alexnet")
+    names = [operator.name for operator in made.model.operators]
+    full = {"recompute": "full"}
+    quarters = [{"layers": names[first : first + 3], "schedule": full} for first in range(0, 12, 3)]
+    kept, one, four = (
+        simulate_plan(plan(made, one_stage({"batch": 1}, *children), 256))
+        for children in (
+            (),
+            ({"layers": names[:12], "schedule": full},),
+            quarters,
+        )
+    )
+
+    assert [count(result, "recompute") for result in (kept, one, four)] == [0, 11, 8]
+    assert four.peak_memory_bytes < one.peak_memory_bytes <= kept.peak_memory_bytes
+    assert one.time_s["recompute"] > four.time_s["recompute"] > 0
+    assert four.time_s["compute"] == pytest.approx(kept.time_s["compute"])
+
+
+def halves(made: LayeredContext, microbatches: int, second: str = "4-7", cut: int = 4, **more: Any) -> dict[str, Any]:
+    names = [operator.name for operator in made.model.operators]
+    middle = len(names) // 2
+    schedule = {"microbatches": microbatches, **more}
+    stages = [
+        {"layers": names[:middle], "devices": "0-3", "compute": {"cut": {"batch": 4}}},
+        {"layers": names[middle:], "devices": second, "compute": {"cut": {"batch": cut}}},
+    ]
+    return {"schedule": schedule, "children": stages}
+
+
+def test_pipelines_overlap_their_microbatches() -> None:
+    made = context("resnet50")
+    alone, piped = (simulate_plan(plan(made, halves(made, count_), 512)) for count_ in (1, 4))
+
+    assert piped.bubble_share < 0.6 * alone.bubble_share
+    assert piped.step_time_s < alone.step_time_s
+    # The border lies inside a residual block: two tensors cross it, there and back, for each microbatch.
+    assert count(piped, "send") == 2 * 2 * 4
+    assert piped.peak_memory_bytes < alone.peak_memory_bytes
+
+
+def test_limits_in_flight_hold_for_operators_too() -> None:
+    made = context("resnet50")
+    tight, loose = (simulate_plan(plan(made, halves(made, 4, in_flight=[k, 1]), 512)) for k in (1, 2))
+
+    assert tight.stages[0].peak_bytes < loose.stages[0].peak_bytes
+    assert tight.step_time_s > loose.step_time_s
+    assert loose.step_time_s == pytest.approx(simulate_plan(plan(made, halves(made, 4), 512)).step_time_s)
+
+
+def test_stages_of_different_sizes_send_point_to_point() -> None:
+    made = context("resnet50")
+    uneven = plan(made, halves(made, 4, "4-5", 2), 512)
+    sent = [n for n in uneven.needs if n.phase == Phase.FORWARD and n.transfers]
+
+    assert {t.kind for n in sent for t in n.transfers} == {"point_to_point"}
+    even = plan(made, halves(made, 4), 512)
+    assert simulate_plan(uneven).stages[1].busy_s > 1.3 * simulate_plan(even).stages[1].busy_s
+
+
+def test_a_step_is_the_same_every_time() -> None:
+    made = context("inception-v3")
+    first, second = (simulate_plan(plan(made, halves(made, 2), 256)) for _ in range(2))
+
+    assert first.run.end_s == second.run.end_s
+
+
+def test_buckets_are_small_first_and_apart_by_kind() -> None:
+    groups = ((0, 1),)
+    buckets = Buckets(4 * 2.0**20, 4.0)
+
+    def add(kind: str, mebibytes: float, task: int) -> list[tuple[int, ...]]:
+        transfer = Transfer(kind=kind, groups=groups, elements=(mebibytes * 2**18,))
+        return [bucket.members for bucket in buckets.add(transfer, task)]
+
+    assert add("all_reduce", 0.5, 0) == []
+    assert add("reduce_scatter", 0.75, 1) == []
+    assert add("all_reduce", 0.75, 2) == [(0, 2)]
+    assert add("all_reduce", 3.0, 3) == []
+    assert add("all_reduce", 1.5, 4) == [(3, 4)]
+    assert add("all_reduce", 0.5, 5) == []
+    assert [bucket.members for bucket in buckets.rest()] == [(1,), (5,)]
+
+
+WRONG = {
+    "unknown axis": (one_stage({"bach": 8}), "tree.compute.cut.bach: unknown axis 'bach'; did you mean batch"),
+    "parts and devices": ({**one_stage({"batch": 4}), "devices": "0-7"}, "cut in 4 parts, but its stage has 8 devices"),
+    "indivisible": (one_stage({"batch": 3}), "axis batch of conv1 has 64 points, which 3 does not divide"),
+    "missing layer": (one_stage({"batch": 8}, {"layers": "conv14"}), "tree.children.0.layers: unknown layer 'conv14'"),
+    "degrees": (one_stage({"batch": 8}, compute={"dp": 8, "tp": 2}), "tree.compute.dp: dp is for transformers"),
+    "microbatches": (one_stage({"batch": 8}, schedule={"microbatches": 5}), "64 is not divisible by 5 microbatches"),
+    "selective": (
+        one_stage({"batch": 8}, schedule={"microbatches": 1, "recompute": "selective"}),
+        "selective is about attention",
+    ),
+    "host": (one_stage({"batch": 8}, memory={"host": ["optimizer"]}), "stay on their devices"),
+    "order": (one_stage({"batch": 8}, schedule={"microbatches": 1, "order": "zb-v"}), "run under 1f1b, gpipe or"),
+    "too narrow": (one_stage({"height": 28}), "as wide as its halo"),
+    "too many": (one_stage({"batch": 64, "channels": 16384}), "at most 4096 devices"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WRONG))
+def test_mistakes_name_the_node(name: str) -> None:
+    tree, words = WRONG[name]
+
+    with pytest.raises(TreeError) as caught:
+        plan(context("vgg16"), tree, 64)
+    assert words in str(caught.value)
+    assert caught.value.exit_code == 2
