@@ -91,11 +91,13 @@ def _leaf_strategy(context: Context, tree: ResolvedTree, stage: Stage, leaf: Lea
     tp, cp, ep, etp = compute.tp or 1, compute.cp or 1, compute.ep or 1, compute.etp or 1
     dp = count // (tp * cp) if compute.dp is None else compute.dp
     if dp * tp * cp != count:
-        raise TreeError(
-            (*leaf.place, "compute"),
-            f"dp*tp*cp must be the {count} devices {ranges_text(stage.devices)} of its stage, but got "
-            f"{'?' if compute.dp is None else dp}*{tp}*{cp}; use degrees whose product is {count}",
+        law = (
+            f"not divisible by tp*cp = {tp}*{cp} = {tp * cp}; use a product that divides {count}"
+            if compute.dp is None
+            else f"not dp*tp*cp = {dp}*{tp}*{cp} = {dp * tp * cp}; leave dp out, or name {count} in all"
         )
+        devices = ranges_text(stage.devices)
+        raise TreeError((*leaf.place, "compute"), f"the {count} devices {devices} of its stage are {law}")
     batch, count_m = context.workload.global_batch, tree.microbatches
     if batch % (count_m * dp):
         raise TreeError(

@@ -69,7 +69,11 @@ def test_the_timeline_is_drawn_and_written(tmp_path: Path, capsys: pytest.Captur
     ("text", "arguments", "message"),
     [
         (MIXED.replace("31", "32"), [], "mixed.yaml, line 10, children.1.layers: there is no layer 32; the model has"),
-        (MIXED.replace("tp: 4", "tp: 5"), [], "line 10, children.1.compute: dp*tp*cp must be the 8 devices"),
+        (
+            MIXED.replace("tp: 4", "tp: 5"),
+            [],
+            "line 10, children.1.compute: the 8 devices 8-15 of its stage are not divisible by",
+        ),
         (MIXED.replace("devices", "device"), [], "line 7, children.0.device: unknown key; did you mean devices?"),
         (MIXED, ["--fidelity", "analytic"], "a tree is simulated event by event"),
         (MIXED, ["--contention"], "--contention goes with a flat --strategy"),

@@ -108,7 +108,10 @@ WRONG = {
         TWO.replace("tp: 4", "tp: 12").replace("8-15", "8-19"),
         "line 13, children.1.compute.tp: 16 heads are not divisible by tp=12; use 1, 2, 4, 8 or 16",
     ),
-    "degrees that are not the devices": (TWO.replace("tp: 4", "tp: 3"), "dp\\*tp\\*cp must be the 8 devices 8-15"),
+    "degrees that are not the devices": (
+        TWO.replace("tp: 4", "tp: 3"),
+        "the 8 devices 8-15 of its stage are not divisible by tp.cp = 3.1 = 3; use a product",
+    ),
     "batch that does not divide": (TWO.replace("microbatches: 6", "microbatches: 24"), "48 is not divisible by"),
     "no microbatches": (TWO.replace(", microbatches: 6", ""), "the root names the microbatches"),
     "order below the root": (TWO.replace("{recompute: full}", "{order: gpipe}"), "order holds for the whole tree"),
