@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
-    from forerun.search.layered import LayeredRow, LayeredSetting
+    from forerun.search.layered import Doubling, LayeredRow, LayeredSetting
 
 SEQUENCE_FLAGS = ("seq_len", "tokens", "moe_imbalance")
 SEARCH_FLAGS = (
@@ -112,7 +112,7 @@ def run_search(args: argparse.Namespace) -> int:
 
 def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
     """Predict one split and print it; ``explain`` adds what holds it up and what would help."""
-    from forerun.search.layered import bottlenecks, doublings
+    from forerun.search.layered import bottlenecks
     from forerun.search.leaderboard import SCHEMA, dump_json, versions
 
     setting = setting_of(args)
@@ -128,12 +128,12 @@ def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
                 {"class": one.name, "seconds": one.seconds, "words": one.words, "also_inference": one.inference}
                 for one in found
             ]
-            document["doubling"] = {change.what: change.gain for change in doublings(setting.context, row)}
+            document["doubling"] = {change.what: change.gain for change in _changes(setting, row)}
         print(dump_json({**document, "versions": versions()}))
         return 0
     from forerun.search.cli.layered_view import print_row
 
-    print_row(setting, row, found, doublings(setting.context, row) if explain else ())
+    print_row(setting, row, found, _changes(setting, row) if explain else ())
     return 0
 
 
@@ -210,18 +210,38 @@ def _row(setting: "LayeredSetting", text: str) -> "LayeredRow":
         RequestError: it cannot be read or is not legal.
     """
     from forerun.search.layered import scored_rows
+    from forerun.search.layered.mixture import mixture_row
     from forerun.spaces.layered.limits import check_split
+    from forerun.spaces.layered.mixture import is_mixture, parse_mixture
     from forerun.spaces.layered.split import parse_split
 
+    if is_mixture(text):
+        mixture = parse_mixture(text, setting.context.model)
+        _check_devices(setting, mixture.devices)
+        return mixture_row(setting.context, mixture, setting.batch(mixture.devices))
     split = parse_split(text)
-    most = setting.context.cluster.max_devices
-    if split.devices > most:
-        raise RequestError(
-            f"split {split} occupies {split.devices} GPUs, but {setting.context.cluster.name} has {most}"
-        )
-    if setting.counts is not None and split.devices not in setting.counts:
-        counts = " or ".join(map(str, setting.counts[:8]))
-        raise RequestError(f"split {split} occupies {split.devices} GPUs, but --gpus asks for {counts}")
+    _check_devices(setting, split.devices)
     batch = setting.batch(split.devices)
     check_split(setting.context.model, split, batch)
     return scored_rows(setting.context, [split], [batch])[0]
+
+
+def _changes(setting: "LayeredSetting", row: "LayeredRow") -> "tuple[Doubling, ...]":
+    """Return what each doubling would bring; of a mixture nothing is known but itself."""
+    from forerun.search.layered import doublings
+
+    return () if row.mixture else doublings(setting.context, row)
+
+
+def _check_devices(setting: "LayeredSetting", devices: int) -> None:
+    """Refuse a number of devices that the cluster or the request does not have.
+
+    Raises:
+        RequestError: see there.
+    """
+    cluster = setting.context.cluster
+    if devices > cluster.max_devices:
+        raise RequestError(f"the split occupies {devices} GPUs, but {cluster.name} has {cluster.max_devices}")
+    if setting.counts is not None and devices not in setting.counts:
+        counts = " or ".join(map(str, setting.counts[:8]))
+        raise RequestError(f"the split occupies {devices} GPUs, but --gpus asks for {counts}")

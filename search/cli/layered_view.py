@@ -13,7 +13,6 @@ from forerun.search.layered import Bottleneck, Doubling, FamilyLimits, LayeredBo
 from forerun.search.layered.limits import efficiency
 from forerun.search.layered.request import OBJECTIVES
 from forerun.search.layered.tree import LayeredTree
-from forerun.spaces.layered.split import NORM_HANDLING
 from forerun.spaces.units import format_count, format_seconds
 
 NUMBERS = ("GPUs", "batch", "step", "GiB")
@@ -85,13 +84,13 @@ def print_row(
     fits = "" if row.fits else ": does not fit"
     say(
         console,
-        Text(f"{setting.context.model.name}: {row.split}", style="bold"),
+        Text(f"{setting.context.model.name}: {row.text}", style="bold"),
         Text(
             f"{row.gpus} GPUs, global batch {row.global_batch}: step {format_seconds(row.step_time_s)}, "
             f"{row.samples_per_s:,.1f} {sample}s/s, {row.samples_per_s_per_gpu:,.1f} per GPU"
         ),
         Text(f"peak memory {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB{fits}"),
-        Text(NORM_HANDLING[row.split.mode]),
+        Text(row.to_json()["batch_norm"]),
     )
     parts = {name: value for name, value in row.breakdown_s.items() if value > 0}
     say(console, _parts(console, "phases", phases(row), row.step_time_s))

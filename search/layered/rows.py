@@ -10,6 +10,7 @@ from forerun.simulator.layered.memory import RESERVE_BYTES, USABLE
 from forerun.spaces.layered.split import NORM_HANDLING, Split
 
 GIB = 2.0**30
+MIXED_NORMS = "batch normalisation of each layer as its own split says"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,12 @@ class LayeredRow:
     loading_s: float
     bottleneck: str = ""
     rank: int = 0
+    mixture: str = ""
+
+    @property
+    def text(self) -> str:
+        """The split as it is written; of a mixture, all of it."""
+        return self.mixture or str(self.split)
 
     @property
     def samples_per_s_per_gpu(self) -> float:
@@ -45,8 +52,8 @@ class LayeredRow:
         """Return plain data."""
         return {
             "rank": self.rank,
-            "strategy": str(self.split),
-            "family": self.split.family,
+            "strategy": self.text,
+            "family": "mixture" if self.mixture else self.split.family,
             "gpus": self.gpus,
             "global_batch": self.global_batch,
             "step_time_s": self.step_time_s,
@@ -59,7 +66,7 @@ class LayeredRow:
             "breakdown_s": self.breakdown_s,
             "hidden_gradient_s": self.hidden_s,
             "memory_gib": self.memory_gib,
-            "batch_norm": NORM_HANDLING[self.split.mode],
+            "batch_norm": MIXED_NORMS if self.mixture else NORM_HANDLING[self.split.mode],
         }
 
 

@@ -182,6 +182,15 @@ def test_limits_print_and_are_one_document(capsys: pytest.CaptureFixture[str]) -
     assert document["limits"][0]["largest_useful_gpus"] == 8
 
 
+def test_mixtures_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = "explain vgg16 --cluster abci-v100 --global-batch 32/gpu"
+    text = run(f"{arguments} --strategy", capsys, words=("data16, linear*: filter16",))
+    assert "VGG-16: data16, linear*: filter16" in text and "layer-wise collectives*" in text
+    document = json.loads(run(f"{arguments} --json --strategy", capsys, words=("data16, linear*: filter16",)))
+    assert document["row"]["family"] == "mixture"
+    assert "unknown operator of VGG-16" in run(f"{arguments} --strategy", capsys, code=2, words=("data4, fc: filter4",))
+
+
 def test_files_of_paradl_are_searched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "resnet.net").write_text(resnet50_net())
     (tmp_path / "abci.plat").write_text(

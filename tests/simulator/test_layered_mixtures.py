@@ -1,0 +1,128 @@
+"""Mixtures: where one split stands everywhere they are the closed forms; communication follows from the layouts."""
+
+import pytest
+
+from forerun.simulator.layered import LayeredContext, score_splits
+from forerun.simulator.layered.mixture import MixtureScore, score_mixture
+from forerun.simulator.layouts import Phase
+from forerun.spaces.clusters import load_cluster
+from forerun.spaces.errors import RequestError
+from forerun.spaces.layered import LayeredModel, load_layered
+from forerun.spaces.layered.builder import Builder
+from forerun.spaces.layered.iteration import iteration_graph
+from forerun.spaces.layered.mixture import parse_mixture
+from forerun.spaces.layered.profile import load_layered_profile
+from forerun.spaces.layered.split import parse_split
+
+ABCI = load_cluster("abci-v100")
+
+
+def context(model: LayeredModel) -> LayeredContext:
+    return LayeredContext(model=model, cluster=ABCI, profile=load_layered_profile("ideal"), precision="fp32")
+
+
+def mixed(model: LayeredModel, text: str, batch: int) -> MixtureScore:
+    return score_mixture(context(model), parse_mixture(text, model), batch)
+
+
+def chain() -> LayeredModel:
+    b = Builder(4, 32, 32)
+    x = b.relu(b.batch_norm(b.conv(b.start, 16, 3, padding=1)))
+    x = b.pool(b.relu(b.conv(x, 32, 3, padding=1)), 2)
+    b.loss(b.linear(b.flatten(x), 64))
+    return b.build("chain", "test")
+
+
+@pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet50", "inception-v3", "unet", "cosmoflow-128"])
+def test_iteration_spaces_multiply_as_often_as_the_operators(name: str) -> None:
+    model = load_layered(name)
+    graph = iteration_graph(model, 2)
+    assert graph.flops == pytest.approx(2 * 2 * model.macs)
+
+
+@pytest.mark.parametrize("text", ["data4", "data16", "filter4", "data4 filter4", "channel8", "data8 spatial2", "data1"])
+def test_computation_of_one_split_everywhere_is_that_of_the_closed_forms(text: str) -> None:
+    model = chain()
+    closed = score_splits(context(model), [parse_split(text)], [64])
+    found = mixed(model, text, 64)
+    if "spatial" not in text:  # layouts have equal parts only, and a tail of their own
+        assert found.phases["forward"] == pytest.approx(float(closed.phases["forward"][0]))
+        assert found.phases["backward"] == pytest.approx(float(closed.phases["backward"][0]))
+    assert found.phases["update"] == pytest.approx(float(closed.phases["update"][0]), rel=0.02)
+
+
+def test_data_parallel_exchanges_what_the_closed_form_says() -> None:
+    model = load_layered("resnet50")
+    found = mixed(model, "data16", 256)
+    closed = score_splits(context(model), [parse_split("data16")], [256])
+    assert found.phases["collective"] == found.phases["halo"] == 0.0
+    assert found.phases["gradient"] == pytest.approx(float(closed.phases["gradient"][0]), rel=0.05)
+
+
+def test_filter_gathers_outputs_and_adds_input_gradients_up() -> None:
+    model = load_layered("resnet50")
+    found, closed = mixed(model, "filter4", 64), score_splits(context(model), [parse_split("filter4")], [64])
+    # Readers of one tensor share its transfer (the first convolutions of a block and its projection).
+    assert found.phases["collective"] == pytest.approx(float(closed.phases["collective"][0]), rel=0.12)
+
+
+def test_halos_are_the_rows_that_windows_reach_over() -> None:
+    model = chain()
+    found = mixed(model, "spatial4", 8)
+    sent = {
+        need.operator: max(transfer.elements[0] for transfer in need.transfers)
+        for need in found.needs
+        if need.phase is Phase.FORWARD and need.operator.startswith("conv")
+    }
+    assert sent == {"conv1": 8 * 4 * 32, "conv2": 8 * 16 * 32}  # one row of all samples and channels
+
+
+def test_linear_layers_by_filter_exchange_features_instead_of_weights() -> None:
+    model = load_layered("vgg16")
+    plain, own = (mixed(model, text, 512) for text in ("data16", "data16, linear*: filter16"))
+    assert own.phases["collective"] > 0 == plain.phases["collective"]
+    assert own.memory_bytes["parameters"] < plain.memory_bytes["parameters"] / 5
+    closed = score_splits(context(model), [parse_split("data16 mixed")], [512])
+    assert own.step_s == pytest.approx(float(closed.step_s[0]), rel=0.05)
+
+
+def test_layers_that_cannot_be_cut_so_are_repeated() -> None:
+    found = mixed(load_layered("resnet50"), "channel4", 64)
+    assert [cut.axis for cut in found.cuts["conv1"]] == [None]  # three channels
+    assert [cut.axis for cut in found.cuts["conv2"]] == ["in_channels"]
+
+
+def test_a_border_between_two_splits_costs_what_moves_over_it() -> None:
+    model = chain()
+    uniform, other = mixed(model, "data4", 64), mixed(model, "data4, linear1: filter4", 64)
+    assert other.phases["collective"] > uniform.phases["collective"] == 0.0
+    assert other.memory_bytes["parameters"] < uniform.memory_bytes["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data4, linear1: filter2", "all layers stand on the same devices, but filter2 has 2 and data4 has 4"),
+        ("data4, linear9: filter4", "unknown operator of chain 'linear9'; did you mean linear1"),
+        ("data4, filter4", "a layer's split is written NAME: SPLIT"),
+        ("linear1: filter4", "a mixture begins with the split of all other layers"),
+        ("data4, linear1: pipeline4", "layers are split by data, spatial, filter or channel"),
+        ("data5, linear1: data5", "replicas divide the global batch, but got 5 of 64"),
+    ],
+)
+def test_mixtures_that_cannot_be(text: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        mixed(chain(), text, 64)
+
+
+def test_texts_round_trip_and_the_last_match_counts() -> None:
+    model = chain()
+    mixture = parse_mixture("data4, *: data2 filter2, conv1: data4", model)
+    assert parse_mixture(str(mixture), model) == mixture
+    assert str(mixture.of("conv1")) == "data4"
+    assert str(mixture.of("linear1")) == "data2 filter2"
+
+
+def test_products_of_activations_have_no_iteration_space() -> None:
+    with pytest.raises(RequestError, match=r"joins shapes of different numbers of axes|has no iteration space"):
+        mixed(load_layered("dlrm-516m"), "data4, linear*: filter4", 64)
