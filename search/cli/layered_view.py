@@ -100,7 +100,7 @@ def print_row(
             console, Text(f"hidden under the backward pass: {format_seconds(row.hidden_s)} of gradient exchange", "dim")
         )
     memory = _table("memory of the fullest device")
-    memory.add_column("part")
+    memory.add_column("part", min_width=20)
     memory.add_column("GiB", justify="right")
     for name, gib in row.memory_gib.items():
         memory.add_row(name, f"{gib:.2f}")

@@ -1,9 +1,9 @@
 """Mixtures: a split for every layer, some layers by their own.
 
 ``data16, linear*: filter16, conv1: data4 spatial4`` gives every operator ``data16`` but those whose names match
-a pattern (shell wildcards, the last match counts). All splits occupy the same devices. Where an operator cannot be cut as its
-split says (a kernel that is wider than a part, three channels for four devices, no space behind a linear layer), each
-of these devices repeats it.
+a pattern (shell wildcards, the last match counts). All splits occupy the same devices. Where an operator cannot be cut
+as its split says (a kernel that is wider than a part, three channels for four devices, no space behind a linear layer),
+each of these devices repeats it.
 """
 
 import math
