@@ -18,7 +18,7 @@ from forerun.simulator.layered.layers import AXES
 from forerun.simulator.layered.memory import RESERVE_BYTES, kept_elements
 from forerun.simulator.layouts import Need, Phase, Share, Transfer, needs_of, transfer_time_s
 from forerun.spaces.layered import Kind
-from forerun.spaces.layered.iteration import iteration_graph
+from forerun.spaces.layered.axes import operator_graph
 from forerun.spaces.layered.mixture import Mixture, check_mixture, cuts_of
 from forerun.spaces.operators import Cut, OperatorGraph
 from forerun.spaces.operators.convolution import spatial_axes
@@ -55,7 +55,7 @@ def score_mixture(context: LayeredContext, mixture: Mixture, batch: int) -> Mixt
         RequestError: the replicas do not divide the batch, or an operator has no iteration space.
     """
     check_mixture(batch, mixture)
-    graph = iteration_graph(context.model, batch)
+    graph = operator_graph(context.model, batch)
     cuts = {operator.name: cuts_of(operator, mixture.of(operator.name)) for operator in graph.operators}
     devices = tuple(range(mixture.devices))
     padded = {name: _filled(found, mixture.devices) for name, found in cuts.items()}
@@ -118,7 +118,7 @@ def _device_s(
         count = len(context.model.operators[known[operator.name]].spatial)
         names = spatial_axes(count) if 1 <= count <= AXES else ()
         grid = [own[name] for name in names] + [1] * (AXES - len(names))
-        cases.append((batch / own["batch"], *grid, own["out_channels"], own["in_channels"]))
+        cases.append((batch / own["batch"], *grid, own["channels"], own["in_channels"]))
     table = np.array(cases, dtype=np.float64)
     times = context.times(
         Local(batch_K=table[:, 0], grid_KA=table[:, 1:4], filters_K=table[:, 4], channels_K=table[:, 5])
@@ -171,7 +171,7 @@ def _memory(
     held, elements = 0.0, batch * math.prod(context.model.input) / _batch_degree(degrees)
     for operator in graph.operators:
         own = degrees[operator.name]
-        parts = own["out_channels"] * own["in_channels"]
+        parts = own["channels"] * own["in_channels"]
         held += known[operator.name].parameters / (1 if known[operator.name].kind is Kind.EMBEDDING else parts)
         space = math.prod(own[name] for name in ("depth", "height", "width"))
         elements += batch / own["batch"] * float(kept[operator.name]) / space

@@ -13,9 +13,12 @@ from fnmatch import fnmatchcase
 
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.layered.model import LayeredModel
+from forerun.spaces.layered.operator import WEIGHTED
 from forerun.spaces.layered.split import Mode, Split, parse_split
 from forerun.spaces.operators import Cut, Operator, check_cuts
 from forerun.spaces.operators.convolution import spatial_axes
+
+_PRODUCTS = frozenset(kind.value for kind in WEIGHTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +103,9 @@ def _axes(operator: Operator, split: Split) -> Iterator[tuple[str | None, int]]:
         for place, degree in enumerate(split.grid):
             yield (names[place] if place < len(names) else None), degree
     elif split.mode in (Mode.FILTER, Mode.CHANNEL):
-        axis = "out_channels" if split.mode is Mode.FILTER else "in_channels"
-        yield (axis if axis in known else None), split.parts
+        axis = "channels" if split.mode is Mode.FILTER else "in_channels"
+        # Norms and activations of all channels are repeated, as the closed forms have it.
+        yield (axis if operator.kind in _PRODUCTS and axis in known else None), split.parts
     elif split.parts > 1:
         yield None, split.parts
 
