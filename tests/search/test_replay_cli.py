@@ -6,6 +6,7 @@ import pytest
 from synthetic_runs import data_parallel
 
 from forerun.search.cli import main
+from forerun.search.profiling import read_profile
 
 
 def test_one_json_document(tmp_path, capsys):
@@ -45,3 +46,28 @@ def test_no_traces_and_torn_ones_end_with_2(tmp_path, capsys):
     made.paths[0].write_bytes(made.paths[0].read_bytes()[:-40])
     assert main(["replay", str(tmp_path)]) == 2
     assert "is torn" in capsys.readouterr().err
+
+
+def test_a_profile_of_links_is_predicted_with(tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    data_parallel(tmp_path / "run", ranks=4, steps=3, reduce_s=2e-3, noise_s=1e-7)
+    out = tmp_path / "links.yaml"
+    assert main(["replay", str(tmp_path / "run"), "--cluster", "dgx-h100", "--profile-out", str(out)]) == 0
+    assert "1 kinds of message" in capsys.readouterr().err
+    (line,) = read_profile(out).collectives
+    assert line.name == "all_reduce node" and line.shape == (1e6, 4.0, 1.0)
+    assert line.seconds == pytest.approx(2e-3, rel=0.01) and line.spread < 0.05
+    simulate = ["simulate", "llama3-8b", "--cluster", "dgx-h100", "--global-batch", "16", "--seq-len", "2048", "--json"]
+    simulate += ["--strategy", "tp4 dp2 mbs1"]
+    assert main(simulate) == 0
+    before = json.loads(capsys.readouterr().out)["step_time_s"]
+    assert main([*simulate, "--profile", str(out)]) == 0
+    assert json.loads(capsys.readouterr().out)["step_time_s"] > before
+    assert main(["replay", str(tmp_path / "run"), "--profile-out", str(out)]) == 2
+    assert "--cluster" in capsys.readouterr().err
+
+
+def test_nothing_to_keep_in_a_profile_is_told(tmp_path, capsys):
+    data_parallel(tmp_path, ranks=2, steps=1, buckets=0)
+    assert main(["replay", str(tmp_path), "--cluster", "dgx-h100", "--profile-out", str(tmp_path / "x.yaml")]) == 2
+    assert "no message of the run" in capsys.readouterr().err

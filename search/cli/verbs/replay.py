@@ -3,14 +3,19 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forerun.search.cli.arguments import add_json
 from forerun.search.cli.parser import Parser, whole
+
+if TYPE_CHECKING:
+    from forerun.simulator.replay import Analysis
 
 EPILOG = """\
 examples:
   forerun replay traces/
   forerun replay rank0.json.gz rank1.json.gz --link "25 Gbit/s" --timeline replayed.json.gz
+  forerun replay traces/ --cluster dgx-h100 --profile-out links.yaml     # then: forerun search ... --profile links.yaml
 
 Reads traces of the PyTorch profiler (.json, .json.gz; one file per rank, profiled over the same steps with
 record_shapes=True), Chakra execution traces (NAME.RANK.et) and event files of dPRO. Clocks of different hosts are
@@ -23,6 +28,10 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--link", metavar="RATE", help="what a rank's link can do, to compare with (as 25Gbit/s)")
     parser.add_argument("--no-align", action="store_true", help="believe the clocks of all hosts as they are")
     parser.add_argument("--timeline", type=Path, metavar="FILE", help="write the replayed run for Perfetto")
+    parser.add_argument(
+        "--profile-out", type=Path, metavar="FILE.yaml", help="write what messages took, for --profile; needs --cluster"
+    )
+    parser.add_argument("--cluster", metavar="CLUSTER", help="where the run was, for --profile-out")
     parser.add_argument("--top", type=whole, default=10, metavar="N", help="pieces of the critical path (default 10)")
     add_json(parser)
 
@@ -42,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     link = None if args.link is None else parse_rate(args.link)
     if link is not None and not link > 0:
         raise RequestError(f"the rate of a link must be more than 0, but got {args.link}")
+    if args.profile_out is not None and (args.cluster is None or args.profile_out.suffix not in (".yaml", ".yml")):
+        raise RequestError("--profile-out writes a .yaml file and needs the --cluster that the run was on")
     files = find_traces(args.traces)
     with ReadingBar(sys.stderr, files) as bar:
         analysis = analyse_files(files, aligned=not args.no_align, reading=bar)
@@ -51,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         except OSError as error:
             raise RequestError(f"cannot write {args.timeline}: {error.strerror}") from None
         print(f"forerun: wrote {args.timeline}", file=sys.stderr)
+    if args.profile_out is not None:
+        _write_profile(args, analysis)
     if args.json:
         print(dump_json(summary(analysis, link_bytes_per_s=link, top=args.top)))
         return 0
@@ -59,3 +72,23 @@ def run(args: argparse.Namespace) -> int:
 
     print_replay(open_console(), analysis, link_bytes_per_s=link, top=args.top)
     return 0
+
+
+def _write_profile(args: argparse.Namespace, analysis: "Analysis") -> None:
+    """Write what messages took as a profile.
+
+    Raises:
+        RequestError: the cluster is unknown, nothing can be kept, or the file cannot be written.
+    """
+    from forerun.search.profiling import write_profile
+    from forerun.search.replayed_profile import replayed_profile
+    from forerun.spaces.clusters import resolve_cluster
+
+    profile = replayed_profile(analysis, resolve_cluster(args.cluster))
+    write_profile(args.profile_out, profile)
+    left = sum(profile.skipped.values())
+    print(
+        f"forerun: wrote {args.profile_out}: {len(profile.collectives)} kinds of message"
+        + (f", {left} messages left out" if left else ""),
+        file=sys.stderr,
+    )
