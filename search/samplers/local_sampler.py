@@ -55,6 +55,11 @@ class LocalSampler(Sampler):
         self._plans = _Plans(space)
         self._barren = 0
 
+    @property
+    def stages_costed(self) -> int:
+        """Ways to fill a single stage that planning has put a price on: what plans cost besides evaluations."""
+        return self._plans.planner.options
+
     def ask(self, count: int) -> list[Strategy | None]:
         """Return starts, then plans, then neighbours of the beam, then kicks; nothing where kicks bring nothing new."""
         batch: dict[Strategy, None] = {}
@@ -154,7 +159,7 @@ class _Plans:
     """Plans of the families of a space, for every number of devices, most promising first."""
 
     def __init__(self, space: StagedSpace) -> None:
-        self._planner = Planner(space)
+        self.planner = Planner(space)
         self._left: list[Family] | None = None if space.reach or space.recompute else []
         self._pool: list[tuple[float, Plan]] = []
         self._best: dict[int, float] = {}
@@ -162,7 +167,7 @@ class _Plans:
     def next(self, count: int, known: dict[Strategy, Evaluation | None]) -> list[Strategy]:
         """Return the plans to ask for; empty where there are no more."""
         if self._left is None:
-            self._left = families(self._planner.space)[::-1]
+            self._left = families(self.planner.space)[::-1]
         while True:
             self._plan()
             taken: list[Strategy] = []
@@ -183,7 +188,7 @@ class _Plans:
             if family.least_s >= SLACK * self._best.get(gpus, np.inf):
                 continue
             planned += 1
-            for plan in self._planner.plans(family.strategy):
+            for plan in self.planner.plans(family.strategy):
                 seconds = plan.pipeline_s + family.hops_s
                 self._best[gpus] = min(seconds, self._best.get(gpus, np.inf))
                 self._pool.append((seconds, plan))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,15 @@ from forerun.spaces.strategies import Context, Strategy, StrategyTable
 from forerun.spaces.strategies.staged_space import StagedSpace
 from forerun.spaces.units import format_whole
 
-NAMES = ["exhaustive", "random", "tpe", "nsga2", "local"]
+NAMES = [
+    "exhaustive",
+    "random",
+    "tpe",
+    "nsga2",
+    "local",
+    pytest.param("cmaes", marks=pytest.mark.skipif(find_spec("cmaes") is None, reason="needs the package cmaes")),
+    pytest.param("gp", marks=pytest.mark.skipif(find_spec("torch") is None, reason="needs the package torch")),
+]
 SMALL: dict[str, list[object]] = {
     "pp": [1, 4],
     "tp": [1, 2],
@@ -91,7 +100,10 @@ def test_contract(space: StagedSpace, name: str) -> None:
         return score(context, table)
 
     watched = Watched(sampler_named(Exploring(sampler=name), space)[0])
-    found = explore(space, watched, limits=Limits(evaluations=200, asked=300), score=counting)
+    few = name == "gp"  # fits a process before every trial
+    found = explore(
+        space, watched, limits=Limits(evaluations=20 if few else 200, asked=40 if few else 300), score=counting
+    )
 
     assert watched.log[0] == "begin" and watched.log[-1] == "close"
     assert "".join({"ask": "a", "tell": "t"}.get(call, "") for call in watched.log).rstrip("a").replace("at", "") == ""
@@ -108,17 +120,18 @@ def test_contract(space: StagedSpace, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_seed_gives_the_same_run(space: StagedSpace, name: str) -> None:
     starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
-    limits = Limits(evaluations=150, asked=260)
+    limits = Limits(evaluations=20, asked=80) if name == "gp" else Limits(evaluations=150, asked=260)
     one, two = (run(space, name, 3, starts=starts, limits=limits) for _ in range(2))
 
     assert one.known == two.known
     assert list(one.known) == list(two.known)
 
 
-@pytest.mark.parametrize("name", ["random", "tpe", "nsga2", "local"])
+@pytest.mark.parametrize("name", ["random", "tpe", "nsga2", "local", *NAMES[5:]])
 def test_starts_are_looked_at_first(space: StagedSpace, name: str) -> None:
     starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
-    found = run(space, name, starts=starts, limits=Limits(evaluations=128, asked=128))
+    most = 30 if name == "gp" else 128
+    found = run(space, name, starts=starts, limits=Limits(evaluations=most, asked=most))
 
     assert len(starts) > 5
     assert list(found.known)[: len(starts)] == list(starts)
@@ -149,6 +162,48 @@ def test_the_front_of_two_objectives_is_that_of_enumeration(make_setting: Callab
     front = [found.known[strategy] for strategy in found.front()]
     assert {evaluation.values for evaluation in front if evaluation} == expected
     assert len(expected) > 1
+
+
+@pytest.mark.parametrize("address", ["study.log", "sqlite:///{}/study.db"])
+def test_storages_tell_what_was_found(space: StagedSpace, tmp_path: Path, address: str) -> None:
+    """A dashboard reads strategies and values; another space in the same storage is another study."""
+    optuna = pytest.importorskip("optuna")
+    text = address.format(tmp_path) if "://" in address else str(tmp_path / address)
+    other = StagedSpace(flat=space.flat, reach=1)
+    for each in (space, other):
+        sampler = sampler_named(Exploring(sampler="tpe", storage=text), each)[0]
+        found = explore(each, sampler, limits=Limits(evaluations=12, asked=12))
+        name = optuna_module.study_name(each, 1)
+        study = optuna.load_study(study_name=name, storage=optuna_module._storage(optuna, text))
+        scored = {t.user_attrs["strategy"]: t.values[0] for t in study.trials if not t.user_attrs["broken"]}
+        fitting = {str(s): e.values[0] for s, e in found.known.items() if e and e.fits}
+        assert scored.items() <= fitting.items()
+    assert optuna_module.study_name(space, 1) != optuna_module.study_name(other, 1)
+
+
+def test_a_storage_that_fails_later_is_said(space: StagedSpace, tmp_path: Path) -> None:
+    sampler = sampler_named(Exploring(sampler="nsga2", storage=str(tmp_path / "study.log")), space)[0]
+    sampler.begin(space, (), 1)
+    assert isinstance(sampler, optuna_module.OptunaSampler)
+
+    def refuse() -> None:
+        raise OSError(28, "No space left on device")
+
+    sampler._study.ask = refuse
+    with pytest.raises(RequestError, match=r"the storage of the study fails: OSError: .*No space left"):
+        sampler.ask(4)
+
+
+def test_numbers_alone_build_the_same_strategies(space: StagedSpace) -> None:
+    """CMA-ES knows no choices: its trials hold places among them, and a start is built from its own."""
+    pytest.importorskip("cmaes")
+    starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
+    sampler = sampler_named(Exploring(sampler="cmaes"), space)[0]
+    sampler.begin(space, starts[:3], 1)
+
+    assert sampler.ask(3) == list(starts[:3])
+    with pytest.raises(RequestError, match="cmaes knows one objective"):
+        sampler.begin(space, (), 2)
 
 
 def test_a_stored_study_is_continued(space: StagedSpace, tmp_path: Path) -> None:
