@@ -5,6 +5,7 @@ that break a constraint, so that the sampler learns to avoid them. Works with Op
 """
 
 import hashlib
+import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -187,6 +188,8 @@ def _sampler(optuna: Any, name: str, seed: int) -> Any:
             return samplers.NSGAIISampler(**options)
         if name == "cmaes":
             return samplers.CmaEsSampler(warn_independent_sampling=False, **options)
+        if "warn_independent_sampling" in inspect.signature(samplers.GPSampler).parameters:  # not in every Optuna 4
+            options["warn_independent_sampling"] = False
         return samplers.GPSampler(**options)
 
 

@@ -38,6 +38,8 @@ NAMES = [
     pytest.param("cmaes", marks=pytest.mark.skipif(find_spec("cmaes") is None, reason="needs the package cmaes")),
     pytest.param("gp", marks=pytest.mark.skipif(find_spec("torch") is None, reason="needs the package torch")),
 ]
+FEW = Limits(evaluations=11, asked=14)
+"""For GP, which draws ten trials at random and then fits a process before every one."""
 SMALL: dict[str, list[object]] = {
     "pp": [1, 4],
     "tp": [1, 2],
@@ -100,10 +102,8 @@ def test_contract(space: StagedSpace, name: str) -> None:
         return score(context, table)
 
     watched = Watched(sampler_named(Exploring(sampler=name), space)[0])
-    few = name == "gp"  # fits a process before every trial
-    found = explore(
-        space, watched, limits=Limits(evaluations=20 if few else 200, asked=40 if few else 300), score=counting
-    )
+    limits = FEW if name == "gp" else Limits(evaluations=200, asked=300)
+    found = explore(space, watched, limits=limits, score=counting)
 
     assert watched.log[0] == "begin" and watched.log[-1] == "close"
     assert "".join({"ask": "a", "tell": "t"}.get(call, "") for call in watched.log).rstrip("a").replace("at", "") == ""
@@ -120,7 +120,7 @@ def test_contract(space: StagedSpace, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_seed_gives_the_same_run(space: StagedSpace, name: str) -> None:
     starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
-    limits = Limits(evaluations=20, asked=80) if name == "gp" else Limits(evaluations=150, asked=260)
+    limits = FEW if name == "gp" else Limits(evaluations=150, asked=260)
     one, two = (run(space, name, 3, starts=starts, limits=limits) for _ in range(2))
 
     assert one.known == two.known
@@ -130,8 +130,7 @@ def test_the_same_seed_gives_the_same_run(space: StagedSpace, name: str) -> None
 @pytest.mark.parametrize("name", ["random", "tpe", "nsga2", "local", *NAMES[5:]])
 def test_starts_are_looked_at_first(space: StagedSpace, name: str) -> None:
     starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
-    most = 30 if name == "gp" else 128
-    found = run(space, name, starts=starts, limits=Limits(evaluations=most, asked=most))
+    found = run(space, name, starts=starts, limits=FEW if name == "gp" else Limits(evaluations=128, asked=128))
 
     assert len(starts) > 5
     assert list(found.known)[: len(starts)] == list(starts)
