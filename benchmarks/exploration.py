@@ -87,6 +87,9 @@ def main() -> None:
     if "curves" in wanted:
         document["curves"] = curves(args.others, args.trials)
     stem = RESULTS / f"{datetime.date.today()}-exploration"
+    before = stem.with_suffix(".json")
+    if before.exists():  # --only measures a part anew
+        document = {**json.loads(before.read_text(encoding="utf-8")), **document}
     stem.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     stem.with_suffix(".md").write_text(page(document), encoding="utf-8")
     print(page(document))
@@ -267,7 +270,7 @@ def _curves(found: dict[str, Any]) -> list[str]:
     lines = [
         "## Curves",
         "",
-        f"Best step time after so many evaluations, median of {len(of(groups[0]))} seeds. *flat*: from the same "
+        f"Best step time after so many evaluations, median over seeds ({len(of(groups[0]))}). *flat*: from the same "
         f"{found['starts']} starts (the best flat strategies, and those that almost fit; they count); *nothing*: from "
         f"none. The best flat strategy takes {flat:.2f} s.",
         "",
