@@ -7,7 +7,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -88,10 +88,20 @@ class Between:
         if self.rank not in members:
             dist.barrier()
             return None
-        once = self._once(message, members, self._groups[shape])
+        group = self._groups[shape]
+        middle, spread = _middle(self._times(self._once(message, members, group), group, repeat))
+        if message.kind == "send_recv":
+            note = replace(message, full_bytes=8)
+            back, _ = _middle(self._times(self._once(note, members, group), group, repeat))
+            middle = max(middle - back / 2, back / 2)  # what says that the message has come is no part of it
+        dist.barrier()
+        return middle, spread
+
+    def _times(self, once: Callable[[], Any], group: Any, repeat: int) -> list[float]:
+        """Return ``repeat`` readings of the slowest member of a group."""
         times = []
         for turn in range(_WARM + repeat):
-            dist.barrier(group=self._groups[shape])
+            dist.barrier(group=group)
             start = time.perf_counter()
             once()
             if self.device.startswith("cuda"):
@@ -99,9 +109,9 @@ class Between:
             if turn >= _WARM:
                 times.append(time.perf_counter() - start)
         slowest = torch.tensor(times, dtype=torch.float64, device=self.device)
-        dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=self._groups[shape])
-        dist.barrier()
-        return _middle(slowest.tolist())
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=group)
+        found: list[float] = slowest.tolist()
+        return found
 
     def _once(self, message: Message, members: Sequence[int], group: Any) -> Callable[[], Any]:
         count = max(1, message.full_bytes // 4 // len(members)) * len(members)

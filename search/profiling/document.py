@@ -5,16 +5,19 @@ the median) and ``fitted``, the seconds that the catalogue's surface says: the p
 that it scales the surface where nothing was measured.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import yaml
 
 from forerun.search.output import write_atomically
+from forerun.search.profiling.links import Short, with_measured_steps
+from forerun.simulator.costs import Collective, collective_time_s
 from forerun.simulator.costs.measured import MeasuredCosts, Samples
+from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
@@ -60,13 +63,37 @@ class Profile:
                 f"{self.source} is a profile of {self.device}, but {cluster.name} has {cluster.device.name}; "
                 "name a cluster of that device, or profile this one"
             )
-        device = replace(cluster.device, measured=_costs(self.operators)) if self.operators else cluster.device
-        links = _costs(self.collectives) if self.collectives else None
+        if self.collectives:
+            cluster = _measured_links(cluster, self.collectives)
+        if self.operators:
+            cluster = replace(cluster, device=replace(cluster.device, measured=_costs(self.operators)))
         note = f"profile {self.source}: {len(self.operators)} operators and {len(self.collectives)} messages measured"
-        return replace(context, cluster=replace(cluster, device=device, measured=links)), (note,)
+        return replace(context, cluster=cluster), (note,)
 
 
-def _costs(lines: Iterable[Line]) -> MeasuredCosts:
+_WEIGHTS = (1.0, 0.3, 0.05)
+"""How much size, ranks and stride count in distances between messages: the rule knows what ranks and stride do."""
+
+
+def _measured_links(cluster: Cluster, lines: Sequence[Line]) -> Cluster:
+    """Return a cluster whose steps take what they were measured to, and whose messages keep their ratio to that."""
+    for place in ("node", "network"):
+        own = [line for line in lines if line.name.endswith(place)]
+        shorts = [Short(kind=one.name.split()[0], shape=_three(one), seconds=one.seconds) for one in own]
+        cluster = with_measured_steps(cluster, shorts, place)
+    refitted = [
+        replace(one, fitted_s=float(collective_time_s(cluster, cast(Collective, one.name.split()[0]), *one.shape)))
+        for one in lines
+    ]
+    return replace(cluster, measured=_costs(refitted, _WEIGHTS))
+
+
+def _three(line: Line) -> tuple[float, float, float]:
+    size, ranks, stride = line.shape
+    return size, ranks, stride
+
+
+def _costs(lines: Iterable[Line], weights: tuple[float, ...] | None = None) -> MeasuredCosts:
     by_name: dict[str, list[Line]] = {}
     for line in lines:
         by_name.setdefault(line.name, []).append(line)
@@ -78,7 +105,8 @@ def _costs(lines: Iterable[Line]) -> MeasuredCosts:
                 np.array([one.fitted_s for one in own]),
             )
             for name, own in by_name.items()
-        }
+        },
+        weights,
     )
 
 
@@ -165,6 +193,10 @@ def _lines(document: Document, part: str, tables: Mapping[str, list[list[float]]
                     f"{where}: a row holds a shape, seconds, spread and fitted seconds, as its others do"
                 )
             *shape, seconds, spread, fitted = row
+            if part == "collectives" and (len(shape) != 3 or name.split()[-1] not in ("node", "network")):
+                raise RequestError(
+                    f"{where}: a message has bytes, ranks and stride, and ran in a node or over the network"
+                )
             if not (seconds > 0 and fitted > 0 and spread >= 0 and min(shape) >= 0):
                 raise RequestError(f"{where}: seconds must be above 0, and no number below")
             yield Line(

@@ -59,8 +59,8 @@ class SweepPlan:
         return _digest([self.objective, *(piece.key for piece in self.pieces)])
 
 
-def read_plan(path: Path, *, calibration: str | None = None) -> SweepPlan:
-    """Read a sweep document; ``calibration``: a file that every search uses.
+def read_plan(path: Path, *, calibration: str | None = None, profile: str | None = None) -> SweepPlan:
+    """Read a sweep document; ``calibration``, ``profile``: files that every search uses.
 
     Raises:
         RequestError: it cannot be read, has unknown keys, names something unknown or the same search twice.
@@ -113,6 +113,7 @@ def read_plan(path: Path, *, calibration: str | None = None) -> SweepPlan:
             top=document.top,
             axes={axis: _listed(values) for axis, values in document.axes.items()},
             calibration=calibration,
+            profile=profile,
         )
     except RequestError as error:
         raise RequestError(f"{path}: {error}") from None
@@ -129,11 +130,12 @@ def plan_of(
     top: int = DEFAULT_TOP,
     axes: Mapping[str, Sequence[object]] | None = None,
     calibration: str | None = None,
+    profile: str | None = None,
 ) -> SweepPlan:
     """Return the plan of a product; ``workloads`` and ``budgets`` hold fields of ``Request``.
 
     Combinations that make no sense (a precision that one cluster lacks) are found by their search, not here.
-    ``calibration``: a file that every search uses.
+    ``calibration``, ``profile``: files that every search uses.
 
     Raises:
         RequestError: a list is empty, a name unknown, or a search would stand in the plan twice.
@@ -154,7 +156,7 @@ def plan_of(
     contents |= {("cluster", name): canonical(resolve_cluster(name)) for name in clusters}
     for name in frameworks:
         load_framework(name)
-    learned = None if calibration is None else _learned(calibration)
+    learned = _learned(calibration, profile)
     pieces: dict[str, SweepPiece] = {}
     products = itertools.product(models, clusters, workloads, budgets, frameworks)
     for number, (model, cluster, workload, budget, framework) in enumerate(products):
@@ -168,11 +170,12 @@ def plan_of(
             top=top,
             overrides=axes or {},
             calibration=calibration,
+            profile=profile,
             **workload,
             **budget,
         )
         content = [contents["model", model], contents["cluster", cluster], cost_model_version()]
-        key = _digest([request.to_json(), *content, *([learned] if learned else [])])
+        key = _digest([request.to_json(), *content, *learned])
         if key in pieces:
             raise RequestError(
                 f"search {number + 1} of the plan is search {pieces[key].number + 1} again; name each entry once"
@@ -181,11 +184,19 @@ def plan_of(
     return SweepPlan(pieces=tuple(pieces.values()), objective=objective)
 
 
-def _learned(calibration: str) -> str:
-    """Return what names the contents of a calibration."""
-    from forerun.search.calibrate import read_calibration
+def _learned(calibration: str | None, profile: str | None) -> list[str]:
+    """Return what names the contents of what was measured; the files are read, so that a wrong one is refused here."""
+    found = []
+    if calibration is not None:
+        from forerun.search.calibrate import read_calibration
 
-    return read_calibration(Path(calibration)).digest
+        found.append(f"calibration {read_calibration(Path(calibration)).digest}")
+    if profile is not None:
+        from forerun.search.profiling import read_profile
+
+        read_profile(Path(profile))
+        found.append(f"profile {hashlib.sha256(Path(profile).read_bytes()).hexdigest()}")
+    return found
 
 
 def canonical(value: Any) -> Any:

@@ -40,13 +40,15 @@ class Samples:
 class MeasuredCosts:
     """Measured operators by name; implements ``Measurements``.
 
+    ``weights``: how much each number of a shape counts in distances (None: all alike).
     An operator that was not measured takes the mean ratio of its family (the first word of its name), or the surface as
     it is where no other of the family was.
     """
 
-    def __init__(self, samples: Mapping[str, Samples]) -> None:
+    def __init__(self, samples: Mapping[str, Samples], weights: tuple[float, ...] | None = None) -> None:
         self.samples = dict(samples)
-        self._known = {name: (_place(one.shapes), one.log_ratio) for name, one in self.samples.items()}
+        self._weights = None if weights is None else np.array(weights)
+        self._known = {name: (self._place(one.shapes), one.log_ratio) for name, one in self.samples.items()}
         families: dict[str, list[Floats]] = {}
         for name, one in self.samples.items():
             families.setdefault(name.split()[0], []).append(one.log_ratio)
@@ -58,7 +60,7 @@ class MeasuredCosts:
         fitted = np.asarray(surface(*arrays), dtype=np.float64)
         if name not in self._known:
             return np.asarray(fitted * np.exp(self._family.get(name.split()[0], 0.0)))
-        where, (known, ratios) = _place(_flat(arrays)), self._known[name]
+        where, (known, ratios) = self._place(_flat(arrays)), self._known[name]
         log_ratio = np.empty(len(where))
         step = max(1, _AT_ONCE // len(known))
         for start in range(0, len(where), step):
@@ -74,8 +76,13 @@ class MeasuredCosts:
         """Return which of the shapes [N, D] were measured."""
         if name not in self._known:
             return np.zeros(len(shapes), dtype=bool)
-        square = ((_place(shapes)[:, None, :] - self._known[name][0][None, :, :]) ** 2).sum(axis=2)
+        square = ((self._place(shapes)[:, None, :] - self._known[name][0][None, :, :]) ** 2).sum(axis=2)
         return np.asarray(square.min(axis=1) < _SAME)
+
+    def _place(self, shapes: Floats) -> Floats:
+        """Return shapes in doublings, weighted."""
+        logs = np.log2(np.maximum(shapes, 1e-9))
+        return np.asarray(logs if self._weights is None else logs * self._weights)
 
 
 @dataclass(slots=True)
@@ -100,8 +107,3 @@ class Recorder:
 
 def _flat(arrays: tuple[Floats, ...] | list[Floats]) -> Floats:
     return np.stack([np.ravel(values) for values in arrays], axis=1)
-
-
-def _place(shapes: Floats) -> Floats:
-    """Return shapes in doublings."""
-    return np.asarray(np.log2(np.maximum(shapes, 1e-9)))

@@ -119,6 +119,21 @@ def test_an_older_cost_model_asks_for_another_fit(
     assert cli(capsys, f"search llama3-8b {TRAINING} --gpus 8 --calibration {old}")[0] == 0
 
 
+def test_sweeps_are_calibrated_too(calibration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "models: llama3-8b\nclusters: dgx-h100\nworkloads: [{global_batch: 64, seq_len: 2048}]\nbudgets: [{gpus: 8}]\n"
+    )
+    steps = []
+    for name, more in (("plain", ""), ("ours", f" --calibration {calibration}")):
+        code, out, _ = cli(capsys, f"sweep {plan} --out {tmp_path / name} --workers serial --json{more}")
+        assert code == 0
+        steps.append(json.loads(out)["leaderboard"][0]["step_time_s"])
+    assert steps[1] == pytest.approx(steps[0] / FASTER, rel=0.08)
+    assert cli(capsys, f"sweep {plan} --out {tmp_path / 'plain'} --resume --calibration {calibration}")[0] == 2
+    assert cli(capsys, f"sweep {plan} --out {tmp_path / 'none'} --profile {calibration}")[0] == 2
+
+
 BROKEN = {
     "not YAML": ("{", "line"),
     "another document": ("axes: {tp: [1]}", "unknown key"),

@@ -33,6 +33,9 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--show", type=whole, default=20, metavar="K", help="rows to print (default 20)")
     parser.add_argument(
+        "--profile", metavar="FILE", help="operators and collectives of this machine, as `forerun profile` wrote them"
+    )
+    parser.add_argument(
         "--calibration", metavar="FILE", help="constants of this machine, as `forerun calibrate` wrote them"
     )
     add_workers(parser)
@@ -45,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.leaderboard import dump_json
     from forerun.search.sweep import read_plan, run_sweep
 
-    workers, plan = workers_of(args), read_plan(args.plan, calibration=args.calibration)
+    workers, plan = workers_of(args), read_plan(args.plan, calibration=args.calibration, profile=args.profile)
     with SweepView(sys.stderr) as view:
         result = run_sweep(plan, args.out, resume=args.resume, workers=workers, watch=view)
     if args.json:
