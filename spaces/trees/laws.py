@@ -171,12 +171,13 @@ def _placement(tree: ResolvedTree) -> Placement:
 
 
 def _check_tied(context: Context, strategies: TreeStrategies) -> None:
-    """Refuse a tied table that embedding and head cut differently."""
+    """Refuse a tied table that embedding and head, on the same devices, cut differently."""
     first, last = strategies.of_leaf[0][0], strategies.of_leaf[-1][-1]
-    if context.model.tied_embeddings and first.tp != last.tp:
-        place = strategies.tree.stages[-1].leaves[-1].place
+    tree = strategies.tree
+    if context.model.tied_embeddings and first.tp != last.tp and tree.home[0] == tree.home[-1]:
+        place = tree.stages[-1].leaves[-1].place
         raise TreeError(
             (*place, "compute", "tp"),
-            f"embedding and head of {context.model.name} share one table and must cut it alike, but tp is {first.tp} "
-            f"and {last.tp}",
+            f"embedding and head of {context.model.name} share one table on the same devices and must cut it alike, "
+            f"but tp is {first.tp} and {last.tp}",
         )

@@ -142,8 +142,9 @@ def test_a_tied_table_costs_an_all_reduce_between_the_ends() -> None:
 
     assert apart.tied_s > 0
     assert together.tied_s == 0
-    with pytest.raises(TreeError, match="share one table and must cut it alike"):
-        tree(TWO.format(first="", second=", compute: {tp: 4}"), made)
+    assert tree_costs(made, tree(TWO.format(first="", second=", compute: {tp: 4}"), made)).tied_s > 0
+    with pytest.raises(TreeError, match="share one table on the same devices and must cut it alike"):
+        tree(ONE.format(child="{layers: head, compute: {dp: 2, tp: 4}}"), made)
 
 
 @pytest.mark.parametrize("count", [4, 8])
