@@ -25,7 +25,7 @@ def print_improvement(
     if run:
         say(console, _run(run))
     say(console, _questions(asked))
-    if source.strategies:
+    if source.alternatives:
         say(console, _strategies(source))
     say(console, *(Text(note, style="dim") for note in source.notes))
 
@@ -106,6 +106,6 @@ def _questions(asked: tuple[WhatIf, ...]) -> Table:
 
 def _strategies(source: Source) -> Table:
     table = _table("\nOther strategies", "change", "to", "saves")
-    for one in source.strategies:
-        table.add_row(one.axis, one.words, format_seconds(-one.added_s))
+    for one in source.alternatives:
+        table.add_row(one.name, one.what, format_seconds(one.saves_s))
     return table

@@ -10,22 +10,34 @@ from forerun.simulator.improve.step import Plan
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
-    from forerun.search.explain import ScoredChange
+    from forerun.search.layered import LayeredSetting
     from forerun.simulator.replay import Analysis
     from forerun.simulator.replay.readers.reading import Reading
 
+_WORTH = 0.002
+"""Share of a step from which another strategy is worth a line."""
+_SHOWN = 3
 _SERVER_START_S = 50e-6
 """Start of a push or a pull: a round trip over TCP in one room, as the training modes take it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """Another strategy for the same training, and what it takes off the step."""
+
+    name: str
+    what: str
+    saves_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A step to improve. ``plan``: what the run itself did (None: the framework's default); ``strategies``: other
+    """A step to improve. ``plan``: what the run itself did (None: the framework's default); ``alternatives``: other
     strategies that would be faster; ``analysis``: of a run; ``notes``: what the user should know."""
 
     step: Step
     plan: Plan | None = None
-    strategies: tuple["ScoredChange", ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
     analysis: "Analysis | None" = None
     notes: tuple[str, ...] = ()
 
@@ -67,14 +79,14 @@ def model_source(
     Raises:
         RequestError: the request is wrong.
     """
-    from forerun.spaces.layered import is_layered
+    from forerun.spaces.layered.resolve import names_layered
 
     if gpus < 2:
         raise RequestError(f"gradients are exchanged between replicas, but got --gpus {gpus}; use 2 or more")
-    if is_layered(model):
+    if names_layered(model):
         if strategy is not None:
             raise RequestError("--strategy is for transformers; layer-by-layer models are improved data-parallel")
-        source = _layered(model, cluster, gpus, batch, precision or "fp32", framework or "pytorch-ddp")
+        source = _layered(model, cluster, gpus, batch, precision, framework)
     else:
         source = _transformer(model, cluster, gpus, batch, seq_len, precision, framework, strategy)
     if server_bytes_per_s is None:
@@ -88,23 +100,37 @@ def model_source(
     return replace(source, step=replace(source.step, wire=wire))
 
 
-def _layered(model: str, cluster: str, gpus: int, batch: int, precision: str, framework: str) -> Source:
+def _layered(model: str, cluster: str, gpus: int, batch: int, precision: str | None, framework: str | None) -> Source:
+    from forerun.search.layered import LayeredRequest, resolve_request
     from forerun.simulator.improve.from_layered import layered_step
-    from forerun.simulator.layered.context import LayeredContext
-    from forerun.spaces.clusters import resolve_cluster
-    from forerun.spaces.layered import load_layered
-    from forerun.spaces.layered.profile import load_layered_profile
 
-    context = LayeredContext(
-        model=load_layered(model),
-        cluster=resolve_cluster(cluster),
-        profile=load_layered_profile(framework),
+    request = LayeredRequest(
+        model=model,
+        cluster=cluster,
+        global_batch=gpus * batch,
+        gpus=str(gpus),
         precision=precision,
+        framework=framework,
     )
-    if gpus > context.cluster.max_devices:
-        raise RequestError(f"{cluster} has at most {context.cluster.max_devices} devices, but got --gpus {gpus}")
+    setting = resolve_request(request)
+    step = layered_step(setting.context, ranks=gpus, batch=batch)
     note = "savings of fused operators are estimated: the tensor between them is neither written nor read"
-    return Source(step=layered_step(context, ranks=gpus, batch=batch), notes=(note,))
+    return Source(step=step, alternatives=_other_splits(setting), notes=(note, *setting.remarks()))
+
+
+def _other_splits(setting: "LayeredSetting") -> tuple[Alternative, ...]:
+    """Return the best split of every family that would be faster than data parallel training."""
+    from forerun.search.layered import search_layered
+
+    best = {row.split.family: row for row in search_layered(setting).families}
+    data = best.pop("data", None)
+    if data is None:
+        return ()
+    faster = [row for row in best.values() if row.step_time_s < data.step_time_s * (1 - _WORTH)]
+    return tuple(
+        Alternative(name="split", what=row.text, saves_s=data.step_time_s - row.step_time_s)
+        for row in sorted(faster, key=lambda row: row.step_time_s)[:_SHOWN]
+    )
 
 
 def _transformer(
@@ -141,4 +167,7 @@ def _transformer(
     legal = legal_strategy(setting, text)
     better = explain_strategy(setting.context, legal, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
     step = strategy_step(setting.context, legal)
-    return Source(step=step, strategies=better.helping(), notes=tuple(setting.remarks()))
+    alternatives = tuple(
+        Alternative(name=one.axis, what=one.words, saves_s=-one.added_s) for one in better.helping(_SHOWN)
+    )
+    return Source(step=step, alternatives=alternatives, notes=tuple(setting.remarks()))

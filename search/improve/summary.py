@@ -28,7 +28,7 @@ def summary(
         "plan": plan_document(found),
         "what_if": [asdict(one) for one in asked],
         "run_what_if": [asdict(one) for one in run],
-        "strategies": [change.to_json() for change in source.strategies],
+        "strategies": [asdict(one) for one in source.alternatives],
         "notes": list(source.notes),
         "elapsed_s": elapsed_s,
     }

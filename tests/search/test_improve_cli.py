@@ -100,3 +100,36 @@ def test_a_run_without_gradients_is_told(tmp_path, capsys):
     data_parallel(tmp_path, ranks=2, steps=2, buckets=0)
     assert main(["improve", "--traces", str(tmp_path)]) == 2
     assert "backward pass" in capsys.readouterr().err
+
+
+def test_measured_costs_of_fused_operators(tmp_path, capsys):
+    costs = tmp_path / "fused.yaml"
+    before = document(capsys, *RESNET)
+    costs.write_text("fused:\n- {operators: [conv1, batch_norm1], forward: 10us, backward: 10us}\n")
+    after = document(capsys, *RESNET, "--fused", str(costs))
+    assert ["conv1", "batch_norm1", "relu1"] in after["plan"]["fused"]
+    assert after["best_step_time_s"] < before["best_step_time_s"] - 1e-3
+    costs.write_text("fused:\n- {operators: [batch_norm1, relu1], forward: 1s, backward: 1s}\n")
+    slower = document(capsys, *RESNET, "--fused", str(costs))
+    assert ["batch_norm1", "relu1"] not in slower["plan"]["fused"]
+    for text, words in (
+        ("fused: [{operators: [conv1, conv2], forward: 1ms, backward: 1ms}]", "conv2 follows pool1"),
+        ("fused: [{operators: [conv1, conv999], forward: 1ms, backward: 1ms}]", "unknown operator"),
+        ("fused: [{operators: [conv1], forward: 1ms, backward: 1ms}]", "operators"),
+        ("fused: [{operators: [conv1, batch_norm1], forward: soon, backward: 1ms}]", "soon"),
+        ("what: 1", "fused"),
+    ):
+        costs.write_text(text)
+        assert main(["improve", *RESNET, "--fused", str(costs)]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_another_split_where_the_link_is_slow(tmp_path, capsys):
+    slow = tmp_path / "slow.yaml"
+    slow.write_text(
+        "device: v100-sxm2-32\ndevices_per_node: 8\nmax_devices: 16\n"
+        "scale_up: {kind: nvlink-mesh, mesh: cube}\nhost: {sockets: 2, socket_rate: 10GB/s, memory: 768GiB}\n"
+        "network: {kind: infiniband, nics_per_node: 1, nic_rate: 25Gb/s}\nsource: a test\n"
+    )
+    found = document(capsys, "vgg16", "--cluster", str(slow), "--gpus", "16", "--batch", "32")
+    assert found["strategies"] and all(one["saves_s"] > 0 for one in found["strategies"])

@@ -40,6 +40,7 @@ def add_arguments(parser: Parser) -> None:
         "--buckets", default="ddp", metavar="RULE", help="whose default buckets: ddp (default), horovod"
     )
     parser.add_argument("--memory", metavar="SIZE", help="memory of a device that the step must fit into, as 16GiB")
+    parser.add_argument("--fused", type=Path, metavar="FILE", help="measured costs of fused operators (YAML)")
     parser.add_argument("--no-fuse", action="store_true", help="leave operators as they are")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the best configuration (.yaml or .json)")
     add_json(parser)
@@ -52,7 +53,9 @@ def run(args: argparse.Namespace) -> int:
         RequestError: the request is wrong, or a file cannot be written.
         InfeasibleError: nothing fits into the memory.
     """
-    from forerun.search.improve import write_plan
+    from dataclasses import replace
+
+    from forerun.search.improve import with_fused_costs, write_plan
     from forerun.search.improve.summary import summary
     from forerun.search.leaderboard import dump_json
     from forerun.simulator.improve import RULES, improve, what_ifs
@@ -64,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
         raise unknown("rule of buckets", args.buckets, RULES)
     limit = None if args.memory is None else parse_bytes(args.memory)
     source = _source(args)
+    if args.fused is not None:
+        source = replace(source, step=with_fused_costs(source.step, args.fused))
     begin_s = time.perf_counter()
     found = improve(source.step, RULES[args.buckets], base=source.plan, fuse=not args.no_fuse, limit_bytes=limit)
     asked = what_ifs(source.step, found, fuse=not args.no_fuse)
