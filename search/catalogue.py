@@ -19,7 +19,9 @@ from forerun.spaces.documents import read_document
 from forerun.spaces.errors import unknown
 from forerun.spaces.frameworks import framework_names, load_framework
 from forerun.spaces.layered import LayeredModel, Operator, layered_names, load_layered
+from forerun.spaces.layered.profile import layered_profile_names, load_layered_profile
 from forerun.spaces.layered.resolve import names_layered, resolve_layered
+from forerun.spaces.layered.split import Mode
 from forerun.spaces.models import Model, active_parameters, load_model, model_names, parameter_count, resolve_model
 
 GIB = 2.0**30
@@ -95,7 +97,7 @@ def list_devices() -> list[dict[str, Any]]:
 
 
 def list_frameworks() -> list[dict[str, Any]]:
-    """Return a line for every framework profile."""
+    """Return a line for every framework profile; those for models of operators have ways to split as degrees."""
     lines = []
     for name in framework_names():
         legality = load_framework(name).legality
@@ -114,6 +116,9 @@ def list_frameworks() -> list[dict[str, Any]]:
                 "recompute": list(legality.recompute),
             }
         )
+    for name in layered_profile_names():
+        modes = [mode.name.lower() for mode in Mode]
+        lines.append({"framework": name, "degrees": modes, "zero": [], "schedules": ["gpipe"], "recompute": []})
     return lines
 
 
@@ -134,6 +139,8 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
     """
     if name in framework_names():
         return "framework", plain(load_framework(name))
+    if name in layered_profile_names():
+        return "framework", plain(load_layered_profile(name))
     if name in cluster_names():
         return "cluster", _cluster_facts(load_cluster(name))
     if name in device_names():

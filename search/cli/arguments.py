@@ -77,6 +77,9 @@ def add_training(parser: Parser, *, batch_required: bool = True, learned: bool =
         action="store_true",
         help="cost operators of an imported graph that have no rule by their bytes and operations",
     )
+    layered.add_argument(
+        "--paradl", action="store_true", help="also what ParaDL's own formulas say of a split (simulate, explain)"
+    )
 
 
 def add_workers(parser: Parser) -> None:
@@ -171,7 +174,11 @@ def _only_transformers(args: argparse.Namespace) -> None:
             f"a batch per GPU is for models that are written operator by operator, but got {args.global_batch}; "
             f"write the whole batch of a step"
         )
-    for flag, value in (("--seconds-per-sample", args.seconds_per_sample), ("--allow-generic", args.allow_generic)):
+    for flag, value in (
+        ("--seconds-per-sample", args.seconds_per_sample),
+        ("--allow-generic", args.allow_generic),
+        ("--paradl", args.paradl),
+    ):
         if value:
             raise RequestError(f"{flag} is for models that are written operator by operator, and {args.model} is not")
 

@@ -87,6 +87,7 @@ def run_search(args: argparse.Namespace) -> int:
     from forerun.search.layered import search_layered
     from forerun.search.leaderboard import dump_json
 
+    _no_oracle(args)
     setting = setting_of(args)
     if args.report is not None:
         raise RequestError("--report is for transformers; curves of this model: forerun limits ... --report FILE")
@@ -120,6 +121,7 @@ def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
         return _run_tree(setting, args)
     row = _row(setting, args.strategy)
     found = bottlenecks(setting.context, row)
+    oracle = _oracle(setting, row) if args.paradl else None
     if args.json:
         document: dict[str, Any] = {"schema": SCHEMA, "request": setting.to_json(), "row": row.to_json()}
         if explain:
@@ -129,11 +131,17 @@ def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
                 for one in found
             ]
             document["doubling"] = {change.what: change.gain for change in _changes(setting, row)}
+        if oracle is not None:
+            document["paradl"] = oracle
         print(dump_json({**document, "versions": versions()}))
         return 0
     from forerun.search.cli.layered_view import print_row
 
     print_row(setting, row, found, _changes(setting, row) if explain else ())
+    if oracle is not None:
+        from forerun.search.cli.layered_view import print_oracle
+
+        print_oracle(oracle, row)
     return 0
 
 
@@ -169,6 +177,7 @@ def run_limits(args: argparse.Namespace) -> int:
     from forerun.search.layered import limits_of
     from forerun.search.leaderboard import dump_json
 
+    _no_oracle(args)
     setting = setting_of(args)
     if args.report is not None:
         from forerun.search.report import check_page
@@ -245,3 +254,32 @@ def _check_devices(setting: "LayeredSetting", devices: int) -> None:
     if setting.counts is not None and devices not in setting.counts:
         counts = " or ".join(map(str, setting.counts[:8]))
         raise RequestError(f"the split occupies {devices} GPUs, but --gpus asks for {counts}")
+
+
+def _oracle(setting: "LayeredSetting", row: "LayeredRow") -> dict[str, float]:
+    """Return what ParaDL's formulas say of one step.
+
+    Raises:
+        RequestError: they do not know such a split.
+    """
+    from forerun.simulator.layered.paradl_of import oracle_step
+
+    if row.mixture:
+        raise RequestError(f"ParaDL has no formula for mixtures, but got {row.mixture}; leave --paradl out")
+    cost = oracle_step(setting.context, row.split, row.global_batch)
+    return {
+        "step_time_s": cost.total_s,
+        "compute_s": cost.compute_s,
+        "communication_s": cost.communication_s,
+        "memory_gib": cost.memory_bytes / 2**30,
+    }
+
+
+def _no_oracle(args: argparse.Namespace) -> None:
+    """Refuse ParaDL's formulas where there is no one split to ask about.
+
+    Raises:
+        RequestError: they are asked for.
+    """
+    if args.paradl:
+        raise RequestError("--paradl is about one split; use it with `forerun explain` or `forerun simulate`")

@@ -1,6 +1,6 @@
 """Answers about layer-by-layer models on the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Console
@@ -235,3 +235,13 @@ def _curve_table(setting: LayeredSetting, family: FamilyLimits) -> Table:
             Text(row.bottleneck),
         )
     return table
+
+
+def print_oracle(oracle: Mapping[str, float], row: LayeredRow) -> None:
+    """Print what ParaDL's formulas say of the same split."""
+    text = (
+        f"ParaDL's formulas: step {format_seconds(oracle['step_time_s'])} "
+        f"({oracle['step_time_s'] / row.step_time_s - 1:+.0%}), computation {format_seconds(oracle['compute_s'])}, "
+        f"communication {format_seconds(oracle['communication_s'])}, {oracle['memory_gib']:.1f} GiB"
+    )
+    say(open_console(), Text(text))
