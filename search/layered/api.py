@@ -10,6 +10,7 @@ from forerun.search.layered.scoring import scored_rows
 from forerun.search.layered.space import enumerate_splits
 from forerun.search.leaderboard import SCHEMA, flat_line, lines_to_csv, versions
 from forerun.spaces.errors import InfeasibleError, RequestError
+from forerun.spaces.layered.batch import PerDevice
 
 SLICE = 512
 """Rows scored at once: bounds the memory of large models."""
@@ -102,8 +103,8 @@ def _nothing(setting: LayeredSetting, rows: list[LayeredRow], rejected: dict[str
         counted = ", ".join(f"{reason} {count}" for reason, count in sorted(rejected.items()))
         return f"no split of {setting.context.model.name} is legal here (by reason: {counted})"
     least = min(rows, key=lambda row: row.peak_memory_gib)
+    more = "" if isinstance(setting.request.global_batch, PerDevice) else " or more GPUs"
     return (
         f"nothing fits: the leanest split, {least.split}, needs {least.peak_memory_gib:.1f} GiB of the "
-        f"{least.memory_limit_gib:.1f} GiB usable; use a smaller batch than {least.global_batch} on {least.gpus} GPUs, "
-        f"or more GPUs"
+        f"{least.memory_limit_gib:.1f} GiB usable; use a smaller batch than {setting.request.global_batch}{more}"
     )
