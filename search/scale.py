@@ -22,6 +22,13 @@ DEFAULT_MODE = "all-reduce"
 DEFAULT_WORKERS = "1..32"
 DEFAULT_BATCH = 32
 DEFAULT_FRAMEWORK = "pytorch-ddp"
+TRANSFORMER_FRAMEWORK = "megatron-lm"
+_OF_MODELS = (
+    ("batch", "--batch"),
+    ("precision", "--precision"),
+    ("framework", "--framework"),
+    ("seq_len", "--seq-len"),
+)
 MOST_WORKERS = 4096
 EVENT_PASSES = 1_000_000
 EVENT_TRANSFERS = 200_000
@@ -37,6 +44,7 @@ class ScaleRequest:
     workers: str | None = None
     mode: str | None = None
     batch: int | None = None
+    seq_len: int | None = None
     precision: str | None = None
     framework: str | None = None
     step_time_s: float | None = None
@@ -181,7 +189,7 @@ def _profile(request: ScaleRequest, cluster: "Cluster | None", defaults: list[st
     if Path(request.model).suffix.lower() in (".yaml", ".yml", ".json"):
         from forerun.search.scale_profile import read_profile
 
-        for name, flag in (("batch", "--batch"), ("precision", "--precision"), ("framework", "--framework")):
+        for name, flag in _OF_MODELS:
             if getattr(request, name) is not None:
                 raise RequestError(f"{flag} belongs to models of the catalogue; {request.model} is a measured profile")
         profile = read_profile(Path(request.model))
@@ -191,24 +199,23 @@ def _profile(request: ScaleRequest, cluster: "Cluster | None", defaults: list[st
 
 
 def _catalogued(request: ScaleRequest, cluster: "Cluster | None", defaults: list[str]) -> GradientProfile:
+    """Return the profile of a model of the catalogue, or of a transformer's file."""
+    from forerun.spaces.layered import is_layered
+
+    if cluster is None:
+        raise RequestError(f"the times of {request.model} depend on the device; add --cluster (`list clusters`)")
+    batch = request.batch or int(_filled(defaults, "batch per worker", str(DEFAULT_BATCH)))
+    if not is_layered(request.model):
+        return _transformer(request, cluster, batch, defaults)
+    if request.seq_len is not None:
+        raise RequestError(f"--seq-len belongs to transformers; {request.model} has none")
     from forerun.simulator.layered import LayeredContext
     from forerun.simulator.modes.models import layered_profile
-    from forerun.spaces.layered import is_layered, layered_names, load_layered
+    from forerun.spaces.layered import load_layered
     from forerun.spaces.layered.profile import load_layered_profile
 
-    if not is_layered(request.model):
-        known = ", ".join(layered_names())
-        raise RequestError(
-            f"scale takes a layer-by-layer model or the file of a gradient profile (.yaml, .json), but got "
-            f"{request.model!r}; known models: {known}"
-        )
-    if cluster is None:
-        raise RequestError(
-            f"{request.model} is a model of the catalogue, whose times depend on the device; add --cluster"
-        )
     precision = request.precision or _filled(defaults, "precision", "fp32")
     framework = request.framework or _filled(defaults, "framework", DEFAULT_FRAMEWORK)
-    batch = request.batch or int(_filled(defaults, "batch per worker", str(DEFAULT_BATCH)).split()[-1])
     context = LayeredContext(
         model=load_layered(request.model),
         cluster=cluster,
@@ -216,6 +223,30 @@ def _catalogued(request: ScaleRequest, cluster: "Cluster | None", defaults: list
         precision=precision,
     )
     return layered_profile(context, batch)
+
+
+def _transformer(request: ScaleRequest, cluster: "Cluster", batch: int, defaults: list[str]) -> GradientProfile:
+    from forerun.simulator.modes.transformers import transformer_profile
+    from forerun.spaces.frameworks import load_framework
+    from forerun.spaces.layered import layered_names
+    from forerun.spaces.models import resolve_model
+    from forerun.spaces.strategies import Context
+    from forerun.spaces.workload import Workload
+
+    try:
+        model = resolve_model(request.model).model
+    except RequestError as error:
+        names = ", ".join(layered_names())
+        raise RequestError(f"{error}; layer-by-layer models: {names}; or the file of a gradient profile") from None
+    if request.seq_len is None:
+        raise RequestError(f"a step of {request.model} depends on the tokens per sequence; add --seq-len")
+    workload = Workload(
+        global_batch=batch,
+        seq_len=request.seq_len,
+        precision=request.precision or _filled(defaults, "precision", "bf16"),
+    )
+    framework = load_framework(request.framework or _filled(defaults, "framework", TRANSFORMER_FRAMEWORK))
+    return transformer_profile(Context(model=model, cluster=cluster, workload=workload, framework=framework), batch)
 
 
 def _network(request: ScaleRequest, cluster: "Cluster | None", defaults: list[str]) -> Network:
@@ -229,9 +260,12 @@ def _network(request: ScaleRequest, cluster: "Cluster | None", defaults: list[st
                 "--server-bandwidth and --latency go with --bandwidth: they describe NICs, not a cluster"
             )
         from forerun.simulator.modes.network import ClusterNetwork
-        from forerun.spaces.layered.profile import load_layered_profile
+        from forerun.spaces.layered.profile import layered_profile_names, load_layered_profile
 
-        rules = load_layered_profile(request.framework or DEFAULT_FRAMEWORK)
+        name = request.framework or DEFAULT_FRAMEWORK
+        if name not in layered_profile_names():  # that of a transformer
+            return ClusterNetwork(cluster=cluster)
+        rules = load_layered_profile(name)
         if rules.name == "ideal":
             return ClusterNetwork(cluster=cluster, blocked_share=0.0, meeting_s=0.0)
         if rules.wait_s:  # it has been measured for this software

@@ -77,6 +77,15 @@ def test_a_model_of_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"precision fp32", "framework pytorch-ddp"} <= set(found["defaults"])
 
 
+def test_a_transformer(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("bert-large", "--cluster", "dgx-a100-40", "--precision", "fp16", "--batch", "32", "--seq-len", "128")
+    found = answer(capsys, *words, "--workers", "1,8")
+    assert found["one_worker"]["parameter_bytes"] == pytest.approx(4 * 336e6, rel=0.01)
+    # DeepLearningExamples: PyTorch BERT-Large on one and eight A100, mixed precision, sequence 128: 4591 of 8 x 580.
+    assert found["points"][1]["efficiency"] == pytest.approx(4591 / 8 / 580, abs=0.05)
+    assert "framework megatron-lm" in found["defaults"]
+
+
 def test_what_limits_a_run(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     """20 MB twice over 1 Gb/s is 320 ms against 75 ms of passes; over 1 Tb/s it is nothing."""
     slow = answer(capsys, profile, "--bandwidth", "1Gb/s", "--mode", "sync-ps", "--workers", "4")
@@ -153,7 +162,9 @@ def test_bad_requests(profile: str, words: list[str], message: str, capsys: pyte
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["llama3-8b", "--cluster", "dgx1-v100"], "scale takes a layer-by-layer model or the file"),
+        (["bert-large", "--cluster", "dgx1-v100"], "depends on the tokens per sequence; add --seq-len"),
+        (["resnet51", "--cluster", "dgx1-v100"], "layer-by-layer models: alexnet"),
+        (["resnet50", "--cluster", "dgx1-v100", "--seq-len", "8"], "--seq-len belongs to transformers"),
         (["resnet50"], "add --cluster"),
         (["resnet50", "--cluster", "dgx1-v100", "--latency", "1us"], "they describe NICs"),
         (["resnet50", "--cluster", "titan-rtx-box", "--workers", "16"], "has at most 8 devices, but got 16 workers"),

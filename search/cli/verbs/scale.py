@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 EPILOG = """\
 examples:
   forerun scale resnet50 --cluster dgx1-v100 --precision fp32 --batch 64 --workers 1..64
+  forerun scale bert-large --cluster dgx-a100-40 --precision fp16 --batch 32 --seq-len 128
   forerun scale vgg16 --cluster dgx1-v100 --mode async-ps --shards 4 --bandwidth 10Gb/s --workers 1,2,4,8,16
   forerun scale profile.yaml --bandwidth 1Gb/s --mode sync-ps --backup-workers 1 --workers 8 --slow 3:2.0 --jitter 0.1
 
-MODEL is a layer-by-layer model of the catalogue (`forerun list models`) on the cluster's device, or a file:
+MODEL is a model of the catalogue (`forerun list models`) on the cluster's device, or a file:
   name: my network
   batch: 32                     # samples per worker and step
   update: 2ms                   # applying one gradient (host: time that a step takes besides its passes)
@@ -27,7 +28,7 @@ MODEL is a layer-by-layer model of the catalogue (`forerun list models`) on the 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of the verb."""
-    parser.add_argument("model", metavar="MODEL", help="layer-by-layer model of the catalogue, or a profile's file")
+    parser.add_argument("model", metavar="MODEL", help="a model of the catalogue, or the file of a gradient profile")
     add_json(parser)
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="timeline of the largest run for Perfetto (.json, .json.gz)"
@@ -36,8 +37,11 @@ def add_arguments(parser: Parser) -> None:
     group.add_argument("--cluster", metavar="CLUSTER", help="catalogue name or YAML file; a worker is one device")
     group.add_argument("--workers", metavar="N", help="8, 1,2,6 or 1..64 (doubling; default 1..32)")
     group.add_argument("--batch", type=whole, metavar="B", help="samples per worker and step (default 32)")
-    group.add_argument("--precision", metavar="P", help="fp32 (default), tf32, fp16, bf16: what the device has")
-    group.add_argument("--framework", metavar="F", help="pytorch-ddp (default), horovod, chainermn, ideal")
+    group.add_argument("--seq-len", type=whole, metavar="S", help="tokens per sequence of a transformer")
+    group.add_argument("--precision", metavar="P", help="fp32 (transformers: bf16), tf32, fp16: what the device has")
+    group.add_argument(
+        "--framework", metavar="F", help="pytorch-ddp (default), horovod, chainermn, ideal; of transformers: as search"
+    )
     group.add_argument("--step-time", metavar="T", help="measured step of one worker without exchange, like 180ms")
     group.add_argument("--bandwidth", metavar="RATE", help="NIC of every worker, in place of the cluster's network")
     group.add_argument("--server-bandwidth", metavar="RATE", help="NIC of every server (default: as a worker's)")
@@ -133,6 +137,7 @@ def request_of(args: argparse.Namespace) -> "ScaleRequest":
         workers=args.workers,
         mode=args.mode,
         batch=args.batch,
+        seq_len=args.seq_len,
         precision=args.precision,
         framework=args.framework,
         step_time_s=None if args.step_time is None else parse_seconds(args.step_time),

@@ -1,0 +1,47 @@
+"""Gradient profiles of transformers, from the same cost rules as their other strategies, without any split."""
+
+import numpy as np
+
+from forerun.simulator.block_times import block_times
+from forerun.simulator.costs import adam_time_s
+from forerun.simulator.kinds import kind_of_entry
+from forerun.simulator.modes.profile import GradientLayer, GradientProfile
+from forerun.simulator.replicas import reduced_bytes
+from forerun.simulator.shard import activation_bytes, shard_of
+from forerun.spaces.models.model import MixtureOfExperts
+from forerun.spaces.models.parameters import embedding_parameters, head_parameters, layer_parameters
+from forerun.spaces.strategies import Context, parse_strategy, table_of
+
+
+def transformer_profile(context: Context, batch: int) -> GradientProfile:
+    """Return one worker's step of ``batch`` sequences: embedding, every layer, head.
+
+    A layer takes as long as its kernels, or as the host needs to launch them. Experts are all on every worker, and so
+    are their gradients.
+
+    Raises:
+        RequestError: a cost rule knows no such operator or precision.
+    """
+    model, framework = context.model, context.framework
+    times = block_times(context, shard_of(context, table_of([parse_strategy(f"mbs{batch}")]), np.array([0])))
+    wire = reduced_bytes(context)
+
+    def layer(name: str, block: int, parameters: int, host_s: float) -> GradientLayer:
+        return GradientLayer(
+            name=name,
+            parameter_bytes=wire * parameters,
+            forward_s=max(float(times.forward_s[block, 0]), host_s / 3),
+            backward_s=max(float(times.backward_s[block, 0]), host_s * 2 / 3),
+        )
+
+    rows = [layer("embedding", -2, embedding_parameters(model), 0.0)]
+    for kind, entry in zip(kind_of_entry(model), model.layers, strict=True):
+        host_s = framework.host_layer_s + framework.host_expert_s * isinstance(entry.mlp, MixtureOfExperts)
+        for number in range(entry.count):
+            parameters = layer_parameters(entry, model.hidden).total
+            rows.append(layer(f"{entry.name or 'layer'} {number}", kind, parameters, host_s))
+    rows.append(layer("head", -1, head_parameters(model), 0.0))
+    held = sum(row.parameter_bytes for row in rows) / wire
+    half = activation_bytes(context.workload.precision) == 2.0
+    update_s = adam_time_s(context.cluster.device, held, master_weights=half, state_bytes=framework.optimizer_bytes)
+    return GradientProfile(name=model.name, layers=tuple(rows), batch=batch, update_s=float(update_s))
