@@ -4,8 +4,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from forerun.simulator.events.schedules import SCHEDULES, Action, Pass, PipelineShape, Programs, programs_of
+from forerun.simulator.events.schedules import SCHEDULES, Action, Pass, PipelineShape, Programs, limited, programs_of
 from forerun.simulator.stage_plan import in_flight, interleaved_lead
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Schedule
@@ -183,3 +185,21 @@ def test_unequal_chunks_keep_at_most_what_memory_counts(pp: int, layers: tuple[i
             most = max(most, kept)
         warm_up = 2 * (pp - stage - 1) + (len(layers) - 1) * pp + 1
         assert interleaved_lead(layers, pp, stage) * warm_up * sum(layers) / len(layers) == pytest.approx(most)
+
+
+@given(limits=st.lists(st.integers(1, 9), min_size=1, max_size=6), count=st.integers(1, 12))
+def test_limits_in_flight_keep_the_contract_and_themselves(limits: list[int], count: int) -> None:
+    shape = PipelineShape(pp=len(limits), vpp=1, microbatches=count)
+    programs = limited(shape, limits)
+
+    assert broken_laws(shape, programs) == []
+    for limit, program in zip(limits, programs, strict=True):
+        assert most_in_flight(program, until=(Pass.BACKWARD,)) <= limit
+
+
+@pytest.mark.parametrize(
+    ("limits", "vpp", "law"), [([2, 1], 2, "vpp=1"), ([2], 1, "one limit for each of 2"), ([2, 0], 1, "at least 1")]
+)
+def test_limits_that_cannot_be(limits: list[int], vpp: int, law: str) -> None:
+    with pytest.raises(RequestError, match=law):
+        limited(PipelineShape(pp=2, vpp=vpp, microbatches=4), limits)
