@@ -8,10 +8,10 @@ gradient in one layout is added before it is sent.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from forerun.simulator.layouts.infer import Transfer, halo, infer
+from forerun.simulator.layouts.infer import Transfer, fuse, halo, infer
 from forerun.simulator.layouts.layout import Layout, operand_layout
 from forerun.spaces.operators import Cut, Operand, Operator, OperatorGraph, check_cuts
 
@@ -44,13 +44,17 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Transfers, one after the other, that ``operator`` waits for (of gradients of weights: gives rise to)."""
+    """Transfers, one after the other, that ``operator`` waits for (of gradients of weights: gives rise to).
+
+    ``joined``: the transfers are part of those of all joined needs of this operator in this phase, which are one
+    all-to-all; the first of them has it."""
 
     phase: Phase
     operator: str
     tensor: str
     transfers: tuple[Transfer, ...]
     element_bytes: float | None = None
+    joined: bool = False
 
 
 class _Flow:
@@ -122,7 +126,23 @@ def needs_of(
         _backward(flow, operator, input_gradients)
     for operator in graph.ordered:
         _weights(flow, operator)
-    return tuple(flow.needs)
+    return _with_joined(flow.needs)
+
+
+def _with_joined(needs: Sequence[Need]) -> tuple[Need, ...]:
+    """Return the needs with scatters (or gathers) of one operator whose roots are all of a group as one all-to-all."""
+    rooted: dict[tuple[str, ...], list[int]] = {}
+    for place, need in enumerate(needs):
+        kinds = {transfer.kind for transfer in need.transfers}
+        if len(kinds) == 1 and kinds <= {"scatter", "gather"}:
+            rooted.setdefault((need.phase, need.operator, *kinds), []).append(place)
+    found = list(needs)
+    for places in rooted.values():
+        fused = fuse(transfer for place in places for transfer in needs[place].transfers)
+        if {transfer.kind for transfer in fused} == {"all_to_all"}:
+            for place in places:
+                found[place] = replace(needs[place], transfers=fused if place == places[0] else (), joined=True)
+    return tuple(found)
 
 
 def _forward(flow: _Flow, operator: Operator) -> None:

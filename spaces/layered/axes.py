@@ -39,13 +39,15 @@ def _operator(operator: LayeredOperator, batch: int) -> Operator:
     ]
     axes += [Axis(name=name, size=size, kind=AxisKind.REDUCE) for name, size in sums.items()]
     shapes = (operator.input, *operator.extra_inputs)
-    names = operator.inputs or (INPUT,)
+    # Ids of a lookup are an input of their own, and lie where they are looked up.
+    ids = operator.kind is Kind.EMBEDDING
+    names = operator.inputs or (f"ids of {operator.name}" if ids else INPUT,)
     inputs = []
     for place, name in enumerate(names):
         shape = shapes[min(place, len(shapes) - 1)]
         dimensions, more = _input(operator, shape, out, place)
         axes += [axis for axis in more if axis.name not in {known.name for known in axes}]
-        inputs.append(Operand(name=name, dimensions=dimensions))
+        inputs.append(Operand(name=name, dimensions=dimensions, element_bytes=8.0 if ids else None))
     return Operator(
         name=operator.name,
         kind=operator.kind.value,

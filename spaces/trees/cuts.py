@@ -14,7 +14,8 @@ _DEGREES = ("dp", "tp", "cp", "ep", "etp", "sp")
 def legal_cuts(graph: OperatorGraph, tree: ResolvedTree) -> Mapping[str, tuple[Cut, ...]]:
     """Return the cuts of every operator of a graph (one microbatch), outermost first.
 
-    An operator that has not got an axis, or has it where it cannot be cut, does the same work on all parts of it.
+    An operator that has not got an axis, or has it where it cannot be cut, does the same work on all parts of it. One
+    that is dealt out is not cut.
 
     Raises:
         TreeError: an axis is unknown or does not divide, the parts are not as many as the devices of the stage, or the
@@ -31,7 +32,7 @@ def legal_cuts(graph: OperatorGraph, tree: ResolvedTree) -> Mapping[str, tuple[C
         for leaf in stage.leaves:
             _check(leaf, stage, known)
             for operator in by_layer[leaf.layer]:
-                cuts[operator.name] = _cuts(operator, leaf)
+                cuts[operator.name] = () if leaf.compute.deal else _cuts(operator, leaf)
     return cuts
 
 
@@ -46,6 +47,8 @@ def _check(leaf: Leaf, stage: Stage, known: set[str]) -> None:
     if leaf.recompute == Recompute.SELECTIVE:
         raise TreeError((*leaf.place, "schedule", "recompute"), "selective is about attention; use full or none")
     degrees = dict(leaf.compute.cut or {})
+    if leaf.compute.deal:
+        return
     for axis in degrees:
         if axis not in known:
             raise TreeError((*leaf.place, "compute", "cut", axis), str(unknown("axis", axis, known)))

@@ -38,6 +38,7 @@ class ComputeDocument(_Part):
     etp: Degree | None = None
     sp: bool | None = None
     cut: dict[str, Degree] | None = None
+    deal: bool | None = None
 
 
 class MemoryDocument(_Part):

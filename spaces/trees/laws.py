@@ -77,6 +77,8 @@ def legal_tree(context: Context, tree: ResolvedTree) -> TreeStrategies:
                 raise TreeError(
                     (*leaf.place, "compute", "cut"), "a transformer is cut by degrees; use dp, tp, cp, ep, etp and sp"
                 )
+            if leaf.compute.deal:
+                raise TreeError((*leaf.place, "compute", "deal"), "layers of a transformer stand on all devices")
             if key not in found:
                 found[key] = _leaf_strategy(context, tree, stage, leaf, placement)
             row.append(found[key])

@@ -209,7 +209,9 @@ def _stages(
 
 
 def _needed(root: Node, compute: Computation) -> int:
-    """Return how many devices the settings of a tree without devices ask for."""
+    """Return how many devices the settings of a tree without devices ask for: its root's, or its first layer's."""
+    if root.compute.cut is not None or root.compute.dp is not None:
+        compute = root.compute
     if compute.cut is not None:
         return math.prod(compute.cut.values())
     if compute.dp is None:

@@ -26,7 +26,8 @@ class Computation:
     """How the devices of a stage share the work of a layer; None: as the parent.
 
     ``dp * tp * cp`` devices, ``ep`` and ``etp`` as in ``Strategy``. ``cut``: parts by axis of each operator instead,
-    for models that are given as operators ({"batch": 2, "out": 4}, the innermost last).
+    for models that are given as operators ({"batch": 2, "out": 4}, the innermost last). ``deal``: every layer stands
+    whole on one device of the stage, and they are dealt to all of them (embedding tables).
     """
 
     dp: int | None = None
@@ -36,6 +37,7 @@ class Computation:
     etp: int | None = None
     sp: bool | None = None
     cut: Mapping[str, int] | None = None
+    deal: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

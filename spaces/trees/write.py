@@ -68,6 +68,8 @@ def _compute(node: Node) -> dict[str, Any]:
     found = {name: value for name, value in values.items() if value is not None}
     if node.compute.cut is not None:
         found["cut"] = dict(node.compute.cut)
+    if node.compute.deal is not None:
+        found["deal"] = node.compute.deal
     return found
 
 

@@ -110,6 +110,26 @@ def test_tables_cut_by_columns_or_rows_need_other_collectives() -> None:
     assert kinds == {"channels": {"all_to_all"}, "rows": {"reduce_scatter"}}
 
 
+@pytest.mark.parametrize("devices", [3, 4, 8])
+def test_tables_dealt_out_whole_exchange_rows_in_one_all_to_all(devices: int) -> None:
+    made, batch = context("dlrm-516m"), 1536
+    dealt = plan(made, one_stage({"batch": devices}, {"layers": "table*", "compute": {"deal": True}}), batch)
+    result = simulate_plan(dealt)
+    (core,) = scored_rows(made, [parse_split(f"data{devices} tables")], [batch])
+    own = {name: dealt.shares[name].devices for name in (f"table{number}" for number in range(1, 9))}
+    sent = [t.kind for n in dealt.needs if n.joined for t in n.transfers]
+
+    assert sent == ["all_to_all", "all_to_all"]
+    assert {len(held) for held in own.values()} == {1}
+    assert len(set(own.values())) == devices
+    assert len(own) - len(dealt.elsewhere) == -(-8 // devices)
+    assert result.time_s["optimizer"] == pytest.approx(core.breakdown_s["update"], rel=1e-6)
+    compute = core.breakdown_s["forward"] + core.breakdown_s["backward"] + core.host_s
+    assert result.time_s["compute"] == pytest.approx(compute, rel=0.15)
+    # The core spreads the rows of three uneven devices evenly.
+    assert result.time_s["tensor"] == pytest.approx(core.breakdown_s["collective"], rel=0.02 if devices != 3 else 0.5)
+
+
 @pytest.mark.parametrize(("zero", "gathers"), [(0, 0), (1, 1), (3, None)])
 def test_sharded_states_are_gathered_where_they_are_needed(zero: int, gathers: int | None) -> None:
     made = context("resnet50")
@@ -227,6 +247,10 @@ WRONG = {
     "selective": (
         one_stage({"batch": 8}, schedule={"microbatches": 1, "recompute": "selective"}),
         "selective is about attention",
+    ),
+    "parts of one layer": (
+        one_stage({"batch": 8}, {"layers": "conv1", "compute": {"cut": {"batch": 4}}}),
+        "tree.children.0.compute.cut: layer conv1 is cut in 4 parts",
     ),
     "host": (one_stage({"batch": 8}, memory={"host": ["optimizer"]}), "stay on their devices"),
     "order": (one_stage({"batch": 8}, schedule={"microbatches": 1, "order": "zb-v"}), "run under 1f1b, gpipe or"),

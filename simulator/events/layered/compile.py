@@ -67,6 +67,7 @@ class _Device:
         profile = self.plan.context.profile
         self.buckets = Buckets(profile.bucket_bytes, self.plan.gradient_bytes)
         self.overlaps = profile.overlap > 0
+        self.joined: dict[Key, int] = {}
         self.computed: list[int] = []
         self.behind: list[int] = []
         self.last = {action.chunk: place for place, action in enumerate(program) if action.kind == Pass.BACKWARD}
@@ -145,8 +146,13 @@ class _Device:
 
     def _exchange(self, need: Need, waits: Sequence[Key], tag: Key, after: Sequence[int] = ()) -> int:
         """Add the communication of an activation or of its gradient."""
-        task = self.graph.add(EXCHANGE, self.plan.seconds(need), self.feature, after, tag=(*tag, need.tensor))
-        self.step.waiting += [(task, key) for key in waits]
+        key = (need.phase, *tag)
+        task = self.joined.get(key) if need.joined else None
+        if task is None:
+            task = self.graph.add(EXCHANGE, self.plan.seconds(need), self.feature, after, tag=(*tag, need.tensor))
+            if need.joined:
+                self.joined[key] = task
+        self.step.waiting += [(task, source) for source in waits]
         return task
 
     def _fetch(self, operator: Operator, tag: Key) -> list[int]:

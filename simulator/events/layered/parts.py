@@ -32,9 +32,13 @@ class PartCost:
 
 
 def part_costs(
-    context: LayeredContext, graph: OperatorGraph, cuts: Mapping[str, Sequence[Cut]]
+    context: LayeredContext,
+    graph: OperatorGraph,
+    cuts: Mapping[str, Sequence[Cut]],
+    elsewhere: frozenset[str] = frozenset(),
 ) -> Mapping[str, PartCost]:
-    """Return the cost of a part of every operator of a model's graph; equal cases are costed once."""
+    """Return the cost of a part of every operator of a model's graph; nothing of those that stand ``elsewhere``. Equal
+    cases are costed once."""
     degrees = {name: _by_axis(own) for name, own in cuts.items()}
     batch = {operator.name: operator.axis("batch").size for operator in graph.operators}
     cases: dict[tuple[float, ...], int] = {}
@@ -50,6 +54,9 @@ def part_costs(
     times, kinds = context.times(local), context.layers.kind_of_L
     found = {}
     for number, layer in enumerate(context.model.operators):
+        if layer.name in elsewhere:
+            found[layer.name] = PartCost(forward_s=0.0, input_s=0.0, weight_s=0.0, kept_bytes=0.0, working_bytes=0.0)
+            continue
         own, case, kind = degrees[layer.name], case_of[layer.name], int(kinds[number])
         # Passes over memory shrink with the channels that they pass over.
         share = 1.0 if layer.kind.value in _MATRIX else 1.0 / own.get("channels", 1)

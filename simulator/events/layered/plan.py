@@ -18,11 +18,12 @@ from forerun.simulator.layered import LayeredContext
 from forerun.simulator.layered.context import GRADIENT_BYTES
 from forerun.simulator.layouts import Need, Phase, Share, Transfer, needs_of
 from forerun.spaces.errors import RequestError
+from forerun.spaces.layered import Kind
 from forerun.spaces.layered.axes import operator_graph
 from forerun.spaces.operators import Operator, OperatorGraph
 from forerun.spaces.strategies import Recompute
 from forerun.spaces.trees.cuts import legal_cuts
-from forerun.spaces.trees.resolve import ResolvedTree, resolve_tree
+from forerun.spaces.trees.resolve import ResolvedTree, Stage, resolve_tree
 from forerun.spaces.trees.values import KeyPath, Node, TreeError
 
 MOST_DEVICES = 4096
@@ -33,7 +34,8 @@ MOST_DEVICES = 4096
 class LayeredPlan:
     """``operators`` of every virtual stage in order; ``home``: the device-stage of every operator; ``shares``: its cuts
     and devices; ``costs`` of its parts on one microbatch; ``recomputed``: operators that are computed again, with the
-    node that says so (neighbours of one node are one run)."""
+    node that says so (neighbours of one node are one run). ``elsewhere``: operators that are dealt to other devices of
+    their stage than the fullest one, which stands for all."""
 
     context: LayeredContext
     tree: ResolvedTree
@@ -43,6 +45,7 @@ class LayeredPlan:
     shares: Mapping[str, Share]
     costs: Mapping[str, PartCost]
     recomputed: Mapping[str, KeyPath]
+    elsewhere: frozenset[str]
 
     @property
     def gradient_bytes(self) -> float:
@@ -133,12 +136,16 @@ class LayeredPlan:
         return runs
 
     def held_elements(self, device: int, from_stage: int) -> float:
-        """Parameters on one device, where sharding from a stage of ZeRO on leaves slices of them."""
+        """Parameters on one device, where sharding from a stage of ZeRO on leaves slices of them. Of tables the rows
+        that were looked up are updated in their backward pass: they have no gradients (2) or states (1) of their own.
+        """
         total = 0.0
         for operator in self.graph.operators:
             if self.home[operator.name] != device:
                 continue
             share = self.shares[operator.name]
+            if operator.name in self.elsewhere or (operator.kind == Kind.EMBEDDING.value and from_stage < 3):
+                continue
             cuts = {cut.axis: cut.degree for cut in share.cuts if cut.axis is not None}
             for weight in operator.weights:
                 parts = 1
@@ -198,6 +205,7 @@ def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> Laye
     cuts = legal_cuts(graph, tree)
     by_name = {operator.name: operator for operator in graph.operators}
     home, shares, stages, recomputed = dict[str, int](), dict[str, Share](), [], dict[str, KeyPath]()
+    elsewhere: set[str] = set()
     for number, stage in enumerate(tree.stages):
         stages.append(tuple(by_name[leaf.layer] for leaf in stage.leaves))
         for leaf in stage.leaves:
@@ -205,8 +213,11 @@ def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> Laye
             shares[leaf.layer] = Share(cuts=cuts[leaf.layer], devices=stage.devices, zero=leaf.zero)
             if leaf.recompute == Recompute.FULL:
                 recomputed[leaf.layer] = leaf.place
+        dealt = dict(_dealt(stage, by_name))
+        shares |= {layer: Share(cuts=(), devices=(device,)) for layer, device in dealt.items()}
+        elsewhere |= {layer for layer, device in dealt.items() if device != next(iter(dealt.values()))}
     try:
-        costs = at_host_speed(context, stages, part_costs(context, graph, cuts))
+        costs = at_host_speed(context, stages, part_costs(context, graph, cuts, frozenset(elsewhere)))
     except RequestError as error:
         raise RequestError(f"{context.model.name}: {error}") from None
     return LayeredPlan(
@@ -218,4 +229,19 @@ def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> Laye
         shares=shares,
         costs=costs,
         recomputed=recomputed,
+        elsewhere=frozenset(elsewhere),
     )
+
+
+def _dealt(stage: Stage, operators: Mapping[str, Operator]) -> list[tuple[str, int]]:
+    """Return the device of every layer of a stage that is dealt out, those of the fullest device first: layers with
+    most weights first, each to the device that has least so far."""
+    chosen = [operators[leaf.layer] for leaf in stage.leaves if leaf.compute.deal]
+    load = dict.fromkeys(stage.devices, 0)
+    found = []
+    for operator in sorted(chosen, key=lambda one: -one.weight_elements):
+        device = min(load, key=lambda number: load[number])
+        load[device] += operator.weight_elements
+        found.append((operator.name, device))
+    fullest = max(load, key=lambda number: load[number])
+    return sorted(found, key=lambda pair: pair[1] != fullest)
