@@ -135,6 +135,7 @@ TRITON = (Constant(name="_TRITON_SHARE", where="simulator/costs/attention.py", s
 FLASH1 = (Constant(name="_FLASH1_SHARE", where="simulator/costs/attention.py", seen="aleph_alpha_layouts", share=True),)
 UNALIGNED = (Constant(name="_VECTOR_SHARE", where="simulator/costs/attention.py", seen="bigscience", share=True),)
 VOLTA = (Constant(name="clock v100 half", where=_CLOCKS, seen="dlperf_gpt, libai", share=True),)
+AMPERE = (Constant(name="clock a100 half", where=_CLOCKS, seen="all tables of A100", share=True),)
 BLACKWELL = (
     Constant(name="clock b200|b300|gb200|gb300 fp8", where=_CLOCKS, seen="mlperf_llm, megatron_bridge", share=True),
 )

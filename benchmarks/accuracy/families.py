@@ -109,6 +109,13 @@ FAMILIES = (
         even=True,
     ),
     Family(
+        title="A100 clock",
+        constants=constants.AMPERE,
+        acts_on=lambda run: run.context.cluster.device.name.startswith("a100-sxm") and not run.context.moe,
+        parts=("table",),
+        even=True,
+    ),
+    Family(
         title="Blackwell clock in 8 bit",
         constants=constants.BLACKWELL,
         acts_on=lambda run: (
