@@ -38,7 +38,7 @@ class Limits:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exploration:
     """What was found. ``known`` has everything that was looked at (None: illegal), in the order of looking;
-    ``curve`` the number of strategies scored whenever the best improved, with its value. ``stopped`` says why."""
+    ``curve`` the number of strategies scored whenever the best improved, with its first key. ``stopped`` says why."""
 
     known: dict[Strategy, Evaluation | None]
     asked: int
@@ -101,6 +101,7 @@ class _Run:
     improved: Improved | None = None
     known: dict[Strategy, Evaluation | None] = field(default_factory=dict)
     curve: list[tuple[int, float]] = field(default_factory=list)
+    best: Evaluation | None = None
     asked: int = 0
     scored: int = 0
     barren: int = 0
@@ -157,10 +158,9 @@ class _Run:
         for strategy, evaluation in zip(chosen, evaluate(self.space, chosen, self.objectives, self.score), strict=True):
             self.known[strategy] = evaluation
             self.scored += 1
-            value = evaluation.keys[0][0]
-            if evaluation.fits and (not self.curve or value < self.curve[-1][1]):
-                self.curve.append((self.scored, value))
-                best = strategy, evaluation
+            if evaluation.fits and (self.best is None or evaluation.order < self.best.order):
+                self.curve.append((self.scored, evaluation.keys[0][0]))
+                self.best, best = evaluation, (strategy, evaluation)
         if best is not None and self.improved is not None:
             self.improved(*best, self.scored)
 

@@ -132,10 +132,13 @@ def _staged(strategy: Strategy) -> bool:
 
 def _notes(name: str, reason: str, space: StagedSpace, starts: Starts, found: Exploration) -> list[str]:
     """Say what the sampler did and what it gained over the flat space."""
-    flat = None if starts.piece.best is None or not len(starts.piece.best) else float(starts.piece.best.keys[0][0])
     notes = [f"sampler {name} ({reason}): {found.scored:,} strategies scored, stopped because {found.stopped}"]
-    if flat is not None and found.curve:
-        gain = flat / found.curve[-1][1] - 1
+    flat = starts.piece.best
+    best = found.known[found.feasible[0]] if found.feasible else None
+    if flat is not None and len(flat) and best is not None:
+        # Of several keys the first that differs is what was gained.
+        pairs = [(float(before), after) for before, after in zip(flat.keys[:, 0], best.keys[0], strict=True)]
+        gain = next((before / after - 1 for before, after in pairs if before != after), 0.0)
         notes.append(
             f"stages that differ gain {gain:.2%} over the best of the {starts.piece.legal:,} flat strategies"
             if gain > 0

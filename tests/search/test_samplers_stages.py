@@ -290,3 +290,39 @@ def test_strategies_with_stages_are_ranked_like_others(make_setting: Callable[..
 
     assert parse_strategy(row.strategy) == strategy
     assert row.step_time_s == pytest.approx(sum(row.breakdown_s.values()))
+
+
+def test_the_best_so_far_is_on_disk_at_any_moment(tmp_path: Path, make_setting: Callable[..., Setting]) -> None:
+    from forerun.search.samplers.best_file import BestFile
+    from forerun.search.samplers.driver import evaluate
+
+    setting = make_setting(gpus="16", overrides={"mbs": [1]})
+    space = Exploring(per_stage=EVERY).space(setting.space())
+    file = BestFile(tmp_path / "best.json", setting, "local")
+    written: list[dict[str, Any]] = []
+
+    def improved(strategy: Strategy, evaluation: Any, scored: int) -> None:
+        file.improved(strategy, evaluation, scored)
+        written.append(json.loads(file.path.read_text()))
+
+    sampler = sampler_named(Exploring(sampler="random", seed=3), space)[0]
+    found = explore(space, sampler, limits=Limits(evaluations=300, asked=3000), improved=improved)
+
+    assert len(written) > 1
+    assert [one["step_time_s"] for one in written] == sorted((one["step_time_s"] for one in written), reverse=True)
+    assert written[-1]["strategy"] == str(found.feasible[0]) and written[-1]["step_time_s"] == found.curve[-1][1]
+    assert list(tmp_path.iterdir()) == [file.path]  # no half-written file is left
+    gone = BestFile(tmp_path / "nowhere" / "best.json", setting, "local")
+    with pytest.raises(RequestError, match=r"cannot write .*best\.json"):
+        gone.improved(found.feasible[0], evaluate(space, found.feasible[:1], ("throughput",))[0], 1)
+
+
+def test_later_keys_of_an_objective_count(make_setting: Callable[..., Setting]) -> None:
+    """Fewest GPUs, then fastest: a faster strategy on as many is better."""
+    setting = make_setting(gpus="16", overrides={"mbs": [1], "pp": [2, 4]})
+    space = Exploring(per_stage=EVERY).space(setting.space())
+    sampler = sampler_named(Exploring(sampler="random"), space)[0]
+    limits = Limits(evaluations=200, asked=2000)
+    found = explore(space, sampler, objectives=("gpus",), limits=limits)
+
+    assert {value for _, value in found.curve} == {16.0} and len(found.curve) > 1
