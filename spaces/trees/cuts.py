@@ -33,7 +33,29 @@ def legal_cuts(graph: OperatorGraph, tree: ResolvedTree) -> Mapping[str, tuple[C
             _check(leaf, stage, known)
             for operator in by_layer[leaf.layer]:
                 cuts[operator.name] = () if leaf.compute.deal else _cuts(operator, leaf)
+        _check_dealt(graph, stage)
     return cuts
+
+
+def _check_dealt(graph: OperatorGraph, stage: Stage) -> None:
+    """Refuse layers that are dealt to different devices and need each other: they would take turns, not share."""
+    dealt = {leaf.layer: leaf for leaf in stage.leaves if leaf.compute.deal}
+    behind: dict[str, str] = {}  # a dealt layer that an operator needs, however far before it
+    for operator in graph.ordered if dealt else ():
+        for operand in operator.inputs:
+            producer = graph.producers.get(operand.name)
+            if producer is not None:
+                before = graph.layer(producer)
+                found = before if before in dealt else behind.get(producer.name)
+                if found is not None:
+                    behind[operator.name] = found
+        layer = graph.layer(operator)
+        if layer in dealt and operator.name in behind:
+            raise TreeError(
+                (*dealt[layer].place, "compute", "deal"),
+                f"layers that are dealt out work at the same time, but {layer} needs {behind[operator.name]}; deal out "
+                "layers that do not need each other, like tables",
+            )
 
 
 def _check(leaf: Leaf, stage: Stage, known: set[str]) -> None:

@@ -86,6 +86,12 @@ def resolve_tree(root: Node, layers: Sequence[str]) -> ResolvedTree:
         TreeError: the tree names a layer that is not there or one twice, leaves one without a stage, or its stages and
             schedule do not go together; the error has the path of the node.
     """
+    named = set(_own_layers(root, tuple(layers)))
+    left = [layer for layer in layers if layer not in named]
+    if left:
+        raise TreeError(
+            (*root.place, "layers"), f"the root stands for all layers, but leaves out {_few(left)}; drop its layers"
+        )
     placed: dict[str, tuple[Leaf, Node | None]] = {}
     marked: list[tuple[Node, tuple[str, ...]]] = []
     start = _Settings(_DEFAULT_COMPUTE, _DEFAULT_MEMORY, _DEFAULT_TIMING)
@@ -166,6 +172,10 @@ def _leaf(node: Node, layer: str, here: _Settings) -> Leaf:
     )
 
 
+def _few(layers: Sequence[str]) -> str:
+    return ", ".join(layers[:6]) + (", …" if len(layers) > 6 else "")
+
+
 def _called(node: Node) -> str:
     where = ".".join(map(str, node.place)) or "the root"
     return f"{where} ({node.name})" if node.name else where
@@ -184,8 +194,7 @@ def _stages(
         return (Stage(name=root.name, devices=devices, leaves=leaves, in_flight=None, place=root.place),)
     open_layers = [layer for layer in layers if placed[layer][1] is None]
     if open_layers:
-        shown = ", ".join(open_layers[:6]) + (", …" if len(open_layers) > 6 else "")
-        raise TreeError((*root.place, "children"), f"every layer stands on a stage, but none has {shown}")
+        raise TreeError((*root.place, "children"), f"every layer stands on a stage, but none has {_few(open_layers)}")
     order = iter(layers)
     for node, own in marked:
         for layer in own:

@@ -248,6 +248,10 @@ WRONG = {
         one_stage({"batch": 8}, schedule={"microbatches": 1, "recompute": "selective"}),
         "selective is about attention",
     ),
+    "dealt layers in a row": (
+        one_stage({"batch": 8}, {"layers": "linear*", "compute": {"deal": True}}),
+        "tree.children.0.compute.deal: layers that are dealt out work at the same time, but linear2 needs linear1",
+    ),
     "parts of one layer": (
         one_stage({"batch": 8}, {"layers": "conv1", "compute": {"cut": {"batch": 4}}}),
         "tree.children.0.compute.cut: layer conv1 is cut in 4 parts",

@@ -92,6 +92,8 @@ def test_a_tree_without_devices_is_one_stage() -> None:
 WRONG = {
     "missing layer": (TWO.replace("12-23", "12-24"), "line 11, children.1.layers: there is no layer 24; the model has"),
     "no layer of the parent": (TWO.replace("layers: 0-3", "layers: 13"), "line 9, children.0.children.0.layers: there"),
+    "root without all layers": ("layers: [embedding, 0-3]\n" + TWO, "line 1, layers: the root stands for all layers"),
+    "root without any": ("layers: []\n" + TWO, "leaves out embedding, 0, 1, 2, 3, 4, …; drop its layers"),
     "a name that is none": (TWO.replace("embedding", "embeding"), "did you mean embedding"),
     "layer without stage": (TWO.replace("12-23", "13-23"), "every layer stands on a stage, but none has 12"),
     "layer twice": (
