@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forerun_measured import write_runs
 
 from forerun.search.cli import main
 
@@ -82,3 +83,17 @@ def test_what_cannot_be_done_says_why(arguments: list[str], message: str, capsys
 
     assert out == ""
     assert message in err
+
+
+def test_measured_runs_are_predicted_event_by_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both levels and contention predict the same rows, the levels not quite alike."""
+    files = [str(write_runs(tmp_path / "runs.csv", {"layers": "13"}))]
+    means = []
+    for more in ([], EVENTS, [*EVENTS, "--contention"]):
+        assert main(["validate", *files, *more, "--json"]) == 0
+        means.append(json.loads(capsys.readouterr().out)["overall"]["mape_pct"])
+
+    assert means[1] == pytest.approx(means[0], abs=3.0)
+    assert means[0] != means[1]
+    assert main(["validate", *files, "--contention"]) == 2
+    assert "--contention needs --fidelity events" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration", type=Path, metavar="FILE", help="predict runs of that machine with what `calibrate` wrote"
     )
+    parser.add_argument(
+        "--fidelity",
+        choices=("analytic", "events"),
+        default="analytic",
+        help="predict by closed forms (default), or event by event (some seconds per hundred rows)",
+    )
+    parser.add_argument(
+        "--contention",
+        action="store_true",
+        help="traffic shares the links of the cluster, as for simulate; needs events",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
 
 
@@ -48,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: a file is no table of runs, a column is unknown, or no row can be predicted.
     """
-    from forerun.search.validate import load_runs, predict, summarise
+    from forerun.search.validate import load_runs, summarise
     from forerun.search.validate.report import worst_json, worst_rows, write_predictions
 
     runs = load_runs(args.files)
@@ -60,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
         calibration = read_calibration(args.calibration)
         runs = replace(runs, runs=calibrated_runs(runs.runs, calibration))
-    predictions = predict(runs.runs, margin=args.margin)
+    predictions = _predicted(args, runs)
     covered = None if calibration is None else coverage(predictions, calibration)
     summary = summarise(runs, predictions, by=args.by, noise=args.noise)
     worst = worst_rows(predictions, args.worst)
@@ -85,6 +97,23 @@ def run(args: argparse.Namespace) -> int:
         share = "" if inside is None else f"; {inside:.0f} % of the others lie within their 90 % interval"
         print(f"calibrated: {covered['runs']:.0f} runs, {covered['fitted']:.0f} of them fitted{share}")
     return 0
+
+
+def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
+    """Predict the rows at the fidelity that is asked for.
+
+    Raises:
+        RequestError: contention is asked for without events.
+    """
+    from forerun.search.validate import predict
+
+    if args.fidelity != "events":
+        if args.contention:
+            raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
+        return predict(runs.runs, margin=args.margin)
+    from forerun.simulator.events import event_scores
+
+    return predict(runs.runs, score=partial(event_scores, contention=args.contention), margin=args.margin)
 
 
 def _print(summary: "Summary", predictions: "Predictions", worst: list[int]) -> None:
