@@ -172,7 +172,9 @@ def resolve(request: Request, *, groups: bool = False) -> Setting:
     if request.calibration is not None:
         from forerun.search.calibrate import read_calibration  # brings scipy, which a search does not need
 
-        context, more = read_calibration(Path(request.calibration)).applied(context)
+        calibration = read_calibration(Path(request.calibration))
+        calibration.check_profile(None if request.profile is None else Path(request.profile))
+        context, more = calibration.applied(context)
         remarks = (*remarks, *more)
     return Setting(
         request=request,

@@ -10,9 +10,9 @@ import math
 import time
 from collections.abc import Sequence
 
-FLOPS_PER_S = 0.75e9
+FLOPS_PER_S = 6e9
 START_S = 0.4e-3
-ELEMENT_S = 8e-9
+ELEMENT_S = 2e-9
 PARAMETER_S = 10e-9
 _BACKWARD = 2.5
 """Work of attention's backward pass over that of its forward pass."""

@@ -14,7 +14,7 @@ from emulated import Device
 from torch import Tensor
 from torch.nn import functional as F
 
-HIDDEN, LAYERS, HEADS, VOCAB, LENGTH = 64, 4, 4, 1024, 32
+HIDDEN, LAYERS, HEADS, VOCAB, LENGTH = 64, 4, 4, 1024, 256
 INNER = 4 * HIDDEN
 
 device = Device()

@@ -22,6 +22,8 @@ from torch import Tensor
 from forerun.search.profiling.collectives import Between, Message
 
 WARM = 1
+PAUSE_S = 5e-3
+"""Between messages that are timed: in training there are operators between them, and the NIC's bucket fills again."""
 SHORT_S = 0.2
 """Operators are run for about this long to be timed."""
 
@@ -156,7 +158,7 @@ class Process:
         times = []
         for kind, size, ranks, stride in variant["messages"]:
             message = Message(kind=kind, full_bytes=size, ranks=ranks, stride=stride)
-            measured = self.between.measure(message, variant["steps"])
+            measured = self.between.measure(message, variant["steps"], pause_s=PAUSE_S)
             times.append(None if measured is None else measured[0])
         return None if self.rank else {"seconds": times}
 

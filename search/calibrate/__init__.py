@@ -1,6 +1,6 @@
 """Fit the constants of a machine to measured runs, and say which run to measure next."""
 
-from forerun.search.calibrate.checking import calibrated_runs, coverage
+from forerun.search.calibrate.checking import calibrated_runs, coverage, profiled_runs
 from forerun.search.calibrate.choose import RULES, Proposal, expected_regret, propose
 from forerun.search.calibrate.document import Calibration, read_calibration, write_calibration
 from forerun.search.calibrate.fitting import Calibrated, calibrate_files, calibrate_runs
@@ -27,6 +27,7 @@ __all__ = [
     "launches",
     "measure_and_choose",
     "next_runs",
+    "profiled_runs",
     "propose",
     "read_calibration",
     "results_table",

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from forerun.search.calibrate.fitting import LEVEL
 from forerun.search.rows import Row
 from forerun.simulator.calibration import Posterior
+from forerun.simulator.calibration.posterior import LEVEL
 from forerun.spaces.strategies import Context, parse_strategy, table_of
 
 TOGETHER = 1000

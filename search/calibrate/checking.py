@@ -2,13 +2,15 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from forerun.search.calibrate.document import Calibration
-from forerun.search.calibrate.fitting import LEVEL
+from forerun.search.profiling import read_profile
 from forerun.search.validate import Predictions, Run
 from forerun.simulator.calibration import Posterior
+from forerun.simulator.calibration.posterior import LEVEL
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, table_of
 
@@ -28,6 +30,22 @@ def calibrated_runs(runs: Sequence[Run], calibration: Calibration) -> tuple[Run,
     if not any(context.correction for context in known.values()):
         machine = calibration.machine
         raise RequestError(f"no run is on {machine.device} with {machine.framework}, which {calibration.source} is of")
+    return tuple(dataclasses.replace(run, context=known[id(run.context)]) for run in runs)
+
+
+def profiled_runs(runs: Sequence[Run], path: Path) -> tuple[Run, ...]:
+    """Return runs of the device of a profile with what it measured; others as they are.
+
+    Raises:
+        RequestError: the file is no profile, or no run is of its device.
+    """
+    profile, known = read_profile(path), dict[int, Context]()
+    for run in runs:
+        if id(run.context) not in known:
+            ours = run.context.cluster.device.name == profile.device
+            known[id(run.context)] = profile.applied(run.context)[0] if ours else run.context
+    if all(context.cluster.device.name != profile.device for context in known.values()):
+        raise RequestError(f"no run is on {profile.device}, which {path.name} is a profile of")
     return tuple(dataclasses.replace(run, context=known[id(run.context)]) for run in runs)
 
 

@@ -56,10 +56,36 @@ class Calibration:
         )
         return self.posterior.applied(context), (note, *remarks)
 
+    def check_profile(self, profile: Path | None) -> None:
+        """Refuse to be used with another profile than the one it was fitted on: its constants act on top of that.
+
+        Raises:
+            RequestError: the profile is another, or there is one and should be none, or the other way round.
+        """
+        own, named = self.made.get("profile"), None if profile is None else digest_of(profile)
+        if own != named:
+            fix = "leave --profile out" if own is None else "name that profile with --profile"
+            raise RequestError(
+                f"{self.source} was fitted {'without a' if own is None else 'on another'} profile"
+                f"{'' if named else ' than none'}; {fix}, or fit it again with `forerun calibrate --profile`"
+            )
+
     @property
     def digest(self) -> str:
         """What names the contents: the same for the same runs and fit."""
         return hashlib.sha256(text_of(self).encode()).hexdigest()[:32]
+
+
+def digest_of(path: Path) -> str:
+    """Return what names the contents of a file.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def write_calibration(path: Path, calibration: Calibration) -> None:

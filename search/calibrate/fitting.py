@@ -1,7 +1,6 @@
 """From rows of measured runs to a calibration, with its figures."""
 
 import csv
-import hashlib
 import io
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,17 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.search.calibrate.document import MOST_RUNS, Calibration, read_runs
+from forerun.search.calibrate.checking import profiled_runs
+from forerun.search.calibrate.document import MOST_RUNS, Calibration, digest_of, read_runs
 from forerun.search.calibrate.machine import machine_of, measured_of, usable
 from forerun.search.sweep.version import cost_model_version
 from forerun.search.validate import Run, RunSet, load_runs
 from forerun.search.validate.columns import OPTIONAL, REQUIRED
 from forerun.simulator.calibration import Fit, fit
-from forerun.simulator.calibration.posterior import quantile
+from forerun.simulator.calibration.posterior import LEVEL, quantile
 from forerun.spaces.errors import RequestError, unknown
 
-LEVEL = 0.9
-"""Probability of the intervals that are shown."""
 ODD = 0.35
 """Runs with less weight than this disagree with the others and are named."""
 
@@ -50,8 +48,11 @@ def calibrate_files(
     earlier: Path | None = None,
     where: Sequence[str] = (),
     source: str = "calibration",
+    profile: Path | None = None,
 ) -> Calibrated:
     """Fit the runs of some tables, and those of an ``earlier`` calibration; ``where``: COLUMN=VALUE that rows must say.
+
+    ``profile``: what ``forerun profile`` measured of the machine; constants are then fitted on top of it.
 
     Raises:
         RequestError: a file cannot be read, no row can be used, or they are of several machines.
@@ -61,7 +62,9 @@ def calibrate_files(
     if old:
         found.insert(0, _as_runs(old))
     runs = _chosen([run for part in found for run in part.runs], where)
-    made = {"files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files}}
+    made: dict[str, object] = {"files": {path.name: digest_of(path) for path in files}}
+    if profile is not None:
+        runs, made["profile"] = list(profiled_runs(runs, profile)), digest_of(profile)
     return calibrate_runs(runs, skipped=_skipped(found), source=source, made=made)
 
 

@@ -78,9 +78,10 @@ class Between:
         self.device, self.rank = device, dist.get_rank()
         self._groups: dict[tuple[int, int], Any] = {}
 
-    def measure(self, message: Message, repeat: int) -> tuple[float, float] | None:
+    def measure(self, message: Message, repeat: int, *, pause_s: float = 0.0) -> tuple[float, float] | None:
         """Return median seconds and spread (half the quartiles' distance over the median) of a collective; None on
-        ranks that take no part. All ranks must call it."""
+        ranks that take no part. All ranks must call it. ``pause_s`` before every reading, as computation makes it:
+        a network that lets bursts through has recovered by then."""
         members = [place * message.stride for place in range(message.ranks)]
         shape = (message.ranks, message.stride)
         if shape not in self._groups:
@@ -89,18 +90,19 @@ class Between:
             dist.barrier()
             return None
         group = self._groups[shape]
-        middle, spread = _middle(self._times(self._once(message, members, group), group, repeat))
+        middle, spread = _middle(self._times(self._once(message, members, group), group, repeat, pause_s))
         if message.kind == "send_recv":
             note = replace(message, full_bytes=8)
-            back, _ = _middle(self._times(self._once(note, members, group), group, repeat))
+            back, _ = _middle(self._times(self._once(note, members, group), group, repeat, pause_s))
             middle = max(middle - back / 2, back / 2)  # what says that the message has come is no part of it
         dist.barrier()
         return middle, spread
 
-    def _times(self, once: Callable[[], Any], group: Any, repeat: int) -> list[float]:
+    def _times(self, once: Callable[[], Any], group: Any, repeat: int, pause_s: float) -> list[float]:
         """Return ``repeat`` readings of the slowest member of a group."""
         times = []
         for turn in range(_WARM + repeat):
+            time.sleep(pause_s)
             dist.barrier(group=group)
             start = time.perf_counter()
             once()

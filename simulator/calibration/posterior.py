@@ -21,6 +21,8 @@ from forerun.simulator.score import score
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, StrategyTable
 
+LEVEL = 0.9
+"""Probability of the intervals that are shown."""
 NOISE = 0.03
 """Standard deviation (of a logarithm) of what two runs of nearly the same strategy differ by."""
 DOUBT = 4.0

@@ -1,5 +1,6 @@
 """``forerun calibrate`` and ``--calibration``, from runs in a file to a leaderboard that says how sure it is."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -132,6 +133,46 @@ def test_sweeps_are_calibrated_too(calibration: Path, tmp_path: Path, capsys: py
     assert steps[1] == pytest.approx(steps[0] / FASTER, rel=0.08)
     assert cli(capsys, f"sweep {plan} --out {tmp_path / 'plain'} --resume --calibration {calibration}")[0] == 2
     assert cli(capsys, f"sweep {plan} --out {tmp_path / 'none'} --profile {calibration}")[0] == 2
+
+
+def test_a_profile_and_a_calibration_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs of a machine whose products take twice as long: all of it is in the profile, nothing is left to fit."""
+    from forerun.search.profiling import Line, Profile, operators_of, write_profile
+    from forerun.search.validate import load_runs, predict
+
+    table, path = write_runs(tmp_path / "runs.csv"), tmp_path / "h100.yaml"
+    runs = load_runs([table]).runs
+    lines = [
+        Line(name=one.name, shape=one.shape, seconds=2 * one.fitted_s, spread=0.0, fitted_s=one.fitted_s)
+        for one in operators_of(runs[0].context, [run.strategy for run in runs])
+    ]
+    profile = Profile(
+        source="h100.yaml", device="h100-sxm", made={}, operators=tuple(lines), collectives=(), skipped={}
+    )
+    write_profile(path, profile)
+    context = profile.applied(runs[0].context)[0]
+    slower = predict([dataclasses.replace(run, context=context) for run in runs]).step_time_s
+    text = table.read_text()
+    for run, seconds in zip(runs, slower, strict=True):
+        text = text.replace(repr(run.step_time_s), repr(float(seconds)))
+    table.write_text(text)
+    errors = {}
+    for name, more in (("plain", ""), ("profiled", f" --profile {path}")):
+        code, out, _ = cli(capsys, f"calibrate {table} --out {tmp_path / name}.yaml --json{more}")
+        assert code == 0
+        errors[name] = json.loads(out)["error"]["before_median_pct"]
+    assert errors["plain"] > 5
+    assert errors["profiled"] < 0.1
+    search = f"search llama3-8b {TRAINING} --gpus 8 --calibration {tmp_path / 'profiled.yaml'}"
+    code, _, err = cli(capsys, search)
+    assert code == 2
+    assert "name that profile" in err
+    assert cli(capsys, f"{search} --profile {path}")[0] == 0
+    validate = f"validate {table} --profile {path} --json"
+    code, out, _ = cli(capsys, validate)
+    assert json.loads(out)["overall"]["median_ape_pct"] < 0.1
+    assert cli(capsys, f"{validate} --calibration {tmp_path / 'profiled.yaml'}")[0] == 0
+    assert cli(capsys, f"{validate} --calibration {tmp_path / 'plain.yaml'}")[0] == 2
 
 
 BROKEN = {

@@ -37,6 +37,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--where", action="append", default=[], metavar="COLUMN=VALUE", help="only rows that say this; may be repeated"
     )
+    parser.add_argument(
+        "--profile", type=Path, metavar="FILE", help="fit on top of what `forerun profile` measured of the machine"
+    )
     parser.add_argument("--force", action="store_true", help="write over a calibration that is there, without its runs")
     add_json(parser)
 
@@ -57,7 +60,11 @@ def run(args: argparse.Namespace) -> int:
     if args.out.exists() and not args.append and not args.force:
         raise RequestError(f"{args.out} exists; add --append to keep its runs, or --force to write over it")
     found = calibrate_files(
-        args.files, earlier=args.out if args.append else None, where=args.where, source=args.out.name
+        args.files,
+        earlier=args.out if args.append else None,
+        where=args.where,
+        source=args.out.name,
+        profile=args.profile,
     )
     write_calibration(args.out, found.calibration)
     if args.json:

@@ -38,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--margin", type=_share, default=0.0, metavar="X", help="share of memory that must stay free to fit (0)"
     )
     parser.add_argument(
+        "--profile", type=Path, metavar="FILE", help="predict runs of that device with what `profile` wrote"
+    )
+    parser.add_argument(
         "--calibration", type=Path, metavar="FILE", help="predict runs of that machine with what `calibrate` wrote"
     )
     parser.add_argument(
@@ -67,10 +70,15 @@ def run(args: argparse.Namespace) -> int:
     if not runs.runs:
         raise RequestError(_nothing(runs))
     calibration = None
+    if args.profile is not None:
+        from forerun.search.calibrate import profiled_runs
+
+        runs = replace(runs, runs=profiled_runs(runs.runs, args.profile))
     if args.calibration is not None:
         from forerun.search.calibrate import calibrated_runs, coverage, read_calibration
 
         calibration = read_calibration(args.calibration)
+        calibration.check_profile(args.profile)
         runs = replace(runs, runs=calibrated_runs(runs.runs, calibration))
     predictions = _predicted(args, runs)
     covered = None if calibration is None else coverage(predictions, calibration)
