@@ -14,6 +14,9 @@ from forerun.simulator.replay.learned import fit_line
 from forerun.simulator.replay.trace import Floats, Kind, Phase, RankTrace
 from forerun.spaces.errors import RequestError
 
+_REDUCING = ("all_reduce", "reduce_scatter")
+_ALIKE = 0.02
+"""Share by which bytes of reductions and of gradients may differ: buffers may be padded."""
 _MESSAGE_S = 50e-6
 """What asking for a reduction takes from the host: c10d::allreduce_ took 30 to 80 us in the traces of
 benchmarks/replay."""
@@ -43,21 +46,8 @@ def replayed_step(analysis: Analysis) -> ReplayedStep:
     steps = len(analysis.replay.measured_s)
     passes = [_passes(graph, place, number) for number in range(steps)]
     step_number = _typical(analysis, [len(pieces) for _, pieces in passes])
-    reductions = [
-        span
-        for span in sorted(trace.messages, key=lambda span: float(graph.start_s[place][span]))
-        if trace.messages[span].operation in ("all_reduce", "reduce_scatter")
-        and trace.phase[span] == Phase.BACKWARD
-        and trace.step[span] == step_number
-    ]
-    if not reductions:
-        raise RequestError(
-            "a search over buckets needs a run whose backward pass reduces gradients, but no step of these traces has "
-            "a reduction that an operator of the backward pass asked for; trace data-parallel ranks"
-        )
+    reductions, ranks = _reductions(graph, place, step_number)
     sizes = [trace.messages[span].size_bytes for span in reductions]
-    if any(math.isnan(size) for size in sizes):
-        raise RequestError("the traces do not say the sizes of reductions; profile with record_shapes=True")
     typical = passes[step_number][1]
     alike = [one for one in passes if [piece[2] for piece in one[1]] == [piece[2] for piece in typical]]
     moments, gradients, split = _gradients(trace, graph, place, step_number, reductions, sizes)
@@ -68,13 +58,53 @@ def replayed_step(analysis: Analysis) -> ReplayedStep:
     step = Step(
         name=f"rank {trace.rank} of the run",
         ops=ops,
-        wire=_wire(analysis),
+        wire=_wire(analysis, ranks),
         update_s=float(np.mean([_tail_s(graph, place, number) for number in range(steps)])),
         message_s=_MESSAGE_S,
     )
     return ReplayedStep(
         step=step, plan=Plan(buckets=buckets), rank=trace.rank, measured_s=analysis.replay.step_s, split=split
     )
+
+
+def _reductions(graph: ReplayGraph, place: int, step: int) -> tuple[list[int], tuple[int, ...]]:
+    """Return the reductions of gradients of a step in order, and the ranks between which they are.
+
+    Of several groups of ranks (tensor and data parallel) it is the one whose reductions have as many bytes as there are
+    gradients, where the trace says how many.
+
+    Raises:
+        RequestError: there is none.
+    """
+    trace = graph.traces[place]
+    between: dict[int, tuple[int, ...]] = {}
+    for one in graph.matching.exchanges:
+        ranks = tuple(sorted(graph.traces[member].rank for member, _ in one.members))
+        between.update({span: ranks for member, span in one.members if member == place})
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for span in sorted(trace.messages, key=lambda span: float(graph.start_s[place][span])):
+        wanted = trace.messages[span].operation in _REDUCING and trace.phase[span] == Phase.BACKWARD
+        if wanted and trace.step[span] == step:
+            groups.setdefault(between.get(span, ()), []).append(span)
+    if not groups:
+        raise RequestError(
+            "a search over buckets needs a run whose backward pass reduces gradients, but no step of these traces has "
+            "a reduction that an operator of the backward pass asked for; trace data-parallel ranks"
+        )
+    sizes = {ranks: sum(trace.messages[span].size_bytes for span in spans) for ranks, spans in groups.items()}
+    if any(math.isnan(size) for size in sizes.values()):
+        raise RequestError("the traces do not say the sizes of reductions; profile with record_shapes=True")
+    gradients = float(_own_gradients(trace, graph, place, step)[1].sum())
+    if not gradients or trace.has_device:
+        best = max(sizes, key=lambda ranks: (sizes[ranks], ranks))
+        return groups[best], best
+    best = min(sizes, key=lambda ranks: (abs(sizes[ranks] / gradients - 1), ranks))
+    if abs(sizes[best] / gradients - 1) > _ALIKE:
+        raise RequestError(
+            f"the gradients of rank {trace.rank} have {gradients:,.0f} bytes, but the reductions of its backward pass "
+            f"{sizes[best]:,.0f}: they are not of gradients; trace data-parallel ranks"
+        )
+    return groups[best], best
 
 
 def _typical(analysis: Analysis, pieces: list[int]) -> int:
@@ -107,13 +137,9 @@ def _gradients(
 ) -> tuple[Floats, Floats, bool]:
     """Return when each gradient was ready and its bytes: of every tensor, or of whole buckets where those are
     unknown."""
-    begin = float(graph.start_s[place][trace.step == step].min())
-    ready = graph.clocks.aligned(place, trace.gradient_s) - graph.origin_s
-    last = float(graph.end_s[place][trace.step == step].max())
-    inside = (ready >= begin) & (ready <= last)
-    found = trace.gradient_bytes[inside]
-    if len(found) and not trace.has_device and abs(found.sum() / sum(sizes) - 1) < 0.02:
-        return ready[inside], found, True
+    ready, found = _own_gradients(trace, graph, place, step)
+    if len(found) and not trace.has_device:
+        return ready, found, True
     asked = []
     for span in reductions:
         cause = int(trace.cause[span])
@@ -130,6 +156,15 @@ def _holders(pieces: list[tuple[float, float, str]], moments: Floats) -> list[in
     ends = np.maximum.accumulate(np.array([start + seconds for start, seconds, _ in pieces]))
     found: list[int] = np.minimum(np.searchsorted(ends, moments - 1e-9), len(pieces) - 1).tolist()
     return found
+
+
+def _own_gradients(trace: RankTrace, graph: ReplayGraph, place: int, step: int) -> tuple[Floats, Floats]:
+    """Return when the gradients of a step were ready, and their bytes, as the trace says."""
+    begin = float(graph.start_s[place][trace.step == step].min())
+    last = float(graph.end_s[place][trace.step == step].max())
+    ready = graph.clocks.aligned(place, trace.gradient_s) - graph.origin_s
+    inside = (ready >= begin) & (ready <= last)
+    return ready[inside], trace.gradient_bytes[inside]
 
 
 def _ops(
@@ -172,11 +207,12 @@ def _buckets(owners: list[int], gradients: Floats, sizes: list[float]) -> tuple[
     return tuple(tuple(bucket) for bucket in buckets if bucket)
 
 
-def _wire(analysis: Analysis) -> LineWire:
+def _wire(analysis: Analysis, ranks: tuple[int, ...]) -> LineWire:
     """Return the line through all reductions of the run, or their rate alone where sizes hardly differ."""
     graph, rows = analysis.replay.graph, []
     for one in graph.matching.exchanges:
-        if one.operation in ("all_reduce", "reduce_scatter") and one.size_bytes > 0:
+        between = tuple(sorted(graph.traces[place].rank for place, _ in one.members))
+        if one.operation in _REDUCING and one.size_bytes > 0 and between == ranks:
             last = max(float(graph.start_s[place][span]) for place, span in one.members)
             took = float(np.median([float(graph.end_s[place][span]) for place, span in one.members])) - last
             if took > 0:
