@@ -97,8 +97,8 @@ def main() -> None:
             "|---|---|---|---|---|---|---|",
             *rows,
             "",
-            f"Best buckets of chosen gradients, predicted: {statistics.median(best) * 1e3:.0f} ms. Largest replay error "
-            f"of all runs: {max(errors):.2%}.",
+            f"Best buckets of chosen gradients: {statistics.median(best) * 1e3:.0f} ms predicted. Replay error "
+            f"of all runs: at most {max(errors):.2%}.",
             "",
         ]
     )
