@@ -1,5 +1,7 @@
 """Pipelines of whole layers: where to cut, and what the slowest stage takes."""
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,26 +84,31 @@ def pipeline_stages(context: LayeredContext, c: Candidates) -> Stages:
     )
 
 
+PRECISION = 1e-9
+"""Share of the longest run to which the cuts are found."""
+
+
 def balanced_cuts(seconds_L: Floats, parts: int) -> tuple[int, ...]:
     """Return the first operator of each of at most ``parts`` runs whose longest is as short as can be.
 
     Bisection over the longest run; each trial fills runs greedily.
     """
-    low, high = float(seconds_L.max()), float(seconds_L.sum())
-    for _ in range(50):
+    total = [0.0, *map(float, np.cumsum(seconds_L))]
+    low, high = float(seconds_L.max()), total[-1]
+    while high - low > PRECISION * high:
         middle = (low + high) / 2
-        if len(_filled(seconds_L, middle)) <= parts:
+        if len(_filled(total, middle, parts)) <= parts:
             high = middle
         else:
             low = middle
-    return _filled(seconds_L, high * (1 + 1e-12))
+    return _filled(total, high * (1 + 1e-12), parts)
 
 
-def _filled(seconds_L: Floats, longest_s: float) -> tuple[int, ...]:
-    total = np.concatenate([[0.0], np.cumsum(seconds_L)])
+def _filled(total: Sequence[float], longest_s: float, parts: int) -> tuple[int, ...]:
+    """Return where runs begin that are filled up one after the other; gives up when there are more than ``parts``."""
     begin, starts = 0, []
-    while begin < len(seconds_L):
+    while begin < len(total) - 1 and len(starts) <= parts:
         starts.append(begin)
-        end = int(np.searchsorted(total, total[begin] + longest_s, side="right")) - 1
+        end = bisect_right(total, total[begin] + longest_s) - 1
         begin = max(end, begin + 1)
     return tuple(starts)

@@ -48,6 +48,7 @@ def split_limits(model: LayeredModel) -> SplitLimits:
     )
 
 
+@lru_cache(maxsize=4096)
 def tail_start(model: LayeredModel, grid: tuple[int, ...]) -> int:
     """Return the index of the first operator that a spatial split leaves whole: where a part would be empty or thinner
     than the halo it lends, where space ends (a linear layer), or the pool that sums up all of it."""

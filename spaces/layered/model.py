@@ -7,9 +7,10 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.layered.operator import Kind, Operator, Shape
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class LayeredModel:
-    """Operators in an order in which every producer stands before its readers.
+    """Operators in an order in which every producer stands before its readers. A model is equal to itself alone, which
+    makes it cheap to look up what is known of it.
 
     ``input``: shape of one sample (the first input). ``published_parameters`` and ``published_macs``: what the source
     states (None: nothing); ``sample``: what one sample is called in outputs. ``stored_bytes``: one sample in storage
