@@ -106,7 +106,8 @@ def balanced_cuts(seconds_L: Floats, parts: int) -> tuple[int, ...]:
 
 def _filled(total: Sequence[float], longest_s: float, parts: int) -> tuple[int, ...]:
     """Return where runs begin that are filled up one after the other; gives up when there are more than ``parts``."""
-    begin, starts = 0, []
+    begin = 0
+    starts: list[int] = []
     while begin < len(total) - 1 and len(starts) <= parts:
         starts.append(begin)
         end = bisect_right(total, total[begin] + longest_s) - 1

@@ -124,6 +124,40 @@ def test_shared_parameters_are_said(tmp_path: Path) -> None:
     assert any("share" in note for note in model.notes)
 
 
+def test_shapes_that_are_worked_out_in_the_graph_are_followed(tmp_path: Path) -> None:
+    make, ints = helper.make_node, numpy_helper.from_array
+    nodes = [
+        make("MatMul", ["x", "w"], ["h"], "project"),
+        make("Shape", ["h"], ["s"], "shape"),
+        make("Slice", ["s", "zero", "two"], ["front"], "front"),
+        make("Mul", ["heads", "one"], ["many"], "many"),
+        make("Concat", ["front", "many", "rest"], ["target"], "target", axis=0),
+        make("Reshape", ["h", "target"], ["parts"], "parts"),
+        make("Transpose", ["parts"], ["turned"], "turned", perm=[0, 2, 1, 3]),
+        make("Relu", ["turned"], ["y"], "act"),
+    ]
+    import numpy as np
+
+    numbers = {"zero": [0], "two": [2], "one": [1], "heads": [4], "rest": [-1]}
+    constants = [ints(np.array(value, dtype=np.int64), name) for name, value in numbers.items()]
+    model = read(tmp_path, graph(nodes, [weight("w", 16, 32), *constants], (2, 10, 16)))
+    assert [operator.name for operator in model.operators] == ["project", "parts", "turned", "act"]
+    assert model.operators[-1].output == (4, 10, 8)
+
+
+def test_weights_that_are_turned_or_copied_in_the_graph_are_weights(tmp_path: Path) -> None:
+    make = helper.make_node
+    nodes = [
+        make("Identity", ["w"], ["v"]),
+        make("Transpose", ["w"], ["t"], perm=[1, 0]),
+        make("MatMul", ["x", "t"], ["a"], "first"),
+        make("MatMul", ["a", "v"], ["y"], "second"),
+    ]
+    model = read(tmp_path, graph(nodes, [weight("w", 8, 8)], (2, 8)))
+    assert [operator.kind for operator in model.operators] == [Kind.LINEAR, Kind.LINEAR]
+    assert model.parameters == 128
+
+
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
 def test_a_file_that_is_cut_short_gets_one_message(tmp_path: Path, share: float) -> None:
     data = network().SerializeToString()

@@ -6,6 +6,7 @@ from typing import Any
 from forerun.spaces.errors import RequestError
 from forerun.spaces.layered.graphs import rules
 from forerun.spaces.layered.graphs.convert import model_of_graph
+from forerun.spaces.layered.graphs.onnx_shapes import inferred
 from forerun.spaces.layered.graphs.record import MAX_NODES, Graph, Node
 from forerun.spaces.layered.graphs.rules import Rule
 from forerun.spaces.layered.model import LayeredModel
@@ -68,6 +69,9 @@ RULES: dict[str, Rule] = {
 }
 """ONNX operators of the default domain with a cost rule."""
 
+_ALIASES = frozenset({"Identity", "Transpose", "Cast", "Reshape", "Squeeze", "Unsqueeze"})
+"""Operators whose output is a weight when their input is one."""
+
 SKIPPED = frozenset({"Constant", "ConstantOfShape", "Shape", "Size", "Range"})
 
 
@@ -81,7 +85,6 @@ def read_onnx(path: Path, *, allow_generic: bool = False) -> LayeredModel:
     try:
         import onnx
         from google.protobuf.message import DecodeError
-        from onnx import shape_inference
     except ImportError:
         raise RequestError("reading ONNX files needs the package onnx; pip install 'forerun[graphs]'") from None
     try:
@@ -99,7 +102,7 @@ def read_onnx(path: Path, *, allow_generic: bool = False) -> LayeredModel:
     notes = _fix_batch(model, path.name)
     _drop_weights(model)
     try:
-        model = shape_inference.infer_shapes(model, data_prop=True)
+        model = inferred(model)
     except Exception as error:  # the checker raises errors of its own classes for laws of any operator
         raise RequestError(f"{path}: the graph breaks a law of ONNX: {_first_line(error)}") from None
     return model_of_graph(_graph(model, path, notes), RULES, allow_generic=allow_generic, skipped=SKIPPED)
@@ -165,6 +168,10 @@ def _graph(model: Any, path: Path, notes: tuple[str, ...]) -> Graph:
     for tensor in model.graph.initializer:
         shapes[tensor.name] = tuple(tensor.dims)
         (weights if tensor.data_type in FLOATS and tensor.dims else constants).add(tensor.name)
+    for node in model.graph.node:
+        # Exporters write equal weights once, and turn or copy them in the graph.
+        if node.op_type in _ALIASES and node.input and node.input[0] in weights and len(node.output) == 1:
+            weights.add(node.output[0])
     inputs = tuple(value.name for value in model.graph.input if value.name not in weights | constants)
     for name in inputs:
         if name not in shapes:
