@@ -79,19 +79,21 @@ def main() -> None:
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     wanted = args.only.split(",")
-    document: dict[str, Any] = {"schema": 1, "machine": machine()}
-    if "large" in wanted:
-        document["large"] = large(args.seeds)
-    if "reduced" in wanted:
-        document["reduced"] = [reduced(name, args.seeds) for name in REDUCED]
-    if "curves" in wanted:
-        document["curves"] = curves(args.others, args.trials)
     stem = RESULTS / f"{datetime.date.today()}-exploration"
-    before = stem.with_suffix(".json")
-    if before.exists():  # --only measures a part anew
-        document = {**json.loads(before.read_text(encoding="utf-8")), **document}
-    stem.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    stem.with_suffix(".md").write_text(page(document), encoding="utf-8")
+    document: dict[str, Any] = {"schema": 1}
+    if stem.with_suffix(".json").exists():  # --only measures a part anew
+        document = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
+    sections = {
+        "reduced": lambda: [reduced(name, args.seeds) for name in REDUCED],
+        "large": lambda: large(args.seeds),
+        "curves": lambda: curves(args.others, args.trials),
+    }
+    for name, measure in sections.items():
+        if name in wanted:
+            document |= {"machine": machine(), name: measure()}
+            stem.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            stem.with_suffix(".md").write_text(page(document), encoding="utf-8")
+            print(f"{name} is done", file=sys.stderr, flush=True)
     print(page(document))
 
 

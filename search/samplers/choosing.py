@@ -123,7 +123,7 @@ def suited(space: StagedSpace, objectives: int = 1) -> tuple[str, str]:
         return "exhaustive", f"{size} can all be looked at"
     if objectives > 1:
         return "nsga2", f"{size} cannot all be looked at, and {objectives} objectives ask for a front"
-    if (space.reach or space.recompute) and any(pp > 1 for pp in space.flat.choices["pp"]):
+    if (space.reach or space.recompute or space.halves) and any(pp > 1 for pp in space.flat.choices["pp"]):
         return "local", f"{size} cannot all be looked at, and stages can be planned alone"
     return "local", f"{size} cannot all be looked at, and axes have an order to step along"
 

@@ -160,7 +160,7 @@ class _Plans:
 
     def __init__(self, space: StagedSpace) -> None:
         self.planner = Planner(space)
-        self._left: list[Family] | None = None if space.reach or space.recompute else []
+        self._left: list[Family] | None = None if space.reach or space.recompute or space.halves else []
         self._pool: list[tuple[float, Plan]] = []
         self._best: dict[int, float] = {}
 

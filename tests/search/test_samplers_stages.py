@@ -17,6 +17,7 @@ from forerun.search.moves import Moves
 from forerun.search.request import Request, Setting, legal_strategy, resolve
 from forerun.search.samplers import Exploring, Limits, explore, explore_request, sampler_named
 from forerun.search.samplers.families import families
+from forerun.search.samplers.local_sampler import LocalSampler
 from forerun.search.samplers.planner import Planner
 from forerun.search.samplers.starts import flat_starts
 from forerun.search.samplers.thumb import rules_of_thumb
@@ -85,6 +86,18 @@ def test_the_best_of_a_reduced_space_is_found_with_every_seed(name: str) -> None
         found = explore(space, sampler, starts=starts.strategies, limits=Limits(evaluations=96))
         assert found.curve[-1][1] <= best / 0.99
         assert found.curve[-1][1] < flat or best == flat
+
+
+@pytest.mark.parametrize("free", [{"halves": True}, {"recompute": True}, {"reach": 2}])
+def test_each_freedom_alone_is_planned(free: dict[str, Any]) -> None:
+    alike = dataclasses.replace(reduced("halves" if "halves" in free else "recompute"), reach=0, recompute=False)
+    space = dataclasses.replace(alike, **{"halves": False, **free})
+    starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
+    found = explore(space, LocalSampler(), starts=starts, limits=Limits(evaluations=100))
+    flat = explore(alike, LocalSampler(), starts=starts, limits=Limits(evaluations=len(starts)))
+
+    assert found.curve[-1][1] < flat.curve[-1][1]
+    assert len(found.feasible) > 1
 
 
 @pytest.mark.parametrize("name", ["recompute", "halves"])
