@@ -43,8 +43,9 @@ def write_chakra(context: Context, strategy: Strategy, result: EventResult, fold
     groups: dict[tuple[int, ...], int] = {}
     nodes = _nodes_of_stages(result, step_sizes(context, strategy), strategy)
     layout = Layout(strategy)
+    apart = len(result.stages) > strategy.pp
     for replica in range(layout.replicas):
-        colour = result.contention.colours[replica] if result.contention else 0
+        colour = result.contention.colours[replica] if result.contention else replica if apart else 0
         for stage in range(strategy.pp):
             for rank, device in enumerate(layout.devices(replica, stage)):
                 place = _Place(layout=layout, pp=strategy.pp, replica=replica, stage=stage, rank=rank, groups=groups)

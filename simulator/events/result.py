@@ -114,6 +114,11 @@ class EventResult:
         """
         return frame_of([dataclasses.asdict(task) for task in self.timeline()])
 
+    def stage_name(self, device: int) -> str:
+        """Return what a device-stage is called: with its replica where several are simulated."""
+        pp = self.costs.shape.pp
+        return f"stage {device}" if len(self.stages) <= pp else f"replica {device // pp} stage {device % pp}"
+
     @property
     def slowest(self) -> int:
         """The (first) device-stage with most work of its own."""

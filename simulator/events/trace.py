@@ -49,7 +49,7 @@ def write_trace(result: EventResult, path: Path) -> None:
 def _names(result: EventResult) -> Iterator[dict[str, Any]]:
     """Yield what processes and threads are called, and their order."""
     for stage in range(len(result.stages)):
-        yield {"ph": "M", "name": "process_name", "pid": stage, "args": {"name": f"stage {stage}"}}
+        yield {"ph": "M", "name": "process_name", "pid": stage, "args": {"name": result.stage_name(stage)}}
         yield {"ph": "M", "name": "process_sort_index", "pid": stage, "args": {"sort_index": stage}}
         for thread, stream in enumerate(STREAMS):
             yield {"ph": "M", "name": "thread_name", "pid": stage, "tid": thread, "args": {"name": stream}}

@@ -10,7 +10,7 @@ from forerun_examples import request as small_request
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, unknown_fields
 
 from forerun.search.cli import main
-from forerun.simulator.events import EventResult, simulate, write_chakra
+from forerun.simulator.events import Disturbance, EventResult, simulate, trace_events, write_chakra
 from forerun.simulator.events.sizes import step_sizes
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy, parse_strategy
@@ -181,3 +181,19 @@ def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "--timeline writes .svg or .html" in capsys.readouterr().err
     assert main([*request, *more[:2], "--chakra", str(tmp_path / "et")]) == 2
     assert "--chakra needs --fidelity events" in capsys.readouterr().err
+
+
+def test_replicas_that_differ_have_traces_of_their_own(tmp_path: Path, messages: dict[str, Any]) -> None:
+    context, strategy = small_request(framework="generic", global_batch=32), parse_strategy("pp2 dp2 mbs1")
+    result = simulate(context, strategy, Disturbance(slow={3: 2.0}))
+    write_chakra(context, strategy, result, tmp_path)
+    computed = [
+        sum(node.duration_micros for node in read(tmp_path / f"forerun.{rank}.et", messages) if node.type == COMPUTE)
+        for rank in range(4)
+    ]
+
+    # Ranks of stage 1 are 2 and 3; the second replica of it is slow.
+    assert computed[0] == computed[1]
+    assert computed[3] > 1.5 * computed[2]
+    names = [event["args"]["name"] for event in trace_events(result)["traceEvents"] if event["name"] == "process_name"]
+    assert names == ["replica 0 stage 0", "replica 0 stage 1", "replica 1 stage 0", "replica 1 stage 1"]
