@@ -28,7 +28,7 @@ from typing import Any
 from hosts import VirtualHosts
 
 from forerun.search.profiling import Line, Profile, operators_of
-from forerun.search.profiling.collectives import Message
+from forerun.search.profiling.messages import Message
 from forerun.simulator import score
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.events import event_scores, simulate

@@ -6,33 +6,18 @@ Every rank calls ``measure`` with the same plan; what rank 0 returns counts (the
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
-SMALLEST, LARGEST = 1 << 10, 1 << 30
+from forerun.search.profiling.messages import Message
+
 _WARM, _FEWEST = 1, 3
 _WAIT = timedelta(hours=24)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """One collective to measure: ``full_bytes`` as the cost rule counts them, ``ranks`` devices ``stride`` apart."""
-
-    kind: str
-    full_bytes: int
-    ranks: int
-    stride: int
-
-    @property
-    def key(self) -> str:
-        """What names it in files."""
-        return f"{self.kind} {self.full_bytes} {self.ranks} {self.stride}"
 
 
 def launched() -> bool:
@@ -46,29 +31,6 @@ def begin(device: str) -> tuple[int, int]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=_WAIT)
     return dist.get_rank(), dist.get_world_size()
-
-
-def messages(world: int, per_node: int, smallest: int = SMALLEST, largest: int = LARGEST) -> list[Message]:
-    """Return what to measure between ``world`` ranks, ``per_node`` of them on every node: sizes in steps of four,
-    groups inside a node, and across nodes one rank of each and all ranks."""
-    groups = {(ranks, 1) for ranks in _halves(min(world, per_node))}
-    if world > per_node:
-        nodes = world // per_node
-        groups |= {(world, 1)} | ({(nodes, per_node), (2, per_node)} if nodes > 1 else set())
-    sizes = [smallest << shift for shift in range(0, 64, 2) if smallest << shift <= largest]
-    return [
-        Message(kind=kind, full_bytes=size, ranks=ranks, stride=stride)
-        for size in sizes
-        for ranks, stride in sorted(groups)
-        for kind in KINDS
-        if kind != "send_recv" or ranks == 2
-    ]
-
-
-def _halves(count: int) -> Iterator[int]:
-    while count > 1:
-        yield count
-        count //= 2
 
 
 class Between:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.search.profiling.collectives_names import KIND_OF_TEST
+from forerun.search.profiling.messages import KIND_OF_TEST
 from forerun.spaces.documents import MAX_BYTES
 from forerun.spaces.errors import RequestError
 

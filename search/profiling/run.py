@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from forerun.search.profiling.collectives import Between, Message
+from forerun.search.profiling.collectives import Between
 from forerun.search.profiling.journal import Journal
+from forerun.search.profiling.messages import Message
 from forerun.search.profiling.operators import Operator
 from forerun.search.profiling.runners import Unmeasurable, needed_bytes, runner
 from forerun.search.profiling.timing import FEWEST, LONGEST_S, WARM, timed

@@ -11,8 +11,8 @@ import yaml
 
 from forerun.search.cli import main
 from forerun.search.profiling import operators_of, read_nccl_tests, read_profile, share_measured
-from forerun.search.profiling.collectives_names import KIND_OF_TEST
 from forerun.search.profiling.journal import Journal
+from forerun.search.profiling.messages import KIND_OF_TEST
 from forerun.search.request import Request, resolve
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy
@@ -259,6 +259,7 @@ def test_operators_are_measured_here_and_not_twice(tmp_path: Path, capsys: pytes
     assert main(search.split()) == 0
 
 
+@pytest.mark.slow  # a launcher and two processes that load torch
 def test_ranks_measure_their_collectives(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     training, out = small(tmp_path), tmp_path / "p.yaml"

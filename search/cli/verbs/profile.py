@@ -10,9 +10,9 @@ from forerun.search.cli.parser import Parser, positive, whole
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
-    from forerun.search.profiling.collectives import Message
     from forerun.search.profiling.document import Line
     from forerun.search.profiling.journal import Journal
+    from forerun.search.profiling.messages import Message
     from forerun.search.profiling.operators import Operator
     from forerun.search.profiling.run import Settings
     from forerun.search.request import Setting
@@ -167,6 +167,7 @@ def _machine(args: argparse.Namespace, setting: "Setting") -> "tuple[Settings, i
     import os
 
     from forerun.search.profiling import collectives
+    from forerun.search.profiling.messages import messages as planned
     from forerun.search.profiling.run import Settings
     from forerun.spaces.units import parse_bytes
 
@@ -190,7 +191,7 @@ def _machine(args: argparse.Namespace, setting: "Setting") -> "tuple[Settings, i
         return settings, 0, [], None
     rank, world = collectives.begin(device)
     per_node = int(os.environ.get("LOCAL_WORLD_SIZE", world))
-    messages = [] if args.only == "operators" else collectives.messages(world, per_node, smallest, largest)
+    messages = [] if args.only == "operators" else planned(world, per_node, smallest, largest)
     return settings, rank, messages, collectives.Between(device)
 
 
