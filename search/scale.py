@@ -30,6 +30,7 @@ _OF_MODELS = (
     ("seq_len", "--seq-len"),
 )
 MOST_WORKERS = 4096
+MOST_JITTER = 10.0
 EVENT_PASSES = 1_000_000
 EVENT_TRANSFERS = 200_000
 """Passes of an all-reduce, or transfers, of one point up to which the event level is the default: some ten seconds."""
@@ -120,6 +121,8 @@ def scale(request: ScaleRequest) -> Scaling:
     network = _network(request, cluster, defaults)
     text = request.workers or _filled(defaults, "workers", DEFAULT_WORKERS)
     counts = worker_counts(text)
+    if request.seed < 0:
+        raise RequestError(f"a seed is at least 0, but got {request.seed}")
     exchange, synchronous = MODES[mode_name]
     settings = dict(request.settings)
     if not (exchange == "parameter-server" and settings.get("colocated")):
@@ -290,6 +293,8 @@ def _network(request: ScaleRequest, cluster: "Cluster | None", defaults: list[st
 def _jitter(request: ScaleRequest, profile: GradientProfile, cluster: "Cluster | None", defaults: list[str]) -> float:
     """Return the jitter that is asked for; those of a cluster are never quite equal, workers on given NICs are."""
     if request.jitter is not None:
+        if not 0 <= request.jitter <= MOST_JITTER:
+            raise RequestError(f"jitter must be at least 0 and at most {MOST_JITTER:g}, but got {request.jitter}")
         return request.jitter
     if cluster is None or request.bandwidth_bytes_per_s is not None or profile.step_factors:
         return 0.0

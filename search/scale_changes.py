@@ -1,11 +1,13 @@
 """What would help a data-parallel training: one thing at a time made twice as good."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from forerun.simulator.events.disturb import Disturbance
 from forerun.simulator.modes import GradientProfile, Network, TrainingMode, coarse_prediction, one_worker_step_s
+from forerun.simulator.modes.mode import MOST_SHARDS
 
 if TYPE_CHECKING:
     from forerun.search.scale import Scaling
@@ -78,8 +80,8 @@ def changes(scaling: "Scaling") -> tuple[Change, ...]:
         ("compute", _rate(_times(profile, 0.5), mode, network, noise)),
         ("batch", _rate(replace(_times(profile, 2.0), batch=2 * profile.batch), mode, network, noise)),
     ]
-    most = 2 * mode.shards <= workers or not mode.colocated
-    if mode.exchange == "parameter-server" and mode.placement == "even" and most:
+    room = min(MOST_SHARDS, profile.total_bytes / 4, workers if mode.colocated else math.inf)
+    if mode.exchange == "parameter-server" and mode.placement == "even" and 2 * mode.shards <= room:
         found.append(("shards", _rate(profile, replace(mode, shards=2 * mode.shards), network, noise)))
     if noise.slow or noise.jitter or profile.step_factors:
         equal = replace(profile, step_factors=())

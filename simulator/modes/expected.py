@@ -79,16 +79,28 @@ def _share_done(values: Floats, factor: float, grid: Floats) -> Floats:
 
 
 def _at_least(wait_for: int, workers: int, done: Sequence[tuple[Floats, int]]) -> Floats:
-    """Return the probability that ``wait_for`` workers or more are done (Poisson binomial), at every time."""
-    if len(done) == 1:
-        from scipy.special import betainc
+    """Return the probability that ``wait_for`` workers or more are done (Poisson binomial), at every time.
 
-        # P(binomial(W, p) >= k) = I_p(k, W - k + 1)
-        return np.asarray(betainc(wait_for, workers - wait_for + 1, done[0][0]), dtype=np.float64)
-    chance = np.zeros((workers + 1, len(done[0][0])))
+    The largest group of equal workers is binomial; the others are added to it one by one.
+    """
+    from scipy.special import betainc
+
+    (share, count), *others = sorted(done, key=lambda group: -group[1])
+    rest = workers - count
+    chance = np.zeros((rest + 1, len(share)))
     chance[0] = 1.0
-    for share, count in done:
-        for _ in range(count):
-            chance[1:] = chance[1:] * (1 - share) + chance[:-1] * share
-            chance[0] *= 1 - share
-    return np.asarray(np.clip(chance[wait_for:].sum(axis=0), 0.0, 1.0), dtype=np.float64)
+    for other, members in others:
+        for _ in range(members):
+            chance[1:] = chance[1:] * (1 - other) + chance[:-1] * other
+            chance[0] *= 1 - other
+    reached = np.zeros_like(share)
+    for found in range(rest + 1):
+        needed = wait_for - found
+        if needed <= 0:
+            enough: Floats | float = 1.0
+        elif needed > count:
+            enough = 0.0
+        else:
+            enough = betainc(needed, count - needed + 1, share)  # P(binomial(n, p) >= k) = I_p(k, n - k + 1)
+        reached = reached + chance[found] * enough
+    return np.asarray(np.clip(reached, 0.0, 1.0), dtype=np.float64)

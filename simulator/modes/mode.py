@@ -18,6 +18,8 @@ MODES = {
     "async-ps": ("parameter-server", False),
 }
 """What the command line calls the modes: exchange, and whether workers wait for each other."""
+MOST_SHARDS = 4096
+"""Servers beyond any that are in use; bounds what a request can ask of memory."""
 BUCKET_BYTES = 25 * 2.0**20
 """Gradients that one all-reduce carries: the default of PyTorch's DistributedDataParallel (documentation, 2.x)."""
 
@@ -119,6 +121,8 @@ class TrainingMode:
                     f"a shard holds one parameter or more, but got {self.shards} shards for {most} parameters of "
                     f"{profile.name}; use {max(most, 1)} or fewer"
                 )
+            if self.shards > MOST_SHARDS:
+                raise RequestError(f"shards are at most {MOST_SHARDS}, but got {self.shards}")
             return tuple(tuple(size / self.shards for _ in range(self.shards)) for size in sizes)
         filled = sum(size > 0 for size in sizes)
         if self.shards > max(filled, 1):

@@ -135,6 +135,9 @@ def test_trace(profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ("words", "message"),
     [
         (["--mode", "sync-ps", "--shards", "9000000"], "9000000 shards for 5000000 parameters of small"),
+        (["--mode", "sync-ps", "--shards", "5000"], "shards are at most 4096, but got 5000"),
+        (["--jitter", "inf", "--workers", "2"], "jitter must be at least 0 and at most 10"),
+        (["--seed", "-3"], "a seed is at least 0"),
         (["--mode", "sync-ps", "--shards", "3", "--placement", "whole"], "use 2 or fewer, or placement even"),
         (["--mode", "sync-ps", "--workers", "4", "--backup-workers", "4"], "use 3 or fewer"),
         (["--mode", "async"], "did you mean async-ps"),
