@@ -84,7 +84,7 @@ def setting_of(args: argparse.Namespace) -> "LayeredSetting":
 
 def run_search(args: argparse.Namespace) -> int:
     """Search and print."""
-    from forerun.search.layered import search_layered
+    from forerun.search.layered import NothingFits, search_layered
     from forerun.search.leaderboard import dump_json
 
     _no_oracle(args)
@@ -95,7 +95,12 @@ def run_search(args: argparse.Namespace) -> int:
         from forerun.search.output import check_folder
 
         check_folder(args.out, force=args.force)
-    board = search_layered(setting)
+    try:
+        board = search_layered(setting)
+    except NothingFits as error:
+        if args.json:
+            print(dump_json(error.document))
+        raise
     if args.out is not None:
         from forerun.search.output import write_folder
 
@@ -113,7 +118,7 @@ def run_search(args: argparse.Namespace) -> int:
 
 def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
     """Predict one split and print it; ``explain`` adds what holds it up and what would help."""
-    from forerun.search.layered import bottlenecks
+    from forerun.search.layered import bottlenecks, congestion
     from forerun.search.leaderboard import SCHEMA, dump_json, versions
 
     setting = setting_of(args)
@@ -121,6 +126,8 @@ def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
         return _run_tree(setting, args)
     row = _row(setting, args.strategy)
     found = bottlenecks(setting.context, row)
+    if explain and not row.mixture:
+        found = (*found, *congestion(setting.context, row))
     oracle = _oracle(setting, row) if args.paradl else None
     if args.json:
         document: dict[str, Any] = {"schema": SCHEMA, "request": setting.to_json(), "row": row.to_json()}

@@ -57,7 +57,7 @@ def search_layered(setting: LayeredSetting) -> LayeredBoard:
 
     Raises:
         RequestError: no number of devices was named.
-        InfeasibleError: nothing is legal, or nothing fits; the message has the smallest change that would help.
+        NothingFits: nothing is legal, or nothing fits; the message has the smallest change that would help.
     """
     if setting.counts is None:
         raise RequestError("a search needs devices; add --gpus, like --gpus 64 or --gpus 4..1024")
@@ -69,7 +69,8 @@ def search_layered(setting: LayeredSetting) -> LayeredBoard:
         rows += scored_rows(setting.context, space.splits[part], space.batches[part])
     fitting = [row for row in rows if row.fits]
     if not fitting:
-        raise InfeasibleError(_nothing(setting, rows, space.rejected))
+        rejected = {**space.rejected, **({"memory": len(rows)} if rows else {})}
+        raise NothingFits(_nothing(setting, rows, space.rejected), _empty(setting, space.size, len(rows), rejected))
     ordered = sorted(fitting, key=lambda row: _order(setting, row))
     rejected = dict(space.rejected)
     if len(rows) > len(fitting):
@@ -88,6 +89,25 @@ def search_layered(setting: LayeredSetting) -> LayeredBoard:
         families=tuple(best.values()),
         elapsed_s=time.perf_counter() - started,
     )
+
+
+class NothingFits(InfeasibleError):
+    """No split is legal and fits; ``document`` is what ``--json`` prints."""
+
+    def __init__(self, message: str, document: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.document = {**document, "message": message}
+
+
+def _empty(setting: LayeredSetting, size: int, legal: int, rejected: dict[str, int]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "request": setting.to_json(),
+        "space": {"size": size, "legal": legal, "feasible": 0, "rejected": rejected},
+        "leaderboard": [],
+        "families": [],
+        "versions": versions(),
+    }
 
 
 def _order(setting: LayeredSetting, row: LayeredRow) -> tuple[float, float, str]:

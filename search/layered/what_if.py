@@ -3,10 +3,15 @@
 import dataclasses
 from dataclasses import dataclass
 
+from forerun.search.layered.bottleneck import Bottleneck
 from forerun.search.layered.rows import LayeredRow
 from forerun.search.layered.scoring import scored_rows
 from forerun.simulator.layered import LayeredContext
 from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.units import format_seconds
+
+NOTICED = 0.002
+"""Share of a step from which congestion is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +75,17 @@ def doublings(context: LayeredContext, row: LayeredRow) -> tuple[Doubling, ...]:
         gain = new.samples_per_s / row.samples_per_s - 1.0 if new.fits else None
         found.append(Doubling(what=what, gain=gain, words=words))
     return tuple(found)
+
+
+def congestion(context: LayeredContext, row: LayeredRow) -> tuple[Bottleneck, ...]:
+    """Return the class for what oversubscribed links add to a step (it is part of the exchanges' time), if they do."""
+    changed = dataclasses.replace(context, cluster=uncongested(context.cluster))
+    (free,) = scored_rows(changed, [row.split], [row.global_batch])
+    added = row.step_time_s - free.step_time_s
+    if added < NOTICED * row.step_time_s:
+        return ()
+    words = f"{format_seconds(added)} of the exchanges, on links with less than full bisection"
+    return (Bottleneck(name="congestion", seconds=None, words=words, inference=True),)
 
 
 def _half(seconds: float | None) -> float | None:

@@ -14,6 +14,7 @@ from forerun.search.layered import (
     LayeredRequest,
     LayeredSetting,
     bottlenecks,
+    congestion,
     doublings,
     limits_of,
     resolve_request,
@@ -82,6 +83,22 @@ def test_modes_restrict_the_space() -> None:
 def test_nothing_fits_says_what_would_help() -> None:
     with pytest.raises(InfeasibleError, match=r"nothing fits: the leanest split, .* GiB usable; use a smaller batch"):
         search_layered(setting("unet", gpus="1"))
+
+
+def test_nothing_fits_is_one_document_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*"search resnet50 --cluster abci-v100 --gpus 4 --global-batch 4096/gpu --json".split()]) == 3
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert document["leaderboard"] == [] and document["space"]["feasible"] == 0
+    assert document["message"] in captured.err
+
+
+def test_congestion_is_named_where_racks_share_their_uplinks() -> None:
+    here = setting(framework="chainermn", gpus="1024")
+    (far,) = scored_rows(here.context, [parse_split("data64 filter16 segments16")], [64 * 1024])
+    (near,) = scored_rows(here.context, [parse_split("data16")], [1024])
+    assert congestion(here.context, near) == ()
+    assert all(one.name == "congestion" for one in congestion(here.context, far))
 
 
 def test_bottlenecks_cover_the_step() -> None:

@@ -123,6 +123,7 @@ def test_archives_that_are_torn_or_hold_nothing(tmp_path: Path) -> None:
         read_exported(write(tmp_path / "wrong.pt2", wrong))
 
 
+@pytest.mark.slow  # imports torch and traces
 def test_modules_of_this_program() -> None:
     torch = pytest.importorskip("torch", reason="exporting modules needs torch")
     nn = torch.nn
