@@ -70,8 +70,10 @@ def add_arguments(parser: Parser) -> None:
     rank.add_argument(
         "--refine",
         type=whole,
+        nargs="?",
+        const=20,
         metavar="K",
-        help="simulate the best K event by event and rank them by that (10 to 500 ms each)",
+        help="simulate the best K (20 if not said) event by event and rank them by that (10 to 500 ms each)",
     )
     rank.add_argument(
         "--out",
