@@ -50,9 +50,10 @@ class Contention:
     def share_of(self, graph: TaskGraph, task: int, key: Key) -> float:
         """Return which share of a whole flow a task is."""
         flow = self.flows[key]
-        if task in graph.transfers:
+        if task in graph.transfers and flow.wire_s:
             return graph.transfers[task][0] / (flow.wire_s * flow.assumed_bytes_per_s)
-        return graph.duration_s[task] / alone_s(self, key)
+        whole_s = flow.latency_s if task in graph.transfers else alone_s(self, key)
+        return graph.duration_s[task] / whole_s if whole_s else 0.0
 
 
 def contention_of(traffic: Traffic, *, apart: bool = False) -> Contention:

@@ -101,7 +101,7 @@ def line_rate_cluster(cluster: Cluster) -> Cluster:
         )
         for level in cluster.levels
     )
-    return replace(cluster, levels=levels)
+    return replace(cluster, levels=levels, measured=None)
 
 
 def _neighbours(strategy: Strategy) -> list[tuple[int, int]]:
