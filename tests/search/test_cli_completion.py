@@ -39,7 +39,7 @@ CASES = (
     (["search", "llama3-70b", "--clus"], {"--cluster"}),
     (["search", "llama3-70b", "--cluster", "dgx-h1"], {"dgx-h100"}),
     (["export", "run", "--format", "torchtitan-"], {"torchtitan-0.3", "torchtitan-toml"}),
-    (["search", "x", "--objective", ""], {"throughput", "cost", "gpus"}),
+    (["search", "x", "--objective", ""], {"throughput", "cost", "gpus", "headroom"}),
     (["list", "dev"], {"devices"}),
 )
 
