@@ -23,8 +23,13 @@ class Machine:
         """Return what is to be noted when a calibration of this machine is used for ``context``.
 
         Raises:
-            RequestError: the context is on another device or framework.
+            RequestError: the context is on another device or framework, or on nodes that differ.
         """
+        if context.cluster.groups:
+            raise RequestError(
+                f"{source} is a calibration of one device, but the nodes of {context.cluster.name} differ; "
+                "name a cluster of equal nodes, or leave --calibration out"
+            )
         asked = (context.cluster.device.name, context.framework.name)
         if asked != (self.device, self.framework):
             raise RequestError(

@@ -55,9 +55,14 @@ class Profile:
         """Return the context with what was measured in the place of the catalogue, and what is to be noted.
 
         Raises:
-            RequestError: the profile is of another device.
+            RequestError: the profile is of another device, or the nodes of the cluster differ.
         """
         cluster = context.cluster
+        if cluster.groups:
+            raise RequestError(
+                f"{self.source} is a profile of one device, but the nodes of {cluster.name} differ; name a cluster of "
+                "equal nodes, or leave --profile out"
+            )
         if cluster.device.name != self.device:
             raise RequestError(
                 f"{self.source} is a profile of {self.device}, but {cluster.name} has {cluster.device.name}; "

@@ -29,7 +29,7 @@ def timed(once: Callable[[], Any], device: str, repeat: int) -> Timed:
     """Measure a function ``repeat`` times; by device events on CUDA, by the clock elsewhere."""
     for _ in range(WARM):
         once()
-    read = _on_cuda if device.startswith("cuda") else _by_clock
+    read = on_cuda if device.startswith("cuda") else by_clock
     first = read(once, 1)
     inner = 1 if first > _SHORT_S else max(1, min(100, int(_SHORT_S / max(first, 1e-7))))
     times: list[float] = []
@@ -41,14 +41,16 @@ def timed(once: Callable[[], Any], device: str, repeat: int) -> Timed:
     return Timed(seconds=middle, spread=(high - low) / (2 * middle), count=len(times))
 
 
-def _by_clock(once: Callable[[], Any], inner: int) -> float:
+def by_clock(once: Callable[[], Any], inner: int) -> float:
+    """Return the seconds of one of ``inner`` runs, by the clock of the host."""
     start = time.perf_counter()
     for _ in range(inner):
         once()
     return (time.perf_counter() - start) / inner
 
 
-def _on_cuda(once: Callable[[], Any], inner: int) -> float:
+def on_cuda(once: Callable[[], Any], inner: int) -> float:
+    """Return the seconds of one of ``inner`` runs, by events of the current CUDA device."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     for _ in range(inner):

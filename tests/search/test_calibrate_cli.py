@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from forerun_examples import request
 from forerun_machines import write_runs
 
 from forerun.search.calibrate import calibrate_files, read_calibration, write_calibration
 from forerun.search.cli import main
+from forerun.spaces.clusters.cluster import NodeGroup
+from forerun.spaces.errors import RequestError
 
 TRAINING = "--cluster dgx-h100 --global-batch 64 --seq-len 2048"
 FASTER = 0.8
@@ -80,6 +83,19 @@ def test_another_machine_is_refused(calibration: Path, capsys: pytest.CaptureFix
     )
     assert (code, out) == (2, "")
     assert "h100-sxm with megatron-lm" in err
+
+
+def test_nodes_that_differ_are_refused(calibration: Path) -> None:
+    from forerun.search.profiling import Profile
+
+    context = request()
+    group = NodeGroup(cluster=context.cluster, devices=8)
+    mixed = dataclasses.replace(context, cluster=dataclasses.replace(context.cluster, groups=(group,)))
+    with pytest.raises(RequestError, match="leave --calibration out"):
+        read_calibration(calibration).applied(mixed)
+    profile = Profile(source="p.yaml", device="h100-sxm", made={}, operators=(), collectives=(), skipped={})
+    with pytest.raises(RequestError, match="leave --profile out"):
+        profile.applied(mixed)
 
 
 def test_more_runs_are_added(calibration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
