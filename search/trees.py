@@ -51,14 +51,15 @@ def read_legal_tree(setting: Setting, path: Path) -> TreeStrategies:
     return strategies
 
 
-def simulate_tree_file(setting: Setting, path: Path) -> TreeAnswer:
-    """Simulate the tree of a file.
+def simulate_tree_file(setting: Setting, path: Path, *, contention: bool = False) -> TreeAnswer:
+    """Simulate the tree of a file; ``contention`` as for ``simulate_tree``.
 
     Raises:
         RequestError: as ``read_legal_tree`` and ``simulate_tree``.
     """
     strategies = read_legal_tree(setting, path)
-    result, flat = simulate_tree(setting.context, strategies), flat_of(setting.context, strategies)
+    result = simulate_tree(setting.context, strategies, contention=contention)
+    flat = flat_of(setting.context, strategies)
     distinct = tuple(dict.fromkeys(one for row in strategies.of_leaf for one in row))
     row = tree_row(
         setting.context,

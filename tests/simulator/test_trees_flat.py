@@ -11,6 +11,7 @@ from random_requests import candidates, contexts
 from forerun.simulator.events import StepCosts, event_scores, simulate
 from forerun.simulator.events.staged_costs import costs_of
 from forerun.simulator.events.trees import simulate_tree, tree_costs
+from forerun.spaces.clusters import load_cluster
 from forerun.spaces.strategies import Context, Strategy, parse_strategy, table_of
 from forerun.spaces.trees import (
     TreeStrategies,
@@ -72,6 +73,19 @@ def test_events_and_memory_are_the_same(text: str, framework: str) -> None:
     for part, value in flat.memory_bytes.items():
         assert tree.scores.memory_bytes[part][0] == pytest.approx(value[0], rel=1e-9, abs=1.0)
     assert tree.events.step_time_s == pytest.approx(simulate(context, strategy).step_time_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("text", ["tp2 pp4 dp4 mbs1 zero1", "tp4 pp2 dp2 mbs1 sp recompute=full", "dp16 zero1"])
+def test_contention_is_the_same(text: str) -> None:
+    made = request(framework="generic", global_batch=64)
+    context, strategy = dataclasses.replace(made, cluster=load_cluster("a100-pcie")), parse_strategy(text)
+    tree = simulate_tree(context, as_tree(context, strategy), contention=True)
+    flat = simulate(context, strategy, contention=True)
+
+    assert tree.events.contention is not None
+    assert tree.events.step_time_s == pytest.approx(flat.step_time_s, rel=1e-12)
+    scores = event_scores(context, table_of([strategy]), contention=True)
+    assert tree.scores.step_time_s[0] == pytest.approx(scores.step_time_s[0], rel=1e-12)
 
 
 @settings(max_examples=20, deadline=None)

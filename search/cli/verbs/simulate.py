@@ -141,13 +141,12 @@ def _tree(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResu
         raise RequestError("a tree needs equal nodes, but the cluster has groups that differ; give a --strategy")
     unequal = disturbance_of(args) is not None
     for flag, given in (
-        ("--contention", args.contention),
         ("--write-tree", args.write_tree is not None),
         ("--jitter, --slow or --every-replica", unequal),
     ):
         if given:
             raise RequestError(f"{flag} goes with a flat --strategy; drop it, or give a --strategy")
-    answer = simulate_tree_file(setting, args.tree)
+    answer = simulate_tree_file(setting, args.tree, contention=args.contention)
     return answer.row, answer.events, answer.tree
 
 

@@ -1,18 +1,25 @@
 """One step of a strategy tree, event by event."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from forerun.simulator.events.contention import Contention, contention_of
+from forerun.simulator.events.costs import StepCosts
 from forerun.simulator.events.result import EventResult
 from forerun.simulator.events.simulate import simulate_costs
 from forerun.simulator.events.steady import step_figures
+from forerun.simulator.events.traffic import line_rate_cluster, step_traffic
 from forerun.simulator.events.trees.costs import stage_memory_of, tree_costs
 from forerun.simulator.events.trees.host import host_rate, with_host_replicas
 from forerun.simulator.events.trees.parts import all_replicas, blocks_of, homes_of
 from forerun.simulator.score_table import TIME_PARTS, ScoreTable
+from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
 from forerun.spaces.trees import TreeStrategies
+
+_SHARING = ("dp", "tp", "cp", "ep", "etp", "sp", "mbs", "zero")
+"""What must be alike for all layers where traffic finds its way over the cluster's links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,17 +30,20 @@ class TreeResult:
     scores: ScoreTable
 
 
-def simulate_tree(context: Context, strategies: TreeStrategies) -> TreeResult:
+def simulate_tree(context: Context, strategies: TreeStrategies, *, contention: bool = False) -> TreeResult:
     """Simulate one optimizer step of a legal tree.
 
     A tree that is a flat strategy gives what ``simulate`` and ``event_scores`` give for that. Memory is split as the
-    core does it, what the events keep beyond or below that counts as activations.
+    core does it, what the events keep beyond or below that counts as activations. ``contention`` as for ``simulate``.
 
     Raises:
-        RequestError: a cost rule knows no such operator, link or precision, or the schedule has no order for the shape.
+        RequestError: a cost rule knows no such operator, link or precision, the schedule has no order for the shape, or
+            contention is asked for where layers share their devices differently or the cluster has no graph of links.
     """
     costs = tree_costs(context, strategies)
-    events, figures = simulate_costs(costs), step_figures(costs)
+    shared = tree_contention(context, strategies, costs) if contention and strategies.tree.device_count > 1 else None
+    count = 1 if shared is None else shared.simulated
+    events, figures = simulate_costs(costs, replicas=count, contention=shared), step_figures(costs, shared)
     blocks, homes = blocks_of(context, strategies), homes_of(strategies.first)
     rate = host_rate(context, strategies)
     replicas = with_host_replicas(context, strategies, homes, all_replicas(context, blocks, homes), rate)
@@ -55,3 +65,26 @@ def simulate_tree(context: Context, strategies: TreeStrategies) -> TreeResult:
         fits=np.array([peak <= context.cluster.device.memory_bytes]),
     )
     return TreeResult(events=events, scores=scores)
+
+
+def tree_contention(context: Context, strategies: TreeStrategies, costs: StepCosts) -> Contention:
+    """Return what the traffic of a step shares.
+
+    Raises:
+        RequestError: layers share their devices differently, or the cluster has no graph or groups that differ.
+    """
+    if context.cluster.groups:
+        raise RequestError(f"the groups of {context.cluster.name} have no common graph of links; drop the contention")
+    every = [one for row in strategies.of_leaf for one in row]
+    for name in _SHARING:
+        values = sorted({int(getattr(one, name)) for one in every})
+        if len(values) > 1:
+            found = " and ".join(map(str, values))
+            raise RequestError(
+                f"with contention all layers share their devices alike, but {name} is {found}; drop the contention"
+            )
+    fast = replace(context, cluster=line_rate_cluster(context.cluster))
+    blocks, homes = blocks_of(context, strategies), homes_of(strategies.first)
+    still_s: list[float] = all_replicas(fast, blocks, homes).reduce_s.tolist()
+    reduce_s = [stage.reduce_s for stage in costs.stages]
+    return contention_of(step_traffic(context, strategies.first, reduce_s, still_s))
