@@ -7,21 +7,22 @@ software adds. Three constants say the last; none belongs to a source or a model
 import csv
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from scaling_rows import Skipped, Software, described, machine, profile_of, software
 
-from forerun.simulator.events.disturb import Disturbance
-from forerun.simulator.modes import GradientProfile, NicNetwork, TrainingMode, coarse_prediction, one_worker_step_s
+from forerun.simulator.modes import GradientProfile, NicNetwork, TrainingMode
 from forerun.simulator.modes.coarse import exposed_all_reduce_s
+from forerun.simulator.modes.events import event_prediction
 from forerun.simulator.modes.expected import NATURAL_JITTER, expected_maximum, lognormal_factors
-from forerun.simulator.modes.network import BLOCKED_SHARE, MEETING_S, ClusterNetwork
+from forerun.simulator.modes.network import BLOCKED_SHARE, HOST_BYTES_PER_S, MEETING_S, ClusterNetwork
 from forerun.spaces.clusters import Cluster
 
+STEPS = 4
+"""Steps of an event-level run: synchronous ones without jitter are all alike."""
 FILES = ("dp_dlperf", "dp_scaling", "dp_lambda_tf", "paradl")
 USUAL_BATCH = {"fp32": 128.0, "tf32": 256.0, "fp16": 256.0}
 """Samples per GPU where a table does not say them (NVIDIA's ResNet-50 scripts)."""
@@ -269,23 +270,20 @@ def _servers(profile: GradientProfile, cluster: Cluster, gpus: int, nodes: int, 
     added up their gradients, and servers run on nodes like theirs."""
     if nodes == 1:
         rate = cluster.device.host_bytes_per_s
-        links = NicNetwork(worker_bytes_per_s=rate, server_bytes_per_s=2 * rate)
+        links = NicNetwork(worker_bytes_per_s=rate, server_bytes_per_s=HOST_BYTES_PER_S)
         return _more_than_one(profile, links, gpus, 1), 0.0
     rate = network(cluster).worker_bytes_per_s * cluster.devices_per_node
     links = NicNetwork(worker_bytes_per_s=rate, server_bytes_per_s=rate)
     mode = TrainingMode(exchange="parameter-server", workers=nodes, shards=servers, policy="fifo")
-    alone_s = one_worker_step_s(profile, mode, links)
-    step_s = coarse_prediction(profile, mode, links, one_worker_s=alone_s).step_s
+    step_s = event_prediction(profile, mode, links, steps=STEPS).step_s
     inside = TrainingMode(workers=gpus // nodes, bucket_bytes=1.0)
     return step_s - profile.step_s + exposed_all_reduce_s(profile, inside, network(cluster)), 0.0
 
 
 def _more_than_one(profile: GradientProfile, links: NicNetwork, workers: int, shards: int) -> float:
-    """Return what a step of all takes beyond that of one worker, which has the same servers."""
+    """Return what a step of all takes beyond that of one worker, which has the same servers, event by event."""
     mode = TrainingMode(exchange="parameter-server", workers=workers, shards=shards, policy="fifo")
-    alone_s = one_worker_step_s(profile, mode, links)
-    steps: Sequence[Any] = [
-        coarse_prediction(profile, replace(mode, workers=count), links, Disturbance(), one_worker_s=alone_s)
-        for count in (1, workers)
-    ]
-    return float(steps[1].step_s - steps[0].step_s)
+    alone, together = (
+        event_prediction(profile, replace(mode, workers=count), links, steps=STEPS) for count in (1, workers)
+    )
+    return together.step_s - alone.step_s

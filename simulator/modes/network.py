@@ -14,8 +14,9 @@ Fitted to published scaling tables (benchmarks/results/2026-11-21-data-parallel.
 fits both again."""
 MEETING_S = 0.025
 """What a step of several nodes takes besides, whatever its bytes: workers of different nodes wait for each other."""
-HOST_LINKS = 2
-"""Devices whose PCIe links a host fills at once: one per socket of the usual machine of two."""
+HOST_BYTES_PER_S = 10e9
+"""What a host that holds the parameters takes in, or hands out, for all its devices together: what passes between the
+sockets of a machine (NCCL: 10 GB/s for Skylake). VGG-16 on eight K80 shows it (tensorflow.org benchmarks, May 2017)."""
 HOST_LATENCY_S = 10e-6
 """A copy between host and device (CUDA: about 10 us with its launch)."""
 
@@ -101,10 +102,10 @@ class ClusterNetwork:
 
     @property
     def server_bytes_per_s(self) -> float:
-        """All NICs of a node; where there is one node, what its host passes: PCIe to a device per socket."""
+        """All NICs of a node; where there is one node, what its host passes."""
         level = self._outer
         if level is None:
-            return self.cluster.device.host_bytes_per_s * HOST_LINKS
+            return HOST_BYTES_PER_S
         return level.bytes_per_s * self.cluster.devices_per_node
 
     @property
