@@ -11,6 +11,7 @@ import numpy as np
 from forerun.search.profiling.document import Line, Profile
 from forerun.simulator.costs import Collective, collective_time_s
 from forerun.simulator.replay import Analysis
+from forerun.simulator.replay.learned import served_exchanges
 from forerun.simulator.replay.matching import Exchange
 from forerun.spaces.clusters import Cluster
 from forerun.spaces.errors import RequestError
@@ -31,16 +32,16 @@ def replayed_profile(analysis: Analysis, cluster: Cluster) -> Profile:
     graph = analysis.replay.graph
     found: dict[tuple[str, float, int, int], list[float]] = defaultdict(list)
     skipped: dict[str, int] = defaultdict(int)
-    for one in graph.matching.exchanges:
+    served = served_exchanges(graph)
+    if len(served) < len(graph.matching.exchanges):
+        skipped["ended before the last rank came"] = len(graph.matching.exchanges) - len(served)
+    for one, took_s in served:
         kind = _NAMES.get(one.operation, one.operation)
         ranks = [graph.traces[place].rank for place, _ in one.members]
         stride = stride_of(ranks)
         reason = _reason(kind, one, stride)
-        last = max(float(graph.start_s[place][span]) for place, span in one.members)
-        ends = [float(graph.end_s[place][span]) for place, span in one.members]
-        took_s = (max(ends) if one.operation == "pair" else float(np.median(ends))) - last
-        if reason or took_s <= 0:
-            skipped[reason or "ended before the last rank came"] += 1
+        if reason:
+            skipped[reason] += 1
         else:
             found[kind, one.size_bytes, len(ranks), stride].append(took_s)
     if not found:

@@ -10,7 +10,7 @@ from forerun.simulator.improve.step import Op, Plan, Step
 from forerun.simulator.improve.wires import LineWire
 from forerun.simulator.replay.analysis import Analysis
 from forerun.simulator.replay.graph import ReplayGraph
-from forerun.simulator.replay.learned import fit_line
+from forerun.simulator.replay.learned import fit_line, served_exchanges
 from forerun.simulator.replay.trace import Floats, Kind, Phase, RankTrace
 from forerun.spaces.errors import RequestError
 
@@ -209,14 +209,12 @@ def _buckets(owners: list[int], gradients: Floats, sizes: list[float]) -> tuple[
 
 def _wire(analysis: Analysis, ranks: tuple[int, ...]) -> LineWire:
     """Return the line through all reductions of the run, or their rate alone where sizes hardly differ."""
-    graph, rows = analysis.replay.graph, []
-    for one in graph.matching.exchanges:
+    graph = analysis.replay.graph
+    rows = []
+    for one, took_s in served_exchanges(graph):
         between = tuple(sorted(graph.traces[place].rank for place, _ in one.members))
         if one.operation in _REDUCING and one.size_bytes > 0 and between == ranks:
-            last = max(float(graph.start_s[place][span]) for place, span in one.members)
-            took = float(np.median([float(graph.end_s[place][span]) for place, span in one.members])) - last
-            if took > 0:
-                rows.append((one.size_bytes, took))
+            rows.append((one.size_bytes, took_s))
     table = np.array(rows, dtype=np.float64).reshape(-1, 2)
     if not len(table):
         raise RequestError("no reduction of the traces has members on two ranks; give the traces of all ranks")

@@ -2,12 +2,14 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
 
 import numpy as np
 
 from forerun.simulator.replay.graph import ReplayGraph
+from forerun.simulator.replay.matching import Exchange
 from forerun.simulator.replay.shares import overlapped_s
 from forerun.simulator.replay.trace import Floats, Kind
 
@@ -91,15 +93,51 @@ def overlap_factors(graph: ReplayGraph) -> tuple[Overlap, ...]:
 def link_uses(graph: ReplayGraph) -> tuple[LinkUse, ...]:
     """Return what every kind of message reached, most time first."""
     seen: dict[tuple[str, int, tuple[int, ...]], list[tuple[float, float]]] = defaultdict(list)
+    for one, took_s in served_exchanges(graph):
+        ranks = tuple(sorted(graph.traces[place].rank for place, _ in one.members))
+        seen[one.operation, one.size, ranks].append((one.size_bytes, took_s))
+    uses = [_link_use(*key, np.array(rows)) for key, rows in seen.items()]
+    return tuple(sorted(uses, key=lambda use: (-use.busy_s, use.operation, use.ranks)))
+
+
+def served_exchanges(graph: ReplayGraph) -> list[tuple[Exchange, float]]:
+    """Return every exchange with the seconds that it had the link for, from the last arrival to the median end.
+
+    Where several between the same ranks are under way at once (gloo works on two), each counts with its share of the
+    time: half of what two take together. Exchanges that ended before the last rank came are left out.
+    """
+    between: dict[tuple[int, ...], list[tuple[float, float, Exchange]]] = defaultdict(list)
     for one in graph.matching.exchanges:
         last = max(float(graph.start_s[place][span]) for place, span in one.members)
         ends = [float(graph.end_s[place][span]) for place, span in one.members]
-        took_s = (max(ends) if one.operation == "pair" else float(np.median(ends))) - last
-        ranks = tuple(sorted(graph.traces[place].rank for place, _ in one.members))
-        if took_s > 0:
-            seen[one.operation, one.size, ranks].append((one.size_bytes, took_s))
-    uses = [_link_use(*key, np.array(rows)) for key, rows in seen.items()]
-    return tuple(sorted(uses, key=lambda use: (-use.busy_s, use.operation, use.ranks)))
+        end = max(ends) if one.operation == "pair" else float(np.median(ends))
+        if end > last:
+            between[tuple(sorted(place for place, _ in one.members))].append((last, end, one))
+    served = []
+    for rows in between.values():
+        times = shared_seconds([(low, high) for low, high, _ in rows])
+        served += [(one, seconds) for (_, _, one), seconds in zip(rows, times, strict=True)]
+    return served
+
+
+def shared_seconds(intervals: Sequence[tuple[float, float]]) -> list[float]:
+    """Return how long each interval is if a moment in n of them counts 1/n for each.
+
+    >>> shared_seconds([(0.0, 4.0), (2.0, 6.0)])
+    [3.0, 3.0]
+    """
+    marks = sorted([(low, 1, place) for place, (low, _) in enumerate(intervals)])
+    marks = sorted([*marks, *((high, 0, place) for place, (_, high) in enumerate(intervals))])
+    seconds, active, before = [0.0] * len(intervals), set[int](), 0.0
+    for moment, begins, place in marks:
+        for one in active:
+            seconds[one] += (moment - before) / len(active)
+        before = moment
+        if begins:
+            active.add(place)
+        else:
+            active.discard(place)
+    return seconds
 
 
 def _link_use(operation: str, size: int, ranks: tuple[int, ...], rows: Floats) -> LinkUse:
