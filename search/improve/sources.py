@@ -56,6 +56,11 @@ def trace_source(paths: Sequence[Path], reading: "Reading | None" = None) -> Sou
     notes = [f"operators of rank {found.rank}, which computes most; all ranks are taken to be like it"]
     if not found.split:
         notes.append("the traces do not tell gradients within a bucket: buckets can be joined, not split")
+    if not found.latency_known:
+        notes.append(
+            "the run's buckets are of one size, which does not tell what a message takes besides its bytes: smaller "
+            "buckets may gain less than shown"
+        )
     return Source(step=found.step, plan=found.plan, analysis=analysis, notes=tuple(notes))
 
 

@@ -25,13 +25,15 @@ benchmarks/replay."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedStep:
     """``step`` and the ``plan`` that the run had; ``rank``: whose operators; ``measured_s``: seconds of the run's step;
-    ``split``: whether the trace tells the gradients within buckets (else buckets can be joined but not split)."""
+    ``split``: whether the trace tells the gradients within buckets (else buckets can be joined but not split).
+    ``latency_known``: whether buckets differ enough in size to tell what a message takes besides its bytes."""
 
     step: Step
     plan: Plan
     rank: int
     measured_s: float
     split: bool
+    latency_known: bool
 
 
 def replayed_step(analysis: Analysis) -> ReplayedStep:
@@ -55,15 +57,21 @@ def replayed_step(analysis: Analysis) -> ReplayedStep:
     owned = _holders(typical, moments)
     ops, owners = _ops(typical, took, owned, gradients, float(np.mean([forward_s for forward_s, _ in alike])))
     buckets = _buckets(owners, gradients, sizes)
+    wire, latency_known = _wire(analysis, ranks)
     step = Step(
         name=f"rank {trace.rank} of the run",
         ops=ops,
-        wire=_wire(analysis, ranks),
+        wire=wire,
         update_s=float(np.mean([_tail_s(graph, place, number) for number in range(steps)])),
         message_s=_MESSAGE_S,
     )
     return ReplayedStep(
-        step=step, plan=Plan(buckets=buckets), rank=trace.rank, measured_s=analysis.replay.step_s, split=split
+        step=step,
+        plan=Plan(buckets=buckets),
+        rank=trace.rank,
+        measured_s=analysis.replay.step_s,
+        split=split,
+        latency_known=latency_known,
     )
 
 
@@ -207,8 +215,8 @@ def _buckets(owners: list[int], gradients: Floats, sizes: list[float]) -> tuple[
     return tuple(tuple(bucket) for bucket in buckets if bucket)
 
 
-def _wire(analysis: Analysis, ranks: tuple[int, ...]) -> LineWire:
-    """Return the line through all reductions of the run, or their rate alone where sizes hardly differ."""
+def _wire(analysis: Analysis, ranks: tuple[int, ...]) -> tuple[LineWire, bool]:
+    """Return the line through all reductions of the run, or their rate alone (and False) where sizes hardly differ."""
     graph = analysis.replay.graph
     rows = []
     for one, took_s in served_exchanges(graph):
@@ -220,8 +228,8 @@ def _wire(analysis: Analysis, ranks: tuple[int, ...]) -> LineWire:
         raise RequestError("no reduction of the traces has members on two ranks; give the traces of all ranks")
     latency_s, rate = fit_line(table[:, 0], table[:, 1])
     if math.isnan(rate):
-        return LineWire(latency_s=0.0, bytes_per_s=float(np.median(table[:, 0] / table[:, 1])))
-    return LineWire(latency_s=latency_s, bytes_per_s=rate)
+        return LineWire(latency_s=0.0, bytes_per_s=float(np.median(table[:, 0] / table[:, 1]))), False
+    return LineWire(latency_s=latency_s, bytes_per_s=rate), True
 
 
 def _tail_s(graph: ReplayGraph, place: int, step: int) -> float:

@@ -18,7 +18,7 @@ from forerun.simulator.replay import (
     write_timeline,
 )
 from forerun.simulator.replay.intervals import covered, joined, length, outside, union
-from forerun.simulator.replay.learned import fit_line
+from forerun.simulator.replay.learned import fit_line, shared_seconds
 from forerun.simulator.replay.trace import Kind
 
 
@@ -151,6 +151,13 @@ def test_summary_and_timeline_are_plain_data(tmp_path):
     assert len(shown) == sum(len(trace) for trace in analysis.replay.graph.traces) - sum(
         int((trace.end_s == trace.start_s).sum()) for trace in analysis.replay.graph.traces
     )
+
+
+def test_messages_under_way_at_once_share_the_link():
+    assert shared_seconds([(0.0, 4.0), (2.0, 6.0)]) == [3.0, 3.0]
+    assert shared_seconds([(0.0, 1.0), (1.0, 3.0)]) == [1.0, 2.0]
+    three = shared_seconds([(0.0, 6.0), (0.0, 6.0), (3.0, 9.0)])
+    assert three == pytest.approx([2.5, 2.5, 4.0]) and sum(three) == pytest.approx(9.0)
 
 
 def test_intervals():
