@@ -23,8 +23,9 @@ example:
       --strategy "tp4 pp8 dp2 mbs1 vpp5 zero1 sp schedule=interleaved" --fidelity events --trace step.json.gz
 
 Degrees of one may be left out. Words: dp tp pp cp ep etp mbs vpp zero sp recompute= schedule= split= placement=
-layers= (layers of every pipeline stage). Layers and stages that differ are said by a tree, --tree FILE
-(docs/strategy-trees.md); --write-tree writes a strategy as one to start from."""
+layers= (layers of every pipeline stage). Stages may recompute differently (recompute=full,full:3,none*2; full:3 is the
+first three layers) and halves of the pipeline have another tp (tp2/4 dp8/4 mbs1/2). What else differs is said by a
+tree, --tree FILE (docs/strategy-trees.md); --write-tree writes a strategy as one to start from."""
 
 
 def add_arguments(parser: Parser) -> None:
