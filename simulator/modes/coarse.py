@@ -143,7 +143,12 @@ def _synchronous(
     shown = _unhidden(profile, update_s, alone_s, one_worker_s) if mode.overlap else 1.0
     # Two phases of transfers share no NIC direction: with a barrier per layer they run beside each other.
     floor_s = down_s + up_s if mode.barrier == "step" else max(down_s, up_s)
-    step_s = max(slowest_s + shown * (down_s + up_s), floor_s) + update_s
+    step_s = max(slowest_s + shown * (down_s + up_s), floor_s)
+    if mode.barrier == "step":
+        # No gradient is there before all parameters are: downloads hide behind forward passes alone.
+        backward_s = slowest_s * profile.backward_s / profile.compute_s
+        step_s = max(step_s, max(down_s, slowest_s - backward_s) + max(up_s, backward_s))
+    step_s += update_s
     return ModePrediction(
         model="coarse",
         workers=mode.workers,

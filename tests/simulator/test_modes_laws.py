@@ -156,3 +156,13 @@ def test_the_same_seed_gives_the_same_run() -> None:
     first, second = (event_prediction(ten_layers(), mode, nics(), noise).samples_per_s for _ in range(2))
     assert first == second
     assert event_prediction(ten_layers(), mode, nics(), Disturbance(jitter=0.3, seed=8)).samples_per_s != first
+
+
+@pytest.mark.parametrize("workers", (1, 2, 4, 8, 16))
+def test_downloads_hide_behind_forward_passes_and_uploads_behind_backward_ones(workers: int) -> None:
+    """No gradient is there before all parameters are."""
+    profile = ten_layers()
+    phase_s = workers * profile.total_bytes / 1e9
+    least_s = max(phase_s, profile.forward_s) + max(phase_s, profile.backward_s)
+    for found in both(profile, TrainingMode(**SYNC, workers=workers, policy="fifo"), nics()):
+        assert least_s * (1 - 1e-9) <= found.step_s <= 1.15 * least_s
