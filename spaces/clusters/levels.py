@@ -86,7 +86,7 @@ def _host_level(name: str, size: int, rate: float, port: float, latency_s: float
 
 
 def _network_levels(spec: ClusterSpec, network: Network) -> list[Level]:
-    per_device = _node_egress_bytes_per_s(spec, network) / spec.devices_per_node
+    per_device = _node_egress_bytes_per_s(spec, network, network.nic_bytes_per_s) / spec.devices_per_node
     port = network.nic_bytes_per_s
     if not network.direct:
         port = min(port, spec.host.bytes_per_s, *([spec.host.switch_bytes_per_s] if spec.host.switch_devices else []))
@@ -107,13 +107,14 @@ def _network_levels(spec: ClusterSpec, network: Network) -> list[Level]:
         )
     if inside < spec.max_devices:
         leaf_uplink = inside // spec.devices_per_node * network.nic_bytes_per_s / network.oversubscription
-        uplink = network.nics_per_node * network.nic_bytes_per_s / network.oversubscription
+        # Every NIC of a leaf group has its share of its rail's uplink and of no other.
+        beyond = _node_egress_bytes_per_s(spec, network, network.nic_bytes_per_s / network.oversubscription)
         levels.append(
             Level(
                 name="spine",
                 size=spec.max_devices,
                 kind=network.kind,
-                bytes_per_s=min(per_device, uplink / spec.devices_per_node),
+                bytes_per_s=beyond / spec.devices_per_node,
                 port_bytes_per_s=min(port, leaf_uplink),
                 latency_s=network.latency_s + SPINE_S,
                 oversubscription=network.oversubscription,
@@ -122,17 +123,18 @@ def _network_levels(spec: ClusterSpec, network: Network) -> list[Level]:
     return levels
 
 
-def _node_egress_bytes_per_s(spec: ClusterSpec, network: Network) -> float:
-    """Smallest cut between the devices of one node and the network: NICs are dealt to the sockets in turn."""
+def _node_egress_bytes_per_s(spec: ClusterSpec, network: Network, nic_bytes_per_s: float) -> float:
+    """Smallest cut between the devices of one node and the network, over NICs of a rate: they are dealt to the sockets
+    in turn."""
     if network.direct:
-        return network.nics_per_node * network.nic_bytes_per_s
+        return network.nics_per_node * nic_bytes_per_s
     each = spec.host.bytes_per_s
     if spec.host.switch_devices:
         each = min(each, spec.host.switch_bytes_per_s / spec.host.switch_devices)
-    total = min(network.nics_per_node * network.nic_bytes_per_s, spec.devices_per_node * each)
+    total = min(network.nics_per_node * nic_bytes_per_s, spec.devices_per_node * each)
     if spec.host.sockets == 1:
         return total
     devices = spec.devices_per_socket * each
-    first = -(-network.nics_per_node // 2) * network.nic_bytes_per_s
-    second = network.nics_per_node // 2 * network.nic_bytes_per_s
+    first = -(-network.nics_per_node // 2) * nic_bytes_per_s
+    second = network.nics_per_node // 2 * nic_bytes_per_s
     return min(total, first + spec.host.socket_bytes_per_s + devices, second + spec.host.socket_bytes_per_s + devices)

@@ -95,6 +95,19 @@ def test_random_clusters(spec: ClusterSpec) -> None:
     agree(spec)
 
 
+def test_a_socket_with_fewer_nics_has_fewer_uplinks() -> None:
+    """Five NICs on two sockets behind uplinks of half: the socket of two gets less through the spine than its devices
+    could send, whatever the other one leaves open."""
+    host = HostLinks(bytes_per_s=32e9, sockets=2, socket_bytes_per_s=5e9, latency_s=1e-6)
+    network = Network(
+        kind="infiniband", nics_per_node=5, nic_bytes_per_s=100e9, latency_s=3e-6, oversubscription=2.0, leaf_nodes=2
+    )
+    spec = ClusterSpec(devices_per_node=8, max_devices=32, scale_up=None, host=host, network=network)
+
+    agree(spec)
+    assert levels_from_spec(spec)[-1].bytes_per_s == pytest.approx((4 * 32e9 + 2 * 50e9 + 5e9) / 8)
+
+
 def test_graph_of_a_dgx_h100_pair() -> None:
     spec = load_cluster("dgx-h100").spec
     assert spec is not None
