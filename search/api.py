@@ -63,24 +63,50 @@ def search_request(
     """
     start = time.perf_counter()
     setting = resolve(request)
-    space = setting.space()
-    problem = Problem(space=space, objective=setting.objective, top=setting.top, limits=setting.limits)
+    problem = problem_of(setting)
     if started is not None:
-        started(space.size)
+        started(problem.space.size)
     piece, who, remarks = search_with(problem, workers or IN_THIS_PROCESS, score=score, progress=progress)
+    elapsed_s = time.perf_counter() - start
+    return leaderboard_of(setting, piece, elapsed_s=elapsed_s, workers=who, remarks=remarks, score=score)
+
+
+def problem_of(setting: Setting) -> Problem:
+    """Return what workers need to know of a setting."""
+    return Problem(space=setting.space(), objective=setting.objective, top=setting.top, limits=setting.limits)
+
+
+def leaderboard_of(
+    setting: Setting,
+    piece: Piece,
+    *,
+    elapsed_s: float = 0.0,
+    workers: str = "in this process",
+    remarks: tuple[str, ...] = (),
+    score: Scorer = simulator_score,
+) -> Leaderboard:
+    """Return the leaderboard of a space that was searched whole; ``piece`` is what was found, whoever found it.
+
+    Raises:
+        RequestError: the request's own restrictions leave no legal candidate.
+        NothingFeasible: nothing fits; the error says what would.
+        InfeasibleError: what fits takes too long or costs too much.
+    """
+    start, problem = time.perf_counter(), problem_of(setting)
     rows: tuple[Row, ...] = ()
     if piece.best is not None and len(piece.best):
-        strategies = strategies_at(space, piece.best.index[: setting.top])
+        strategies = strategies_at(problem.space, piece.best.index[: setting.top])
         rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
         rows = certain(setting.context, ranked(rows, setting.objective), setting.objective)
     if rows and setting.context.cluster.device.measured is not None:
         remarks = (*remarks, measured_note(setting, rows[0].strategy))
     remarks = (*remarks, *_front_remarks(setting, piece, rows))
-    board = _leaderboard(setting, piece, rows, time.perf_counter() - start, workers=who, remarks=remarks)
+    elapsed_s += time.perf_counter() - start
+    board = _leaderboard(setting, piece, rows, elapsed_s, workers=workers, remarks=remarks)
     if not rows and any(reason in piece.rejected for reason in (TOO_LATE, TOO_DEAR)):
         raise beyond_limits(setting, score)
     if not rows:
-        if not piece.legal and request.overrides:
+        if not piece.legal and setting.request.overrides:
             raise empty_space(setting, problem, piece)
         raise NothingFeasible(diagnose(setting, problem, piece, score), board.to_json())
     return board

@@ -15,7 +15,7 @@ from forerun.search.sweep.run import FINISHED, STATUSES, SweepResult, Watch
 from forerun.spaces.units import format_seconds
 
 if TYPE_CHECKING:
-    from forerun.search.sweep.rundir import Record
+    from forerun.search.sweep.journal import Record
 
 MOST_LINES = 24
 
@@ -28,6 +28,7 @@ class SweepView(Watch):
         self._live: Live | None = None
         self._groups: dict[tuple[str, str], dict[str, Any]] = {}
         self._count = self._done = 0
+        self._under_way: dict[int, float] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -54,6 +55,7 @@ class SweepView(Watch):
 
     def ended(self, piece: SweepPiece, record: "Record") -> None:
         """Show one more."""
+        self._under_way.pop(piece.number, None)
         self._add(piece, record)
         if self._live is not None:
             self._live.update(self._table(), refresh=True)
@@ -62,6 +64,15 @@ class SweepView(Watch):
             found = best[0].get("strategy") or record.get("message", "").split("\n")[0]
             what = f"{piece.request.model} on {piece.request.cluster}, search {piece.number + 1}"
             print(f"forerun: [{self._done}/{self._count}] {what}: {record['status']}: {found}", file=self._stream)
+
+    def advanced(self, piece: SweepPiece, share: float) -> None:
+        """Show how far a search is that takes long; without a terminal each tenth of it is a line."""
+        before = self._under_way.get(piece.number, 0.0)
+        self._under_way[piece.number] = share
+        if self._live is not None:
+            self._live.update(self._table(), refresh=True)
+        elif int(10 * share) > int(10 * before) and share < 1.0:
+            print(f"forerun: search {piece.number + 1} is {share:.0%} done", file=self._stream)
 
     def _group(self, piece: SweepPiece) -> dict[str, Any]:
         key = (piece.request.model, piece.request.cluster)
@@ -74,8 +85,12 @@ class SweepView(Watch):
         best = max((row["tokens_per_s_per_gpu"] for row in record.get("rows", ())), default=None)
         group["best"] = max(filter(None, (group["best"], best)), default=None)
 
+    def _title(self) -> str:
+        shares = ", ".join(f"search {number + 1} {share:.0%}" for number, share in sorted(self._under_way.items()))
+        return f"{self._done} of {self._count}" + (f" ({shares})" if shares else "")
+
     def _table(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=f"{self._done} of {self._count}")
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=self._title())
         for name in ("model", "cluster"):
             table.add_column(name)
         for name in ("searches", *STATUSES, "tok/s/GPU"):

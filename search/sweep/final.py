@@ -1,11 +1,12 @@
 """What a sweep leaves behind: one leaderboard across all searches, as JSON and CSV. No times of this run in it."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from forerun.search.leaderboard import SCHEMA, flat_line, lines_to_csv, versions
+from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPiece, SweepPlan
-from forerun.search.sweep.rundir import Record
 from forerun.search.sweep.version import cost_model_version
 
 Entry = dict[str, Any]
@@ -45,11 +46,13 @@ stand in the order of their first objective."""
 def final_document(plan: SweepPlan, records: Mapping[str, Record]) -> dict[str, Any]:
     """Return everything a sweep found, in an order that depends on nothing but the plan.
 
-    Rows that tie stand in the order of the plan.
+    Rows that tie stand in the order of the plan. What one combination finds with several seeds stands there once.
     """
     order = ORDERS[plan.objective.split(",")[0].strip()]
     entries = [entry for piece in plan.pieces for entry in _entries(piece, records[piece.key])]
     entries.sort(key=lambda entry: (*order(entry), entry["search"], entry["rank"]))
+    if any(piece.exploring for piece in plan.pieces):
+        entries = _each_once(plan, entries)
     return {
         "schema": SCHEMA,
         "sweep": {"inputs": plan.digest, "objective": plan.objective, "cost_model": cost_model_version()},
@@ -65,12 +68,25 @@ def _entries(piece: SweepPiece, record: Record) -> list[Entry]:
     return [{"search": piece.number + 1, **asked, **row} for row in record.get("rows", ())]
 
 
+def _each_once(plan: SweepPlan, entries: list[Entry]) -> list[Entry]:
+    """Drop entries that another seed has found before."""
+    seen: set[tuple[str, str]] = set()
+    kept = []
+    for entry in entries:
+        asked = json.dumps(plan.pieces[entry["search"] - 1].request.to_json(), sort_keys=True)
+        if (asked, entry["strategy"]) not in seen:
+            seen.add((asked, entry["strategy"]))
+            kept.append(entry)
+    return kept
+
+
 def _summary(piece: SweepPiece, record: Record) -> dict[str, Any]:
     kept = ("status", "message", "space", "why", "defaults", "notes")
     return {
         "search": piece.number + 1,
         "key": piece.key,
         "request": piece.request.to_json(),
+        **({"sampler": piece.exploring.sampler, "seed": piece.exploring.seed} if piece.exploring else {}),
         **{name: record[name] for name in kept if name in record},
     }
 

@@ -9,10 +9,18 @@ The document names each as a list (or one value)::
     budgets:
       - {gpus: 64..512}
       - {usd_per_hour: 3000, usd_per_gpu_hour: 2.5}
+      - {gpus: 64..1024, train_within: 30d, train_usd: 2e6, usd_per_gpu_hour: 2.5}   # with tokens in the workload
     frameworks: [megatron-lm, torchtitan]   # default megatron-lm
-    objective: cost                         # default throughput
-    top: 5                                  # rows kept of each search, default 10
+    objective: cost                         # default throughput; a front like throughput,gpus
+    top: 5                                  # rows kept of each search, default 10 (of a front all)
     axes: {recompute: [none, full]}         # restricts every search
+
+Where stages may differ, a sampler looks further than the flat space, once per seed::
+
+    per_stage: [layers, recompute]          # what may differ: layers, recompute, tp
+    sampler: local                          # default auto
+    seeds: [0, 1, 2]                        # default one, 0
+    evaluations: 20000                      # bound of each
 """
 
 import dataclasses
@@ -25,7 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.objectives import objective_named
-from forerun.search.request import DEFAULT_FRAMEWORK, DEFAULT_OBJECTIVE, DEFAULT_TOP, Request
+from forerun.search.request import DEFAULT_FRAMEWORK, DEFAULT_OBJECTIVE, Request
+from forerun.search.samplers.choosing import Exploring
 from forerun.search.sweep.version import cost_model_version
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.documents import read_document, validate
@@ -33,17 +42,22 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework
 from forerun.spaces.models import resolve_model
 from forerun.spaces.strategies import restrict
+from forerun.spaces.units import parse_count, parse_seconds
 
 MOST_PIECES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPiece:
-    """One search of a sweep. ``key`` names its inputs by content: request, model, cluster and cost model."""
+    """One search of a sweep. ``key`` names its inputs by content: request, sampler, model, cluster and cost model.
+
+    ``exploring`` says how a sampler is to look at stages that differ; None: the flat space is searched whole.
+    """
 
     number: int
     key: str
     request: Request
+    exploring: Exploring | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +96,13 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
         moe_imbalance: int | float | None = None
 
     class BudgetPart(Part):
-        """One budget; the fields of a search of the same names."""
+        """One budget; the flags of a search of the same names."""
 
         gpus: int | str | None = None
         usd_per_hour: int | float | None = None
         usd_per_gpu_hour: int | float | None = None
+        train_within: str | None = None
+        train_usd: int | float | None = None
 
     class SweepDocument(Part):
         """A sweep: lists whose product is searched."""
@@ -97,8 +113,12 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
         budgets: list[BudgetPart]
         frameworks: list[str] | str = DEFAULT_FRAMEWORK
         objective: str = DEFAULT_OBJECTIVE
-        top: int = DEFAULT_TOP
+        top: int | None = None
         axes: dict[str, list[int | str | bool] | int | str | bool] = Field(default_factory=dict)
+        per_stage: list[str] | str | None = None
+        sampler: str | None = None
+        seeds: list[int] | int | None = None
+        evaluations: int | None = None
 
     source = read_document(path)
     document = validate(source, SweepDocument)
@@ -112,6 +132,7 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
             objective=document.objective,
             top=document.top,
             axes={axis: _listed(values) for axis, values in document.axes.items()},
+            explorings=_explorings(document.per_stage, document.sampler, document.seeds, document.evaluations),
             calibration=calibration,
             profile=profile,
         )
@@ -127,14 +148,16 @@ def plan_of(
     budgets: Sequence[Mapping[str, Any]],
     frameworks: Sequence[str] = (DEFAULT_FRAMEWORK,),
     objective: str = DEFAULT_OBJECTIVE,
-    top: int = DEFAULT_TOP,
+    top: int | None = None,
     axes: Mapping[str, Sequence[object]] | None = None,
+    explorings: Sequence[Exploring | None] = (None,),
     calibration: str | None = None,
     profile: str | None = None,
 ) -> SweepPlan:
     """Return the plan of a product; ``workloads`` and ``budgets`` hold fields of ``Request``.
 
     Combinations that make no sense (a precision that one cluster lacks) are found by their search, not here.
+    ``explorings``: every combination is searched in each of these ways; None: the flat space.
     ``calibration``, ``profile``: files that every search uses.
 
     Raises:
@@ -146,20 +169,22 @@ def plan_of(
         "workloads": workloads,
         "budgets": budgets,
         "frameworks": frameworks,
+        "seeds": explorings,
     }
     for name, values in lists.items():
         if not values:
             raise RequestError(f"{name} must have at least one entry")
     restrict({}, axes or {})
-    objective_named(objective)
+    if objective_named(objective).front and any(explorings):
+        raise RequestError(f"a sampler looks for one objective, but got {objective}; leave sampler and per_stage away")
     contents = {("model", name): canonical(resolve_model(name).model) for name in models}
     contents |= {("cluster", name): canonical(resolve_cluster(name)) for name in clusters}
     for name in frameworks:
         load_framework(name)
     learned = _learned(calibration, profile)
     pieces: dict[str, SweepPiece] = {}
-    products = itertools.product(models, clusters, workloads, budgets, frameworks)
-    for number, (model, cluster, workload, budget, framework) in enumerate(products):
+    products = itertools.product(models, clusters, workloads, budgets, frameworks, explorings)
+    for number, (model, cluster, workload, budget, framework, exploring) in enumerate(products):
         if number >= MOST_PIECES:
             raise RequestError(f"a sweep has at most {MOST_PIECES} searches; split it")
         request = Request(
@@ -175,12 +200,13 @@ def plan_of(
             **budget,
         )
         content = [contents["model", model], contents["cluster", cluster], cost_model_version()]
-        key = _digest([request.to_json(), *content, *learned])
+        ways = [canonical(exploring)] if exploring else []
+        key = _digest([request.to_json(), *ways, *content, *learned])
         if key in pieces:
             raise RequestError(
                 f"search {number + 1} of the plan is search {pieces[key].number + 1} again; name each entry once"
             )
-        pieces[key] = SweepPiece(number=number, key=key, request=request)
+        pieces[key] = SweepPiece(number=number, key=key, request=request, exploring=exploring)
     return SweepPlan(pieces=tuple(pieces.values()), objective=objective)
 
 
@@ -223,17 +249,39 @@ def canonical(value: Any) -> Any:
 
 
 def _workload(fields: dict[str, Any]) -> dict[str, Any]:
-    from forerun.spaces.units import parse_count
-
     if isinstance(fields.get("tokens"), str):
         fields["tokens"] = parse_count(fields["tokens"])
     return {name: float(value) if name in ("tokens", "moe_imbalance") else value for name, value in fields.items()}
 
 
 def _budget(fields: dict[str, Any]) -> dict[str, Any]:
-    if not fields:
-        raise RequestError("a budget names gpus, usd_per_hour or both, but one is empty")
-    return {name: str(value) if name == "gpus" else float(value) for name, value in fields.items()}
+    if not {"gpus", "usd_per_hour"} & set(fields):
+        found = ", ".join(fields) or "is empty"
+        raise RequestError(f"a budget names gpus, usd_per_hour or both, but one {'has only ' if fields else ''}{found}")
+    within = fields.pop("train_within", None)
+    budget: dict[str, Any] = {name: str(value) if name == "gpus" else float(value) for name, value in fields.items()}
+    return budget if within is None else {**budget, "train_within_s": parse_seconds(within)}
+
+
+def _explorings(
+    per_stage: list[str] | str | None, sampler: str | None, seeds: list[int] | int | None, evaluations: int | None
+) -> list[Exploring | None]:
+    """Return the ways in which every combination is searched.
+
+    Raises:
+        RequestError: a sampler or what may differ is unknown, or seeds and bounds are given without either.
+    """
+    if per_stage is None and sampler is None:
+        if seeds is not None or evaluations is not None:
+            raise RequestError("seeds and evaluations are for a sampler; add per_stage: [layers] or sampler: local")
+        return [None]
+    stages = ("layers",) if per_stage is None else tuple(_listed(per_stage))
+    if evaluations is not None and evaluations < 1:
+        raise RequestError(f"evaluations must be at least 1, but got {evaluations}")
+    return [
+        Exploring(sampler=sampler or "auto", per_stage=stages, seed=seed, evaluations=evaluations)
+        for seed in (_listed(seeds) if seeds is not None else [0])
+    ]
 
 
 def _listed(value: Any) -> list[Any]:

@@ -3,21 +3,18 @@
 It knows neither Ray nor the terminal: workers come behind their contract, and a ``Watch`` is told what happens.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.search.api import search_request
-from forerun.search.infeasible import NothingFeasible
 from forerun.search.leaderboard import dump_json
-from forerun.search.request import Request
 from forerun.search.sweep.final import entries_csv, final_document, pieces_csv
+from forerun.search.sweep.going import Agenda, by_key
+from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPiece, SweepPlan
-from forerun.search.sweep.rundir import Record, RunDirectory
-from forerun.search.workers import IN_THIS_PROCESS, Choice, Outcome, Workers, open_workers
-from forerun.spaces.errors import RequestError
+from forerun.search.sweep.portions import Begun, Part, Portions, Search, do, search_piece
+from forerun.search.sweep.rundir import RunDirectory
+from forerun.search.workers import IN_THIS_PROCESS, Choice, Failure, Workers, open_workers
 
 STATUSES = ("done", "infeasible", "refused", "failed")
 """How a search of a sweep ends: with rows; nothing fits; the request makes no sense; it raised."""
@@ -46,6 +43,9 @@ class Watch:
     def ended(self, piece: SweepPiece, record: Record) -> None:
         """Called after each search, when its record is on disk."""
 
+    def advanced(self, piece: SweepPiece, share: float) -> None:
+        """Called after each part of a search that takes long, when it is on disk; ``share`` of it is searched."""
+
 
 def run_sweep(
     plan: SweepPlan,
@@ -54,30 +54,28 @@ def run_sweep(
     resume: bool = False,
     workers: Choice | None = None,
     watch: Watch | None = None,
-    search: Callable[[Any, Request], Record] | None = None,
+    portions: Portions | None = None,
+    search: Search | None = None,
 ) -> SweepResult:
     """Search every piece of a plan that ``folder`` does not hold yet, and write the results there.
 
-    ``workers`` says who does the work; None: this process. ``search`` replaces what is done for a request (for tests).
-    The results depend on nothing but the plan.
+    ``workers`` says who does the work; None: this process. ``portions`` says how a search that takes long is cut, and
+    ``search`` replaces what is done for a piece (for tests). The results depend on nothing but the plan.
 
     Raises:
         RequestError: the folder does not fit the plan, or workers cannot be had.
         StorageError: the folder cannot be written.
     """
+    watch = watch or Watch()
     with RunDirectory(folder, plan, resume=resume) as run:
         missing = [piece for piece in plan.pieces if run.records.get(piece.key, {}).get("status") not in FINISHED]
         who = "nothing was left to search"
         remarks: tuple[str, ...] = ()
         if missing:
-            with open_workers(_choice(workers or IN_THIS_PROCESS, len(missing))) as hands:
+            with open_workers(workers or IN_THIS_PROCESS) as hands:
                 who, remarks = hands.describe(), hands.remarks
-                if watch is not None:
-                    watch.opened(plan, run.records, who, remarks)
-                for piece, record in _search(hands, search or search_piece, missing):
-                    run.append(record)
-                    if watch is not None:
-                        watch.ended(piece, record)
+                watch.opened(plan, run.records, who, remarks)
+                _search(hands, run, missing, portions or Portions(), search or search_piece, watch)
         document = final_document(plan, run.records)
         run.write("leaderboard.json", dump_json(document) + "\n")
         run.write("leaderboard.csv", entries_csv(document))
@@ -93,39 +91,39 @@ def run_sweep(
     )
 
 
-def search_piece(common: None, request: Request) -> Record:
-    """Search one request in this process and return what is to be recorded; anything unexpected escapes."""
-    try:
-        board = search_request(request, workers=Choice(kind="serial"))
-    except NothingFeasible as error:
-        return {"status": "infeasible", "message": str(error)}
-    except RequestError as error:
-        return {"status": "refused", "message": str(error)}
-    return {
-        "status": "done",
-        "space": dataclasses.asdict(board.space),
-        "rows": [row.to_json() for row in board.rows],
-        "why": board.why,
-        "defaults": list(board.defaults),
-        "notes": list(board.notes),
-    }
-
-
 def _search(
-    workers: Workers, search: Callable[[Any, Request], Record], pieces: list[SweepPiece]
-) -> Iterator[tuple[SweepPiece, Record]]:
-    for outcome in workers.run(search, None, (piece.request for piece in pieces)):
-        piece = pieces[outcome.number]
-        yield piece, {"key": piece.key, **_record(outcome), "seconds": round(outcome.seconds, 3)}
+    workers: Workers, run: RunDirectory, missing: list[SweepPiece], portions: Portions, search: Search, watch: Watch
+) -> None:
+    """Search what is missing; what comes back is on disk before it counts."""
+    parts = by_key(run.parts)
+    agenda = Agenda((piece for piece in missing if piece.key not in parts), portions, workers.count)
+    for piece in missing:
+        if piece.key in parts:
+            agenda.go_on(piece, parts[piece.key])
+    run.parts.clear()
+    for outcome in workers.run(do, (portions, search), agenda):
+        item, found = outcome.item, outcome.result
+        piece = item if isinstance(item, SweepPiece) else item.of
+        if outcome.failure is not None:
+            if piece is item or agenda.drop(piece):  # else another part of it has failed before
+                _end(run, watch, piece, _failed(outcome.failure), outcome.seconds)
+        elif isinstance(found, Begun):
+            run.append_part(agenda.begun(piece, found, outcome.seconds))
+            watch.advanced(piece, agenda.count(piece, found.piece))
+        elif isinstance(item, Part):
+            part = agenda.searched(item, found, outcome.seconds)
+            if part is not None:
+                run.append_part(part)
+                watch.advanced(piece, agenda.count(piece, found))
+        else:
+            agenda.drop(piece)
+            _end(run, watch, piece, found, outcome.seconds)
 
 
-def _record(outcome: Outcome) -> Record:
-    if outcome.failure is not None:
-        return {"status": "failed", "message": str(outcome.failure), "trace": outcome.failure.trace}
-    record: Record = outcome.result
-    return record
+def _end(run: RunDirectory, watch: Watch, piece: SweepPiece, record: Record, seconds: float) -> None:
+    run.append({"key": piece.key, **record, "seconds": round(seconds, 3)})
+    watch.ended(piece, run.records[piece.key])
 
 
-def _choice(choice: Choice, pieces: int) -> Choice:
-    """One search needs no second process, unless the user asks for it."""
-    return Choice(kind="serial") if pieces == 1 and choice == Choice() else choice
+def _failed(failure: Failure) -> Record:
+    return {"status": "failed", "message": str(failure), "trace": failure.trace}

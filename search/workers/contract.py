@@ -1,8 +1,9 @@
 """The contract of workers: what a driver may count on, whoever does the work.
 
 A driver calls ``run`` any number of times and ``close`` once. ``run`` draws items one by one, keeps at most ``window``
-of them in flight, and yields exactly one ``Outcome`` for every item, in the order in which they end. What work returns
-must depend on its arguments alone, because an item whose worker dies is done again.
+of them in flight, and yields exactly one ``Outcome`` for every item, in the order in which they end. Items may come to
+an end and go on, because outcomes can bring more of them: after each outcome ``run`` asks again. What work returns must
+depend on its arguments alone, because an item whose worker dies is done again.
 """
 
 import time

@@ -26,6 +26,12 @@ PATIENCE_S = 3.0
 WORTH_S = 4.0
 """Seconds that must be left, by the speed so far, for others to be started."""
 WIDEST_SLICE = 1 << 40
+STEP, LEAP = 4.0, 32.0
+"""Growth of a slice's width at most: how many candidates are legal changes along the index. Where a slice took less
+than a hundredth of its target a leap is safe, and saves dozens of tiny slices at the start."""
+SMALLEST_SHARE = 4
+"""The last slices are no smaller than a full one by more than this factor: a tiny one costs more to send than it
+saves."""
 
 
 class SliceFailed(ForerunError):
@@ -54,24 +60,31 @@ class Cuts:
     """Cuts ``[low, high)`` into slices that shall last ``target_s`` each; an iterator that learns from outcomes.
 
     Where several ``workers`` share what is left, the last slices grow smaller, so that none waits long for another.
+    ``target`` seconds, where given, replace ``target_s``.
     """
 
     low: int
     high: int
     width: int = FIRST
     workers: int = 1
+    target: float | None = None
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         while self.low < self.high:
             share = (self.high - self.low) // (2 * self.workers) if self.workers > 1 else self.width
-            upper = min(self.high, self.low + min(self.width, max(share, FIRST)))
+            upper = min(self.high, self.low + min(self.width, max(share, FIRST, self.width // SMALLEST_SHARE)))
             item, self.low = (self.low, upper), upper
             yield item
 
     def learn(self, outcome: Outcome) -> None:
-        """Steer the width by what one slice took, by a factor of four at once at most."""
+        """Steer the width by what one slice took."""
         low, high = outcome.item
-        factor = min(4.0, max(0.25, target_s(self.workers) / max(outcome.seconds, 1e-6)))
+        self.steer(low, high, outcome.seconds)
+
+    def steer(self, low: int, high: int, seconds: float) -> None:
+        """Steer the width by the seconds that ``[low, high)`` took."""
+        wanted = (self.target or target_s(self.workers)) / max(seconds, 1e-6)
+        factor = min(LEAP if wanted > 100.0 else STEP, max(1 / STEP, wanted))
         self.width = max(1, min(WIDEST_SLICE, int((high - low) * factor)))
 
 

@@ -7,14 +7,17 @@ import socket
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from forerun.search.api import search
-from forerun.search.exhaustive import Piece, Problem, merge, search_space
+from forerun.search.exhaustive import Best, Piece, Problem, search_space
+from forerun.search.limits import Limits
 from forerun.search.request import Setting
 from forerun.search.workers import Choice, Workers, open_workers
 from forerun.search.workers import ray_tasks as ray_tasks_module
@@ -97,15 +100,78 @@ def test_items_are_drawn_as_they_are_needed(workers: Workers) -> None:
     assert len(drawn) <= workers.window + 1
 
 
-def test_the_leaderboard_is_the_same_bit_for_bit(workers: Workers, make_setting: Callable[..., Setting]) -> None:
-    problem = Problem(space=make_setting(gpus="8..16").space(), objective="throughput", top=50)
+def test_outcomes_can_bring_more_items_after_the_end(workers: Workers) -> None:
+    class Queue(Iterator[int]):
+        def __init__(self) -> None:
+            self.left = [8]
+
+        def __next__(self) -> int:
+            if not self.left:
+                raise StopIteration
+            return self.left.pop()
+
+    queue, seen = Queue(), []
+    for outcome in workers.run(quotient, 1, queue):
+        seen.append(outcome.item)
+        if outcome.item > 1:
+            queue.left += [outcome.item // 2, 1]
+
+    assert sorted(seen) == [1, 1, 1, 1, 2, 4, 8]
+
+
+@pytest.mark.parametrize("objective", ["throughput", "cost,headroom,gpus"])
+def test_the_leaderboard_is_the_same_bit_for_bit(
+    workers: Workers, make_setting: Callable[..., Setting], objective: str
+) -> None:
+    limits = Limits(step_s=20.0)
+    problem = Problem(space=make_setting(gpus="8..16").space(), objective=objective, top=50, limits=limits)
     task, size = Task(problem=problem, score=search_space.__kwdefaults__["score"]), problem.space.size
     expected = search_space(problem)
 
     pieces = [outcome.result for outcome in workers.run(search_one, task, Cuts(low=0, high=size, width=size // 7))]
 
     assert len(pieces) >= 7
-    assert content(merge(pieces, top=50)) == content(expected)
+    assert expected.best is not None and len(expected.best) > 1
+    assert content(problem.merged(pieces)) == content(expected)
+    assert content(problem.merged(pieces[::-1])) == content(expected)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_number_of_workers_changes_nothing(count: int, make_setting: Callable[..., Setting]) -> None:
+    space = make_setting(gpus="8..16").space({"mbs": [1], "schedule": ["1f1b"]})
+    problem = Problem(space=space, objective="throughput,headroom", top=50)
+
+    piece, who, _ = search_with(problem, Choice(kind="processes", count=count))
+
+    assert who == f"in {count} process{'es' if count > 1 else ''}"
+    assert content(piece) == content(search_space(problem))
+
+
+def piece_of(task: Task, item: tuple[int, int]) -> Piece:
+    """A piece as large as any: all that is kept of a slice is full."""
+    index = np.arange(item[0], item[0] + task.problem.top)
+    best = Best(index=index, keys=np.sin(index.astype(np.float64))[None, :])
+    counts = {f"law {number}": 1 for number in range(40)}
+    return Piece(walked=item[1] - item[0], legal=1, feasible=1, rejected=counts, best=best, closest=best)
+
+
+def test_the_memory_of_the_driver_does_not_follow_the_slices(
+    workers: Workers, make_setting: Callable[..., Setting]
+) -> None:
+    problem = Problem(space=make_setting().space(), objective="throughput", top=1000)
+    task = Task(problem=problem, score=search_space.__kwdefaults__["score"])
+    peaks = []
+    for slices in (50, 500):
+        merged = Piece()
+        tracemalloc.start()
+        for outcome in workers.run(piece_of, task, ((1000 * n, 1000 * n + 1000) for n in range(slices))):
+            merged = problem.merged([merged, outcome.result])
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert (merged.walked, len(merged.best or ())) == (1000 * slices, 1000)
+
+    # Had the driver kept the rows of all slices, 450 more would be 14 MB.
+    assert peaks[1] - peaks[0] < 1_000_000
 
 
 def test_a_killed_worker_loses_nothing(workers: Workers, tmp_path: Path) -> None:
@@ -216,6 +282,19 @@ def test_cuts_cover_the_space_and_follow_the_seconds() -> None:
     assert seen[0] == 0 and seen[-1] == 10_000
     assert seen[1:-1:2] == seen[2::2]
     assert widths[:3] == [100, 400, 1600] and max(widths) == 4000
+
+
+def test_tiny_slices_are_few() -> None:
+    from forerun.search.workers.contract import Outcome
+
+    cuts, seconds = Cuts(low=0, high=10**10, workers=2), []
+    for low, high in cuts:
+        seconds.append((high - low) * 1e-9)
+        cuts.learn(Outcome(number=0, item=(low, high), seconds=seconds[-1]))
+
+    assert sum(seconds) == pytest.approx(10.0)
+    assert sum(each < 0.1 * max(seconds) for each in seconds) <= 3
+    assert seconds[-1] <= max(seconds) / 4
 
 
 @pytest.mark.parametrize(

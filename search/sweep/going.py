@@ -1,0 +1,165 @@
+"""Searches that are under way in parts: what is found of each, and what is left.
+
+A part is on disk before it counts. After a crash what is left is the space without the parts on disk, so that nothing
+is searched twice but what was in flight.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from forerun.search.api import problem_of
+from forerun.search.exhaustive import Piece, Problem
+from forerun.search.request import resolve
+from forerun.search.sweep.journal import Record
+from forerun.search.sweep.plan import SweepPiece
+from forerun.search.sweep.portions import Begun, Ending, Item, Part, Portions, piece_from_json, piece_to_json
+from forerun.search.workers.slicing import Cuts
+from forerun.spaces.errors import RequestError
+
+Span = tuple[int, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Going:
+    """One search in parts: ``found`` is what the parts of ``size`` candidates hold that are on disk."""
+
+    of: SweepPiece
+    size: int
+    cuts: deque[Cuts]
+    problem: Problem
+    found: Piece = field(default_factory=Piece)
+
+    @property
+    def share(self) -> float:
+        """Share of the candidates that are searched."""
+        return self.found.walked / self.size
+
+    def parts(self) -> Iterator[Part]:
+        """Cut what is left; the width follows the measured seconds."""
+        for cuts in self.cuts:
+            for low, high in cuts:
+                yield Part(of=self.of, low=low, high=high)
+
+    def add(self, piece: Piece) -> None:
+        """Count a part."""
+        self.found = self.problem.merged([self.found, piece])
+
+    def steer(self, part: Part, seconds: float) -> None:
+        """Steer the width of the parts to come."""
+        for cuts in self.cuts:
+            cuts.steer(part.low, part.high, seconds)
+
+
+class Agenda(Iterator[Item]):
+    """What is to be done next: endings, parts of what has begun, searches. Outcomes add to it, so that it can go on
+    after its end."""
+
+    def __init__(self, pieces: Iterable[SweepPiece], portions: Portions, workers: int) -> None:
+        self._pieces = iter(pieces)
+        self._portions, self._workers = portions, workers
+        self._going: dict[str, Going] = {}
+        self._parts: deque[tuple[str, Iterator[Part]]] = deque()
+        self._endings: deque[Ending] = deque()
+
+    def __next__(self) -> Item:
+        if self._endings:
+            return self._endings.popleft()
+        while self._parts:
+            part = next(self._parts[0][1], None)
+            if part is not None:
+                return part
+            self._parts.popleft()
+        return next(self._pieces)
+
+    def go_on(self, piece: SweepPiece, parts: Iterable[Record]) -> None:
+        """Take up a search of which earlier runs have left parts.
+
+        Raises:
+            RequestError: the parts overlap.
+        """
+        parts = list(parts)
+        spans, size = [(part["low"], part["high"]) for part in parts], parts[0]["size"]
+        missing = left(spans, size)
+        if sum(high - low for low, high in (*spans, *missing)) != size:
+            raise RequestError(
+                f"parts of search {piece.number + 1} overlap; the run directory was changed by hand; name another"
+            )
+        seconds = sum(part["seconds"] for part in parts)
+        width = int(sum(high - low for low, high in spans) * self._portions.part_s / max(seconds, 1e-6))
+        going = self._open(piece, size, missing, width)
+        for part in parts:
+            going.add(piece_from_json(part["found"]))
+        self._end_if_whole(piece)
+
+    def begun(self, piece: SweepPiece, begun: Begun, seconds: float) -> Record:
+        """Take up a search that takes long; return what is to be written of it first."""
+        self._open(piece, begun.size, [(begun.upto, begun.size)], begun.width)
+        return part_record(piece, (0, begun.upto), begun.size, begun.piece, seconds)
+
+    def searched(self, part: Part, found: Piece, seconds: float) -> Record | None:
+        """Take in a part; return what is to be written of it, None where its search has failed meanwhile."""
+        going = self._going.get(part.of.key)
+        if going is None:
+            return None
+        going.steer(part, seconds)
+        return part_record(part.of, (part.low, part.high), going.size, found, seconds)
+
+    def count(self, piece: SweepPiece, found: Piece) -> float:
+        """Count a part that is on disk; return the share of its search that is."""
+        going = self._going[piece.key]
+        going.add(found)
+        self._end_if_whole(piece)
+        return going.share
+
+    def drop(self, piece: SweepPiece) -> bool:
+        """Forget a search that has ended or failed; False where it was not in parts."""
+        self._parts = deque((key, parts) for key, parts in self._parts if key != piece.key)
+        return self._going.pop(piece.key, None) is not None
+
+    def _open(self, piece: SweepPiece, size: int, spans: Iterable[Span], width: int) -> Going:
+        options = {"width": max(width, 1), "workers": self._workers, "target": self._portions.part_s}
+        cuts = deque(Cuts(low=low, high=high, **options) for low, high in spans)  # type: ignore[arg-type]  # as declared
+        going = Going(of=piece, size=size, cuts=cuts, problem=problem_of(resolve(piece.request)))
+        self._going[piece.key] = going
+        self._parts.append((piece.key, going.parts()))
+        return going
+
+    def _end_if_whole(self, piece: SweepPiece) -> None:
+        going = self._going[piece.key]
+        if going.found.walked == going.size:
+            self._endings.append(Ending(of=piece, found=going.found))
+
+
+def part_record(piece: SweepPiece, span: Span, size: int, found: Piece, seconds: float) -> Record:
+    """Return the record of a part."""
+    return {
+        "key": piece.key,
+        "low": span[0],
+        "high": span[1],
+        "size": size,
+        "seconds": round(seconds, 3),
+        "found": piece_to_json(found),
+    }
+
+
+def left(spans: Iterable[Span], size: int) -> list[Span]:
+    """Return what ``spans`` do not cover of ``[0, size)``.
+
+    >>> left([(4, 6), (0, 2)], 10)
+    [(2, 4), (6, 10)]
+    """
+    open_spans, at = [], 0
+    for low, high in sorted(spans):
+        if low > at:
+            open_spans.append((at, low))
+        at = max(at, high)
+    return [*open_spans, (at, size)] if at < size else open_spans
+
+
+def by_key(parts: Iterable[Record]) -> Mapping[str, list[Record]]:
+    """Return parts by the key of their search, each span once."""
+    found: dict[str, dict[Span, Record]] = {}
+    for part in parts:
+        found.setdefault(part["key"], {})[part["low"], part["high"]] = part
+    return {key: list(spans.values()) for key, spans in found.items()}
