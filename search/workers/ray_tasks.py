@@ -18,7 +18,10 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "
 """Nothing is reported home (docs.ray.io/en/latest/cluster/usage-stats.html), and tasks without a GPU keep the
 environment as it is, which Ray else warns about. Must be set before ray is imported."""
 PATIENCE_S = 3.0
-"""Seconds until an address that takes no connection counts as unreachable."""
+"""Seconds until an address that takes no connection, or does not speak, counts as unreachable."""
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""How a client opens a connection of HTTP/2, which Ray speaks (RFC 9113, section 3.4): a preface and empty settings. The
+server's first frame must be its settings, type 4."""
 
 
 class RayWorkers(Workers):
@@ -107,13 +110,33 @@ def _probe(address: str) -> None:
         return
     if not separator or not port.isdigit():
         raise RequestError(f"--address is HOST:PORT, ray://HOST:PORT or auto, but got {address!r}")
+    why = ""
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") in ("", "0") and not _speaks(connection):
+                why = "whatever listens there is not Ray"
     except (OSError, OverflowError) as error:
+        why = _first_line(error)
+    if why:
         raise RequestError(
-            f"no Ray cluster answers at {address} ({_first_line(error)}); start one with `ray start --head` or leave "
+            f"no Ray cluster answers at {address} ({why}); start one with `ray start --head` or leave "
             "--address out to use this machine"
-        ) from None
+        )
+
+
+def _speaks(connection: socket.socket) -> bool:
+    """Whether the other side speaks HTTP/2; Ray itself would wait for minutes to find that it does not."""
+    connection.sendall(HELLO)
+    answer = b""
+    while len(answer) < 4:
+        try:
+            received = connection.recv(64)
+        except TimeoutError:
+            return False
+        if not received:
+            return False
+        answer += received
+    return answer[3] == 4
 
 
 def _first_line(error: BaseException) -> str:

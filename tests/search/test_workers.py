@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -317,6 +318,27 @@ def test_an_unreachable_address_is_said_at_once(address: str, law: str) -> None:
         unused.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         with pytest.raises(RequestError, match=law):
             open_workers(Choice(kind="ray", address=address.format(port=unused.getsockname()[1])))
+
+
+@pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["silent", "closes", "http"])
+def test_whatever_listens_and_is_not_ray_is_said_at_once(answer: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_tasks_module, "PATIENCE_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1024)
+                if answer is None:
+                    connection.recv(1024)  # until the other side has lost patience
+                else:
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(RequestError, match="whatever listens there is not Ray"):
+            open_workers(Choice(kind="ray", address=f"127.0.0.1:{server.getsockname()[1]}"))
+        thread.join()
 
 
 @pytest.mark.parametrize("error", [ImportError("No module named 'ray'"), RuntimeError("raylet died\nlong trace")])
