@@ -20,8 +20,8 @@ environment as it is, which Ray else warns about. Must be set before ray is impo
 PATIENCE_S = 3.0
 """Seconds until an address that takes no connection, or does not speak, counts as unreachable."""
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""How a client opens a connection of HTTP/2, which Ray speaks (RFC 9113, section 3.4): a preface and empty settings. The
-server's first frame must be its settings, type 4."""
+"""How a client opens a connection of HTTP/2, which Ray speaks (RFC 9113, section 3.4): a preface and empty settings.
+The server's first frame must be its settings, type 4."""
 
 
 class RayWorkers(Workers):
