@@ -20,6 +20,8 @@ SURE = 0.8
 IDLE = 0.004
 """A constant that moves no run by this share of a step (at one standard deviation) is one that no run depends on."""
 _ROUNDS, _REWEIGHTS = 5, 8
+_NEAR = 0.1
+"""Constants that moved by less (in standard deviations) leave slopes as they are."""
 _CLOSE = 0.02
 """Largest change of a constant (in standard deviations) at which it counts as found."""
 
@@ -97,8 +99,11 @@ def _fitted(runs: Sequence[Measured], used: NDArray[np.bool_], z: Floats) -> tup
     """Return evidence at the fitted constants, the constants, and their standard deviations (Gauss-Newton from z)."""
     measured, weight = np.log([run.step_time_s for run in runs]), np.ones(len(runs))
     live: Collection[str] = NAMES
+    kept: tuple[Floats, Floats] | None = None
     for turn in range(_ROUNDS):
-        evidence = _evidence(runs, measured, z, weight, live)
+        known = None if kept is None or np.abs(z - kept[0]).max() > _NEAR else kept[1]
+        evidence = _evidence(runs, measured, z, weight, live, known)
+        kept = kept if known is not None else (z, evidence.slopes)
         live = [name for name, slope in zip(NAMES, np.abs(evidence.slopes).max(axis=0), strict=True) if slope > 0]
         found, deviations, weight = _solved(evidence, used)
         found = np.clip(found, -LARGEST_Z, LARGEST_Z)
@@ -109,15 +114,23 @@ def _fitted(runs: Sequence[Measured], used: NDArray[np.bool_], z: Floats) -> tup
     return replace(evidence, weight=weight), z, deviations
 
 
-def _evidence(runs: Sequence[Measured], measured: Floats, z: Floats, weight: Floats, live: Collection[str]) -> Evidence:
-    """Return what the runs say, linearised at ``z``."""
+def _evidence(
+    runs: Sequence[Measured],
+    measured: Floats,
+    z: Floats,
+    weight: Floats,
+    live: Collection[str],
+    known: Floats | None,
+) -> Evidence:
+    """Return what the runs say, linearised at ``z``; ``known``: slopes that were taken close by."""
     at = dict(zip(NAMES, z, strict=True))
     slopes, log_time = np.empty((len(runs), len(CONSTANTS))), np.empty(len(runs))
     parts, order = [], []
     for rows in by_context(runs):
         context, table = calibrated(runs[rows[0]].context, at), table_of([runs[row].strategy for row in rows])
         scores = score(context, table)
-        slopes[rows], log_time[rows] = slopes_of(context, table, live), np.log(scores.step_time_s)
+        slopes[rows] = slopes_of(context, table, live) if known is None else known[rows]
+        log_time[rows] = np.log(scores.step_time_s)
         parts.append(features_of(context, table, scores.time_s))
         order += rows
     features = joined(parts).take(np.argsort(order))

@@ -60,6 +60,7 @@ def test_a_run_that_disagrees_counts_little() -> None:
     assert found(result)["host_layer"] == pytest.approx(np.exp(0.4 * 1.5), rel=0.12)
 
 
+@pytest.mark.slow  # a fit for every run that is left out
 def test_left_out_errors_are_those_of_fits_without_the_run() -> None:
     context, strategies = machine_context(), some_strategies()
     runs = measured_on(context, strategies, {"host_layer": 0.5}, noise=0.02)
@@ -84,6 +85,7 @@ def test_parts_still_add_up_to_the_step() -> None:
     np.testing.assert_allclose(sum(scores.time_s.values()), scores.step_time_s, rtol=1e-12)
 
 
+@pytest.mark.slow  # four machines, each fitted
 def test_intervals_hold_as_often_as_they_say() -> None:
     """Machines drawn from the prior itself: nine in ten runs that were not seen lie in their interval, or a little
     more (Student's tails)."""
