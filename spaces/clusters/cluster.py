@@ -6,10 +6,13 @@ homogeneous clusters.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from forerun.spaces.clusters.device import Device
-from forerun.spaces.clusters.measurements import Measurements
 from forerun.spaces.clusters.spec import NETWORK_KINDS, ClusterSpec
+
+if TYPE_CHECKING:
+    from forerun.spaces.clusters.measurements import Measurements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +77,7 @@ class Cluster:
     usd_per_device_hour: float | None = None
     spec: ClusterSpec | None = None
     defaults: tuple[str, ...] = ()
-    measured: Measurements | None = None
+    measured: "Measurements | None" = None
     groups: tuple[NodeGroup, ...] = ()
 
     @property

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from forerun.spaces.clusters.measurements import Measurements
 from forerun.spaces.errors import RequestError
+
+if TYPE_CHECKING:
+    from forerun.spaces.clusters.measurements import Measurements
 
 # Where a precision has no ceiling of its own, the nearest one that runs on the same units.
 _CEILING_OF: Mapping[str, tuple[str, ...]] = {
@@ -56,7 +59,7 @@ class Device:
     link_count: int = 0
     host_bytes_per_s: float = 0.0
     nic_bytes_per_s: float | None = None
-    measured: Measurements | None = None
+    measured: "Measurements | None" = None
     compute_share: float = 1.0
     attention_share: float = 1.0
     notes: str = ""
