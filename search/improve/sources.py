@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from forerun.simulator.improve import ServerWire, Step
 from forerun.simulator.improve.step import Plan
 from forerun.spaces.errors import RequestError
+from forerun.spaces.units import format_seconds
 
 if TYPE_CHECKING:
     from forerun.search.layered import LayeredSetting
@@ -54,6 +55,11 @@ def trace_source(paths: Sequence[Path], reading: "Reading | None" = None) -> Sou
     analysis = analyse_files(paths, reading=reading)
     found = replayed_step(analysis)
     notes = [f"operators of rank {found.rank}, which computes most; all ranks are taken to be like it"]
+    if found.rest_s > _WORTH * found.measured_s:
+        notes.append(
+            f"{format_seconds(found.rest_s)} of a step are waits for other ranks and what varies from step to step: "
+            "taken to stay"
+        )
     if not found.split:
         notes.append("the traces do not tell gradients within a bucket: buckets can be joined, not split")
     if not found.latency_known:

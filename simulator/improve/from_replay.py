@@ -2,11 +2,11 @@
 met."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.simulator.improve.step import Op, Plan, Step
+from forerun.simulator.improve.step import Op, Plan, Step, simulate
 from forerun.simulator.improve.wires import LineWire
 from forerun.simulator.replay.analysis import Analysis
 from forerun.simulator.replay.graph import ReplayGraph
@@ -25,6 +25,7 @@ benchmarks/replay."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedStep:
     """``step`` and the ``plan`` that the run had; ``rank``: whose operators; ``measured_s``: seconds of the run's step;
+    ``rest_s`` of it that one rank does not explain (waits for the others, what varies), which is kept as it is;
     ``split``: whether the trace tells the gradients within buckets (else buckets can be joined but not split).
     ``latency_known``: whether buckets differ enough in size to tell what a message takes besides its bytes."""
 
@@ -32,6 +33,7 @@ class ReplayedStep:
     plan: Plan
     rank: int
     measured_s: float
+    rest_s: float
     split: bool
     latency_known: bool
 
@@ -65,11 +67,14 @@ def replayed_step(analysis: Analysis) -> ReplayedStep:
         update_s=float(np.mean([_tail_s(graph, place, number) for number in range(steps)])),
         message_s=_MESSAGE_S,
     )
+    plan, measured_s = Plan(buckets=buckets), analysis.replay.step_s
+    rest_s = max(measured_s - simulate(step, plan).step_s, 0.0)
     return ReplayedStep(
-        step=step,
-        plan=Plan(buckets=buckets),
+        step=replace(step, host_s=rest_s),
+        plan=plan,
         rank=trace.rank,
-        measured_s=analysis.replay.step_s,
+        measured_s=measured_s,
+        rest_s=rest_s,
         split=split,
         latency_known=latency_known,
     )
