@@ -1,6 +1,7 @@
 """What distribution costs: overhead per slice, scaling, kills, and how many evaluations each sampler needs.
 
-    python benchmarks/distribution.py [--gpus 8..8192] [--kills 20] [--only scaling,overhead,cluster,kills,samplers]
+    python benchmarks/distribution.py [--gpus 8..8192] [--kills 20]
+        [--only scaling,memory,overhead,cluster,kills,samplers]
 
 Writes ``benchmarks/results/<date>-distribution.md`` and ``.json``. Times depend on what else the machine does: the load
 average at the start is part of the results.
@@ -20,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +48,20 @@ def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpus", default="8..8192", help="device counts of the search that is scaled")
+    parser.add_argument("--rounds", type=int, default=3, help="how often every kind of workers does it")
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--only", default="scaling,overhead,cluster,kills,samplers")
+    parser.add_argument("--only", default="scaling,memory,overhead,cluster,kills,samplers")
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     wanted = args.only.split(",")
     document: dict[str, Any] = {"schema": 1, "machine": machine()}
     if "scaling" in wanted:
-        document["scaling"] = [scaling(kind, count, args.gpus) for kind, count in KINDS]
+        # Rounds, because other work on the machine comes and goes: only rows of one round compare.
+        document["scaling"] = [
+            {"round": turn, **scaling(kind, count, args.gpus)} for turn in range(args.rounds) for kind, count in KINDS
+        ]
+    if "memory" in wanted:
+        document["memory"] = [memory(slices) for slices in (100, 1_000, 10_000)]
     if "overhead" in wanted:
         document["overhead"] = [overhead(kind, count) for kind, count in KINDS[1:]]
     if "cluster" in wanted:
@@ -67,43 +75,83 @@ def main() -> None:
 
 
 def scaling(kind: str, count: int, gpus: str) -> dict[str, Any]:
-    """Search a whole space with some workers: wall time with and without their start, and what they were busy."""
-    from forerun.search.exhaustive import Piece, Problem, merge
+    """Search a whole space with some workers: wall time, and where the time of the workers went.
+
+    ``between_s`` is what workers waited between two slices: scheduling and transfer. ``starting_s`` is until each had
+    its first slice (it imports forerun), ``ending_s`` after its last.
+    """
+    import resource
+
+    from forerun.search.exhaustive import Piece, Problem
     from forerun.search.request import Request, resolve
     from forerun.search.workers import Choice, open_workers
-    from forerun.search.workers.slicing import Cuts, Task, search_one
+    from forerun.search.workers.slicing import Cuts, Task
     from forerun.simulator import score
 
     space = resolve(Request(**REQUEST, gpus=gpus)).space()  # type: ignore[arg-type]  # values of the fields' types
     problem = Problem(space=space, objective="throughput", top=10)
-    begin = time.perf_counter()
-    busy_s, slices, piece = 0.0, 0, Piece()
+    begin = time.monotonic()
+    piece, spans = Piece(), dict[int, list[tuple[float, float]]]()
     with open_workers(Choice(kind=kind, count=count)) as workers:
         if workers.name != kind:
             return {"workers": kind, "count": count, "missing": "; ".join(workers.remarks)}
         list(workers.run(nothing, None, range(count)))  # start of Ray's first tasks
-        start = time.perf_counter()
+        start = time.monotonic()
         cuts = Cuts(low=0, high=space.size, workers=count)
-        for outcome in workers.run(search_one, Task(problem=problem, score=score), iter(cuts)):
+        for outcome in workers.run(timed, Task(problem=problem, score=score), iter(cuts)):
             cuts.learn(outcome)
-            piece = merge([piece, outcome.result], top=10)
-            busy_s, slices = busy_s + outcome.seconds, slices + 1
-        wall_s = time.perf_counter() - start
+            found, process, first, last = outcome.result
+            piece = problem.merged([piece, found])
+            spans.setdefault(process, []).append((first, last))
+            end = time.monotonic()
     assert piece.best is not None
+    wall_s = end - start
+    each = [sorted(span) for span in spans.values()]
     row = {
         "workers": kind,
         "count": count,
         "candidates": space.size,
         "legal": piece.legal,
-        "slices": slices,
+        "slices": sum(map(len, each)),
         "start_s": start - begin,
         "wall_s": wall_s,
-        "busy_s": busy_s,
-        "idle_share": 1 - busy_s / (count * wall_s),
+        "busy_s": sum(last - first for span in each for first, last in span),
+        "starting_s": sum(span[0][0] - start for span in each),
+        "between_s": sum(after[0] - before[1] for span in each for before, after in pairwise(span)),
+        "ending_s": sum(end - span[-1][1] for span in each),
+        "driver_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "load_average": os.getloadavg()[0],
         "best": piece.best.index.tolist(),
     }
     print(row, file=sys.stderr)
     return row
+
+
+def timed(task: Any, item: tuple[int, int]) -> tuple[Any, int, float, float]:
+    """Search a slice; say who did it and when (this machine has one clock)."""
+    from forerun.search.workers.slicing import search_one
+
+    begin = time.monotonic()
+    return search_one(task, item), os.getpid(), begin, time.monotonic()
+
+
+def memory(slices: int) -> dict[str, Any]:
+    """Merge the pieces of so many full slices in a driver: its peak of Python memory (tracemalloc)."""
+    import tracemalloc
+
+    import numpy as np
+
+    from forerun.search.exhaustive import Best, Piece, merge
+
+    piece = Piece()
+    tracemalloc.start()
+    for number in range(slices):
+        index = np.arange(1000 * number, 1000 * number + 1000)
+        best = Best(index=index, keys=np.sin(index.astype(np.float64))[None, :])
+        piece = merge([piece, Piece(walked=1000, legal=1000, feasible=1000, best=best, closest=best)], top=1000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return {"slices": slices, "peak_mib": peak / 2**20}
 
 
 def nothing(common: None, item: int) -> int:
@@ -251,18 +299,13 @@ def markdown(date: str, document: dict[str, Any]) -> list[str]:
         "Made by `python benchmarks/distribution.py`."
     ]
     if rows := [row for row in document.get("scaling", []) if "missing" not in row]:
-        same = len({tuple(row["best"]) for row in rows}) == 1
-        lines += ["", f"## One search of {rows[0]['candidates']:,} candidates ({rows[0]['legal']:,} legal)", ""]
+        lines += scaling_lines(rows)
+    if rows := document.get("memory"):
+        lines += ["", "## Memory of the driver", ""]
         lines += [
-            "| workers | start, s | wall, s | of serial | slices | idle share of workers |",
-            "|---|---:|---:|---:|---:|---:|",
+            "; ".join(f"{row['slices']:,} slices: {row['peak_mib']:.2f} MiB" for row in rows)
+            + " (peak of tracemalloc, each slice with a full list of 1,000)."
         ]
-        lines += [
-            f"| {row['workers']} {row['count']} | {row['start_s']:.2f} | {row['wall_s']:.2f} | "
-            f"{row['wall_s'] / rows[0]['wall_s']:.2f} | {row['slices']} | {row['idle_share']:.1%} |"
-            for row in rows
-        ]
-        lines += ["", f"Ten best candidates the same everywhere: {'yes' if same else 'NO'}."]
     if rows := document.get("overhead"):
         lines += ["", "## Items that do nothing", "", "| workers | ms per item |", "|---|---:|"]
         lines += [f"| {row['workers']} {row['count']} | {1e3 * row['driver_s_per_item']:.3f} |" for row in rows]
@@ -302,6 +345,42 @@ def markdown(date: str, document: dict[str, Any]) -> list[str]:
             for run in found["runs"]
         ]
     return lines
+
+
+def scaling_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """Return what scaling cost: ratios within a round, medians over rounds."""
+    same = len({tuple(row["best"]) for row in rows}) == 1
+    rounds = sorted({row["round"] for row in rows})
+    lines = [
+        "",
+        f"## One search of {rows[0]['candidates']:,} candidates ({rows[0]['legal']:,} legal), {len(rounds)} rounds",
+        "",
+        f"Load average {min(r['load_average'] for r in rows):.1f} to {max(r['load_average'] for r in rows):.1f} on "
+        f"{os.cpu_count()} cores: where it exceeds the cores, two workers cannot have two cores, and their ratio says more "
+        "of the other work than of Ray. Ratios are taken within a round; each figure is the median over the rounds. "
+        "Shares are of the workers' time from the first slice sent to the last that came back.",
+        "",
+        "| workers | wall, s | of one of the kind | slices | between slices (scheduling, transfer) "
+        "| until the first slice | after the last |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    one = {(row["round"], row["workers"]): row["wall_s"] for row in rows if row["count"] == 1}
+    for kind, count in KINDS:
+        mine = [row for row in rows if (row["workers"], row["count"]) == (kind, count)]
+        if mine:
+            ratio = _median([row["wall_s"] / one[row["round"], kind] for row in mine])
+            shares = [
+                _median([row[name] / (count * row["wall_s"]) for row in mine])
+                for name in ("between_s", "starting_s", "ending_s")
+            ]
+            wall_s, slices = _median([row["wall_s"] for row in mine]), _median([row["slices"] for row in mine])
+            cells = " | ".join(f"{share:.1%}" for share in shares)
+            lines.append(f"| {kind} {count} | {wall_s:.2f} | {ratio:.2f} | {slices:.0f} | {cells} |")
+    return [*lines, "", f"Ten best candidates the same everywhere: {'yes' if same else 'NO'}."]
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from forerun.search.workers.contract import ATTEMPTS, Failure, Outcome, Work, Workers, attempt, failure_of, lost
@@ -39,6 +40,7 @@ class RayWorkers(Workers):
             os.environ.setdefault(name, value)
         if address is not None:
             _probe(address)
+            _show_token()
         ray: Any = import_module("ray")  # as Any: its functions are typed in part
         self._ray = ray
         self._address = address
@@ -100,7 +102,19 @@ def _start(ray: Any, count: int | None, address: str | None) -> None:
     try:
         ray.init(address=address, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}}, **options)
     except Exception as error:
-        raise RequestError(f"no Ray cluster answers at {address} ({_first_line(error)})") from None
+        raise RequestError(
+            f"no Ray cluster lets us in at {address} ({_first_line(error)}); both sides need the same version of Ray "
+            "and, where the cluster asks for a token, RAY_AUTH_MODE=token and the same ~/.ray/auth_token"
+        ) from None
+
+
+def _show_token() -> None:
+    """Let a cluster see the user's token: a head node asks for it where there is one, and Ray shows it only if told to.
+
+    Must run before ray is imported (docs.ray.io/en/latest/ray-security/token-auth.html).
+    """
+    if Path("~/.ray/auth_token").expanduser().is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _probe(address: str) -> None:
