@@ -356,7 +356,7 @@ def scaling_lines(rows: list[dict[str, Any]]) -> list[str]:
         f"## One search of {rows[0]['candidates']:,} candidates ({rows[0]['legal']:,} legal), {len(rounds)} rounds",
         "",
         f"Load average {min(r['load_average'] for r in rows):.1f} to {max(r['load_average'] for r in rows):.1f} on "
-        f"{os.cpu_count()} cores: where it exceeds them, two workers cannot have two cores, and their ratio says more of "
+        f"{os.cpu_count()} cores: where it exceeds them, two workers cannot have two cores, and their ratio tells of "
         "the other work than of Ray. Ratios are taken within a round; each figure is the median over the rounds. "
         "Shares are of the workers' time from the first slice sent to the last that came back.",
         "",
