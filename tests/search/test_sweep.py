@@ -31,12 +31,14 @@ from forerun.search.sweep import (
     read_plan,
     run_sweep,
 )
+from forerun.search.sweep import going as going_module
 from forerun.search.sweep import journal as journal_module
 from forerun.search.sweep import portions as portions_module
 from forerun.search.sweep.plan import plan_of
 from forerun.search.sweep.portions import search_piece
 from forerun.search.workers import Choice
 from forerun.search.workers.ray_tasks import QUIET
+from forerun.search.workers.slicing import Cuts
 from forerun.spaces.errors import RequestError
 
 RESULTS = ("leaderboard.json", "leaderboard.csv", "pieces.csv")
@@ -315,9 +317,21 @@ TINY = Portions(whole_s=0.0, part_s=0.02, first=400)
 """Cuts every search of ``PLAN`` into many parts."""
 
 
+class SameCuts(Cuts):
+    """Cuts parts of one width, whatever they take."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**{**fields, "width": TINY.first, "workers": 1})
+
+    def steer(self, low: int, high: int, seconds: float) -> None:
+        """Stay."""
+
+
 @pytest.mark.parametrize("workers", [SERIAL, Choice(kind="processes", count=2)], ids=lambda choice: choice.kind)
 @pytest.mark.parametrize("objective", ["cost", "throughput,headroom,gpus"])
-def test_parts_of_a_long_search_give_the_same_bytes(tmp_path: Path, workers: Choice, objective: str) -> None:
+def test_parts_of_a_long_search_give_the_same_bytes(
+    tmp_path: Path, workers: Choice, objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text(f"{PLAN}objective: {objective}\n".replace("seq_len: 2048}", "seq_len: 2048, tokens: 100G}"))
     path.write_text(path.read_text().replace("{gpus: 16}", "{gpus: 8..16, train_within: 9d}"))
@@ -329,6 +343,7 @@ def test_parts_of_a_long_search_give_the_same_bytes(tmp_path: Path, workers: Cho
             shares.append(share)
 
     run_sweep(plan, tmp_path / "whole", workers=SERIAL)
+    monkeypatch.setattr(going_module, "Cuts", SameCuts)
     run_sweep(plan, tmp_path / "parts", workers=workers, portions=TINY, watch=Seen())
 
     assert len(shares) > 2 * len(plan.pieces)
@@ -350,6 +365,7 @@ def test_a_resumed_search_leaves_out_the_parts_on_disk(
         return real(problem, low, high)
 
     monkeypatch.setattr(portions_module, "search_slice", interrupted)
+    monkeypatch.setattr(going_module, "Cuts", SameCuts)
     with pytest.raises(KeyboardInterrupt):
         run_sweep(plan, folder, workers=SERIAL, portions=TINY)
     kept = [json.loads(line) for line in (folder / "parts.jsonl").read_text().splitlines()]

@@ -18,9 +18,12 @@ plan.yaml names lists, and every combination is searched:
   workloads: [{global_batch: 512, seq_len: 8192}]
   budgets: [{gpus: 64}, {gpus: 128..512}]
   frameworks: [megatron-lm]      # optional, as are objective, top and axes
+  per_stage: [layers]            # optional: stages that differ, searched by a sampler (sampler, seeds, evaluations)
+Workloads take tokens, budgets train_within and train_usd; objective: throughput,gpus asks for the Pareto front.
 
-A search that is finished is on disk; after a crash --resume does the others. DIR gets leaderboard.json,
-leaderboard.csv (all rows), pieces.csv (one line per search), pieces.jsonl (records) and sweep.json (inputs).
+A search that is finished is on disk, and so are parts of one that takes over 20 s; after a crash --resume does the
+rest. DIR gets leaderboard.json, leaderboard.csv (all rows), pieces.csv (one line per search), pieces.jsonl and
+parts.jsonl (records) and sweep.json (inputs).
 Exit code 1 if a search failed, 3 if none found anything that fits."""
 
 
