@@ -59,7 +59,7 @@ def search_request(
     Raises:
         RequestError: the request is wrong, or its own restrictions leave no legal candidate.
         NothingFeasible: nothing fits; the error says what would.
-        InfeasibleError: what fits takes too long or costs too much.
+        BeyondLimits: what fits takes too long or costs too much.
     """
     start = time.perf_counter()
     setting = resolve(request)
@@ -104,7 +104,7 @@ def leaderboard_of(
     elapsed_s += time.perf_counter() - start
     board = _leaderboard(setting, piece, rows, elapsed_s, workers=workers, remarks=remarks)
     if not rows and any(reason in piece.rejected for reason in (TOO_LATE, TOO_DEAR)):
-        raise beyond_limits(setting, score)
+        raise beyond_limits(setting, score, board.to_json())
     if not rows:
         if not piece.legal and setting.request.overrides:
             raise empty_space(setting, problem, piece)

@@ -90,13 +90,24 @@ class Diagnosis:
         return "\n".join(lines)
 
 
-class NothingFeasible(InfeasibleError):
-    """A search found nothing feasible; ``diagnosis`` says why, ``document`` is the answer as JSON."""
+class NoAnswer(InfeasibleError):
+    """A search has no row to show; ``document`` is the answer as JSON, with what is known under ``infeasible``."""
+
+    def __init__(self, text: str, document: dict[str, Any], infeasible: dict[str, Any]) -> None:
+        super().__init__(text)
+        self.document = {**document, "infeasible": infeasible}
+
+
+class NothingFeasible(NoAnswer):
+    """Nothing fits; ``diagnosis`` says why."""
 
     def __init__(self, diagnosis: Diagnosis, document: dict[str, Any]) -> None:
-        super().__init__(diagnosis.text())
+        super().__init__(diagnosis.text(), document, diagnosis.to_json())
         self.diagnosis = diagnosis
-        self.document = {**document, "infeasible": diagnosis.to_json()}
+
+
+class BeyondLimits(NoAnswer):
+    """What fits takes too long or costs too much."""
 
 
 def empty_space(setting: Setting, problem: Problem, piece: Piece) -> RequestError:
@@ -109,15 +120,16 @@ def empty_space(setting: Setting, problem: Problem, piece: Piece) -> RequestErro
     return RequestError("\n".join(lines))
 
 
-def beyond_limits(setting: Setting, score: Scorer) -> InfeasibleError:
+def beyond_limits(setting: Setting, score: Scorer, document: dict[str, Any]) -> BeyondLimits:
     """Return the error for a training that no strategy ends in time and within its money, with the nearest ones."""
-    request, found = setting.request, []
+    request, found, nearest = setting.request, [], {}
     for objective, what in (("throughput", "fastest"), ("cost", "cheapest")):
         piece = search_space(Problem(space=setting.space(), objective=objective, top=1), score=score)
         if piece.best is None or not len(piece.best):
             continue
         strategy = strategy_at(setting.space(), int(piece.best.index[0]))
         row = rows_of(setting.context, [strategy], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)[0]
+        nearest[what] = row.to_json()
         sum_usd = "" if row.train_cost_usd is None else f" and {row.train_cost_usd:,.0f} USD"
         found.append(
             f"  the {what} strategy needs {row.train_days or 0.0:,.1f} days{sum_usd}: {row.gpus:,} GPUs, {strategy}"
@@ -127,7 +139,7 @@ def beyond_limits(setting: Setting, score: Scorer) -> InfeasibleError:
     tokens = format_count(setting.context.workload.tokens or 0.0)
     lines = [f"no strategy trains {tokens} tokens{days}{money}", *found]
     lines.append("nearest fix: a later end, more money, more GPUs (--gpus), or fewer tokens")
-    return InfeasibleError("\n".join(lines))
+    return BeyondLimits("\n".join(lines), document, {"message": lines[0], "nearest": nearest})
 
 
 def _has_legal(setting: Setting) -> bool:

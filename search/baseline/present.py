@@ -77,6 +77,8 @@ def _with_steps(present: Present, measured: str | None, steps: Steps | None, log
 
 
 def _named(named: Sequence[str], gpus: int | None) -> Present:
+    if not all(text.strip() for text in named):
+        raise RequestError("--baseline names a file, a folder or a strategy, but got an empty text")
     paths = [Path(text) for text in named]
     if len(named) == 1 and not _exists(paths[0]):
         return _text(named[0])

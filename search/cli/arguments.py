@@ -165,7 +165,8 @@ def _only_transformers(args: argparse.Namespace) -> None:
 
     if names_layered(args.model):
         raise RequestError(
-            f"{args.model} is written operator by operator; search, simulate, explain and limits take such models"
+            f"{args.model} is written operator by operator; search, simulate, explain, limits, scale and improve take "
+            f"such models"
         )
     if args.seq_len is None:
         raise RequestError("the following arguments are required: --seq-len; see `forerun search --help`")

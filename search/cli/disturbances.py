@@ -19,7 +19,7 @@ def add_disturbances(parser: argparse.ArgumentParser) -> None:
         "--slow",
         action="append",
         default=[],
-        type=_slow,
+        type=straggler,
         metavar="DEVICE=X",
         help="a straggler: passes of device-stage DEVICE (replica * pp + stage) take X times as long (may be repeated)",
     )
@@ -49,8 +49,9 @@ def disturbance_of(args: argparse.Namespace) -> "Disturbance | None":
     )
 
 
-def _slow(text: str) -> tuple[int, float]:
-    device, equals, factor = text.partition("=")
-    if not equals or not device.isdecimal() or len(device) > 9:
-        raise argparse.ArgumentTypeError(f"must be a device and a factor, as in 3=1.2, but got {text!r}")
-    return int(device), positive(factor)
+def straggler(text: str) -> tuple[int, float]:
+    """Read who is slow and how much: ``3=1.2`` (``3:1.2`` too)."""
+    number, equals, factor = text.replace(":", "=", 1).partition("=")
+    if not equals or not number.isdecimal() or len(number) > 9:
+        raise argparse.ArgumentTypeError(f"must be a number and a factor, as in 3=1.2, but got {text!r}")
+    return int(number), positive(factor)

@@ -9,22 +9,31 @@ from forerun.spaces.errors import RequestError
 if TYPE_CHECKING:
     from forerun.search.layered import Doubling, LayeredRow, LayeredSetting
 
-SEQUENCE_FLAGS = ("seq_len", "tokens", "moe_imbalance")
+SEQUENCE_FLAGS = ("seq_len", "tokens", "moe_imbalance", "ignore_config_field")
 SEARCH_FLAGS = (
+    "usd_per_gpu_hour",
     "usd_per_hour",
+    "train_within",
+    "train_usd",
     "space",
     "refine",
     "uneven_stages",
     "per_stage",
+    "profile",
     "calibration",
     "sampler",
     "evaluations",
     "time_limit",
+    "stagnation",
+    "start",
     "storage",
     "workers",
+    "worker_count",
     "address",
     "baseline",
     "measured",
+    "measure_next",
+    "launch_format",
     "fidelity",
     "contention",
     "trace",
@@ -35,7 +44,9 @@ SEARCH_FLAGS = (
     "seed",
     "every_replica",
     "tree",
+    "write_tree",
 )
+"""Flags that such models do not have. One that is neither here nor used would be left out without a word."""
 
 
 def is_layered(args: argparse.Namespace) -> bool:
@@ -165,8 +176,6 @@ def _run_tree(setting: "LayeredSetting", args: argparse.Namespace) -> int:
 
     if args.fidelity == "analytic":
         raise RequestError("a tree is simulated event by event: closed forms know splits; drop --fidelity")
-    if args.write_tree is not None:
-        raise RequestError("--write-tree goes with a flat --strategy of a transformer")
     answer = simulate_layered_tree(setting, args.tree)
     write_timelines(args, answer.events)
     if args.json:

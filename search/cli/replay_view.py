@@ -26,10 +26,10 @@ def print_replay(console: Console, analysis: Analysis, *, link_bytes_per_s: floa
 
 def _headline(analysis: Analysis) -> list[Text]:
     result, graph = analysis.replay, analysis.replay.graph
-    steps = len(result.measured_s)
+    ranks, steps = len(graph.traces), len(result.measured_s)
     lines = [
         Text(
-            f"{len(graph.traces)} ranks, {steps} step{'s' * (steps > 1)}: {format_seconds(result.step_s)} a step "
+            f"{ranks} rank{'s' * (ranks > 1)}, {steps} step{'s' * (steps > 1)}: {format_seconds(result.step_s)} a step "
             f"measured, {format_seconds(result.replayed_step_s)} replayed ({result.error:+.1%})",
             style="bold",
         )

@@ -161,6 +161,8 @@ def choices_by_axis(overrides: Mapping[str, list[object]] | list[str]) -> tuple[
         if axis.strip() != "mode":
             raise RequestError(f"layer-by-layer models have the axis mode, but got {text!r}; write mode=data,filter")
         modes = tuple(value.strip() for value in values.split(",") if value.strip())
+        if not modes:
+            raise RequestError(f"--set names one choice or more, like mode=data,filter, but got {text!r}")
         for name in modes:
             _mode(name)
     return modes

@@ -10,6 +10,9 @@ from forerun.simulator.events.compile import SEND
 from forerun.simulator.events.graph import TaskGraph
 from forerun.spaces.errors import RequestError
 
+MOST_JITTER = 10.0
+"""Deviation over mean up to which drawn passes still have the mean that they should: beyond, a few would carry it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbance:
@@ -18,7 +21,7 @@ class Disturbance:
     ``apart``: every replica is simulated even where all are equal.
 
     Raises:
-        RequestError: the jitter is negative or a factor is not above zero.
+        RequestError: the jitter is negative or above ``MOST_JITTER``, or a factor is not above zero and finite.
     """
 
     seed: int = 0
@@ -27,10 +30,10 @@ class Disturbance:
     apart: bool = False
 
     def __post_init__(self) -> None:
-        if not self.jitter >= 0:
-            raise RequestError(f"jitter must be at least 0, but got {self.jitter}")
+        if not 0 <= self.jitter <= MOST_JITTER:
+            raise RequestError(f"jitter must be at least 0 and at most {MOST_JITTER:g}, but got {self.jitter}")
         for device, factor in self.slow.items():
-            if not factor > 0:
+            if not 0 < factor < math.inf:
                 raise RequestError(f"a slow device's factor must be more than 0, but got {factor} for device {device}")
 
 

@@ -1,5 +1,6 @@
 """The network between workers and servers, as far as training modes see it."""
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,7 +54,7 @@ class NicNetwork:
     """Nodes of one NIC each behind a switch that is never full.
 
     Raises:
-        RequestError: a rate is not above zero or the latency is negative.
+        RequestError: a rate is below a byte per second, the latency is negative, or one of them is not finite.
     """
 
     worker_bytes_per_s: float
@@ -63,10 +64,10 @@ class NicNetwork:
 
     def __post_init__(self) -> None:
         for name in ("worker_bytes_per_s", "server_bytes_per_s"):
-            if not getattr(self, name) > 0:
-                raise RequestError(f"{name} must be more than 0, but got {getattr(self, name)}")
-        if not self.latency_s >= 0:
-            raise RequestError(f"latency_s must be at least 0, but got {self.latency_s}")
+            if not 1.0 <= getattr(self, name) < math.inf:
+                raise RequestError(f"{name} must be at least 1 and finite, but got {getattr(self, name)}")
+        if not 0 <= self.latency_s < math.inf:
+            raise RequestError(f"latency_s must be at least 0 and finite, but got {self.latency_s}")
 
     def all_reduce_s(self, size_bytes: float, workers: int) -> float:
         """Ring: 2 (W - 1) rounds of one W-th each (Patarasuk and Yuan 2009)."""

@@ -210,6 +210,7 @@ WRONG = {
     "whose step is it": ("--measured", "3.0"),
     "a time above 0": ("--baseline", OWN, "--measured", "0"),
     "is no file, and no": ("--baseline", "\0"),
+    "but got an empty text": ("--baseline", ""),
 }
 
 

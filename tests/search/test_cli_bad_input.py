@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forerun_measured import write_runs
 
 from forerun.search.cli import main
 
@@ -191,8 +192,11 @@ def test_an_interrupt_has_its_own_code(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert capsys.readouterr().err == "forerun: interrupted\n"
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
-    command = f"{sys.executable} -m forerun.search list models | true; exit ${{PIPESTATUS[0]}}"
+@pytest.mark.parametrize("verb", ["list models", "validate"])
+def test_a_reader_that_goes_away_is_no_error(verb: str, tmp_path: Path) -> None:
+    if verb == "validate":
+        verb = f"validate {write_runs(tmp_path / 'runs.csv', {})}"
+    command = f"{sys.executable} -m forerun.search {verb} | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
 
     assert done.stderr == ""

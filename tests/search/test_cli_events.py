@@ -73,7 +73,8 @@ def test_the_timeline_is_drawn_and_written(tmp_path: Path, capsys: pytest.Captur
         (["--jitter", "0.1"], "--jitter, --slow and --every-replica need --fidelity events"),
         ([*EVENTS, "--seed", "3"], "--seed is that of the jitter; add --jitter"),
         ([*EVENTS, "--slow", "8=1.2"], "slow device 8 is not in the graph; use 0 to 7"),
-        ([*EVENTS, "--slow", "3"], "must be a device and a factor, as in 3=1.2, but got '3'"),
+        ([*EVENTS, "--jitter", "1e9"], "jitter must be at least 0 and at most 10"),
+        ([*EVENTS, "--slow", "3"], "must be a number and a factor, as in 3=1.2, but got '3'"),
         (["--fidelity", "exact"], "invalid choice"),
     ],
 )

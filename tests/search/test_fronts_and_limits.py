@@ -117,6 +117,20 @@ def test_what_cannot_be_in_time_says_what_the_fastest_needs() -> None:
         search(**SMALL, tokens=1e12, train_within_s=86400.0)
 
 
+def test_what_cannot_be_in_time_is_one_document_too(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096 --tokens 1T --json"
+    assert main([*words.split(), "--train-within", "1s"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["leaderboard"] == [] and found["space"]["rejected"]["deadline"] > 0
+    assert set(found["infeasible"]["nearest"]) == {"fastest", "cheapest"}
+
+
+def test_runs_to_measure_help_with_one_objective(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096 --measure-next 2"
+    assert main([*words.split(), "--objective", "throughput,gpus"]) == 2
+    assert "one objective" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

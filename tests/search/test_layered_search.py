@@ -4,12 +4,15 @@ import csv
 import dataclasses
 import io
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from paradl_resnet50 import resnet50_net
 
 from forerun.search.cli import main
+from forerun.search.cli.layered import SEARCH_FLAGS, SEQUENCE_FLAGS
+from forerun.search.cli.parser import Parser
 from forerun.search.layered import (
     LayeredRequest,
     LayeredSetting,
@@ -267,6 +270,10 @@ def test_the_page_of_limits_loads_nothing_and_shows_every_family(
         (f"search {RESNET} --gpus 4 --seq-len 128", (), "--seq-len is for transformers"),
         (f"search {RESNET} --gpus 4 --paradl", (), "--paradl is about one split"),
         (f"search {RESNET} --gpus 4 --refine 3", (), "--refine is for transformers"),
+        (f"search {RESNET} --gpus 4 --train-within 3d", (), "--train-within is for transformers"),
+        (f"search {RESNET} --gpus 4 --measure-next 3", (), "--measure-next is for transformers"),
+        (f"simulate {RESNET} --strategy data4 --profile p.yaml", (), "--profile is for transformers"),
+        (f"limits {RESNET} --gpus 4 --set mode=", (), "names one choice or more"),
         (f"search {RESNET} --gpus 4 --set tp=1", (), "write mode=data,filter"),
         (f"search {RESNET} --gpus 4 --set mode=fliter", (), "did you mean filter"),
         (f"search {RESNET} --gpus 4 --precision bf16", (), "has no bf16"),
@@ -293,3 +300,19 @@ def test_wrong_requests_get_one_message(
 def test_unknown_frameworks_and_devices_without_fp32_are_refused() -> None:
     with pytest.raises(RequestError, match="--precision"):
         resolve_request(LayeredRequest(model="resnet50", cluster="gaudi2-box", gpus="8", global_batch=512))
+
+
+USED = {
+    "help", "debug", "json", "model", "cluster", "gpus", "global_batch", "precision", "framework", "objective", "top",
+    "seconds_per_sample", "set", "allow_generic", "paradl", "strategy", "out", "force", "report",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["search", "simulate", "explain", "limits"])
+def test_every_flag_is_used_or_refused(verb: str) -> None:
+    """A flag that is taken and not looked at would answer another question than the user asked."""
+    parser = Parser(prog=verb)
+    import_module(f"forerun.search.cli.verbs.{verb}").add_arguments(parser)
+    flags = {action.dest for action in parser._actions}
+    # What an unnamed choice of runs to measure would help with goes with --measure-next.
+    assert flags - {"measure_for"} <= USED | {*SEQUENCE_FLAGS, *SEARCH_FLAGS}

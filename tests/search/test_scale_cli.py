@@ -93,7 +93,7 @@ def test_what_limits_a_run(profile: str, capsys: pytest.CaptureFixture[str]) -> 
     assert slow["limited_by"] == "the network"
     assert gains["bandwidth"] > 0.7 and gains["shards"] > 0.7 and abs(gains["compute"]) < 0.1
     assert "equal workers" not in gains
-    fast = answer(capsys, profile, "--bandwidth", "1Tb/s", "--mode", "sync-ps", "--workers", "4", "--slow", "0:3")
+    fast = answer(capsys, profile, "--bandwidth", "1Tb/s", "--mode", "sync-ps", "--workers", "4", "--slow", "0=3")
     gains = {change["change"]: change["gain"] for change in fast["changes"]}
     assert fast["limited_by"] == "stragglers"
     assert gains["equal workers"] == pytest.approx(2, rel=0.05)
@@ -146,8 +146,10 @@ def test_trace(profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--workers", "many"], "workers are like 8, 1,2,6 or 1..64"),
         (["--workers", "0"], "workers are 1 to 4096"),
         (["--slow", "8:2"], "use 0 to 0, or begin --workers at 9"),
-        (["--slow", "two"], "a slow worker is like 3:1.5"),
-        (["--slow", "0:0"], "a slow worker is like 3:1.5"),
+        (["--slow", "two"], "must be a number and a factor, as in 3=1.2, but got 'two'"),
+        (["--slow", "0=0"], "must be a number above 0, but got '0'"),
+        (["--mode", "sync-ps", "--backup-workers", "100"], "100 backup workers leave none of 1..32 workers"),
+        (["--bandwidth", "1e-300"], "worker_bytes_per_s must be at least 1 and finite"),
         (["--jitter", "-1", "--workers", "2"], "jitter must be at least 0"),
         (["--batch", "4"], "--batch belongs to models of the catalogue"),
         (["--fidelity", "exact"], "unknown fidelity 'exact'"),
@@ -199,7 +201,7 @@ def test_a_network_without_rate(profile: str, capsys: pytest.CaptureFixture[str]
     assert main(["scale", profile]) == 2
     assert "add --cluster or --bandwidth" in capsys.readouterr().err
     assert main(["scale", profile, "--bandwidth", "0Gb/s"]) == 2
-    assert "worker_bytes_per_s must be more than 0" in capsys.readouterr().err
+    assert "worker_bytes_per_s must be at least 1" in capsys.readouterr().err
 
 
 def test_worker_counts() -> None:

@@ -237,7 +237,7 @@ def _measure(
     """Measure everything; ranks other than 0 only take part in messages."""
     import torch
 
-    from forerun.search.profiling.document import Line
+    from forerun.search.cli.measuring_bar import MeasuringBar
     from forerun.search.profiling.journal import Journal
     from forerun.search.profiling.run import measure_messages, measure_operators
 
@@ -256,7 +256,7 @@ def _measure(
     with Journal(args.out.with_name(args.out.name + ".partial"), header) as journal:
         if journal.records:
             print(f"forerun: going on after {len(journal.records)} measurements", file=sys.stderr)
-        with _Bar(len(operators) + len(messages)) as bar:
+        with MeasuringBar(len(operators) + len(messages)) as bar:
             complete = measure_operators(operators, journal, settings, bar.told)
             if between is not None:
                 done = _shared(between, {key for key in journal.records})
@@ -276,7 +276,6 @@ def _measure(
             for m in messages
             if (record := journal.records.get(m.key)) is not None
         ]
-    assert all(isinstance(line, Line) for line in lines)
     return (lines, between_lines), skipped, header
 
 
@@ -343,41 +342,3 @@ def _report(args: argparse.Namespace, profile: Any) -> int:
         print(f"skipped {count}: {reason}")
     print(f"wrote {args.out}")
     return 0
-
-
-class _Bar:
-    """A progress bar on a terminal, and a line for every tenth elsewhere."""
-
-    def __init__(self, size: int) -> None:
-        self.size, self._tenth, self._bar = max(size, 1), 0, None
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-            self._bar = Progress(
-                TextColumn("measuring"),
-                BarColumn(),
-                TextColumn("{task.completed} of {task.total}"),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[now]}"),
-                console=Console(stderr=True),
-                transient=True,
-            )
-
-    def __enter__(self) -> "_Bar":
-        if self._bar is not None:
-            self._bar.add_task("measuring", total=self.size, now="")
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def told(self, done: int, what: str) -> None:
-        """Show how much is done and what was measured last."""
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=done, now=what[:48])
-        elif 10 * done // self.size > self._tenth:
-            self._tenth = 10 * done // self.size
-            print(f"forerun: {done} of {self.size} measured", file=sys.stderr)

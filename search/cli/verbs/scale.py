@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import add_json
-from forerun.search.cli.parser import Parser, positive, whole
+from forerun.search.cli.disturbances import straggler
+from forerun.search.cli.parser import Parser, whole
 
 if TYPE_CHECKING:
     from forerun.search.scale import ScaleRequest, Scaling
@@ -15,7 +16,7 @@ examples:
   forerun scale resnet50 --cluster dgx1-v100 --precision fp32 --batch 64 --workers 1..64
   forerun scale bert-large --cluster dgx-a100-40 --precision fp16 --batch 32 --seq-len 128
   forerun scale vgg16 --cluster dgx1-v100 --mode async-ps --shards 4 --bandwidth 10Gb/s --workers 1,2,4,8,16
-  forerun scale profile.yaml --bandwidth 1Gb/s --mode sync-ps --backup-workers 1 --workers 8 --slow 3:2.0 --jitter 0.1
+  forerun scale profile.yaml --bandwidth 1Gb/s --mode sync-ps --backup-workers 1 --workers 8 --slow 3=2.0 --jitter 0.1
 
 MODEL is a model of the catalogue (`forerun list models`) on the cluster's device, or a file:
   name: my network
@@ -58,7 +59,9 @@ def add_arguments(parser: Parser) -> None:
     group.add_argument("--bucket", metavar="SIZE", help="gradients per all-reduce (default 25MiB)")
     group.add_argument("--backup-workers", type=int, default=0, metavar="N", help="slowest gradients not waited for")
     group = parser.add_argument_group("unequal workers")
-    group.add_argument("--slow", action="append", default=[], metavar="W:X", help="worker W takes X times as long")
+    group.add_argument(
+        "--slow", action="append", default=[], type=straggler, metavar="W=X", help="worker W takes X times as long"
+    )
     group.add_argument("--jitter", type=float, metavar="CV", help="deviation of steps over their mean (cluster: 0.02)")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of the drawn step times (default 0)")
     group.add_argument("--fidelity", metavar="F", help="coarse, events or both (default, where it is quick)")
@@ -144,22 +147,9 @@ def request_of(args: argparse.Namespace) -> "ScaleRequest":
         bandwidth_bytes_per_s=None if args.bandwidth is None else parse_rate(args.bandwidth),
         server_bandwidth_bytes_per_s=None if args.server_bandwidth is None else parse_rate(args.server_bandwidth),
         latency_s=None if args.latency is None else parse_seconds(args.latency),
-        slow=dict(_slow(text) for text in args.slow),
+        slow=dict(args.slow),
         jitter=args.jitter,
         seed=args.seed,
         fidelity=args.fidelity,
         settings=settings,
     )
-
-
-def _slow(text: str) -> tuple[int, float]:
-    """Read ``3:1.5``."""
-    from forerun.spaces.errors import RequestError
-
-    worker, _, factor = text.partition(":")
-    try:
-        return int(worker), positive(factor)
-    except (ValueError, argparse.ArgumentTypeError):
-        raise RequestError(
-            f"a slow worker is like 3:1.5 (worker 3 takes 1.5 times as long), but got {text!r}"
-        ) from None

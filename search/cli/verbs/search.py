@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.arguments import add_json, add_training, add_workers, request_of, workers_of
+from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
 from forerun.search.cli.parser import Parser, positive, whole
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds
@@ -86,7 +87,7 @@ def add_arguments(parser: Parser) -> None:
     )
     rank.add_argument("--force", action="store_true", help="let --out overwrite files of a folder that is not empty")
     _add_baseline(parser)
-    _add_measuring(parser)
+    add_measuring(parser)
     _add_sampler(parser)
     add_workers(parser)
     add_json(parser)
@@ -134,23 +135,6 @@ def _add_sampler(parser: Parser) -> None:
     )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of the sampler's random numbers (default 0)")
     group.add_argument("--storage", metavar="S", help="keep Optuna's trials: a journal file or an RDB URL")
-
-
-def _add_measuring(parser: Parser) -> None:
-    group = parser.add_argument_group("runs to measure (forerun calibrate learns from them)")
-    group.add_argument(
-        "--measure-next",
-        type=whole,
-        metavar="N",
-        help="propose the N runs that would help most; --out gets their launch files and a table for the results",
-    )
-    group.add_argument(
-        "--measure-for",
-        choices=("regret", "accuracy"),
-        default="regret",
-        help="help with choosing the best strategy (default), or with predicting all of them",
-    )
-    group.add_argument("--launch-format", metavar="F", help="format of the launch files (default: the framework's own)")
 
 
 def _exploring(args: argparse.Namespace) -> "Exploring | None":
@@ -214,12 +198,7 @@ def run(args: argparse.Namespace) -> int:
         top=args.top,
         overrides=choices_of(args.space, args.set),
     )
-    if args.measure_next is None and args.launch_format is not None:
-        raise RequestError("--launch-format is for the runs of --measure-next; name both")
-    if args.launch_format is not None:
-        from forerun.search.formats.table import format_named
-
-        format_named(args.launch_format)
+    check_measuring(args)
     if args.out is not None:
         check_folder(args.out, force=args.force)
     if args.report is not None:
@@ -232,7 +211,7 @@ def run(args: argparse.Namespace) -> int:
         board = _refined(args, request, _board(args, request))
     if args.out is not None:
         write_folder(args.out, board)
-        _write_proposals(args, request, board)
+        write_proposals(args, request, board)
     if args.report is not None:
         from forerun.search.report import write_report
 
@@ -253,7 +232,7 @@ def _board(args: argparse.Namespace, request: "Request") -> "Leaderboard":
     """Search; prints the answer as JSON before an error that carries one."""
     from forerun.search.api import search_request
     from forerun.search.cli.progress import Walk
-    from forerun.search.infeasible import NothingFeasible
+    from forerun.search.infeasible import NoAnswer
     from forerun.search.leaderboard import dump_json
 
     workers, exploring, note = workers_of(args), _exploring(args), ""
@@ -275,39 +254,11 @@ def _board(args: argparse.Namespace, request: "Request") -> "Leaderboard":
                 from forerun.search.samplers import explore_request
 
                 board = explore_request(request, exploring=exploring, workers=workers)
-    except NothingFeasible as error:
+    except NoAnswer as error:
         if args.json:
             print(dump_json(error.document))
         raise
-    return board if args.measure_next is None else _with_proposals(args, request, board, shown)
-
-
-def _with_proposals(args: argparse.Namespace, request: "Request", board: "Leaderboard", shown: int) -> "Leaderboard":
-    """Return the board with the runs to measure next, and no more rows than are asked for."""
-    from forerun.search.calibrate import next_runs
-    from forerun.search.request import resolve
-
-    context = resolve(request).context
-    found = next_runs(context, board.rows, args.measure_next, rule=args.measure_for)
-    return replace(board, rows=board.rows[:shown], measure_next=found)
-
-
-def _write_proposals(args: argparse.Namespace, request: "Request", board: "Leaderboard") -> None:
-    """Write the launch files of the runs to measure, and the table for their results, below ``--out``."""
-    from forerun.search.calibrate import launches, results_table
-    from forerun.search.output import write_atomically
-    from forerun.search.request import resolve
-
-    found = board.measure_next
-    if found is None:
-        return
-    setting, folder = resolve(request), args.out / "measure"
-    for number, (name, files) in enumerate(launches(setting, found, args.launch_format), start=1):
-        place = folder / f"{number:02}-{name}"
-        place.mkdir(parents=True, exist_ok=True)
-        for file, text in files.items():
-            write_atomically(place / file, text)
-    write_atomically(folder / "runs.csv", results_table(setting, found))
+    return board if args.measure_next is None else with_proposals(args, request, board, shown)
 
 
 def _refined(args: argparse.Namespace, request: "Request", board: "Leaderboard") -> "Leaderboard":

@@ -126,12 +126,11 @@ def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
 
 def _print(summary: "Summary", predictions: "Predictions", worst: list[int]) -> None:
     """Print tables: figures, worst rows, and what was skipped, filled in or broken."""
-    from rich.console import Console
-
+    from forerun.search.cli.console import PipedConsole
     from forerun.search.validate.report import counts_table, figures_table, worst_table
 
     # A table in a file or a pipe is as wide as it needs to be.
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    console = PipedConsole(width=None if sys.stdout.isatty() else WIDE)
     console.print(figures_table(summary))
     if worst:
         console.print(worst_table(predictions, worst))

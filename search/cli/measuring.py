@@ -1,0 +1,76 @@
+"""Flags of ``search`` that propose runs to measure, and the files that go with them."""
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from forerun.search.cli.parser import Parser, whole
+from forerun.spaces.errors import RequestError
+
+if TYPE_CHECKING:
+    from forerun.search.leaderboard import Leaderboard
+    from forerun.search.request import Request
+
+
+def add_measuring(parser: Parser) -> None:
+    """Add the flags."""
+    group = parser.add_argument_group("runs to measure (forerun calibrate learns from them)")
+    group.add_argument(
+        "--measure-next",
+        type=whole,
+        metavar="N",
+        help="propose the N runs that would help most; --out gets their launch files and a table for the results",
+    )
+    group.add_argument(
+        "--measure-for",
+        choices=("regret", "accuracy"),
+        default="regret",
+        help="help with choosing the best strategy (default), or with predicting all of them",
+    )
+    group.add_argument("--launch-format", metavar="F", help="format of the launch files (default: the framework's own)")
+
+
+def check_measuring(args: argparse.Namespace) -> None:
+    """Refuse flags that do not go together, before the search.
+
+    Raises:
+        RequestError: a format without runs, an unknown format, or several objectives at once.
+    """
+    if args.measure_next is None:
+        if args.launch_format is not None:
+            raise RequestError("--launch-format is for the runs of --measure-next; name both")
+        return
+    if "," in (args.objective or ""):
+        raise RequestError(f"--measure-next helps to choose the best by one objective, but got {args.objective}")
+    if args.launch_format is not None:
+        from forerun.search.formats.table import format_named
+
+        format_named(args.launch_format)
+
+
+def with_proposals(args: argparse.Namespace, request: "Request", board: "Leaderboard", shown: int) -> "Leaderboard":
+    """Return the board with the runs to measure next, and no more rows than are asked for."""
+    from forerun.search.calibrate import next_runs
+    from forerun.search.request import resolve
+
+    context = resolve(request).context
+    found = next_runs(context, board.rows, args.measure_next, rule=args.measure_for)
+    return replace(board, rows=board.rows[:shown], measure_next=found)
+
+
+def write_proposals(args: argparse.Namespace, request: "Request", board: "Leaderboard") -> None:
+    """Write the launch files of the runs to measure, and the table for their results, below ``--out``."""
+    from forerun.search.calibrate import launches, results_table
+    from forerun.search.output import write_atomically
+    from forerun.search.request import resolve
+
+    found = board.measure_next
+    if found is None:
+        return
+    setting, folder = resolve(request), args.out / "measure"
+    for number, (name, files) in enumerate(launches(setting, found, args.launch_format), start=1):
+        place = folder / f"{number:02}-{name}"
+        place.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            write_atomically(place / file, text)
+    write_atomically(folder / "runs.csv", results_table(setting, found))
