@@ -191,7 +191,8 @@ def in_flight(
 ) -> Floats:
     """Microbatches whose activations a device-stage keeps at its peak, in units of the stage's whole set of layers.
 
-    1F1B and ZB-H1: ``pp - stage``; interleaved: ``2(pp - stage - 1) + (vpp - 1)pp + 1`` chunks of ``1/vpp`` stage
+    1F1B: ``pp - stage``; ZB-H1: ``pp`` on every stage, whose weight gradients run the later the deeper it stands;
+    interleaved: ``2(pp - stage - 1) + (vpp - 1)pp + 1`` chunks of ``1/vpp`` stage
     (arXiv 2104.04473, section 2.2 and Megatron-LM's schedules), times ``lead`` where chunks differ; GPipe: all; ZB-V:
     ``2 pp`` chunks of half a stage; DualPipe: ``pp + 1`` chunks of half a device's layers (arXiv 2412.19437, table 2).
     Never more than there are.
@@ -199,7 +200,7 @@ def in_flight(
     kept = pp - stage
     looped = _warm_up(pp, vpp, stage) / vpp * lead
     kept = np.where(schedule == Schedule.INTERLEAVED, looped, kept)
-    kept = np.where(schedule == Schedule.ZB_V, pp, kept)
+    kept = np.where((schedule == Schedule.ZB_V) | (schedule == Schedule.ZB_H1), pp, kept)
     kept = np.where(schedule == Schedule.DUALPIPE, (pp + 1) / 2, kept)
     kept = np.where(schedule == Schedule.GPIPE, microbatches, kept)
     return np.minimum(kept, microbatches)

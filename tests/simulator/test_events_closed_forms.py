@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from forerun.simulator.events import STREAMS, ChunkCost, EventResult, StageCost, StepCosts, simulate_costs
 from forerun.simulator.events.schedules import Pass, PipelineShape, programs_of
 from forerun.simulator.pipeline import StageTimes, hops_in_the_way, pipeline_time
+from forerun.simulator.stage_plan import in_flight
 from forerun.spaces.strategies import Schedule
 
 EXACT = 1e-9
@@ -190,6 +191,18 @@ def test_short_transfers_lengthen_a_step_by_a_known_number_of_hops(pp: int, grou
         columns = [np.array([float(value)]) for value in (schedule, pp, vpp, count)]
         hops = hops_in_the_way(*columns, overlap=overlap)[0]
         assert (with_hops - without) / 1e-4 == pytest.approx(hops, abs=1e-6), schedule.name
+
+
+@pytest.mark.parametrize("microbatches", [3, 4, 8, 16])
+@pytest.mark.parametrize("schedule", [Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.ZB_H1])
+def test_the_core_keeps_on_every_stage_what_the_engine_keeps(schedule: Schedule, microbatches: int) -> None:
+    pp = 4
+    played = [stage.peak_bytes for stage in step(schedule, pp, 1, microbatches, (1.0, 1.2, 0.8)).stages]
+    stage = np.arange(float(pp))
+    columns = (np.full(pp, float(value)) for value in (pp, 1, microbatches))
+    pipeline, virtual, count = columns
+
+    assert in_flight(np.full(pp, float(schedule)), stage, pipeline, virtual, count).tolist() == played
 
 
 @pytest.mark.parametrize("schedule", [Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED, Schedule.ZB_V])

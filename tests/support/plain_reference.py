@@ -247,6 +247,8 @@ def _in_flight(strategy: Strategy, number: int, microbatches: float, chunks: lis
             kept: float = microbatches
         case Schedule.INTERLEAVED:  # warm-up chunks and one more, each a vpp-th of the device's layers
             kept = _kept_chunks(chunks, pp, 2 * (pp - number - 1) + (vpp - 1) * pp + 1) / max(sum(chunks), 1)
+        case Schedule.ZB_H1:
+            kept = pp
         case Schedule.ZB_V:  # 2 pp chunks of half
             kept = 2 * pp / 2
         case Schedule.DUALPIPE:  # pp + 1 stages of the two
