@@ -11,8 +11,8 @@ from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import COLUMNS, table_of
 
 STAGED_SCHEDULES = (Schedule.ONE_F_ONE_B, Schedule.GPIPE)
-"""Schedules under which every device holds one whole stage, and whose closed form sees that stages differ (the bubble of
-ZB-H1 is stated for equal ones)."""
+"""Schedules under which every device holds one whole stage, and whose closed form sees that stages differ (the bubble
+of ZB-H1 is stated for equal ones)."""
 
 
 def broken_laws(strategy: Strategy, context: Context) -> list[str]:
