@@ -91,7 +91,7 @@ def scaling(kind: str, count: int, gpus: str) -> dict[str, Any]:
     space = resolve(Request(**REQUEST, gpus=gpus)).space()  # type: ignore[arg-type]  # values of the fields' types
     problem = Problem(space=space, objective="throughput", top=10)
     begin = time.monotonic()
-    piece, spans = Piece(), dict[int, list[tuple[float, float]]]()
+    piece, spans, cpu_s = Piece(), dict[int, list[tuple[float, float]]](), 0.0
     with open_workers(Choice(kind=kind, count=count)) as workers:
         if workers.name != kind:
             return {"workers": kind, "count": count, "missing": "; ".join(workers.remarks)}
@@ -100,14 +100,15 @@ def scaling(kind: str, count: int, gpus: str) -> dict[str, Any]:
         cuts = Cuts(low=0, high=space.size, workers=count)
         for outcome in workers.run(timed, Task(problem=problem, score=score), iter(cuts)):
             cuts.learn(outcome)
-            found, process, first, last = outcome.result
+            found, process, first, last, used_s = outcome.result
+            cpu_s += used_s
             piece = problem.merged([piece, found])
             spans.setdefault(process, []).append((first, last))
             end = time.monotonic()
     assert piece.best is not None
     wall_s = end - start
     each = [sorted(span) for span in spans.values()]
-    row = {
+    row: dict[str, Any] = {
         "workers": kind,
         "count": count,
         "candidates": space.size,
@@ -116,6 +117,7 @@ def scaling(kind: str, count: int, gpus: str) -> dict[str, Any]:
         "start_s": start - begin,
         "wall_s": wall_s,
         "busy_s": sum(last - first for span in each for first, last in span),
+        "cpu_s": cpu_s,
         "starting_s": sum(span[0][0] - start for span in each),
         "between_s": sum(after[0] - before[1] for span in each for before, after in pairwise(span)),
         "ending_s": sum(end - span[-1][1] for span in each),
@@ -123,16 +125,18 @@ def scaling(kind: str, count: int, gpus: str) -> dict[str, Any]:
         "load_average": os.getloadavg()[0],
         "best": piece.best.index.tolist(),
     }
+    row["own_cores_s"] = (cpu_s + row["starting_s"] + row["between_s"] + row["ending_s"]) / count
     print(row, file=sys.stderr)
     return row
 
 
-def timed(task: Any, item: tuple[int, int]) -> tuple[Any, int, float, float]:
-    """Search a slice; say who did it and when (this machine has one clock)."""
+def timed(task: Any, item: tuple[int, int]) -> tuple[Any, int, float, float, float]:
+    """Search a slice; say who did it, when (this machine has one clock), and the CPU seconds it took."""
     from forerun.search.workers.slicing import search_one
 
-    begin = time.monotonic()
-    return search_one(task, item), os.getpid(), begin, time.monotonic()
+    begin, used_s = time.monotonic(), time.process_time()
+    found = search_one(task, item)
+    return found, os.getpid(), begin, time.monotonic(), time.process_time() - used_s
 
 
 def memory(slices: int) -> dict[str, Any]:
@@ -357,25 +361,28 @@ def scaling_lines(rows: list[dict[str, Any]]) -> list[str]:
         "",
         f"Load average {min(r['load_average'] for r in rows):.1f} to {max(r['load_average'] for r in rows):.1f} on "
         f"{os.cpu_count()} cores: where it exceeds them, two workers cannot have two cores, and their ratio tells of "
-        "the other work than of Ray. Ratios are taken within a round; each figure is the median over the rounds. "
+        "the other work than of Ray. With a core for each: CPU seconds of the slices, and all waiting as it was. "
+        "Ratios are taken within a round; each figure is the median over the rounds. "
         "Shares are of the workers' time from the first slice sent to the last that came back.",
         "",
-        "| workers | wall, s | of one of the kind | slices | between slices (scheduling, transfer) "
-        "| until the first slice | after the last |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| workers | wall, s | of one of the kind | with a core for each, s | of one of the kind | slices "
+        "| between slices (scheduling, transfer) | until the first slice | after the last |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    one = {(row["round"], row["workers"]): row["wall_s"] for row in rows if row["count"] == 1}
+    one = {(row["round"], row["workers"]): row for row in rows if row["count"] == 1}
     for kind, count in KINDS:
         mine = [row for row in rows if (row["workers"], row["count"]) == (kind, count)]
         if mine:
-            ratio = _median([row["wall_s"] / one[row["round"], kind] for row in mine])
             shares = [
                 _median([row[name] / (count * row["wall_s"]) for row in mine])
                 for name in ("between_s", "starting_s", "ending_s")
             ]
-            wall_s, slices = _median([row["wall_s"] for row in mine]), _median([row["slices"] for row in mine])
-            cells = " | ".join(f"{share:.1%}" for share in shares)
-            lines.append(f"| {kind} {count} | {wall_s:.2f} | {ratio:.2f} | {slices:.0f} | {cells} |")
+            cells = []
+            for name in ("wall_s", "own_cores_s"):
+                ratio = _median([row[name] / one[row["round"], kind][name] for row in mine])
+                cells += [f"{_median([row[name] for row in mine]):.2f}", f"{ratio:.2f}"]
+            cells += [f"{_median([row['slices'] for row in mine]):.0f}", *(f"{share:.1%}" for share in shares)]
+            lines.append(f"| {kind} {count} | {' | '.join(cells)} |")
     return [*lines, "", f"Ten best candidates the same everywhere: {'yes' if same else 'NO'}."]
 
 
