@@ -215,12 +215,13 @@ def _catalogued(request: ScaleRequest, cluster: "Cluster | None", defaults: list
         return _transformer(request, cluster, batch, defaults)
     if request.seq_len is not None:
         raise RequestError(f"--seq-len belongs to transformers; {request.model} has none")
+    from forerun.search.layered.request import default_precision
     from forerun.simulator.layered import LayeredContext
     from forerun.simulator.modes.models import layered_profile
     from forerun.spaces.layered import load_layered
     from forerun.spaces.layered.profile import load_layered_profile
 
-    precision = request.precision or _filled(defaults, "precision", "fp32")
+    precision = request.precision or _filled(defaults, "precision", default_precision(cluster.device))
     framework = request.framework or _filled(defaults, "framework", DEFAULT_FRAMEWORK)
     context = LayeredContext(
         model=load_layered(request.model),

@@ -43,10 +43,12 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Throughput against workers. ``one_worker_s``: the step of one worker that overlap is judged by (servers only)."""
+    """Throughput against workers. ``one_worker_s``: the step of one worker that overlap is judged by (servers only).
+    ``alone_samples_per_s``: throughput of one worker that exchanges nothing, which efficiency is measured by."""
 
     points: tuple[CurvePoint, ...]
     one_worker_s: float | None
+    alone_samples_per_s: float
 
     @property
     def best(self) -> CurvePoint:
@@ -65,9 +67,8 @@ class Curve:
         return self.saturation.workers < self.points[-1].workers
 
     def efficiency(self, point: CurvePoint) -> float:
-        """Throughput per worker over that of the first point."""
-        first = self.points[0].chosen
-        return point.chosen.samples_per_s / point.workers / (first.samples_per_s / first.workers)
+        """Throughput per worker over that of one worker that exchanges nothing, whatever other points there are."""
+        return point.chosen.samples_per_s / point.workers / self.alone_samples_per_s
 
     def to_json(self) -> dict[str, Any]:
         """Return the curve as plain data."""
@@ -124,7 +125,7 @@ def throughput_curve(
 
             events = event_prediction(profile, here, network, disturbance)
         points.append(CurvePoint(workers=count, coarse=coarse, events=events))
-    return Curve(points=tuple(points), one_worker_s=one_worker_s)
+    return Curve(points=tuple(points), one_worker_s=one_worker_s, alone_samples_per_s=profile.batch / profile.step_s)
 
 
 def one_worker_step_s(profile: GradientProfile, mode: TrainingMode, network: Network) -> float:

@@ -46,6 +46,13 @@ def test_one_worker_is_the_measured_profile(profile: str, capsys: pytest.Capture
     assert found["mode"] == "all-reduce" and "mode all-reduce" in found["defaults"]
 
 
+def test_efficiency_is_that_of_one_worker_whatever_is_asked(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = answer(capsys, profile, "--bandwidth", "1Gb/s", "--workers", "1,8")["points"]
+    last = answer(capsys, profile, "--bandwidth", "1Gb/s", "--workers", "8")["points"]
+    assert whole[0]["efficiency"] == pytest.approx(1.0)
+    assert last[0]["efficiency"] == whole[1]["efficiency"] < 0.9
+
+
 def test_a_measured_step_stretches_the_profile(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, profile, "--bandwidth", "10Gb/s", "--workers", "1", "--step-time", "154ms")
     assert found["one_worker"]["step_time_s"] == pytest.approx(0.154)

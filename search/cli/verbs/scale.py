@@ -39,7 +39,7 @@ def add_arguments(parser: Parser) -> None:
     group.add_argument("--workers", metavar="N", help="8, 1,2,6 or 1..64 (doubling; default 1..32)")
     group.add_argument("--batch", type=whole, metavar="B", help="samples per worker and step (default 32)")
     group.add_argument("--seq-len", type=whole, metavar="S", help="tokens per sequence of a transformer")
-    group.add_argument("--precision", metavar="P", help="fp32 (transformers: bf16), tf32, fp16: what the device has")
+    group.add_argument("--precision", metavar="P", help="tf32 where the device has it, else fp32 (transformers: bf16)")
     group.add_argument(
         "--framework", metavar="F", help="pytorch-ddp (default), horovod, chainermn, ideal; of transformers: as search"
     )
