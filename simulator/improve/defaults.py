@@ -1,7 +1,7 @@
 """What frameworks do when nobody chooses: their buckets."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forerun.simulator.improve.step import Outcome, Plan, Step, simulate
@@ -83,9 +83,3 @@ def best_cap(step: Step, rule: BucketRule) -> tuple[BucketRule, Outcome]:
         return rule, tried[0][0]
     outcome, place = max((one for one in tried if one[0].step_s <= best_s * (1 + _ALIKE)), key=lambda one: one[1])
     return rules[place], outcome
-
-
-def in_order(step: Step, buckets: Sequence[Sequence[int]]) -> bool:
-    """Whether buckets are filled in the order in which gradients become ready."""
-    flat = [op for bucket in buckets for op in bucket]
-    return flat == sorted(flat, reverse=True)

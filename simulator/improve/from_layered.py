@@ -46,7 +46,7 @@ def layered_step(context: LayeredContext, *, ranks: int, batch: float, wire: Wir
                 name=operator.name,
                 forward_s=float(forward[number]),
                 backward_s=float(backward[number]),
-                gradient_bytes=operator.parameters * GRADIENT_BYTES,
+                gradient_bytes=context.sent_elements(operator, ranks * batch) * GRADIENT_BYTES,
                 fused_forward_s=min(float(moved_s[number]), float(forward[number])) if joins else 0.0,
                 fused_backward_s=min(float(moved_s[number]), float(backward[number])) if joins else 0.0,
                 kept_bytes=_kept_bytes(operator, batch, context.width),
@@ -57,7 +57,7 @@ def layered_step(context: LayeredContext, *, ranks: int, batch: float, wire: Wir
         name=model.name,
         ops=tuple(ops),
         wire=wire or RuleWire(cluster=context.cluster, ranks=ranks),
-        update_s=float(memory_bound_time_s(context.cluster.device, held * 4.0 * context.profile.optimizer_moves)),
+        update_s=float(context.update_s(context.dense_parameters)),
         message_s=2 * context.profile.operator_host_s,
         fixed_bytes=held * 4.0 * (1 + context.profile.state_elements),
     )

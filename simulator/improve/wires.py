@@ -1,6 +1,5 @@
 """Seconds of a message of gradients: all-reduce by the cost rules or by a measured line, or through servers."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
@@ -129,8 +128,3 @@ class ServerWire:
         return replace(
             self, push_bytes_per_s=self.push_bytes_per_s * factor, pull_bytes_per_s=self.pull_bytes_per_s * factor
         )
-
-
-def is_measured(latency_s: float, bytes_per_s: float) -> bool:
-    """Whether a fitted line can be a wire."""
-    return math.isfinite(latency_s) and math.isfinite(bytes_per_s) and bytes_per_s > 0

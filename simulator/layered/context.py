@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from forerun.simulator.costs import memory_bound_time_s
 from forerun.simulator.layered.compute import Local, OperatorCosts, OperatorTimes, activation_bytes
 from forerun.simulator.layered.layers import Floats, Layers, layers_of
 from forerun.spaces.clusters.cluster import Cluster
-from forerun.spaces.layered import LayeredModel
+from forerun.spaces.layered import Kind, LayeredModel, Operator
 from forerun.spaces.layered.profile import LayeredProfile
 
 PROFILED_BATCH = 64
@@ -61,6 +62,22 @@ class LayeredContext:
         return OperatorTimes(
             forward_KU=times.forward_KU[which], input_KU=times.input_KU[which], weight_KU=times.weight_KU[which]
         )
+
+    def update_s(self, held: Floats | float) -> Floats:
+        """Seconds of the update of so many parameters. Rows of tables are not among them: they are updated in their
+        backward pass."""
+        return memory_bound_time_s(self.cluster.device, np.asarray(held) * 4.0 * self.profile.optimizer_moves)
+
+    def sent_elements(self, operator: Operator, batch: float) -> float:
+        """Elements of an operator's gradient that are exchanged: of a table the rows that ``batch`` samples look up."""
+        if operator.kind is not Kind.EMBEDDING:
+            return float(operator.parameters)
+        return min(float(operator.parameters), batch * operator.lookups * operator.output[-1])
+
+    @property
+    def dense_parameters(self) -> int:
+        """Parameters that are exchanged and updated whole: all but those of tables."""
+        return self.model.parameters - sum(table.parameters for table in self.model.tables)
 
     def nodes(self, devices_N: Floats) -> Floats:
         """Nodes that hold so many devices."""

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.costs import memory_bound_time_s
 from forerun.simulator.layered.candidates import Candidates
 from forerun.simulator.layered.context import GRADIENT_BYTES, LayeredContext
 from forerun.simulator.layered.exchange import reduce_s
@@ -90,7 +89,7 @@ def gradients(context: LayeredContext, c: Candidates, held: Held, backward_s: Fl
     groups = np.where(c.is_mode(Mode.DATA), 1.0, np.minimum(c.parts_N, context.cluster.devices_per_node))
     waiting = np.where(nodes > 1, profile.wait_s + profile.node_step_s * groups * (nodes - 1.0), 0.0)
     whole = np.where(ranks > 1, whole + waiting, 0.0)
-    update = memory_bound_time_s(context.cluster.device, held.dense_N * 4.0 * profile.optimizer_moves)
+    update = context.update_s(held.dense_N)
     return Gradients(whole_s=whole, exposed_s=np.where(ranks > 1, whole - hidden, 0.0), update_s=update)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.costs import memory_bound_time_s
 from forerun.simulator.layered.compute import Local
 from forerun.simulator.layered.context import GRADIENT_BYTES, LayeredContext
 from forerun.simulator.layered.layers import AXES
@@ -71,8 +70,7 @@ def score_mixture(context: LayeredContext, mixture: Mixture, batch: int) -> Mixt
     phases["forward"], phases["backward"] = forward * slower, backward * slower
     hidden = _communication(context, needs, phases)
     held, kept = _memory(context, graph, degrees, batch)
-    update = memory_bound_time_s(context.cluster.device, held * 4.0 * context.profile.optimizer_moves)
-    phases["update"] = float(update)
+    phases["update"] = float(context.update_s(held))
     return MixtureScore(
         phases=phases,
         hidden_s=hidden,

@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from forerun.simulator.costs import memory_bound_time_s
 from forerun.simulator.layered import LayeredContext
 from forerun.simulator.layered.compute import Local
 from forerun.simulator.layered.context import GRADIENT_BYTES
 from forerun.simulator.modes.profile import GradientLayer, GradientProfile
 from forerun.spaces.errors import RequestError
-from forerun.spaces.layered import Kind, Operator
+from forerun.spaces.layered import Kind
 
 
 def layered_profile(context: LayeredContext, batch: float) -> GradientProfile:
@@ -37,19 +36,11 @@ def layered_profile(context: LayeredContext, batch: float) -> GradientProfile:
     rows = tuple(
         GradientLayer(
             name=operators[group[0]].name,
-            parameter_bytes=sum(_moved_bytes(operators[n], batch) for n in group),
+            parameter_bytes=GRADIENT_BYTES * sum(context.sent_elements(operators[n], batch) for n in group),
             forward_s=float(forward_L[group].sum()),
             backward_s=float(backward_L[group].sum()),
         )
         for group in groups
     )
-    updated = context.model.parameters * 4.0 * profile.optimizer_moves
-    update_s = float(memory_bound_time_s(context.cluster.device, updated))
+    update_s = float(context.update_s(context.dense_parameters))
     return GradientProfile(name=context.model.name, layers=rows, batch=batch, update_s=update_s)
-
-
-def _moved_bytes(operator: Operator, batch: float) -> float:
-    elements = float(operator.parameters)
-    if operator.kind is Kind.EMBEDDING:
-        elements = min(elements, batch * operator.lookups * operator.output[-1])
-    return GRADIENT_BYTES * elements

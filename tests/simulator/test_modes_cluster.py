@@ -3,7 +3,8 @@
 import pytest
 
 from forerun.simulator.costs import collective_time_s
-from forerun.simulator.layered import LayeredContext
+from forerun.simulator.improve.from_layered import layered_step
+from forerun.simulator.layered import LayeredContext, score_splits
 from forerun.simulator.modes import TrainingMode, coarse_prediction
 from forerun.simulator.modes.events import event_prediction
 from forerun.simulator.modes.models import layered_profile
@@ -13,6 +14,7 @@ from forerun.spaces.clusters import load_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.layered import load_layered
 from forerun.spaces.layered.profile import load_layered_profile
+from forerun.spaces.layered.split import Split
 
 DGX = load_cluster("dgx1-v100")
 
@@ -87,3 +89,19 @@ def test_more_workers_than_devices() -> None:
         ClusterNetwork(cluster=load_cluster("titan-rtx-box")).all_reduce_s(1e6, 9)
     with pytest.raises(RequestError, match="the batch of a worker is more than 0"):
         profile_of("resnet50", batch=0)
+
+
+def test_tables_move_and_change_by_rows_everywhere() -> None:
+    """What a step of DLRM exchanges and updates does not depend on which verb asks."""
+    context = LayeredContext(
+        model=load_layered("dlrm-516m"),
+        cluster=load_cluster("aws-p3dn"),
+        profile=load_layered_profile("pytorch-ddp"),
+        precision="fp32",
+    )
+    ranks, batch = 16, 128.0
+    scores = score_splits(context, [Split(replicas=ranks)], [int(ranks * batch)])
+    step, profile = layered_step(context, ranks=ranks, batch=batch), layered_profile(context, ranks * batch)
+
+    assert step.gradient_bytes == pytest.approx(profile.total_bytes) and step.gradient_bytes < 5e8
+    assert step.update_s == profile.update_s == pytest.approx(float(scores.phases["update"][0]))

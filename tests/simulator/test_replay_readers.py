@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from synthetic_runs import data_parallel
 
+from forerun.simulator.events.protobuf import varint
 from forerun.simulator.replay import analyse_files, match, read_traces
 from forerun.simulator.replay.readers.json_stream import JsonStream
-from forerun.simulator.replay.readers.protobuf_wire import write_varint
 from forerun.simulator.replay.trace import Kind
 from forerun.spaces.errors import RequestError
 
@@ -221,21 +221,21 @@ def test_events_of_dpro(tmp_path):
 def field(number, value):
     """Return a protobuf field, as an encoder of its own for this test."""
     if isinstance(value, int):
-        return write_varint(number << 3) + write_varint(value)
+        return varint(number << 3) + varint(value)
     data = value.encode() if isinstance(value, str) else value
-    return write_varint(number << 3 | 2) + write_varint(len(data)) + data
+    return varint(number << 3 | 2) + varint(len(data)) + data
 
 
 def node(number, name, kind, duration, after=(), start=0, **attributes):
     data = field(1, number) + field(2, name) + field(3, kind) + field(6, start) + field(7, duration)
-    data += field(5, b"".join(write_varint(one) for one in after)) if after else b""
+    data += field(5, b"".join(varint(one) for one in after)) if after else b""
     for key, value in attributes.items():
         data += field(10, field(1, key) + (field(29, value) if isinstance(value, str) else field(9, value)))
     return data
 
 
 def chakra(*nodes, version="0.0.4"):
-    return b"".join(write_varint(len(data)) + data for data in (field(1, version), *nodes))
+    return b"".join(varint(len(data)) + data for data in (field(1, version), *nodes))
 
 
 def test_execution_traces_of_chakra(tmp_path):
@@ -266,8 +266,8 @@ def test_torn_and_hostile_execution_traces(tmp_path):
         chakra(node(1, "mm", 4, 100, after=[7])),
         chakra(node(1, "mm", 4, 0)),
         b"\xff" * 12,
-        write_varint(1 << 27) + b"x",
-        write_varint(2) + b"\x0b\x00" + write_varint(2) + b"\x0b\x00",
+        varint(1 << 27) + b"x",
+        varint(2) + b"\x0b\x00" + varint(2) + b"\x0b\x00",
         b'{"traceEvents": []}',
     ):
         path.write_bytes(data)

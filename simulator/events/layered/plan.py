@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from forerun.simulator.costs import memory_bound_time_s
 from forerun.simulator.events.layered.parts import (
     PartCost,
     activation_seconds,
@@ -105,7 +104,7 @@ class LayeredPlan:
             return transfer
         model = next(one for one in self.context.model.operators if one.name == operator.name)
         batch = operator.axis("batch").size * self.tree.microbatches
-        share = min(1.0, batch * model.lookups * model.output[-1] / max(model.parameters, 1))
+        share = self.context.sent_elements(model, batch) / max(model.parameters, 1)
         sizes = tuple(size * share for size in transfer.elements)
         return Transfer(kind=transfer.kind, groups=transfer.groups, elements=sizes)
 
@@ -167,8 +166,7 @@ class LayeredPlan:
 
     def optimizer_s(self, device: int) -> float:
         """Seconds of the update of the parameters that one device keeps the states of."""
-        moved = self.held_elements(device, 1) * 4.0 * self.context.profile.optimizer_moves
-        return float(memory_bound_time_s(self.context.cluster.device, moved))
+        return float(self.context.update_s(self.held_elements(device, 1)))
 
     def update_s(self, device: int) -> float:
         """Seconds to gather the weights that were updated in slices: one transfer for all of a group."""

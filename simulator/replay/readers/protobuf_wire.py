@@ -92,12 +92,3 @@ def packed(value: int | bytes, source: str) -> list[int]:
         number, place = varint(value, place, source)
         numbers.append(number)
     return numbers
-
-
-def write_varint(value: int) -> bytes:
-    """Return a varint."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
