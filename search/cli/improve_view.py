@@ -31,11 +31,11 @@ def print_improvement(
 
 
 def _headline(source: Source, found: Improvement) -> list[Text]:
-    step = found.step
+    step, change = found.step, f"{abs(found.gain):.1%} {'less' if found.gain >= 0 else 'more'}"
     lines = [
         Text(
             f"{step.name}: {format_seconds(found.default.step_s)} a step, {format_seconds(found.best.step_s)} with the "
-            f"changes ({found.gain:.1%} less); {format_seconds(found.bound_s)} if messages took no time",
+            f"changes ({change}); {format_seconds(found.bound_s)} if messages took no time",
             style="bold",
         ),
         Text(

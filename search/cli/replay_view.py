@@ -12,6 +12,7 @@ from forerun.simulator.replay.summary import critical_shares
 from forerun.spaces.units import format_bytes, format_rate, format_seconds
 
 _RANKS_SHOWN = 16
+_STRANGERS_NOTE = "most of them found none: are these ranks of one run, profiled over the same steps?"
 _BROKEN_NOTE = "exchanges break the laws of clocks even so: stamps of those traces contradict each other"
 
 
@@ -47,6 +48,8 @@ def _headline(analysis: Analysis) -> list[Text]:
     lines.append(Text(f"{len(graph.matching.exchanges)} messages matched across ranks"))
     if graph.matching.unmatched:
         lines[-1].append(f", {graph.matching.unmatched} found no partner and keep their measured time")
+    if graph.matching.unmatched > len(graph.matching.exchanges):
+        lines.append(Text(_STRANGERS_NOTE, style="yellow"))
     clocks = graph.clocks
     if clocks.hosts > 1:
         lines.append(

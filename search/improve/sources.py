@@ -97,6 +97,8 @@ def model_source(
     if names_layered(model):
         if strategy is not None:
             raise RequestError("--strategy is for transformers; layer-by-layer models are improved data-parallel")
+        if seq_len is not None:
+            raise RequestError(f"--seq-len is for transformers, and {model} is written operator by operator")
         source = _layered(model, cluster, gpus, batch, precision, framework)
     else:
         source = _transformer(model, cluster, gpus, batch, seq_len, precision, framework, strategy)

@@ -1,5 +1,7 @@
 """What to say when tasks wait for each other and none can start."""
 
+import math
+
 from forerun.simulator.events.graph import TaskGraph
 from forerun.spaces.errors import RequestError
 
@@ -8,7 +10,11 @@ _SHOWN = 8
 
 
 def stuck_error(graph: TaskGraph, missing: list[int]) -> RequestError:
-    """Return the error for a run that ended with some tasks still ``missing`` others; it names one circle."""
+    """Return the error for a run that ended with some tasks still ``missing`` others; it names one circle, or the task
+    that never ends."""
+    endless = next((task for task, length_s in enumerate(graph.duration_s) if not length_s < math.inf), None)
+    if endless is not None:
+        return RequestError(f"tasks take finite times, but {graph.name(endless)} takes {graph.duration_s[endless]} s")
     waiting = [task for task, count in enumerate(missing) if count > 0]
     circle = find_circle(graph, missing)
     names = [graph.name(task) for task in circle[:_SHOWN]]

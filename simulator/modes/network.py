@@ -19,6 +19,7 @@ HOST_BYTES_PER_S = 10e9
 """What a host that holds the parameters takes in, or hands out, for all its devices together: what passes between the
 sockets of a machine (NCCL: 10 GB/s for Skylake). VGG-16 on eight K80 shows it (tensorflow.org benchmarks, May 2017)."""
 HOST_LATENCY_S = 10e-6
+MOST_LATENCY_S = 3600.0
 """A copy between host and device (CUDA: about 10 us with its launch)."""
 
 
@@ -54,7 +55,7 @@ class NicNetwork:
     """Nodes of one NIC each behind a switch that is never full.
 
     Raises:
-        RequestError: a rate is below a byte per second, the latency is negative, or one of them is not finite.
+        RequestError: a rate is below a byte per second, the latency is negative or an hour, or a rate is not finite.
     """
 
     worker_bytes_per_s: float
@@ -66,8 +67,8 @@ class NicNetwork:
         for name in ("worker_bytes_per_s", "server_bytes_per_s"):
             if not 1.0 <= getattr(self, name) < math.inf:
                 raise RequestError(f"{name} must be at least 1 and finite, but got {getattr(self, name)}")
-        if not 0 <= self.latency_s < math.inf:
-            raise RequestError(f"latency_s must be at least 0 and finite, but got {self.latency_s}")
+        if not 0 <= self.latency_s <= MOST_LATENCY_S:
+            raise RequestError(f"latency_s must be at least 0 and at most {MOST_LATENCY_S:g}, but got {self.latency_s}")
 
     def all_reduce_s(self, size_bytes: float, workers: int) -> float:
         """Ring: 2 (W - 1) rounds of one W-th each (Patarasuk and Yuan 2009)."""

@@ -30,6 +30,15 @@ def test_tables_and_timeline(tmp_path, capsys):
     assert "wrote" in err and json.loads(timeline.read_text())["traceEvents"]
 
 
+def test_ranks_of_two_runs_are_asked_about(tmp_path, capsys):
+    """Each run has its own buckets, so that the messages of one find few partners in the other."""
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    one = data_parallel(tmp_path / "a", ranks=2, steps=2)
+    other = data_parallel(tmp_path / "b", ranks=2, steps=2, buckets=0)
+    assert main(["replay", str(one.paths[0]), str(other.paths[1])]) == 0
+    assert "are these ranks of one run" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     "more", [["--link", "0"], ["--link", "fast"], ["--top", "0"], ["--timeline", "/nowhere/x.json"]]
 )

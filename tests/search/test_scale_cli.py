@@ -156,6 +156,7 @@ def test_trace(profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--slow", "two"], "must be a number and a factor, as in 3=1.2, but got 'two'"),
         (["--slow", "0=0"], "must be a number above 0, but got '0'"),
         (["--mode", "sync-ps", "--backup-workers", "100"], "100 backup workers leave none of 1..32 workers"),
+        (["--latency", "1e308s"], "latency_s must be at least 0 and at most 3600"),
         (["--bandwidth", "1e-300"], "worker_bytes_per_s must be at least 1 and finite"),
         (["--jitter", "-1", "--workers", "2"], "jitter must be at least 0"),
         (["--batch", "4"], "--batch belongs to models of the catalogue"),

@@ -1,6 +1,7 @@
 """The executor on tiny graphs whose whole log is known."""
 
 import itertools
+import math
 import random
 
 import pytest
@@ -234,6 +235,15 @@ def test_a_circle_is_named() -> None:
         r".*receive x on device 0 -> send y on device 0 -> receive y on device 1 -> send x on device 1"
     )
     with pytest.raises(RequestError, match=law):
+        execute(graph)
+
+
+def test_a_task_that_never_ends_is_named() -> None:
+    graph = TaskGraph(["send", "receive"])
+    stream = graph.add_stream("device 0", device=0)
+    graph.add(0, 1.0, stream, tag=("x",))
+    graph.need(graph.add(0, math.inf, stream, tag=("y",)), graph.add(1, 1.0, stream, tag=("z",)))
+    with pytest.raises(RequestError, match=r"finite times, but send y on device 0 takes inf s"):
         execute(graph)
 
 

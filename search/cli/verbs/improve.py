@@ -22,6 +22,9 @@ Searches the buckets that gradients travel in, their pieces, and which operators
 in seconds; with --memory also what to recompute or how often to accumulate. Then asks what a faster link, faster
 kernels, no stragglers or another strategy would bring. The plan file carries the best configuration."""
 
+OF_MODELS = ("cluster", "gpus", "batch", "seq_len", "precision", "framework", "strategy", "servers")
+"""Flags that say how a model is trained; traces say it themselves."""
+
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of the verb."""
@@ -103,6 +106,9 @@ def _source(args: argparse.Namespace) -> "Source":
     if (args.model is None) == (args.traces is None):
         raise RequestError("improve takes a MODEL with its training, or --traces of a run; give one of the two")
     if args.traces is not None:
+        for flag in OF_MODELS:
+            if getattr(args, flag) is not None:
+                raise RequestError(f"--{flag.replace('_', '-')} belongs to a MODEL; the --traces say what was trained")
         files = find_traces(args.traces)
         with ReadingBar(sys.stderr, files) as bar:
             return trace_source(files, bar)
@@ -110,8 +116,8 @@ def _source(args: argparse.Namespace) -> "Source":
     if missing:
         raise RequestError(f"a model needs its training: add {', '.join(f'--{flag}' for flag in missing)}")
     rate = None if args.servers is None else parse_rate(args.servers)
-    if rate is not None and not rate > 0:
-        raise RequestError(f"the rate of servers must be more than 0, but got {args.servers}")
+    if rate is not None and rate < 1:
+        raise RequestError(f"the rate of servers must be at least 1 B/s, but got {args.servers}")
     return model_source(
         args.model,
         cluster=args.cluster,
