@@ -503,15 +503,23 @@ def test_kill_at_twenty_random_points(tmp_path: Path, plan: SweepPlan) -> None:
 
 
 class RemovesANode(Watch):
-    """Takes a node of a Ray cluster away, without warning, after some searches."""
+    """Takes a node of a Ray cluster away, without warning, after some searches and once both nodes have begun one."""
 
-    def __init__(self, remove: Callable[[], None]) -> None:
-        self.remove, self.ends = remove, 0
+    def __init__(self, remove: Callable[[], None], log: Path) -> None:
+        self.remove, self.ends, self.log = remove, 0, log
 
     def ended(self, piece: SweepPiece, record: dict[str, Any]) -> None:
         self.ends += 1
-        if self.ends == 6:
+        if self.ends == 4:
+            until_s = time.monotonic() + 60
+            while len(nodes_of(self.log)) < 2 and time.monotonic() < until_s:
+                time.sleep(0.1)
             self.remove()
+
+
+def nodes_of(log: Path) -> set[str]:
+    """Return the nodes that have begun a search."""
+    return {line.split()[0] for line in log.read_text().splitlines()}
 
 
 def slow_and_signed(portions: Portions, piece: SweepPiece, log: Path) -> Any:
@@ -544,7 +552,7 @@ def test_a_ray_node_that_goes_loses_nothing(tmp_path: Path) -> None:
             plan,
             tmp_path / "run",
             workers=Choice(kind="ray", address=cluster.address),
-            watch=RemovesANode(lambda: cluster.remove_node(node, allow_graceful=False)),
+            watch=RemovesANode(lambda: cluster.remove_node(node, allow_graceful=False), log),
             search=functools.partial(slow_and_signed, log=log),
         )
     finally:
@@ -552,7 +560,7 @@ def test_a_ray_node_that_goes_loses_nothing(tmp_path: Path) -> None:
     begun = [line.split() for line in log.read_text().splitlines()]
 
     assert found.workers.startswith("by Ray on 2 CPUs")
-    assert len({node for node, _ in begun}) == 2
+    assert len(nodes_of(log)) == 2
     assert results(tmp_path / "run") == results(tmp_path / "whole")
     assert _records(tmp_path / "run") == len(plan.pieces) == 16
     assert 16 <= len(begun) <= 16 + 2  # only what the lost node had was begun again

@@ -110,15 +110,11 @@ def test_virtual_stages_hold_what_stage_plans_count(text: str) -> None:
 
 @pytest.mark.parametrize("text", STRATEGIES)
 def test_peak_memory_is_that_of_the_core(text: str) -> None:
-    """But for ZB-H1, whose late weight gradients keep pp microbatches on every stage and not on the first alone."""
     strategy, setting = parse_strategy(text), context()
     expected = score(setting, table_of([strategy])).allocated_bytes[0]
     peak = simulate(setting, strategy).peak_memory_bytes
 
-    if strategy.schedule == Schedule.ZB_H1:
-        assert expected < peak < 1.5 * expected
-    else:
-        assert peak == pytest.approx(expected, rel=0.02)
+    assert peak == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.parametrize("scattered", [True, False])
