@@ -19,8 +19,9 @@ HOST_BYTES_PER_S = 10e9
 """What a host that holds the parameters takes in, or hands out, for all its devices together: what passes between the
 sockets of a machine (NCCL: 10 GB/s for Skylake). VGG-16 on eight K80 shows it (tensorflow.org benchmarks, May 2017)."""
 HOST_LATENCY_S = 10e-6
-MOST_LATENCY_S = 3600.0
 """A copy between host and device (CUDA: about 10 us with its launch)."""
+MOST_LATENCY_S = 3600.0
+"""Of a NIC: beyond an hour something else is meant."""
 
 
 class Network(Protocol):
