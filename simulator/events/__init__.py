@@ -1,12 +1,13 @@
 """The second level of fidelity: one step of training, event by event."""
 
 from forerun.simulator.events.chakra import write_chakra
-from forerun.simulator.events.compile import KINDS, STREAMS, compile_step
+from forerun.simulator.events.compile import compile_step
 from forerun.simulator.events.costs import ChunkCost, StageCost, StepCosts, step_costs
 from forerun.simulator.events.disturb import Disturbance
 from forerun.simulator.events.engine import Execution, execute
 from forerun.simulator.events.gantt import timeline_text
 from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.kinds import KINDS, STREAMS
 from forerun.simulator.events.memory import MemoryCurve
 from forerun.simulator.events.page import timeline_html
 from forerun.simulator.events.rescore import event_scores, result_scores

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.simulator.events import protobuf as pb
-from forerun.simulator.events.compile import GATHER, OPTIMIZER, REDUCE, SEND, TIED
+from forerun.simulator.events.kinds import GATHER, OPTIMIZER, REDUCE, SEND, TIED
 from forerun.simulator.events.result import EventResult
 from forerun.simulator.events.sizes import StepSizes, step_sizes
 from forerun.simulator.events.traffic import Layout

@@ -17,29 +17,9 @@ from typing import NamedTuple
 from forerun.simulator.events.contention import Contention, Wires
 from forerun.simulator.events.costs import StepCosts
 from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.kinds import COPY, GATHER, HOST, KINDS, OPTIMIZER, REDUCE, SEND, STREAMS, TIED
 from forerun.simulator.events.schedules import Action, Pass, Programs, limited, programs_of
 from forerun.spaces.errors import RequestError
-
-KINDS = (
-    "forward",
-    "backward",
-    "input gradient",
-    "weight gradient",
-    "send",
-    "gather",
-    "reduce",
-    "tied",
-    "optimizer",
-    "host",
-    "copy",
-    "recompute",
-    "exchange",
-)
-"""What tasks do; the first four are numbered as ``Pass``."""
-SEND, GATHER, REDUCE, TIED, OPTIMIZER, HOST, COPY, RECOMPUTE, EXCHANGE = range(4, 13)
-STREAMS = ("compute", "feature", "gradient", "to host", "from host")
-"""Streams of every device-stage, in this order: stream ``len(STREAMS) * device + place``, device ``replica * pp +
-stage``. Copies to the host and back run both ways at once."""
 
 MOST_SEGMENTS = 32
 """Most segments that one pass is cut into: frameworks have one per layer or bucket; fewer leave the last one bare."""

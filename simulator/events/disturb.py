@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forerun.simulator.events.compile import SEND
 from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.kinds import SEND
 from forerun.spaces.errors import RequestError
 
 MOST_JITTER = 10.0

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from forerun.simulator.events.compile import (
+from forerun.simulator.events.kinds import (
     COPY,
     EXCHANGE,
     GATHER,

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from forerun.simulator.events.compile import GATHER, REDUCE, SEND
 from forerun.simulator.events.contention import Contention, Key
+from forerun.simulator.events.kinds import GATHER, REDUCE, SEND
 from forerun.simulator.events.result import EventResult
 
 _SHOWN = 24

@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from forerun.simulator.events.compile import (
+from forerun.simulator.events.contention import Contention
+from forerun.simulator.events.costs import StepCosts
+from forerun.simulator.events.engine import Execution
+from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.kinds import (
     COPY,
     EXCHANGE,
     GATHER,
@@ -19,10 +23,6 @@ from forerun.simulator.events.compile import (
     STREAMS,
     TIED,
 )
-from forerun.simulator.events.contention import Contention
-from forerun.simulator.events.costs import StepCosts
-from forerun.simulator.events.engine import Execution
-from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.memory import MemoryCurve, memory_curves
 from forerun.simulator.score_table import TIME_PARTS
 from forerun.spaces.frames import frame_of

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from forerun.simulator.events.compile import STREAMS
+from forerun.simulator.events.kinds import STREAMS
 from forerun.simulator.events.link_use import link_use
 from forerun.simulator.events.result import EventResult
 

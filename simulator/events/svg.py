@@ -2,7 +2,7 @@
 
 from html import escape
 
-from forerun.simulator.events.compile import (
+from forerun.simulator.events.kinds import (
     COPY,
     EXCHANGE,
     GATHER,

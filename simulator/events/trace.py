@@ -4,14 +4,13 @@ A process is a device-stage, a thread one of its streams, a counter its memory. 
 the pass that it lets start. Times are microseconds, as the format wants them.
 """
 
-import gzip
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from forerun.simulator.events.compile import HOST, SEND, STREAMS
+from forerun.simulator.events.kinds import HOST, SEND, STREAMS
 from forerun.simulator.events.result import EventResult
+from forerun.simulator.events.trace_file import write_json
 
 _COLOURS = {
     "forward": "thread_state_running",
@@ -38,12 +37,8 @@ def trace_events(result: EventResult) -> dict[str, Any]:
 
 
 def write_trace(result: EventResult, path: Path) -> None:
-    """Write the trace as JSON, compressed where the name ends in ``.gz``; the same result gives the same bytes."""
-    text = json.dumps(trace_events(result), separators=(",", ":"))
-    if path.suffix == ".gz":
-        path.write_bytes(gzip.compress(text.encode(), mtime=0))
-    else:
-        path.write_text(text, encoding="utf-8")
+    """Write the trace of a step."""
+    write_json(trace_events(result), path)
 
 
 def _names(result: EventResult) -> Iterator[dict[str, Any]]:

@@ -1,11 +1,10 @@
 """The replayed run as a Chrome trace: a process per rank, a thread per lane, the critical path marked."""
 
-import gzip
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from forerun.simulator.events.trace_file import write_json
 from forerun.simulator.replay.graph import GAP, JOIN
 from forerun.simulator.replay.replay import Replay
 
@@ -13,12 +12,8 @@ _MICRO = 1e6
 
 
 def write_timeline(result: Replay, path: Path) -> None:
-    """Write JSON, compressed where the name ends in ``.gz``; times in microseconds."""
-    text = json.dumps({"traceEvents": [*_events(result)], "displayTimeUnit": "ms"}, separators=(",", ":"))
-    if path.suffix == ".gz":
-        path.write_bytes(gzip.compress(text.encode(), mtime=0))
-    else:
-        path.write_text(text, encoding="utf-8")
+    """Write the trace of a replayed run."""
+    write_json({"traceEvents": [*_events(result)], "displayTimeUnit": "ms"}, path)
 
 
 def _events(result: Replay) -> Iterator[dict[str, Any]]:

@@ -9,19 +9,9 @@ cloned where the backward pass reaches it.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from forerun.simulator.events.compile import (
-    EXCHANGE,
-    GATHER,
-    HOST,
-    KINDS,
-    OPTIMIZER,
-    PREFETCH,
-    RECOMPUTE,
-    REDUCE,
-    SEND,
-    STREAMS,
-)
+from forerun.simulator.events.compile import PREFETCH
 from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.kinds import EXCHANGE, GATHER, HOST, KINDS, OPTIMIZER, RECOMPUTE, REDUCE, SEND, STREAMS
 from forerun.simulator.events.layered.buckets import Bucket, Buckets
 from forerun.simulator.events.layered.plan import LayeredPlan
 from forerun.simulator.events.schedules import Action, Pass

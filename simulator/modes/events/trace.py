@@ -5,14 +5,13 @@ their own. Transfers that share a NIC overlap, so that each gets the first free 
 microseconds, as the format wants them.
 """
 
-import gzip
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from forerun.simulator.events.disturb import Disturbance
 from forerun.simulator.events.engine import Execution, execute
+from forerun.simulator.events.trace_file import write_json
 from forerun.simulator.modes.events.build import ModeGraph, build_mode
 from forerun.simulator.modes.events.wires import KINDS
 from forerun.simulator.modes.mode import TrainingMode
@@ -44,12 +43,8 @@ def mode_trace(
 
 
 def write_mode_trace(trace: dict[str, Any], path: Path) -> None:
-    """Write the trace as JSON, compressed where the name ends in ``.gz``; the same run gives the same bytes."""
-    text = json.dumps(trace, separators=(",", ":"))
-    if path.suffix == ".gz":
-        path.write_bytes(gzip.compress(text.encode(), mtime=0))
-    else:
-        path.write_text(text, encoding="utf-8")
+    """Write the trace of a training mode."""
+    write_json(trace, path)
 
 
 def _names(mode: TrainingMode) -> Iterator[dict[str, Any]]:
