@@ -183,4 +183,10 @@ def _transformer(
     alternatives = tuple(
         Alternative(name=one.axis, what=one.words, saves_s=-one.added_s) for one in better.helping(_SHOWN)
     )
-    return Source(step=step, alternatives=alternatives, notes=tuple(setting.remarks()))
+    row = better.row
+    full = (
+        f"{legal} does not fit: it needs {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB; name a "
+        "--strategy that does (forerun search --set pp=1 --set zero=0,1)"
+    )
+    notes = () if row.fits else (full,)
+    return Source(step=step, alternatives=alternatives, notes=(*notes, *setting.remarks()))

@@ -74,7 +74,7 @@ def improve(
     capped = simulate(step, capped_plan)
     plan, best_s = base, now_s
     for name, what, choice in (
-        ("bucket size", f"{cap.cap_bytes / 2**20:.3g} MiB with {rule.setting}", capped_plan),
+        ("bucket size", f"{float(f'{cap.cap_bytes / 2**20:.3g}'):g} MiB with {rule.setting}", capped_plan),
         *_stages(timed, base, fuse=fuse),
     ):
         tried_s = simulate(step, choice).step_s

@@ -135,3 +135,10 @@ def test_another_split_where_the_link_is_slow(tmp_path, capsys):
     )
     found = document(capsys, "vgg16", "--cluster", str(slow), "--gpus", "16", "--batch", "32")
     assert found["strategies"] and all(one["saves_s"] > 0 for one in found["strategies"])
+
+
+@pytest.mark.parametrize(("strategy", "told"), [("dp16 mbs1", True), ("tp8 dp2 mbs1 zero1", False)])
+def test_a_strategy_that_does_not_fit_is_told(capsys, strategy, told):
+    words = ["improve", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--batch", "1", "--seq-len", "512"]
+    assert main([*words, "--strategy", strategy]) == 0
+    assert ("does not fit" in capsys.readouterr().out) == told
