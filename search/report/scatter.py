@@ -9,6 +9,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from forerun.search.fronts import front
 from forerun.search.report.axes import Value, distinct, first_of
 from forerun.search.report.markup import Safe, joined, tag
 from forerun.search.report.words import number
@@ -85,12 +88,8 @@ def _gpu_hours(row: Row) -> float:
 def pareto_front(rows: Sequence[Row], view: View | None = None) -> list[int]:
     """Return the places of rows that no other beats in both axes of a view (default: memory), smallest across first."""
     chosen = view or views_of(rows, several=False)[0]
-    points = [(chosen.across(row), chosen.up(row)) for row in rows]
-    front: list[int] = []
-    for place in sorted(range(len(rows)), key=lambda i: (points[i][0], -points[i][1])):
-        if not front or points[place][1] > points[front[-1]][1]:
-            front.append(place)
-    return front
+    keys = np.array([[chosen.across(row) for row in rows], [-chosen.up(row) for row in rows]])
+    return [int(place) for place in front(np.arange(len(rows)), keys, np.ones(len(rows), dtype=bool))]
 
 
 def ticks(low: float, high: float, count: int = 6) -> list[float]:
@@ -249,9 +248,9 @@ def _limit_line(limit: float, x: tuple[float, float]) -> Safe:
 
 
 def _front_lines(rows: Sequence[Row], view: View, x: tuple[float, float], y: tuple[float, float]) -> Safe:
-    front = pareto_front(rows, view)
+    places = pareto_front(rows, view)
     lines = []
-    for here, there in itertools.pairwise(front):
+    for here, there in itertools.pairwise(places):
         x1, x2 = (_percent(view.across(rows[i]), x) for i in (here, there))
         y1, y2 = (_percent(view.up(rows[i]), y, flip=True) for i in (here, there))
         lines.append(tag("line", x1=x1, x2=x2, y1=y1, y2=y1))
