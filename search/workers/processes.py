@@ -63,6 +63,9 @@ class ProcessWorkers(Workers):
                         yield _outcome(flying.pop(future), future)
                 if broken:
                     yield from self._recover(suspects, flying)
+        except KeyboardInterrupt:
+            self._kill()
+            raise
         finally:
             self.close()
 
@@ -86,7 +89,8 @@ class ProcessWorkers(Workers):
                 job = _Job(number=following[0], item=following[1])
                 alone = False
             try:
-                with few_threads():  # processes inherit it when they are spawned, which may be at any submission
+                # Processes inherit both when they are spawned, which may be at any submission.
+                with few_threads(), uninterrupted():
                     flying[self._open(common).submit(_do, work, job.item)] = job
             except BrokenProcessPool:
                 suspects.appendleft(job)
@@ -120,6 +124,12 @@ class ProcessWorkers(Workers):
             )
         return self._pool
 
+    def _kill(self) -> None:
+        """End the processes at once: who interrupts does not wait for what is in flight."""
+        if self._pool is not None:
+            for process in list((self._pool._processes or {}).values()):
+                process.kill()
+
     def close(self) -> None:
         """End the processes; items that have not begun are dropped."""
         if self._pool is not None:
@@ -137,6 +147,19 @@ def few_threads() -> Iterator[None]:
     finally:
         for name in added:
             os.environ.pop(name, None)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back: a process that gets it before it has begun to ignore it dies, and takes the pool with it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _outcome(job: _Job, future: Future[Any]) -> Outcome:
