@@ -205,6 +205,8 @@ def _storage(optuna: Any, text: str) -> Any:
         folder = os.path.dirname(os.path.abspath(text))
         if not os.path.isdir(folder):
             raise FileNotFoundError(f"no such folder: {folder}")
+        if os.path.exists(text) and not os.path.isfile(text):  # Optuna would wait for a lock beside it
+            raise OSError("it is not a plain file")
         return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(text))
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]

@@ -227,6 +227,7 @@ def test_a_stored_study_is_continued(space: StagedSpace, tmp_path: Path) -> None
         ({"sampler": "local", "storage": "study.log"}, "a storage is for Optuna's samplers"),
         ({"sampler": "tpe", "storage": "/nowhere/study.log"}, "cannot be opened: FileNotFoundError"),
         ({"sampler": "tpe", "storage": "sqlite:////nowhere/study.db"}, "cannot be opened"),
+        ({"sampler": "tpe", "storage": "/dev/null"}, "it is not a plain file"),
     ],
 )
 def test_what_cannot_be_is_said(space: StagedSpace, fields: dict[str, Any], law: str) -> None:
