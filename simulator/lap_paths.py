@@ -15,7 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.simulator.schedules import Pass, PipelineShape, programs_of
 from forerun.simulator.score_table import Floats
+from forerun.spaces.strategies import Schedule
 
 RATES = ("work", "work again", "launches")
 """Nominal times for which paths are looked for: matrix work, with the backward pass twice as long as the forward one or
@@ -118,10 +120,6 @@ def _longest(order: _Order, takes: Sequence[float]) -> Floats:
 @lru_cache(maxsize=256)
 def _order(pp: int, vpp: int, microbatches: int) -> _Order:
     """Return the passes of Megatron-LM's interleaved schedule, each behind what it waits for."""
-    # The package of the event level imports the core; its schedules are only needed here once a plan asks for them.
-    from forerun.simulator.events.schedules import Pass, PipelineShape, programs_of
-    from forerun.spaces.strategies import Schedule
-
     programs = programs_of(Schedule.INTERLEAVED, PipelineShape(pp=pp, vpp=vpp, microbatches=microbatches))
     chunks = pp * vpp
     number: dict[tuple[bool, int, int], int] = {}

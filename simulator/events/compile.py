@@ -18,7 +18,7 @@ from forerun.simulator.events.contention import Contention, Wires
 from forerun.simulator.events.costs import StepCosts
 from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.kinds import COPY, GATHER, HOST, KINDS, OPTIMIZER, REDUCE, SEND, STREAMS, TIED
-from forerun.simulator.events.schedules import Action, Pass, Programs, limited, programs_of
+from forerun.simulator.schedules import Action, Pass, Programs, limited, programs_of
 from forerun.spaces.errors import RequestError
 
 MOST_SEGMENTS = 32

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.block_times import BLOCK_PARTS, block_times, host_passes_s
-from forerun.simulator.events.schedules import PipelineShape
 from forerun.simulator.events.traffic import line_rate_cluster
 from forerun.simulator.hops import hop_time_s
 from forerun.simulator.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.memory import stage_memory, total_memory
 from forerun.simulator.parameters import StageParameters, stage_parameters
 from forerun.simulator.replicas import ReplicaCosts, Replicas, bucket_bytes, reduced_bytes, replica_costs
+from forerun.simulator.schedules import PipelineShape
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import Shard, shard_of
 from forerun.simulator.stage_plan import StagePlans

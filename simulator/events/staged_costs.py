@@ -4,9 +4,9 @@ import numpy as np
 
 from forerun.simulator.block_times import BLOCK_PARTS
 from forerun.simulator.events.costs import ChunkCost, StageCost, StepCosts, one_port, step_costs
-from forerun.simulator.events.schedules import PipelineShape
 from forerun.simulator.memory import StageMemory, total_memory
 from forerun.simulator.replicas import ReplicaCosts, Replicas, bucket_bytes, reduced_bytes, replica_costs
+from forerun.simulator.schedules import PipelineShape
 from forerun.simulator.stage_costs import StagePasses, parameters_of, stage_passes
 from forerun.simulator.stage_plan import in_flight
 from forerun.simulator.stage_rows import StageRows, stage_rows

@@ -16,7 +16,7 @@ from forerun.simulator.events.kinds import (
     TIED,
 )
 from forerun.simulator.events.result import EventResult
-from forerun.simulator.events.schedules import Pass
+from forerun.simulator.schedules import Pass
 
 _COLOURS = {
     Pass.FORWARD: "#4477aa",

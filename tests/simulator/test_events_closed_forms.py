@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.simulator.events import STREAMS, ChunkCost, EventResult, StageCost, StepCosts, simulate_costs
-from forerun.simulator.events.schedules import Pass, PipelineShape, programs_of
 from forerun.simulator.pipeline import StageTimes, hops_in_the_way, pipeline_time
+from forerun.simulator.schedules import Pass, PipelineShape, programs_of
 from forerun.simulator.stage_plan import in_flight
 from forerun.spaces.strategies import Schedule
 

@@ -20,8 +20,8 @@ from forerun.simulator.events import (
     timeline_svg,
 )
 from forerun.simulator.events.gantt import timeline_text
-from forerun.simulator.events.schedules import PipelineShape
 from forerun.simulator.events.trace import trace_events, write_trace
+from forerun.simulator.schedules import PipelineShape
 from forerun.spaces.strategies import Schedule, parse_strategy
 
 NUMBER = (int, float)

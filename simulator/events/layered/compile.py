@@ -14,8 +14,8 @@ from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.kinds import EXCHANGE, GATHER, HOST, KINDS, OPTIMIZER, RECOMPUTE, REDUCE, SEND, STREAMS
 from forerun.simulator.events.layered.buckets import Bucket, Buckets
 from forerun.simulator.events.layered.plan import LayeredPlan
-from forerun.simulator.events.schedules import Action, Pass
 from forerun.simulator.layouts import Need, Phase
+from forerun.simulator.schedules import Action, Pass
 from forerun.spaces.operators import Operator
 
 Key = tuple[object, ...]

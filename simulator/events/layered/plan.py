@@ -12,10 +12,10 @@ from forerun.simulator.events.layered.parts import (
     gradient_seconds,
     part_costs,
 )
-from forerun.simulator.events.schedules import PipelineShape, Programs, limited, programs_of
 from forerun.simulator.layered import LayeredContext
 from forerun.simulator.layered.context import GRADIENT_BYTES
 from forerun.simulator.layouts import Need, Phase, Share, Transfer, needs_of
+from forerun.simulator.schedules import PipelineShape, Programs, limited, programs_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.layered import Kind
 from forerun.spaces.layered.axes import operator_graph

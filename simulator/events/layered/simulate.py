@@ -5,7 +5,7 @@ from forerun.simulator.events.engine import execute
 from forerun.simulator.events.layered.compile import compile_layered
 from forerun.simulator.events.layered.plan import LayeredPlan
 from forerun.simulator.events.result import EventResult, result_of
-from forerun.simulator.events.schedules import PipelineShape
+from forerun.simulator.schedules import PipelineShape
 
 
 def simulate_plan(plan: LayeredPlan) -> EventResult:

@@ -7,7 +7,6 @@ import numpy as np
 
 from forerun.simulator.block_times import BLOCK_PARTS
 from forerun.simulator.events.costs import ChunkCost, StageCost, StepCosts, one_port
-from forerun.simulator.events.schedules import PipelineShape
 from forerun.simulator.events.trees.borders import inner_borders, stage_hops
 from forerun.simulator.events.trees.host import host_rate, with_host_chunks, with_host_replicas
 from forerun.simulator.events.trees.parts import (
@@ -26,6 +25,7 @@ from forerun.simulator.events.trees.parts import (
 )
 from forerun.simulator.memory import TotalMemory, total_memory
 from forerun.simulator.replicas import ReplicaCosts, bucket_bytes, reduced_bytes
+from forerun.simulator.schedules import PipelineShape
 from forerun.spaces.strategies import Context, Strategy
 from forerun.spaces.trees import TreeStrategies
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from forerun.simulator.events.schedules.contract import PipelineShape, Programs, ScheduleOrder
-from forerun.simulator.events.schedules.dualpipe import dualpipe
-from forerun.simulator.events.schedules.gpipe import gpipe
-from forerun.simulator.events.schedules.interleaved import interleaved
-from forerun.simulator.events.schedules.one_f_one_b import one_f_one_b
-from forerun.simulator.events.schedules.zb_h1 import zb_h1
-from forerun.simulator.events.schedules.zb_v import zb_v
+from forerun.simulator.schedules.contract import PipelineShape, Programs, ScheduleOrder
+from forerun.simulator.schedules.dualpipe import dualpipe
+from forerun.simulator.schedules.gpipe import gpipe
+from forerun.simulator.schedules.interleaved import interleaved
+from forerun.simulator.schedules.one_f_one_b import one_f_one_b
+from forerun.simulator.schedules.zb_h1 import zb_h1
+from forerun.simulator.schedules.zb_v import zb_v
 from forerun.spaces.errors import unknown
 from forerun.spaces.strategies import SPELLING, Schedule
 

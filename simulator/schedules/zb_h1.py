@@ -1,6 +1,6 @@
 """ZB-H1: 1F1B whose weight gradients wait until they can fill the drain (Qi et al., arXiv 2401.10241, section 2.2)."""
 
-from forerun.simulator.events.schedules.contract import Action, Pass, PipelineShape, Programs
+from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Programs
 
 
 def zb_h1(shape: PipelineShape) -> Programs:

@@ -3,7 +3,7 @@
 The static order for equal passes, as PyTorch's ``ScheduleZBVZeroBubble`` writes it down.
 """
 
-from forerun.simulator.events.schedules.contract import Action, Pass, PipelineShape, Programs
+from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Programs
 
 
 def zb_v(shape: PipelineShape) -> Programs:

@@ -1,6 +1,6 @@
 """GPipe: all forward passes, then all backward passes (Huang et al., arXiv 1811.06965, figure 2)."""
 
-from forerun.simulator.events.schedules.contract import Action, Pass, PipelineShape, Programs
+from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Programs
 
 
 def gpipe(shape: PipelineShape) -> Programs:

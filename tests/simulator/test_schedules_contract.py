@@ -1,4 +1,4 @@
-"""Every schedule keeps the contract of ``forerun.simulator.events.schedules.contract``."""
+"""Every schedule keeps the contract of ``forerun.simulator.schedules.contract``."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.simulator.events.schedules import SCHEDULES, Action, Pass, PipelineShape, Programs, limited, programs_of
+from forerun.simulator.schedules import SCHEDULES, Action, Pass, PipelineShape, Programs, limited, programs_of
 from forerun.simulator.stage_plan import in_flight, interleaved_lead
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Schedule

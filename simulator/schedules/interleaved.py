@@ -1,6 +1,6 @@
 """Interleaved 1F1B over several virtual stages per device, in the order of Megatron-LM (arXiv 2104.04473, 2.2.2)."""
 
-from forerun.simulator.events.schedules.contract import Action, Pass, PipelineShape, Programs
+from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Programs
 
 
 def interleaved(shape: PipelineShape) -> Programs:

@@ -11,7 +11,7 @@ device never starts an action before those in front of it, however long it waits
 - an interwoven action is a forward pass with a backward pass behind it;
 - programs and data dependencies together (virtual stage v needs v - 1 forward and v + 1 backward) have no cycle.
 
-``tests/simulator/test_events_schedules_contract.py`` holds every schedule to it.
+``tests/simulator/test_schedules_contract.py`` holds every schedule to it.
 """
 
 from collections.abc import Callable

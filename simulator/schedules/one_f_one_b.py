@@ -1,6 +1,6 @@
 """1F1B, flushed every step (PipeDream-Flush; Narayanan et al., arXiv 2104.04473, section 2.2)."""
 
-from forerun.simulator.events.schedules.contract import Action, Pass, PipelineShape, Programs
+from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Programs
 
 
 def one_f_one_b(shape: PipelineShape) -> Programs:

@@ -5,7 +5,7 @@ The order is that of DeepSeek's published ``dualpipe.py``, in its eight steps.
 
 from collections import deque
 
-from forerun.simulator.events.schedules.contract import Action, Pass, PipelineShape, Programs
+from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Programs
 
 
 def dualpipe(shape: PipelineShape) -> Programs:

@@ -1,7 +1,0 @@
-"""Pipeline schedules: the order in which every device-stage runs its passes, one file per schedule."""
-
-from forerun.simulator.events.schedules.catalogue import SCHEDULES, programs_of
-from forerun.simulator.events.schedules.contract import Action, Pass, PipelineShape, Programs, ScheduleOrder
-from forerun.simulator.events.schedules.limited import limited
-
-__all__ = ["SCHEDULES", "Action", "Pass", "PipelineShape", "Programs", "ScheduleOrder", "limited", "programs_of"]
