@@ -92,14 +92,15 @@ def _pipelines(
         multiplicity=plans.multiplicity[:, plan],
         first=plans.first[:, plan],
     )
-    least_s: Floats | float = 0.0
+    least_s = np.zeros(len(rows))
     if plans.paths is not None:
-        paths = plans.paths.columns(plan)
+        uneven = np.flatnonzero(plans.paths.held.sum(axis=(0, 1))[plan])
+        paths, own = plans.paths.columns(plan[uneven]), key[uneven]
         chunks = np.moveaxis(paths.held, 0, 1)
-        launches = host_passes_s(context, chunks[:-2], shard.recompute[key], shard.tp[key], pp)
-        there = np.maximum(_dot(chunks, times.forward_s[:, key]), launches[0])
-        back = np.maximum(_dot(chunks, times.backward_s[:, key]), launches[1])
-        least_s = path_seconds(paths, there, back, microbatches / pp)
+        launches = host_passes_s(context, chunks[:-2], shard.recompute[own], shard.tp[own], pp[uneven])
+        there = np.maximum(_dot(chunks, times.forward_s[:, own]), launches[0])
+        back = np.maximum(_dot(chunks, times.backward_s[:, own]), launches[1])
+        least_s[uneven] = path_seconds(paths, there, back, (microbatches / pp)[uneven])
     overlap = context.framework.overlap_pipeline
     time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=overlap, least_s=least_s)
     slowest = blocks[:, time.slowest, np.arange(len(rows))] * (halves * microbatches)

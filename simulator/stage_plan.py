@@ -56,14 +56,14 @@ class StagePlans:
         return np.asarray(self.blocks[-1])
 
     def columns(self, plans: NDArray[np.intp]) -> "StagePlans":
-        """Return the plans of some columns, with repetition."""
+        """Return the plans of some columns, with repetition and without ``paths``: what stages hold, not what they wait
+        for."""
         return StagePlans(
             multiplicity=self.multiplicity[:, plans],
             first=self.first[:, plans],
             stage=self.stage[:, plans],
             lead=self.lead[:, plans],
             blocks=self.blocks[:, :, plans],
-            paths=self.paths and self.paths.columns(plans),
         )
 
 
