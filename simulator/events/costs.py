@@ -126,10 +126,11 @@ def step_costs(context: Context, strategy: Strategy) -> StepCosts:
     shard = shard_of(context, table, np.zeros(1, dtype=np.intp))
     replicas = _replicas(context, strategy, _parameters(context, strategy, on))
     stall = _stall(context, shape, strategy, shard, on, replicas) if profile.allocator_stall else 0.0
+    none = np.zeros(held.shape[1])
     return StepCosts(
         schedule=int(strategy.schedule),
         shape=shape,
-        chunks=_chunk_costs(context, strategy, shard, held, stall),
+        chunks=chunk_costs(strategy_passes(context, strategy, shard, held), none, none, stall),
         stages=_stage_costs(context, strategy, held, homes, replicas),
         hop_s=float(hop_time_s(context, table)[0]),
         overlap_hops=profile.overlap_pipeline,
@@ -201,40 +202,73 @@ def _stall(
     return context.framework.allocator_stall if memory.pressed[fullest] else 0.0
 
 
-def _chunk_costs(
-    context: Context, strategy: Strategy, shard: Shard, held: Floats, stall: float
-) -> tuple[ChunkCost, ...]:
-    """Return what every virtual stage costs; ``stall``: share of all passes lost to the allocator."""
-    times = block_times(context, shard)
-    count = held.shape[1]
-    forward_s, backward_s = times.forward_s[:, 0] @ held, times.backward_s[:, 0] @ held
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """Seconds and bytes of C virtual stages on one microbatch, shape C each; times as in ``ChunkCost``, but of the
+    device and of the host apart."""
+
+    forward_s: Floats
+    backward_s: Floats
+    weight_s: Floats
+    host_forward_s: Floats
+    host_backward_s: Floats
+    parts: Mapping[str, Floats]
+    kept_bytes: Floats
+    logit_bytes: Floats
+    working_bytes: Floats
+
+
+def strategy_passes(context: Context, strategy: Strategy, shard: Shard, held: Floats) -> Passes:
+    """Return what virtual stages that hold ``held`` [kinds + 2, C] do under one strategy, whose shard is given."""
+    times, count = block_times(context, shard), held.shape[1]
     recompute = np.full(count, int(strategy.recompute))
     tp, pp = np.full(count, float(strategy.tp)), np.full(count, float(strategy.pp))
     host_forward_s, host_backward_s = host_passes_s(context, held[:-2], recompute, tp, pp)
-    weight_s = np.maximum(times.weight_s[:, 0] @ held, host_forward_s)
-    device_s = forward_s + backward_s
-    forward_s, backward_s = np.maximum(forward_s, host_forward_s), np.maximum(backward_s, host_backward_s)
-    gap_s = forward_s + backward_s - device_s
     key: NDArray[np.intp] = np.zeros(count, dtype=np.intp)
     one = np.ones(count)
     # The last stage of 1F1B has one microbatch in flight.
     memory = stage_memory(
         context, shard, key, held[:, None, :], one[None, :] * 0.0, one * Schedule.ONE_F_ONE_B, one, one, one
     )
+    return Passes(
+        forward_s=times.forward_s[:, 0] @ held,
+        backward_s=times.backward_s[:, 0] @ held,
+        weight_s=times.weight_s[:, 0] @ held,
+        host_forward_s=host_forward_s,
+        host_backward_s=host_backward_s,
+        # Stage by stage: a product with all of them would add up in another order beside other stages.
+        parts={
+            part: np.array([times.parts[part][:, 0] @ held[:, chunk] for chunk in range(count)]) for part in BLOCK_PARTS
+        },
+        kept_bytes=memory.kept[0],
+        logit_bytes=memory.logits[0],
+        working_bytes=memory.working[0],
+    )
+
+
+def chunk_costs(passes: Passes, there: Floats, back: Floats, stall: float) -> tuple[ChunkCost, ...]:
+    """Return what every virtual stage costs; ``there`` and ``back``: seconds in front of its passes in which layouts
+    change, ``stall``: share of all passes lost to the allocator."""
+    device_s = passes.forward_s + passes.backward_s + there + back
+    forward_s = np.maximum(passes.forward_s + there, passes.host_forward_s)
+    backward_s = np.maximum(passes.backward_s + back, passes.host_backward_s)
+    weight_s = np.maximum(passes.weight_s, passes.host_forward_s)
+    gap_s = forward_s + backward_s - device_s
+    parts = {**passes.parts, "tensor": passes.parts["tensor"] + there + back}
     return tuple(
         ChunkCost(
             forward_s=float(forward_s[chunk]) * (1 + stall),
             backward_s=float(backward_s[chunk]) * (1 + stall),
             weight_s=float(weight_s[chunk]) * (1 + stall),
             parts={
-                **{part: float(times.parts[part][:, 0] @ held[:, chunk]) for part in BLOCK_PARTS},
+                **{part: float(parts[part][chunk]) for part in BLOCK_PARTS},
                 "host": float(gap_s[chunk] + stall * (forward_s[chunk] + backward_s[chunk])),
             },
-            kept_bytes=float(memory.kept[0, chunk]),
-            logit_bytes=float(memory.logits[0, chunk]),
-            working_bytes=float(memory.working[0, chunk]),
+            kept_bytes=float(passes.kept_bytes[chunk]),
+            logit_bytes=float(passes.logit_bytes[chunk]),
+            working_bytes=float(passes.working_bytes[chunk]),
         )
-        for chunk in range(count)
+        for chunk in range(len(forward_s))
     )
 
 

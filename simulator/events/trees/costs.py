@@ -5,13 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.simulator.block_times import BLOCK_PARTS
-from forerun.simulator.events.costs import ChunkCost, StageCost, StepCosts, one_port
+from forerun.simulator.events.costs import StageCost, StepCosts, chunk_costs, one_port
 from forerun.simulator.events.trees.borders import inner_borders, stage_hops
 from forerun.simulator.events.trees.host import host_rate, with_host_chunks, with_host_replicas
 from forerun.simulator.events.trees.parts import (
     Blocks,
-    Passes,
     all_replicas,
     blocks_of,
     homes_of,
@@ -44,7 +42,8 @@ def tree_costs(context: Context, strategies: TreeStrategies) -> StepCosts:
     if profile.allocator_stall:
         memory = stage_memory_of(context, blocks, homes, replicas, tree.microbatches)
         stall = profile.allocator_stall if memory.pressed[int(np.argmax(memory.allocated_bytes))] else 0.0
-    chunks = _chunks(passes_of(context, blocks), inner_borders(context, strategies), stall)
+    there, back = (np.array(column) for column in zip(*inner_borders(context, strategies), strict=True))
+    chunks = chunk_costs(passes_of(context, blocks), there, back, stall)
     hops_s = stage_hops(context, strategies)
     alike = len(set(hops_s)) <= 1 and all(there == back for there, back in hops_s)
     return StepCosts(
@@ -74,32 +73,6 @@ def stage_memory_of(
     """Return peak memory of every device-stage by the core's closed forms, shape of stages."""
     stages = np.arange(len(homes))
     return total_memory(context, moving_of(context, blocks, homes, microbatches), stages, replicas, stages)
-
-
-def _chunks(passes: Passes, borders: Sequence[tuple[float, float]], stall: float) -> tuple[ChunkCost, ...]:
-    """Return what every virtual stage costs; ``stall``: share of all passes lost to the allocator."""
-    there, back = (np.array(column) for column in zip(*borders, strict=True))
-    device_s = passes.forward_s + passes.backward_s + there + back
-    forward_s = np.maximum(passes.forward_s + there, passes.host_forward_s)
-    backward_s = np.maximum(passes.backward_s + back, passes.host_backward_s)
-    weight_s = np.maximum(passes.weight_s, passes.host_forward_s)
-    gap_s = forward_s + backward_s - device_s
-    parts = {**passes.parts, "tensor": passes.parts["tensor"] + there + back}
-    return tuple(
-        ChunkCost(
-            forward_s=float(forward_s[chunk]) * (1 + stall),
-            backward_s=float(backward_s[chunk]) * (1 + stall),
-            weight_s=float(weight_s[chunk]) * (1 + stall),
-            parts={
-                **{part: float(parts[part][chunk]) for part in BLOCK_PARTS},
-                "host": float(gap_s[chunk] + stall * (forward_s[chunk] + backward_s[chunk])),
-            },
-            kept_bytes=float(passes.kept_bytes[chunk]),
-            logit_bytes=float(passes.logit_bytes[chunk]),
-            working_bytes=float(passes.working_bytes[chunk]),
-        )
-        for chunk in range(len(forward_s))
-    )
 
 
 def _stages(

@@ -5,12 +5,13 @@ stages add them up.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.block_times import BLOCK_PARTS, block_times, host_passes_s
+from forerun.simulator.block_times import BLOCK_PARTS
+from forerun.simulator.events.costs import Passes, strategy_passes
 from forerun.simulator.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.memory import StageMemory, stage_memory
 from forerun.simulator.parameters import StageParameters, stage_parameters
@@ -18,27 +19,11 @@ from forerun.simulator.replicas import ReplicaCosts, Replicas, bucket_bytes, rep
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import shard_of
 from forerun.simulator.stage_plan import StagePlans
-from forerun.spaces.strategies import Context, Recompute, Schedule, Strategy, chunks_of_stage, table_of
+from forerun.spaces.strategies import Context, Recompute, Strategy, chunks_of_stage, table_of
 from forerun.spaces.trees import Leaf, TreeStrategies
 
 Blocks = Mapping[Strategy, Floats]
 """Layers of each kind, embedding and head that every virtual stage has in each configuration, [kinds + 2, stages]."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passes:
-    """Seconds and bytes of every virtual stage on one microbatch, shape C each; times as in ``ChunkCost``, but of the
-    device and of the host apart."""
-
-    forward_s: Floats
-    backward_s: Floats
-    weight_s: Floats
-    host_forward_s: Floats
-    host_backward_s: Floats
-    parts: Mapping[str, Floats]
-    kept_bytes: Floats
-    logit_bytes: Floats
-    working_bytes: Floats
 
 
 def blocks_of(context: Context, strategies: TreeStrategies, chosen: Callable[[Leaf], bool] | None = None) -> Blocks:
@@ -78,7 +63,10 @@ def homes_of(first: Strategy) -> list[tuple[int, ...]]:
 
 def passes_of(context: Context, blocks: Blocks) -> Passes:
     """Return what all configurations together cost every virtual stage."""
-    each = [_passes(context, strategy, held) for strategy, held in blocks.items()]
+    each = [
+        strategy_passes(context, strategy, shard_of(context, table_of([strategy]), np.zeros(1, dtype=np.intp)), held)
+        for strategy, held in blocks.items()
+    ]
     first = each[0]
     for other in each[1:]:
         added: dict[str, object] = {
@@ -91,34 +79,6 @@ def passes_of(context: Context, blocks: Blocks) -> Passes:
         added["working_bytes"] = np.maximum(first.working_bytes, other.working_bytes)
         first = Passes(**added)  # type: ignore[arg-type]  # its own fields
     return first
-
-
-def _passes(context: Context, strategy: Strategy, held: Floats) -> Passes:
-    shard = shard_of(context, table_of([strategy]), np.zeros(1, dtype=np.intp))
-    times, count = block_times(context, shard), held.shape[1]
-    recompute = np.full(count, int(strategy.recompute))
-    tp, pp = np.full(count, float(strategy.tp)), np.full(count, float(strategy.pp))
-    host_forward_s, host_backward_s = host_passes_s(context, held[:-2], recompute, tp, pp)
-    key: NDArray[np.intp] = np.zeros(count, dtype=np.intp)
-    one = np.ones(count)
-    # The last stage of 1F1B has one microbatch in flight.
-    memory = stage_memory(
-        context, shard, key, held[:, None, :], one[None, :] * 0.0, one * Schedule.ONE_F_ONE_B, one, one, one
-    )
-    return Passes(
-        forward_s=times.forward_s[:, 0] @ held,
-        backward_s=times.backward_s[:, 0] @ held,
-        weight_s=times.weight_s[:, 0] @ held,
-        host_forward_s=host_forward_s,
-        host_backward_s=host_backward_s,
-        # Stage by stage, as for flat strategies: a product with all of them adds up in another order.
-        parts={
-            part: np.array([times.parts[part][:, 0] @ held[:, chunk] for chunk in range(count)]) for part in BLOCK_PARTS
-        },
-        kept_bytes=memory.kept[0],
-        logit_bytes=memory.logits[0],
-        working_bytes=memory.working[0],
-    )
 
 
 def parameters_of(context: Context, strategy: Strategy, blocks: Floats) -> StageParameters:
