@@ -9,6 +9,7 @@ out: they measure that. ``--write`` replaces the dated result beside this script
 import argparse
 import csv
 import dataclasses
+import datetime
 import os
 import platform
 import re
@@ -82,8 +83,8 @@ def main() -> None:
     lines = [
         "# One GPU: published rates of convolutional networks against the cost rules",
         "",
-        f"2026-11-21, Python {platform.python_version()}, {os.cpu_count()} cores ({platform.machine()}). Predicted",
-        "over measured rate, less one; median over frameworks. Of these, VGG-16 on V100 and A100 set the share that",
+        f"{datetime.date.today()}, Python {platform.python_version()}, {os.cpu_count()} cores ({platform.machine()}).",
+        "Predicted over measured rate, less one; median over frameworks. Of these, VGG-16 on V100 and A100 set the share that",
         "convolutions reach on matrix units; nothing else was fitted to them. The peak of a K80 is stated for a boost",
         "clock, which two dies under one power limit may not hold: its rows show that, or a weaker library.",
         "",
@@ -98,7 +99,7 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     if options.write:
-        (Path(__file__).parent / "results" / "2026-11-21-one-gpu.md").write_text(text, encoding="utf-8")
+        (Path(__file__).parent / "results" / f"{datetime.date.today()}-one-gpu.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

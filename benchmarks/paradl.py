@@ -259,7 +259,7 @@ def main() -> None:
     text = report(found) + "\n".join(vgg_lines())
     print(text)
     if options.write:
-        (Path(__file__).parent / "results" / "2026-11-21-paradl.md").write_text(text, encoding="utf-8")
+        (Path(__file__).parent / "results" / f"{datetime.date.today()}-paradl.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
