@@ -58,9 +58,8 @@ class Bar:
 class Stack:
     """Several stacked bars on one scale.
 
-    ``slots``: part -> colour; ``meaning``: part -> what it is. ``limit`` is drawn as a line (None: no limit), named by
-    ``limit_text``. ``unit`` heads the table of numbers, which have ``digits`` behind the point; ``rows`` is what its
-    rows are.
+    ``slots``: part -> colour; ``meaning``: part -> what it is. ``limit`` is drawn as a line (None: no limit). ``unit``
+    heads the table of numbers, which have ``digits`` behind the point; ``rows`` is what its rows are.
     """
 
     bars: Sequence[Bar]
@@ -69,7 +68,6 @@ class Stack:
     unit: str
     digits: int
     limit: float | None = None
-    limit_text: str = ""
     rows: str = "strategy"
 
     @property
@@ -104,7 +102,7 @@ def _legend(stack: Stack) -> Safe:
         for part in stack.counted()
     ]
     if stack.limit is not None:
-        items.append(tag("li", tag("span", class_="swatch limit-swatch"), f" {stack.limit_text}"))
+        items.append(tag("li", tag("span", class_="swatch limit-swatch"), f" limit {stack.limit:.1f} {stack.unit}"))
     return tag("ul", *items, class_="legend")
 
 

@@ -70,7 +70,6 @@ def _bars(best: Row, own: Row) -> Safe:
         unit="GiB",
         digits=2,
         limit=limit,
-        limit_text=f"limit {limit:.1f} GiB",
         rows="run",
     )
     return joined(

@@ -69,7 +69,6 @@ def memory_section(rows: Sequence[Row]) -> Safe:
         unit="GiB",
         digits=2,
         limit=limit,
-        limit_text=f"limit {limit:.1f} GiB",
     )
     return stacked_bars(stack)
 

@@ -39,7 +39,6 @@ def stages_section(board: Leaderboard) -> Safe | None:
         unit="GiB",
         digits=2,
         limit=limit,
-        limit_text=f"limit {limit:.1f} GiB",
         rows="stage",
     )
     some = tag("p", f"{len(shown)} of {len(stages)} stages.", class_="hint") if len(shown) < len(stages) else None
