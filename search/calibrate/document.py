@@ -16,6 +16,7 @@ import yaml
 
 from forerun.search.calibrate.machine import Machine
 from forerun.search.output import write_atomically
+from forerun.search.row_yaml import RowDumper
 from forerun.search.sweep.version import cost_model_version
 from forerun.simulator.calibration import NAMES, Evidence, Fitted, Posterior, constant_named
 from forerun.simulator.calibration.residual import Features
@@ -126,19 +127,8 @@ def text_of(calibration: Calibration) -> str:
             "words": [[str(word) for word in row] for row in evidence.features.words],
         },
     }
-    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    text: str = yaml.dump(document, Dumper=RowDumper, sort_keys=False, allow_unicode=True, width=120)
     return text
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes lists of plain values on one line, and mappings one key a line."""
-
-    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
-        plain = not any(isinstance(item, list | dict) for item in sequence)
-        return super().represent_sequence(tag, sequence, flow_style=plain)
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
 
 
 def _constant(found: Fitted) -> dict[str, Any]:

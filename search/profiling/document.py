@@ -15,6 +15,7 @@ import yaml
 
 from forerun.search.output import write_atomically
 from forerun.search.profiling.links import Short, with_measured_steps
+from forerun.search.row_yaml import RowDumper
 from forerun.simulator.costs import Collective, collective_time_s
 from forerun.simulator.costs.measured import MeasuredCosts, Samples
 from forerun.spaces.clusters.cluster import Cluster
@@ -129,22 +130,11 @@ def write_profile(path: Path, profile: Profile) -> None:
         "operators": _tables(profile.operators),
         "collectives": _tables(profile.collectives),
     }
-    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=200)
+    text = yaml.dump(document, Dumper=RowDumper, sort_keys=False, allow_unicode=True, width=200)
     try:
         write_atomically(path, text)
     except OSError as error:
         raise RequestError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes rows on one line each."""
-
-    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
-        plain = not any(isinstance(item, list | dict) for item in sequence)
-        return super().represent_sequence(tag, sequence, flow_style=plain)
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
 
 
 def _tables(lines: Iterable[Line]) -> dict[str, list[list[float]]]:
