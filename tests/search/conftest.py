@@ -1,12 +1,15 @@
-"""A small setting and a scorer whose results are easy to predict."""
+"""A small setting, a scorer whose results are easy to predict, and a small sweep."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from sweep_cases import PLAN
 
 from forerun.search.exhaustive import Scorer
 from forerun.search.request import Request, Setting, resolve
+from forerun.search.sweep import SweepPlan, read_plan
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 from forerun.spaces.strategies import Context, StrategyTable
 
@@ -42,3 +45,11 @@ def few_times() -> Scorer:
         )
 
     return score
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> SweepPlan:
+    """Return a sweep of eight searches, which stands in ``plan.yaml`` too."""
+    path = tmp_path / "plan.yaml"
+    path.write_text(PLAN)
+    return read_plan(path)

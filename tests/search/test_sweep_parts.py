@@ -1,0 +1,105 @@
+"""Long searches of a sweep in parts: the same bytes, and only parts that are not on disk are walked again."""
+
+import json
+from pathlib import Path
+
+import pytest
+from sweep_cases import PLAN, SERIAL, TINY, SameCuts, results
+
+from forerun.search.exhaustive import Piece, Problem
+from forerun.search.sweep import (
+    SweepPiece,
+    SweepPlan,
+    Watch,
+    read_plan,
+    run_sweep,
+)
+from forerun.search.sweep import going as going_module
+from forerun.search.sweep import portions as portions_module
+from forerun.search.workers import Choice
+from forerun.spaces.errors import RequestError
+
+
+@pytest.mark.parametrize("workers", [SERIAL, Choice(kind="processes", count=2)], ids=lambda choice: choice.kind)
+@pytest.mark.parametrize("objective", ["cost", "throughput,headroom,gpus"])
+def test_parts_of_a_long_search_give_the_same_bytes(
+    tmp_path: Path, workers: Choice, objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(f"{PLAN}objective: {objective}\n".replace("seq_len: 2048}", "seq_len: 2048, tokens: 100G}"))
+    path.write_text(path.read_text().replace("{gpus: 16}", "{gpus: 8..16, train_within: 9d}"))
+    plan = read_plan(path)
+    shares: list[float] = []
+
+    class Seen(Watch):
+        def advanced(self, piece: SweepPiece, share: float) -> None:
+            shares.append(share)
+
+    run_sweep(plan, tmp_path / "whole", workers=SERIAL)
+    monkeypatch.setattr(going_module, "Cuts", SameCuts)
+    run_sweep(plan, tmp_path / "parts", workers=workers, portions=TINY, watch=Seen())
+
+    assert len(shares) > 2 * len(plan.pieces)
+    assert sum(share == 1.0 for share in shares) > 0
+    assert results(tmp_path / "parts") == results(tmp_path / "whole")
+    assert (tmp_path / "whole" / "parts.jsonl").read_bytes() == b""
+
+
+def test_a_resumed_search_leaves_out_the_parts_on_disk(
+    tmp_path: Path, plan: SweepPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_sweep(plan, tmp_path / "whole", workers=SERIAL)
+    folder, real, walked = tmp_path / "run", portions_module.search_slice, list[tuple[int, int]]()
+
+    def interrupted(problem: Problem, low: int, high: int) -> Piece:
+        walked.append((low, high))
+        if len(walked) == 6:
+            raise KeyboardInterrupt
+        return real(problem, low, high)
+
+    monkeypatch.setattr(portions_module, "search_slice", interrupted)
+    monkeypatch.setattr(going_module, "Cuts", SameCuts)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(plan, folder, workers=SERIAL, portions=TINY)
+    kept = [json.loads(line) for line in (folder / "parts.jsonl").read_text().splitlines()]
+    run_sweep(plan, folder, resume=True, workers=SERIAL, portions=TINY)
+
+    assert len({part["key"] for part in kept}) == 1 and len(kept) == 5
+    first = [span for span in walked[:5] + walked[6:] if span[1] <= kept[0]["size"]]
+    before_the_second_search = first[: first.index((0, TINY.first), 1)]
+    assert sum(high - low for low, high in before_the_second_search) == kept[0]["size"]  # each candidate once
+    assert results(folder) == results(tmp_path / "whole")
+
+
+def test_a_part_that_raises_fails_its_search_alone(
+    tmp_path: Path, plan: SweepPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_sweep(plan, tmp_path / "whole", workers=SERIAL)
+    real = portions_module.search_slice
+
+    def broken(problem: Problem, low: int, high: int) -> Piece:
+        if low and problem.space.context.workload.precision == "fp8":
+            raise ZeroDivisionError("no such rule")
+        return real(problem, low, high)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(portions_module, "search_slice", broken)
+        found = run_sweep(plan, tmp_path / "run", workers=SERIAL, portions=TINY)
+    failed = [search for search in found.document["searches"] if search["status"] == "failed"]
+    run_sweep(plan, tmp_path / "run", resume=True, workers=SERIAL, portions=TINY)
+
+    assert [search["message"] for search in failed] == ["ZeroDivisionError: no such rule"] * 4
+    assert found.counts["failed"] == 4 and found.counts["infeasible"] + found.counts["done"] == 4
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+
+
+def test_parts_that_overlap_are_refused(tmp_path: Path, plan: SweepPlan) -> None:
+    folder = tmp_path / "run"
+    run_sweep(plan, folder, workers=SERIAL, portions=TINY)
+    (folder / "pieces.jsonl").unlink()
+    parts = (folder / "parts.jsonl").read_text().splitlines(keepends=True)
+    moved = json.loads(parts[1])
+    (folder / "parts.jsonl").write_text("".join([parts[0], json.dumps({**moved, "low": moved["low"] - 1}) + "\n"]))
+
+    with pytest.raises(RequestError, match="parts of search 1 overlap"):
+        run_sweep(plan, folder, resume=True, workers=SERIAL)

@@ -1,0 +1,92 @@
+"""Bytes of one device, one stage at a time: the memory of the plain reference."""
+
+from plain_blocks import PlainBlock
+from plain_stage import PlainStage
+
+from forerun.spaces.strategies import Context, Schedule, Strategy
+
+
+def _kept_chunks(chunks: list[int], pp: int, warm_up: int) -> float:
+    """Layers that a device keeps at most under the interleaved schedule, played pass by pass for two rounds."""
+    order = [layers for layers in chunks for _ in range(pp)] * 5
+    back = [layers for layers in reversed(chunks) for _ in range(pp)] * 2
+    kept = most = sum(order[:warm_up])
+    for done, layers in enumerate(back):
+        kept += order[warm_up + done] - layers
+        most = max(most, kept)
+    return most
+
+
+def _in_flight(strategy: Strategy, number: int, microbatches: float, chunks: list[int]) -> float:
+    """Microbatches whose activations of all its layers a device keeps at most."""
+    pp, vpp = strategy.pp, strategy.vpp
+    match strategy.schedule:
+        case Schedule.GPIPE:
+            kept: float = microbatches
+        case Schedule.INTERLEAVED:  # warm-up chunks and one more, each a vpp-th of the device's layers
+            kept = _kept_chunks(chunks, pp, 2 * (pp - number - 1) + (vpp - 1) * pp + 1) / max(sum(chunks), 1)
+        case Schedule.ZB_H1:
+            kept = pp
+        case Schedule.ZB_V:  # 2 pp chunks of half
+            kept = 2 * pp / 2
+        case Schedule.DUALPIPE:  # pp + 1 stages of the two
+            kept = (pp + 1) / 2
+        case _:
+            kept = pp - number
+    return min(kept, microbatches)
+
+
+def add_memory(
+    context: Context,
+    strategy: Strategy,
+    stage: PlainStage,
+    number: int,
+    microbatches: float,
+    blocks: list[PlainBlock],
+    ends: tuple[PlainBlock, PlainBlock],
+) -> None:
+    """Bytes of one device of the stage."""
+    profile, model, half = context.framework, context.model, context.workload.precision not in ("fp32", "tf32")
+    width, gradient = 2.0 if half else 4.0, profile.held_gradient_bytes(context.workload.precision)
+    states = profile.optimizer_bytes + (profile.master_bytes if half else 0.0)
+    replicas = strategy.dp * strategy.cp
+    expert_replicas = replicas * strategy.tp / (strategy.ep * strategy.etp)
+
+    def share(from_zero: int) -> float:
+        if strategy.zero < from_zero:
+            return stage.dense + stage.expert
+        return stage.dense / replicas + stage.expert / expert_replicas
+
+    kept = sum(blocks[kind].kept_bytes for kind in stage.layers) + (ends[0].kept_bytes if stage.embedding else 0.0)
+    bucket = max(profile.bucket_bytes, profile.bucket_rank_bytes * replicas)
+    buffers = profile.bucket_copies * bucket if replicas > 1 else 0.0
+    if strategy.zero == 3:  # two layers gathered
+        buffers += 2 * width * (stage.dense + stage.expert) / (max(model.layer_count, 1) / strategy.pp)
+    losses = microbatches if strategy.schedule == Schedule.GPIPE else 1
+    stage.memory_bytes = {
+        "parameters": share(3) * width,
+        "gradients": share(2) * gradient,
+        "optimizer": share(1) * states,
+        "activations": kept * _in_flight(strategy, number, microbatches, stage.chunks),
+        "working": max((blocks[kind].working_bytes for kind in stage.layers), default=0.0),
+        "logits": losses * ends[1].loss_bytes if stage.head else 0.0,
+        "buffers": buffers,
+    }
+    stage.idle_bytes = sum(blocks[kind].idle_bytes for kind in stage.layers)
+
+
+def _fixed(context: Context, stage: PlainStage) -> float:
+    """Bytes outside of live tensors whatever happens."""
+    profile = context.framework
+    return profile.context_bytes + profile.communicator_bytes + profile.fragmentation * stage.live_bytes
+
+
+def room_bytes(context: Context, stage: PlainStage) -> float:
+    """Bytes that are left for idle buffers; the allocator stalls where they do not suffice."""
+    return max(context.cluster.device.memory_bytes - stage.live_bytes - _fixed(context, stage), 0.0)
+
+
+def with_reserve(context: Context, stage: PlainStage) -> dict[str, float]:
+    """Memory of a stage with what lies outside of live tensors; idle buffers stay only while there is room."""
+    idle = min(stage.idle_bytes, room_bytes(context, stage))
+    return stage.memory_bytes | {"reserve": _fixed(context, stage) + idle}

@@ -1,0 +1,90 @@
+"""Bubble and hops of one pipeline: the schedule of the plain reference."""
+
+from plain_stage import PlainStage
+
+from forerun.simulator.costs import (
+    collective_time_s,
+    point_to_point_time_s,
+)
+from forerun.spaces.strategies import Context, Placement, Schedule, Strategy
+
+
+def bubble_s_of(strategy: Strategy, stages: list[PlainStage], slowest: PlainStage, microbatches: float) -> float:
+    """Seconds for which ``slowest`` waits in a step if it is the stage that decides."""
+    pp, m, schedule = strategy.pp, microbatches, strategy.schedule
+    f, b, w = slowest.forward_s, slowest.backward_s, slowest.weight_s
+    i = b - w  # input gradients
+    paces = [stage.pace_s for stage in stages]
+    others = sum(paces) - max(paces)
+    match schedule:
+        case Schedule.ONE_F_ONE_B:
+            # Of equal stages that which waits longest; its neighbours feed and drain it.
+            waits = []
+            for number, stage in enumerate(stages):
+                if stage.forward_s == f and stage.backward_s == b:
+                    behind, flight = sum(paces[number + 1 :]), min(pp - 1 - number, m - 1)
+                    fill, drain = max(0.0, behind - flight * f), max(0.0, behind - flight * b)
+                    wait = fill + drain if m > pp - number else max(fill, drain)
+                    waits.append(sum(paces[:number]) + wait)
+            return max(waits)
+        case Schedule.INTERLEAVED:
+            return others / strategy.vpp
+        case Schedule.GPIPE:
+            slow_f, slow_b = (max(getattr(stage, name) for stage in stages) for name in ("forward_s", "backward_s"))
+            return others + (m - 1) * (slow_f + slow_b - f - b)
+        case Schedule.ZB_H1:
+            return max((pp - 1) * (f + i) - min(pp - 1, m - 1) * w, (pp - 1) * max(f, i))
+        case Schedule.ZB_V:
+            longest = max(f, i, w)
+            open_s = max((longest - f) + (longest - i) + (longest - w), f)
+            way_s = sum(stage.forward_s / 4 + (stage.backward_s - stage.weight_s) / 2 for stage in stages) / pp
+            missing = max(2 * pp - 1 - m, 0)
+            alike_s = m * (sum(paces) / pp - slowest.pace_s) + missing * way_s
+            return (pp - 1) / 2 * open_s + max(alike_s, 0.0)
+        case Schedule.DUALPIPE:
+            return max(pp / 2 - 1, 0.0) * max((f + b) + b - 3 * w, 0.0)
+    return others
+
+
+def pipeline_parts(context: Context, strategy: Strategy, slowest: PlainStage, microbatches: float) -> dict[str, float]:
+    """Parts of the pipelined time; "pipeline" is the number of hops between stages on the critical path."""
+    hops = _hops(context, strategy, microbatches) if strategy.pp > 1 else 0.0
+    names = ("compute", "recompute", "tensor", "context", "expert")
+    parts = {part: microbatches * slowest.parts_s.get(part, 0.0) for part in names}
+    return parts | {"pipeline": hops, "host": microbatches * slowest.gap_s}
+
+
+def _hops(context: Context, strategy: Strategy, m: float) -> float:
+    """Transfers that a step of a pipeline of equal stages waits for, as the event engine finds them."""
+    pp, vpp, schedule, overlap = strategy.pp, strategy.vpp, strategy.schedule, context.framework.overlap_pipeline
+    match schedule:
+        case Schedule.INTERLEAVED:
+            crossings = 2.0 * (pp * vpp - 1)
+            return crossings if overlap else max(crossings, (2 * vpp - 1) * m + 2 * pp - 3)
+        case Schedule.GPIPE:
+            return 2.0 * (pp - 1) + (0 if overlap else 2 * (m - 1))
+        case Schedule.ZB_V:
+            between = 5 * pp - 7 if overlap else (2 * m + 2 if pp == 2 else 4 * m + pp - 3)
+        case Schedule.DUALPIPE if overlap:
+            between = 0
+        case Schedule.ZB_H1 if overlap:
+            between = 4 * (pp - 1)
+        case Schedule.ONE_F_ONE_B if overlap:
+            between = 2 * (pp - 1) * m / pp + 2 * (pp - 2)
+        case _:
+            between = m + 1 if pp == 2 else 2 * m + 2 * pp - 5
+    return max(between, 2.0 * (pp - 1))
+
+
+def hop_s(context: Context, strategy: Strategy) -> float:
+    """Seconds of one transfer between stages."""
+    if strategy.pp == 1:
+        return 0.0
+    tp, width = strategy.tp, 4.0 if context.workload.precision in ("fp32", "tf32") else 2.0
+    size = strategy.mbs * context.workload.seq_len / strategy.cp * context.model.hidden * width
+    stride = tp * strategy.cp * (1 if strategy.placement == Placement.TP_CP_EP_PP_DP else strategy.dp)
+    scattered = strategy.sp or context.framework.scatters_hops
+    seconds = float(point_to_point_time_s(context.cluster, size / tp if scattered else size, stride))
+    if not strategy.sp and scattered:
+        seconds += float(collective_time_s(context.cluster, "all_gather", size, tp, 1))
+    return seconds + context.framework.pipeline_hop_s

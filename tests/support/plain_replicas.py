@@ -1,0 +1,84 @@
+"""Gradient reduction, parameter gather, tied tables and optimizer of the plain reference."""
+
+from plain_stage import PlainStage
+
+from forerun.simulator.costs import (
+    adam_time_s,
+    collective_time_s,
+    memory_bound_time_s,
+)
+from forerun.spaces.strategies import Context, Placement, Schedule, Strategy
+
+
+def replica_parts(
+    context: Context,
+    strategy: Strategy,
+    stages: list[PlainStage],
+    pace: tuple[float, float],
+    bubble_s: float,
+    microbatches: float,
+) -> dict[str, float]:
+    """Seconds of gradient reduction, parameter gather, tied tables and optimizer that stand in the step."""
+    profile, cluster, half = context.framework, context.cluster, context.workload.precision not in ("fp32", "tf32")
+    replicas = strategy.dp * strategy.cp
+    expert_replicas = replicas * strategy.tp / (strategy.ep * strategy.etp)
+    apart = strategy.pp if strategy.placement == Placement.TP_CP_EP_PP_DP else 1
+    groups = [(max(stage.dense for stage in stages), replicas, strategy.tp * apart)]
+    if context.moe:
+        most = max(stage.expert for stage in stages)
+        groups.append((most, expert_replicas, strategy.ep * strategy.etp * apart))
+
+    def one_pass(collective: str, wire: float) -> float:
+        total = 0.0
+        for parameters, members, stride in groups:
+            if members > 1:
+                bucket = max(profile.bucket_bytes, profile.bucket_rank_bytes * members)
+                count = max(round(parameters * wire / bucket), 1)
+                each = collective_time_s(cluster, collective, parameters * wire / count, members, stride)  # type: ignore[arg-type]
+                total += count * float(each)
+        return total
+
+    reduce_s = one_pass("reduce_scatter" if strategy.zero else "all_reduce", profile.reduce_bytes if half else 4.0)
+    gather_s = one_pass("all_gather", 2.0 if half else 4.0) if strategy.zero else 0.0
+    (pace_s, wait_s), first = pace, stages[0]
+    whole_s = microbatches * pace_s + bubble_s
+    laps = strategy.vpp if strategy.schedule == Schedule.INTERLEAVED else 1
+    lap = min(strategy.pp, microbatches) / laps
+
+    def open_s(traffic_s: float, room_s: float, pass_s: float) -> float:
+        """What is not yet through when it is needed: virtual stage after virtual stage, each a lap apart."""
+        ends = [(turn + 1) / laps * traffic_s - room_s / laps - turn * lap * pass_s for turn in range(laps)]
+        return max(0.0, *ends)
+
+    if strategy.zero >= 2:
+        reduce_s *= microbatches
+        covered = min(reduce_s, whole_s - microbatches * first.forward_s)
+    else:
+        covered = reduce_s - open_s(reduce_s, pace_s - first.forward_s, first.backward_s + wait_s)
+    covered *= profile.overlap_gradients
+    room_s = (whole_s - covered) / (microbatches if strategy.zero == 2 else 1)
+    if strategy.zero == 3:
+        gather_s = hidden = 2 * microbatches * gather_s
+    else:
+        hidden = gather_s - open_s(gather_s, pace_s - first.backward_s, first.forward_s + wait_s)
+    hidden = profile.overlap_parameters * min(hidden, room_s)
+    data_s = reduce_s - covered + gather_s - hidden + (profile.overlap_slowdown - 1) * (covered + hidden)
+    data_s += _tied_s(context, strategy, max(stage.tied for stage in stages))
+    updated = [stage.dense + stage.expert for stage in stages]
+    if strategy.zero:
+        updated = [stage.dense / replicas + stage.expert / expert_replicas for stage in stages]
+    device, own = cluster.device, max(updated)
+    adam = adam_time_s(device, own, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)
+    return {"data": data_s, "optimizer": float(adam) + float(memory_bound_time_s(device, 4.0 * own))}
+
+
+def _tied_s(context: Context, strategy: Strategy, tied: float) -> float:
+    """Seconds to add up the gradients of the two copies of a tied token table."""
+    if strategy.pp == 1 or tied == 0:
+        return 0.0
+    stride = strategy.tp * strategy.cp * (strategy.pp - 1)
+    if strategy.placement != Placement.TP_CP_EP_PP_DP:
+        stride *= strategy.dp
+    half = context.workload.precision not in ("fp32", "tf32")
+    wire = context.framework.reduce_bytes if half else 4.0
+    return float(collective_time_s(context.cluster, "all_reduce", wire * tied, 2, stride))

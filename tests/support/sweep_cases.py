@@ -1,0 +1,72 @@
+"""A sweep of eight searches, searches that take no time, and what is compared of a run."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from forerun.search.request import Request
+from forerun.search.sweep import (
+    Portions,
+    SweepPiece,
+)
+from forerun.search.sweep.portions import search_piece
+from forerun.search.workers import Choice
+from forerun.search.workers.slicing import Cuts
+
+RESULTS = ("leaderboard.json", "leaderboard.csv", "pieces.csv")
+PLAN = """\
+models: [llama3-8b, llama3-70b]
+clusters: [dgx-h100]
+workloads: [{global_batch: 32, seq_len: 2048}, {global_batch: 32, seq_len: 2048, precision: fp8}]
+budgets: [{gpus: 8}, {gpus: 16}]
+axes: {mbs: 1, vpp: 1, recompute: [full]}
+top: 2
+"""
+SERIAL = Choice(kind="serial")
+TINY = Portions(whole_s=0.0, part_s=0.02, first=400)
+"""Cuts every search of ``PLAN`` into many parts."""
+
+
+def results(folder: Path) -> list[bytes]:
+    return [(folder / name).read_bytes() for name in RESULTS]
+
+
+def fake(portions: Portions, piece: SweepPiece) -> dict[str, Any]:
+    """A search that takes no time."""
+    request = piece.request
+    assert request.gpus is not None
+    row = {"rank": 1, "strategy": "dp" + request.gpus, "gpus": int(request.gpus), "step_time_s": 1.0, "mfu": 0.1}
+    return {"status": "done", "rows": [{**row, "tokens_per_s": 32.0 * request.seq_len, "marks": ["a", "b"]}]}
+
+
+def searched(piece: SweepPiece) -> dict[str, Any]:
+    """The record of a search that nobody cuts."""
+    record = search_piece(Portions(whole_s=math.inf), piece)
+    assert isinstance(record, dict)
+    return record
+
+
+class Counted:
+    """``fake``, and what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+
+    def __call__(self, portions: Portions, piece: SweepPiece) -> dict[str, Any]:
+        self.asked.append(piece.request)
+        return fake(portions, piece)
+
+
+class SameCuts(Cuts):
+    """Cuts parts of one width, whatever they take."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**{**fields, "width": TINY.first, "workers": 1})
+
+    def steer(self, low: int, high: int, seconds: float) -> None:
+        """Stay."""
+
+
+def records(folder: Path) -> int:
+    path = folder / "pieces.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
