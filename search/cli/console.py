@@ -1,10 +1,14 @@
 """The console that tables are printed on."""
 
+import os
 import sys
 
 from rich.console import Console, RenderableType
 
 from forerun.search.cli.bars import Brush
+
+WIDE = 200
+"""Columns of a table that goes to a file or a pipe, where a row should stay one line."""
 
 
 class PipedConsole(Console):
@@ -22,6 +26,12 @@ class PipedConsole(Console):
 def open_console() -> Console:
     """Return a console on stdout: plain without a terminal or under NO_COLOR, 80 columns wide where none is known."""
     return PipedConsole(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def open_wide_console() -> Console:
+    """Return a console for rows that are searched with other tools: one line each unless a terminal is too narrow."""
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return PipedConsole(file=sys.stdout, highlight=False, markup=False, emoji=False, width=None if known else WIDE)
 
 
 def brush_of(console: Console) -> Brush:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from forerun.search.catalogue import LISTS
 from forerun.search.cli import main, program
 from forerun.search.cli.bars import GLYPHS, share_cells
 from forerun.search.cli.registry import VERBS
@@ -272,3 +273,14 @@ def test_a_board_fits_and_grows(
     assert any(" tp1 " in line for line in lines), "strategies are what everything else is about"
     head = next(line for line in lines if " strategy " in line)
     assert (" time" in head) == (width >= 100)
+
+
+def test_a_list_in_a_pipe_has_a_line_per_entry(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert main(["list", "clusters"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+
+    assert [line.split()[0] for line in lines[2:]] == [entry["cluster"] for entry in LISTS["clusters"]()]
+    assert any(line.startswith("aws-p5 ") and line.endswith("AWS p5.48xlarge: 8 H100") for line in lines)

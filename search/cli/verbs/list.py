@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from forerun.search.cli.console import open_console, say
+    from forerun.search.cli.console import open_wide_console, say
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in entries[0]:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     table.columns[0].no_wrap = True
     for entry in entries:
         table.add_row(*(Text(_cell(value)) for value in entry.values()))
-    say(open_console(), table)
+    say(open_wide_console(), table)
     return 0
 
 

@@ -20,9 +20,6 @@ example:
 FILE has one row per run: run_id, device, gpus, model, its shape, the strategy, step_time_s, peak_mem_gib, outcome.
 docs/measured-runs.md describes every column and what is done with blank cells."""
 
-WIDE = 200
-"""Columns of a table that is not printed to a terminal."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of the verb."""
@@ -126,11 +123,10 @@ def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
 
 def _print(summary: "Summary", predictions: "Predictions", worst: list[int]) -> None:
     """Print tables: figures, worst rows, and what was skipped, filled in or broken."""
-    from forerun.search.cli.console import PipedConsole
+    from forerun.search.cli.console import open_wide_console
     from forerun.search.validate.report import counts_table, figures_table, worst_table
 
-    # A table in a file or a pipe is as wide as it needs to be.
-    console = PipedConsole(width=None if sys.stdout.isatty() else WIDE)
+    console = open_wide_console()
     console.print(figures_table(summary))
     if worst:
         console.print(worst_table(predictions, worst))
