@@ -80,8 +80,9 @@ def simulate_tree_file(setting: Setting, path: Path, *, contention: bool = False
 
 
 def _stage(stage: Stage, strategies: TreeStrategies, number: int) -> dict[str, Any]:
-    """Return a virtual stage as plain data: its runs of layers with equal settings."""
+    """Return a virtual stage as plain data: its runs of layers, or of modules of layers, with equal settings."""
     runs: list[dict[str, Any]] = []
+    latest: dict[str, dict[str, Any]] = {}
     for leaf, strategy in zip(stage.leaves, strategies.of_leaf[number], strict=True):
         settings = {
             "dp": strategy.dp,
@@ -95,10 +96,14 @@ def _stage(stage: Stage, strategies: TreeStrategies, number: int) -> dict[str, A
             "recompute": strategy.recompute.name.lower(),
             "host": sorted(leaf.host),
         }
-        if runs and all(runs[-1][key] == value for key, value in settings.items()):
-            runs[-1]["layers"].append(leaf.layer)
-        else:
-            runs.append({"layers": [leaf.layer], **settings})
+        run = latest.get(leaf.module)
+        if run is not None and all(run[key] == value for key, value in settings.items()):
+            run["layers"].append(leaf.layer)
+            continue
+        # Modules of one layer take turns, so that each goes on with its own run; a whole layer ends them all.
+        latest = {module: run for module, run in latest.items() if module and leaf.module}
+        latest[leaf.module] = {"layers": [leaf.layer], **({"module": leaf.module} if leaf.module else {}), **settings}
+        runs.append(latest[leaf.module])
     for run in runs:
         run["layers"] = layers_text(run["layers"])
     return {

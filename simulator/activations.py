@@ -32,9 +32,13 @@ def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activatio
     width, hidden = activation_bytes(context.workload.precision), context.model.hidden
     boundary = width * shard.inner_tokens * hidden
     between = _between_blocks(context, layer, shard)
-    core = _attention_core(context, layer.attention, shard)
-    blocks = _attention_inputs(context, layer.attention, shard) + _mlp(context, layer, shard)
-    if layer.cross_attention is not None:
+    core = blocks = np.zeros_like(between)
+    if layer.attends:
+        core = _attention_core(context, layer.attention, shard)
+        blocks = _attention_inputs(context, layer.attention, shard)
+    if layer.feeds_forward:
+        blocks = blocks + _mlp(context, layer, shard)
+    if layer.cross_attention is not None and layer.attends:
         core = core + _attention_core(context, layer.cross_attention, shard)
         blocks = blocks + _attention_inputs(context, layer.cross_attention, shard)
     everything = between + core + blocks

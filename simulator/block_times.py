@@ -58,10 +58,22 @@ def block_times(context: Context, shard: Shard) -> BlockTimes:
     )
 
 
-def _layer(context: Context, layer: Layer, shard: Shard) -> _Block:
-    """Return one layer's passes; recomputation repeats its forward pass, or its attention core, before the backward."""
+def shorter_sums_s(
+    context: Context, layer: Layer, shard: Shard, shorter_s: tuple[float, float]
+) -> tuple[Floats, Floats]:
+    """Return the seconds of its (forward, backward) pass that a layer saves where its last sum of each direction takes
+    so much less than an all-reduce; what computation hid anyway saves nothing."""
+    whole, less = _layer(context, layer, shard), _layer(context, layer, shard, shorter_s)
+    return whole.forward_s - less.forward_s, whole.backward_s - less.backward_s
+
+
+def _layer(
+    context: Context, layer: Layer, shard: Shard, shorter_s: tuple[Floats | float, Floats | float] = (0, 0)
+) -> _Block:
+    """Return one layer's passes; recomputation repeats its forward pass, or its attention core, before the backward.
+    ``shorter_s`` as for ``layer_exchange``."""
     work = layer_work(context, layer, shard)
-    exchange = layer_exchange(context, layer, shard, work)
+    exchange = layer_exchange(context, layer, shard, work, shorter_s)
     full, selective = shard.recompute == Recompute.FULL, shard.recompute == Recompute.SELECTIVE
     again_s = np.where(full, work.forward_s, np.where(selective, work.core_s, 0.0))
     repeated = np.where(full, 1.0, 0.0)
@@ -111,11 +123,17 @@ def host_passes_s(
     """Seconds that the host needs to launch a stage's (forward, backward) pass of one microbatch; ``layers``
     [kinds, ...] are those on it.
 
-    A third of the launches of a layer are its forward pass; full recomputation launches them once more.
+    A third of the launches of a layer are its forward pass; full recomputation launches them once more. A module of a
+    layer has half of them, the MLP all that experts add.
     """
     profile = context.framework
     base, again = np.zeros_like(pp), np.where(recompute == Recompute.FULL, profile.host_layer_s / 3, 0.0)
-    for kind, count in zip(layer_kinds(context.model), layers, strict=True):
-        each = profile.host_layer_s + (profile.host_expert_s if isinstance(kind.mlp, MixtureOfExperts) else 0.0)
+    whole = np.zeros_like(base)
+    for kind, number in zip(layer_kinds(context.model), layers, strict=True):
+        count = number / 2 if kind.module else number
+        experts_s = profile.host_expert_s * (2 if kind.module else 1)
+        routed = isinstance(kind.mlp, MixtureOfExperts) and kind.feeds_forward
+        each = profile.host_layer_s + (experts_s if routed else 0.0)
         base = base + count * (each + np.where(pp > 1, profile.host_rank_s * (tp - 1), 0.0))
-    return base / 3, base * (2 / 3) + layers.sum(axis=0) * again
+        whole = whole + count
+    return base / 3, base * (2 / 3) + whole * again

@@ -87,18 +87,29 @@ def tensor_sync(context: Context, shard: Shard, width: float) -> TensorSync:
     )
 
 
-def layer_exchange(context: Context, layer: Layer, shard: Shard, work: Work) -> Exchange:
-    """Return the exposed communication of one layer; ``work`` is the computation it may hide under."""
+def tensor_blocks(layer: Layer) -> int:
+    """Return how many blocks of a layer synchronise their output over tensor ranks: attentions, dense MLP, shared
+    experts."""
+    blocks = (2 if layer.cross_attention else 1) if layer.attends else 0
+    routed = isinstance(layer.mlp, MixtureOfExperts) and not layer.mlp.shared_hidden
+    return blocks + (layer.feeds_forward and not routed)
+
+
+def layer_exchange(
+    context: Context, layer: Layer, shard: Shard, work: Work, shorter_s: tuple[Floats | float, Floats | float] = (0, 0)
+) -> Exchange:
+    """Return the exposed communication of one layer; ``work`` is the computation it may hide under.
+
+    ``shorter_s``: seconds by which the last sum of the forward pass, and that of the backward pass, take less than an
+    all-reduce, because the neighbours need them in parts.
+    """
     profile = context.framework
-    moe = isinstance(layer.mlp, MixtureOfExperts)
-    blocks = (0 if moe else 1) + (2 if layer.cross_attention else 1)
-    if isinstance(layer.mlp, MixtureOfExperts) and layer.mlp.shared_hidden:
-        blocks += 1
+    blocks = tensor_blocks(layer)
     sync = tensor_sync(context, shard, context.model.hidden)
     covered = max(profile.overlap_tensor, profile.overlap_tensor_backward)
     # The input is gathered again for its weight gradient; the gradient of a row-parallel product waits for its gather.
     again = 0.0 if profile.keeps_gathered else 1.0
-    hidden = blocks * (again * sync.gather_s + sync.scatter_s + sync.reduce_s)
+    hidden = blocks * (again * sync.gather_s + sync.scatter_s + sync.reduce_s) - shorter_s[1]
     open_s = blocks * sync.gather_s
     keys = _context_s(context, layer, shard)
     experts = _expert_s(context, layer, shard)
@@ -106,7 +117,7 @@ def layer_exchange(context: Context, layer: Layer, shard: Shard, work: Work) -> 
     return Exchange(
         context_forward_s=forward.exposed(keys, profile.overlap_context, work.core_s),
         context_backward_s=backward.exposed(2 * keys, profile.overlap_context, 2 * work.core_s),
-        tensor_forward_s=forward.exposed(blocks * sync.once_s, profile.overlap_tensor),
+        tensor_forward_s=forward.exposed(blocks * sync.once_s - shorter_s[0], profile.overlap_tensor),
         tensor_backward_s=backward.exposed(open_s, profile.overlap_tensor, work.core_s)
         + backward.exposed(hidden, covered),
         expert_forward_s=forward.exposed(experts, profile.overlap_expert),
@@ -117,6 +128,8 @@ def layer_exchange(context: Context, layer: Layer, shard: Shard, work: Work) -> 
 def _context_s(context: Context, layer: Layer, shard: Shard) -> Floats:
     """Seconds to bring the keys and values of all context ranks to each of them."""
     attention = layer.attention
+    if not layer.attends:
+        return np.zeros_like(shard.tp)
     width = np.maximum(attention.kv_heads / shard.tp, 1.0) * (attention.head_dim + attention.value_head_dim)
     size = shard.tokens * shard.cp * width * activation_bytes(context.workload.precision)
     return np.where(shard.cp > 1, collective_time_s(context.cluster, "all_gather", size, shard.cp, shard.tp), 0.0)
@@ -124,7 +137,7 @@ def _context_s(context: Context, layer: Layer, shard: Shard) -> Floats:
 
 def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:
     """Seconds of dispatch and combine of one direction: all-to-all over ep, gather and scatter over etp."""
-    if not isinstance(layer.mlp, MixtureOfExperts):
+    if not isinstance(layer.mlp, MixtureOfExperts) or not layer.feeds_forward:
         return np.zeros_like(shard.tp)
     cluster, imbalance = context.cluster, context.workload.moe_imbalance
     copies = np.full_like(shard.tp, layer.mlp.top_k)

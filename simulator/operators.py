@@ -171,7 +171,7 @@ class Operators:
         for _ in range(layer.norms):
             self.stream("layernorm" if layer.norm_bias else "rmsnorm", elements)
         residual = "residual_dropout" if profile.dropout else "residual_add"
-        for _ in range(3 if layer.cross_attention else 2):
+        for _ in range((2 if layer.cross_attention else 1) * layer.attends + layer.feeds_forward):
             self.stream(residual, elements)
 
     def accumulation(self, parameters: Floats) -> None:
@@ -186,13 +186,15 @@ def layer_work(context: Context, layer: Layer, shard: Shard) -> Work:
     """Return device seconds of one layer on one microbatch for K shards (communication and launches not included)."""
     operators, hidden = Operators(context, shard), context.model.hidden
     operators.norms(layer, hidden)
-    operators.attention(layer.attention, hidden)
-    if layer.cross_attention is not None:
-        operators.attention(layer.cross_attention, hidden, keys=float(context.workload.seq_len))
-    if isinstance(layer.mlp, MixtureOfExperts):
-        operators.mixture(layer.mlp, hidden)
-    else:
-        operators.feed_forward(layer.mlp, hidden)
+    if layer.attends:
+        operators.attention(layer.attention, hidden)
+        if layer.cross_attention is not None:
+            operators.attention(layer.cross_attention, hidden, keys=float(context.workload.seq_len))
+    if layer.feeds_forward:
+        if isinstance(layer.mlp, MixtureOfExperts):
+            operators.mixture(layer.mlp, hidden)
+        else:
+            operators.feed_forward(layer.mlp, hidden)
     one = layer_parameters(layer, hidden)
     operators.accumulation(
         (one.attention + one.mlp_dense) / shard.tp

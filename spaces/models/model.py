@@ -70,6 +70,7 @@ class Layer:
     ``role``: "decoder" attends to the sequence itself, "encoder" likewise without a causal mask;
     a layer with ``cross_attention`` also reads the encoder's output (T5 decoder).
     ``norms`` counts normalisations over the hidden size; ``norm_bias`` is true for LayerNorm, false for RMSNorm.
+    ``module``: the only one of ``MODULES`` that this stands for, "" for the whole layer.
     """
 
     name: str
@@ -79,6 +80,17 @@ class Layer:
     cross_attention: Attention | None = None
     norms: int = 2
     norm_bias: bool = False
+    module: str = ""
+
+    @property
+    def attends(self) -> bool:
+        """Whether the attention is part of this."""
+        return self.module != "mlp"
+
+    @property
+    def feeds_forward(self) -> bool:
+        """Whether the MLP is part of this."""
+        return self.module != "attention"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,4 +132,4 @@ class Model:
     @property
     def layer_count(self) -> int:
         """Number of layers, multi-token-prediction blocks not counted."""
-        return sum(layer.count for layer in self.layers)
+        return sum(layer.count for layer in self.layers if not layer.module)

@@ -92,13 +92,15 @@ def _expert_parameters(mixture: MixtureOfExperts, hidden: int) -> int:
 
 def layer_parameters(layer: Layer, hidden: int) -> LayerParameters:
     """Parameters of one ``layer`` of width ``hidden``, by kind; multiply by ``layer.count`` for all of them."""
-    attention, replicated = _attention_parameters(layer.attention, hidden)
-    if layer.cross_attention is not None:
+    attention, replicated = _attention_parameters(layer.attention, hidden) if layer.attends else (0, 0)
+    if layer.cross_attention is not None and layer.attends:
         cross, cross_replicated = _attention_parameters(layer.cross_attention, hidden)
         attention += cross
         replicated += cross_replicated
     replicated += layer.norms * _norm(hidden, layer.norm_bias)
     mlp = layer.mlp
+    if not layer.feeds_forward:
+        return LayerParameters(attention=attention, mlp_dense=0, experts_total=0, router=0, replicated=replicated)
     if isinstance(mlp, FeedForward):
         dense = mlp_matrices(mlp, hidden)
         if mlp.bias:

@@ -5,7 +5,11 @@ compute: {tp: 2}
 memory: {zero: 1}
 children:
   - {name: lower, layers: [embedding, 0-15], devices: 0-7}
-  - {name: upper, layers: [16-31, head], devices: 8-15, compute: {tp: 4}}
+  - name: upper
+    layers: [16-31, head]
+    devices: 8-15
+    children:
+      - {modules: mlp, compute: {tp: 4}}
 """
 
 from dataclasses import replace
@@ -102,6 +106,7 @@ class NodeDocument(_Part):
 
     name: str = ""
     layers: Words | None = None
+    modules: Words | None = None
     devices: Words | None = None
     compute: ComputeDocument = ComputeDocument()
     memory: MemoryDocument = MemoryDocument()
@@ -121,6 +126,7 @@ class NodeDocument(_Part):
         return Node(
             name=self.name,
             layers=None if self.layers is None else tuple(_words(self.layers)),
+            modules=None if self.modules is None else tuple(_words(self.modules)),
             devices=devices,
             compute=Computation(**self.compute.model_dump()),
             memory=self.memory.build(),

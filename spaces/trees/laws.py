@@ -1,21 +1,27 @@
-"""Laws of a tree on a transformer: every leaf is judged as the flat strategy that has its settings everywhere."""
+"""Laws of a tree on a transformer: every leaf is judged as the flat strategy that has its settings everywhere.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+A leaf that is no whole layer keeps the laws about what it has: heads are a matter of attention, experts one of the MLP.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from forerun.spaces.models import MixtureOfExperts
+from forerun.spaces.operators.axes import divisor_hint
 from forerun.spaces.strategies import (
     COLUMNS,
     CUSTOM_SPLIT,
     SPELLING,
     Context,
     Placement,
+    Recompute,
     Schedule,
     Strategy,
     table_of,
     violations,
 )
-from forerun.spaces.trees.names import ranges_text
+from forerun.spaces.trees.names import layer_at, ranges_text
 from forerun.spaces.trees.resolve import Leaf, ResolvedTree, Stage
 from forerun.spaces.trees.values import TreeError
 
@@ -41,13 +47,19 @@ _KEY_OF: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Keys of a node that each law of flat strategies speaks about."""
 
+_HEADS, _EXPERTS = ("heads", "kv heads"), ("experts", "expert folding", "expert tensor")
+_OTHERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"attention": _EXPERTS, "mlp": _HEADS, "embedding": _HEADS, "head": _HEADS}
+)
+"""Laws that say nothing about a module, or about an end of the model."""
+
 _DEGREES = ("dp", "tp", "cp", "ep", "etp", "sp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeStrategies:
     """A tree whose leaves are known to be legal: ``of_leaf`` the flat strategies that have their settings, by virtual
-    stage."""
+    stage. Modules of one layer that are configured alike are one leaf."""
 
     tree: ResolvedTree
     of_leaf: tuple[tuple[Strategy, ...], ...]
@@ -56,6 +68,11 @@ class TreeStrategies:
     def first(self) -> Strategy:
         """The strategy of the first leaf."""
         return self.of_leaf[0][0]
+
+    @property
+    def apart(self) -> bool:
+        """Whether modules of a layer are configured differently."""
+        return any(leaf.module for leaf in self.tree.leaves)
 
 
 def legal_tree(context: Context, tree: ResolvedTree) -> TreeStrategies:
@@ -68,11 +85,13 @@ def legal_tree(context: Context, tree: ResolvedTree) -> TreeStrategies:
     _check_order(context, tree)
     placement = _placement(tree)
     found: dict[tuple[object, ...], Strategy] = {}
-    rows = []
+    rows, stages = [], []
     for stage in tree.stages:
         row = []
         for leaf in stage.leaves:
-            key = (*(getattr(leaf.compute, name) for name in _DEGREES), leaf.zero, leaf.recompute, len(stage.devices))
+            what = leaf.module or ("" if leaf.layer.isdigit() else leaf.layer)
+            degrees = (getattr(leaf.compute, name) for name in _DEGREES)
+            key = (*degrees, leaf.zero, leaf.recompute, len(stage.devices), what)
             if leaf.compute.cut is not None:
                 raise TreeError(
                     (*leaf.place, "compute", "cut"), "a transformer is cut by degrees; use dp, tp, cp, ep, etp and sp"
@@ -81,9 +100,12 @@ def legal_tree(context: Context, tree: ResolvedTree) -> TreeStrategies:
                 raise TreeError((*leaf.place, "compute", "deal"), "layers of a transformer stand on all devices")
             if key not in found:
                 found[key] = _leaf_strategy(context, tree, stage, leaf, placement)
+            _check_module(context, leaf, found[key])
             row.append(found[key])
-        rows.append(tuple(row))
-    strategies = TreeStrategies(tree=tree, of_leaf=tuple(rows))
+        leaves, joined = _joined(stage.leaves, row)
+        stages.append(replace(stage, leaves=leaves))
+        rows.append(joined)
+    strategies = TreeStrategies(tree=replace(tree, stages=tuple(stages)), of_leaf=tuple(rows))
     _check_tied(context, strategies)
     return strategies
 
@@ -91,6 +113,11 @@ def legal_tree(context: Context, tree: ResolvedTree) -> TreeStrategies:
 def _leaf_strategy(context: Context, tree: ResolvedTree, stage: Stage, leaf: Leaf, placement: Placement) -> Strategy:
     compute, count = leaf.compute, len(stage.devices)
     tp, cp, ep, etp = compute.tp or 1, compute.cp or 1, compute.ep or 1, compute.etp or 1
+    recompute = leaf.recompute
+    if leaf.module == "attention":
+        ep = etp = 1
+    if leaf.module == "mlp" and recompute == Recompute.SELECTIVE:
+        recompute = Recompute.NONE
     dp = count // (tp * cp) if compute.dp is None else compute.dp
     if dp * tp * cp != count:
         law = (
@@ -120,14 +147,56 @@ def _leaf_strategy(context: Context, tree: ResolvedTree, stage: Stage, leaf: Lea
         schedule=tree.order,
         zero=leaf.zero if dp * cp > 1 else 0,
         sp=bool(compute.sp) and tp > 1,
-        recompute=leaf.recompute,
+        recompute=recompute,
         placement=placement if dp > 1 and pp > 1 else Placement.TP_CP_EP_DP_PP,
     )
     table = table_of([strategy])
     values = {axis: int(table.column(axis)[0]) for axis in COLUMNS} | {"split": CUSTOM_SPLIT}
+    others = _OTHERS.get(leaf.module or leaf.layer, ())
     for code, law in violations(values, context):
-        raise TreeError((*leaf.place, *_KEY_OF.get(code, ())), law)
+        if code not in others:
+            raise TreeError((*leaf.place, *_KEY_OF.get(code, ())), law)
     return strategy
+
+
+def _check_module(context: Context, leaf: Leaf, strategy: Strategy) -> None:
+    """Refuse an MLP, configured apart, whose inner width its degrees do not divide."""
+    if leaf.module != "mlp":
+        return
+    mlp = layer_at(context.model, int(leaf.layer)).mlp
+    widths = (
+        (("etp", mlp.expert_hidden, "an expert"), ("tp", mlp.shared_hidden, "the shared experts"))
+        if isinstance(mlp, MixtureOfExperts)
+        else (("tp", mlp.hidden, "the MLP"),)
+    )
+    for axis, width, what in widths:
+        degree = int(getattr(strategy, axis))
+        if width % degree:
+            raise TreeError(
+                (*leaf.place, "compute", axis),
+                f"the inner width {width} of {what} is not divisible by {axis}={degree}; {divisor_hint(width)}",
+            )
+
+
+def _joined(leaves: tuple[Leaf, ...], strategies: Sequence[Strategy]) -> tuple[tuple[Leaf, ...], tuple[Strategy, ...]]:
+    """Return the leaves of a stage and their strategies with modules of a layer that differ in nothing as one."""
+    kept: list[tuple[Leaf, Strategy]] = []
+    for leaf, strategy in zip(leaves, strategies, strict=True):
+        before, its = kept[-1] if kept else (leaf, strategy)
+        whole = _whole(its, strategy) if before.layer == leaf.layer and before is not leaf else None
+        if whole is not None and before.host == leaf.host:
+            kept[-1] = (replace(before, module=""), whole)
+        else:
+            kept.append((leaf, strategy))
+    return tuple(leaf for leaf, _ in kept), tuple(strategy for _, strategy in kept)
+
+
+def _whole(attention: Strategy, mlp: Strategy) -> Strategy | None:
+    """Return the strategy of a whole layer that its modules have, None where they differ: experts are the MLP's
+    alone, the attention core's recomputation that of the attention."""
+    core = attention.recompute == Recompute.SELECTIVE and mlp.recompute == Recompute.NONE
+    whole = replace(mlp, recompute=attention.recompute) if core else mlp
+    return whole if replace(attention, ep=mlp.ep, etp=mlp.etp) == whole else None
 
 
 def _check_order(context: Context, tree: ResolvedTree) -> None:

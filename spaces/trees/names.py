@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.models.model import Model
+from forerun.spaces.models.model import Layer, Model
 
 _RANGE = re.compile(r"(\d+)\s*(?:-|\.\.)\s*(\d+)")
 MOST_DEVICES = 1 << 20
@@ -15,6 +15,15 @@ MOST_DEVICES = 1 << 20
 def model_layers(model: Model) -> tuple[str, ...]:
     """Return the names of what a transformer consists of, in execution order: "embedding", "0", "1", ..., "head"."""
     return ("embedding", *map(str, range(model.layer_count)), "head")
+
+
+def layer_at(model: Model, number: int) -> Layer:
+    """Return the layer that stands at a place, counted from 0."""
+    for layer in model.layers:
+        number -= layer.count
+        if number < 0:
+            return layer
+    raise RequestError(f"there is no such layer in {model.name}; it has {model.layer_count}")
 
 
 def matching_layers(specs: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:

@@ -1,27 +1,38 @@
-"""From a tree to what every layer does: settings go down to the leaves, and nodes with devices become stages."""
+"""From a tree to what every layer does: settings go down to the leaves, and nodes with devices become stages.
+
+What settings are given to is a *unit*: a layer's module, or a layer that has none. A layer whose modules are
+configured by one node is one leaf, any other has a leaf for each of them.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 
-from forerun.spaces.errors import RequestError
+from forerun.spaces.models.modules import MODULES
 from forerun.spaces.strategies import Recompute, Schedule
-from forerun.spaces.trees.names import matching_layers, ranges_text
+from forerun.spaces.trees.names import ranges_text
+from forerun.spaces.trees.units import Unit, own_units, unit_text, units_of, units_text
 from forerun.spaces.trees.values import Computation, KeyPath, Memory, Node, Timing, TreeError, over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """One layer with all that holds for it. ``zero``: stage of sharding; ``host``: tensors in host memory. ``place``:
-    keys that lead to the node that configures it."""
+    """One layer, or one ``module`` of it, with all that holds for it. ``zero``: stage of sharding; ``host``: tensors in
+    host memory. ``place``: keys that lead to the node that configures it."""
 
     layer: str
+    module: str = ""
     compute: Computation
     zero: int
     host: frozenset[str]
     recompute: Recompute
     place: KeyPath
+
+    @property
+    def name(self) -> str:
+        """What reports call it, like "3" or "3.mlp"."""
+        return unit_text((self.layer, self.module))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +75,9 @@ class ResolvedTree:
         return tuple(limit for limit in limits if limit is not None)
 
 
+_Placed = dict[Unit, tuple[Leaf, Node | None]]
+"""Every unit's leaf, and the node of its stage."""
+
 _DEFAULT_COMPUTE = Computation(tp=1, cp=1, ep=1, etp=1, sp=False)
 _DEFAULT_MEMORY = over(Memory(host=frozenset()), Memory.zero(0))
 _DEFAULT_TIMING = Timing(order=Schedule.ONE_F_ONE_B, recompute=Recompute.NONE)
@@ -79,27 +93,30 @@ class _Settings:
     stage: Node | None = None
 
 
-def resolve_tree(root: Node, layers: Sequence[str]) -> ResolvedTree:
-    """Return what every one of the model's ``layers`` (names in execution order) does.
+def resolve_tree(root: Node, layers: Sequence[str], modules: Sequence[str] = MODULES) -> ResolvedTree:
+    """Return what every one of the model's ``layers`` (names in execution order) does; those that are numbers consist
+    of ``modules``.
 
     Raises:
         TreeError: the tree names a layer that is not there or one twice, leaves one without a stage, or its stages and
             schedule do not go together; the error has the path of the node.
     """
-    named = set(_own_layers(root, tuple(layers)))
-    left = [layer for layer in layers if layer not in named]
+    units = units_of(layers, modules)
+    named = set(own_units(root, units))
+    left = [unit for unit in units if unit not in named]
     if left:
+        key = "layers" if root.modules is None else "modules"
         raise TreeError(
-            (*root.place, "layers"), f"the root stands for all layers, but leaves out {_few(left)}; drop its layers"
+            (*root.place, key), f"the root stands for all layers, but leaves out {units_text(left)}; drop its {key}"
         )
-    placed: dict[str, tuple[Leaf, Node | None]] = {}
-    marked: list[tuple[Node, tuple[str, ...]]] = []
+    placed: _Placed = {}
+    marked: list[tuple[Node, tuple[Unit, ...]]] = []
     start = _Settings(_DEFAULT_COMPUTE, _DEFAULT_MEMORY, _DEFAULT_TIMING)
-    _walk(root, start, tuple(layers), placed, marked)
+    _walk(root, start, units, placed, marked)
     timing = over(root.schedule, _DEFAULT_TIMING)
     if timing.microbatches is None:
         raise TreeError((*root.place, "schedule"), "the root names the microbatches of a step, like microbatches: 8")
-    stages = _stages(root, layers, placed, marked)
+    stages = _stages(root, placed, units, marked)
     groups = tuple(dict.fromkeys(stage.devices for stage in stages))
     _check_groups(stages, groups)
     home = tuple(groups.index(stage.devices) for stage in stages)
@@ -116,16 +133,20 @@ def resolve_tree(root: Node, layers: Sequence[str]) -> ResolvedTree:
 def _walk(
     node: Node,
     above: _Settings,
-    allowed: tuple[str, ...],
-    placed: dict[str, tuple[Leaf, Node | None]],
-    marked: list[tuple[Node, tuple[str, ...]]],
-) -> tuple[str, ...]:
-    """Place the layers of a node and return them; ``allowed``: those of its parent, ``marked``: stages so far."""
-    own = _own_layers(node, allowed)
+    allowed: tuple[Unit, ...],
+    placed: _Placed,
+    marked: list[tuple[Node, tuple[Unit, ...]]],
+) -> tuple[Unit, ...]:
+    """Place the units of a node and return them; ``allowed``: those of its parent, ``marked``: stages so far."""
+    own = own_units(node, allowed)
     stage = above.stage
     if node.devices:
         if stage is not None:
             raise TreeError((*node.place, "devices"), f"stages do not nest, but {_called(stage)} has devices too")
+        if node.modules is not None:
+            raise TreeError(
+                (*node.place, "devices"), "a stage has whole layers; name devices at a node above its modules"
+            )
         stage = node
         marked.append((node, own))
     if node.place and (node.schedule.order is not None or node.schedule.microbatches is not None):
@@ -138,32 +159,26 @@ def _walk(
         stage,
     )
     here.memory.stage(node.place)  # refused where it is written, not at the leaves below
-    taken: dict[str, Node] = {}
+    taken: dict[Unit, Node] = {}
     for child in node.children:
-        for layer in _walk(child, here, own, placed, marked):
-            if layer in taken:
-                raise TreeError((*child.place, "layers"), f"layer {layer} belongs to {_called(taken[layer])} already")
-            taken[layer] = child
-    for layer in own:
-        if layer not in taken:
-            placed[layer] = (_leaf(node, layer, here), stage)
+        for unit in _walk(child, here, own, placed, marked):
+            if unit in taken:
+                key = "modules" if child.layers is None and child.modules is not None else "layers"
+                what = f"{unit[1]} of layer {unit[0]}" if child.modules is not None else f"layer {unit[0]}"
+                raise TreeError((*child.place, key), f"{what} belongs to {_called(taken[unit])} already")
+            taken[unit] = child
+    for unit in own:
+        if unit not in taken:
+            placed[unit] = (_leaf(node, unit, here), stage)
     return own
 
 
-def _own_layers(node: Node, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    if node.layers is None:
-        return allowed
-    try:
-        return matching_layers(node.layers, allowed)
-    except RequestError as error:
-        raise TreeError((*node.place, "layers"), str(error)) from None
-
-
-def _leaf(node: Node, layer: str, here: _Settings) -> Leaf:
+def _leaf(node: Node, unit: Unit, here: _Settings) -> Leaf:
     host, recompute = here.memory.host, here.schedule.recompute
     assert host is not None and recompute is not None
     return Leaf(
-        layer=layer,
+        layer=unit[0],
+        module=unit[1],
         compute=here.compute,
         zero=here.memory.stage(node.place),
         host=host,
@@ -172,44 +187,51 @@ def _leaf(node: Node, layer: str, here: _Settings) -> Leaf:
     )
 
 
-def _few(layers: Sequence[str]) -> str:
-    return ", ".join(layers[:6]) + (", …" if len(layers) > 6 else "")
-
-
 def _called(node: Node) -> str:
     where = ".".join(map(str, node.place)) or "the root"
     return f"{where} ({node.name})" if node.name else where
 
 
+def _leaves(placed: _Placed, units: Sequence[Unit]) -> tuple[Leaf, ...]:
+    """Return the leaves of some units: one for a layer whose modules one node configures, else one for each."""
+    found: list[Leaf] = []
+    for _, group in groupby(units, key=lambda unit: unit[0]):
+        own = [placed[unit][0] for unit in group]
+        found += [replace(own[0], module="")] if len({leaf.place for leaf in own}) == 1 else own
+    return tuple(found)
+
+
 def _stages(
     root: Node,
-    layers: Sequence[str],
-    placed: dict[str, tuple[Leaf, Node | None]],
-    marked: Sequence[tuple[Node, tuple[str, ...]]],
+    placed: _Placed,
+    units: Sequence[Unit],
+    marked: Sequence[tuple[Node, tuple[Unit, ...]]],
 ) -> tuple[Stage, ...]:
     """Return the virtual stages, which stand in model order."""
     if not marked:
-        leaves = tuple(placed[layer][0] for layer in layers)
+        leaves = _leaves(placed, units)
         devices = tuple(range(_needed(root, leaves[0].compute)))
         return (Stage(name=root.name, devices=devices, leaves=leaves, in_flight=None, place=root.place),)
-    open_layers = [layer for layer in layers if placed[layer][1] is None]
-    if open_layers:
-        raise TreeError((*root.place, "children"), f"every layer stands on a stage, but none has {_few(open_layers)}")
-    order = iter(layers)
+    open_units = [unit for unit in units if placed[unit][1] is None]
+    if open_units:
+        raise TreeError(
+            (*root.place, "children"), f"every layer stands on a stage, but none has {units_text(open_units)}"
+        )
+    order = iter(units)
     for node, own in marked:
-        for layer in own:
+        for unit in own:
             due = next(order)
-            if layer != due:
+            if unit != due:
                 raise TreeError(
                     (*node.place, "layers"),
-                    f"stages stand in model order, each with consecutive layers, but layer {layer} of "
-                    f"{_called(node)} stands where {due} is due",
+                    f"stages stand in model order, each with consecutive layers, but layer {unit[0]} of "
+                    f"{_called(node)} stands where {due[0]} is due",
                 )
     return tuple(
         Stage(
             name=node.name or f"stage {number}",
             devices=node.devices,
-            leaves=tuple(placed[layer][0] for layer in own),
+            leaves=_leaves(placed, own),
             in_flight=(node.schedule.in_flight or (None,))[0] if node is not root else None,
             place=node.place,
         )

@@ -91,12 +91,14 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node. ``layers``: names, or ranges like "0-15"; None for all that the parent has. ``devices``: their
+    """One node. ``layers``: names, or ranges like "0-15"; None for all that the parent has. ``modules``: those of its
+    layers that it stands for, of ``forerun.spaces.models.modules.MODULES``; None for whole layers. ``devices``: their
     numbers in the cluster, tensor ranks next to each other; () where the node is no stage. ``place``: keys that lead to
     it in the document it was read from."""
 
     name: str = ""
     layers: tuple[str, ...] | None = None
+    modules: tuple[str, ...] | None = None
     devices: tuple[int, ...] = ()
     compute: Computation = field(default_factory=Computation)
     memory: Memory = field(default_factory=Memory)

@@ -14,6 +14,8 @@ def tree_data(node: Node) -> dict[str, Any]:
     data: dict[str, Any] = {"name": node.name} if node.name else {}
     if node.layers is not None:
         data["layers"] = node.layers[0] if len(node.layers) == 1 else list(node.layers)
+    if node.modules is not None:
+        data["modules"] = node.modules[0] if len(node.modules) == 1 else list(node.modules)
     if node.devices:
         data["devices"] = ranges_text(node.devices)
     for key, part in (("schedule", _schedule(node)), ("compute", _compute(node)), ("memory", _memory(node))):

@@ -92,7 +92,8 @@ def test_mixed_sharding_lies_between_its_two_kinds() -> None:
 
 
 def test_tp_may_change_inside_a_stage_at_a_price() -> None:
-    """Halves of one stage at tp 2 and tp 4: activations are gathered over the replicas that merge."""
+    """Halves of one stage at tp 2 and tp 4: activations are gathered over the replicas that merge, and sums of their
+    gradients scattered."""
     made, text = context(), ONE.format(child="{layers: [12-23, head], compute: {dp: 2, tp: 4}}")
     strategies = tree(text)
     borders = borders_between(made, strategies)
@@ -102,7 +103,12 @@ def test_tp_may_change_inside_a_stage_at_a_price() -> None:
     ]
     mixed = tree_costs(made, strategies)
 
-    assert [(b["direction"], b["kind"], b["members"]) for b in borders] == [("forward", "all_gather", 2)]
+    found = [(b["direction"], b["kind"], b["members"]) for b in borders]
+    assert found == [
+        ("forward", "all_gather", 2),
+        ("backward", "reduce_scatter", 2),
+        ("backward", "all_reduce", 2),
+    ]
     halves = [(costs.chunks[0].forward_s, costs.chunks[0].backward_s) for costs in flat]
     assert min(f for f, _ in halves) < mixed.chunks[0].forward_s
     crossing = mixed.chunks[0].parts["tensor"]

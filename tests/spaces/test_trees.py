@@ -35,6 +35,11 @@ children:
     devices: 8-15
     compute: {tp: 4}
 """
+ALIKE = """\
+schedule: {microbatches: 1}
+compute: {dp: 8}
+children:
+"""
 
 
 def context() -> Context:
@@ -59,6 +64,34 @@ def test_settings_go_down_to_every_layer() -> None:
     assert found["4"] == (2, 4, 2, 1, Recompute.NONE)
     assert found["12"] == found["head"] == (4, 2, 4, 1, Recompute.NONE)
     assert list(found) == list(model_layers(context().model))
+
+
+def test_modules_are_leaves_where_they_differ() -> None:
+    tree = legal(ALIKE + "  - {modules: mlp, layers: 1-2, compute: {dp: 4, tp: 2}}\n  - {modules: attention}").tree
+
+    assert [leaf.name for leaf in tree.leaves][:7] == [
+        "embedding",
+        "0",
+        "1.attention",
+        "1.mlp",
+        "2.attention",
+        "2.mlp",
+        "3",
+    ]
+    assert [leaf.compute.tp for leaf in tree.leaves][:4] == [1, 1, 1, 2]
+
+
+def test_heads_bind_attention_alone() -> None:
+    """16 heads do not divide by 32 ranks, but an MLP and a vocabulary do."""
+    text = (
+        ALIKE.replace("8", "32")
+        + "  - {modules: mlp, compute: {tp: 32, dp: 1}}\n  - {layers: head, compute: {tp: 32, dp: 1}}"
+    )
+    made = request(framework="generic", global_batch=64)
+    found = legal_tree(made, resolve_tree(parse_tree(text), model_layers(made.model)))
+
+    assert [one.tp for one in found.of_leaf[0]][:3] == [1, 1, 32]
+    assert found.of_leaf[0][-1].tp == 32
 
 
 def test_nodes_with_devices_are_stages() -> None:
@@ -132,6 +165,49 @@ WRONG = {
     "wrong stage for the order": (TWO.replace("1f1b", "zb-v"), "children.1.devices: zb-v runs virtual stage 1 of 2"),
     "cut of a transformer": (TWO.replace("tp: 4", "cut: {batch: 8}"), "a transformer is cut by degrees"),
     "limits of some stages": (TWO.replace("name: upper", "schedule: {in_flight: 2}"), "in_flight limits all stages"),
+    "module that is none": (ALIKE + "  - {modules: mpl}", "line 4, children.0.modules: unknown module 'mpl'; did you"),
+    "module of an end": (
+        ALIKE + "  - {modules: mlp, layers: [embedding, 0]}",
+        "children.0.layers: embedding has no mod",
+    ),
+    "norms apart": (
+        ALIKE + "  - {modules: norm}",
+        "norms belong to the module whose input they make; use attention or",
+    ),
+    "stage of modules": (
+        ALIKE + "  - {modules: mlp, devices: 0-7}",
+        "line 4, children.0.devices: a stage has whole lay",
+    ),
+    "root of modules": ("modules: mlp\n" + ALIKE + "  - {}", "line 1, modules: the root stands for all layers, but"),
+    "module twice": (
+        ALIKE + "  - {modules: mlp, layers: 0-3}\n  - {modules: [attention, mlp], layers: 3-4}",
+        "line 5, children.1.layers: mlp of layer 3 belongs to children.0 already",
+    ),
+    "module below another": (
+        ALIKE + "  - {modules: mlp, children: [{modules: attention}]}",
+        "children.0.children.0.modules: unknown module 'attention'; known: mlp",
+    ),
+    "module of a layer that is not there": (
+        ALIKE + "  - {modules: mlp, layers: 24}",
+        "children.0.layers: there is no la",
+    ),
+    "heads of a module": (
+        ALIKE.replace("8", "24") + "  - {modules: attention, compute: {tp: 24, dp: 1}}",
+        "line 4, children.0.compute.tp: 16 heads are not divisible by tp=24; use 1, 2, 4, 8 or 16",
+    ),
+    "inner width": (
+        ALIKE.replace("8", "3") + "  - {modules: mlp, compute: {tp: 3, dp: 1}}",
+        "line 4, children.0.compute.tp: the inner width 4096 of the MLP is not divisible by tp=3; use 1, 2, 4",
+    ),
+    "degrees of a module": (
+        ALIKE + "  - {modules: mlp, compute: {tp: 4}}",
+        "line 4, children.0.compute: the 8 devices 0-7 of its stage are not dp.tp.cp = 8.4.1 = 32; leave dp out",
+    ),
+    "experts of attention": (ALIKE + "  - {modules: attention, compute: {ep: 2}}", "compute.ep: attention has no expe"),
+    "core of an mlp": (
+        ALIKE + "  - {modules: mlp, schedule: {recompute: selective}}",
+        "line 4, children.0.schedule.recompute: selective recomputes the core of attention, which an mlp has not",
+    ),
     "too many devices": (TWO.replace("8-15", "8-8199"), "tree|occupies|devices"),
 }
 

@@ -190,7 +190,7 @@ def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> Laye
         RequestError: a cost rule knows no such precision or link.
     """
     names = [operator.name for operator in context.model.operators]
-    tree = resolve_tree(root, names)
+    tree = resolve_tree(root, names, modules=())
     if global_batch % tree.microbatches:
         raise TreeError(
             ("schedule", "microbatches"),

@@ -1,22 +1,35 @@
-"""What passes between layers that are cut differently: on the same devices, and from stage to stage."""
+"""What passes between layers, or modules of one, that are cut differently: on the same devices, and from stage to
+stage.
 
+Activations between layers (the residual stream) lie as the layer has them that reads them. A layer that is cut by tp
+without sequence parallelism makes partial sums of them. It adds them up on all of its tensor ranks, unless every device
+that it gives them to needs only a part of what it has anyway: then the sums go to the parts (a reduce-scatter instead
+of an all-reduce). Gradients go the same way back.
+"""
+
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from forerun.simulator.block_times import shorter_sums_s
+from forerun.simulator.events.trees.parts import leaf_layer, with_modules
+from forerun.simulator.exchange import tensor_sync
 from forerun.simulator.hops import HopEnd, one_hop_s
 from forerun.simulator.layouts import Layout, Transfer, infer, transfer_time_s
-from forerun.simulator.shard import activation_bytes
-from forerun.spaces.strategies import Context, Placement, Strategy
-from forerun.spaces.trees import TreeStrategies
+from forerun.simulator.shard import Shard, activation_bytes, shard_of
+from forerun.spaces.models import Layer, MixtureOfExperts
+from forerun.spaces.strategies import Context, Placement, Strategy, table_of
+from forerun.spaces.trees import Leaf, TreeStrategies
 
 
-def activation_layout(strategy: Strategy, devices: tuple[int, ...]) -> Layout:
-    """Return how the activations [sequences, tokens, hidden] between two layers lie on the devices of a stage."""
-    grid = np.array(devices, dtype=np.int64).reshape(strategy.dp, strategy.cp, strategy.tp)
-    if strategy.sp:
-        return Layout((strategy.dp, strategy.cp * strategy.tp, 1), tuple(grid.reshape(-1).tolist()))
-    return Layout((strategy.dp, strategy.cp, 1), tuple(grid.reshape(-1).tolist()))
+def activation_layout(strategy: Strategy, devices: tuple[int, ...], *, summed: bool = False) -> Layout:
+    """Return how the activations [sequences, tokens, hidden] between two layers lie on the devices of a stage;
+    ``summed``: while tensor ranks hold partial sums of them."""
+    dealt = tuple(np.array(devices, dtype=np.int64).tolist())
+    if summed:
+        return Layout((strategy.dp, strategy.cp, 1), dealt, strategy.tp)
+    return Layout((strategy.dp, strategy.cp * (strategy.tp if strategy.sp else 1), 1), dealt)
 
 
 def moved(
@@ -36,18 +49,121 @@ def seconds_of(context: Context, transfers: tuple[Transfer, ...]) -> float:
     return sum(transfer_time_s(context.cluster, transfer, width) + launch_s for transfer in transfers)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Border:
+    """What two neighbours on the same devices send each other: activations ``ahead``, gradients ``back``. ``sums``:
+    what the first sends in its forward pass instead of its last all-reduce, and the second in its backward pass; ()
+    where sums are all-reduced."""
+
+    ahead: tuple[Transfer, ...]
+    back: tuple[Transfer, ...]
+    sums: tuple[tuple[Transfer, ...], tuple[Transfer, ...]]
+
+
+def border_between(
+    context: Context, first: Strategy, second: Strategy, devices: tuple[int, ...], sums: tuple[bool, bool]
+) -> Border:
+    """Return what neighbours of two configurations send; ``sums``: whether the first ends, and the second begins, with
+    an operator whose outputs (gradients of inputs) are partial sums."""
+    ahead, back = moved(context, first, second, devices, devices)
+    shape = (first.mbs * first.dp, context.workload.seq_len, context.model.hidden)
+    instead = []
+    for maker, taker, transfers, summed in ((first, second, ahead, sums[0]), (second, first, back, sums[1])):
+        parts = () if transfers or not summed or maker.sp or maker.tp == 1 else _parts(maker, taker, devices, shape)
+        instead.append(parts)
+    return Border(ahead=ahead, back=back, sums=(instead[0], instead[1]))
+
+
+def _parts(maker: Strategy, taker: Strategy, devices: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Transfer, ...]:
+    """Return how partial sums go to the parts that are needed; () where that is no reduce-scatter."""
+    wanted = activation_layout(taker, devices)
+    found = infer(activation_layout(maker, devices, summed=True), wanted, shape)
+    return found if found and found[0].kind == "reduce_scatter" else ()
+
+
+def ends_in_sums(layer: Layer | None) -> bool:
+    """Whether the last operator of a layer makes partial sums on tensor ranks; None: embedding or head, which do."""
+    return layer is None or not layer.feeds_forward or _dense(layer)
+
+
+def begins_with_sums(layer: Layer | None) -> bool:
+    """Whether the gradient of a layer's input is made as partial sums."""
+    return layer is None or layer.attends or _dense(layer)
+
+
+def _dense(layer: Layer) -> bool:
+    return not isinstance(layer.mlp, MixtureOfExperts) or layer.mlp.shared_hidden > 0
+
+
 def inner_borders(context: Context, strategies: TreeStrategies) -> list[tuple[float, float]]:
     """Return for every virtual stage the seconds that activations take to change their layout inside it, and gradients
-    on their way back."""
+    on their way back, less what partial sums save that go to parts; the context is that of ``with_modules``."""
+    prices = _Prices(context)
     totals = []
     for stage, row in zip(strategies.tree.stages, strategies.of_leaf, strict=True):
         there = back = 0.0
-        for first, second in pairwise(row):
-            if _cut(first) != _cut(second):
-                ahead, behind = moved(context, first, second, stage.devices, stage.devices)
-                there, back = there + seconds_of(context, ahead), back + seconds_of(context, behind)
+        saved: list[list[float]] = [[0.0, 0.0] for _ in row]
+        for place, (first, second) in enumerate(pairwise(row)):
+            if _cut(first) == _cut(second):
+                continue
+            leaves = stage.leaves[place], stage.leaves[place + 1]
+            border = prices.border(first, second, stage.devices, leaves)
+            there, back = there + prices.seconds(border.ahead), back + prices.seconds(border.back)
+            saved[place][0] = prices.shorter(first, border.sums[0])
+            saved[place + 1][1] = prices.shorter(second, border.sums[1])
+        for leaf, strategy, (ahead, behind) in zip(stage.leaves, row, saved, strict=True):
+            if ahead or behind:
+                less = prices.saved(strategy, leaf, (ahead, behind))
+                there, back = there - less[0], back - less[1]
         totals.append((there, back))
     return totals
+
+
+class _Prices:
+    """Borders of one tree and what they cost, each found once."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.borders: dict[tuple[object, ...], Border] = {}
+        self.times_s: dict[tuple[Transfer, ...], float] = {}
+        self.less: dict[tuple[object, ...], tuple[float, float]] = {}
+
+    def border(self, first: Strategy, second: Strategy, devices: tuple[int, ...], leaves: tuple[Leaf, Leaf]) -> Border:
+        """Return the border of two neighbours."""
+        sums = ends_in_sums(leaf_layer(self.context, leaves[0])), begins_with_sums(leaf_layer(self.context, leaves[1]))
+        key = (_cut(first), _cut(second), devices, sums)
+        if key not in self.borders:
+            self.borders[key] = border_between(self.context, first, second, devices, sums)
+        return self.borders[key]
+
+    def seconds(self, transfers: tuple[Transfer, ...]) -> float:
+        """Return the seconds of transfers."""
+        if transfers not in self.times_s:
+            self.times_s[transfers] = seconds_of(self.context, transfers)
+        return self.times_s[transfers]
+
+    def shorter(self, strategy: Strategy, parts: tuple[Transfer, ...]) -> float:
+        """Return the seconds by which some transfers take less than an all-reduce over tensor ranks, 0 for none."""
+        if not parts:
+            return 0.0
+        whole = tensor_sync(self.context, _shard(self.context, strategy), self.context.model.hidden)
+        return max(float(whole.reduce_s[0]) - self.seconds(parts), 0.0)
+
+    def saved(self, strategy: Strategy, leaf: Leaf, shorter_s: tuple[float, float]) -> tuple[float, float]:
+        """Return the seconds of its passes that shorter sums save a leaf. Embedding and head, which synchronise once,
+        have half of it in each direction."""
+        layer = leaf_layer(self.context, leaf)
+        if layer is None:
+            return (sum(shorter_s) / 2,) * 2
+        key = (strategy, layer, shorter_s)
+        if key not in self.less:
+            less = shorter_sums_s(self.context, layer, _shard(self.context, strategy), shorter_s)
+            self.less[key] = float(less[0][0]), float(less[1][0])
+        return self.less[key]
+
+
+def _shard(context: Context, strategy: Strategy) -> Shard:
+    return shard_of(context, table_of([strategy]), np.zeros(1, dtype=np.intp))
 
 
 def stage_hops(context: Context, strategies: TreeStrategies) -> tuple[tuple[float, float], ...]:
@@ -80,32 +196,63 @@ def _hop_s(context: Context, sender: Strategy, receiver: Strategy) -> float:
 
 
 def borders_between(context: Context, strategies: TreeStrategies) -> list[dict[str, object]]:
-    """Return the transfers of one microbatch's activations wherever two layers that follow each other are cut
-    differently or stand on different devices, as plain data; ``bytes`` of all groups together."""
-    width, found = activation_bytes(context.workload.precision), []
+    """Return the transfers of one microbatch's activations wherever two layers, or modules of one, that follow each
+    other are cut differently or stand on different devices, as plain data.
+
+    ``bytes`` of all groups together; ``count``: how often a transfer like that takes place, ``between`` the first
+    pair. ``instead_of``: the all-reduce inside a layer that partial sums are spared.
+    """
+    context, found = with_modules(context, strategies), dict[tuple[object, ...], dict[str, object]]()
+    prices = _Prices(context)
     rows = [
-        (leaf.layer, strategy, stage.devices)
+        (leaf, strategy, stage.devices)
         for stage, row in zip(strategies.tree.stages, strategies.of_leaf, strict=True)
         for leaf, strategy in zip(stage.leaves, row, strict=True)
     ]
     for (before, first, here), (behind, second, there) in pairwise(rows):
-        if here == there and _cut(first) == _cut(second):
-            continue
-        for direction, transfers in zip(
-            ("forward", "backward"), moved(context, first, second, here, there), strict=True
-        ):
-            found += [
-                {
-                    "between": [before, behind],
-                    "direction": direction,
-                    "kind": transfer.kind,
-                    "groups": len(transfer.groups),
-                    "members": len(transfer.groups[0]),
-                    "bytes": transfer.total * width,
-                }
-                for transfer in transfers
+        if here != there:
+            ahead, back = moved(context, first, second, here, there)
+            sent = [("forward", ahead, ""), ("backward", back, "")]
+        elif _cut(first) != _cut(second):
+            border = prices.border(first, second, here, (before, behind))
+            sent = [
+                ("forward", border.ahead, ""),
+                ("forward", border.sums[0], "all_reduce"),
+                ("backward", border.back, ""),
+                ("backward", border.sums[1], "all_reduce"),
             ]
-    return found
+        else:
+            continue
+        for direction, transfers, instead_of in sent:
+            for transfer in transfers:
+                _note(context, found, (before.name, behind.name), direction, transfer, instead_of)
+    return list(found.values())
+
+
+def _note(
+    context: Context,
+    found: dict[tuple[object, ...], dict[str, object]],
+    between: tuple[str, str],
+    direction: str,
+    transfer: Transfer,
+    instead_of: str,
+) -> None:
+    """Add a transfer to those found, or count it with one that is alike between layers of the same modules."""
+    modules = tuple("" if name.isdigit() else name.partition(".")[2] or name for name in between)
+    key = (*modules, direction, transfer, instead_of)
+    if key in found:
+        found[key]["count"] = int(str(found[key]["count"])) + 1
+        return
+    entry: dict[str, object] = {
+        "between": list(between),
+        "direction": direction,
+        "kind": transfer.kind,
+        "groups": len(transfer.groups),
+        "members": len(transfer.groups[0]),
+        "bytes": transfer.total * activation_bytes(context.workload.precision),
+        "count": 1,
+    }
+    found[key] = entry | ({"instead_of": instead_of} if instead_of else {})
 
 
 def _ends(strategies: TreeStrategies) -> list[tuple[Strategy, Strategy]]:

@@ -20,6 +20,7 @@ from forerun.simulator.events.trees.parts import (
     present_on,
     replica_blocks,
     replicas_of,
+    with_modules,
 )
 from forerun.simulator.memory import TotalMemory, total_memory
 from forerun.simulator.replicas import ReplicaCosts, bucket_bytes, reduced_bytes
@@ -34,6 +35,7 @@ def tree_costs(context: Context, strategies: TreeStrategies) -> StepCosts:
     Raises:
         RequestError: a cost rule knows no such operator, link or precision.
     """
+    context = with_modules(context, strategies)
     tree, first, profile = strategies.tree, strategies.first, context.framework
     blocks, homes = blocks_of(context, strategies), homes_of(first)
     rate = host_rate(context, strategies)

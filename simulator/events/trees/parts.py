@@ -6,6 +6,8 @@ stages add them up.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,8 @@ from forerun.simulator.replicas import ReplicaCosts, Replicas, bucket_bytes, rep
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import shard_of
 from forerun.simulator.stage_plan import StagePlans
+from forerun.spaces.models.model import Layer, Model
+from forerun.spaces.models.modules import MODULES, module_of
 from forerun.spaces.strategies import Context, Recompute, Strategy, chunks_of_stage, table_of
 from forerun.spaces.trees import Leaf, TreeStrategies
 
@@ -26,23 +30,58 @@ Blocks = Mapping[Strategy, Floats]
 """Layers of each kind, embedding and head that every virtual stage has in each configuration, [kinds + 2, stages]."""
 
 
-def blocks_of(context: Context, strategies: TreeStrategies, chosen: Callable[[Leaf], bool] | None = None) -> Blocks:
-    """Return which layers (those ``chosen``, None: all) every virtual stage has in which configuration. MTP blocks
-    count on the last layer's kind, in the configuration of the head."""
+def with_modules(context: Context, strategies: TreeStrategies) -> Context:
+    """Return a context whose model has, besides its layers, the modules of each as kinds of their own, where a tree
+    configures modules apart. They stand first, for what follows the last layer is made like that."""
     model = context.model
-    kinds = len(layer_kinds(model))
-    kind_of_layer = np.repeat(kind_of_entry(model), [layer.count for layer in model.layers])
+    if not strategies.apart or any(layer.module for layer in model.layers):
+        return context
+    modules = (module_of(kind, module) for kind in layer_kinds(model) for module in MODULES)
+    return replace(context, model=replace(model, layers=(*modules, *model.layers)))
+
+
+@lru_cache(maxsize=64)
+def _leaf_kinds(model: Model) -> Mapping[tuple[str, str], int]:
+    """Return the number of the kind of every leaf that a tree may have, by the names of its layer and its module."""
+    kinds, entries = layer_kinds(model), kind_of_entry(model)
+    whole = [kind for kind, layer in zip(entries, model.layers, strict=True) if not layer.module]
+    counts = [layer.count for layer in model.layers if not layer.module]
+    numbers = {kind: number for number, kind in enumerate(kinds)}
+    found = {}
+    for place, kind in enumerate(np.repeat(whole, counts).tolist()):
+        found[str(place), ""] = kind
+        for module in MODULES:
+            part = numbers.get(module_of(kinds[kind], module))
+            if part is not None:
+                found[str(place), module] = part
+    return MappingProxyType(found | {("embedding", ""): len(kinds), ("head", ""): len(kinds) + 1})
+
+
+def leaf_layer(context: Context, leaf: Leaf) -> Layer | None:
+    """Return the kind of layer, or module, that a leaf stands for, in the context of ``with_modules``; None for
+    embedding and head."""
+    kinds = layer_kinds(context.model)
+    number = _leaf_kinds(context.model)[leaf.layer, leaf.module]
+    return kinds[number] if number < len(kinds) else None
+
+
+def blocks_of(context: Context, strategies: TreeStrategies, chosen: Callable[[Leaf], bool] | None = None) -> Blocks:
+    """Return which layers (those ``chosen``, None: all) every virtual stage has in which configuration; the context is
+    that of ``with_modules``. MTP blocks count on the last layer's kind, in the configuration of the head."""
+    model, kind_of = context.model, _leaf_kinds(context.model)
+    rows = len(layer_kinds(model)) + 2
     count = len(strategies.of_leaf)
     blocks: dict[Strategy, Floats] = {}
     for number, (stage, row) in enumerate(zip(strategies.tree.stages, strategies.of_leaf, strict=True)):
         for leaf, strategy in zip(stage.leaves, row, strict=True):
             if chosen is not None and not chosen(leaf):
                 continue
-            held = blocks.setdefault(strategy, np.zeros((kinds + 2, count)))
-            place = {"embedding": kinds, "head": kinds + 1}.get(leaf.layer)
-            held[int(kind_of_layer[int(leaf.layer)]) if place is None else place, number] += 1.0
+            held = blocks.get(strategy)
+            if held is None:
+                held = blocks[strategy] = np.zeros((rows, count))
+            held[kind_of[leaf.layer, leaf.module], number] += 1.0
     if chosen is None or chosen(strategies.tree.stages[-1].leaves[-1]):
-        blocks[strategies.of_leaf[-1][-1]][kind_of_layer[-1], -1] += model.mtp_layers
+        blocks[strategies.of_leaf[-1][-1]][kind_of_entry(model)[-1], -1] += model.mtp_layers
     return blocks
 
 

@@ -12,7 +12,7 @@ from forerun.simulator.events.steady import step_figures
 from forerun.simulator.events.traffic import line_rate_cluster, step_traffic
 from forerun.simulator.events.trees.costs import stage_memory_of, tree_costs
 from forerun.simulator.events.trees.host import host_rate, with_host_replicas
-from forerun.simulator.events.trees.parts import all_replicas, blocks_of, homes_of
+from forerun.simulator.events.trees.parts import all_replicas, blocks_of, homes_of, with_modules
 from forerun.simulator.score_table import TIME_PARTS, ScoreTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
@@ -40,6 +40,7 @@ def simulate_tree(context: Context, strategies: TreeStrategies, *, contention: b
         RequestError: a cost rule knows no such operator, link or precision, the schedule has no order for the shape, or
             contention is asked for where layers share their devices differently or the cluster has no graph of links.
     """
+    context = with_modules(context, strategies)
     costs = tree_costs(context, strategies)
     shared = tree_contention(context, strategies, costs) if contention and strategies.tree.device_count > 1 else None
     count = 1 if shared is None else shared.simulated

@@ -1,0 +1,20 @@
+"""Parts of a layer that strategies may treat apart: its attention and its MLP.
+
+A part is a ``Layer`` that has the shapes of the whole and stands for one of its modules (``Layer.module``), so that
+every rule that costs layers costs parts too. The parts of a layer add up to it: parameters, operators and kept tensors.
+"""
+
+from dataclasses import replace
+
+from forerun.spaces.models.model import Layer
+
+MODULES = ("attention", "mlp")
+"""Modules of a layer in execution order. Norms and residual additions belong to the module whose input they make."""
+
+
+def module_of(layer: Layer, module: str) -> Layer:
+    """Return one module of a whole layer, with its norms: the first of two (two of three with cross-attention), both
+    outer ones of four; a layer with one norm gives it to its attention."""
+    feeding_mlp = layer.norms // (3 if layer.cross_attention is not None else 2)
+    norms = feeding_mlp if module == "mlp" else layer.norms - feeding_mlp
+    return replace(layer, module=module, norms=norms)

@@ -1,0 +1,89 @@
+"""What a node of a tree stands for: modules of layers, and layers that have none."""
+
+from collections.abc import Sequence
+
+from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.strategies import Recompute
+from forerun.spaces.trees.names import matching_layers
+from forerun.spaces.trees.values import Node, TreeError
+
+Unit = tuple[str, str]
+"""A layer's name and one of its modules ("" where it has none)."""
+
+
+def units_of(layers: Sequence[str], modules: Sequence[str]) -> tuple[Unit, ...]:
+    """Return the units of a model in execution order; layers that are numbers consist of ``modules``.
+
+    >>> units_of(["embedding", "0"], ["attention", "mlp"])
+    (('embedding', ''), ('0', 'attention'), ('0', 'mlp'))
+    """
+    return tuple((layer, module) for layer in layers for module in (layer.isdigit() and modules) or ("",))
+
+
+def own_units(node: Node, allowed: Sequence[Unit]) -> tuple[Unit, ...]:
+    """Return the units among ``allowed`` that a node names.
+
+    Raises:
+        TreeError: it names a layer or a module that is not there; the error has the path of the node.
+    """
+    own = tuple(allowed)
+    if node.layers is not None:
+        try:
+            named = set(matching_layers(node.layers, tuple(dict.fromkeys(layer for layer, _ in allowed))))
+        except RequestError as error:
+            raise TreeError((*node.place, "layers"), str(error)) from None
+        own = tuple(unit for unit in allowed if unit[0] in named)
+    return own if node.modules is None else _with_modules(node, own)
+
+
+def _with_modules(node: Node, own: Sequence[Unit]) -> tuple[Unit, ...]:
+    """Return the units of the modules that a node names."""
+    place = (*node.place, "modules")
+    known = tuple(dict.fromkeys(module for _, module in own if module))
+    if not known:
+        raise TreeError(place, f"{units_text(own)}: no modules there; they are parts of transformer layers, like 0-3")
+    for name in node.modules or ():
+        if name in ("norm", "norms", "residual"):
+            raise TreeError(place, f"norms belong to the module whose input they make; use {' or '.join(known)}")
+        if name not in known:
+            raise TreeError(place, str(unknown("module", name, known)))
+    whole = [layer for layer, module in own if not module]
+    if node.layers is not None and whole:
+        raise TreeError((*node.place, "layers"), f"{whole[0]} has no modules; leave it out beside {', '.join(known)}")
+    _check_settings(node)
+    return tuple(unit for unit in own if unit[1] in (node.modules or ()))
+
+
+def _check_settings(node: Node) -> None:
+    """Refuse settings that the modules of a node do not look at."""
+    if node.modules == ("attention",):
+        for name in ("ep", "etp"):
+            if getattr(node.compute, name) is not None:
+                raise TreeError((*node.place, "compute", name), f"attention has no experts; name {name} at the mlp")
+    if node.modules == ("mlp",) and node.schedule.recompute == Recompute.SELECTIVE:
+        raise TreeError(
+            (*node.place, "schedule", "recompute"),
+            "selective recomputes the core of attention, which an mlp has not; use full or none",
+        )
+
+
+def unit_text(unit: Unit) -> str:
+    """Return a unit's name.
+
+    >>> unit_text(("3", "mlp")), unit_text(("head", ""))
+    ('3.mlp', 'head')
+    """
+    return ".".join(part for part in unit if part)
+
+
+def units_text(units: Sequence[Unit], most: int = 6) -> str:
+    """Return the first layers of some units by name, with the module where all of them are of one.
+
+    >>> units_text([("0", "mlp"), ("1", "mlp")])
+    'mlp of 0, 1'
+    """
+    layers = list(dict.fromkeys(layer for layer, _ in units))
+    shown = ", ".join(layers[:most]) + (", …" if len(layers) > most else "")
+    modules = {module for _, module in units}
+    alone = len(modules) == 1 and "" not in modules
+    return f"{modules.pop()} of {shown}" if alone else shown
