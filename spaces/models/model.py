@@ -70,7 +70,7 @@ class Layer:
     ``role``: "decoder" attends to the sequence itself, "encoder" likewise without a causal mask;
     a layer with ``cross_attention`` also reads the encoder's output (T5 decoder).
     ``norms`` counts normalisations over the hidden size; ``norm_bias`` is true for LayerNorm, false for RMSNorm.
-    ``module``: the only one of ``MODULES`` that this stands for, "" for the whole layer.
+    ``module``: the only one of ``MODULES`` that this stands for, None for the whole layer.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Layer:
     cross_attention: Attention | None = None
     norms: int = 2
     norm_bias: bool = False
-    module: str = ""
+    module: str | None = None
 
     @property
     def attends(self) -> bool:
