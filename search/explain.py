@@ -154,9 +154,10 @@ def bound_by(row: Row) -> str:
         text += ", before " + _join([f"{name} ({s:.0%})" for s, name in rest])
     largest = max(row.memory_gib, key=lambda name: row.memory_gib[name])
     verdict = "" if row.fits else ", which is too much"
+    risk = f" {row.risk_text}." if row.risk_text else ""
     return (
         f"{text}. Its fullest device (stage {row.peak_stage}) holds {row.peak_memory_gib:.1f} of "
-        f"{row.memory_limit_gib:.1f} GiB{verdict}, most of it {largest} ({row.memory_gib[largest]:.1f} GiB)."
+        f"{row.memory_limit_gib:.1f} GiB{verdict}, most of it {largest} ({row.memory_gib[largest]:.1f} GiB).{risk}"
     )
 
 

@@ -5,6 +5,7 @@ No remedy is guessed: every change that is named was searched, and something fea
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -193,6 +194,7 @@ def _laws(space: StrategySpace, reasons: Collection[str]) -> dict[str, str]:
 
 def _remedies(setting: Setting, score: Scorer) -> Iterator[Remedy]:
     """Yield changes that help: fewer restrictions first, then another framework, more devices, shorter sequences."""
+    yield from filter(None, [_more_risk(setting, score)])
     relaxed = filter(None, (_try(*change, score) for change in _relaxed(setting)))
     first = next(relaxed, None)
     if first is not None:
@@ -215,6 +217,18 @@ def _relaxed(setting: Setting) -> list[tuple[str, Setting]]:
         )
         for axes in freed
     ]
+
+
+def _more_risk(setting: Setting, score: Scorer) -> Remedy | None:
+    """Find the lowest risk of running out of memory at which something fits, where the user bounded it."""
+    if setting.request.oom_risk is None:
+        return None
+    whole = dataclasses.replace(setting, context=dataclasses.replace(setting.context, memory_share=1.0))
+    found = _try("", dataclasses.replace(whole, objective="headroom"), score)
+    if found is None:
+        return None
+    percent = math.ceil(100 * found.row.oom_risk)
+    return dataclasses.replace(found, change=f"--oom-risk {percent}%")
 
 
 def _other_frameworks(setting: Setting) -> Iterator[tuple[str, Setting]]:

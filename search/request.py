@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.limits import NO_LIMITS, Limits, limits_of
+from forerun.search.memory_risk import share_at
 from forerun.search.objectives import objective_named
 from forerun.spaces.budget import Budget, parse_budget
 from forerun.spaces.clusters import Cluster, resolve_cluster
@@ -42,7 +43,8 @@ class Request:
 
     ``model`` and ``cluster`` are catalogue names or files. ``gpus`` is a count or a range (``64..512``),
     ``usd_per_hour`` bounds them by money at ``usd_per_gpu_hour``. A training of ``tokens`` lasts no longer
-    than ``train_within_s`` seconds and costs no more than ``train_usd``. ``objective``: a name, or several with commas
+    than ``train_within_s`` seconds and costs no more than ``train_usd``. ``oom_risk``: the highest risk of running out
+    of memory at which a strategy counts as fitting. ``objective``: a name, or several with commas
     between them for their Pareto front. ``overrides`` are the user's own choices by axis. ``profile`` and
     ``calibration`` are files that ``forerun profile`` and ``forerun calibrate`` wrote. ``ignored_config_fields`` are
     fields of a Hugging Face
@@ -61,6 +63,7 @@ class Request:
     tokens: float | None = None
     train_within_s: float | None = None
     train_usd: float | None = None
+    oom_risk: float | None = None
     moe_imbalance: float | None = None
     objective: str | None = None
     top: int | None = None
@@ -163,7 +166,13 @@ def resolve(request: Request, *, groups: bool = False) -> Setting:
         moe_imbalance=1.0 if request.moe_imbalance is None else request.moe_imbalance,
     )
     cluster.device.peak(workload.precision)  # refuses precisions that the device does not have
-    context = Context(model=resolved.model, cluster=cluster, workload=workload, framework=framework)
+    context = Context(
+        model=resolved.model,
+        cluster=cluster,
+        workload=workload,
+        framework=framework,
+        memory_share=1.0 if request.oom_risk is None else share_at(request.oom_risk),
+    )
     remarks: tuple[str, ...] = ()
     if request.profile is not None:
         from forerun.search.profiling import read_profile

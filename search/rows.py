@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.search.exhaustive import Scorer
+from forerun.search.memory_risk import RISKY, oom_risk
 from forerun.search.notebook import row_html
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator import score as simulator_score
@@ -17,8 +18,6 @@ GIB = 2.0**30
 SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86400.0
 TIGHT_MARK = "tight memory"
-TIGHT = 0.97
-"""Share of the device's memory from which a row is marked: allocators of real runs vary by a few per cent."""
 PLAUSIBLE_MFU = {False: 0.70, True: 0.55}
 """Highest believable MFU without and with experts; the highest published: 0.65 and 0.53 (maxtext README, TPU v5p)."""
 
@@ -31,7 +30,8 @@ class Row:
     model FLOPs that count what a causal mask leaves of the attention square and no recompute (frameworks that count the
     whole square report more: 7 % for an 8B model at 4k tokens, 40 % at 64k).
     ``breakdown_s`` adds up to ``step_time_s`` and ``memory_gib`` to ``peak_memory_gib``, which device-stage
-    ``peak_stage`` reaches; ``allocated_memory_gib`` is what the framework's allocator would report.
+    ``peak_stage`` reaches; ``allocated_memory_gib`` is what the framework's allocator would report. ``oom_risk`` is the
+    share of measured runs predicted that full that ran out of memory.
     Costs are None without a price, ``train_days`` and ``train_cost_usd`` also without a number of training tokens.
     ``step_time_low_s`` and ``step_time_high_s`` bound a measured step with 90 % probability, ``same_as_rank`` is the
     best rank whose step cannot be told apart from this one's; None without a calibration (``same_as_rank`` also where
@@ -48,6 +48,7 @@ class Row:
     fits: bool
     peak_memory_gib: float
     memory_limit_gib: float
+    oom_risk: float
     allocated_memory_gib: float
     peak_stage: int
     breakdown_s: Mapping[str, float]
@@ -67,6 +68,13 @@ class Row:
         if self.step_time_low_s is None or self.step_time_high_s is None:
             return None
         return (self.step_time_high_s - self.step_time_low_s) / (2 * self.step_time_s)
+
+    @property
+    def risk_text(self) -> str:
+        """What became of measured runs predicted that full; empty where the risk is small or the row does not fit."""
+        if TIGHT_MARK not in self.marks:
+            return ""
+        return f"{self.oom_risk:.0%} of the measured runs predicted that full ran out of memory"
 
     @property
     def excess_gib(self) -> float:
@@ -141,7 +149,8 @@ def _row(
     tokens_per_s = workload.tokens_per_step / step_s
     usd_per_hour = None if price is None else price * gpus
     train_s = None if workload.tokens is None else workload.tokens / tokens_per_s
-    peak_gib, limit_gib = float(scores.peak_memory_bytes[row]) / GIB, device.memory_bytes / GIB
+    peak_gib, limit_gib = float(scores.peak_memory_bytes[row]) / GIB, context.memory_limit_bytes / GIB
+    risk = oom_risk(float(scores.peak_memory_bytes[row]) / device.memory_bytes)
     mfu = flops / (step_s * gpus * device.peak(workload.precision))
     return Row(
         rank=None,
@@ -154,6 +163,7 @@ def _row(
         fits=bool(scores.fits[row]),
         peak_memory_gib=peak_gib,
         memory_limit_gib=limit_gib,
+        oom_risk=risk,
         allocated_memory_gib=float(scores.allocated_bytes[row]) / GIB,
         peak_stage=int(scores.peak_stage[row]),
         breakdown_s={part: float(scores.time_s[part][row]) for part in TIME_PARTS},
@@ -165,12 +175,12 @@ def _row(
         train_days=None if train_s is None else train_s / SECONDS_PER_DAY,
         train_cost_usd=(None if train_s is None or usd_per_hour is None else train_s / SECONDS_PER_HOUR * usd_per_hour),
         marks=tuple(
-            dict.fromkeys(mark for one in strategies for mark in _marks(context, one, peak_gib / limit_gib, mfu))
+            dict.fromkeys(mark for one in strategies for mark in _marks(context, one, peak_gib <= limit_gib, risk, mfu))
         ),
     )
 
 
-def _marks(context: Context, strategy: Strategy, memory_share: float, mfu: float) -> tuple[str, ...]:
+def _marks(context: Context, strategy: Strategy, fits: bool, risk: float, mfu: float) -> tuple[str, ...]:
     """Return what an engineer should know about a strategy before trying it."""
     cluster = context.cluster
     domain = max(cluster.scale_up_size, cluster.devices_per_node)
@@ -182,9 +192,9 @@ def _marks(context: Context, strategy: Strategy, memory_share: float, mfu: float
         marks.append(f"cp crosses {name}")
     if strategy.ep * strategy.etp > domain:
         marks.append(f"ep crosses {name}")
-    if memory_share > 1:
+    if not fits:
         marks.append("does not fit")
-    elif memory_share > TIGHT:
+    elif risk > RISKY:
         marks.append(TIGHT_MARK)
     if mfu > PLAUSIBLE_MFU[context.moe]:
         marks.append("MFU above anything published")

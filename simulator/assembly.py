@@ -48,7 +48,7 @@ def step_scores(
         allocated_bytes=memory.allocated_bytes,
         memory_bytes=memory.parts,
         peak_stage=memory.stage,
-        fits=memory.peak_bytes <= context.cluster.device.memory_bytes,
+        fits=memory.peak_bytes <= context.memory_limit_bytes,
     )
 
 

@@ -63,7 +63,7 @@ def option_costs(context: Context, strategy: Strategy, options: StageOptions) ->
     costs = replica_costs(context, Replicas(parameters=parameters_of(context, rows), **alone))
     columns = np.arange(len(options))
     memory = total_memory(context, passes.memory, columns, costs, columns)
-    return (passes.forward_s + passes.backward_s)[0], memory.peak_bytes <= context.cluster.device.memory_bytes
+    return (passes.forward_s + passes.backward_s)[0], memory.peak_bytes <= context.memory_limit_bytes
 
 
 def least_pace_s(context: Context, table: StrategyTable) -> Floats:
@@ -81,7 +81,7 @@ def least_pace_s(context: Context, table: StrategyTable) -> Floats:
     forward_s = np.maximum((blocks @ times.forward_s)[key], host[0])
     backward_s = np.maximum((blocks @ times.backward_s)[key], host[1])
     held = _held_bytes(context, table, np.repeat(blocks[:, None], len(table), axis=1) / pp)
-    room = context.cluster.device.memory_bytes - context.framework.context_bytes
+    room = context.memory_limit_bytes - context.framework.context_bytes
     return np.where(held <= room, (forward_s + backward_s) / pp, np.inf)
 
 

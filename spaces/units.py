@@ -70,6 +70,15 @@ def parse_count(text: str | float) -> float:
     return _parse(text, "a count", _COUNTS, "15T or 70B")
 
 
+def parse_share(text: str | float) -> float:
+    """Return a share: ``5%``, ``0.05``.
+
+    Raises:
+        RequestError: not a finite number of at least zero, with a per cent sign or without.
+    """
+    return _parse(text, "a share", {"": 1.0, "%": 0.01}, "5% or 0.05")
+
+
 def format_bytes(value: float) -> str:
     """Return ``value`` bytes in binary units: ``79.1 GiB``."""
     return _format(

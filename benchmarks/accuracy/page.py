@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import cross_validate
+import memory_risk
 import numpy as np
 import targets
 from scatter import scatter
@@ -55,6 +56,10 @@ def write(
         "## Cross-validation",
         "",
         *_cross_validation(folds),
+        "",
+        "## Out of memory, by how full a device is predicted to be",
+        "",
+        *memory_risk.markdown(predictions),
         "",
         "## Rows predicted worst",
         "",

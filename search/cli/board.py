@@ -11,8 +11,9 @@ from rich.text import Text
 from forerun.search.cli.bars import Brush
 from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.leaderboard import NEAR_MARK, Leaderboard
+from forerun.search.memory_risk import RISKY
 from forerun.search.objectives import objective_named
-from forerun.search.rows import TIGHT, TIGHT_MARK, Row
+from forerun.search.rows import TIGHT_MARK, Row
 from forerun.spaces.units import format_seconds, format_whole
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def print_board(board: Leaderboard) -> None:
     several = len({*board.request["gpu_counts"], *([] if own is None else [own.gpus])}) > 1
     say(console, title(board), board_table(board.rows, console, brush, several=several, own=own))
     say(console, brush.legend(row.breakdown_s for row in (*board.rows, *([] if own is None else [own]))))
-    signs = (("~", NEAR_MARK, ": closer than a prediction can tell"), ("!", TIGHT_MARK, f": above {TIGHT:.0%} of it"))
+    tight = f": more than {RISKY:.0%} of the measured runs predicted this full ran out (--oom-risk keeps below a share)"
+    signs = (("~", NEAR_MARK, ": closer than a prediction can tell"), ("!", TIGHT_MARK, tight))
     if any(row.same_as_rank is not None for row in board.rows):
         say(console, Text(SAME_LEGEND, style="dim"))
     for sign, mark, more in signs:

@@ -23,6 +23,7 @@ def headline(row: Row) -> list[Text]:
         f"{row.tokens_per_s_per_gpu:,.1f} tokens/s/GPU, MFU {row.mfu:.1%}",
         f"peak memory {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB on stage {row.peak_stage}"
         + ("" if row.fits else f": does not fit, needs {row.excess_gib:.1f} GiB less"),
+        *([row.risk_text] if row.risk_text else []),
     ]
     if row.step_time_low_s is not None and row.step_time_high_s is not None:
         bounds = f"{format_seconds(row.step_time_low_s)} and {format_seconds(row.step_time_high_s)}"

@@ -15,6 +15,7 @@ SEARCH_FLAGS = (
     "usd_per_hour",
     "train_within",
     "train_usd",
+    "oom_risk",
     "space",
     "refine",
     "uneven_stages",

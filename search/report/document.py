@@ -133,6 +133,7 @@ def _row(data: Mapping[str, Any]) -> Row:
         fits=bool(data["fits"]),
         peak_memory_gib=_above_zero(data, "peak_memory_gib"),
         memory_limit_gib=_above_zero(data, "memory_limit_gib"),
+        oom_risk=float(data["oom_risk"]),
         allocated_memory_gib=float(data["allocated_memory_gib"]),
         peak_stage=int(data["peak_stage"]),
         breakdown_s={part: max(0.0, float(data["breakdown_s"][part])) for part in TIME_PARTS},

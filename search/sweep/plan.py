@@ -27,7 +27,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework
 from forerun.spaces.models import resolve_model
 from forerun.spaces.strategies import restrict
-from forerun.spaces.units import parse_count, parse_seconds
+from forerun.spaces.units import parse_count, parse_seconds, parse_share
 
 MOST_PIECES = 1_000_000
 
@@ -103,6 +103,7 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
         usd_per_gpu_hour: int | float | None = None
         train_within: str | None = None
         train_usd: int | float | None = None
+        oom_risk: int | float | str | None = None
 
     class SweepDocument(Part):
         """A sweep: lists whose product is searched."""
@@ -258,9 +259,16 @@ def _budget(fields: dict[str, Any]) -> dict[str, Any]:
     if not {"gpus", "usd_per_hour"} & set(fields):
         found = ", ".join(fields) or "is empty"
         raise RequestError(f"a budget names gpus, usd_per_hour or both, but one {'has only ' if fields else ''}{found}")
-    within = fields.pop("train_within", None)
-    budget: dict[str, Any] = {name: str(value) if name == "gpus" else float(value) for name, value in fields.items()}
-    return budget if within is None else {**budget, "train_within_s": parse_seconds(within)}
+    readers: dict[str, tuple[str, Callable[[Any], Any]]] = {
+        "gpus": ("gpus", str),
+        "train_within": ("train_within_s", parse_seconds),
+        "oom_risk": ("oom_risk", parse_share),
+    }
+    budget: dict[str, Any] = {}
+    for name, value in fields.items():
+        key, read = readers.get(name, (name, float))
+        budget[key] = read(value)
+    return budget
 
 
 def _explorings(

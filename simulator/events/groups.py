@@ -92,7 +92,7 @@ def stage_rooms(context: Context, strategy: Strategy, result: EventResult) -> tu
         core = _core(context, strategy, group)
         live, known = result.stages[stage].peak_bytes, float(core.allocated_bytes[0])
         peak = live + float(core.peak_memory_bytes[0]) - known + lost * (live - known)
-        limit = context.cluster.groups[group].cluster.device.memory_bytes
+        limit = context.memory_share * context.cluster.groups[group].cluster.device.memory_bytes
         rooms.append(StageRoom(group=group, peak_bytes=peak, limit_bytes=limit))
     return tuple(rooms)
 

@@ -58,7 +58,7 @@ def _scores(context: Context, table: StrategyTable, results: list[StepFigures]) 
         allocated_bytes=live,
         memory_bytes=memory,
         peak_stage=np.array([result.fullest for result in results], dtype=np.int64),
-        fits=peak <= context.cluster.device.memory_bytes,
+        fits=peak <= context.memory_limit_bytes,
     )
     if context.correction is None:
         return found

@@ -28,13 +28,23 @@ class Correction(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One request without its strategy. ``correction``: None unless the context was calibrated to measured runs."""
+    """One request without its strategy.
+
+    ``correction``: None unless the context was calibrated to measured runs. ``memory_share``: what a strategy may need
+    of a device's memory to count as fitting.
+    """
 
     model: Model
     cluster: Cluster
     workload: Workload
     framework: FrameworkProfile
     correction: Correction | None = None
+    memory_share: float = 1.0
+
+    @property
+    def memory_limit_bytes(self) -> float:
+        """Bytes of one device that a strategy may need."""
+        return self.memory_share * self.cluster.device.memory_bytes
 
     @property
     def heads(self) -> int:

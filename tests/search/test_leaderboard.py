@@ -30,6 +30,7 @@ ROW_KEYS = {
     "fits",
     "peak_memory_gib",
     "memory_limit_gib",
+    "oom_risk",
     "allocated_memory_gib",
     "peak_stage",
     "breakdown_s",

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     brush, row = brush_of(console), explanation.row
     say(console, *headline(row), "", Text(explanation.text))
     say(console, step_table(row, brush, console), memory_table(row, brush, console))
-    limit = setting.context.cluster.device.memory_bytes
+    limit = setting.context.memory_limit_bytes
     if len(stages) > 1:
         say(console, stage_stacks(stages, limit, brush, min(60, console.width - 26)))
     else:

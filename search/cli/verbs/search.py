@@ -10,7 +10,7 @@ from forerun.search.cli.arguments import add_json, add_training, add_workers, re
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
 from forerun.search.cli.parser import Parser, positive, whole
 from forerun.spaces.errors import RequestError
-from forerun.spaces.units import parse_seconds
+from forerun.spaces.units import parse_seconds, parse_share
 
 if TYPE_CHECKING:
     from forerun.search.baseline import Present
@@ -67,6 +67,11 @@ def add_arguments(parser: Parser) -> None:
         "--train-within", metavar="TIME", help="the training of --tokens must end in this time, like 30d or 720h"
     )
     rank.add_argument("--train-usd", type=positive, metavar="USD", help="the training of --tokens must cost no more")
+    rank.add_argument(
+        "--oom-risk",
+        metavar="P",
+        help="keep to strategies that run out of memory in at most this share of measured runs as full, like 5%%",
+    )
     rank.add_argument("--top", type=whole, metavar="K", help="rows to keep (default 10)")
     rank.add_argument(
         "--refine",
@@ -194,6 +199,7 @@ def run(args: argparse.Namespace) -> int:
         usd_per_hour=args.usd_per_hour,
         train_within_s=None if args.train_within is None else parse_seconds(args.train_within),
         train_usd=args.train_usd,
+        oom_risk=None if args.oom_risk is None else parse_share(args.oom_risk),
         objective=args.objective,
         top=args.top,
         overrides=choices_of(args.space, args.set),

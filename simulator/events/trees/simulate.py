@@ -63,7 +63,7 @@ def simulate_tree(context: Context, strategies: TreeStrategies, *, contention: b
         allocated_bytes=np.array([figures.peak_bytes]),
         memory_bytes={part: np.array([value]) for part, value in memory.items()},
         peak_stage=np.array([figures.fullest]),
-        fits=np.array([peak <= context.cluster.device.memory_bytes]),
+        fits=np.array([peak <= context.memory_limit_bytes]),
     )
     return TreeResult(events=events, scores=scores)
 

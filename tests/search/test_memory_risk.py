@@ -1,0 +1,99 @@
+"""The risk of running out of memory: a curve, its inverse, and searches that keep below it."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forerun.search import search, simulate
+from forerun.search.cli import main
+from forerun.search.memory_risk import RISKY, oom_risk, share_at
+from forerun.search.request import Request, resolve
+from forerun.search.rows import TIGHT_MARK
+from forerun.search.samplers import Exploring, explore_request
+from forerun.simulator.events import event_scores
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import parse_strategy, table_of
+
+TRAINING = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096}
+COMMAND = "search llama3-70b --cluster dgx-h100 --gpus 32 --global-batch 64 --seq-len 4096"
+
+
+def test_more_of_the_memory_is_more_risk() -> None:
+    risks = [oom_risk(share) for share in np.linspace(0.0, 3.0, 100)]
+
+    assert risks[0] == 0.0 and risks[-1] > 0.999
+    assert all(low < high for low, high in pairwise(risks))
+
+
+@pytest.mark.parametrize("risk", [0.001, 0.05, 0.1, 0.3])
+def test_a_share_is_that_of_its_risk(risk: float) -> None:
+    assert oom_risk(share_at(risk)) == pytest.approx(risk, rel=1e-12)
+
+
+def test_no_risk_lets_a_strategy_need_more_than_there_is() -> None:
+    assert share_at(0.9) == 1.0
+
+
+@pytest.mark.parametrize("risk", [0.0, 1.0, 5.0])
+def test_what_is_no_risk_is_refused(risk: float) -> None:
+    with pytest.raises(RequestError, match="above 0 and below 1"):
+        resolve(Request(model="llama3-8b", cluster="dgx-h100", global_batch=8, seq_len=128, oom_risk=risk))
+
+
+def test_a_search_keeps_below_the_risk_and_loses_nothing_else() -> None:
+    fields = {**TRAINING, "gpus": "32", "top": 1000, "overrides": {"recompute": ["none", "full"], "vpp": ["1", "2"]}}
+    whole = search("llama3-70b", **fields)
+    bounded = search("llama3-70b", **fields, oom_risk=0.05)
+    kept = [row.strategy for row in whole.rows if row.oom_risk <= 0.05]
+
+    assert 0 < len(kept) < len(whole.rows) < 1000
+    assert [row.strategy for row in bounded.rows] == kept
+    assert bounded.rows[0].memory_limit_gib == pytest.approx(share_at(0.05) * whole.rows[0].memory_limit_gib)
+    assert {row.step_time_s for row in bounded.rows} <= {row.step_time_s for row in whole.rows}
+
+
+def test_stages_that_differ_keep_below_it_too() -> None:
+    request = Request(model="llama3-70b", **TRAINING, gpus="32", oom_risk=0.02)
+    board = explore_request(request, exploring=Exploring(sampler="local", evaluations=200))
+
+    assert board.rows and all(row.oom_risk <= 0.02 for row in board.rows)
+
+
+def test_a_row_that_is_likely_to_run_out_is_marked() -> None:
+    rows = search("llama3-70b", **TRAINING, gpus="32", top=200).rows
+
+    assert {TIGHT_MARK in row.marks for row in rows} == {True, False}
+    assert all((TIGHT_MARK in row.marks) == (row.oom_risk > RISKY) for row in rows)
+
+
+def test_one_strategy_is_judged_by_the_risk_at_both_levels(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = search("llama3-70b", **TRAINING, gpus="32", top=1000).rows
+    tight = max(rows, key=lambda row: row.oom_risk)
+    bounded = resolve(Request(model="llama3-70b", **TRAINING, oom_risk=0.01))
+
+    assert simulate("llama3-70b", strategy=tight.strategy, **TRAINING).fits
+    assert not simulate("llama3-70b", strategy=tight.strategy, **TRAINING, oom_risk=0.01).fits
+    assert not event_scores(bounded.context, table_of([parse_strategy(tight.strategy)])).fits[0]
+    command = ["simulate", "llama3-70b", *COMMAND.split()[2:4], *COMMAND.split()[6:], "--strategy", tight.strategy]
+    assert main(command) == 0
+    assert f"{tight.oom_risk:.0%} of the measured runs" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_command_says_what_risk_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(f"{COMMAND} --oom-risk 0.000001% --set recompute=none".split()) == 3
+    assert "--oom-risk " in capsys.readouterr().err
+
+
+def test_sweeps_take_it(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "models: llama3-70b\nclusters: dgx-h100\nworkloads: [{global_batch: 64, seq_len: 4096}]\n"
+        "budgets: [{gpus: 32}, {gpus: 32, oom_risk: 5%}]\naxes: {vpp: 1}\ntop: 3\n"
+    )
+    assert main(["sweep", str(plan), "--out", str(tmp_path / "run"), "--workers", "serial"]) == 0
+    rows = json.loads((tmp_path / "run" / "leaderboard.json").read_text())["leaderboard"]
+
+    assert all(row["oom_risk"] <= 0.05 for row in rows if row["search"] == 2)
