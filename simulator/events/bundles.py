@@ -9,17 +9,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Protocol
 
-_SAME = 1e-12
+SAME = 1e-12
 """Relative difference of served bytes below which two members end together: a few roundings of a double."""
 
 
 class Pool(Protocol):
     """Bundles that meet on links. ``wake_s``: when the next member of any ends, infinite where there is none;
-    ``changed``: whether a member came or went since that was known."""
+    ``changed``: whether a member came or went since that was known; ``asked_s``: when the executor next looks, at
+    ``wake_s`` or before."""
 
     number: int
     changed: bool
     wake_s: float
+    asked_s: float
 
     def join(self, bundle: "Bundle", rank: int, size_bytes: float, now_s: float) -> None:
         """Begin a transfer."""
@@ -34,10 +36,12 @@ class Pool(Protocol):
 class Bundle:
     """Transfers under way on one route. ``ends``: heap of (served bytes at which it ends, rank of the task);
     ``weights``: connections of one member on each link, each of which gets ``rate_bytes_per_s``; ``wake_s``: when the
-    next of them ends, -1 until that is known; ``place`` in its ``pool``; ``load_bytes_per_s``: what a pool of many last
+    next of them ends, -1 until that is known; ``place`` in its ``pool``; ``began_bytes``: where its clock stood when it
+    had been served nothing; ``load_bytes_per_s``: what a pool of many last
     counted for one connection of every member together."""
 
     __slots__ = (
+        "began_bytes",
         "ends",
         "load_bytes_per_s",
         "number",
@@ -56,7 +60,7 @@ class Bundle:
         self.route = route
         self.weights = weights
         self.rate_bytes_per_s = self.load_bytes_per_s = 0.0
-        self.served_bytes = self.since_s = 0.0
+        self.served_bytes = self.since_s = self.began_bytes = 0.0
         self.wake_s = -1.0
         self.ends: list[tuple[float, int]] = []
         self.pool: Pool
@@ -77,7 +81,7 @@ class Bundle:
         served, rank = heappop(ends)
         ranks.append(rank)
         self.served_bytes, self.since_s, self.wake_s = served, now_s, -1.0
-        limit = served * (1 + _SAME)
+        limit = served * (1 + SAME)
         while ends and ends[0][0] <= limit:
             ranks.append(heappop(ends)[1])
 

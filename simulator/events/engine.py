@@ -99,7 +99,10 @@ class _Run:
         self.done = 0
         self.by_rank = self.rank = list(range(count))
         if graph.priority:
-            self.by_rank = sorted(range(count), key=lambda task: (graph.priority.get(task, 0), task))
+            priority = [0] * count
+            for task, own in graph.priority.items():
+                priority[task] = own
+            self.by_rank = sorted(range(count), key=priority.__getitem__)
             self.rank = [0] * count
             for place, task in enumerate(self.by_rank):
                 self.rank[task] = place
@@ -123,11 +126,11 @@ class _Run:
                 self.special[task] = _UNUSUAL
         for task in graph.transfers:
             self.special[task] = self.special[task] or _TRANSFER
-        self.waits = {
-            task: tuple(s for s in self._occupied(task, graph.stream[task]) if not graph.ordered[s])
-            for task in range(count)
-            if self.special[task] == _UNUSUAL
-        }
+        alone: list[tuple[int, ...]] = [() if ordered else (stream,) for stream, ordered in enumerate(graph.ordered)]
+        self.waits = {task: alone[graph.stream[task]] for task, kind in enumerate(self.special) if kind == _UNUSUAL}
+        for task, gang in graph.gangs.items():
+            if task in self.waits:
+                self.waits[task] = tuple(stream for stream in gang if not graph.ordered[stream])
         self.ready: list[int] = []
         self.touched: set[int] = set()
         self.unsettled: set[int] = set()
@@ -168,12 +171,17 @@ class _Run:
             else:
                 pool = pools[key - wakes]
                 ends = ()
+                if pool.asked_s == now:
+                    pool.asked_s = math.inf
                 if pool.wake_s == now:
                     pool.wake_s = math.inf
                     ends = pool.leave(now)
                     if not pool.changed:
                         pool.changed = True
                         changed.append(pool)
+                elif pool.wake_s < pool.asked_s:
+                    pool.asked_s = pool.wake_s
+                    push(heap, (pool.wake_s, key))
             for ended in ends:
                 task = by_rank[ended]
                 if special[task] == _UNUSUAL and not self.finish(task, now):
@@ -197,11 +205,11 @@ class _Run:
                 self.settle(now)
             for pool in changed:
                 pool.changed = False
-                wake_s = pool.share(now)
-                if wake_s != pool.wake_s:
-                    pool.wake_s = wake_s
-                    if wake_s < math.inf:
-                        push(heap, (wake_s, wakes + pool.number))
+                pool.wake_s = wake_s = pool.share(now)
+                if wake_s < pool.asked_s:
+                    # An end that moved further off is left to be found out when its old time comes.
+                    pool.asked_s = wake_s
+                    push(heap, (wake_s, wakes + pool.number))
             changed.clear()
         self.done = done
 

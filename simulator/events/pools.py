@@ -1,35 +1,44 @@
 """Bundles that meet on links, and the rates of all of them as transfers come and go.
 
 The rates of a pool depend on nothing but how many members each of its bundles has, and a step of training comes back to
-the same few states over and over. So a small pool remembers the rates of every state that it has been in. In a large
-one only what a change can reach is filled anew: bundles that meet it on full links, directly or through others. A link
-that nobody fills passes nothing on, so that a network without oversubscription falls apart into its ports.
+the same few states over and over. So a small pool remembers the rates of every state that it, or another one of its
+shape, has been in. In a large one only what a change can reach is filled anew: bundles that meet it on full links,
+directly or through others. A link that nobody fills passes nothing on, so that a network without oversubscription falls
+apart into its ports.
 """
 
 import math
 from collections.abc import Collection, Iterable, Sequence
 from heapq import heappop, heappush
 
-from forerun.simulator.events.bundles import Bundle, fill
+from forerun.simulator.events.bundles import SAME, Bundle, fill
 
 _STATES = 20_000
 """States that a pool remembers before it begins anew, so that memory does not grow with the number of tasks."""
 _FULL = 1 - 1e-9
 """Share of its capacity from which on a link counts as full; above the roundings of many small changes."""
+_DIGIT = 24
+"""Bits that the members of one bundle have in the state of a pool, which is one whole number."""
 _FEW = 12
 """Bundles up to which neighbours are taken along without asking whether they feel the change: that costs less."""
+
+
+Rates = tuple[tuple[int, float], ...]
+"""Bundles by their place in a pool, and their rates."""
+States = dict[int, tuple[float, Rates]]
+"""What a pool knows of the states that it, or one like it, has been in: the rate of all, or 0 and that of each."""
 
 
 class PoolOfOne:
     """A bundle that meets no other."""
 
-    __slots__ = ("_bundle", "_whole", "changed", "number", "wake_s")
+    __slots__ = ("_bundle", "_whole", "asked_s", "changed", "number", "wake_s")
 
     def __init__(self, number: int, bundles: Sequence[Bundle], capacity_bytes_per_s: Sequence[float]) -> None:
         (self._bundle,) = bundles
         self.number = number
         self.changed = False
-        self.wake_s = math.inf
+        self.wake_s = self.asked_s = math.inf
         self._whole = min(
             capacity_bytes_per_s[link] / weight
             for link, weight in zip(self._bundle.route, self._bundle.weights, strict=True)
@@ -52,59 +61,161 @@ class PoolOfOne:
 
 
 class PoolOfFew:
-    """Bundles that meet, few enough to tell their state at a glance."""
+    """Bundles that meet, few enough to tell their state at a glance.
 
-    __slots__ = ("_bundles", "_capacity", "_known", "_rates", "_sizes", "changed", "number", "wake_s")
+    While all of them have one rate, as when they wait for one full link, they go by one *clock*: the bytes that any
+    member has been served. A member ends where the clock comes to the *head* of its bundle, so that a change touches
+    nothing but its own bundle. Where rates differ every bundle goes by itself.
+    """
 
-    def __init__(self, number: int, bundles: Sequence[Bundle], capacity_bytes_per_s: Sequence[float]) -> None:
+    __slots__ = (
+        "_bundles",
+        "_capacity",
+        "_clock_bytes",
+        "_heads",
+        "_known",
+        "_links",
+        "_rate",
+        "_rates",
+        "_since_s",
+        "_state",
+        "_together",
+        "asked_s",
+        "changed",
+        "number",
+        "wake_s",
+    )
+
+    def __init__(
+        self, number: int, bundles: Sequence[Bundle], capacity_bytes_per_s: Sequence[float], known: States
+    ) -> None:
         self.number = number
         self.changed = False
-        self.wake_s = math.inf
+        self.wake_s = self.asked_s = math.inf
         self._bundles = bundles
         self._capacity = capacity_bytes_per_s
-        self._sizes = [0] * len(bundles)
-        self._known: dict[tuple[int, ...], tuple[tuple[Bundle, float], ...]] = {}
-        self._rates: tuple[tuple[Bundle, float], ...] = ()
+        self._known = known
+        users: dict[int, list[tuple[Bundle, float]]] = {}
+        for bundle in bundles:
+            for link, weight in zip(bundle.route, bundle.weights, strict=True):
+                users.setdefault(link, []).append((bundle, weight))
+        self._links = [(capacity_bytes_per_s[link], crossing) for link, crossing in users.items()]
+        self._state = 0
+        self._rates: Rates = ()
+        self._together = True
+        self._clock_bytes = self._since_s = self._rate = 0.0
+        self._heads = [math.inf] * len(bundles)
         for place, bundle in enumerate(bundles):
             bundle.place = place
 
     def join(self, bundle: Bundle, rank: int, size_bytes: float, now_s: float) -> None:
         """Begin a transfer."""
-        ends = bundle.ends
-        served = bundle.served_bytes + bundle.rate_bytes_per_s * (now_s - bundle.since_s) if ends else 0.0
-        bundle.served_bytes, bundle.since_s, bundle.wake_s = served, now_s, -1.0
-        heappush(ends, (served + size_bytes, rank))
-        self._sizes[bundle.place] += 1
+        ends, place = bundle.ends, bundle.place
+        self._state += 1 << _DIGIT * place
+        if self._together:
+            self._clock_bytes = clock = self._clock_bytes + self._rate * (now_s - self._since_s)
+            self._since_s = now_s
+            if not ends:
+                bundle.began_bytes = clock
+            heappush(ends, (clock - bundle.began_bytes + size_bytes, rank))
+            self._heads[place] = bundle.began_bytes + ends[0][0]
+        else:
+            bundle.join(rank, size_bytes, now_s)
 
     def leave(self, now_s: float) -> list[int]:
         """Return the ranks of the members that end now, the earliest at least."""
         ranks: list[int] = []
-        for bundle, _ in self._rates:
-            if bundle.wake_s == now_s:
-                bundle.leave(now_s, ranks)
-                self._sizes[bundle.place] = len(bundle.ends)
+        if self._together:
+            heads = self._heads
+            self._clock_bytes, self._since_s = min(heads), now_s
+            limit = self._clock_bytes * (1 + SAME)
+            while (head := min(heads)) <= limit:
+                bundle = self._bundles[heads.index(head)]
+                ends = bundle.ends
+                ranks.append(heappop(ends)[1])
+                heads[bundle.place] = bundle.began_bytes + ends[0][0] if ends else math.inf
+                self._state -= 1 << _DIGIT * bundle.place
+        else:
+            for place, _ in self._rates:
+                bundle = self._bundles[place]
+                if bundle.wake_s == now_s:
+                    before = len(ranks)
+                    bundle.leave(now_s, ranks)
+                    self._state -= (len(ranks) - before) << _DIGIT * bundle.place
         return ranks
 
     def share(self, now_s: float) -> float:
         """Set the rates; return when the next member ends."""
-        state = tuple(self._sizes)
-        rates = self._known.get(state)
-        if rates is None:
-            if len(self._known) >= _STATES:
-                self._known.clear()
-            active = [bundle for bundle in self._bundles if bundle.ends]
+        if not self._state:
+            self._together, self._clock_bytes, self._rate = True, 0.0, 0.0
+            return math.inf
+        known = self._known.get(self._state)
+        if known is None:
+            known = self._learn()
+        rate, self._rates = known
+        if not rate:
+            if self._together:
+                self._part(now_s)
+            return self._pace(now_s)
+        if not self._together:
+            self._meet(now_s)
+        self._rate = rate
+        left_bytes = min(self._heads) - self._clock_bytes
+        return now_s + left_bytes / rate if left_bytes > 0 else now_s
+
+    def _learn(self) -> tuple[float, Rates]:
+        """Fill the links in a new state; return the rate of all bundles, or 0 and that of each where they differ."""
+        if len(self._known) >= _STATES:
+            self._known.clear()
+        active = [bundle for bundle in self._bundles if bundle.ends]
+        rates: Rates = ()
+        rate, full = self._narrowest()
+        if full < len(active):
             room = {link: self._capacity[link] for bundle in active for link in bundle.route}
-            rates = self._known[state] = tuple(fill(active, room)[0])
-        self._rates = rates
+            rate, rates = 0.0, tuple((bundle.place, own) for bundle, own in fill(active, room)[0])
+        known = self._known[self._state] = rate, rates
+        return known
+
+    def _narrowest(self) -> tuple[float, int]:
+        """Return the rate at which the first link is full, and the bundles that cross it."""
+        lowest, crossing = math.inf, 0
+        for capacity, users in self._links:
+            members, active = 0.0, 0
+            for bundle, weight in users:
+                if bundle.ends:
+                    members += len(bundle.ends) * weight
+                    active += 1
+            if active and (capacity / members, -active) < (lowest, -crossing):
+                lowest, crossing = capacity / members, active
+        return lowest, crossing
+
+    def _part(self, now_s: float) -> None:
+        """Let every bundle go by itself from now on."""
+        self._together = False
+        for place, bundle in enumerate(self._bundles):
+            self._heads[place] = math.inf
+            if bundle.ends:
+                bundle.served_bytes = self._clock_bytes - bundle.began_bytes
+                bundle.since_s, bundle.rate_bytes_per_s, bundle.wake_s = now_s, self._rate, -1.0
+
+    def _meet(self, now_s: float) -> None:
+        """Let all bundles go by one clock from now on."""
+        self._together = True
+        self._clock_bytes, self._since_s = 0.0, now_s
+        for place, bundle in enumerate(self._bundles):
+            if bundle.ends:
+                served = bundle.served_bytes + bundle.rate_bytes_per_s * (now_s - bundle.since_s)
+                bundle.began_bytes = -served
+                self._heads[place] = bundle.ends[0][0] - served
+
+    def _pace(self, now_s: float) -> float:
+        """Let every bundle go on at its own rate; return when the next member ends."""
         soonest = math.inf
-        for bundle, rate in rates:
+        for place, rate in self._rates:
+            bundle = self._bundles[place]
             wake_s = bundle.wake_s
             if wake_s < 0 or rate != bundle.rate_bytes_per_s:
-                # ``pace`` in place: this is the innermost loop of a step with contention.
-                served = bundle.served_bytes + bundle.rate_bytes_per_s * (now_s - bundle.since_s)
-                bundle.served_bytes, bundle.since_s, bundle.rate_bytes_per_s = served, now_s, rate
-                left_bytes = bundle.ends[0][0] - served
-                bundle.wake_s = wake_s = now_s + left_bytes / rate if left_bytes > 0 else now_s
+                wake_s = bundle.pace(rate, now_s)
             if wake_s < soonest:
                 soonest = wake_s
         return soonest
@@ -113,12 +224,24 @@ class PoolOfFew:
 class PoolOfMany:
     """Bundles that may all meet, of which a change reaches few."""
 
-    __slots__ = ("_active", "_bundles", "_capacity", "_full", "_load", "_new", "_wakes", "changed", "number", "wake_s")
+    __slots__ = (
+        "_active",
+        "_bundles",
+        "_capacity",
+        "_full",
+        "_load",
+        "_new",
+        "_wakes",
+        "asked_s",
+        "changed",
+        "number",
+        "wake_s",
+    )
 
     def __init__(self, number: int, bundles: Sequence[Bundle], capacity_bytes_per_s: Sequence[float]) -> None:
         self.number = number
         self.changed = False
-        self.wake_s = math.inf
+        self.wake_s = self.asked_s = math.inf
         self._capacity = capacity_bytes_per_s
         self._bundles = {bundle.number: bundle for bundle in bundles}
         links = {link for bundle in bundles for link in bundle.route}

@@ -152,6 +152,26 @@ def test_sharing_on_many_links_is_fair(seed: int, most: int, monkeypatch: pytest
     assert execute(graph).end_s == pytest.approx(slowly(ports + uplinks, flows), rel=1e-9)
 
 
+@pytest.mark.parametrize("uplink", [2, 5, 9])
+@pytest.mark.parametrize("seed", range(4))
+def test_one_clock_for_all_and_one_for_each_give_the_same(seed: int, uplink: int) -> None:
+    """Three ports under an uplink, twice, which learn from each other: with many transfers the uplink decides for all,
+    with few the ports, and a pool goes from one to the other and back."""
+    draw = random.Random(seed)
+    links = [3, 3, 2, uplink] * 2
+    flows = []
+    for _ in range(50):
+        half = 4 * draw.randint(0, 1)
+        flows.append((draw.randint(0, 40), draw.randint(1, 12), [half + draw.randint(0, 2), half + 3]))
+    graph = TaskGraph(["send"])
+    for number, capacity in enumerate(links):
+        graph.add_link(f"link {number}", float(capacity))
+    for begin, size, route in flows:
+        graph.add_transfer(0, float(size), route, latency_s=float(begin))
+
+    assert execute(graph).end_s == pytest.approx(slowly(links, flows), rel=1e-9)
+
+
 def slowly(links: list[int], flows: list[tuple[int, int, list[int]]]) -> list[float]:
     """Return ends of flows: every rate anew at every event."""
     left = {number: float(size) for number, (_, size, _) in enumerate(flows)}
