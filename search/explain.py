@@ -9,6 +9,7 @@ from forerun.search.certain import certain
 from forerun.search.exhaustive import Scorer
 from forerun.search.neighbours import Change, neighbours
 from forerun.search.notebook import changes_html
+from forerun.search.order_trust import order_holds
 from forerun.search.rows import Row, rows_of
 from forerun.simulator import score as simulator_score
 from forerun.spaces.frames import frame_of
@@ -142,7 +143,7 @@ def why(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     text = bound_by(rows[0])
-    return f"{text} {against(rows[0], rows[1])}" if len(rows) > 1 else text
+    return f"{text} {against(rows[0], rows[1])}{trust(rows[0], rows[1])}" if len(rows) > 1 else text
 
 
 def bound_by(row: Row) -> str:
@@ -188,6 +189,15 @@ def against(winner: Row, other: Row, *, name: str = "") -> str:
     if losses or gains:
         return f"{text}{join} {'loses ' + losses if losses else 'saves ' + gains}."
     return f"{text}; no part differs by more than {NEGLIGIBLE:.1%} of a step."
+
+
+def trust(one: Row, other: Row) -> str:
+    """Return how often measured pairs predicted as far apart were in that order; empty where intervals say it better,
+    where numbers of devices differ, or where both are predicted alike."""
+    gap = abs(other.step_time_s / one.step_time_s - 1)
+    if one.step_time_low_s is not None or one.gpus != other.gpus or gap < 0.0005:
+        return ""
+    return f" Of measured pairs predicted {gap:.1%} apart, {order_holds(gap):.0%} were in that order."
 
 
 def _join(items: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 import cross_validate
 import memory_risk
 import numpy as np
+import order_trust
 import targets
 from scatter import scatter
 
@@ -60,6 +61,10 @@ def write(
         "## Out of memory, by how full a device is predicted to be",
         "",
         *memory_risk.markdown(predictions),
+        "",
+        "## Order, by how far apart two runs are predicted",
+        "",
+        *order_trust.markdown(predictions),
         "",
         "## Rows predicted worst",
         "",

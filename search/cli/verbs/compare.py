@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from forerun.search.certain import certain
-    from forerun.search.explain import against
+    from forerun.search.explain import against, trust
     from forerun.search.leaderboard import SCHEMA, dump_json, versions
     from forerun.search.request import legal_strategy, resolve
     from forerun.search.rows import rows_of
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     strategies = [legal_strategy(setting, text) for text in args.strategy]
     rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour)
     first, second = certain(setting.context, tuple(replace(row, rank=place) for place, row in enumerate(rows, start=1)))
-    text = against(first, second, name="B")
+    text = against(first, second, name="B") + trust(first, second)
     if second.same_as_rank is not None:
         text += " The calibration cannot tell the two apart."
     first, second = replace(first, rank=None), replace(second, rank=None)

@@ -1,0 +1,41 @@
+"""How often an order holds: a curve over the predicted gap, and the sentence below a leaderboard."""
+
+import dataclasses
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from forerun.search import search
+from forerun.search.explain import trust, why
+from forerun.search.order_trust import order_holds
+
+ROWS = search("llama3-8b", cluster="dgx-h100", gpus="16", global_batch=64, seq_len=4096, top=50).rows
+
+
+def test_equal_predictions_are_a_toss_up_and_more_of_a_gap_is_more_certain() -> None:
+    shares = [order_holds(gap) for gap in np.linspace(0.0, 10.0, 200)]
+
+    assert shares[0] == 0.5 and 0.99 < shares[-1] <= 1.0
+    assert all(low < high for low, high in pairwise(shares))
+
+
+def test_the_explanation_says_how_often_a_gap_like_that_of_the_runner_up_holds() -> None:
+    gap = ROWS[1].step_time_s / ROWS[0].step_time_s - 1
+
+    assert gap > 0.0005
+    assert f"predicted {gap:.1%} apart, {order_holds(gap):.0%} were in that order" in why(ROWS)
+
+
+@pytest.mark.parametrize(
+    "change", [{"gpus": 32}, {"step_time_s": ROWS[0].step_time_s}], ids=["other devices", "as fast"]
+)
+def test_what_was_not_measured_is_not_said(change: dict[str, float]) -> None:
+    assert trust(ROWS[0], dataclasses.replace(ROWS[-1], **change)) == ""  # type: ignore[arg-type]  # values of the fields
+    assert trust(ROWS[0], ROWS[-1]) != ""
+
+
+def test_intervals_of_a_calibration_say_it_better() -> None:
+    calibrated = dataclasses.replace(ROWS[0], step_time_low_s=0.9, step_time_high_s=1.1)
+
+    assert trust(calibrated, ROWS[-1]) == ""
