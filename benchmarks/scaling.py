@@ -18,9 +18,10 @@ from pathlib import Path
 from scaling_predict import Case, Constants, cases, read
 
 GRID = {
-    "jitter": (0.0, 0.01, 0.02, 0.03),
+    "jitter": (0.01, 0.02, 0.03, 0.04),
     "blocked_share": (0.0, 0.5, 1.0),
-    "wait_s": (0.0, 0.0125, 0.025, 0.05),
+    "ddp_meeting_s": (0.0, 0.01, 0.02),
+    "horovod_meeting_s": (0.01, 0.02, 0.03, 0.04),
 }
 """What cross-validation fits again for every part that it leaves out."""
 
@@ -50,7 +51,8 @@ def held_out(found: Sequence[Case], part: Callable[[Case], str]) -> list[list[st
         if not others:
             continue
         constants = fitted(others)
-        words = f"{constants.jitter:g}, {constants.blocked_share:g}, {1e3 * constants.wait_s:g} ms"
+        meetings = f"{1e3 * constants.ddp_meeting_s:g} and {1e3 * constants.horovod_meeting_s:g} ms"
+        words = f"{constants.jitter:g}, {constants.blocked_share:g}, {meetings}"
         lines.append([name, f"{len(inside)}", percent(median_error(inside, constants)), words])
     return lines
 
@@ -108,8 +110,10 @@ def page(found: Sequence[Case], skipped: dict[str, int]) -> str:
         "*Efficiency*: throughput per GPU over that of one, whose measured step is given. *Blind*: nothing is given;",
         "in brackets, the rows whose device and model the catalogue describes. Errors are medians of absolute values.",
         "",
-        f"Constants, the same for all rows: jitter {constants.jitter:g}, blocked share {constants.blocked_share:g},",
-        f"waiting of nodes {1e3 * constants.wait_s:g} ms, jitter of sentences {constants.token_jitter:g}.",
+        f"Constants, those of the profiles: jitter {constants.jitter:g}, blocked share {constants.blocked_share:g},",
+        f"meeting of nodes {1e3 * constants.ddp_meeting_s:g} ms (DDP) and {1e3 * constants.horovod_meeting_s:g} ms "
+        f"(Horovod and the like), jitter of sentences {constants.token_jitter:g};",
+        "ChainerMN (ParaDL) as in its profile. Waiting and exchange are those of `forerun search` and `scale`.",
         "",
         "## By table",
         *table(["table", *head], summary(found, kind, constants)),
@@ -121,7 +125,7 @@ def page(found: Sequence[Case], skipped: dict[str, int]) -> str:
         *table(["model", *head], summary(found, lambda case: case.model, constants)),
         "",
         "## Cross-validation",
-        "Jitter, blocked share and waiting are fitted again to all rows but one part's, which they then predict.",
+        "Jitter, blocked share and meetings are fitted again to all rows but one part's, which they then predict.",
         "",
         *table(["table left out", "rows", "median error", "constants"], held_out(found, lambda case: case.file)),
         "",

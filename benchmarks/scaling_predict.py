@@ -7,19 +7,20 @@ software adds. Three constants say the last; none belongs to a source or a model
 import csv
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from scaling_rows import Skipped, Software, described, machine, profile_of, software
 
+from forerun.simulator.layered.messages import meeting_s, straggle_s
 from forerun.simulator.modes import GradientProfile, NicNetwork, TrainingMode
 from forerun.simulator.modes.coarse import exposed_all_reduce_s
 from forerun.simulator.modes.events import event_prediction
-from forerun.simulator.modes.expected import NATURAL_JITTER, expected_maximum, lognormal_factors
-from forerun.simulator.modes.network import BLOCKED_SHARE, HOST_BYTES_PER_S, MEETING_S, ClusterNetwork
+from forerun.simulator.modes.network import HOST_BYTES_PER_S, ClusterNetwork
 from forerun.spaces.clusters import Cluster
+from forerun.spaces.layered.profile import LayeredProfile, load_layered_profile
 
 STEPS = 4
 """Steps of an event-level run: synchronous ones without jitter are all alike."""
@@ -31,25 +32,33 @@ PRECISIONS = {"fp32": "fp32", "tf32": "tf32", "fp16": "fp16", "amp": "fp16", "mi
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
-    """``jitter``: deviation of a GPU's steps over their mean. ``blocked_share``: share of an all-reduce's fixed time
-    that the backward pass waits, too. ``wait_s``: meeting of several nodes, per step. ``token_jitter``: jitter where
-    a batch is counted in tokens, so that its sentences differ in length.
+    """``jitter``: deviation of a GPU's steps over their mean. ``blocked_share``: share of an empty all-reduce that the
+    backward pass waits for each. ``ddp_meeting_s``, ``horovod_meeting_s``: meeting of several nodes, per step.
+    ``token_jitter``: jitter where a batch is counted in tokens, so that its sentences differ in length.
 
-    All but the last are those of the program, where their origin stands; that is fitted here.
+    All but the last are those of the profiles, where their origin stands; that is fitted here. ChainerMN has its own
+    (benchmarks/fit/chainermn.py).
     """
 
-    jitter: float = NATURAL_JITTER
-    blocked_share: float = BLOCKED_SHARE
-    wait_s: float = MEETING_S
+    jitter: float = load_layered_profile("pytorch-ddp").jitter
+    blocked_share: float = load_layered_profile("pytorch-ddp").blocked_share
+    ddp_meeting_s: float = load_layered_profile("pytorch-ddp").meeting_s
+    horovod_meeting_s: float = load_layered_profile("horovod").meeting_s
     token_jitter: float = 0.12
+
+    def of(self, rules: LayeredProfile) -> LayeredProfile:
+        """Return the profile of a row's software with these constants."""
+        if rules.name == "chainermn":
+            return rules
+        meeting_s = self.horovod_meeting_s if rules.name == "horovod" else self.ddp_meeting_s
+        return replace(rules, jitter=self.jitter, blocked_share=self.blocked_share, meeting_s=meeting_s)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A measured row of several GPUs. ``efficiency``: throughput per GPU over that of one. The rest is what its
     prediction is made of: ``one_s`` a measured step of one GPU, ``known_s`` the same predicted (None: the device or the
-    model is not described well enough); ``exposed_s``, ``fixed_s``: exchange shown, and fixed times of all-reduces;
-    ``node_step_s``: what the software adds for every further node."""
+    model is not described well enough); ``shown_s``: exchange that a step shows, by blocked share."""
 
     file: str
     source: str
@@ -65,18 +74,18 @@ class Case:
     one_s: float
     known_s: float | None
     compute_share: float
-    exposed_s: float
-    fixed_s: float
-    node_step_s: float
+    rules: LayeredProfile
+    shown_s: Callable[[float], float]
 
     def predicted(self, constants: Constants, *, one_s: float | None = None) -> float:
         """Return the predicted efficiency: one GPU's step over that of all."""
         step_s = self.one_s if one_s is None else one_s
-        jitter = constants.token_jitter if self.tokens else constants.jitter
-        lost_s = step_s * self.compute_share * (slowest(jitter, self.gpus) - 1) + self.exposed_s
-        lost_s += constants.blocked_share * self.fixed_s
-        if self.nodes > 1 and not self.server:
-            lost_s += constants.wait_s + self.node_step_s * (self.nodes - 1)
+        rules = constants.of(self.rules)
+        if self.tokens:
+            rules = replace(rules, jitter=constants.token_jitter)
+        lost_s = float(straggle_s(rules, step_s * self.compute_share, self.gpus)) + self.shown_s(rules.blocked_share)
+        if not self.server:
+            lost_s += float(meeting_s(rules, self.nodes))
         return step_s / (step_s + lost_s)
 
     def error(self, constants: Constants) -> float:
@@ -97,22 +106,17 @@ class Case:
         return rate / (self.efficiency / self.one_s) - 1
 
 
-@lru_cache(maxsize=4096)
-def slowest(jitter: float, workers: int) -> float:
-    """Return the expected step of the slowest worker over the mean."""
-    return expected_maximum(lognormal_factors(jitter), workers)
-
-
 class Remembered:
     """A cluster's network that remembers its all-reduces: tables ask for the same ones over and over."""
 
     ring = False
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.real = ClusterNetwork(cluster=cluster)
+    def __init__(self, cluster: Cluster, rules: LayeredProfile) -> None:
+        self.real = ClusterNetwork(cluster=cluster, rules=rules)
         self.worker_bytes_per_s, self.server_bytes_per_s = self.real.worker_bytes_per_s, self.real.server_bytes_per_s
         self.latency_s = self.real.latency_s
         self.known: dict[tuple[float, int], float] = {}
+        self.blocked_share = rules.blocked_share
 
     def all_reduce_s(self, size_bytes: float, workers: int) -> float:
         """As the cluster's."""
@@ -121,17 +125,21 @@ class Remembered:
             self.known[key] = self.real.all_reduce_s(size_bytes, workers)
         return self.known[key]
 
-    def waiting_s(self, calls: int, workers: int, *, hidden: bool) -> float:
+    def blocked_s(self, workers: int) -> float:
+        """As the cluster's, with the share that is asked for."""
+        return self.blocked_share * self.all_reduce_s(1.0, workers)
+
+    def meeting_s(self, workers: int) -> float:
         """As the cluster's."""
-        return self.real.waiting_s(calls, workers, hidden=hidden)
+        return self.real.meeting_s(workers)
 
 
-_NETWORKS: dict[tuple[str, int], Remembered] = {}
+_NETWORKS: dict[tuple[str, int, str], Remembered] = {}
 
 
-def network(cluster: Cluster) -> Remembered:
-    """Return the one network of a cluster."""
-    return _NETWORKS.setdefault((cluster.name, cluster.max_devices), Remembered(cluster))
+def network(cluster: Cluster, rules: LayeredProfile) -> Remembered:
+    """Return the one network of a cluster and a software."""
+    return _NETWORKS.setdefault((cluster.name, cluster.max_devices, rules.name), Remembered(cluster, rules))
 
 
 def read(folder: Path) -> Iterator[dict[str, str]]:
@@ -189,9 +197,7 @@ def _case(row: Mapping[str, str], one: float) -> Case:
     one_s = batch / one
     sent = _on_the_wire(profile.lasting(one_s), how.wire_bytes)
     servers = int(float(row.get("parameter_servers") or 1))
-    exposed_s, fixed_s = (
-        _servers(sent, cluster, gpus, nodes, servers) if how.server else _reduced(sent, cluster, how, gpus)
-    )
+    shown_s = _servers(sent, cluster, how, gpus, nodes, servers) if how.server else _reduced(sent, cluster, how, gpus)
     return Case(
         file=row["file"],
         source=row["source"].removeprefix("NVIDIA DeepLearningExamples/").removesuffix("/README.md"),
@@ -207,9 +213,8 @@ def _case(row: Mapping[str, str], one: float) -> Case:
         one_s=one_s,
         known_s=known_s,
         compute_share=sent.compute_s / sent.step_s,
-        exposed_s=exposed_s,
-        fixed_s=fixed_s,
-        node_step_s=how.node_step_s,
+        rules=how.rules,
+        shown_s=shown_s,
     )
 
 
@@ -226,7 +231,6 @@ def _paradl(row: Mapping[str, str], skipped: dict[str, int]) -> list[Case]:
     how = software(row["framework"], row["precision"], "")
     profile, _ = profile_of(row["model_name"], float(row["micro_batch"]), cluster, "fp32", fused=how.fused)
     sent = profile.lasting(one_s)
-    exposed_s, fixed_s = _reduced(sent, cluster, how, gpus)
     return [
         Case(
             file="paradl",
@@ -243,9 +247,8 @@ def _paradl(row: Mapping[str, str], skipped: dict[str, int]) -> list[Case]:
             one_s=one_s,
             known_s=profile.step_s,
             compute_share=1.0,
-            exposed_s=exposed_s,
-            fixed_s=fixed_s,
-            node_step_s=how.node_step_s,
+            rules=how.rules,
+            shown_s=_reduced(sent, cluster, how, gpus),
         )
     ]
 
@@ -256,28 +259,44 @@ def _on_the_wire(profile: GradientProfile, wire_bytes: float) -> GradientProfile
     return replace(profile, layers=layers)
 
 
-def _reduced(profile: GradientProfile, cluster: Cluster, how: Software, gpus: int) -> tuple[float, float]:
-    """Return the exchange that a step shows, and the fixed times of its all-reduces where it hides them."""
-    mode = TrainingMode(workers=gpus, bucket_bytes=how.bucket_bytes, overlap=how.overlap)
-    links = network(cluster)
-    exposed_s = exposed_all_reduce_s(profile, mode, links)
-    fixed_s = len(mode.buckets(profile)) * links.all_reduce_s(1.0, gpus) if how.overlap else 0.0
-    return exposed_s, fixed_s
+def _reduced(profile: GradientProfile, cluster: Cluster, how: Software, gpus: int) -> Callable[[float], float]:
+    """Return what a step shows of its all-reduces, for a blocked share."""
+    rules = how.rules
+    mode = TrainingMode(
+        workers=gpus,
+        bucket_bytes=rules.bucket_bytes,
+        first_bucket_bytes=rules.first_bucket_bytes,
+        strict_buckets=rules.strict_buckets,
+        overlap=rules.overlap > 0,
+    )
+    links = network(cluster, rules)
+
+    @cache
+    def shown_s(blocked_share: float) -> float:
+        links.blocked_share = blocked_share
+        return exposed_all_reduce_s(profile, mode, links)
+
+    return shown_s
 
 
-def _servers(profile: GradientProfile, cluster: Cluster, gpus: int, nodes: int, servers: int) -> tuple[float, float]:
+def _servers(
+    profile: GradientProfile, cluster: Cluster, how: Software, gpus: int, nodes: int, servers: int
+) -> Callable[[float], float]:
     """Return what synchronous servers cost. In one node they are the host; else nodes are workers, whose GPUs have
     added up their gradients, and servers run on nodes like theirs."""
     if nodes == 1:
         rate = cluster.device.host_bytes_per_s
         links = NicNetwork(worker_bytes_per_s=rate, server_bytes_per_s=HOST_BYTES_PER_S)
-        return _more_than_one(profile, links, gpus, 1), 0.0
-    rate = network(cluster).worker_bytes_per_s * cluster.devices_per_node
+        seconds = _more_than_one(profile, links, gpus, 1)
+        return lambda blocked_share: seconds
+    inner = network(cluster, how.rules)
+    rate = inner.worker_bytes_per_s * cluster.devices_per_node
     links = NicNetwork(worker_bytes_per_s=rate, server_bytes_per_s=rate)
     mode = TrainingMode(exchange="parameter-server", workers=nodes, shards=servers, policy="fifo")
     step_s = event_prediction(profile, mode, links, steps=STEPS).step_s
-    inside = TrainingMode(workers=gpus // nodes, bucket_bytes=1.0)
-    return step_s - profile.step_s + exposed_all_reduce_s(profile, inside, network(cluster)), 0.0
+    inner.blocked_share = 0.0
+    inside_s = exposed_all_reduce_s(profile, TrainingMode(workers=gpus // nodes, bucket_bytes=1.0), inner)
+    return lambda blocked_share: step_s - profile.step_s + inside_s
 
 
 def _more_than_one(profile: GradientProfile, links: NicNetwork, workers: int, shards: int) -> float:

@@ -16,7 +16,7 @@ from forerun.simulator.modes.models import layered_profile
 from forerun.spaces.clusters import Cluster, resolve_cluster
 from forerun.spaces.clusters.catalogue import cluster_from_mapping
 from forerun.spaces.layered import is_layered, layered_names, load_layered
-from forerun.spaces.layered.profile import load_layered_profile
+from forerun.spaces.layered.profile import LayeredProfile, load_layered_profile
 
 OTHERS: Mapping[str, tuple[float, int, str]] = {
     "inception4": (42.7e6, 299, "cnn"),
@@ -89,14 +89,12 @@ MACHINES = (
 class Software:
     """How a framework exchanges gradients: one per variable or in buckets, under the backward pass or after it, with
     how many bytes per parameter; whether parameters lie on servers, and whether element-wise operators cost no pass of
-    their own; ``node_step_s``: what a step takes longer for every further node (ChainerMN: ParaDL, 16 to 512 GPUs)."""
+    their own. ``rules``: the profile of the catalogue that it is most like, with its buckets."""
 
-    bucket_bytes: float
-    overlap: bool
+    rules: LayeredProfile
     wire_bytes: float
     server: bool
     fused: bool
-    node_step_s: float = 0.0
 
 
 class Skipped(Exception):
@@ -162,24 +160,25 @@ def described(hardware: str, cluster: Cluster) -> bool:
 def software(framework: str, precision: str, update: str) -> Software:
     """Return how a row's framework exchanges gradients."""
     name, half = framework.lower(), precision.lower() in ("fp16", "amp", "mixed fp16")
+    wire = 2.0 if half else 4.0
     if "tf_cnn" in name:
         server = "parameter_server" in update or "distributed" in update
         # One all-reduce per variable (its documentation); a graph compiled as one piece hands them over at its end.
-        return Software(
+        rules = replace(
+            load_layered_profile("pytorch-ddp"),
+            name="tf_cnn_benchmarks",
             bucket_bytes=1.0,
-            overlap="xla" not in name,
-            wire_bytes=2.0 if half else 4.0,
-            server=server,
-            fused="xla" in name,
+            first_bucket_bytes=None,
+            overlap=0.0 if "xla" in name else 1.0,
         )
+        return Software(rules=rules, wire_bytes=wire, server=server, fused="xla" in name)
     if "chainer" in name:
-        return Software(bucket_bytes=1e12, overlap=False, wire_bytes=4.0, server=False, fused=False, node_step_s=1e-3)
+        return Software(rules=load_layered_profile("chainermn"), wire_bytes=4.0, server=False, fused=False)
     if "pytorch" in name:
         # Apex and native AMP keep fp32 parameters, DistributedDataParallel sends their gradients.
-        return Software(bucket_bytes=25 * 2.0**20, overlap=True, wire_bytes=4.0, server=False, fused=False)
+        return Software(rules=load_layered_profile("pytorch-ddp"), wire_bytes=4.0, server=False, fused=False)
     # Horovod's buffer, or of that size. Channels-last batch norm with its activation is one kernel there.
-    wire = 2.0 if half else 4.0
-    return Software(bucket_bytes=64 * 2.0**20, overlap=True, wire_bytes=wire, server=False, fused=True)
+    return Software(rules=load_layered_profile("horovod"), wire_bytes=wire, server=False, fused=True)
 
 
 def known_name(model: str) -> str:

@@ -10,9 +10,9 @@ from forerun.simulator.events.disturb import Disturbance
 from forerun.simulator.modes import MODES, Curve, GradientProfile, Network, NicNetwork, TrainingMode, throughput_curve
 from forerun.simulator.modes.events.measure import LAYERS, STEPS
 from forerun.simulator.modes.events.wires import TURNS
-from forerun.simulator.modes.expected import NATURAL_JITTER
 from forerun.simulator.modes.face import Fidelity
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.layered.profile import LayeredProfile, layered_profile_names, load_layered_profile
 from forerun.spaces.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -117,13 +117,15 @@ def scale(request: ScaleRequest) -> Scaling:
         raise unknown("training mode", mode_name, MODES)
     cluster = _cluster(request)
     profile = _profile(request, cluster, defaults)
-    network = _network(request, cluster, defaults)
+    rules = _rules(request)
+    network = _network(request, cluster, rules, defaults)
     text = request.workers or _filled(defaults, "workers", DEFAULT_WORKERS)
     counts = worker_counts(text)
     if request.seed < 0:
         raise RequestError(f"a seed is at least 0, but got {request.seed}")
     exchange, synchronous = MODES[mode_name]
-    settings = dict(request.settings)
+    settings = {**_exchange_of(rules), **request.settings}
+    settings["overlap"] = settings.get("overlap", True) and rules.overlap > 0
     if not (exchange == "parameter-server" and settings.get("colocated")):
         backups = settings.get("backup_workers", 0)
         if request.workers is None:
@@ -132,7 +134,7 @@ def scale(request: ScaleRequest) -> Scaling:
                 raise RequestError(f"{backups} backup workers leave none of {text} workers; name more with --workers")
     mode = TrainingMode(exchange=exchange, synchronous=synchronous, workers=max(counts), **settings)  # type: ignore[arg-type]
     fidelity = request.fidelity or _fidelity(profile, mode, defaults)
-    jitter = _jitter(request, profile, cluster, defaults)
+    jitter = _jitter(request, profile, cluster, rules, defaults)
     noise = Disturbance(seed=request.seed, jitter=jitter, slow=request.slow)
     if noise.slow and max(noise.slow) >= min(counts):
         raise RequestError(
@@ -219,7 +221,6 @@ def _catalogued(request: ScaleRequest, cluster: "Cluster | None", defaults: list
     from forerun.simulator.layered import LayeredContext
     from forerun.simulator.modes.models import layered_profile
     from forerun.spaces.layered import load_layered
-    from forerun.spaces.layered.profile import load_layered_profile
 
     precision = request.precision or _filled(defaults, "precision", default_precision(cluster.device))
     framework = request.framework or _filled(defaults, "framework", DEFAULT_FRAMEWORK)
@@ -256,7 +257,22 @@ def _transformer(request: ScaleRequest, cluster: "Cluster", batch: int, defaults
     return transformer_profile(Context(model=model, cluster=cluster, workload=workload, framework=framework), batch)
 
 
-def _network(request: ScaleRequest, cluster: "Cluster | None", defaults: list[str]) -> Network:
+def _rules(request: ScaleRequest) -> LayeredProfile:
+    """Return how the software exchanges gradients; that of transformers and of measured profiles as DDP does."""
+    name = request.framework or DEFAULT_FRAMEWORK
+    return load_layered_profile(name if name in layered_profile_names() else DEFAULT_FRAMEWORK)
+
+
+def _exchange_of(rules: LayeredProfile) -> dict[str, Any]:
+    """Return the buckets of a framework as settings of a mode."""
+    return {
+        "bucket_bytes": rules.bucket_bytes,
+        "first_bucket_bytes": rules.first_bucket_bytes,
+        "strict_buckets": rules.strict_buckets,
+    }
+
+
+def _network(request: ScaleRequest, cluster: "Cluster | None", rules: LayeredProfile, defaults: list[str]) -> Network:
     """Return the cluster's network, or NICs of the given rate, which replace it."""
     rate = request.bandwidth_bytes_per_s
     if rate is None:
@@ -267,22 +283,8 @@ def _network(request: ScaleRequest, cluster: "Cluster | None", defaults: list[st
                 "--server-bandwidth and --latency go with --bandwidth: they describe NICs, not a cluster"
             )
         from forerun.simulator.modes.network import ClusterNetwork
-        from forerun.spaces.layered.profile import layered_profile_names, load_layered_profile
 
-        name = request.framework or DEFAULT_FRAMEWORK
-        if name not in layered_profile_names():  # that of a transformer
-            return ClusterNetwork(cluster=cluster)
-        rules = load_layered_profile(name)
-        if rules.name == "ideal":
-            return ClusterNetwork(cluster=cluster, blocked_share=0.0, meeting_s=0.0)
-        if rules.wait_s:  # it has been measured for this software
-            return ClusterNetwork(
-                cluster=cluster,
-                all_reduce_share=rules.all_reduce_share,
-                meeting_s=rules.wait_s,
-                node_step_s=rules.node_step_s,
-            )
-        return ClusterNetwork(cluster=cluster, all_reduce_share=rules.all_reduce_share)
+        return ClusterNetwork(cluster=cluster, rules=rules)
     server = request.server_bandwidth_bytes_per_s
     if server is None:
         server = rate
@@ -294,21 +296,26 @@ def _network(request: ScaleRequest, cluster: "Cluster | None", defaults: list[st
     return NicNetwork(worker_bytes_per_s=rate, server_bytes_per_s=server, latency_s=latency_s)
 
 
-def _jitter(request: ScaleRequest, profile: GradientProfile, cluster: "Cluster | None", defaults: list[str]) -> float:
+def _jitter(
+    request: ScaleRequest,
+    profile: GradientProfile,
+    cluster: "Cluster | None",
+    rules: LayeredProfile,
+    defaults: list[str],
+) -> float:
     """Return the jitter that is asked for; those of a cluster are never quite equal, workers on given NICs are."""
     if request.jitter is not None:
         return request.jitter
     if cluster is None or request.bandwidth_bytes_per_s is not None or profile.step_factors:
         return 0.0
-    if request.framework == "ideal":
-        return 0.0
-    _filled(defaults, "jitter", f"{NATURAL_JITTER:g}")
-    return NATURAL_JITTER
+    _filled(defaults, "jitter", f"{rules.jitter:g}")
+    return rules.jitter
 
 
 def _fidelity(profile: GradientProfile, mode: TrainingMode, defaults: list[str]) -> Fidelity:
     """Return both models where the event level takes seconds, else the coarse one."""
-    passes = 2 * STEPS * min(len(profile.layers), LAYERS) * mode.workers
+    layers = len(mode.buckets(profile)) + 1 if mode.exchange == "all-reduce" else min(len(profile.layers), LAYERS)
+    passes = 2 * STEPS * layers * mode.workers
     if mode.exchange == "all-reduce":
         tasks, most, what = passes, EVENT_PASSES, "passes"
     else:

@@ -63,9 +63,13 @@ class Faster:
         """Twice the bandwidth is half the bytes."""
         return self.network.all_reduce_s(size_bytes / self.factor, workers)
 
-    def waiting_s(self, calls: int, workers: int, *, hidden: bool) -> float:
+    def blocked_s(self, workers: int) -> float:
         """As before."""
-        return self.network.waiting_s(calls, workers, hidden=hidden)
+        return self.network.blocked_s(workers)
+
+    def meeting_s(self, workers: int) -> float:
+        """As before."""
+        return self.network.meeting_s(workers)
 
 
 def changes(scaling: "Scaling") -> tuple[Change, ...]:

@@ -58,7 +58,11 @@ def is_layered(args: argparse.Namespace) -> bool:
 
 
 EVENT_FLAGS = ("fidelity", "trace", "timeline", "tree")
-"""Flags of these that go with a strategy tree, which is simulated event by event."""
+"""Flags of these that go with what is simulated event by event: a strategy tree, or a split with --fidelity events."""
+
+
+def _by_events(args: argparse.Namespace) -> bool:
+    return getattr(args, "tree", None) is not None or getattr(args, "fidelity", None) == "events"
 
 
 def setting_of(args: argparse.Namespace) -> "LayeredSetting":
@@ -72,7 +76,7 @@ def setting_of(args: argparse.Namespace) -> "LayeredSetting":
 
     for name in (*SEQUENCE_FLAGS, *SEARCH_FLAGS):
         value = getattr(args, name, None)
-        if name in EVENT_FLAGS and getattr(args, "tree", None) is not None and value != "analytic":
+        if name in EVENT_FLAGS and _by_events(args) and value != "analytic":
             continue
         if value not in (None, False, [], "analytic"):
             flag = "--" + name.replace("_", "-")
@@ -134,7 +138,7 @@ def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
     from forerun.search.leaderboard import SCHEMA, dump_json, versions
 
     setting = setting_of(args)
-    if getattr(args, "tree", None) is not None:
+    if _by_events(args):
         return _run_tree(setting, args)
     row = _row(setting, args.strategy)
     found = bottlenecks(setting.context, row)
@@ -165,19 +169,29 @@ def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
 
 
 def _run_tree(setting: "LayeredSetting", args: argparse.Namespace) -> int:
-    """Simulate a strategy tree event by event and print it.
+    """Simulate a strategy tree, or a split as one, event by event and print it.
 
     Raises:
-        RequestError: the tree is wrong, or something is asked for that it does not have.
+        RequestError: the tree is wrong, the split has none, or something is asked for that it does not have.
     """
     from forerun.search.cli.step_files import write_timelines
-    from forerun.search.layered.tree import simulate_layered_tree
+    from forerun.search.layered.tree import simulate_layered_tree, simulate_split
     from forerun.search.leaderboard import SCHEMA, dump_json, versions
     from forerun.simulator.events import event_summary
 
     if args.fidelity == "analytic":
         raise RequestError("a tree is simulated event by event: closed forms know splits; drop --fidelity")
-    answer = simulate_layered_tree(setting, args.tree)
+    if args.tree is not None:
+        answer = simulate_layered_tree(setting, args.tree)
+    else:
+        from forerun.spaces.layered.limits import check_split
+        from forerun.spaces.layered.split import parse_split
+
+        _no_oracle(args)
+        split = parse_split(args.strategy)
+        _check_devices(setting, split.devices)
+        check_split(setting.context.model, split, setting.batch(split.devices))
+        answer = simulate_split(setting, split)
     write_timelines(args, answer.events)
     if args.json:
         document = {"schema": SCHEMA, "request": setting.to_json(), "row": answer.row, "tree": answer.tree}
@@ -217,14 +231,14 @@ def run_limits(args: argparse.Namespace) -> int:
 
 
 def phases(row: "LayeredRow") -> dict[str, float]:
-    """Return the four phases of a step: input, forward and backward with their communication, gradient exchange, weight
-    update."""
+    """Return the four phases of a step: input, forward and backward with their communication, gradient exchange with
+    the wait for the slowest replica, weight update."""
     parts = row.breakdown_s
     between = sum(parts[name] for name in ("halo", "collective", "tail", "hop", "bubble"))
     return {
         "input": parts["input"],
         "forward and backward": parts["forward"] + parts["backward"] + between,
-        "gradient exchange": parts["gradient"],
+        "gradient exchange": parts["gradient"] + parts["straggle"],
         "weight update": parts["update"],
     }
 

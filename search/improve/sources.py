@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.simulator.improve import ServerWire, Step
+from forerun.simulator.improve import RULES, BucketRule, ServerWire, Step, rule_of, rule_plan
 from forerun.simulator.improve.step import Plan
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
@@ -33,10 +33,12 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A step to improve. ``plan``: what the run itself did (None: the framework's default); ``alternatives``: other
-    strategies that would be faster; ``analysis``: of a run; ``notes``: what the user should know."""
+    """A step to improve. ``rule``: how its framework fills buckets; ``plan``: what it does by default, or what the run
+    itself did (None: what the rule says); ``alternatives``: other strategies that would be faster; ``analysis``: of a
+    run; ``notes``: what the user should know."""
 
     step: Step
+    rule: BucketRule = RULES["ddp"]
     plan: Plan | None = None
     alternatives: tuple[Alternative, ...] = ()
     analysis: "Analysis | None" = None
@@ -127,8 +129,13 @@ def _layered(model: str, cluster: str, gpus: int, batch: int, precision: str | N
     )
     setting = resolve_request(request)
     step = layered_step(setting.context, ranks=gpus, batch=batch)
+    rule = rule_of(setting.context.profile)
+    # A framework that exchanges afterwards does so by default, whatever the buckets.
+    plan = None if setting.context.profile.overlap else replace(rule_plan(step, rule), overlap=False)
     note = "savings of fused operators are estimated: the tensor between them is neither written nor read"
-    return Source(step=step, alternatives=_other_splits(setting), notes=(note, *setting.remarks()))
+    return Source(
+        step=step, rule=rule, plan=plan, alternatives=_other_splits(setting), notes=(note, *setting.remarks())
+    )
 
 
 def _other_splits(setting: "LayeredSetting") -> tuple[Alternative, ...]:

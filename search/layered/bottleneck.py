@@ -44,6 +44,7 @@ def _timed(context: LayeredContext, row: LayeredRow) -> list[Bottleneck]:
         _idle(row),
         ("host", row.host_s, "issuing kernels takes longer than running them", True),
         ("gradient exchange", phases["gradient"], "gradients that the backward pass does not hide", False),
+        ("stragglers", phases["straggle"], "all devices wait for the slowest", False),
         ("layer-wise collectives", phases["collective"] + phases["tail"], _collective_words(split.mode), True),
         ("point-to-point", phases["halo"] + phases["hop"], "staged through the host" if staged else "neighbours", True),
         ("load balance", phases["bubble"], "stages that wait while the pipeline fills and drains", True),

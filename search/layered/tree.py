@@ -1,5 +1,6 @@
-"""Strategy trees for models of operators: read, simulated event by event, and shown as plain data."""
+"""Strategy trees for models of operators, and splits as such: simulated event by event, and shown as plain data."""
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,10 @@ from forerun.simulator.events.layered import LayeredPlan, layered_plan, simulate
 from forerun.simulator.layered.memory import RESERVE_BYTES, USABLE
 from forerun.spaces.documents import Document
 from forerun.spaces.errors import RequestError
+from forerun.spaces.layered import Kind
+from forerun.spaces.layered.split import Split
 from forerun.spaces.trees import Node, TreeError
-from forerun.spaces.trees.document import at_line, read_tree
+from forerun.spaces.trees.document import at_line, parse_tree, read_tree
 from forerun.spaces.trees.names import ranges_text
 
 GIB = 2.0**30
@@ -41,7 +44,36 @@ def simulate_layered_tree(setting: LayeredSetting, path: Path) -> LayeredTree:
         counts = " or ".join(map(str, setting.counts[:8]))
         raise RequestError(f"{path} occupies {count} GPUs, but --gpus asks for {counts}")
     events = simulate_plan(plan)
-    return LayeredTree(row=_row(setting, plan, events, path.name), tree=_tree(plan, path), events=events)
+    return LayeredTree(row=_row(setting, plan, events, f"tree {path.name}"), tree=_tree(plan, path), events=events)
+
+
+def simulate_split(setting: LayeredSetting, split: Split) -> LayeredTree:
+    """Simulate a data-parallel split event by event, as the tree that it is.
+
+    Raises:
+        RequestError: a replica is split further; what stands on each device then is for a tree to say.
+    """
+    if split.parts > 1:
+        raise RequestError(
+            f"splits of a replica are costed in closed form, but got {split}; for events write it as a --tree "
+            "(docs/strategy-trees.md), or drop --fidelity"
+        )
+    names = {kind: [one.name for one in setting.context.model.operators if one.kind is kind] for kind in Kind}
+    children: list[dict[str, Any]] = []
+    if split.mixed:
+        children.append({"layers": names[Kind.LINEAR], "compute": {"cut": {"channels": split.replicas}}})
+    if split.spread:
+        children.append({"layers": names[Kind.EMBEDDING], "compute": {"deal": True}})
+    document = {
+        "schedule": {"microbatches": split.segments},
+        "compute": {"cut": {"batch": split.replicas}},
+        "children": children,
+    }
+    name = str(split)
+    root = parse_tree(json.dumps(document), name)
+    plan = layered_plan(setting.context, root, setting.batch(split.devices))
+    events = simulate_plan(plan)
+    return LayeredTree(row=_row(setting, plan, events, name), tree=_tree(plan, Path(name)), events=events)
 
 
 def _plan(setting: LayeredSetting, root: Node, document: Document) -> LayeredPlan:
@@ -74,7 +106,7 @@ def _row(setting: LayeredSetting, plan: LayeredPlan, events: EventResult, name: 
     limit = USABLE * setting.context.cluster.device.memory_bytes / GIB
     samples = batch / events.step_time_s
     return {
-        "strategy": f"tree {name}",
+        "strategy": name,
         "gpus": gpus,
         "global_batch": batch,
         "step_time_s": events.step_time_s,

@@ -1,7 +1,7 @@
 """What would make a data-parallel step faster: buckets, fusions, pieces, recomputation, and questions of what if."""
 
 from forerun.simulator.improve.buckets import best_buckets
-from forerun.simulator.improve.defaults import RULES, BucketRule, best_cap, rule_plan
+from forerun.simulator.improve.defaults import RULES, BucketRule, best_cap, rule_of, rule_plan
 from forerun.simulator.improve.search import Change, Improvement, improve
 from forerun.simulator.improve.step import Op, Outcome, Plan, Step, simulate
 from forerun.simulator.improve.what_if import WhatIf, what_ifs
@@ -24,6 +24,7 @@ __all__ = [
     "best_buckets",
     "best_cap",
     "improve",
+    "rule_of",
     "rule_plan",
     "simulate",
     "what_ifs",

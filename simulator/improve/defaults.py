@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forerun.simulator.improve.step import Outcome, Plan, Step, simulate
+from forerun.simulator.layered.messages import Filling
+from forerun.spaces.layered.profile import LayeredProfile
 
 _MIB = 2.0**20
 _ALIKE = 2e-4
@@ -39,22 +41,29 @@ RULES: Mapping[str, BucketRule] = {
     ),
 }
 """By name; with ``strict`` a bucket ends before it would exceed its cap, else when it has reached it."""
+_OF_FRAMEWORKS = {"pytorch-ddp": "ddp", "horovod": "horovod"}
+
+
+def rule_of(profile: LayeredProfile) -> BucketRule:
+    """Return the rule of a framework for layer-by-layer models."""
+    if profile.name in _OF_FRAMEWORKS:
+        return RULES[_OF_FRAMEWORKS[profile.name]]
+    filling = Filling.of(profile)
+    return BucketRule(
+        cap_bytes=filling.cap_bytes,
+        first_bytes=filling.first_bytes,
+        setting=f"the buckets of {profile.name}",
+        source=profile.source,
+        strict=filling.strict,
+    )
 
 
 def rule_plan(step: Step, rule: BucketRule) -> Plan:
     """Return the buckets of a framework: nothing fused, nothing cut, exchanged under the backward pass."""
-    buckets: list[list[int]] = [[]]
-    held = 0.0
-    for op in step.order or step.senders:
-        size = step.ops[op].gradient_bytes
-        cap = rule.first_bytes if len(buckets) == 1 else rule.cap_bytes
-        full = held + size > cap if rule.strict else held >= cap
-        if buckets[-1] and full:
-            buckets.append([])
-            held = 0.0
-        buckets[-1].append(op)
-        held += size
-    return Plan(buckets=tuple(tuple(bucket) for bucket in buckets if bucket))
+    filling = Filling(cap_bytes=rule.cap_bytes, first_bytes=rule.first_bytes, strict=rule.strict)
+    order = step.order or step.senders
+    buckets = filling.buckets([step.ops[op].gradient_bytes for op in order])
+    return Plan(buckets=tuple(tuple(order[place] for place in bucket) for bucket in buckets))
 
 
 def best_cap(step: Step, rule: BucketRule) -> tuple[BucketRule, Outcome]:

@@ -5,8 +5,9 @@ import numpy as np
 from forerun.simulator.costs import memory_bound_time_s
 from forerun.simulator.improve.step import Op, Step
 from forerun.simulator.improve.wires import RuleWire, Wire
-from forerun.simulator.layered.compute import Local
 from forerun.simulator.layered.context import GRADIENT_BYTES, LayeredContext
+from forerun.simulator.layered.input import own_input_s, stored_input_s
+from forerun.simulator.layered.messages import meeting_s, reduce_s, straggle_s
 from forerun.spaces.layered import Kind, Operator
 
 POINTWISE = frozenset({Kind.ACTIVATION, Kind.DROPOUT, Kind.ADD, Kind.MULTIPLY})
@@ -20,7 +21,8 @@ _HOSTS = frozenset(
 def layered_step(context: LayeredContext, *, ranks: int, batch: float, wire: Wire | None = None) -> Step:
     """Return the step with ``batch`` samples per device on ``ranks`` devices that exchange gradients in fp32.
 
-    A message takes two operators' host time, to pack it and to launch it.
+    Passes, messages, waiting and loading are those of every other verb (``LayeredContext.passes``,
+    ``layered.messages``, ``layered.input``).
 
     A fused pointwise operator saves its kernel and, forward, the tensor between the two, which is neither written nor
     read; backward the gradient between them. The estimate is by the memory rule; what else the operator reads stays.
@@ -28,11 +30,9 @@ def layered_step(context: LayeredContext, *, ranks: int, batch: float, wire: Wir
     Raises:
         RequestError: a cost rule knows no such operator, link or precision.
     """
-    model, layers = context.model, context.layers
-    times = context.times(Local.whole(np.array([float(batch)])))
-    forward, backward = times.forward_KU[0][layers.kind_of_L], times.backward_KU[0][layers.kind_of_L]
-    forward = np.maximum(forward, context.profile.operator_host_s * (forward > 0))
-    backward = np.maximum(backward, context.profile.operator_host_s * (backward > 0))
+    model = context.model
+    forward, backward = context.passes(batch)
+    profile, cluster = context.profile, context.cluster
     between = np.array([operator.input_elements for operator in model.operators], dtype=np.float64)
     first_input = between - np.array(
         [sum(float(np.prod(shape)) for shape in operator.extra_inputs) for operator in model.operators]
@@ -46,20 +46,26 @@ def layered_step(context: LayeredContext, *, ranks: int, batch: float, wire: Wir
                 name=operator.name,
                 forward_s=float(forward[number]),
                 backward_s=float(backward[number]),
-                gradient_bytes=context.sent_elements(operator, ranks * batch) * GRADIENT_BYTES,
+                gradient_bytes=float(context.sent_elements(operator, ranks * batch)) * GRADIENT_BYTES,
                 fused_forward_s=min(float(moved_s[number]), float(forward[number])) if joins else 0.0,
                 fused_backward_s=min(float(moved_s[number]), float(backward[number])) if joins else 0.0,
                 kept_bytes=_kept_bytes(operator, batch, context.width),
             )
         )
     held = float(model.parameters)
+    nodes = float(context.nodes(np.array(float(ranks))))
+    waiting_s = meeting_s(profile, nodes) + straggle_s(profile, float((forward + backward).sum()), ranks)
+    empty_s = float(reduce_s(cluster, np.array(1.0), np.array(float(ranks)), np.array(1.0), profile.gradient_share))
+    loading_s = max(own_input_s(context, batch), stored_input_s(context, batch * ranks / nodes))
     return Step(
         name=model.name,
         ops=tuple(ops),
-        wire=wire or RuleWire(cluster=context.cluster, ranks=ranks),
+        wire=wire or RuleWire(cluster=cluster, ranks=ranks, share=profile.gradient_share),
         update_s=float(context.update_s(context.dense_parameters)),
-        message_s=2 * context.profile.operator_host_s,
-        fixed_bytes=held * 4.0 * (1 + context.profile.state_elements),
+        host_s=float(waiting_s),
+        message_s=profile.blocked_share * empty_s,
+        least_s=float(loading_s),
+        fixed_bytes=held * 4.0 * (1 + profile.state_elements),
     )
 
 

@@ -50,7 +50,8 @@ class Step:
     ``ops``: in the order of the forward pass. ``order``: numbers of the operators with gradients in the order in which
     the framework fills its buckets (empty: as gradients become ready). ``update_s``: optimizer; ``host_s``: of a step,
     besides. ``slowdown``: factor on computation while a message is under way. ``message_s``: what packing and launching
-    a message takes from computation. ``fixed_bytes``: memory besides activations.
+    a message takes from computation. ``least_s``: no step is shorter (loading). ``fixed_bytes``: memory besides
+    activations.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Step:
     host_s: float = 0.0
     slowdown: float = 1.0
     message_s: float = 0.0
+    least_s: float = 0.0
     fixed_bytes: float = 0.0
 
     def __post_init__(self) -> None:
@@ -156,7 +158,7 @@ def simulate(step: Step, plan: Plan) -> Outcome:
     for number in range(following, len(missing)):
         free = max(free, end) + wires[number]
         sent[number] = free
-    step_s = max(end, free) + step.update_s
+    step_s = max(max(end, free) + step.update_s, step.least_s)
     return Outcome(
         step_s=step_s,
         pass_s=step_s / plan.accumulate,

@@ -6,7 +6,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from forerun.simulator.costs import collective_time_s
+from forerun.simulator.layered.messages import reduce_s
 from forerun.spaces.clusters import Cluster
 from forerun.spaces.errors import RequestError
 
@@ -64,7 +64,8 @@ class LineWire:
 class RuleWire:
     """All-reduce between ``ranks`` devices of a cluster, by the cost rules. ``issue_s``: per message besides.
 
-    ``factor``: of the bandwidth beyond the cluster's; the time of an empty message stays.
+    ``factor``: of the bandwidth beyond the cluster's; the time of an empty message stays. ``share``: what the framework
+    reaches of the rule's rate between nodes.
     """
 
     cluster: Cluster
@@ -72,12 +73,14 @@ class RuleWire:
     stride: int = 1
     issue_s: float = 0.0
     factor: float = 1.0
+    share: float = 1.0
 
     def seconds(self, size_bytes: ArrayLike, pieces: ArrayLike = 1) -> Floats:
         """Return seconds of messages; pieces follow each other."""
         size, cut = np.broadcast_arrays(np.asarray(size_bytes, dtype=np.float64), np.asarray(pieces, dtype=np.float64))
-        whole = collective_time_s(self.cluster, "all_reduce", size / cut, self.ranks, self.stride)
-        least = float(collective_time_s(self.cluster, "all_reduce", 1.0, self.ranks, self.stride))
+        ranks, stride = np.array(float(self.ranks)), np.array(float(self.stride))
+        whole = reduce_s(self.cluster, size / cut, ranks, stride, self.share)
+        least = float(reduce_s(self.cluster, np.array(1.0), ranks, stride, self.share))
         result: Floats = cut * (self.issue_s + least + (whole - least) / self.factor)
         return result
 

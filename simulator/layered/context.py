@@ -63,16 +63,32 @@ class LayeredContext:
             forward_KU=times.forward_KU[which], input_KU=times.input_KU[which], weight_KU=times.weight_KU[which]
         )
 
+    def passes(self, batch: float) -> tuple[Floats, Floats]:
+        """Return seconds forward and backward of every operator of a device with ``batch`` samples: of its kernels, or
+        stretched evenly where the host takes longer to issue them all, since it runs ahead of the device."""
+        times = self.times(Local.whole(np.array([float(batch)])))
+        forward, backward = times.forward_KU[0][self.layers.kind_of_L], times.backward_KU[0][self.layers.kind_of_L]
+        device = float((forward + backward).sum())
+        slower = max(device, float(self.issued_s())) / device
+        return forward * slower, backward * slower
+
     def update_s(self, held: Floats | float) -> Floats:
         """Seconds of the update of so many parameters. Rows of tables are not among them: they are updated in their
         backward pass."""
         return memory_bound_time_s(self.cluster.device, np.asarray(held) * 4.0 * self.profile.optimizer_moves)
 
-    def sent_elements(self, operator: Operator, batch: float) -> float:
-        """Elements of an operator's gradient that are exchanged: of a table the rows that ``batch`` samples look up."""
+    def sent_elements(self, operator: Operator, batch: Floats | float) -> Floats:
+        """Elements of an operator's gradient that are exchanged: of a table the rows that the samples of all replicas
+        look up."""
+        samples = np.asarray(batch, dtype=np.float64)
         if operator.kind is not Kind.EMBEDDING:
-            return float(operator.parameters)
-        return min(float(operator.parameters), batch * operator.lookups * operator.output[-1])
+            return np.full_like(samples, operator.parameters)
+        return np.minimum(float(operator.parameters), samples * operator.lookups * operator.output[-1])
+
+    def issued_s(self, segments: Floats | float = 1.0, calls: Floats | float = 0.0) -> Floats:
+        """Seconds of the host to issue every operator once per direction, and ``calls`` of collectives."""
+        issued = 2.0 * sum(operator.kind is not Kind.VIEW for operator in self.model.operators)
+        return np.asarray((issued * segments + calls) * self.profile.operator_host_s)
 
     @property
     def dense_parameters(self) -> int:

@@ -8,6 +8,7 @@ from forerun.simulator.costs import Collective, collective_time_s, point_to_poin
 from forerun.simulator.layered.candidates import Candidates
 from forerun.simulator.layered.context import LayeredContext
 from forerun.simulator.layered.layers import AXES, Floats
+from forerun.simulator.layered.messages import reduce_s
 from forerun.spaces.layered import WEIGHTED, Kind
 from forerun.spaces.layered.limits import tail_start
 from forerun.spaces.layered.split import Mode
@@ -24,13 +25,6 @@ class Exchange:
     tail_s: Floats
     calls_N: Floats
     pieces_N: Floats
-
-
-def reduce_s(context: LayeredContext, size: Floats, ranks: Floats, stride: Floats, share: float) -> Floats:
-    """Seconds of an all-reduce of which the framework reaches ``share`` of the rate between nodes."""
-    seconds = collective_time_s(context.cluster, "all_reduce", size, ranks, stride)
-    away = ranks * stride > context.cluster.devices_per_node
-    return np.asarray(np.where(away, seconds / share, seconds))
 
 
 def tails(context: LayeredContext, candidates: Candidates) -> Floats:
@@ -142,14 +136,14 @@ def _product_s(context: LayeredContext, c: Candidates, mode: Mode, rows: np.ndar
     behind = np.where([bool(operator.inputs) for operator in operators], each, 0)
     if mode is Mode.FILTER:
         forward = collective_time_s(context.cluster, "all_gather", output, parts, 1.0)
-        backward = reduce_s(context, inputs, parts, ones, share)
+        backward = reduce_s(context.cluster, inputs, parts, ones, share)
         before = each - (np.array(weighted) == last)  # the last outputs stay apart: the loss takes them so
     else:
-        forward = reduce_s(context, output, parts, ones, share)
+        forward = reduce_s(context.cluster, output, parts, ones, share)
         backward = (
             collective_time_s(context.cluster, "all_gather", inputs, parts, 1.0)
             if context.profile.gathers_channel_gradient
-            else reduce_s(context, inputs, parts, ones, share)
+            else reduce_s(context.cluster, inputs, parts, ones, share)
         )
         before = behind  # the first layer stays whole
     seconds = (before * forward + behind * backward).sum(axis=1)

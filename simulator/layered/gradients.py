@@ -6,8 +6,8 @@ import numpy as np
 
 from forerun.simulator.layered.candidates import Candidates
 from forerun.simulator.layered.context import GRADIENT_BYTES, LayeredContext
-from forerun.simulator.layered.exchange import reduce_s
 from forerun.simulator.layered.layers import Floats
+from forerun.simulator.layered.messages import Filling, exposed_s, fill, meeting_s, reduce_s, straggle_s
 from forerun.spaces.layered import WEIGHTED, Kind
 from forerun.spaces.layered.split import Mode
 
@@ -23,10 +23,13 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradients:
-    """``whole_s``: the exchange; ``exposed_s``: what the backward pass does not hide; ``update_s``: the optimizer."""
+    """``whole_s``: the exchange, with the meeting of nodes; ``exposed_s``: what of it the backward pass does not hide,
+    and what its launches take from that; ``straggle_s``: the wait for the slowest device; ``update_s``: the
+    optimizer."""
 
     whole_s: Floats
     exposed_s: Floats
+    straggle_s: Floats
     update_s: Floats
 
 
@@ -63,34 +66,60 @@ def table_share(context: LayeredContext, c: Candidates) -> Floats:
     return np.array([shares[int(count)] for count in c.replicas_N])
 
 
-def gradients(context: LayeredContext, c: Candidates, held: Held, backward_s: Floats) -> Gradients:
-    """Return exchange and update of every row; ``backward_s`` is what the exchange may hide under."""
-    profile, model = context.profile, context.model
+def gradients(context: LayeredContext, c: Candidates, held: Held, backward_NL: Floats, busy_N: Floats) -> Gradients:
+    """Return exchange, straggling and update of every row; ``backward_NL``: seconds of the backward pass that the
+    exchange may hide under, by operator; ``busy_N``: of all computation of a step."""
+    profile = context.profile
     spatial = c.is_mode(Mode.SPATIAL)
     ranks = c.replicas_N * np.where(spatial, c.parts_N, 1.0)
     stride = np.where(spatial, 1.0, c.parts_N)
-    whole_model = np.where(c.is_mode(Mode.PIPELINE), held.dense_N, model.parameters - _tables(context))
-    moved = held.dense_N if profile.shares_hybrid_weights else whole_model
-    moved = moved - np.where(c.mixed_N, _linear(context) / c.replicas_N, 0.0)
-    # Tables that are copied exchange the gradients of looked-up rows alone, those that are dealt out none.
-    rows = c.batch_N * sum(float(table.lookups * table.output[-1]) for table in model.tables)
-    moved = moved + np.where(c.spread_N, 0.0, np.minimum(held.tables_N, rows))
-    size = moved * GRADIENT_BYTES
-    buckets = np.maximum(np.round(size / profile.bucket_bytes), 1.0)
-    whole = buckets * reduce_s(context, size / buckets, ranks, stride, profile.gradient_share)
+    sizes = exchanged_bytes(context, c, held)
+    backward = backward_NL.sum(axis=1)
+    messages = fill(Filling.of(profile), sizes, backward_NL)
+    sent = messages.sent_NB
+    far, near = ranks[:, None], stride[:, None]
+    share = profile.gradient_share
+    wire = sent * reduce_s(context.cluster, np.maximum(messages.bytes_NB, 1.0), far, near, share)
+    blocked = profile.blocked_share * reduce_s(context.cluster, np.ones(len(c)), ranks, stride, share)
+    shown = exposed_s(messages, wire, blocked, backward)
+    whole = wire.sum(axis=1)
+    shown = profile.overlap * shown + (1.0 - profile.overlap) * whole
     if profile.staged_bytes_per_s is not None:
         # Parts of a picture add up their gradients as they exchange their borders: through the host's memory, to one
         # of them and back.
-        local = np.where(spatial & (c.parts_N > 1), 2.0 * size / profile.staged_bytes_per_s, 0.0)
-        whole = whole + local
-    hidden = np.minimum(whole * (1.0 - 1.0 / buckets), profile.overlap * backward_s)
-    nodes = context.nodes(ranks * stride)
+        local = np.where(spatial & (c.parts_N > 1), 2.0 * sizes.sum(axis=1) / profile.staged_bytes_per_s, 0.0)
+        whole, shown = whole + local, shown + local
     # The groups of a hybrid take turns at the ports that their devices share.
     groups = np.where(c.is_mode(Mode.DATA), 1.0, np.minimum(c.parts_N, context.cluster.devices_per_node))
-    waiting = np.where(nodes > 1, profile.wait_s + profile.node_step_s * groups * (nodes - 1.0), 0.0)
-    whole = np.where(ranks > 1, whole + waiting, 0.0)
-    update = context.update_s(held.dense_N)
-    return Gradients(whole_s=whole, exposed_s=np.where(ranks > 1, whole - hidden, 0.0), update_s=update)
+    meeting = np.where(ranks > 1, meeting_s(profile, context.nodes(ranks * stride), groups), 0.0)
+    return Gradients(
+        whole_s=np.where(ranks > 1, whole, 0.0) + meeting,
+        exposed_s=np.where(ranks > 1, shown, 0.0) + meeting,
+        straggle_s=straggle_s(profile, busy_N, c.devices_N),
+        update_s=context.update_s(held.dense_N),
+    )
+
+
+def exchanged_bytes(context: LayeredContext, c: Candidates, held: Held) -> Floats:
+    """Return the bytes of every operator's gradient that replicas exchange, of shape [N, L]."""
+    model, layers = context.model, context.layers
+    every = layers.per_operator("parameters")
+    table = layers.is_kind(Kind.EMBEDDING)
+    cut = (c.is_mode(Mode.FILTER) | c.is_mode(Mode.CHANNEL)) & context.profile.shares_hybrid_weights
+    parts = np.where(cut, c.parts_N, 1.0)[:, None]
+    sizes = np.where(layers.weighted, every / parts, every)
+    # Linear layers of a mixed split are cut over all replicas: nobody else has their gradients.
+    sizes = np.where(c.mixed_N[:, None] & layers.is_kind(Kind.LINEAR), 0.0, sizes)
+    # Tables that are copied exchange the gradients of looked-up rows alone, those that are dealt out none.
+    rows = np.stack([context.sent_elements(operator, c.batch_N) for operator in model.operators], axis=1)
+    sizes = np.where(table, np.where(c.spread_N[:, None], 0.0, rows), sizes)
+    pipeline = c.is_mode(Mode.PIPELINE)
+    if np.any(pipeline):
+        # The fullest stage stands for all: as the whole model, in the share of it that it holds.
+        dense, tables = float(np.where(table, 0.0, every).sum()), float(np.where(table, every, 0.0).sum())
+        own = np.where(table, (held.tables_N / max(tables, 1.0))[:, None], (held.dense_N / max(dense, 1.0))[:, None])
+        sizes = np.where(pipeline[:, None], sizes * own, sizes)
+    return np.asarray(sizes * GRADIENT_BYTES)
 
 
 def _linear(context: LayeredContext) -> float:

@@ -11,15 +11,29 @@ from forerun.simulator.layered.compute import Local
 from forerun.simulator.layered.context import LayeredContext
 from forerun.simulator.layered.exchange import Exchange, exchanges, tails
 from forerun.simulator.layered.gradients import Gradients, gradients, held_parameters, table_share
+from forerun.simulator.layered.input import own_input_s, stored_input_s
 from forerun.simulator.layered.layers import Floats
 from forerun.simulator.layered.memory import USABLE, LayeredMemory, layered_memory
 from forerun.simulator.layered.stages import pipeline_stages
 from forerun.spaces.layered import Kind
 from forerun.spaces.layered.split import Mode, Split
 
-PHASES = ("forward", "backward", "halo", "collective", "tail", "hop", "bubble", "gradient", "update", "input")
+PHASES = (
+    "forward",
+    "backward",
+    "halo",
+    "collective",
+    "tail",
+    "hop",
+    "bubble",
+    "gradient",
+    "straggle",
+    "update",
+    "input",
+)
 """Parts of a step in the order of outputs. ``forward`` and ``backward`` are computation (host included), ``halo`` to
-``hop`` communication between layers, ``gradient`` the exchange that is not hidden, ``input`` what loading adds."""
+``hop`` communication between layers, ``gradient`` the exchange that is not hidden, ``straggle`` the wait for the
+slowest device, ``input`` what loading adds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +72,9 @@ def score_splits(context: LayeredContext, splits: Sequence[Split], batches: Sequ
     tail = tails(context, c)
     stages = pipeline_stages(context, c)
     moved = exchanges(context, c, tail)
-    forward, backward, whole = _device_s(context, c, tail)
+    forward_NL, backward_NL, whole = _device_s(context, c, tail)
+    kept = np.where(c.is_mode(Mode.PIPELINE), 0.0, c.segments_N)
+    forward, backward = forward_NL.sum(axis=1) * kept, backward_NL.sum(axis=1) * kept
     host = _host_s(context, c, moved)
     device = forward + backward
     # The host runs ahead of the device until the slower of the two sets the pace of the whole pass.
@@ -67,7 +83,10 @@ def score_splits(context: LayeredContext, splits: Sequence[Split], batches: Sequ
     held = held_parameters(context, c, stages.parameters_N, stages.tables_N)
     forward_s = np.where(pipeline, stages.forward_s, forward * slower)
     backward_s = np.where(pipeline, stages.backward_s, backward * slower)
-    exchanged = gradients(context, c, held, backward_s / c.segments_N)
+    # Gradients go under the backward pass of the last segment.
+    last = backward_s / c.segments_N
+    behind_NL = backward_NL * (last / np.maximum(backward_NL.sum(axis=1), 1e-30))[:, None]
+    exchanged = gradients(context, c, held, behind_NL, forward_s + backward_s)
     phases = _phases(forward_s, backward_s, moved, exchanged, stages.hop_s, stages.bubble_s)
     loading = _loading_s(context, c)
     phases["input"] = np.maximum(loading - np.asarray(sum(phases.values())), 0.0)
@@ -75,7 +94,7 @@ def score_splits(context: LayeredContext, splits: Sequence[Split], batches: Sequ
     return LayeredScores(
         candidates=c,
         phases=phases,
-        hidden_s=exchanged.whole_s - exchanged.exposed_s,
+        hidden_s=np.maximum(exchanged.whole_s - exchanged.exposed_s, 0.0),
         loading_s=loading,
         device_s=np.where(pipeline, forward_s + backward_s, device),
         host_s=host,
@@ -97,12 +116,13 @@ def _phases(
         "hop": hop,
         "bubble": bubble,
         "gradient": exchanged.exposed_s,
+        "straggle": exchanged.straggle_s,
         "update": exchanged.update_s,
     }
 
 
 def _device_s(context: LayeredContext, c: Candidates, tail: Floats) -> tuple[Floats, Floats, Floats]:
-    """Device seconds forward and backward of every row that is no pipeline, and what of it all parts repeat."""
+    """Device seconds of every operator forward and backward, of one segment, and what of a step all parts repeat."""
     layers = context.layers
     batch = c.local_N
     ones = np.ones(len(c))
@@ -140,26 +160,16 @@ def _device_s(context: LayeredContext, c: Candidates, tail: Floats) -> tuple[Flo
         forward, backward = (np.where(table, values * load, values) for values in (forward, backward))
     kept = np.where(c.is_mode(Mode.PIPELINE), 0.0, c.segments_N)
     again = np.where((repeated | unsplit) & (c.parts_N > 1)[:, None], forward + backward, 0.0).sum(axis=1)
-    return forward.sum(axis=1) * kept, backward.sum(axis=1) * kept, again * kept
+    return forward, backward, again * kept
 
 
 def _host_s(context: LayeredContext, c: Candidates, moved: Exchange) -> Floats:
     """Host seconds of a step: every operator and collective once per direction, and the pieces of gathered tensors."""
-    issued = 2.0 * sum(operator.kind is not Kind.VIEW for operator in context.model.operators)
-    profile = context.profile
-    return (issued * c.segments_N + moved.calls_N) * profile.operator_host_s + moved.pieces_N * profile.piece_host_s
+    return context.issued_s(c.segments_N, moved.calls_N) + moved.pieces_N * context.profile.piece_host_s
 
 
 def _loading_s(context: LayeredContext, c: Candidates) -> Floats:
     """Seconds to bring the samples of a step to the devices, while the step before computes."""
-    model, profile, device = context.model, context.profile, context.cluster.device
-    nodes = context.nodes(c.devices_N)
-    elements = float(np.prod(model.input))
-    seconds = np.zeros(len(c))
-    if device.host_bytes_per_s:
-        parts = np.where(c.is_mode(Mode.SPATIAL), c.parts_N, 1.0)
-        seconds = c.batch_N / c.replicas_N / parts * elements * context.width / device.host_bytes_per_s
-    if profile.storage_bytes_per_s is not None:
-        stored = model.stored_bytes if model.stored_bytes is not None else 4.0 * elements
-        seconds = np.maximum(seconds, c.batch_N / nodes * stored / profile.storage_bytes_per_s)
-    return seconds
+    parts = np.where(c.is_mode(Mode.SPATIAL), c.parts_N, 1.0)
+    own = own_input_s(context, c.batch_N / c.replicas_N / parts)
+    return np.asarray(np.maximum(own, stored_input_s(context, c.batch_N / context.nodes(c.devices_N))))

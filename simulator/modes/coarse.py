@@ -7,13 +7,14 @@ more. All-reduce needs no such heuristic: buckets follow each other, each begins
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from forerun.simulator.events.disturb import Disturbance
-from forerun.simulator.modes.expected import Floats, expected_order, lognormal_factors
+from forerun.simulator.expected import Floats, expected_order, lognormal_factors
+from forerun.simulator.layered.messages import Messages, exposed_s
 from forerun.simulator.modes.loads import server_loads
 from forerun.simulator.modes.mode import TrainingMode
 from forerun.simulator.modes.network import Network
@@ -43,10 +44,12 @@ def coarse_prediction(
     check_slow(noise.slow, mode.workers)
     factors = draws(profile, noise)
     if mode.exchange == "all-reduce":
-        return _all_reduce(profile, mode, network, noise, factors)
-    if mode.synchronous:
-        return _synchronous(profile, mode, network, noise, factors, one_worker_s)
-    return _asynchronous(profile, mode, network, noise, one_worker_s)
+        found = _all_reduce(profile, mode, network, noise, factors)
+    elif mode.synchronous:
+        found = _synchronous(profile, mode, network, noise, factors, one_worker_s)
+    else:
+        found = _asynchronous(profile, mode, network, noise, one_worker_s)
+    return found.no_faster_than(profile.loading_s(mode.workers))
 
 
 def check_slow(slow: Mapping[int, float], workers: int) -> None:
@@ -74,10 +77,10 @@ def _all_reduce(
     profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance, factors: Floats
 ) -> ModePrediction:
     slowest_s = profile.compute_s * expected_order(factors, noise.slow, mode.workers, mode.workers)
-    exposed_s = exposed_all_reduce_s(profile, mode, network)
-    exposed_s += network.waiting_s(len(mode.buckets(profile)), mode.workers, hidden=mode.overlap)
-    step_s = slowest_s + exposed_s + profile.update_s
-    whole_s = sum(_bucket_times(profile, mode, network))
+    buckets = mode.buckets(profile) if mode.workers > 1 else ()
+    shown_s = exposed_all_reduce_s(profile, mode, network) + network.meeting_s(mode.workers)
+    step_s = slowest_s + shown_s + profile.update_s
+    whole_s = sum(_bucket_times(profile, mode, network, buckets))
     return ModePrediction(
         model="coarse",
         workers=mode.workers,
@@ -86,30 +89,36 @@ def _all_reduce(
         parts_s={
             "compute": profile.compute_s,
             "straggle": slowest_s - profile.compute_s,
-            "exchange": exposed_s,
+            "exchange": shown_s,
             "update": profile.update_s,
         },
         bound_samples_per_s=mode.workers * profile.batch / whole_s if whole_s else math.inf,
     )
 
 
-def _bucket_times(profile: GradientProfile, mode: TrainingMode, network: Network) -> list[float]:
-    sizes = [sum(profile.layers[layer].parameter_bytes for layer in bucket) for bucket in mode.buckets(profile)]
-    return [network.all_reduce_s(size, mode.workers) if size and mode.workers > 1 else 0.0 for size in sizes]
+def _bucket_times(
+    profile: GradientProfile, mode: TrainingMode, network: Network, buckets: Sequence[Sequence[int]]
+) -> list[float]:
+    sizes = [sum(profile.layers[layer].reduced_bytes(mode.workers) for layer in bucket) for bucket in buckets]
+    return [network.all_reduce_s(size, mode.workers) for size in sizes]
 
 
 def exposed_all_reduce_s(profile: GradientProfile, mode: TrainingMode, network: Network) -> float:
-    """Return the seconds that all-reduces go on after the backward pass: one at a time, in the order of the buckets.
+    """Return the seconds that all-reduces add to the passes: one at a time, in the order of the buckets.
 
-    Without overlap all of them begin when it ends.
+    Without overlap all of them begin when the backward pass ends.
     """
-    if not mode.overlap:
-        return sum(_bucket_times(profile, mode, network))
-    ready_s = end_s = 0.0
-    for bucket, time_s in zip(mode.buckets(profile), _bucket_times(profile, mode, network), strict=True):
-        ready_s += sum(profile.layers[layer].backward_s for layer in bucket)
-        end_s = max(end_s, ready_s) + time_s
-    return max(end_s - ready_s, 0.0)
+    buckets = mode.buckets(profile) if mode.workers > 1 else ()
+    times = np.array([_bucket_times(profile, mode, network, buckets)])
+    if not mode.overlap or not buckets:
+        return float(times.sum())
+    after = np.cumsum([layer.backward_s for layer in reversed(profile.layers)])
+    last = len(after) - 1
+    messages = Messages(
+        bytes_NB=np.ones_like(times), ready_NB=np.array([[after[last - bucket[-1]] for bucket in buckets]])
+    )
+    blocked = np.array([network.blocked_s(mode.workers)])
+    return float(exposed_s(messages, times, blocked, after[-1:])[0])
 
 
 def _unhidden(profile: GradientProfile, update_s: float, transfers_s: float, one_worker_s: float | None) -> float:

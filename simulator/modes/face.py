@@ -20,16 +20,18 @@ SATURATED = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """Both models' answers for one number of workers; one that was not asked is None."""
+    """Both models' answers for one number of workers; one that was not asked is None. ``exact``: the coarse model
+    leaves nothing out and has the mean of what events draw: all-reduces that are not run round by round."""
 
     workers: int
     coarse: ModePrediction | None
     events: ModePrediction | None
+    exact: bool = False
 
     @property
     def chosen(self) -> ModePrediction:
         """The finer answer of those that were asked for."""
-        found = self.events or self.coarse
+        found = (self.coarse or self.events) if self.exact else (self.events or self.coarse)
         assert found is not None
         return found
 
@@ -114,6 +116,7 @@ def throughput_curve(
     if fidelity != "events" and mode.exchange == "parameter-server" and mode.overlap:
         one_worker_s = one_worker_step_s(profile, mode, network)
     points = []
+    exact = mode.exchange == "all-reduce" and not network.ring
     for count in sorted(set(workers)):
         shards = min(mode.shards, count) if mode.colocated else mode.shards
         here = replace(mode, workers=count, shards=shards)
@@ -124,8 +127,9 @@ def throughput_curve(
             from forerun.simulator.modes.events import event_prediction
 
             events = event_prediction(profile, here, network, disturbance)
-        points.append(CurvePoint(workers=count, coarse=coarse, events=events))
-    return Curve(points=tuple(points), one_worker_s=one_worker_s, alone_samples_per_s=profile.batch / profile.step_s)
+        points.append(CurvePoint(workers=count, coarse=coarse, events=events, exact=exact))
+    alone_s = max(profile.step_s, profile.loading_s(1))
+    return Curve(points=tuple(points), one_worker_s=one_worker_s, alone_samples_per_s=profile.batch / alone_s)
 
 
 def one_worker_step_s(profile: GradientProfile, mode: TrainingMode, network: Network) -> float:

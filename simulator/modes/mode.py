@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from forerun.simulator.layered.messages import Filling
 from forerun.simulator.modes.profile import GradientProfile
 from forerun.spaces.errors import RequestError, unknown
 
@@ -39,7 +40,8 @@ class TrainingMode:
     ``overlap``: transfers run beside the passes, layer by layer; else download, passes and upload follow each other.
     ``barrier``: whether a worker fetches a layer for its next step when the whole step, or when that layer, has been
     updated.
-    ``bucket_bytes``: gradients that one all-reduce carries. ``backup_workers``: how many of the slowest gradients of a
+    ``bucket_bytes``: gradients that one all-reduce carries; ``first_bucket_bytes``: the first one (None: as the
+    others); ``strict_buckets``: never more than that. ``backup_workers``: how many of the slowest gradients of a
     synchronous step are not waited for (they are dropped).
 
     Raises:
@@ -57,6 +59,8 @@ class TrainingMode:
     overlap: bool = True
     barrier: Barrier = "step"
     bucket_bytes: float = BUCKET_BYTES
+    first_bucket_bytes: float | None = None
+    strict_buckets: bool = False
     backup_workers: int = 0
 
     def __post_init__(self) -> None:
@@ -140,15 +144,8 @@ class TrainingMode:
 
     def buckets(self, profile: GradientProfile) -> tuple[tuple[int, ...], ...]:
         """Return the layers of every all-reduce, in the order in which their gradients get ready (last layer first)."""
-        found: list[tuple[int, ...]] = []
-        current: list[int] = []
-        held = 0.0
-        for number in reversed(range(len(profile.layers))):
-            current.append(number)
-            held += profile.layers[number].parameter_bytes
-            if held >= self.bucket_bytes:
-                found.append(tuple(current))
-                current, held = [], 0.0
-        if current:
-            found.append(tuple(current))
-        return tuple(found)
+        first = self.bucket_bytes if self.first_bucket_bytes is None else self.first_bucket_bytes
+        filling = Filling(cap_bytes=self.bucket_bytes, first_bytes=first, strict=self.strict_buckets)
+        sizes = [layer.reduced_bytes(self.workers) for layer in reversed(profile.layers)]
+        last = len(sizes) - 1
+        return tuple(tuple(last - place for place in bucket) for bucket in filling.buckets(sizes))

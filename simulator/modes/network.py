@@ -4,17 +4,14 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from forerun.simulator.costs import collective_time_s
+import numpy as np
+
+from forerun.simulator.layered.messages import meeting_s, reduce_s
 from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.clusters.spec import NETWORK_KINDS
 from forerun.spaces.errors import RequestError
+from forerun.spaces.layered.profile import LayeredProfile
 
-BLOCKED_SHARE = 0.5
-"""Share of the fixed time of an all-reduce that the backward pass waits, too, though they run beside each other.
-Fitted to published scaling tables (benchmarks/results/2026-11-21-data-parallel.md), as the next one; cross-validation
-fits both again."""
-MEETING_S = 0.025
-"""What a step of several nodes takes besides, whatever its bytes: workers of different nodes wait for each other."""
 HOST_BYTES_PER_S = 10e9
 """What a host that holds the parameters takes in, or hands out, for all its devices together: what passes between the
 sockets of a machine (NCCL: 10 GB/s for Skylake). VGG-16 on eight K80 shows it (tensorflow.org benchmarks, May 2017)."""
@@ -46,9 +43,11 @@ class Network(Protocol):
     def all_reduce_s(self, size_bytes: float, workers: int) -> float:
         """Seconds of an all-reduce of ``size_bytes`` per worker."""
 
-    def waiting_s(self, calls: int, workers: int, *, hidden: bool) -> float:
-        """Seconds that a step with ``calls`` all-reduces waits besides what they show; ``hidden``: they run beside the
-        backward pass."""
+    def blocked_s(self, workers: int) -> float:
+        """Seconds that computation stands still for each all-reduce that is launched under it."""
+
+    def meeting_s(self, workers: int) -> float:
+        """Seconds that a step takes besides, for workers of several nodes to agree on what they exchange."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +74,12 @@ class NicNetwork:
         """Ring: 2 (W - 1) rounds of one W-th each (Patarasuk and Yuan 2009)."""
         return 2 * (workers - 1) * (self.latency_s + size_bytes / (workers * self.worker_bytes_per_s))
 
-    def waiting_s(self, calls: int, workers: int, *, hidden: bool) -> float:
+    def blocked_s(self, workers: int) -> float:
         """Nothing: the ring is all there is."""
+        return 0.0
+
+    def meeting_s(self, workers: int) -> float:
+        """Nothing, too."""
         return 0.0
 
 
@@ -86,16 +89,11 @@ class ClusterNetwork:
 
     All-reduces cost what the project's collective rule says, over nodes filled one after the other. A worker's NIC is
     its share of its node's; a server's is the whole node's. In a cluster of one node workers reach servers, which are
-    the host, over PCIe. ``all_reduce_share``: what the framework reaches of the rule's rate between nodes.
-    ``blocked_share``, ``meeting_s``, ``node_step_s``: what a step waits besides; the last, for every further node,
-    is that of the software.
+    the host, over PCIe. ``rules``: of the software that exchanges gradients.
     """
 
     cluster: Cluster
-    all_reduce_share: float = 1.0
-    blocked_share: float = BLOCKED_SHARE
-    meeting_s: float = MEETING_S
-    node_step_s: float = 0.0
+    rules: LayeredProfile
 
     @property
     def worker_bytes_per_s(self) -> float:
@@ -137,13 +135,14 @@ class ClusterNetwork:
             raise RequestError(
                 f"{self.cluster.name} has at most {self.cluster.max_devices} devices, but got {workers} workers"
             )
-        seconds = float(collective_time_s(self.cluster, "all_reduce", size_bytes, workers))
-        return seconds / self.all_reduce_share if workers > self.cluster.devices_per_node else seconds
+        ranks, stride = np.array(float(workers)), np.array(1.0)
+        share = self.rules.gradient_share
+        return float(reduce_s(self.cluster, np.asarray(size_bytes, dtype=np.float64), ranks, stride, share))
 
-    def waiting_s(self, calls: int, workers: int, *, hidden: bool) -> float:
-        """Part of the fixed times of hidden all-reduces, and the meeting of nodes."""
-        nodes = -(-workers // self.cluster.devices_per_node)
-        seconds = self.meeting_s + self.node_step_s * (nodes - 1) if nodes > 1 else 0.0
-        if hidden and workers > 1:
-            seconds += self.blocked_share * calls * self.all_reduce_s(1.0, workers)
-        return seconds
+    def blocked_s(self, workers: int) -> float:
+        """The profile's share of an empty all-reduce."""
+        return self.rules.blocked_share * self.all_reduce_s(1.0, workers) if workers > 1 else 0.0
+
+    def meeting_s(self, workers: int) -> float:
+        """As the profile says."""
+        return float(meeting_s(self.rules, -(-workers // self.cluster.devices_per_node)))

@@ -1,7 +1,7 @@
 """What both models of a training mode answer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -24,6 +24,13 @@ class ModePrediction:
     bound_samples_per_s: float
     staleness: float | None = None
     staleness_worst: float | None = None
+
+    def no_faster_than(self, least_s: float) -> "ModePrediction":
+        """Return the prediction with steps of at least so many seconds: what loading takes."""
+        if self.step_s >= least_s:
+            return self
+        parts = {**self.parts_s, "input": least_s - self.step_s}
+        return replace(self, step_s=least_s, samples_per_s=self.samples_per_s * self.step_s / least_s, parts_s=parts)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as plain data; an infinite bound is None."""

@@ -15,6 +15,9 @@ from forerun.spaces.errors import RequestError
 class GradientLayer:
     """A layer: bytes of its parameters (and of its gradient) on the wire, seconds of its forward and backward pass.
 
+    Of an embedding table, of which a worker exchanges the rows that its samples look up, ``table_bytes`` are all of it
+    (0: no table).
+
     Raises:
         RequestError: a field is negative or not finite.
     """
@@ -23,12 +26,19 @@ class GradientLayer:
     parameter_bytes: float
     forward_s: float
     backward_s: float
+    table_bytes: float = 0.0
 
     def __post_init__(self) -> None:
-        for field in ("parameter_bytes", "forward_s", "backward_s"):
+        for field in ("parameter_bytes", "forward_s", "backward_s", "table_bytes"):
             value = getattr(self, field)
             if not (math.isfinite(value) and value >= 0):
                 raise RequestError(f"{field} of a layer is finite and at least 0, but got {value} for {self.name!r}")
+
+    def reduced_bytes(self, workers: int) -> float:
+        """Return the bytes of an all-reduce: of a table, of the rows of all workers."""
+        if not self.table_bytes:
+            return self.parameter_bytes
+        return min(self.table_bytes, workers * self.parameter_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +48,8 @@ class GradientProfile:
     ``layers``: in the order of the forward pass. ``batch``: samples per worker and step. ``host_s``: what a step takes
     besides its passes (input, launches that nothing hides). ``update_s``: applying one gradient of the whole model,
     on a worker or on a server. ``step_factors``: sampled times of passes over their mean, from which jitter is drawn
-    (empty: none was measured).
+    (empty: none was measured). Samples of the next step are brought meanwhile: ``input_s`` those of one worker to its
+    device, ``node_input_s`` the same from storage if no other worker shared its node, of ``node_workers``.
 
     Raises:
         RequestError: there is no layer, no time or no batch.
@@ -50,13 +61,16 @@ class GradientProfile:
     host_s: float = 0.0
     update_s: float = 0.0
     step_factors: tuple[float, ...] = ()
+    input_s: float = 0.0
+    node_input_s: float = 0.0
+    node_workers: int = 1
 
     def __post_init__(self) -> None:
         if not self.layers:
             raise RequestError(f"a gradient profile has one or more layers, but {self.name!r} has none")
         if not (math.isfinite(self.batch) and self.batch > 0):
             raise RequestError(f"the batch of a worker is more than 0, but got {self.batch}")
-        for field in ("host_s", "update_s"):
+        for field in ("host_s", "update_s", "input_s", "node_input_s"):
             value = getattr(self, field)
             if not (math.isfinite(value) and value >= 0):
                 raise RequestError(f"{field} of a profile is finite and at least 0, but got {value}")
@@ -89,6 +103,11 @@ class GradientProfile:
     def step_s(self) -> float:
         """Seconds of a step of a worker that exchanges nothing."""
         return self.compute_s + self.update_s
+
+    def loading_s(self, workers: int) -> float:
+        """Return the seconds in which the samples of a step of all workers are brought: no step is shorter."""
+        nodes = -(-workers // self.node_workers)
+        return max(self.input_s, self.node_input_s * workers / nodes)
 
     def lasting(self, step_s: float) -> "GradientProfile":
         """Return the profile with all times stretched so that a step takes ``step_s``: a measured one-worker step.
@@ -128,6 +147,16 @@ class GradientProfile:
             groups[-1].append(layer)
             done += weight
         return replace(self, layers=tuple(_join(group) for group in groups))
+
+    def merged_at(self, ends: Sequence[int], workers: int) -> "GradientProfile":
+        """Return the profile with a layer for each run that begins at one of the ``ends``: what an all-reduce of
+        ``workers`` sends together, so that nothing of it changes."""
+        layers = [
+            replace(layer, parameter_bytes=layer.reduced_bytes(workers), table_bytes=0.0) for layer in self.layers
+        ]
+        begins = sorted({0, *ends})
+        runs = zip(begins, [*begins[1:], len(layers)], strict=True)
+        return replace(self, layers=tuple(_join(layers[begin:end]) for begin, end in runs))
 
 
 def _join(group: Sequence[GradientLayer]) -> GradientLayer:

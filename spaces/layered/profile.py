@@ -17,10 +17,16 @@ class LayeredProfile:
 
     ``operator_host_s``: to issue one operator in one direction; the step is bound by the host when its kernels are
     shorter. ``piece_host_s``: to join or cut one rank's piece of a gathered tensor. ``overlap``: share of the backward
-    pass under which gradients may be exchanged (0: afterwards). ``bucket_bytes``: gradients of one all-reduce.
-    ``wait_s``: packing, and waiting for other nodes, before gradients move. ``node_step_s``: what every further node
-    adds to the exchange, for each group of replicas that shares its ports. ``all_reduce_share``, ``gradient_share``:
-    rate between nodes of all-reduces of a layer and of the gradients, relative to the collective rule.
+    pass under which gradients may be exchanged (0: afterwards). ``bucket_bytes``: gradients of one all-reduce, which is
+    closed when it has them, or with ``strict_buckets`` before it would exceed them; ``first_bucket_bytes``: the same of
+    the first (None: as the others).
+
+    What a step of several devices takes besides the bytes that it moves. ``jitter``: deviation of a device's steps over
+    their mean, so that all wait for the slowest (order statistics). ``blocked_share``: of the time of an empty
+    all-reduce, which computation stands still for when one is launched under it. ``meeting_s``: of several nodes, to
+    agree on what is exchanged and to pack it (Horovod's coordinator, say). ``node_step_s``: what every further node
+    adds, for each group of replicas that shares its ports. ``all_reduce_share``, ``gradient_share``: rate between nodes
+    of all-reduces of a layer and of the gradients, relative to the collective rule.
 
     ``staged_bytes_per_s``: rate of halos, tail gathers and gradients between the parts of a picture that are copied
     through the host's memory, one after the other; None where devices exchange them directly.
@@ -39,7 +45,11 @@ class LayeredProfile:
     piece_host_s: float = 0.0
     overlap: float = 0.0
     bucket_bytes: float = 25 * 2.0**20
-    wait_s: float = 0.0
+    first_bucket_bytes: float | None = None
+    strict_buckets: bool = False
+    jitter: float = 0.0
+    blocked_share: float = 0.0
+    meeting_s: float = 0.0
     node_step_s: float = 0.0
     all_reduce_share: float = 1.0
     gradient_share: float = 1.0

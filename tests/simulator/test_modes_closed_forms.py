@@ -8,8 +8,8 @@ import pytest
 from mode_profiles import nics, one_tensor, ten_layers
 
 from forerun.simulator.events.disturb import Disturbance
+from forerun.simulator.expected import blom_maximum, expected_maximum, expected_order, lognormal_factors
 from forerun.simulator.modes import TrainingMode, coarse_prediction
-from forerun.simulator.modes.expected import blom_maximum, expected_maximum, expected_order, lognormal_factors
 from forerun.simulator.modes.queueing import mean_value_analysis, mean_value_classes
 
 M, B, C, BATCH = 100e6, 1e9, 0.09, 32

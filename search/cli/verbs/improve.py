@@ -40,7 +40,7 @@ def add_arguments(parser: Parser) -> None:
     group.add_argument("--strategy", metavar="TEXT", help='of transformers; default "dpN mbsB"')
     group.add_argument("--servers", metavar="RATE", help="gradients go through servers, at this rate per direction")
     parser.add_argument(
-        "--buckets", default="ddp", metavar="RULE", help="whose default buckets: ddp (default), horovod"
+        "--buckets", metavar="RULE", help="whose default buckets: ddp, horovod (default: the framework's)"
     )
     parser.add_argument("--memory", metavar="SIZE", help="memory of a device that the step must fit into, as 16GiB")
     parser.add_argument("--fused", type=Path, metavar="FILE", help="measured costs of fused operators (YAML)")
@@ -66,14 +66,15 @@ def run(args: argparse.Namespace) -> int:
     from forerun.spaces.errors import unknown
     from forerun.spaces.units import parse_bytes
 
-    if args.buckets not in RULES:
+    if args.buckets is not None and args.buckets not in RULES:
         raise unknown("rule of buckets", args.buckets, RULES)
     limit = None if args.memory is None else parse_bytes(args.memory)
     source = _source(args)
     if args.fused is not None:
         source = replace(source, step=with_fused_costs(source.step, args.fused))
+    rule = source.rule if args.buckets is None else RULES[args.buckets]
     begin_s = time.perf_counter()
-    found = improve(source.step, RULES[args.buckets], base=source.plan, fuse=not args.no_fuse, limit_bytes=limit)
+    found = improve(source.step, rule, base=source.plan, fuse=not args.no_fuse, limit_bytes=limit)
     asked = what_ifs(source.step, found, fuse=not args.no_fuse)
     ordered = source.analysis is not None and all(source.analysis.replay.graph.graph.ordered)
     answers = run_questions(source.analysis) if ordered and source.analysis is not None else ()

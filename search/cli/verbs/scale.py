@@ -56,7 +56,7 @@ def add_arguments(parser: Parser) -> None:
     group.add_argument("--window", metavar="SIZE", help="bytes of a tensor sent at once under windowed (default 64KiB)")
     group.add_argument("--barrier", default="step", metavar="B", help="step or layer: what the next fetch waits for")
     group.add_argument("--no-overlap", action="store_true", help="transfers before and after the passes, not beside")
-    group.add_argument("--bucket", metavar="SIZE", help="gradients per all-reduce (default 25MiB)")
+    group.add_argument("--bucket", metavar="SIZE", help="gradients per all-reduce (default: the framework's)")
     group.add_argument("--backup-workers", type=int, default=0, metavar="N", help="slowest gradients not waited for")
     group = parser.add_argument_group("unequal workers")
     group.add_argument(
@@ -131,9 +131,10 @@ def request_of(args: argparse.Namespace) -> "ScaleRequest":
         "overlap": not args.no_overlap,
         "backup_workers": args.backup_workers,
     }
-    for name, value in (("window_bytes", args.window), ("bucket_bytes", args.bucket)):
-        if value is not None:
-            settings[name] = parse_bytes(value)
+    if args.window is not None:
+        settings["window_bytes"] = parse_bytes(args.window)
+    if args.bucket is not None:  # of the user's size from the first one on
+        settings |= {"bucket_bytes": parse_bytes(args.bucket), "first_bucket_bytes": None}
     return ScaleRequest(
         model=args.model,
         cluster=args.cluster,

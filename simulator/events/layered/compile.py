@@ -11,10 +11,23 @@ from dataclasses import dataclass, field
 
 from forerun.simulator.events.compile import PREFETCH
 from forerun.simulator.events.graph import TaskGraph
-from forerun.simulator.events.kinds import EXCHANGE, GATHER, HOST, KINDS, OPTIMIZER, RECOMPUTE, REDUCE, SEND, STREAMS
+from forerun.simulator.events.kinds import (
+    COPY,
+    EXCHANGE,
+    GATHER,
+    HOST,
+    KINDS,
+    OPTIMIZER,
+    RECOMPUTE,
+    REDUCE,
+    SEND,
+    STREAMS,
+)
 from forerun.simulator.events.layered.buckets import Bucket, Buckets
 from forerun.simulator.events.layered.plan import LayeredPlan
-from forerun.simulator.layouts import Need, Phase
+from forerun.simulator.layered.messages import Filling
+from forerun.simulator.layered.transfers import blocked_s
+from forerun.simulator.layouts import Need, Phase, Transfer
 from forerun.simulator.schedules import Action, Pass
 from forerun.spaces.operators import Operator
 
@@ -54,17 +67,23 @@ class _Device:
         self.device, self.program = device, program
         base = len(STREAMS) * device
         self.compute, self.feature, self.gradient = base, base + 1, base + 2
+        self.loading = base + STREAMS.index("from host")
         profile = self.plan.context.profile
-        self.buckets = Buckets(profile.bucket_bytes, self.plan.gradient_bytes)
         self.overlaps = profile.overlap > 0
+        self.full: list[Bucket] = []
         self.joined: dict[Key, int] = {}
         self.computed: list[int] = []
         self.behind: list[int] = []
         self.last = {action.chunk: place for place, action in enumerate(program) if action.kind == Pass.BACKWARD}
+        sent = [one for place, action in enumerate(program) for one in self._sent(action, place)]
+        self.buckets = Buckets(Filling.of(profile), self.plan.gradient_bytes, sent)
 
     def run(self) -> None:
         """Add the passes of the program, what is left of the gradients, and the update."""
         first = self.graph.add(HOST, 0.0, self.compute)
+        if loading_s := self.plan.loading_s():
+            # Samples of the next step.
+            self.graph.add(COPY, loading_s, self.loading, tag=("input",))
         self.graph.hold(first, self.device, self.plan.fixed_bytes(self.device))
         self.computed.append(first)
         for place, action in enumerate(self.program):
@@ -72,9 +91,13 @@ class _Device:
                 self._forward(action)
             else:
                 self._backward(action, last=self.last[action.chunk] == place)
-        for bucket in self.buckets.rest():
+        for bucket in self.full:
             self._reduce(bucket)
-        update = self.graph.add(OPTIMIZER, self.plan.optimizer_s(self.device), self.compute, self.behind)
+        # The slowest device and other nodes are waited for, whatever is exchanged.
+        busy_s = sum(self.graph.duration_s[task] for task in self.computed)
+        waiting_s = self.plan.waiting_s(self.device, busy_s, exchanged=bool(self.behind))
+        waited = self.graph.add(HOST, waiting_s, self.compute, self.behind)
+        update = self.graph.add(OPTIMIZER, self.plan.optimizer_s(self.device), self.compute, (waited,))
         seconds = self.plan.update_s(self.device)
         if seconds:
             # The next step waits for them: nothing else is left to run meanwhile.
@@ -208,18 +231,40 @@ class _Device:
                 ready = self.graph.add(SEND, seconds, self.feature, (ready,), tag=(*tag, target))
             self.step.done["gradient", microbatch, operand.name, operator.name] = ready
 
+    def _sent(self, action: Action, place: int) -> list[Transfer]:
+        """Return what one action of the program sends of its gradients, in order."""
+        if action.kind != Pass.BACKWARD:
+            return []
+        last = self.last[action.chunk] == place
+        return [
+            self.plan.sent_gradient(operator, transfer)
+            for operator in reversed(self.plan.operators[action.chunk])
+            if self._sends(operator, last=last)
+            for need in self.plan.local(Phase.GRADIENT, operator)
+            for transfer in need.transfers
+        ]
+
+    def _sends(self, operator: Operator, *, last: bool) -> bool:
+        return bool(operator.weights) and (last or self.plan.shares[operator.name].zero >= 2)
+
     def _weights(self, operator: Operator, task: int) -> None:
         for need in self.plan.local(Phase.GRADIENT, operator):
             for transfer in need.transfers:
-                for bucket in self.buckets.add(self.plan.sent_gradient(operator, transfer), task):
+                bucket = self.buckets.add(self.plan.sent_gradient(operator, transfer), task)
+                if bucket is not None and self.overlaps:
                     self._reduce(bucket)
+                elif bucket is not None:  # afterwards, with all others
+                    self.full.append(bucket)
 
     def _reduce(self, bucket: Bucket) -> None:
-        """Add the collective of a bucket; before the first one replicas wait for each other."""
-        after = bucket.members if self.overlaps else tuple(self.computed[-1:])
+        """Add the collective of a bucket, and what its launch takes from computation."""
+        after = bucket.members
+        if not self.overlaps:
+            after = tuple(self.computed[-1:])
+        elif stands_s := blocked_s(self.plan.context, bucket.transfer):
+            # Computation goes on behind it, and the gradients before it are there.
+            after = (self.graph.add(HOST, stands_s, self.compute, bucket.members),)
         seconds = self.plan.bucket_seconds(bucket.transfer)
-        if not self.behind:
-            seconds += self.plan.waiting_s(self.device)
         tag = (bucket.transfer.kind, f"{len(bucket.members)} gradients")
         self.behind.append(self.graph.add(REDUCE, seconds, self.gradient, after, tag=tag))
 

@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.simulator.costs.collectives import collective_time_s
 from forerun.simulator.layered import LayeredContext
 from forerun.simulator.layered.compute import Local
 from forerun.simulator.layered.memory import IN_PLACE
 from forerun.simulator.layouts import Transfer, transfer_time_s
-from forerun.simulator.layouts.price import stride_of
 from forerun.spaces.layered import Kind
 from forerun.spaces.operators import Cut, Operator, OperatorGraph
 
@@ -117,16 +115,3 @@ def activation_seconds(context: LayeredContext, transfers: Sequence[Transfer], e
         else:
             total += transfer_time_s(context.cluster, transfer, width)
     return total
-
-
-def gradient_seconds(context: LayeredContext, transfer: Transfer, element_bytes: float) -> float:
-    """Return the seconds of one transfer of gradients or weights; of all-reduces between nodes the framework reaches a
-    share of the rate."""
-    group = transfer.groups[0]
-    if transfer.kind != "all_reduce":
-        return transfer_time_s(context.cluster, transfer, element_bytes)
-    ranks, stride = len(group), stride_of(group)
-    size = max(transfer.elements) * element_bytes
-    seconds = float(collective_time_s(context.cluster, "all_reduce", size, ranks, stride))
-    away = ranks * stride > context.cluster.devices_per_node
-    return seconds / context.profile.all_reduce_share if away else seconds

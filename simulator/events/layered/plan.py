@@ -1,5 +1,6 @@
 """Everything that a step of a model of operators is compiled from: who runs where, what it costs, what must be sent."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,11 +10,13 @@ from forerun.simulator.events.layered.parts import (
     PartCost,
     activation_seconds,
     at_host_speed,
-    gradient_seconds,
     part_costs,
 )
 from forerun.simulator.layered import LayeredContext
 from forerun.simulator.layered.context import GRADIENT_BYTES
+from forerun.simulator.layered.input import own_input_s, stored_input_s
+from forerun.simulator.layered.messages import meeting_s, straggle_s
+from forerun.simulator.layered.transfers import sent_gradient, weight_transfer_s
 from forerun.simulator.layouts import Need, Phase, Share, Transfer, needs_of
 from forerun.simulator.schedules import PipelineShape, Programs, limited, programs_of
 from forerun.spaces.errors import RequestError
@@ -92,27 +95,34 @@ class LayeredPlan:
 
     def weight_seconds(self, need: Need) -> float:
         """Seconds to gather weights, which are kept in fp32 and computed with in the training precision."""
-        return sum(gradient_seconds(self.context, transfer, self.context.width) for transfer in need.transfers)
+        return sum(weight_transfer_s(self.context, transfer, self.context.width) for transfer in need.transfers)
 
     def bucket_seconds(self, transfer: Transfer) -> float:
         """Seconds of one bucket of gradients."""
-        return gradient_seconds(self.context, transfer, self.gradient_bytes)
+        return weight_transfer_s(self.context, transfer, self.gradient_bytes)
 
     def sent_gradient(self, operator: Operator, transfer: Transfer) -> Transfer:
         """Return what is sent of a gradient: of a table that is copied the rows that were looked up."""
-        if operator.kind != "embedding":
-            return transfer
         model = next(one for one in self.context.model.operators if one.name == operator.name)
         batch = operator.axis("batch").size * self.tree.microbatches
-        share = self.context.sent_elements(model, batch) / max(model.parameters, 1)
-        sizes = tuple(size * share for size in transfer.elements)
-        return Transfer(kind=transfer.kind, groups=transfer.groups, elements=sizes)
+        return sent_gradient(self.context, model, batch, transfer)
 
-    def waiting_s(self, device: int) -> float:
-        """Seconds that replicas pack gradients and wait for each other before the first exchange."""
+    def waiting_s(self, device: int, busy_s: float, *, exchanged: bool) -> float:
+        """Seconds that devices of a stage wait for the slowest of all, and replicas on several nodes to agree on what
+        they exchange, if they do; ``busy_s``: of the passes."""
         profile, group = self.context.profile, self.tree.groups[device]
         nodes = len({number // self.context.cluster.devices_per_node for number in group})
-        return profile.wait_s + profile.node_step_s * (nodes - 1)
+        waiting = straggle_s(profile, busy_s, self.tree.device_count)
+        return float(waiting + (meeting_s(profile, nodes) if exchanged else 0.0))
+
+    def loading_s(self) -> float:
+        """Seconds to bring the samples of a step to the devices that read them first: no step is shorter."""
+        first = self.graph.operators[0]
+        batch, devices = first.axis("batch").size * self.tree.microbatches, self.tree.device_count
+        cut = {cut.axis: cut.degree for cut in self.shares[first.name].cuts}
+        parts = math.prod(cut.get(axis, 1) for axis in ("batch", "depth", "height", "width"))
+        nodes = -(-devices // self.context.cluster.devices_per_node)
+        return float(max(own_input_s(self.context, batch / parts), stored_input_s(self.context, batch / nodes)))
 
     def cloned_before(self, operator: Operator) -> Sequence[Operator]:
         """Return the operators that are computed again before the backward pass of the last one of their run."""
@@ -179,7 +189,7 @@ class LayeredPlan:
         joined = (
             Transfer(kind=kind, groups=groups, elements=(size,) * len(groups)) for (kind, groups), size in sizes.items()
         )
-        return sum(gradient_seconds(self.context, transfer, self.context.width) for transfer in joined)
+        return sum(weight_transfer_s(self.context, transfer, self.context.width) for transfer in joined)
 
 
 def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> LayeredPlan:

@@ -13,6 +13,7 @@ import numpy as np
 
 from forerun.simulator.events.disturb import Disturbance
 from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.expected import NATURAL_JITTER
 from forerun.simulator.modes.coarse import check_slow, draws
 from forerun.simulator.modes.events.wires import (
     ALL_REDUCE,
@@ -26,7 +27,6 @@ from forerun.simulator.modes.events.wires import (
     UPLOAD,
     Wires,
 )
-from forerun.simulator.modes.expected import NATURAL_JITTER
 from forerun.simulator.modes.mode import TrainingMode
 from forerun.simulator.modes.network import Network
 from forerun.simulator.modes.profile import GradientProfile
@@ -86,7 +86,9 @@ class _Builder:
         self.compute = [self.graph.add_stream(f"worker {w}", device=w) for w in range(mode.workers)]
         self.factors = drawn_factors(profile, mode, noise, steps)
         self.layers = range(len(profile.layers))
-        self.buckets = mode.buckets(profile)
+        self.buckets = mode.buckets(profile) if mode.exchange == "all-reduce" and mode.workers > 1 else ()
+        self.closing = {bucket[-1] for bucket in self.buckets}
+        self.blocked_s = network.blocked_s(mode.workers) if self.buckets and mode.overlap else 0.0
         servers = range(self.wires.servers)
         # An update unit is shared by the gradients that are there, so that nobody is served first by his number.
         self.unit = [self.graph.add_link(f"update {server}", 1.0) for server in servers]
@@ -157,6 +159,8 @@ class _Builder:
         for layer in reversed(self.layers):
             backward_s = self.profile.layers[layer].backward_s * factor
             done[layer] = graph.add(BACKWARD, backward_s, stream, tag=(layer, label))
+            if self.blocked_s and layer in self.closing:
+                done[layer] = graph.add(HOST, self.blocked_s, stream, tag=(label,))
         return done if self.mode.overlap else [done[0]] * len(self.layers)
 
     def _servers(self, step: int, passes: list[list[int]], counted: Sequence[bool]) -> list[list[Sequence[int]]]:
@@ -205,15 +209,13 @@ class _Builder:
     def _all_reduce(self, step: int, passes: list[list[int]]) -> list[list[Sequence[int]]]:
         """Add the all-reduces of all buckets and the updates; return per worker and layer what comes next."""
         count = range(self.mode.workers)
-        ends: list[list[int]] = [[] for _ in count]
+        ends: list[list[int]] = [[passes[worker][0]] for worker in count]
         for number, bucket in enumerate(self.buckets):
-            size = sum(self.profile.layers[layer].parameter_bytes for layer in bucket)
-            ready = [passes[worker][bucket[-1]] for worker in count]
-            done = self._bucket(size, ready, (number, f"step {step}")) if size and len(count) > 1 else ready
+            size = sum(self.profile.layers[layer].reduced_bytes(len(count)) for layer in bucket)
+            done = self._bucket(size, [passes[worker][bucket[-1]] for worker in count], (number, f"step {step}"))
             for worker in count:
                 ends[worker].append(done[worker])
-        waiting_s = self.network.waiting_s(len(self.buckets), len(count), hidden=self.mode.overlap)
-        update_s, tag = self.profile.update_s + waiting_s, (f"step {step}",)
+        update_s, tag = self.profile.update_s + self.network.meeting_s(len(count)), (f"step {step}",)
         found: list[list[Sequence[int]]] = []
         for worker in count:
             update = self.graph.add(UPDATE, update_s, self.compute[worker], ends[worker], tag=tag)

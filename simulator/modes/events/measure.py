@@ -27,18 +27,20 @@ def event_prediction(
     layers: int = LAYERS,
 ) -> ModePrediction:
     """Return the throughput of a mode, every transfer and pass being an event; neighbouring layers beyond ``layers``
-    are joined.
+    are joined (of an all-reduce, those of one bucket).
 
     Raises:
         RequestError: a slow worker is not there, or there are more shards than there is to spread.
     """
-    small = profile.merged(layers)
+    if mode.exchange == "all-reduce":
+        small = profile.merged_at([bucket[-1] for bucket in mode.buckets(profile)], mode.workers)
+    else:
+        small = profile.merged(layers)
     made = build_mode(small, mode, network, disturbance or Disturbance(), steps)
     run = execute(made.graph)
     bound = coarse_prediction(profile, mode, network, disturbance).bound_samples_per_s
-    if mode.synchronous:
-        return _synchronous(small, mode, made, run, bound)
-    return _asynchronous(small, mode, made, run, bound)
+    found = (_synchronous if mode.synchronous else _asynchronous)(small, mode, made, run, bound)
+    return found.no_faster_than(profile.loading_s(mode.workers))
 
 
 def _synchronous(
