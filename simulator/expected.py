@@ -45,7 +45,7 @@ def slowest(jitter: float, workers: int) -> float:
     """Return the expected time of the slowest of ``workers`` whose steps vary by ``jitter``, over the mean.
 
     >>> slowest(0.0, 64), round(slowest(0.02, 64), 3)
-    (1.0, 1.047)
+    (1.0, 1.048)
     """
     return max(expected_maximum(lognormal_factors(jitter), workers), 1.0)
 
