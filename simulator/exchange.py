@@ -109,7 +109,7 @@ def layer_exchange(
     covered = max(profile.overlap_tensor, profile.overlap_tensor_backward)
     # The input is gathered again for its weight gradient; the gradient of a row-parallel product waits for its gather.
     again = 0.0 if profile.keeps_gathered else 1.0
-    hidden = blocks * (again * sync.gather_s + sync.scatter_s + sync.reduce_s) - shorter_s[1]
+    hidden = blocks * (again * sync.gather_s + sync.scatter_s) + _readers(context, layer) * sync.reduce_s - shorter_s[1]
     open_s = blocks * sync.gather_s
     keys = _context_s(context, layer, shard)
     experts = _expert_s(context, layer, shard)
@@ -123,6 +123,21 @@ def layer_exchange(
         expert_forward_s=forward.exposed(experts, profile.overlap_expert),
         expert_backward_s=backward.exposed(experts, profile.overlap_expert),
     )
+
+
+def _readers(context: Context, layer: Layer) -> int:
+    """Return how many column-parallel products of a layer add the gradient of their input up over tensor ranks.
+
+    Products that read the same input are one, or each is a module that adds up its own (Megatron-LM's
+    ColumnParallelLinear). With sequence parallel the input is gathered, and its gradient scattered, once for all.
+    """
+    blocks = tensor_blocks(layer)
+    if context.framework.merged_products:
+        return blocks
+    attentions = (layer.attention, layer.cross_attention) if layer.attends else ()
+    attending = [attention for attention in attentions if attention is not None]
+    gates = blocks - len(attending) if layer.mlp.gated else 0
+    return blocks + 2 * sum(attention.latent is None for attention in attending) + gates
 
 
 def _context_s(context: Context, layer: Layer, shard: Shard) -> Floats:

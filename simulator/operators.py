@@ -44,6 +44,7 @@ class Operators:
         self.context, self.shard = context, shard
         self.device, self.precision = context.cluster.device, context.workload.precision
         self.gradient_bytes = context.framework.held_gradient_bytes(self.precision)
+        self.wide = 2.0 if self.precision in ("fp32", "tf32") else 1.0
         zeros = np.zeros(len(shard))
         self.work = Work(zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy())
 
@@ -63,22 +64,33 @@ class Operators:
             work.forward_s += stream_operator_time_s(device, "cast", groups * m * k)
             work.input_gradient_s += stream_operator_time_s(device, "cast", groups * m * n, backward=True)
 
+    def _columns(self, widths: tuple[Floats, ...], hidden: int) -> None:
+        """Add products of ``widths`` columns that read one input: as one, or each by itself. Then their gradients of
+        the input are added up, a pass over it each."""
+        tokens, wide = self.shard.tokens, np.full_like(self.shard.tp, hidden)
+        if self.context.framework.merged_products:
+            widths = (sum(widths[1:], widths[0]),)
+        for number, width in enumerate(widths):
+            self.linear(tokens, width, wide)
+            if number:
+                added_s = stream_operator_time_s(
+                    self.device, "residual_add", tokens * hidden * self.wide, backward=True
+                )
+                self.work.input_gradient_s += added_s
+
     def stream(self, name: str, elements: Floats) -> None:
         """Add a memory-bound operator over ``elements`` elements, as one kernel or eagerly as the profile says."""
-        fused = name not in self.context.framework.eager
-        wide = 2.0 if self.precision in ("fp32", "tf32") else 1.0
-        self.work.forward_s += stream_operator_time_s(self.device, name, elements * wide, fused=fused)
-        self.work.input_gradient_s += stream_operator_time_s(
-            self.device, name, elements * wide, fused=fused, backward=True
-        )
+        fused, elements = name not in self.context.framework.eager, elements * self.wide
+        self.work.forward_s += stream_operator_time_s(self.device, name, elements, fused=fused)
+        self.work.input_gradient_s += stream_operator_time_s(self.device, name, elements, fused=fused, backward=True)
 
     def attention(self, attention: Attention, hidden: int, keys: float | None = None) -> None:
         """Add projections, rotary embedding and core of one attention block; ``keys`` is the length attended to."""
         shard = self.shard
         heads, kv_heads = attention.heads / shard.tp, np.maximum(attention.kv_heads / shard.tp, 1.0)
         if attention.latent is None:
-            width = heads * attention.head_dim + kv_heads * (attention.head_dim + attention.value_head_dim)
-            self.linear(shard.tokens, width, np.full_like(width, hidden))
+            shared = (kv_heads * attention.head_dim, kv_heads * attention.value_head_dim)
+            self._columns((heads * attention.head_dim, *shared), hidden)
         else:
             self._latent_projections(attention, hidden)
             kv_heads = heads
@@ -139,7 +151,7 @@ class Operators:
     def feed_forward(self, mlp: FeedForward, hidden: int) -> None:
         """Add a dense MLP."""
         inner, wide = mlp.hidden / self.shard.tp, np.full_like(self.shard.tp, hidden)
-        self.linear(self.shard.tokens, inner * (2 if mlp.gated else 1), wide)
+        self._columns((inner, inner) if mlp.gated else (inner,), hidden)
         self._activation(self.shard.tokens * inner, gated=mlp.gated)
         self.linear(self.shard.tokens, wide, inner)
 

@@ -57,10 +57,10 @@ class PlainBlocks(PlainDevice):
             blocks += 1
         if self.strategy.sp:
             gather, scatter = self.tensor_s("all_gather", self.hidden), self.tensor_s("reduce_scatter", self.hidden)
-            once, behind = gather + scatter, scatter + (0.0 if profile.keeps_gathered else gather)
+            once, behind = gather + scatter, blocks * (scatter + (0.0 if profile.keeps_gathered else gather))
         else:
             gather, once = 0.0, self.tensor_s("all_reduce", self.hidden)
-            behind = once
+            behind = self.readers(layer) * once
         share = max(profile.overlap_tensor, profile.overlap_tensor_backward)
         shared = max(attention.kv_heads / self.strategy.tp, 1.0) * (attention.head_dim + attention.value_head_dim)
         size = self.tokens * self.strategy.cp * shared * self.bytes
@@ -75,10 +75,10 @@ class PlainBlocks(PlainDevice):
         free = compute_back
         hidden_c = min(profile.overlap_context * 2 * keys, 2 * core, free)
         hidden_g = min(profile.overlap_tensor * blocks * gather, core, free - hidden_c)
-        hidden_t = min(share * blocks * behind, free - hidden_c - hidden_g)
+        hidden_t = min(share * behind, free - hidden_c - hidden_g)
         hidden_e = min(profile.overlap_expert * experts, free - hidden_c - hidden_g - hidden_t)
         context_b, expert_b = 2 * keys - hidden_c, experts - hidden_e
-        tensor_b = blocks * (gather + behind) - hidden_g - hidden_t
+        tensor_b = blocks * gather + behind - hidden_g - hidden_t
         forward_s = work.forward_s + tensor_f + context_f + expert_f
         parts = {"tensor": tensor_f + tensor_b, "context": context_f + context_b, "expert": expert_f + expert_b}
         again = 0.0
@@ -98,6 +98,15 @@ class PlainBlocks(PlainDevice):
             weight_s=work.weight_s,
             parts_s=parts,
         )
+
+    def readers(self, layer: Layer) -> int:
+        """Products whose input gradients tensor ranks add up: one a block, or q, k and v, gate and up each."""
+        apart, count = not self.profile.merged_products, 0
+        for attention in filter(None, (layer.attention, layer.cross_attention)):
+            count += 3 if apart and attention.latent is None else 1
+        if isinstance(layer.mlp, FeedForward) or layer.mlp.shared_hidden:
+            count += 2 if apart and layer.mlp.gated else 1
+        return count
 
     def add_activations(self, block: PlainBlock, layer: Layer) -> None:
         norm = self.bytes + self.saved + (1.0 if self.profile.dropout else 0.0)

@@ -56,6 +56,17 @@ class PlainDevice:
             to.forward_s += float(stream_operator_time_s(self.device, "cast", groups * m * k))
             to.input_s += float(stream_operator_time_s(self.device, "cast", groups * m * n, backward=True))
 
+    def columns(self, to: Compute, widths: list[float]) -> None:
+        """Products that read one input; apart, the gradients of that input are added, each to the sum of the others."""
+        if self.profile.merged_products:
+            self.linear(to, self.tokens, sum(widths), self.hidden)
+            return
+        for width in widths:
+            self.linear(to, self.tokens, width, self.hidden)
+        moved = self.tokens * self.hidden * self.bytes / 2.0
+        added_s = float(stream_operator_time_s(self.device, "residual_add", moved, backward=True))
+        to.input_s += (len(widths) - 1) * added_s
+
     def stream(self, to: Compute, name: str, elements: float) -> None:
         fused, moved = name not in self.profile.eager, elements * self.bytes / 2.0
         to.forward_s += float(stream_operator_time_s(self.device, name, moved, fused=fused))
@@ -70,8 +81,8 @@ class PlainDevice:
         heads, shared = self.heads(attention)
         latent, rotated = attention.latent, (heads + shared) * attention.head_dim
         if latent is None:
-            width = heads * attention.head_dim + shared * (attention.head_dim + attention.value_head_dim)
-            self.linear(to, self.tokens, width, self.hidden)
+            widths = [heads * attention.head_dim, shared * attention.head_dim, shared * attention.value_head_dim]
+            self.columns(to, widths)
         else:
             if latent.query_rank is not None:
                 self.linear(to, self.inner_tokens, latent.query_rank, self.hidden)
@@ -123,7 +134,7 @@ class PlainDevice:
 
     def feed_forward(self, to: Compute, width: int, gated: bool) -> None:
         inner = width / self.strategy.tp
-        self.linear(to, self.tokens, 2 * inner if gated else inner, self.hidden)
+        self.columns(to, [inner, inner] if gated else [inner])
         self.stream(to, "swiglu" if gated else "gelu", self.tokens * inner)
         self.linear(to, self.tokens, self.hidden, inner)
 
