@@ -62,29 +62,30 @@ def _time(
     hop_s: Floats,
 ) -> dict[str, Floats]:
     """Return the parts of the step time of N candidates."""
-    profile = context.framework
+    profile, overlap = context.framework, context.overlap
+    room = overlap.room
     microbatches = pipelines.microbatches[key]
     # Traffic hides behind one pass of the first stage and while it waits for the slowest one, and behind the laps of
     # the other virtual stages; behind the whole step where it comes with every microbatch. What hides the reduction
-    # cannot hide the gather of sharded parameters.
+    # cannot hide the gather of sharded parameters. What runs side by side slows each other.
     crossed_s = hops_s(pipelines.time, key, hop_s)
     idle_s = crossed_s - pipelines.time.hops[key] * hop_s
     wait_s = idle_s / microbatches
     pace_s, whole_s = pipelines.time.busy_s[key] / microbatches + wait_s, pipelines.time.total_s[key] + idle_s
     forward_s, backward_s = pipelines.forward_s[key], pipelines.backward_s[key]
     reduce_s = replicas.reduce_s[replica] * np.where(zero >= 2, microbatches, 1.0)
-    window = np.minimum(reduce_s, whole_s - microbatches * forward_s)
-    last = _hidden(pipelines.time, key, reduce_s, pace_s - forward_s, backward_s + wait_s)
+    window = np.minimum(reduce_s, (whole_s - microbatches * forward_s) * room)
+    last = _hidden(pipelines.time, key, reduce_s, (pace_s - forward_s) * room, (backward_s + wait_s) * room)
     covered = profile.overlap_gradients * np.where(zero >= 2, window, last)
     gather_s = replicas.gather_s[replica] * np.where(zero == 3, 2 * microbatches, 1.0)
-    window = (whole_s - covered) / np.where(zero == 2, microbatches, 1.0)
-    first = _hidden(pipelines.time, key, gather_s, pace_s - backward_s, forward_s + wait_s)
+    window = (whole_s * room - covered) / np.where(zero == 2, microbatches, 1.0)
+    first = _hidden(pipelines.time, key, gather_s, (pace_s - backward_s) * room, (forward_s + wait_s) * room)
     hidden = profile.overlap_parameters * np.minimum(np.where(zero == 3, gather_s, first), window)
     time_s = {name: values[key] for name, values in pipelines.parts_s.items()}
     time_s["pipeline"] = crossed_s
     time_s["bubble"] = (pipelines.time.total_s - pipelines.time.busy_s)[key]
     time_s["data"] = reduce_s - covered + gather_s - hidden + replicas.tied_s[replica]
-    time_s["data"] += (profile.overlap_slowdown - 1.0) * (covered + hidden)
+    time_s["data"] += overlap.lost_s(covered + hidden)
     time_s["optimizer"] = replicas.optimizer_s[replica]
     time_s["host"] = time_s["host"] + profile.host_step_s + profile.host_microbatch_s * microbatches
     return time_s

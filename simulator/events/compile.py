@@ -43,9 +43,7 @@ def compile_step(costs: StepCosts, *, replicas: int = 1, contention: Contention 
     graph = TaskGraph(KINDS)
     programs = limited(costs.shape, costs.in_flight) if costs.in_flight else programs_of(costs.schedule, costs.shape)
     for device in range(replicas * costs.shape.pp):
-        for name in STREAMS:
-            graph.add_stream(f"stage {device} {name}", device=device, ordered=name != "gradient")
-        graph.slow(len(STREAMS) * device, costs.overlap_slowdown, [len(STREAMS) * device + 2])
+        add_streams(graph, device, costs.overlap_slowdown, costs.traffic_slowdown)
         if costs.one_port and contention is None:
             graph.add_link(f"stage {device} port", 1.0)
     common: dict[tuple[object, ...], int] | None = {} if replicas > 1 else None
@@ -55,6 +53,16 @@ def compile_step(costs: StepCosts, *, replicas: int = 1, contention: Contention 
         finished += _Pipeline(costs, programs, graph, replica, common, wires).add()
     _finish_step(costs, graph, finished)
     return graph
+
+
+def add_streams(graph: TaskGraph, device: int, computation: float, traffic: float) -> None:
+    """Add the streams of one device; factors on the seconds of computation beside traffic of replicas, and of that
+    traffic beside computation."""
+    compute, _, gradient, _, _ = (
+        graph.add_stream(f"stage {device} {name}", device=device, ordered=name != "gradient") for name in STREAMS
+    )
+    graph.slow(compute, computation, [gradient])
+    graph.slow(gradient, traffic, [compute])
 
 
 def _finish_step(costs: StepCosts, graph: TaskGraph, finished: list[list[int]]) -> None:
@@ -278,23 +286,36 @@ class _Device:
             for zero, seconds in gathers:
                 if seconds:
                     gate = self.segments[-PREFETCH:][0] if zero == 3 else self.segments[0]
-                    after.append(self._replicas(GATHER, seconds, (gate,), (*tag, number, kind, *_among(zero, flows))))
+                    key = (*tag, number, kind, *_among(zero, flows))
+                    after.append(self._replicas(GATHER, seconds, (gate,), key, beside=zero == 3 or number > 0))
             task = graph.add(kind, one_s, self.compute, after, tag=tag if count == 1 else (*tag, number))
             tasks.append(task)
             self.segments.append(task)
             for zero, seconds in reductions:
                 if seconds:
-                    reduced = self._replicas(REDUCE, seconds, (task,), (*tag, number, *_among(zero, flows)))
-                    self.behind.append(reduced)
+                    key = (*tag, number, *_among(zero, flows))
+                    beside = zero >= 2 or number < count - 1
+                    self.behind.append(self._replicas(REDUCE, seconds, (task,), key, beside=beside))
         return tasks
 
     def _replicas(
-        self, kind: int, seconds: float, after: Iterable[int], tag: tuple[object, ...], *, blocking: bool = False
+        self,
+        kind: int,
+        seconds: float,
+        after: Iterable[int],
+        tag: tuple[object, ...],
+        *,
+        blocking: bool = False,
+        beside: bool = False,
     ) -> int:
         """Add a collective of all replicas of this stage, or take part in it where one of them has added it.
 
-        Its tag names it among those of its kind; gathers go before reductions, for passes wait for them.
+        Its tag names it among those of its kind; gathers go before reductions, for passes wait for them. ``beside``:
+        segments of passes run while it does. On a stream of its own its speed follows them; on a port that it shares
+        it takes its slower pace for all of its time.
         """
+        if beside and self.costs.one_port and not self.pipeline.wires:
+            seconds *= self.costs.traffic_slowdown
         streams = (self.compute, self.gradient) if blocking else (self.gradient,)
         common, key = self.pipeline.common, (self.stage, kind, *tag)
         if common is not None and key in common:

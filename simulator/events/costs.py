@@ -81,6 +81,8 @@ class StepCosts:
     virtual stage to the next and back, where they differ. ``one_port``: transfers and
     the traffic of replicas leave a device by the same port, which they share while both are under way. ``tied_s``: the
     all-reduce of a tied table. ``overlap_gradients``, ``overlap_parameters``: shares that may run under computation.
+    ``overlap_slowdown``, ``traffic_slowdown``: factors on the seconds of passes beside traffic of replicas, and of that
+    traffic beside passes.
     ``host_bytes_per_s``: between a device and the host, one direction. ``in_flight``: most microbatches that each
     device-stage keeps activations of (empty: as the schedule has it).
     """
@@ -98,6 +100,7 @@ class StepCosts:
     overlap_gradients: float = 0.0
     overlap_parameters: float = 0.0
     overlap_slowdown: float = 1.0
+    traffic_slowdown: float = 1.0
     host_step_s: float = 0.0
     host_microbatch_s: float = 0.0
     in_flight: tuple[int, ...] = ()
@@ -139,7 +142,8 @@ def step_costs(context: Context, strategy: Strategy) -> StepCosts:
         zero=strategy.zero,
         overlap_gradients=profile.overlap_gradients,
         overlap_parameters=profile.overlap_parameters,
-        overlap_slowdown=profile.overlap_slowdown,
+        overlap_slowdown=context.overlap.computation,
+        traffic_slowdown=context.overlap.communication,
         host_step_s=profile.host_step_s,
         host_microbatch_s=profile.host_microbatch_s,
     )

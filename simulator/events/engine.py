@@ -46,13 +46,18 @@ _PLAIN, _TRANSFER, _UNUSUAL = range(3)
 
 
 class _Slowed:
-    """A stream whose tasks slow down: the one under way, its seconds left at full speed, and who slows it."""
+    """A stream whose tasks slow down: the one under way, its seconds left at full speed, and how many slow it.
 
-    __slots__ = ("busy", "due_s", "factor", "left_s", "rate", "since_s", "task")
+    A task that occupies several such streams is timed on the first of them, the ``lead`` of the others.
+    """
+
+    __slots__ = ("busy", "due_s", "factor", "lead", "left_s", "members", "rate", "since_s", "task")
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
         self.task = -1
+        self.lead: _Slowed | None = None
+        self.members: list[_Slowed] = []
         self.left_s = self.since_s = self.due_s = 0.0
         self.rate = 1.0
         self.busy = 0
@@ -215,12 +220,13 @@ class _Run:
 
     def finish(self, task: int, now: float) -> bool:
         """Release what a special task occupies; False where its end has been moved since this event was made."""
-        stream = self.graph.stream[task]
-        slowed = self.slowed.get(stream)
+        slowed = self._timed_on(task)
         if slowed is not None:
             if slowed.task != task or slowed.due_s != now:
                 return False
             slowed.task = -1
+            for member in slowed.members:
+                member.lead = None
         for each in self.waits[task]:
             self.free[each] = True
             self.freed_by[each] = task
@@ -230,11 +236,23 @@ class _Run:
         return True
 
     def _count_busy(self, task: int, change: int) -> None:
-        """Tell the streams that a task slows that it began or ended."""
-        for each in self._occupied(task, self.graph.stream[task]):
+        """Tell the streams that a task slows, which are not its own, that it began or ended."""
+        occupied = self._occupied(task, self.graph.stream[task])
+        for each in occupied:
             for victim in self.causing.get(each, ()):
-                self.slowed[victim].busy += change
-                self.unsettled.add(victim)
+                if victim not in occupied:
+                    self.slowed[victim].busy += change
+                    self.unsettled.add(victim)
+
+    def _timed_on(self, task: int) -> _Slowed | None:
+        """Return the stream that a task is slowed on, None where nothing slows it or links decide its speed."""
+        if task in self.sending or not self.slowed:
+            return None
+        stream = self.graph.stream[task]
+        if stream in self.slowed:
+            return self.slowed[stream]
+        gang = self.graph.gangs.get(task, ())
+        return next((self.slowed[each] for each in gang if each in self.slowed), None)
 
     def settle(self, now: float) -> None:
         """Start what can start, once all ends of an instant are known."""
@@ -252,7 +270,9 @@ class _Run:
             self.touched.clear()
         if self.unsettled:
             for stream in sorted(self.unsettled):
-                self._pace(self.slowed[stream], now)
+                lead = self.slowed[stream].lead
+                if lead is not None:
+                    self._pace(lead, now)
             self.unsettled.clear()
 
     def _occupied(self, task: int, stream: int) -> tuple[int, ...]:
@@ -285,18 +305,22 @@ class _Run:
         if self.causing:
             self._count_busy(task, 1)
         duration_s = graph.duration_s[task]
+        slowed = self._timed_on(task)
         if task in self.sending:
             heappush(self.heap, (now + duration_s, self.count + self.rank[task]))
-        elif graph.stream[task] in self.slowed:
-            slowed = self.slowed[graph.stream[task]]
+        elif slowed is not None:
+            streams = [stream for stream in self._occupied(task, graph.stream[task]) if stream in self.slowed]
             slowed.task, slowed.left_s, slowed.since_s, slowed.rate = task, duration_s, now, 0.0
-            self.unsettled.add(graph.stream[task])
+            slowed.members = [self.slowed[stream] for stream in streams]
+            for member in slowed.members:
+                member.lead = slowed
+            self.unsettled.update(streams)
         else:
             heappush(self.heap, (now + duration_s, self.rank[task]))
 
     def _pace(self, slowed: _Slowed, now: float) -> None:
-        """Bring the speed of a slowed stream up to date with who is busy."""
-        rate = 1 / slowed.factor if slowed.busy else 1.0
+        """Bring the speed of what is under way up to date with who is busy: its slowest member decides."""
+        rate = min((1 / member.factor for member in slowed.members if member.busy), default=1.0)
         if slowed.task >= 0 and rate != slowed.rate:
             slowed.left_s = max(slowed.left_s - (now - slowed.since_s) * slowed.rate, 0.0)
             slowed.since_s, slowed.rate = now, rate

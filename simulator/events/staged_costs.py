@@ -46,7 +46,8 @@ def staged_costs(context: Context, strategy: Strategy) -> StepCosts:
         zero=strategy.zero,
         overlap_gradients=profile.overlap_gradients,
         overlap_parameters=profile.overlap_parameters,
-        overlap_slowdown=profile.overlap_slowdown,
+        overlap_slowdown=context.overlap.computation,
+        traffic_slowdown=context.overlap.communication,
         host_step_s=profile.host_step_s,
         host_microbatch_s=profile.host_microbatch_s,
     )

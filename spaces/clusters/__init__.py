@@ -7,7 +7,7 @@ from forerun.spaces.clusters.catalogue import (
     resolve_cluster,
     simple_cluster,
 )
-from forerun.spaces.clusters.cluster import Cluster, Level, NodeGroup
+from forerun.spaces.clusters.cluster import Cluster, Level, NodeGroup, Overlap
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.devices import device_from_mapping, device_names, load_device
 from forerun.spaces.clusters.groups import stage_groups
@@ -25,6 +25,7 @@ __all__ = [
     "Level",
     "Network",
     "NodeGroup",
+    "Overlap",
     "ScaleUp",
     "build_graph",
     "cluster_from_mapping",

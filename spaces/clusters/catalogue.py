@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.clusters.cluster import Cluster, Overlap
 from forerun.spaces.clusters.description import spec_from_mapping
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.devices import device_from_mapping, load_device, names_in, read_entry
@@ -113,6 +113,22 @@ def cluster_from_mapping(data: Mapping[str, Any], *, name: str) -> Cluster:
         usd_per_device_hour=data.get("usd_per_device_hour"),
         spec=spec,
         defaults=defaults,
+        overlap=_overlap(data.get("overlap", {}), device),
+    )
+
+
+def _overlap(data: Mapping[str, Any], device: Device) -> Overlap:
+    """Return what a cluster document says about overlap; multiprocessors that a collective holds are those that
+    computation has not."""
+    units, all_units = data.get("collective_units", 0), device.compute_units
+    if units >= all_units:
+        raise RequestError(
+            f"overlap.collective_units: computation needs some of the {all_units} multiprocessors of {device.name}, "
+            f"but collectives hold {units}; use at most {all_units - 1}"
+        )
+    return Overlap(
+        computation=data.get("computation", all_units / (all_units - units)),
+        communication=data.get("communication", 1.0),
     )
 
 

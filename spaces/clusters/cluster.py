@@ -6,7 +6,7 @@ homogeneous clusters.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.spec import NETWORK_KINDS, ClusterSpec
@@ -43,6 +43,29 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """What computation and the traffic of replicas take from each other where both run on a device at once.
+
+    ``computation``: factor on the seconds of passes while gradients or parameters are under way (a collective's
+    kernels hold multiprocessors and memory bandwidth); ``communication``: factor on the seconds of those while a pass
+    runs. No catalogued cluster has either: published runs state no pair with and without overlap.
+    """
+
+    computation: float = 1.0
+    communication: float = 1.0
+
+    @property
+    def room(self) -> float:
+        """Seconds of traffic (as it takes alone) that hide under a second of passes (as they take alone)."""
+        return self.computation / self.communication
+
+    def lost_s(self, hidden_s: Any) -> Any:
+        """Return the seconds that passes lose to traffic that takes ``hidden_s`` alone and is hidden under them;
+        scalars or arrays."""
+        return (1.0 - 1.0 / self.computation) * self.communication * hidden_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
     """Equal nodes among others: the first ``devices`` of ``cluster``, which hold ``stages`` pipeline stages, None for
     as many as fit."""
@@ -63,7 +86,7 @@ class Cluster:
     ``host``: what one node offers beside its devices: ``bytes_per_s_per_device`` to host memory, ``memory_bytes`` where
     known. ``usd_per_device_hour``: a price the user gave, None to use none.
      ``spec``: what the graph of links is built from. ``defaults``: every value that was filled in, with the reason.
-    ``measured``: seconds of collectives where a profile was taken.
+    ``measured``: seconds of collectives where a profile was taken. ``overlap``: see ``Overlap``.
     """
 
     name: str
@@ -79,6 +102,7 @@ class Cluster:
     defaults: tuple[str, ...] = ()
     measured: "Measurements | None" = None
     groups: tuple[NodeGroup, ...] = ()
+    overlap: Overlap = Overlap()
 
     @property
     def scale_up_size(self) -> int:

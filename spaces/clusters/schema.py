@@ -10,9 +10,9 @@ A cluster of one's own needs a dozen lines::
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StrictBool, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StrictBool, Tag, model_validator
 
 from forerun.spaces.clusters.devices import device_names
 from forerun.spaces.errors import RequestError, unknown
@@ -134,6 +134,23 @@ def _known_device(value: Any) -> Any:
     return value
 
 
+Factor = Annotated[float, Field(ge=1, le=100)]
+
+
+class OverlapDocument(_Strict):
+    """``Overlap``; ``collective_units``: multiprocessors that a collective holds, instead of ``computation``."""
+
+    computation: Factor | None = None
+    collective_units: Count | None = None
+    communication: Factor | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.computation is not None and self.collective_units is not None:
+            raise ValueError("collective_units say how much slower computation is; give either them or computation")
+        return self
+
+
 class ClusterDocument(_Strict):
     """A cluster of equal nodes; ``topology`` names a file beside this one that says how a node is wired."""
 
@@ -157,6 +174,7 @@ class ClusterDocument(_Strict):
     ) = None
     host: HostDocument | None = None
     network: NetworkDocument | None = None
+    overlap: OverlapDocument | None = None
     usd_per_device_hour: Price | None = None
 
 

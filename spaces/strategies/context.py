@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.clusters.cluster import Cluster, Overlap
 from forerun.spaces.frameworks.profile import FrameworkProfile
 from forerun.spaces.models.model import MixtureOfExperts, Model
 from forerun.spaces.workload import Workload
@@ -45,6 +45,12 @@ class Context:
     def memory_limit_bytes(self) -> float:
         """Bytes of one device that a strategy may need."""
         return self.memory_share * self.cluster.device.memory_bytes
+
+    @property
+    def overlap(self) -> Overlap:
+        """What computation and the traffic of replicas take from each other: the cluster's and the framework's part."""
+        machine = self.cluster.overlap
+        return replace(machine, computation=machine.computation * self.framework.overlap_slowdown)
 
     @property
     def heads(self) -> int:

@@ -206,6 +206,55 @@ def fair(links: list[int], routes: dict[int, list[int]]) -> dict[int, float]:
     return rate
 
 
+def two_sided(work_s: float, sent_s: float) -> TaskGraph:
+    """Return work that takes twice as long beside communication, and communication 1.5 times as long beside work."""
+    graph = TaskGraph(["work", "send"])
+    compute = graph.add_stream("compute", device=0)
+    network = graph.add_stream("network", device=0, ordered=False)
+    graph.slow(compute, 2.0, [network])
+    graph.slow(network, 1.5, [compute])
+    graph.add(0, work_s, compute, tag=("work",))
+    graph.add(1, sent_s, network, tag=("send",))
+    return graph
+
+
+def test_computation_slows_the_communication_it_overlaps_and_the_reverse() -> None:
+    """4 s beside 4 s: sent after 6, when 3 of the work are done and the last one runs alone. 2 s beside 4 s: worked
+    after 4, when 8/3 are sent and the other 4/3 run alone."""
+    assert log(*_ran(two_sided(4.0, 4.0))) == [("work", 0.0, 7.0), ("send", 0.0, 6.0)]
+    work, send = log(*_ran(two_sided(2.0, 4.0)))
+    assert work == ("work", 0.0, 4.0)
+    assert send == ("send", 0.0, pytest.approx(4.0 + 4.0 / 3.0))
+
+
+def test_a_collective_goes_by_its_slowest_member_and_does_not_slow_itself() -> None:
+    """3 s of two devices, of which one computes for 2 s and the other for 1 s behind a second of rest: at half speed
+    for 2 s. A collective that occupies the compute stream itself runs at full speed."""
+    graph = TaskGraph(["work", "reduce"])
+    streams = [graph.add_stream(name, device=n // 2, ordered=n % 2 == 0) for n, name in enumerate("acbd")]
+    for compute, network in (streams[:2], streams[2:]):
+        graph.slow(compute, 2.0, [network])
+        graph.slow(network, 2.0, [compute])
+    gate = graph.add(0, 1.0, tag=("rest",))
+    graph.add(0, 1.0, streams[0], tag=("long",))
+    graph.add(0, 0.5, streams[2], [gate], tag=("short",))
+    graph.add_collective(1, 3.0, (streams[1], streams[3]), tag=("reduce",))
+    run = execute(graph)
+
+    # Beside the collective 1 s of work takes 2 s, and 0.5 s of it 1 s: both end after 2 s, with 1 s reduced.
+    assert log(graph, run) == [("rest", 0.0, 1.0), ("long", 0.0, 2.0), ("short", 1.0, 2.0), ("reduce", 0.0, 4.0)]
+    alone = TaskGraph(["reduce"])
+    compute, network = alone.add_stream("compute", device=0), alone.add_stream("network", device=0, ordered=False)
+    alone.slow(compute, 2.0, [network])
+    alone.slow(network, 2.0, [compute])
+    alone.add_collective(0, 3.0, (compute, network), tag=("reduce",))
+    assert log(*_ran(alone)) == [("reduce", 0.0, 3.0)]
+
+
+def _ran(graph: TaskGraph) -> tuple[TaskGraph, Execution]:
+    return graph, execute(graph)
+
+
 def test_communication_slows_the_computation_it_overlaps() -> None:
     """2 s of work at full speed, 3 s under communication count for 2 of the 6, the last 2 again at full speed."""
     graph = TaskGraph(["work", "send"])

@@ -24,6 +24,7 @@ from forerun.simulator.events import (
 )
 from forerun.simulator.events.costs import chunk_blocks
 from forerun.simulator.stage_plan import stage_plans
+from forerun.spaces.clusters import Overlap
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.model import Model
 from forerun.spaces.strategies import Context, Schedule, Split, StrategySpace, default_choices, parse_strategy, table_of
@@ -166,6 +167,26 @@ def test_gradient_buckets_hide_under_the_last_backward_pass() -> None:
     # Three buckets of 1 s run under the pass at 1/1.5 of its speed, for 1 s of slowdown in all.
     slower = simulate_costs(replace(plain, overlap_slowdown=1.5)).step_time_s
     assert slower == pytest.approx(2.0 + 8.0 + 1.0 + 3 * (1 - 1 / 1.5))
+    # At a third of its speed beside the pass the first bucket is sent from 4 s to 7 s, the second until the pass ends.
+    late = simulate_costs(replace(plain, traffic_slowdown=3.0)).step_time_s
+    assert late == pytest.approx(2.0 + 8.0 + 2.0)
+    assert simulate_costs(replace(plain, traffic_slowdown=2.0)).step_time_s == pytest.approx(2.0 + 8.0 + 1.0)
+    # What the framework cannot hide stands alone, at full speed.
+    bare = replace(plain, overlap_gradients=0.0, overlap_slowdown=2.0, traffic_slowdown=3.0)
+    assert simulate_costs(bare).step_time_s == pytest.approx(2.0 + 8.0 + 4.0)
+
+
+@pytest.mark.parametrize("text", ["dp8 mbs2", "dp8 mbs2 zero1", "pp2 dp8 mbs1", "dp8 mbs1 zero3"])
+def test_both_levels_know_what_overlap_costs(text: str) -> None:
+    """Traffic at two thirds of its speed under computation that runs at 1/1.2: both levels lose the same to it."""
+    plain, strategy = context(), parse_strategy(text)
+    overlap = Overlap(computation=1.2, communication=1.5)
+    slow = replace(plain, cluster=replace(plain.cluster, overlap=overlap))
+    events = [simulate(made, strategy).step_time_s for made in (plain, slow)]
+    closed = [score(made, table_of([strategy])).step_time_s[0] for made in (plain, slow)]
+
+    assert events[1] > events[0]
+    assert events[1] / events[0] == pytest.approx(closed[1] / closed[0], rel=0.03)
 
 
 def test_transfers_and_reductions_share_a_port() -> None:

@@ -177,6 +177,21 @@ devices_per_node: 8
         resolve_cluster(write(tmp_path, text.replace("name:", "nme:")))
 
 
+def test_overlap_may_be_given_as_factors_or_as_multiprocessors(tmp_path: Path) -> None:
+    plain, factors, units = (
+        resolve_cluster(write(tmp_path, OWN + text)).overlap
+        for text in (
+            "",
+            "overlap: {computation: 1.1, communication: 1.2}",
+            "overlap: {collective_units: 33}",
+        )
+    )
+    assert (plain.computation, plain.communication) == (1.0, 1.0)
+    assert (factors.computation, factors.communication) == (1.1, 1.2)
+    # 33 of the 132 multiprocessors of an H100 leave three quarters.
+    assert (units.computation, units.communication) == (pytest.approx(4 / 3), 1.0)
+
+
 def test_links_of_a_device_can_be_left_unused(tmp_path: Path) -> None:
     text = "device: h100-sxm\ndevices_per_node: 8\nscale_up: none\n"
     assert [level.kind for level in resolve_cluster(write(tmp_path, text)).levels] == ["pcie", "pcie"]
@@ -199,6 +214,16 @@ def test_links_of_a_device_can_be_left_unused(tmp_path: Path) -> None:
         (("oversubscription: 2", "oversubscription: 0.5"), "greater than or equal to 1"),
         (("kind: nvswitch,", "kind: nvswitch, size: 3,"), "divides or is a multiple of the 8 devices"),
         (("usd_per_device_hour: 2.5", "usd_per_device_hour: -1"), "greater than 0"),
+        (
+            ("usd_per_device_hour: 2.5", "overlap: {communication: 0.9}"),
+            "line 12, overlap.communication: input",
+        ),
+        (("usd_per_device_hour: 2.5", "overlap: {collective_units: 132}"), "collectives hold 132; use at most 131"),
+        (("usd_per_device_hour: 2.5", "overlap: {comunication: 2}"), "unknown key; did you mean communication?"),
+        (
+            ("usd_per_device_hour: 2.5", "overlap: {collective_units: 8, computation: 2}"),
+            "line 12, overlap: collective_units say how much slower computation is; give either them or computation",
+        ),
         (("device: h100-sxm", "device: [h100-sxm]"), "this must be a mapping of keys"),
     ],
 )

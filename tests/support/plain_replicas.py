@@ -41,6 +41,9 @@ def replica_parts(
     reduce_s = one_pass("reduce_scatter" if strategy.zero else "all_reduce", profile.reduce_bytes if half else 4.0)
     gather_s = one_pass("all_gather", 2.0 if half else 4.0) if strategy.zero else 0.0
     (pace_s, wait_s), first = pace, stages[0]
+    # Passes take ``slow`` times as long beside traffic, and ``room`` seconds of that hide under one of theirs.
+    slow = profile.overlap_slowdown * cluster.overlap.computation
+    room = slow / cluster.overlap.communication
     whole_s = microbatches * pace_s + bubble_s
     laps = strategy.vpp if strategy.schedule == Schedule.INTERLEAVED else 1
     lap = min(strategy.pp, microbatches) / laps
@@ -52,17 +55,17 @@ def replica_parts(
 
     if strategy.zero >= 2:
         reduce_s *= microbatches
-        covered = min(reduce_s, whole_s - microbatches * first.forward_s)
+        covered = min(reduce_s, (whole_s - microbatches * first.forward_s) * room)
     else:
-        covered = reduce_s - open_s(reduce_s, pace_s - first.forward_s, first.backward_s + wait_s)
+        covered = reduce_s - open_s(reduce_s, (pace_s - first.forward_s) * room, (first.backward_s + wait_s) * room)
     covered *= profile.overlap_gradients
-    room_s = (whole_s - covered) / (microbatches if strategy.zero == 2 else 1)
+    room_s = (whole_s * room - covered) / (microbatches if strategy.zero == 2 else 1)
     if strategy.zero == 3:
         gather_s = hidden = 2 * microbatches * gather_s
     else:
-        hidden = gather_s - open_s(gather_s, pace_s - first.backward_s, first.forward_s + wait_s)
+        hidden = gather_s - open_s(gather_s, (pace_s - first.backward_s) * room, (first.forward_s + wait_s) * room)
     hidden = profile.overlap_parameters * min(hidden, room_s)
-    data_s = reduce_s - covered + gather_s - hidden + (profile.overlap_slowdown - 1) * (covered + hidden)
+    data_s = reduce_s - covered + gather_s - hidden + (1 - 1 / slow) * (slow / room) * (covered + hidden)
     data_s += _tied_s(context, strategy, max(stage.tied for stage in stages))
     updated = [stage.dense + stage.expert for stage in stages]
     if strategy.zero:

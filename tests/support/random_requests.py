@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from forerun.spaces.clusters import Cluster, load_cluster
+from forerun.spaces.clusters import Cluster, Overlap, load_cluster
 from forerun.spaces.frameworks import framework_names, load_framework
 from forerun.spaces.frameworks.profile import FrameworkProfile
 from forerun.spaces.models.model import (
@@ -125,6 +125,8 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
 def contexts(draw: st.DrawFn, cluster: Cluster | None = None) -> Context:
     """A whole request."""
     cluster = cluster or load_cluster(draw(st.sampled_from(CLUSTERS)))
+    if draw(st.integers(0, 3)) == 0:
+        cluster = replace(cluster, overlap=Overlap(computation=1.1, communication=1.25))
     known = [name for name in ("bf16", "fp16", "fp8", "fp32") if name in cluster.device.peak_flops_per_s]
     workload = Workload(
         global_batch=draw(st.sampled_from([8, 24, 64])),

@@ -9,7 +9,7 @@ cloned where the backward pass reaches it.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from forerun.simulator.events.compile import PREFETCH
+from forerun.simulator.events.compile import PREFETCH, add_streams
 from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.kinds import (
     COPY,
@@ -37,10 +37,9 @@ Key = tuple[object, ...]
 def compile_layered(plan: LayeredPlan) -> TaskGraph:
     """Return the graph of one step."""
     graph = TaskGraph(KINDS)
-    programs = plan.programs()
+    programs, overlap = plan.programs(), plan.context.cluster.overlap
     for device in range(len(programs)):
-        for name in STREAMS:
-            graph.add_stream(f"stage {device} {name}", device=device, ordered=name != "gradient")
+        add_streams(graph, device, overlap.computation, overlap.communication)
     step = _Step(plan, graph)
     for device, program in enumerate(programs):
         _Device(step, device, program).run()
