@@ -5,20 +5,23 @@ slowest of equal stages bounds every plan of it from below, so that a few famili
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.simulator.score_table import Floats
 from forerun.simulator.stage_options import least_hops_s, least_pace_s
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import CUSTOM_SPLIT, Split, Strategy, StrategySpace, StrategyTable
+from forerun.spaces.strategies import CUSTOM_SPLIT, Context, Split, Strategy, StrategySpace, StrategyTable
 from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES
 from forerun.spaces.strategies.staged_space import VIRTUAL, StagedSpace
 
 PAIRED = 4_000
 """Families of one tp that are joined to halves of two: the most promising."""
+Bound = Callable[[Context, StrategyTable], Floats]
+"""Seconds of one microbatch on a stage that no plan is faster than, shape N."""
 KEY = ("gpus", "pp", "cp", "ep", "etp", "schedule", "zero", "recompute", "placement")
 
 
@@ -32,15 +35,15 @@ class Family:
     hops_s: float
 
 
-def families(space: StagedSpace) -> list[Family]:
-    """Return the families of a space, those with the lowest bound first."""
+def families(space: StagedSpace, *, least: Bound = least_pace_s) -> list[Family]:
+    """Return the families of a space, those with the lowest bound first; ``least`` bounds the slowest stage."""
     restricted = _restricted(space)
     if restricted is None:
         return []
     table, _ = restricted.table(0, restricted.size)
     if not len(table):
         return []
-    pace_s, hops_s = least_pace_s(space.context, table), least_hops_s(space.context, table)
+    pace_s, hops_s = least(space.context, table), least_hops_s(space.context, table)
     microbatches = space.context.workload.global_batch / (table.column("dp") * table.column("mbs"))
     # In a pipeline as long as its microbatches are few, filling counts as much as the pace.
     least_s = (microbatches + table.column("pp") - 1) * pace_s + hops_s

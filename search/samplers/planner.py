@@ -10,6 +10,7 @@ Galvatron its recompute per layer (arXiv 2307.02031).
 """
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,9 +19,11 @@ from numpy.typing import NDArray
 from forerun.simulator.kinds import layer_kinds
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stage_options import StageOptions, option_costs
-from forerun.spaces.strategies import Recompute, Split, StageRecompute, Strategy
+from forerun.spaces.strategies import Context, Recompute, Split, StageRecompute, Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
+Costs = Callable[[Context, Strategy, StageOptions], tuple[Floats, NDArray[np.bool_]]]
+"""What ``option_costs`` returns for the stages of a family."""
 BOUNDS = 24
 """Bounds on the slowest stage that are looked at together."""
 PLANS = 3
@@ -47,9 +50,11 @@ class _Ways:
 
 @dataclass(slots=True)
 class Planner:
-    """Plans strategies of one space. ``options`` counts the single stages that were costed."""
+    """Plans strategies of one space. ``costs`` says what a stage takes and whether it fits, ``options`` counts the
+    single stages that were costed."""
 
     space: StagedSpace
+    costs: Costs = option_costs
     options: int = 0
     _ways: dict[tuple[int, int], _Ways] = field(default_factory=dict)
 
@@ -58,7 +63,7 @@ class Planner:
         everything else."""
         ways = self._ways_of(family)
         self.options += len(ways.options)
-        time_s, fits = option_costs(self.space.context, family, ways.options)
+        time_s, fits = self.costs(self.space.context, family, ways.options)
         time_s = np.where(fits, time_s, np.inf)
         order = np.lexsort((time_s, ways.group))
         best = order[np.unique(ways.group[order], return_index=True)[1]]

@@ -49,8 +49,8 @@ def resolve_cluster(text: str, *, groups: bool = False) -> Cluster:
     if isinstance(document.data, dict) and "groups" in document.data:
         if not groups:
             raise RequestError(
-                f"{document.where(('groups',))}: only simulate knows groups of nodes that differ (`simulate MODEL "
-                f"--cluster {text} --strategy … --fidelity events`); give one group's cluster instead"
+                f"{document.where(('groups',))}: only search and simulate know groups of nodes that differ "
+                f"(`search MODEL --cluster {text}`); give one group's cluster instead"
             )
         return groups_from_document(document, named=resolve_cluster, described=cluster_from_mapping)
     named = document.data.get("topology") if isinstance(document.data, dict) else None

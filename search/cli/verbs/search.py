@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.arguments import add_json, add_training, add_workers, request_of, workers_of
+from forerun.search.cli.grouped import grouped, search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
 from forerun.search.cli.parser import Parser, positive, whole
 from forerun.spaces.errors import RequestError
@@ -241,6 +242,8 @@ def _board(args: argparse.Namespace, request: "Request") -> "Leaderboard":
     from forerun.search.infeasible import NoAnswer
     from forerun.search.leaderboard import dump_json
 
+    if grouped(args):
+        return search_on_groups(args, request)
     workers, exploring, note = workers_of(args), _exploring(args), ""
     if exploring is None and args.sampler == "auto":
         exploring, note = _suited(request)

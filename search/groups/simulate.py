@@ -25,6 +25,12 @@ def simulate_groups(setting: Setting, text: str, *, contention: bool = False) ->
         laws = broken_laws(strategy, dataclasses.replace(context, cluster=group.cluster))
         if laws:
             raise RequestError(f"strategy {strategy} is not legal on {group.cluster.name}: {laws[0]}")
+    return group_row(setting, strategy, contention=contention)
+
+
+def group_row(setting: Setting, strategy: Strategy, *, contention: bool = False) -> tuple[Row, EventResult]:
+    """Return the row and the step of a strategy that is legal on every group."""
+    context = setting.context
     result = simulate(context, strategy, contention=contention)
     tightest, scores = group_scores(context, strategy, result)
     on = dataclasses.replace(context, cluster=context.cluster.groups[tightest].cluster)

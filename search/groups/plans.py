@@ -1,0 +1,82 @@
+"""How the layers of a model are dealt to stages on groups of nodes that differ."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.search.samplers.families import Family, families
+from forerun.search.samplers.planner import Plan, Planner
+from forerun.simulator.score_table import Floats
+from forerun.simulator.stage_options import StageOptions, least_pace_s, option_costs
+from forerun.spaces.clusters import stage_groups
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context, Strategy, StrategyTable
+from forerun.spaces.strategies.stage_laws import broken_laws
+from forerun.spaces.strategies.staged_space import StagedSpace
+
+PLANS = 2
+"""Ways to deal the layers of one family that are looked at: those with the best bounds on the slowest stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """A plan of a ``family``, whose ``least_s`` no plan's step undercuts."""
+
+    family: Family
+    plan: Plan
+
+
+def group_plans(space: StagedSpace) -> Iterator[GroupPlan]:
+    """Yield plans of all families that the groups hold, those whose bound is lowest first."""
+    planner = Planner(space, costs=_option_costs)
+    contexts = _contexts(space.context)
+    for family in families(space, least=_least_pace_s):
+        if _homes(space.context, family.strategy) is None:
+            continue
+        if any(broken_laws(family.strategy, context) for context in contexts):
+            continue
+        for plan in planner.plans(family.strategy, PLANS):
+            yield GroupPlan(family=family, plan=plan)
+
+
+def _contexts(context: Context) -> list[Context]:
+    return [dataclasses.replace(context, cluster=group.cluster) for group in context.cluster.groups]
+
+
+def _homes(context: Context, strategy: Strategy) -> tuple[int, ...] | None:
+    """Return the group of every stage; None where the groups do not hold them."""
+    try:
+        return stage_groups(context.cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
+    except RequestError:
+        return None
+
+
+def _option_costs(context: Context, family: Strategy, options: StageOptions) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return seconds of a microbatch and whether it fits for every option, each on the group of its stage."""
+    homes = _homes(context, family)
+    assert homes is not None
+    on = np.array(homes)[options.number]
+    time_s, fits = np.empty(len(options)), np.empty(len(options), dtype=bool)
+    for number, own in enumerate(_contexts(context)):
+        here = on == number
+        if here.any():
+            columns = {field.name: getattr(options, field.name)[here] for field in dataclasses.fields(options)}
+            time_s[here], fits[here] = option_costs(own, family, StageOptions(**columns))
+    return time_s, fits
+
+
+def _least_pace_s(context: Context, table: StrategyTable) -> Floats:
+    """Return the seconds of one microbatch on a stage if layers were dealt in proportion to the pace of every group.
+
+    Groups on which equal parts would not fit may still take a smaller one: they count with the pace of the fastest.
+    """
+    paces_s = np.stack([least_pace_s(own, table) for own in _contexts(context)])
+    best_s = paces_s.min(axis=0)
+    rates = 1.0 / np.where(np.isfinite(paces_s), paces_s, best_s)
+    shares = np.array([group.devices for group in context.cluster.groups], dtype=np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        least_s = 1.0 / (shares / shares.sum() @ rates)
+    return np.where(np.isfinite(best_s), least_s, np.inf)

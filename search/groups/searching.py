@@ -1,0 +1,174 @@
+"""The best strategy on groups of nodes that differ: plans stage by stage, each on its own group, played event by event.
+
+Every family of degrees has a bound that no way to deal its layers undercuts; layers are dealt by dynamic programming
+over stages, each at the pace and within the memory of its group; what comes out is simulated. Families are taken
+with the lowest bound first, until no bound is below the best ones found.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+from forerun.search.candidates import strategy_at
+from forerun.search.exhaustive import Problem, search_space
+from forerun.search.explain import why
+from forerun.search.groups.plans import group_plans
+from forerun.search.groups.simulate import group_row
+from forerun.search.leaderboard import Leaderboard, SpaceCounts, ranked, versions
+from forerun.search.limits import NO_LIMITS
+from forerun.search.request import Request, Setting, resolve
+from forerun.search.rows import Row, rows_of
+from forerun.spaces.errors import InfeasibleError, RequestError
+from forerun.spaces.strategies import Placement, Schedule, Strategy
+from forerun.spaces.strategies.staged_space import StagedSpace
+from forerun.spaces.units import format_seconds
+
+EVALUATIONS = 200
+"""Steps that are simulated at most: 10 to 500 ms each."""
+SLACK = 1.02
+"""Bounds leave out what replicas exchange and count hops of the first group only: a family is given up where its bound
+is this much above the last row that is kept."""
+Played = Callable[[int], None]
+"""Called with the number of steps simulated so far."""
+
+
+def search_groups(
+    request: Request,
+    *,
+    per_stage: tuple[str, ...] = ("layers",),
+    evaluations: int = EVALUATIONS,
+    played: Played | None = None,
+) -> Leaderboard:
+    """Search the strategies of a cluster whose groups of nodes differ, all of which it uses.
+
+    Layers per stage are free; with "recompute" among ``per_stage`` what every stage recomputes is too.
+
+    Raises:
+        RequestError: the request is wrong, or asks for what groups do not have.
+        InfeasibleError: no plan fits on the groups.
+    """
+    start = time.perf_counter()
+    setting = _setting(request, per_stage)
+    space = _space(setting, per_stage)
+    rows: dict[Strategy, Row] = {}
+    looked, stopped = 0, "every family was looked at"
+    for plan in group_plans(space):
+        kept = sorted(row.step_time_s for row in rows.values() if row.fits)[: setting.top]
+        if len(kept) == setting.top and plan.family.least_s > SLACK * kept[-1]:
+            stopped = "no other family can be faster"
+            break
+        looked += 1
+        if len(kept) == setting.top and plan.plan.pipeline_s > SLACK * kept[-1]:
+            continue
+        if plan.plan.strategy not in rows:
+            rows[plan.plan.strategy] = group_row(setting, plan.plan.strategy)[0]
+            if played is not None:
+                played(len(rows))
+        if len(rows) >= evaluations:
+            stopped = f"{evaluations} were simulated"
+            break
+    fitting = sorted((row for row in rows.values() if row.fits), key=lambda row: (row.step_time_s, row.strategy))
+    if not fitting:
+        raise InfeasibleError(_nothing(setting))
+    best = ranked(tuple(fitting[: setting.top]), setting.objective)
+    return Leaderboard(
+        request={**setting.to_json(), "per_stage": list(per_stage)},
+        space=SpaceCounts(
+            size=space.size,
+            legal=looked,
+            feasible=len(fitting),
+            rejected={
+                reason: count
+                for reason, count in (("memory", len(rows) - len(fitting)), ("not looked at", space.size - looked))
+                if count
+            },
+        ),
+        rows=best,
+        why=why(best),
+        defaults=(*setting.defaults, setting.axes_left_open()),
+        notes=(
+            *setting.notes,
+            f"layers are dealt to the stages of {_names(setting)} by their pace and memory; {len(rows)} plans were "
+            f"simulated event by event, stopped because {stopped}",
+            *_alone(setting, best[0]),
+        ),
+        elapsed_s=time.perf_counter() - start,
+        versions=versions(),
+    )
+
+
+def _setting(request: Request, per_stage: tuple[str, ...]) -> Setting:
+    """Return what a request on groups means.
+
+    Raises:
+        RequestError: it asks for what groups do not have.
+    """
+    setting = resolve(request, groups=True)
+    total = setting.context.cluster.max_devices
+    setting = resolve(dataclasses.replace(request, gpus=request.gpus or str(total)), groups=True)
+    if setting.gpus != (total,):
+        raise RequestError(
+            f"the groups of {setting.context.cluster.name} have {total} devices, all of which a search uses; leave "
+            "--gpus away, or change the devices: of the groups"
+        )
+    if setting.objective not in ("throughput", "cost") or setting.limits != NO_LIMITS:
+        raise RequestError(
+            "on groups of nodes that differ the fastest strategy is searched, without limits on the whole training; "
+            "leave --objective, --train-within and --train-usd away"
+        )
+    if request.profile is not None or request.calibration is not None:
+        raise RequestError("a profile or a calibration is of one kind of node; leave it away where groups differ")
+    if "tp" in per_stage:
+        raise RequestError("stages on groups of nodes that differ have one tp; leave tp away from --per-stage")
+    return setting
+
+
+def _space(setting: Setting, per_stage: tuple[str, ...]) -> StagedSpace:
+    """Return the space: stages that stand on devices of their own in a row, with any number of layers each."""
+    flat = setting.space()
+    wanted = {
+        "placement": (int(Placement.TP_CP_EP_DP_PP),),
+        "vpp": (1,),
+        "schedule": tuple(s for s in flat.choices["schedule"] if s in (Schedule.ONE_F_ONE_B, Schedule.GPIPE)),
+    }
+    for axis, choices in wanted.items():
+        if not set(choices) & set(flat.choices[axis]):
+            raise RequestError(f"stages on groups that differ take {axis} of {choices}; lift the restriction of {axis}")
+    flat = dataclasses.replace(flat, choices={**flat.choices, **wanted})
+    return StagedSpace(flat=flat, reach=setting.context.model.layer_count, recompute="recompute" in per_stage)
+
+
+def _alone(setting: Setting, best: Row) -> list[str]:
+    """Say what every group would do without the others."""
+    notes = []
+    for group in setting.context.cluster.groups:
+        context = dataclasses.replace(setting.context, cluster=group.cluster)
+        own = dataclasses.replace(setting, context=context, gpus=(group.devices,))
+        try:
+            piece = search_space(Problem(space=own.space(), objective="throughput", top=1))
+        except RequestError as error:
+            notes.append(f"{group.devices} devices of {group.cluster.name} alone: {error}")
+            continue
+        if piece.best is None or not len(piece.best):
+            notes.append(f"{group.devices} devices of {group.cluster.name} alone: nothing fits")
+            continue
+        strategy = strategy_at(own.space(), int(piece.best.index[0]))
+        (row,) = rows_of(context, [strategy], usd_per_gpu_hour=group.cluster.usd_per_device_hour)
+        gain = row.step_time_s / best.step_time_s
+        notes.append(
+            f"{group.devices} devices of {group.cluster.name} alone take {format_seconds(row.step_time_s)} "
+            f"({gain:.2f} times as long) with {strategy}"
+        )
+    return notes
+
+
+def _names(setting: Setting) -> str:
+    return " and ".join(f"{group.devices} x {group.cluster.name}" for group in setting.context.cluster.groups)
+
+
+def _nothing(setting: Setting) -> str:
+    return (
+        f"nothing is feasible on {_names(setting)}: no plan makes whole stages on every group, keeps all laws and fits "
+        "into memory; nearest fix: groups whose devices have a large common divisor, more nodes, fewer restricted "
+        "axes, --per-stage layers,recompute, or a shorter --seq-len"
+    )

@@ -1,0 +1,117 @@
+"""The search on groups of nodes that differ: as good as looking at everything, and clear about what it refuses."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from forerun.search.cli import main
+from forerun.search.groups import search_groups, simulate_groups
+from forerun.search.request import Request, resolve
+from forerun.spaces.errors import InfeasibleError, RequestError
+from forerun.spaces.models import load_model
+
+SMALL = ["--global-batch", "16", "--seq-len", "2048"]
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> str:
+    path = tmp_path / "mixed.yaml"
+    groups = [{"cluster": "dgx-h100", "devices": 8}, {"cluster": "dgx-a100-40", "devices": 8}]
+    path.write_text(yaml.safe_dump({"groups": groups}))
+    return str(path)
+
+
+def test_the_best_of_everything_is_found(mixed: str) -> None:
+    fields = {"model": "qwen3-0.6b", "cluster": mixed, "global_batch": 16, "seq_len": 2048}
+    own = {"tp": ["2", "4"], "cp": ["1"], "mbs": ["1"], "recompute": ["none"], "sp": ["1"], "zero": ["1"]}
+    board = search_groups(Request(**fields, overrides=own))
+    setting = resolve(Request(**fields, overrides=own), groups=True)
+    layers = load_model("qwen3-0.6b").layer_count
+    times = {}
+    for degrees, pp in (("tp2 pp2 dp4", 2), ("tp4 pp4 dp1", 4)):
+        near = range(layers // pp - 6, layers // pp + 9)
+        for split in itertools.product(near, repeat=pp - 1):
+            if pp == 4 and (split[0] != split[1] or layers - sum(split) not in near):
+                continue
+            counts = (*split, layers - sum(split))
+            if min(counts) > 0:
+                zero = "zero1 " if "dp4" in degrees else ""
+                text = f"{degrees} mbs1 {zero}sp layers={','.join(map(str, counts))}"
+                times[text] = simulate_groups(setting, text)[0].step_time_s
+
+    assert len(times) > 20
+    assert board.rows[0].step_time_s <= min(times.values()) * (1 + 1e-9)
+
+
+def test_the_fast_group_holds_more_layers_and_the_other_still_helps(mixed: str) -> None:
+    board = search_groups(Request(model="llama3-8b", cluster=mixed, global_batch=64, seq_len=4096))
+    layers = [int(n) for n in board.rows[0].strategy.split("layers=")[1].split()[0].split(",")]
+    half = len(layers) // 2
+
+    assert sum(layers[:half]) > 1.5 * sum(layers[half:])
+    assert [row.step_time_s for row in board.rows] == sorted(row.step_time_s for row in board.rows)
+    assert all(row.fits for row in board.rows)
+    alone = [note for note in board.notes if "alone" in note]
+    assert len(alone) == 2 and "8 devices of dgx-h100 alone take" in alone[0]
+
+
+def test_recompute_may_differ_between_stages(mixed: str) -> None:
+    request = Request(model="llama3-8b", cluster=mixed, global_batch=64, seq_len=8192)
+    whole = search_groups(request)
+    staged = search_groups(request, per_stage=("layers", "recompute"))
+
+    assert staged.rows[0].step_time_s <= whole.rows[0].step_time_s * 1.001
+
+
+def test_equal_groups_are_searched_like_one_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "equal.yaml"
+    path.write_text("groups:\n" + "  - {cluster: dgx-h100, devices: 8}\n" * 2)
+    request = Request(model="llama3-8b", cluster=str(path), global_batch=64, seq_len=4096)
+    (first, *_) = search_groups(request).rows
+    layers = [int(n) for n in first.strategy.split("layers=")[1].split()[0].split(",")]
+
+    assert max(layers) - min(layers) <= 3  # the head weighs some layers
+
+
+def test_the_command_prints_a_leaderboard_that_simulate_repeats(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["--cluster", mixed, *SMALL, "--json"]
+    assert main(["search", "qwen3-0.6b", *own, "--set", "recompute=none", "--set", "zero=1"]) == 0
+    first = json.loads(capsys.readouterr().out)["leaderboard"][0]
+    assert main(["simulate", "qwen3-0.6b", *own, "--strategy", first["strategy"]]) == 0
+    again = json.loads(capsys.readouterr().out)
+
+    assert again["step_time_s"] == pytest.approx(first["step_time_s"], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "more,message",
+    [
+        (["--gpus", "8"], "have 16 devices, all of which a search uses"),
+        (["--refine"], "--refine is for equal nodes"),
+        (["--sampler", "tpe"], "--sampler is for equal nodes"),
+        (["--objective", "headroom"], "the fastest strategy is searched"),
+        (["--per-stage", "tp"], "leave tp away from --per-stage"),
+        (["--set", "vpp=2"], "lift the restriction of vpp"),
+    ],
+)
+def test_what_groups_do_not_have_is_refused(
+    more: list[str], message: str, mixed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["search", "qwen3-0.6b", "--cluster", mixed, *SMALL, *more]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_nothing_that_fits_is_said(mixed: str) -> None:
+    with pytest.raises(InfeasibleError, match=r"8 x dgx-h100 and 8 x dgx-a100-40.*nearest fix"):
+        search_groups(Request(model="llama3-405b", cluster=mixed, global_batch=16, seq_len=2048))
+
+
+def test_evaluations_bound_the_search(mixed: str) -> None:
+    board = search_groups(Request(model="qwen3-0.6b", cluster=mixed, global_batch=16, seq_len=2048), evaluations=3)
+
+    assert board.space.feasible == 3 and any("because 3 were simulated" in note for note in board.notes)
+    with pytest.raises(RequestError):
+        search_groups(Request(model="qwen3-0.6b", cluster="nowhere", global_batch=16, seq_len=2048))
