@@ -3,10 +3,12 @@
 from forerun.simulator.calibration.constants import CONSTANTS, NAMES, Constant, calibrated, constant_named
 from forerun.simulator.calibration.fit import Fit, Fitted, Measured, by_context, fit
 from forerun.simulator.calibration.posterior import Belief, Evidence, Posterior, nothing_measured
+from forerun.simulator.calibration.residual import USUAL, Settings
 
 __all__ = [
     "CONSTANTS",
     "NAMES",
+    "USUAL",
     "Belief",
     "Constant",
     "Evidence",
@@ -14,6 +16,7 @@ __all__ = [
     "Fitted",
     "Measured",
     "Posterior",
+    "Settings",
     "by_context",
     "calibrated",
     "constant_named",

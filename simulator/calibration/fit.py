@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.calibration.constants import CONSTANTS, LARGEST_Z, NAMES, Constant, calibrated
-from forerun.simulator.calibration.posterior import FREEDOM, NOISE, Evidence, Posterior, known_covariance, slopes_of
-from forerun.simulator.calibration.residual import features_of, joined, residual_covariance
+from forerun.simulator.calibration.posterior import FREEDOM, Evidence, Posterior, known_covariance, slopes_of
+from forerun.simulator.calibration.residual import USUAL, Settings, features_of, joined, residual_covariance
 from forerun.simulator.score import score
 from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
@@ -63,7 +63,7 @@ class Fit:
     """Standard deviation of the prediction of every run from the others, noise included."""
 
 
-def fit(runs: Sequence[Measured]) -> Fit:
+def fit(runs: Sequence[Measured], settings: Settings = USUAL) -> Fit:
     """Fit the constants of a machine to measured runs.
 
     First all constants are fitted; those whose uncertainty hardly falls are refused, with the reason, and the others
@@ -75,11 +75,12 @@ def fit(runs: Sequence[Measured]) -> Fit:
     if not runs:
         raise RequestError("calibration needs at least one measured run")
     every = np.ones(len(CONSTANTS), dtype=bool)
-    evidence, z, deviations = _fitted(runs, every, np.zeros(len(CONSTANTS)))
-    refused = _refusals(evidence, deviations)
+    evidence, z, deviations = _fitted(runs, every, np.zeros(len(CONSTANTS)), settings)
+    refused = _refusals(evidence, deviations, settings)
     used = np.array([name not in refused for name in NAMES])
-    evidence, z, deviations = _fitted(runs, used, np.where(used, z, 0.0))
-    posterior = Posterior(z={n: float(v) for n, v, u in zip(NAMES, z, used, strict=True) if u}, evidence=evidence)
+    evidence, z, deviations = _fitted(runs, used, np.where(used, z, 0.0), settings)
+    known = {n: float(v) for n, v, u in zip(NAMES, z, used, strict=True) if u}
+    posterior = Posterior(z=known, evidence=evidence, settings=settings)
     scale = np.sqrt(posterior.scale)
     constants = tuple(
         Fitted(
@@ -95,7 +96,9 @@ def fit(runs: Sequence[Measured]) -> Fit:
     return Fit(posterior=posterior, constants=constants, before=before, left_out=left_out, left_out_spread=spread)
 
 
-def _fitted(runs: Sequence[Measured], used: NDArray[np.bool_], z: Floats) -> tuple[Evidence, Floats, Floats]:
+def _fitted(
+    runs: Sequence[Measured], used: NDArray[np.bool_], z: Floats, settings: Settings
+) -> tuple[Evidence, Floats, Floats]:
     """Return evidence at the fitted constants, the constants, and their standard deviations (Gauss-Newton from z)."""
     measured, weight = np.log([run.step_time_s for run in runs]), np.ones(len(runs))
     live: Collection[str] = NAMES
@@ -105,7 +108,7 @@ def _fitted(runs: Sequence[Measured], used: NDArray[np.bool_], z: Floats) -> tup
         evidence = _evidence(runs, measured, z, weight, live, known)
         kept = kept if known is not None else (z, evidence.slopes)
         live = [name for name, slope in zip(NAMES, np.abs(evidence.slopes).max(axis=0), strict=True) if slope > 0]
-        found, deviations, weight = _solved(evidence, used)
+        found, deviations, weight = _solved(evidence, used, settings)
         found = np.clip(found, -LARGEST_Z, LARGEST_Z)
         moved = float(np.abs(found - z).max())
         if turn == _ROUNDS - 1 or moved < _CLOSE:
@@ -137,16 +140,16 @@ def _evidence(
     return Evidence(features=features, slopes=slopes, error=measured - log_time + slopes @ z, weight=weight)
 
 
-def _solved(evidence: Evidence, used: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+def _solved(evidence: Evidence, used: NDArray[np.bool_], settings: Settings) -> tuple[Floats, Floats, Floats]:
     """Return constants, their standard deviations and the weights of the runs, by reweighted least squares."""
     slopes = evidence.slopes[:, used]
-    residual = residual_covariance(evidence.features, evidence.features)
+    residual, noise = residual_covariance(evidence.features, evidence.features, settings), settings.noise
     prior, weight = slopes @ slopes.T + residual, evidence.weight
     for _ in range(_REWEIGHTS):
-        whole = prior + np.diag(NOISE**2 / weight)
+        whole = prior + np.diag(noise**2 / weight)
         solved = np.linalg.solve(whole, evidence.error)
         misses: Floats = evidence.error - prior @ solved
-        weight = np.minimum(1.0, (FREEDOM + 1) / (FREEDOM + misses**2 / NOISE**2))
+        weight = np.minimum(1.0, (FREEDOM + 1) / (FREEDOM + misses**2 / noise**2))
     z, deviations = np.zeros(len(used)), np.ones(len(used))
     z[used] = slopes.T @ solved
     explained = np.linalg.solve(whole, slopes)
@@ -154,10 +157,10 @@ def _solved(evidence: Evidence, used: NDArray[np.bool_]) -> tuple[Floats, Floats
     return z, deviations, weight
 
 
-def _refusals(evidence: Evidence, deviations: Floats) -> dict[str, str]:
+def _refusals(evidence: Evidence, deviations: Floats, settings: Settings) -> dict[str, str]:
     """Return why constants are not fitted, by name."""
     result: dict[str, str] = {}
-    whole = known_covariance(evidence, np.ones(len(CONSTANTS), dtype=bool))
+    whole = known_covariance(evidence, np.ones(len(CONSTANTS), dtype=bool), settings)
     posterior = np.eye(len(CONSTANTS)) - evidence.slopes.T @ np.linalg.solve(whole, evidence.slopes)
     for place, constant in enumerate(CONSTANTS):
         effect = float(np.abs(evidence.slopes[:, place]).max())
@@ -166,7 +169,7 @@ def _refusals(evidence: Evidence, deviations: Floats) -> dict[str, str]:
         if effect < IDLE:
             result[constant.name] = f"no run depends on it (moves a step by {effect:.1%} at most)"
             continue
-        alone = known_covariance(evidence, np.arange(len(CONSTANTS)) == place)
+        alone = known_covariance(evidence, np.arange(len(CONSTANTS)) == place, settings)
         column = evidence.slopes[:, place]
         certain = math.sqrt(max(1.0 - float(column @ np.linalg.solve(alone, column)), 0.0))
         shared = posterior[place] / np.sqrt(posterior[place, place] * np.diag(posterior))
@@ -186,8 +189,8 @@ def _left_out(posterior: Posterior) -> tuple[Floats, Floats]:
     Williams 2006, section 5.4.2). Slopes and weights stay where the whole fit has them."""
     evidence = posterior.evidence
     used = np.array([name in posterior.z for name in NAMES])
-    inverse = np.linalg.inv(known_covariance(replace(evidence, weight=np.ones(len(evidence))), used))
-    whole = np.linalg.inv(known_covariance(evidence, used))
+    even = replace(evidence, weight=np.ones(len(evidence)))
+    inverse, whole = (np.linalg.inv(known_covariance(one, used, posterior.settings)) for one in (even, evidence))
     weighted = (whole @ evidence.error) / np.diag(whole)
     return weighted, np.sqrt(posterior.scale / np.diag(inverse))
 

@@ -16,15 +16,13 @@ from scipy.linalg import solve_triangular
 from scipy.stats import t as student
 
 from forerun.simulator.calibration.constants import CONSTANTS, NAMES, calibrated
-from forerun.simulator.calibration.residual import Features, features_of, joined, residual_covariance
+from forerun.simulator.calibration.residual import USUAL, Features, Settings, features_of, joined, residual_covariance
 from forerun.simulator.score import score
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, StrategyTable
 
 LEVEL = 0.9
 """Probability of the intervals that are shown."""
-NOISE = 0.03
-"""Standard deviation (of a logarithm) of what two runs of nearly the same strategy differ by."""
 DOUBT = 4.0
 """Runs that the catalogue's idea of its own errors is worth against what measured runs say of them."""
 FREEDOM = 4.0
@@ -107,6 +105,7 @@ class Posterior:
 
     z: Mapping[str, float]
     evidence: Evidence
+    settings: Settings = USUAL
 
     def applied(self, context: Context) -> Context:
         """Return a context of the calibrated machine, whose scores carry the residual of alike strategies too."""
@@ -130,7 +129,7 @@ class Posterior:
         for start in range(0, len(table), _FEW):
             rows = slice(start, start + _FEW)
             part = features_of(context, table.take(rows), {name: values[rows] for name, values in time_s.items()})
-            result[rows] = np.exp(residual_covariance(part, self.evidence.features) @ explained)
+            result[rows] = np.exp(residual_covariance(part, self.evidence.features, self.settings) @ explained)
         return result
 
     def believe(self, parts: Sequence[tuple[Context, StrategyTable]]) -> Belief:
@@ -142,10 +141,10 @@ class Posterior:
         scores = [score(context, table) for context, table in bare]
         features = joined([features_of(*part, one.time_s) for part, one in zip(bare, scores, strict=True)])
         slopes = np.concatenate([slopes_of(*part) for part in bare])
-        covariance = slopes @ slopes.T + residual_covariance(features, features)
+        covariance = slopes @ slopes.T + residual_covariance(features, features, self.settings)
         log_time, scale = np.log(np.concatenate([one.step_time_s for one in scores])), self.scale
         if len(self.evidence):
-            residual = residual_covariance(features, self.evidence.features)
+            residual = residual_covariance(features, self.evidence.features, self.settings)
             log_time = log_time + residual @ self._explained()
             lower = np.linalg.cholesky(self._known(everything=True))
             half = solve_triangular(lower, (slopes @ self.evidence.slopes.T + residual).T, lower=True)
@@ -153,7 +152,7 @@ class Posterior:
         return Belief(
             log_time=log_time,
             covariance=scale * covariance,
-            noise=scale * NOISE**2,
+            noise=scale * self.settings.noise**2,
         )
 
     def _explained(self) -> Floats:
@@ -163,7 +162,8 @@ class Posterior:
     def _known(self, *, everything: bool) -> Floats:
         """Return the prior covariance of the runs, noise included; ``everything``: also along constants that are not
         fitted."""
-        return known_covariance(self.evidence, np.array([everything or name in self.z for name in NAMES]))
+        used = np.array([everything or name in self.z for name in NAMES])
+        return known_covariance(self.evidence, used, self.settings)
 
 
 def quantile(level: float) -> float:
@@ -171,11 +171,11 @@ def quantile(level: float) -> float:
     return float(student(FREEDOM).ppf(0.5 + level / 2))
 
 
-def known_covariance(evidence: Evidence, used: NDArray[np.bool_]) -> Floats:
+def known_covariance(evidence: Evidence, used: NDArray[np.bool_], settings: Settings) -> Floats:
     """Return the prior covariance [N, N] of the errors of measured runs along the ``used`` constants, with noise."""
     slopes = evidence.slopes[:, used]
-    covariance = slopes @ slopes.T + residual_covariance(evidence.features, evidence.features)
-    return np.asarray(covariance + np.diag(NOISE**2 / evidence.weight))
+    covariance = slopes @ slopes.T + residual_covariance(evidence.features, evidence.features, settings)
+    return np.asarray(covariance + np.diag(settings.noise**2 / evidence.weight))
 
 
 def slopes_of(context: Context, table: StrategyTable, live: Collection[str] = NAMES) -> Floats:
@@ -193,9 +193,9 @@ def slopes_of(context: Context, table: StrategyTable, live: Collection[str] = NA
     return np.stack(columns, axis=1)
 
 
-def nothing_measured() -> Posterior:
+def nothing_measured(settings: Settings = USUAL) -> Posterior:
     """Return what is believed before any run: the catalogue, with its usual errors."""
     empty = np.zeros((0, 0))
     features = Features(empty, empty, np.zeros((0, 0), dtype=np.str_))
     evidence = Evidence(features=features, slopes=np.zeros((0, len(NAMES))), error=np.zeros(0), weight=np.ones(0))
-    return Posterior(z={}, evidence=evidence)
+    return Posterior(z={}, evidence=evidence, settings=settings)

@@ -4,8 +4,8 @@ After its constants are fitted, a prediction is still off by some per cent, and 
 about the same degrees whose step is made of about the same parts (Rasmussen and Williams, Gaussian Processes for
 Machine Learning, 2006, chapter 2). The logarithm of measured over predicted time gets a Gaussian prior whose covariance
 falls with the distance between two strategies: a part common to all, a part per axis, and a part for strategies alike
-in everything. Amplitudes and distances were chosen once, over all groups of 20 measured runs or more of six tables
-(benchmarks/calibration.py), and are the same for everybody.
+in everything. Amplitudes and distances are ``Settings``: the same for everybody, and of no great weight (chosen without
+the source that they are judged on they do as well; benchmarks/calibration.py).
 """
 
 import math
@@ -19,12 +19,25 @@ from forerun.simulator.score_table import TIME_PARTS, Floats
 from forerun.spaces.models.parameters import parameter_count
 from forerun.spaces.strategies import Context, Recompute, StrategyTable
 
-COMMON = 0.02
-"""Standard deviation (of a logarithm) of the error that all strategies share beyond what constants explain."""
-PER_AXIS = 0.04
-"""Standard deviation of the errors that belong to single axes."""
-ALIKE = 0.08
-"""Standard deviation of the error that only strategies alike in everything share."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is expected of errors before any run. Standard deviations of logarithms: ``common`` to all strategies beyond
+    what constants explain, ``per_axis`` for single axes, ``alike`` only of strategies alike in everything, ``noise``
+    between two runs of nearly the same strategy. ``reach``: factors on the distances at which strategies are strangers,
+    along axes, along the shares of the parts of a step, and in kernels."""
+
+    common: float = 0.02
+    per_axis: float = 0.04
+    alike: float = 0.08
+    noise: float = 0.03
+    reach_axes: float = 1.0
+    reach_parts: float = 1.0
+    reach_words: float = 1.0
+
+
+USUAL = Settings()
+"""Of every calibration."""
 
 _DISTANCES: Mapping[str, float] = {
     "tp": 1.5,
@@ -70,6 +83,12 @@ class Features:
 
 def features_of(context: Context, table: StrategyTable, time_s: Mapping[str, Floats]) -> Features:
     """Return the features of every row of ``table``; ``time_s`` are the parts of its predicted time."""
+    step_s = sum(time_s.values(), np.zeros(len(table)))
+    return placed(context, table, np.stack([time_s[part] / step_s for part in TIME_PARTS], axis=1))
+
+
+def placed(context: Context, table: StrategyTable, shares: Floats) -> Features:
+    """Return the features of every row of ``table``, given the shares [N, P] of the parts of what is predicted."""
     column = {name: table.column(name).astype(np.float64) for name in ("tp", "pp", "dp", "mbs", "vpp", "cp", "ep")}
     column["microbatches"] = np.maximum(context.workload.global_batch / (column["dp"] * column["mbs"]), 1.0)
     logs = {name: np.log2(values) for name, values in column.items()}
@@ -83,11 +102,10 @@ def features_of(context: Context, table: StrategyTable, time_s: Mapping[str, Flo
         "selective": (recompute == Recompute.SELECTIVE).astype(np.float64),
         "full": (recompute == Recompute.FULL).astype(np.float64),
     }
-    step_s = sum(time_s.values(), np.zeros(len(table)))
     words = (context.framework.attention, ",".join(context.framework.eager), context.workload.precision)
     return Features(
         numbers=np.stack([values[name] / distance for name, distance in _DISTANCES.items()], axis=1),
-        parts=np.stack([time_s[part] / step_s for part in TIME_PARTS], axis=1) / _PARTS_DISTANCE,
+        parts=shares / _PARTS_DISTANCE,
         words=np.broadcast_to(np.array(words), (len(table), len(words))),
     )
 
@@ -101,16 +119,18 @@ def joined(parts: list[Features]) -> Features:
     )
 
 
-def residual_covariance(one: Features, other: Features) -> Floats:
+def residual_covariance(one: Features, other: Features, settings: Settings = USUAL) -> Floats:
     """Return the prior covariance [N, M] of the errors of two sets of strategies."""
     square, main = np.zeros((len(one), len(other))), np.zeros((len(one), len(other)))
     for place in range(one.numbers.shape[1]):
-        apart = (one.numbers[:, None, place] - other.numbers[None, :, place]) ** 2
+        apart = ((one.numbers[:, None, place] - other.numbers[None, :, place]) / settings.reach_axes) ** 2
         square += apart
         if place < _MAIN_AXES:
             main += np.exp(-0.5 * apart)
     for place in range(one.parts.shape[1]):
-        square += (one.parts[:, None, place] - other.parts[None, :, place]) ** 2
+        square += ((one.parts[:, None, place] - other.parts[None, :, place]) / settings.reach_parts) ** 2
+    words = _WORDS_DISTANCE * settings.reach_words
     for place in range(one.words.shape[1]):
-        square += (one.words[:, None, place] != other.words[None, :, place]) / _WORDS_DISTANCE**2
-    return np.asarray(COMMON**2 + PER_AXIS**2 * main / _MAIN_AXES + ALIKE**2 * np.exp(-0.5 * square))
+        square += (one.words[:, None, place] != other.words[None, :, place]) / words**2
+    alike = settings.alike**2 * np.exp(-0.5 * square)
+    return np.asarray(settings.common**2 + settings.per_axis**2 * main / _MAIN_AXES + alike)

@@ -1,0 +1,62 @@
+"""What is known of a Gaussian quantity when some observations only say on which side of a bound it lies.
+
+A run that ran out of memory says that it needed more than the device has, one that did not that it needed no more. Each
+such label is replaced by the Gaussian observation that changes the belief by the same mean and variance, given all the
+others (expectation propagation; Minka, 2001; Rasmussen and Williams 2006, section 3.6).
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from forerun.simulator.score_table import Floats
+
+_ROUNDS, _DAMPING = 40, 0.5
+_CLOSE = 1e-6
+_FAINT, _LOUD = 1e-6, 1.0
+"""Least and largest weight of a label against one measurement."""
+
+
+def observations(
+    prior: Floats, value: Floats, side: NDArray[np.int8], noise: float, weight: Floats
+) -> tuple[Floats, Floats]:
+    """Return the observations [N] that stand for measurements and labels, and their weights.
+
+    ``prior``: covariance [N, N] of the quantity, whose mean is zero. ``side``: 0 where ``value`` was measured with
+    standard deviation ``noise`` over the root of ``weight``; 1 where the quantity lies above ``value``, -1 below it,
+    both give or take ``noise``.
+    """
+    labels = np.flatnonzero(side)
+    seen, told = value.copy(), weight.copy()
+    if not len(labels):
+        return seen, told
+    seen[labels], told[labels] = 0.0, _FAINT
+    precision, pull = np.full(len(labels), _FAINT / noise**2), np.zeros(len(labels))
+    for _ in range(_ROUNDS):
+        whole = prior + np.diag(noise**2 / told)
+        mean = prior @ np.linalg.solve(whole, seen)
+        variance = np.diag(prior) - np.einsum("nm,nm->n", prior, np.linalg.solve(whole, prior).T)
+        own, middle = np.maximum(variance[labels], 1e-12), mean[labels]
+        left = np.maximum(1.0 / own - precision, 1e-9)
+        cavity_mean, cavity = (middle / own - pull) / left, 1.0 / left
+        goal_mean, goal = _truncated(cavity_mean, cavity, value[labels], side[labels].astype(float), noise)
+        wanted = np.clip(1.0 / goal - left, _FAINT / noise**2, _LOUD / noise**2)
+        # The pull is what makes the mean right with the precision that was allowed.
+        wanted_pull = goal_mean * (left + wanted) - cavity_mean * left
+        moved = float(np.abs(wanted - precision).max() * noise**2 + np.abs(wanted_pull - pull).max() * noise**2)
+        precision += _DAMPING * (wanted - precision)
+        pull += _DAMPING * (wanted_pull - pull)
+        seen[labels], told[labels] = pull / precision, precision * noise**2
+        if moved < _CLOSE:
+            break
+    return seen, told
+
+
+def _truncated(mean: Floats, variance: Floats, bound: Floats, side: Floats, noise: float) -> tuple[Floats, Floats]:
+    """Return mean and variance of Gaussian quantities that are known to lie on one side of a noisy bound."""
+    spread = np.sqrt(variance + noise**2)
+    far = side * (mean - bound) / spread
+    slope = np.exp(norm.logpdf(far) - norm.logcdf(far))
+    found = mean + side * variance / spread * slope
+    left = variance - variance**2 / spread**2 * slope * (slope + far)
+    return found, np.maximum(left, 1e-12)

@@ -1,0 +1,307 @@
+"""Peak memory, fitted to what runs used: a few factors on its parts, what alike strategies share, and an interval.
+
+The same way as for time: the logarithm of measured over predicted memory is Gaussian, along factors on parts of the
+peak (with priors around the catalogue's 1) and a residual of alike strategies. Measurements come in three kinds; what
+the allocator had allocated knows nothing of fragmentation, and only whole devices know of what lies outside the
+allocator. Runs that ran out of memory, and those that did not, bound the device's peak from one side (``censored``).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.calibration.censored import observations
+from forerun.simulator.calibration.posterior import (
+    DOUBT,
+    FREEDOM,
+    Evidence,
+    known_covariance,
+    quantile,
+)
+from forerun.simulator.calibration.residual import Features, Settings, joined, placed, residual_covariance
+from forerun.simulator.score import score
+from forerun.simulator.score_table import MEMORY_PARTS, Floats
+from forerun.spaces.strategies import Context, Strategy, StrategyTable, table_of
+
+KINDS = ("allocated", "reserved", "device")
+"""What a peak may be of: live tensors, what the allocator holds, or all that the device has in use."""
+SETTINGS = Settings(common=0.02, per_axis=0.04, alike=0.08, noise=0.03)
+SURE = 0.8
+"""A factor counts as determined when its standard deviation falls to this share of the catalogue's."""
+LARGEST_Z = 4.0
+_ROUNDS, _REWEIGHTS = 6, 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFactor:
+    """One factor: on which ``parts`` of the peak it acts, and its ``spread`` (standard deviation of its logarithm)."""
+
+    name: str
+    title: str
+    spread: float
+    parts: tuple[str, ...]
+
+    def factor(self, z: float) -> float:
+        """Return the factor at ``z`` standard deviations from the catalogue."""
+        return math.exp(self.spread * z)
+
+
+FACTORS: tuple[MemoryFactor, ...] = (
+    MemoryFactor(
+        name="states",
+        title="parameters, gradients and optimizer states",
+        spread=0.05,
+        parts=("parameters", "gradients", "optimizer"),
+    ),
+    MemoryFactor(name="activations", title="activations that are kept", spread=0.15, parts=("activations",)),
+    MemoryFactor(
+        name="workspace", title="working set of a layer and of the loss", spread=0.3, parts=("working", "logits")
+    ),
+    MemoryFactor(name="buffers", title="communication buffers", spread=0.4, parts=("buffers",)),
+    MemoryFactor(name="fragmentation", title="what the allocator holds without using it", spread=0.6, parts=()),
+    MemoryFactor(name="outside", title="device context and communicators", spread=0.3, parts=()),
+)
+"""All factors. The fifth acts on what is reserved beyond live tensors, the last on what lies outside the allocator."""
+FACTOR_NAMES = tuple(factor.name for factor in FACTORS)
+_INSIDE, _LIVE = 5, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRun:
+    """One run. ``peak_bytes``: its peak, of ``kind`` (``KINDS``); None where only ``fitted`` is known, which says
+    whether it ran. ``context`` is uncalibrated, and the same object for runs that differ in strategy only."""
+
+    context: Context
+    strategy: Strategy
+    peak_bytes: float | None
+    kind: str
+    fitted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPosterior:
+    """What runs have taught of memory. ``z`` by name (those that the runs determine), ``scale``: variance of the errors
+    over what was thought of them before."""
+
+    z: Mapping[str, float]
+    evidence: Evidence
+    scale: float
+    settings: Settings = SETTINGS
+
+    def applied(self, context: Context) -> Context:
+        """Return the context with what lies outside the allocator as it was fitted."""
+        profile, factor = context.framework, _factors(self.z)[-1]
+        if factor == 1.0:
+            return context
+        framework = replace(
+            profile,
+            context_bytes=profile.context_bytes * factor,
+            communicator_bytes=profile.communicator_bytes * factor,
+        )
+        return replace(context, framework=framework)
+
+    def memory_bytes(
+        self, context: Context, table: StrategyTable, memory_bytes: Mapping[str, Floats]
+    ) -> dict[str, Floats]:
+        """Return the parts of the peak of every row; ``context`` was ``applied``."""
+        held, factors = held_bytes(context, memory_bytes), _factors(self.z)
+        features = memory_features(context, table, held)
+        own = np.exp(residual_covariance(features, self.evidence.features, self.settings) @ self._explained())
+        result = {part: memory_bytes[part] * own for part in MEMORY_PARTS}
+        for place, factor in enumerate(FACTORS):
+            for part in factor.parts:
+                result[part] = result[part] * factors[place]
+        result["reserve"] = own * factors[_LIVE] * held[:, _LIVE] + held[:, _INSIDE]
+        return result
+
+    def reach(self, context: Context, table: StrategyTable, level: float) -> Floats:
+        """Return the factor by which the peak of every row may be larger, or smaller, with probability ``level``;
+        ``context`` was ``applied``."""
+        bare = replace(context, correction=None)
+        held = held_bytes(bare, score(bare, table).memory_bytes)
+        features = memory_features(bare, table, held)
+        slopes = _slopes(held * _factors(self.z), np.array(["device"] * len(table)))
+        cross = slopes @ self.evidence.slopes.T + residual_covariance(features, self.evidence.features, self.settings)
+        every = np.ones(len(FACTORS), dtype=bool)
+        known = known_covariance(self.evidence, every, self.settings)
+        variance = (slopes**2).sum(axis=1) + residual_covariance(features, features, self.settings).diagonal()
+        variance = variance - np.einsum("nm,nm->n", cross, np.linalg.solve(known, cross.T).T)
+        spread = np.sqrt(self.scale * (np.maximum(variance, 0.0) + self.settings.noise**2))
+        return np.asarray(np.exp(quantile(level) * spread))
+
+    def _explained(self) -> Floats:
+        used = np.array([name in self.z for name in FACTOR_NAMES])
+        return np.asarray(np.linalg.solve(known_covariance(self.evidence, used, self.settings), self.evidence.error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedFactor:
+    """One factor: ``z`` and its standard deviation; 0 and 1 where the runs do not determine it."""
+
+    factor: MemoryFactor
+    z: float
+    error: float
+    determined: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFit:
+    """Result of a fit. Errors are logarithms of measured over predicted memory, NaN of runs that only have a label:
+    ``before``, and ``left_out`` when predicted from all other runs, with its standard deviation.
+
+    ``margin_before`` and ``margin_left_out``: logarithm of the device's memory over the predicted peak: negative where
+    a run is predicted not to fit.
+    """
+
+    posterior: MemoryPosterior
+    factors: tuple[FittedFactor, ...]
+    before: Floats
+    left_out: Floats
+    left_out_spread: Floats
+    margin_before: Floats
+    margin_left_out: Floats
+
+
+def fit_memory(runs: Sequence[MemoryRun], settings: Settings = SETTINGS) -> MemoryFit | None:
+    """Fit the factors to measured peaks and to labels; None where there are no runs."""
+    if not runs:
+        return None
+    held, features = _held_and_features(runs)
+    kinds = np.array([run.kind if run.peak_bytes is not None else "device" for run in runs])
+    limit = np.array([run.context.cluster.device.memory_bytes for run in runs])
+    side = np.array([0 if run.peak_bytes is not None else -1 if run.fitted else 1 for run in runs], dtype=np.int8)
+    told = np.log([run.peak_bytes or bound for run, bound in zip(runs, limit, strict=True)])
+    used = np.ones(len(FACTORS), dtype=bool)
+    evidence, z, deviations = _solved(held, features, kinds, told, side, used, settings)
+    used = deviations <= SURE
+    evidence, z, deviations = _solved(held, features, kinds, told, side, used, settings)
+    measured = side == 0
+    scale = _scale(evidence, measured, settings)
+    found = {name: float(value) for name, value, own in zip(FACTOR_NAMES, z, used, strict=True) if own}
+    left_out, spread = _left_out(evidence, used, settings)
+    log_device = np.log(held.sum(axis=1))
+    # A label is left out like a measurement: with the observation that stands for it.
+    predicted = _log_kind(held * _factors(found), kinds) - evidence.slopes @ np.where(used, z, 0.0) + evidence.error - left_out
+    return MemoryFit(
+        posterior=MemoryPosterior(z=found, evidence=evidence, scale=scale, settings=settings),
+        factors=tuple(
+            FittedFactor(
+                factor=factor,
+                z=float(z[place]) if used[place] else 0.0,
+                error=float(deviations[place]) if used[place] else 1.0,
+                determined=bool(used[place]),
+            )
+            for place, factor in enumerate(FACTORS)
+        ),
+        before=np.where(measured, told - _log_kind(held, kinds), np.nan),
+        left_out=np.where(measured, left_out, np.nan),
+        left_out_spread=np.sqrt(scale) * spread,
+        margin_before=np.log(limit) - log_device,
+        margin_left_out=np.log(limit) - _as_device(predicted, held, kinds, found),
+    )
+
+
+def held_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:
+    """Return the bytes [N, 6] on which each of ``FACTORS`` acts; they add up to the device's peak."""
+    profile, count = context.framework, len(memory_bytes["reserve"])
+    outside = np.full(count, profile.context_bytes + profile.communicator_bytes)
+    columns = [sum((memory_bytes[part] for part in factor.parts), np.zeros(count)) for factor in FACTORS[:_LIVE]]
+    return np.stack([*columns, np.maximum(memory_bytes["reserve"] - outside, 0.0), outside], axis=1)
+
+
+def memory_features(context: Context, table: StrategyTable, held: Floats) -> Features:
+    """Return where every row lies, by its axes and by the shares of what is held."""
+    return placed(context, table, held / held.sum(axis=1, keepdims=True))
+
+
+def _factors(z: Mapping[str, float]) -> Floats:
+    return np.array([factor.factor(z.get(factor.name, 0.0)) for factor in FACTORS])
+
+
+def _counted(kinds: NDArray[np.str_]) -> Floats:
+    """Return 1 for every factor [N, 6] that the kind of a measurement knows of, else 0."""
+    columns = np.arange(len(FACTORS))[None, :]
+    upto = np.where(kinds == "allocated", _LIVE, np.where(kinds == "reserved", _INSIDE, len(FACTORS)))
+    return np.asarray((columns < upto[:, None]).astype(float))
+
+
+def _log_kind(held: Floats, kinds: NDArray[np.str_]) -> Floats:
+    return np.asarray(np.log((held * _counted(kinds)).sum(axis=1)))
+
+
+def _slopes(held: Floats, kinds: NDArray[np.str_]) -> Floats:
+    """Return the slopes [N, 6] of the logarithm of a peak along the factors: shares times spreads."""
+    own = held * _counted(kinds)
+    return np.asarray(own / own.sum(axis=1, keepdims=True) * np.array([factor.spread for factor in FACTORS]))
+
+
+def _held_and_features(runs: Sequence[MemoryRun]) -> tuple[Floats, Features]:
+    held, parts, order = np.empty((len(runs), len(FACTORS))), [], []
+    groups: dict[int, list[int]] = {}
+    for row, run in enumerate(runs):
+        groups.setdefault(id(run.context), []).append(row)
+    for rows in groups.values():
+        context, table = runs[rows[0]].context, table_of([runs[row].strategy for row in rows])
+        held[rows] = held_bytes(context, score(context, table).memory_bytes)
+        parts.append(memory_features(context, table, held[rows]))
+        order += rows
+    return held, joined(parts).take(np.argsort(order))
+
+
+def _solved(
+    held: Floats,
+    features: Features,
+    kinds: NDArray[np.str_],
+    told: Floats,
+    side: NDArray[np.int8],
+    used: NDArray[np.bool_],
+    settings: Settings,
+) -> tuple[Evidence, Floats, Floats]:
+    """Return evidence, factors and their standard deviations (Gauss-Newton, reweighted; labels as observations)."""
+    residual, noise = residual_covariance(features, features, settings), settings.noise
+    z, weight = np.zeros(len(FACTORS)), np.ones(len(told))
+    for _ in range(_ROUNDS):
+        at = held * np.exp(np.array([factor.spread for factor in FACTORS]) * z)
+        slopes = _slopes(at, kinds)
+        error = told - _log_kind(at, kinds) + slopes @ z
+        own = slopes[:, used]
+        prior = own @ own.T + residual
+        for _ in range(_REWEIGHTS):
+            seen, weight = observations(prior, error, side, noise, np.where(side == 0, weight, 1.0))
+            whole = prior + np.diag(noise**2 / weight)
+            solved = np.linalg.solve(whole, seen)
+            misses = seen - prior @ solved
+            robust = np.minimum(1.0, (FREEDOM + 1) / (FREEDOM + misses**2 / noise**2))
+            weight = np.where(side == 0, robust, weight)
+        z = np.zeros(len(FACTORS))
+        z[used] = np.clip(own.T @ solved, -LARGEST_Z, LARGEST_Z)
+    deviations = np.ones(len(FACTORS))
+    explained = np.linalg.solve(whole, own)
+    deviations[used] = np.sqrt(np.maximum(1.0 - np.einsum("nc,nc->c", own, explained), 1e-6))
+    return Evidence(features=features, slopes=slopes, error=seen, weight=weight), z, deviations
+
+
+def _scale(evidence: Evidence, measured: NDArray[np.bool_], settings: Settings) -> float:
+    """Return the variance of the errors of measured peaks over what was thought of them."""
+    if not measured.any():
+        return 1.0
+    every = np.ones(len(FACTORS), dtype=bool)
+    known = known_covariance(evidence, every, settings)[np.ix_(measured, measured)]
+    error = evidence.error[measured]
+    return float((DOUBT + error @ np.linalg.solve(known, error)) / (DOUBT + len(error)))
+
+
+def _left_out(evidence: Evidence, used: NDArray[np.bool_], settings: Settings) -> tuple[Floats, Floats]:
+    """Return error and standard deviation of every observation when predicted from all others."""
+    even = replace(evidence, weight=np.ones(len(evidence)))
+    inverse, whole = (np.linalg.inv(known_covariance(one, used, settings)) for one in (even, evidence))
+    return (whole @ evidence.error) / np.diag(whole), np.sqrt(1.0 / np.diag(inverse))
+
+
+def _as_device(predicted: Floats, held: Floats, kinds: NDArray[np.str_], z: Mapping[str, float]) -> Floats:
+    """Return the logarithm of a device's peak from that of its kind: what the kind does not know is added."""
+    at = held * _factors(z)
+    return np.asarray(np.log(np.exp(predicted) + (at * (1.0 - _counted(kinds))).sum(axis=1)))
