@@ -18,6 +18,7 @@ GIB = 2.0**30
 SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86400.0
 TIGHT_MARK = "tight memory"
+MAY_NOT_FIT_MARK = "may not fit"
 PLAUSIBLE_MFU = {False: 0.70, True: 0.55}
 """Highest believable MFU without and with experts; the highest published: 0.65 and 0.53 (maxtext README, TPU v5p)."""
 
@@ -31,11 +32,13 @@ class Row:
     whole square report more: 7 % for an 8B model at 4k tokens, 40 % at 64k).
     ``breakdown_s`` adds up to ``step_time_s`` and ``memory_gib`` to ``peak_memory_gib``, which device-stage
     ``peak_stage`` reaches; ``allocated_memory_gib`` is what the framework's allocator would report. ``oom_risk`` is the
-    share of measured runs predicted that full that ran out of memory.
+    share of measured runs predicted that full that ran out of memory; where memory was calibrated, the probability
+    that the runs of that machine leave.
     Costs are None without a price, ``train_days`` and ``train_cost_usd`` also without a number of training tokens.
     ``step_time_low_s`` and ``step_time_high_s`` bound a measured step with 90 % probability, ``same_as_rank`` is the
     best rank whose step cannot be told apart from this one's; None without a calibration (``same_as_rank`` also where
-    all better ranks can).
+    all better ranks can). ``peak_memory_low_gib`` and ``peak_memory_high_gib`` bound a measured peak of the device
+    likewise; None unless memory was calibrated.
     """
 
     rank: int | None
@@ -61,6 +64,8 @@ class Row:
     step_time_low_s: float | None = None
     step_time_high_s: float | None = None
     same_as_rank: int | None = None
+    peak_memory_low_gib: float | None = None
+    peak_memory_high_gib: float | None = None
 
     @property
     def plus_minus(self) -> float | None:
@@ -72,6 +77,8 @@ class Row:
     @property
     def risk_text(self) -> str:
         """What became of measured runs predicted that full; empty where the risk is small or the row does not fit."""
+        if MAY_NOT_FIT_MARK in self.marks:
+            return f"by the calibration it runs out of memory with a probability of {self.oom_risk:.0%}"
         if TIGHT_MARK not in self.marks:
             return ""
         return f"{self.oom_risk:.0%} of the measured runs predicted that full ran out of memory"
@@ -90,6 +97,9 @@ class Row:
         data = dataclasses.asdict(self)
         if self.step_time_low_s is None:
             for name in ("step_time_low_s", "step_time_high_s", "same_as_rank"):
+                del data[name]
+        if self.peak_memory_low_gib is None:
+            for name in ("peak_memory_low_gib", "peak_memory_high_gib"):
                 del data[name]
         data["marks"] = list(self.marks)
         return data

@@ -5,6 +5,8 @@ gathered: blocks (tp, cp, ep, etp, mbs, sp, recompute), stage plans (pp, vpp, sc
 microbatch), pipelines (all but zero and placement), hops. No Python object is made per candidate.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,9 +35,20 @@ def score(context: Context, table: StrategyTable) -> ScoreTable:
         RequestError: the device lacks the workload's precision, or a cost rule knows no such operator or link.
     """
     scores = _some_staged(context, table) if table.stage_choices else _flat(context, table)
-    if context.correction is None:
+    return corrected(context, table, scores, scores.time_s)
+
+
+def corrected(context: Context, table: StrategyTable, scores: ScoreTable, time_s: Mapping[str, Floats]) -> ScoreTable:
+    """Return scores as measured runs correct them, where the context was calibrated; ``time_s``: parts of the step as
+    this level predicts them, by which strategies are told to be alike."""
+    known = context.correction
+    if known is None:
         return scores
-    return scores.slowed(context.correction.factor(context, table, scores.time_s))
+    slowed = scores.slowed(known.factor(context, table, time_s))
+    memory_bytes = known.memory(context, table, scores.memory_bytes)
+    if memory_bytes is scores.memory_bytes:
+        return slowed
+    return slowed.holding(memory_bytes, context.cluster.device.memory_bytes)
 
 
 def _flat(context: Context, table: StrategyTable) -> ScoreTable:

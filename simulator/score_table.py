@@ -68,6 +68,17 @@ class ScoreTable:
             time_s={part: seconds * factor for part, seconds in self.time_s.items()},
         )
 
+    def holding(self, memory_bytes: Mapping[str, Floats], limit_bytes: float) -> "ScoreTable":
+        """Return the scores with other parts of the peak memory; ``limit_bytes``: what the device has."""
+        peak = sum(memory_bytes.values(), np.zeros(len(self)))
+        return replace(
+            self,
+            memory_bytes=dict(memory_bytes),
+            peak_memory_bytes=peak,
+            allocated_bytes=peak - memory_bytes["reserve"],
+            fits=peak <= limit_bytes,
+        )
+
 
 def joined(tables: Sequence[ScoreTable], order: NDArray[np.intp]) -> ScoreTable:
     """Return the rows of several tables, one behind the other, in another order."""

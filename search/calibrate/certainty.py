@@ -1,4 +1,4 @@
-"""How sure rows are: the interval of every predicted step, and which rows cannot be told apart.
+"""How sure rows are: the interval of every predicted step and peak, and which rows cannot be told apart.
 
 The errors of similar strategies are correlated, so that two rows are compared by the belief about their difference and
 not by their intervals.
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from forerun.search.rows import Row
-from forerun.simulator.calibration import Posterior
+from forerun.search.rows import GIB, MAY_NOT_FIT_MARK, TIGHT_MARK, Row
+from forerun.simulator.calibration import MemoryBounds, Posterior
 from forerun.simulator.calibration.posterior import LEVEL
 from forerun.spaces.strategies import Context, parse_strategy, table_of
 
@@ -19,7 +19,8 @@ TOGETHER = 1000
 
 
 def with_certainty(context: Context, rows: Sequence[Row], *, across_sizes: bool = False) -> tuple[Row, ...]:
-    """Return ranked rows with the interval of their step time and the best rank each cannot be told apart from.
+    """Return ranked rows with the interval of their step time and the best rank each cannot be told apart from, and
+    with that of their peak memory where it was calibrated.
 
     Rows are as they were where the context was not calibrated. ``across_sizes``: rows of different numbers of devices
     are compared too (by device time), as a ranking by cost does.
@@ -34,7 +35,9 @@ def with_certainty(context: Context, rows: Sequence[Row], *, across_sizes: bool 
 
 
 def _told(posterior: Posterior, context: Context, rows: Sequence[Row], *, across_sizes: bool) -> list[Row]:
-    belief = posterior.believe([(context, table_of([parse_strategy(row.strategy) for row in rows]))])
+    table = table_of([parse_strategy(row.strategy) for row in rows])
+    belief = posterior.believe([(context, table)])
+    held = None if posterior.held is None else posterior.held.bounds(context, table, LEVEL)
     reach, alike = belief.reach(LEVEL), belief.alike(LEVEL)
     if not across_sizes:
         gpus = np.array([row.gpus for row in rows])
@@ -44,10 +47,26 @@ def _told(posterior: Posterior, context: Context, rows: Sequence[Row], *, across
         better = np.flatnonzero(alike[place, :place])
         found.append(
             dataclasses.replace(
-                row,
+                row if held is None else _holding(row, held, place),
                 step_time_low_s=float(row.step_time_s / reach[place]),
                 step_time_high_s=float(row.step_time_s * reach[place]),
                 same_as_rank=rows[better[0]].rank if len(better) else None,
             )
         )
     return found
+
+
+def _holding(row: Row, held: MemoryBounds, place: int) -> Row:
+    """Return a row with the interval of its peak memory and its own risk, and a mark where only the upper bound of what
+    it needs exceeds the device."""
+    reach, needed_gib = float(held.reach[place]), float(held.needed_bytes[place]) / GIB
+    marks = [mark for mark in row.marks if mark != TIGHT_MARK]
+    if row.fits and needed_gib * reach > row.memory_limit_gib:
+        marks.append(MAY_NOT_FIT_MARK)
+    return dataclasses.replace(
+        row,
+        peak_memory_low_gib=row.peak_memory_gib / reach,
+        peak_memory_high_gib=row.peak_memory_gib * reach,
+        oom_risk=float(held.oom_risk[place]),
+        marks=tuple(marks),
+    )

@@ -4,13 +4,15 @@ For the choice of a strategy: the run whose result is expected to lower most the
 picked afterwards, which is the expected fall of the regret of the final choice (knowledge gradient; Frazier, Powell and
 Dayanik, The Knowledge-Gradient Policy for Correlated Normal Beliefs, 2009). For accuracy everywhere: the run that takes
 most variance from all strategies together. Several runs at once are chosen one after the other, each as if those
-before it had come out as predicted.
+before it had come out as predicted; for accuracy each is then exchanged for another while that leaves less uncertain
+(Fedorov, Theory of Optimal Experiments, 1972), since the runs chosen first knew nothing of those after them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.simulator.calibration import Belief
 from forerun.simulator.score_table import Floats
@@ -20,6 +22,8 @@ RULES = ("regret", "accuracy")
 """What measuring is for: the choice of the best strategy, or small errors of all."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_EXCHANGES, _LITTLE = 3, 1e-9
+"""How often each chosen run is looked at again, and what an exchange has to gain (of a mean standard deviation)."""
 _DRAWS = 2048
 """Samples from which the expected regret is told."""
 
@@ -46,6 +50,8 @@ def propose(belief: Belief, count: int, *, rule: str = "regret", known: Sequence
     covariance, left = belief.covariance.copy(), np.ones(len(belief.log_time), dtype=bool)
     left[list(known)] = False
     chosen: list[Proposal] = []
+    if rule == "accuracy":
+        left &= np.isin(np.arange(len(left)), _exchanged(covariance, belief.noise, left, count))
     for _ in range(count):
         if rule == "regret":
             gains = _fall_of_regret(belief.log_time, covariance, belief.noise)
@@ -57,9 +63,32 @@ def propose(belief: Belief, count: int, *, rule: str = "regret", known: Sequence
         row = int(gains.argmax())
         chosen.append(Proposal(row=row, gain=max(float(gains[row]), 0.0)))
         left[row] = False
-        column = covariance[:, row]
-        covariance = covariance - np.outer(column, column) / (column[row] + belief.noise)
+        covariance = _measured(covariance, belief.noise, [row])
     return chosen
+
+
+def _exchanged(covariance: Floats, noise: float, left: NDArray[np.bool_], count: int) -> list[int]:
+    """Return ``count`` rows out of those ``left`` that together leave little uncertain: the greedy choice, improved by
+    exchanges of one row."""
+    chosen: list[int] = []
+    for turn in range(count * (1 + _EXCHANGES)):
+        kept, before = (chosen, None) if turn < count else (chosen[1:], chosen[0])
+        gains = _fall_of_spread(_measured(covariance, noise, kept), noise)
+        gains[~left] = -np.inf
+        gains[kept] = -np.inf
+        row = int(gains.argmax())
+        if before is not None and gains[row] <= gains[before] + _LITTLE:
+            row = before
+        chosen = [*kept, row]
+    return chosen
+
+
+def _measured(covariance: Floats, noise: float, rows: Sequence[int]) -> Floats:
+    """Return the covariance that is left once some rows are measured."""
+    if not rows:
+        return covariance
+    own = covariance[np.ix_(rows, rows)] + noise * np.eye(len(rows))
+    return np.asarray(covariance - covariance[:, rows] @ np.linalg.solve(own, covariance[rows]))
 
 
 def expected_regret(belief: Belief, seed: int = 0) -> float:

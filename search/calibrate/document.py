@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
+from forerun.search.calibrate.evidence_document import evidence_document, evidence_of
 from forerun.search.calibrate.machine import Machine
+from forerun.search.calibrate.memory_document import memory_document, memory_of
 from forerun.search.output import write_atomically
 from forerun.search.row_yaml import RowDumper
 from forerun.search.sweep.version import cost_model_version
-from forerun.simulator.calibration import NAMES, Evidence, Fitted, Posterior, constant_named
-from forerun.simulator.calibration.residual import Features
+from forerun.simulator.calibration import NAMES, Fitted, FittedFactor, Posterior, constant_named
 from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
@@ -33,7 +33,8 @@ MOST_RUNS = 1000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """A machine as its runs tell it. ``source``: the file or what stands for it in messages. ``runs``: cells of the
-    rows, by column. ``error``: figures of the fit. ``made``: version, day and files."""
+    rows, by column. ``error``: figures of the fit. ``made``: version, day and files. ``memory``: factors on its parts,
+    empty where the runs say nothing of it."""
 
     source: str
     machine: Machine
@@ -42,6 +43,7 @@ class Calibration:
     error: Mapping[str, float]
     made: Mapping[str, Any]
     runs: tuple[Mapping[str, str], ...]
+    memory: tuple[FittedFactor, ...] = ()
 
     def applied(self, context: Context) -> tuple[Context, tuple[str, ...]]:
         """Return the context on the calibrated machine, and what is to be noted.
@@ -52,10 +54,18 @@ class Calibration:
         remarks = self.machine.check(context, self.source)
         before, after = self.error["before_median_pct"], self.error["left_out_median_pct"]
         note = (
-            f"calibrated by {self.source}: {len(self.runs)} runs on {self.machine.device} with "
+            f"calibrated by {self.source}: {len(self.posterior.evidence)} runs on {self.machine.device} with "
             f"{self.machine.framework}, median error {before:.1f} % before, {after:.1f} % when left out"
         )
-        return self.posterior.applied(context), (note, *remarks)
+        return self.posterior.applied(context), (note, *self._memory_notes(), *remarks)
+
+    def _memory_notes(self) -> tuple[str, ...]:
+        held = self.posterior.held
+        if held is None:
+            return (f"no run of {self.source} has a peak memory or ran out of it: memory is the catalogue's",)
+        before, after = (self.error.get(f"memory_{name}_median_pct") for name in ("before", "left_out"))
+        error = "" if before is None else f", median error {before:.1f} % before, {after:.1f} % when left out"
+        return (f"memory calibrated by {len(held.evidence)} of them{error}",)
 
     def check_profile(self, profile: Path | None) -> None:
         """Refuse to be used with another profile than the one it was fitted on: its constants act on top of that.
@@ -105,8 +115,7 @@ def write_calibration(path: Path, calibration: Calibration) -> None:
 
 def text_of(calibration: Calibration) -> str:
     """Return the YAML text of a calibration."""
-    evidence = calibration.posterior.evidence
-    document = {
+    document: dict[str, Any] = {
         "calibration": SCHEMA,
         "machine": {
             "device": calibration.machine.device,
@@ -118,15 +127,10 @@ def text_of(calibration: Calibration) -> str:
         "constants": {f.constant.name: _constant(f) for f in calibration.constants if f.refused is None},
         "not_determined": {f.constant.name: f.refused for f in calibration.constants if f.refused is not None},
         "runs": [dict(cells) for cells in calibration.runs],
-        "evidence": {
-            "error": _numbers(evidence.error),
-            "weight": _numbers(evidence.weight),
-            "slopes": [_numbers(row) for row in evidence.slopes],
-            "numbers": [_numbers(row) for row in evidence.features.numbers],
-            "parts": [_numbers(row) for row in evidence.features.parts],
-            "words": [[str(word) for word in row] for row in evidence.features.words],
-        },
+        "evidence": evidence_document(calibration.posterior.evidence),
     }
+    if calibration.posterior.held is not None:
+        document["memory"] = memory_document(calibration.posterior.held, calibration.memory)
     text: str = yaml.dump(document, Dumper=RowDumper, sort_keys=False, allow_unicode=True, width=120)
     return text
 
@@ -141,11 +145,6 @@ def _constant(found: Fitted) -> dict[str, Any]:
         "z": float(f"{found.z:.6g}"),
         "error": float(f"{found.error:.4g}"),
     }
-
-
-def _numbers(values: Any) -> list[float]:
-    """Return numbers with the digits that matter: six of a logarithm or a share."""
-    return [float(f"{value:.6g}") for value in values]
 
 
 def read_calibration(path: Path) -> Calibration:
@@ -210,6 +209,23 @@ def _checked(document: Document) -> Any:
         parts: list[list[int | float]]
         words: list[list[str]]
 
+    class FactorPart(Part):
+        """One fitted factor on a part of memory."""
+
+        what: str
+        factor: int | float
+        between: list[int | float]
+        z: int | float
+        error: int | float
+
+    class MemoryPart(Part):
+        """What was fitted of memory."""
+
+        factors: dict[str, FactorPart]
+        not_determined: list[str]
+        scale: int | float
+        evidence: EvidencePart
+
     class CalibrationDocument(Part):
         """The whole file."""
 
@@ -221,6 +237,7 @@ def _checked(document: Document) -> Any:
         not_determined: dict[str, str]
         runs: list[dict[str, str]]
         evidence: EvidencePart
+        memory: MemoryPart | None = None
 
     data = validate(document, CalibrationDocument)
     if data.calibration != SCHEMA:
@@ -234,12 +251,10 @@ def _calibration(document: Document, data: Any) -> Calibration:
     Raises:
         RequestError: parts contradict each other, a name is unknown, or a number is not finite.
     """
-    count, evidence = len(data.runs), data.evidence
-    for name in ("error", "weight", "slopes", "numbers", "parts", "words"):
-        if len(getattr(evidence, name)) != count:
-            raise RequestError(f"{document.where(('evidence', name))}: must have one entry for each of {count} runs")
-    if not count:
+    if not data.runs:
         raise RequestError(f"{document.source}: a calibration has at least one run")
+    evidence = evidence_of(document, ("evidence",), data.evidence, len(NAMES), len(data.runs))
+    held, factors = (None, ()) if data.memory is None else memory_of(document, data.memory, len(data.runs))
     constants = []
     for name, part in data.constants.items():
         if not (math.isfinite(part.z) and math.isfinite(part.error)):
@@ -247,12 +262,6 @@ def _calibration(document: Document, data: Any) -> Calibration:
         constants.append(Fitted(constant=constant_named(name), z=part.z, error=part.error, refused=None))
     for name, reason in data.not_determined.items():
         constants.append(Fitted(constant=constant_named(name), z=0.0, error=1.0, refused=reason))
-    arrays = {n: _array(document, n, getattr(evidence, n)) for n in ("error", "weight", "slopes", "numbers", "parts")}
-    if arrays["slopes"].shape != (count, len(NAMES)):
-        raise RequestError(f"{document.where(('evidence', 'slopes'))}: must have {len(NAMES)} numbers for each run")
-    if not np.all((arrays["weight"] > 0) & (arrays["weight"] <= 1)):
-        raise RequestError(f"{document.where(('evidence', 'weight'))}: weights lie between 0 and 1")
-    features = Features(arrays["numbers"], arrays["parts"], np.array(evidence.words, dtype=np.str_))
     order = {name: place for place, name in enumerate(NAMES)}
     for name in ("before_median_pct", "left_out_median_pct"):
         if name not in data.error:
@@ -262,22 +271,12 @@ def _calibration(document: Document, data: Any) -> Calibration:
         machine=Machine(device=data.machine.device, framework=data.machine.framework, links=tuple(data.machine.links)),
         posterior=Posterior(
             z={found.constant.name: found.z for found in constants if found.refused is None},
-            evidence=Evidence(
-                features=features, slopes=arrays["slopes"], error=arrays["error"], weight=arrays["weight"]
-            ),
+            evidence=evidence,
+            held=held,
         ),
         constants=tuple(sorted(constants, key=lambda found: order[found.constant.name])),
         error=dict(data.error),
         made=dict(data.made),
         runs=tuple(data.runs),
+        memory=factors,
     )
-
-
-def _array(document: Document, name: str, values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    try:
-        array = np.array(values, dtype=np.float64)
-    except ValueError:
-        raise RequestError(f"{document.where(('evidence', name))}: rows must have the same length") from None
-    if not np.isfinite(array).all():
-        raise RequestError(f"{document.where(('evidence', name))}: numbers must be finite")
-    return array

@@ -4,7 +4,7 @@ import csv
 import io
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -13,11 +13,11 @@ import numpy as np
 
 from forerun.search.calibrate.checking import profiled_runs
 from forerun.search.calibrate.document import MOST_RUNS, Calibration, digest_of, read_runs
-from forerun.search.calibrate.machine import machine_of, measured_of, usable
+from forerun.search.calibrate.machine import machine_of, measured_of, memory_runs_of, told_of_memory, usable
 from forerun.search.sweep.version import cost_model_version
 from forerun.search.validate import Run, RunSet, load_runs
 from forerun.search.validate.columns import OPTIONAL, REQUIRED
-from forerun.simulator.calibration import Fit, fit
+from forerun.simulator.calibration import Fit, MemoryFit, fit, fit_memory
 from forerun.simulator.calibration.posterior import LEVEL, quantile
 from forerun.spaces.errors import RequestError, unknown
 
@@ -80,28 +80,32 @@ def calibrate_runs(
     Raises:
         RequestError: no run can be used, there are too many, or they are of several machines.
     """
-    chosen = usable(runs)
-    machine = machine_of(chosen)
-    names = [run.run_id for run in chosen]
+    chosen, told = usable(runs), told_of_memory(runs)
+    machine, used = machine_of([*chosen, *told]), {id(run) for run in (*chosen, *told)}
+    every = [run for run in runs if id(run) in used]
+    names = [run.run_id for run in every]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise RequestError(f"run {twice!r} is in the calibration already; name each run differently")
-    if len(chosen) > MOST_RUNS:
-        raise RequestError(f"a calibration takes at most {MOST_RUNS} runs, but there are {len(chosen)}; use --where")
-    result = fit(measured_of(chosen))
+    if len(every) > MOST_RUNS:
+        raise RequestError(f"a calibration takes at most {MOST_RUNS} runs, but there are {len(every)}; use --where")
+    if not chosen:
+        raise RequestError("no row has a step time and outcome ok: calibration needs at least one run that ran")
+    result, held = fit(measured_of(chosen)), fit_memory(memory_runs_of(told))
     calibration = Calibration(
         source=source,
         machine=machine,
-        posterior=result.posterior,
+        posterior=replace(result.posterior, held=None if held is None else held.posterior),
         constants=result.constants,
-        error=figures(result),
+        error={**figures(result), **({} if held is None else memory_figures(held, told))},
+        memory=() if held is None else held.factors,
         made={
             "forerun": version("forerun"),
             "cost_model": cost_model_version(),
             "day": date.today().isoformat(),
             **(made or {}),
         },
-        runs=tuple({name: cell for name, cell in run.cells.items() if cell} for run in chosen),
+        runs=tuple({name: cell for name, cell in run.cells.items() if cell} for run in every),
     )
     return Calibrated(calibration=calibration, fit=result, runs=tuple(chosen), skipped=dict(skipped or {}))
 
@@ -118,6 +122,23 @@ def figures(result: Fit) -> dict[str, float]:
         "left_out_worst_pct": 100 * float(after.max()),
         "left_out_within_interval_pct": 100 * float(inside.mean()),
     }
+
+
+def memory_figures(result: MemoryFit, runs: Sequence[Run]) -> dict[str, float]:
+    """Return the errors of a fit of memory in per cent: medians of absolute errors of peaks, the share of them within
+    the interval that the other runs predict, and the share of runs whose verdict (fits or not) is predicted rightly."""
+    found: dict[str, float] = {"memory_runs": float(len(runs))}
+    measured = np.isfinite(result.before)
+    if measured.any():
+        before, after = (np.abs(np.expm1(-error[measured])) for error in (result.before, result.left_out))
+        inside = np.abs(result.left_out) <= quantile(LEVEL) * result.left_out_spread
+        found["memory_before_median_pct"] = 100 * float(np.median(before))
+        found["memory_left_out_median_pct"] = 100 * float(np.median(after))
+        found["memory_left_out_within_interval_pct"] = 100 * float(inside[measured].mean())
+    ran = np.array([run.outcome == "ok" for run in runs])
+    for name, margin in (("before", result.margin_before), ("left_out", result.margin_left_out)):
+        found[f"memory_{name}_verdict_pct"] = 100 * float(np.mean((margin >= 0) == ran))
+    return found
 
 
 def _as_runs(rows: Iterable[Mapping[str, str]]) -> RunSet:
@@ -154,7 +175,11 @@ def _skipped(found: Sequence[RunSet]) -> dict[str, int]:
     for part in found:
         for row in part.skipped:
             counts[row.reason] = counts.get(row.reason, 0) + 1
-        unmeasured = len(part.runs) - len(usable(part.runs))
+        unmeasured = len({id(run) for run in part.runs} - {id(run) for run in _used(part.runs)})
         if unmeasured:
             counts["no step time"] = counts.get("no step time", 0) + unmeasured
     return counts
+
+
+def _used(runs: Sequence[Run]) -> list[Run]:
+    return [*usable(runs), *told_of_memory(runs)]

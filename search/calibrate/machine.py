@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from forerun.search.validate import Run
-from forerun.simulator.calibration import Measured
+from forerun.simulator.calibration import Measured, MemoryRun
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
@@ -70,6 +70,27 @@ def machine_of(runs: Sequence[Run]) -> Machine:
 def usable(runs: Iterable[Run]) -> list[Run]:
     """Return the runs that say something about time."""
     return [run for run in runs if run.outcome == "ok" and run.step_time_s]
+
+
+def told_of_memory(runs: Iterable[Run]) -> list[Run]:
+    """Return the runs that say something about memory: what they used, or whether they ran; none where nobody looked
+    at memory and nothing ever failed, so that nothing could be learned."""
+    found = [run for run in runs if run.outcome in ("ok", "oom")]
+    return found if any(run.peak_memory_bytes or run.outcome == "oom" for run in found) else []
+
+
+def memory_runs_of(runs: Sequence[Run]) -> list[MemoryRun]:
+    """Return runs as the fit of memory takes them."""
+    return [
+        MemoryRun(
+            context=run.context,
+            strategy=run.strategy,
+            peak_bytes=run.peak_memory_bytes if run.outcome == "ok" else None,
+            kind=run.memory_kind,
+            fitted=run.outcome == "ok",
+        )
+        for run in runs
+    ]
 
 
 def measured_of(runs: Sequence[Run]) -> list[Measured]:

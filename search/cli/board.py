@@ -13,7 +13,7 @@ from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.leaderboard import NEAR_MARK, Leaderboard
 from forerun.search.memory_risk import RISKY
 from forerun.search.objectives import objective_named
-from forerun.search.rows import TIGHT_MARK, Row
+from forerun.search.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row
 from forerun.spaces.units import format_seconds, format_whole
 
 if TYPE_CHECKING:
@@ -50,7 +50,11 @@ def print_board(board: Leaderboard) -> None:
     say(console, title(board), board_table(board.rows, console, brush, several=several, own=own))
     say(console, brush.legend(row.breakdown_s for row in (*board.rows, *([] if own is None else [own]))))
     tight = f": more than {RISKY:.0%} of the measured runs predicted this full ran out (--oom-risk keeps below a share)"
-    signs = (("~", NEAR_MARK, ": closer than a prediction can tell"), ("!", TIGHT_MARK, tight))
+    signs = (
+        ("~", NEAR_MARK, ": closer than a prediction can tell"),
+        ("!", TIGHT_MARK, tight),
+        ("?", MAY_NOT_FIT_MARK, ": above the device's memory within the calibrated 90 % interval"),
+    )
     if any(row.same_as_rank is not None for row in board.rows):
         say(console, Text(SAME_LEGEND, style="dim"))
     for sign, mark, more in signs:
@@ -171,14 +175,14 @@ def figures(row: Row) -> list[str]:
         f"{row.tokens_per_s_per_gpu:,.0f}" if row.tokens_per_s_per_gpu >= 100 else f"{row.tokens_per_s_per_gpu:.3g}",
         f"{row.mfu:.1%}",
         format_seconds(row.step_time_s),
-        f"{row.peak_memory_gib:.1f}{'!' if TIGHT_MARK in row.marks else ''}",
+        f"{row.peak_memory_gib:.1f}{'!' if TIGHT_MARK in row.marks else '?' if MAY_NOT_FIT_MARK in row.marks else ''}",
     ]
 
 
 def _strategy(row: Row) -> Text:
     """Return a strategy with its marks below it."""
     text = Text(row.strategy)
-    marks = [mark for mark in row.marks if mark not in (NEAR_MARK, TIGHT_MARK)]
+    marks = [mark for mark in row.marks if mark not in (NEAR_MARK, TIGHT_MARK, MAY_NOT_FIT_MARK)]
     if marks:
         text.append(f"\n! {', '.join(marks)}", style="yellow")
     return text

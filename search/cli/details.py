@@ -28,6 +28,8 @@ def headline(row: Row) -> list[Text]:
     if row.step_time_low_s is not None and row.step_time_high_s is not None:
         bounds = f"{format_seconds(row.step_time_low_s)} and {format_seconds(row.step_time_high_s)}"
         lines.insert(1, f"calibrated: 90 % of measured steps would lie between {bounds}")
+    if row.peak_memory_low_gib is not None and row.peak_memory_high_gib is not None:
+        lines[-1] += f" (90 % between {row.peak_memory_low_gib:.1f} and {row.peak_memory_high_gib:.1f} GiB)"
     if row.cost_usd_per_hour is not None:
         lines.append(
             f"{row.cost_usd_per_hour:,.2f} USD/h, {row.cost_usd_per_million_tokens:.3g} USD per million tokens"

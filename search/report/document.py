@@ -146,6 +146,8 @@ def _row(data: Mapping[str, Any]) -> Row:
         step_time_low_s=_optional(float, data.get("step_time_low_s")),
         step_time_high_s=_optional(float, data.get("step_time_high_s")),
         same_as_rank=_optional(int, data.get("same_as_rank")),
+        peak_memory_low_gib=_optional(float, data.get("peak_memory_low_gib")),
+        peak_memory_high_gib=_optional(float, data.get("peak_memory_high_gib")),
     )
 
 

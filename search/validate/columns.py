@@ -57,6 +57,7 @@ OPTIONAL = (
     "tokens_per_s_per_gpu",
     "tflops_per_gpu",
     "peak_mem_gib",
+    "memory_kind",
     "group",
     "notes",
 )
@@ -90,6 +91,10 @@ NUMERIC = (
     "peak_mem_gib",
 )
 """Columns that hold numbers. None of them can be negative."""
+
+MEMORY_KINDS = ("allocated", "reserved", "device")
+"""What ``peak_mem_gib`` may be of: live tensors, what the framework's allocator held, or all that the device had in
+use; blank is told from the source, else it is the first."""
 
 OUTCOMES = ("ok", "oom", "failed")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forerun.search.validate.cells import Filled, Skip, integer, required
-from forerun.search.validate.columns import Row, measured, read_rows
+from forerun.search.validate.columns import MEMORY_KINDS, Row, measured, read_rows
 from forerun.search.validate.facts import Facts, facts_of
 from forerun.search.validate.machines import cluster_of
 from forerun.search.validate.runs import Run, RunSet, Skipped
@@ -74,6 +74,7 @@ def _run(row: Row, table_name: str, pool: _Pool) -> Run:
     """
     step_time_s, peak_gib = measured(row, "step_time_s"), measured(row, "peak_mem_gib")
     _expressible(row, step_time_s, peak_gib)
+    kind = _memory_kind(row)
     filled = Filled()
     facts = facts_of(row, integer(row, "layers"), integer(row, "pp"))
     model = model_of(row, facts, filled)
@@ -81,7 +82,7 @@ def _run(row: Row, table_name: str, pool: _Pool) -> Run:
     context = _context(row, facts, model, cluster, pool, filled)
     strategy = strategy_of(row, facts, context.framework, model, filled, _defaults(row))
     _possible(context, strategy, step_time_s)
-    if peak_gib is not None and facts.memory_kind is None:
+    if peak_gib is not None and kind is None and facts.memory_kind is None:
         filled.of("memory_kind", None)
     return Run(
         run_id=row["run_id"],
@@ -92,11 +93,23 @@ def _run(row: Row, table_name: str, pool: _Pool) -> Run:
         strategy=strategy,
         step_time_s=step_time_s,
         peak_memory_bytes=None if peak_gib is None else peak_gib * GIB,
-        memory_kind=facts.memory_kind or "allocated",
+        memory_kind=kind or facts.memory_kind or MEMORY_KINDS[0],
         outcome=row["outcome"],
         filled=tuple(filled.codes),
         cells=row.cells,
     )
+
+
+def _memory_kind(row: Row) -> str | None:
+    """Return what the row says its peak is of; None where it says nothing.
+
+    Raises:
+        Skip: it says something else.
+    """
+    kind = row["memory_kind"].strip().lower()
+    if kind and kind not in MEMORY_KINDS:
+        raise Skip(f"memory_kind is not one of {', '.join(MEMORY_KINDS)}")
+    return kind or None
 
 
 def _expressible(row: Row, step_time_s: float | None, peak_gib: float | None) -> None:

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from forerun.simulator.score_table import Floats
 
-_ROUNDS, _DAMPING = 40, 0.5
+_ROUNDS, _DAMPING = 15, 0.7
 _CLOSE = 1e-6
 _FAINT, _LOUD = 1e-6, 1.0
 """Least and largest weight of a label against one measurement."""
@@ -33,9 +33,8 @@ def observations(
     seen[labels], told[labels] = 0.0, _FAINT
     precision, pull = np.full(len(labels), _FAINT / noise**2), np.zeros(len(labels))
     for _ in range(_ROUNDS):
-        whole = prior + np.diag(noise**2 / told)
-        mean = prior @ np.linalg.solve(whole, seen)
-        variance = np.diag(prior) - np.einsum("nm,nm->n", prior, np.linalg.solve(whole, prior).T)
+        explained = np.linalg.solve(prior + np.diag(noise**2 / told), prior).T
+        mean, variance = explained @ seen, np.diag(prior) - np.einsum("nm,nm->n", explained, prior)
         own, middle = np.maximum(variance[labels], 1e-12), mean[labels]
         left = np.maximum(1.0 / own - precision, 1e-9)
         cavity_mean, cavity = (middle / own - pull) / left, 1.0 / left

@@ -12,27 +12,29 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student
 
 from forerun.simulator.calibration.censored import observations
 from forerun.simulator.calibration.posterior import (
     DOUBT,
+    FEW,
     FREEDOM,
     Evidence,
     known_covariance,
     quantile,
 )
-from forerun.simulator.calibration.residual import Features, Settings, joined, placed, residual_covariance
+from forerun.simulator.calibration.residual import USUAL, Features, Settings, joined, placed, residual_covariance
 from forerun.simulator.score import score
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
 from forerun.spaces.strategies import Context, Strategy, StrategyTable, table_of
 
 KINDS = ("allocated", "reserved", "device")
 """What a peak may be of: live tensors, what the allocator holds, or all that the device has in use."""
-SETTINGS = Settings(common=0.02, per_axis=0.04, alike=0.08, noise=0.03)
 SURE = 0.8
 """A factor counts as determined when its standard deviation falls to this share of the catalogue's."""
 LARGEST_Z = 4.0
-_ROUNDS, _REWEIGHTS = 6, 6
+_NINETY = 1.645
+_ROUNDS, _REWEIGHTS = 4, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,19 @@ class MemoryRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBounds:
+    """How sure the peaks of N strategies are: ``reach``, the factor by which they may be larger, or smaller, and
+    ``needed_bytes``, what of a peak the device must have (idle buffers are given back before anything fails).
+
+    ``oom_risk``: probability that this is more than the device has.
+    """
+
+    reach: Floats
+    needed_bytes: Floats
+    oom_risk: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPosterior:
     """What runs have taught of memory. ``z`` by name (those that the runs determine), ``scale``: variance of the errors
     over what was thought of them before."""
@@ -89,7 +104,7 @@ class MemoryPosterior:
     z: Mapping[str, float]
     evidence: Evidence
     scale: float
-    settings: Settings = SETTINGS
+    settings: Settings = USUAL
 
     def applied(self, context: Context) -> Context:
         """Return the context with what lies outside the allocator as it was fitted."""
@@ -107,21 +122,19 @@ class MemoryPosterior:
         self, context: Context, table: StrategyTable, memory_bytes: Mapping[str, Floats]
     ) -> dict[str, Floats]:
         """Return the parts of the peak of every row; ``context`` was ``applied``."""
-        held, factors = held_bytes(context, memory_bytes), _factors(self.z)
-        features = memory_features(context, table, held)
-        own = np.exp(residual_covariance(features, self.evidence.features, self.settings) @ self._explained())
-        result = {part: memory_bytes[part] * own for part in MEMORY_PARTS}
-        for place, factor in enumerate(FACTORS):
-            for part in factor.parts:
-                result[part] = result[part] * factors[place]
-        result["reserve"] = own * factors[_LIVE] * held[:, _LIVE] + held[:, _INSIDE]
-        return result
+        parts, lost, idle = self._parts(context, table, memory_bytes)
+        outside = context.framework.context_bytes + context.framework.communicator_bytes
+        live = sum(parts.values(), np.zeros(len(table)))
+        # As in the catalogue's prediction: idle buffers are given back before an allocation fails.
+        room = np.maximum(context.cluster.device.memory_bytes - live - lost - outside, 0.0)
+        whole = {**parts, "reserve": lost + np.minimum(idle, room) + outside}
+        return {part: whole[part] for part in MEMORY_PARTS}
 
-    def reach(self, context: Context, table: StrategyTable, level: float) -> Floats:
-        """Return the factor by which the peak of every row may be larger, or smaller, with probability ``level``;
-        ``context`` was ``applied``."""
+    def bounds(self, context: Context, table: StrategyTable, level: float) -> "MemoryBounds":
+        """Return how sure the peaks of all rows are; ``context`` was ``applied``."""
         bare = replace(context, correction=None)
-        held = held_bytes(bare, score(bare, table).memory_bytes)
+        memory_bytes = score(bare, table).memory_bytes
+        held = held_bytes(bare, memory_bytes)
         features = memory_features(bare, table, held)
         slopes = _slopes(held * _factors(self.z), np.array(["device"] * len(table)))
         cross = slopes @ self.evidence.slopes.T + residual_covariance(features, self.evidence.features, self.settings)
@@ -130,7 +143,32 @@ class MemoryPosterior:
         variance = (slopes**2).sum(axis=1) + residual_covariance(features, features, self.settings).diagonal()
         variance = variance - np.einsum("nm,nm->n", cross, np.linalg.solve(known, cross.T).T)
         spread = np.sqrt(self.scale * (np.maximum(variance, 0.0) + self.settings.noise**2))
-        return np.asarray(np.exp(quantile(level) * spread))
+        parts, lost, _ = self._parts(bare, table, memory_bytes)
+        needed = sum(parts.values(), lost + held[:, _INSIDE])
+        return MemoryBounds(
+            reach=np.exp(quantile(level) * spread),
+            needed_bytes=needed,
+            oom_risk=student(FREEDOM).sf(np.log(context.cluster.device.memory_bytes / needed) / spread),
+        )
+
+    def _parts(
+        self, context: Context, table: StrategyTable, memory_bytes: Mapping[str, Floats]
+    ) -> tuple[dict[str, Floats], Floats, Floats]:
+        """Return the parts of live tensors, what the allocator loses for good, and what it keeps idle."""
+        held, factors, explained = held_bytes(context, memory_bytes), _factors(self.z), self._explained()
+        own = np.ones(len(table))
+        for start in range(0, len(table), FEW):
+            rows = slice(start, start + FEW)
+            features = memory_features(context, table.take(rows), held[rows])
+            own[rows] = np.exp(residual_covariance(features, self.evidence.features, self.settings) @ explained)
+        parts = {
+            part: memory_bytes[part] * own * factors[place]
+            for place, factor in enumerate(FACTORS)
+            for part in factor.parts
+        }
+        idle = idle_bytes(context, memory_bytes)
+        more = own * factors[_LIVE]
+        return parts, more * (held[:, _LIVE] - idle), more * idle
 
     def _explained(self) -> Floats:
         used = np.array([name in self.z for name in FACTOR_NAMES])
@@ -145,6 +183,12 @@ class FittedFactor:
     z: float
     error: float
     determined: bool
+
+    @property
+    def between(self) -> tuple[float, float]:
+        """Bounds that hold the factor with 90 % probability."""
+        low, high = (max(-LARGEST_Z, min(LARGEST_Z, self.z + side * _NINETY * self.error)) for side in (-1, 1))
+        return self.factor.factor(low), self.factor.factor(high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,13 +209,16 @@ class MemoryFit:
     margin_left_out: Floats
 
 
-def fit_memory(runs: Sequence[MemoryRun], settings: Settings = SETTINGS) -> MemoryFit | None:
+def fit_memory(runs: Sequence[MemoryRun], settings: Settings = USUAL) -> MemoryFit | None:
     """Fit the factors to measured peaks and to labels; None where there are no runs."""
     if not runs:
         return None
-    held, features = _held_and_features(runs)
+    held, idle, features = _predicted(runs)
     kinds = np.array([run.kind if run.peak_bytes is not None else "device" for run in runs])
     limit = np.array([run.context.cluster.device.memory_bytes for run in runs])
+    # What makes a run fail, or not, is what it cannot give back.
+    held[:, _LIVE] -= np.where([run.peak_bytes is None for run in runs], idle, 0.0)
+    idle = np.where([run.peak_bytes is None for run in runs], 0.0, idle)
     side = np.array([0 if run.peak_bytes is not None else -1 if run.fitted else 1 for run in runs], dtype=np.int8)
     told = np.log([run.peak_bytes or bound for run, bound in zip(runs, limit, strict=True)])
     used = np.ones(len(FACTORS), dtype=bool)
@@ -182,9 +229,10 @@ def fit_memory(runs: Sequence[MemoryRun], settings: Settings = SETTINGS) -> Memo
     scale = _scale(evidence, measured, settings)
     found = {name: float(value) for name, value, own in zip(FACTOR_NAMES, z, used, strict=True) if own}
     left_out, spread = _left_out(evidence, used, settings)
-    log_device = np.log(held.sum(axis=1))
+    needed = np.log(held.sum(axis=1) - idle)
     # A label is left out like a measurement: with the observation that stands for it.
-    predicted = _log_kind(held * _factors(found), kinds) - evidence.slopes @ np.where(used, z, 0.0) + evidence.error - left_out
+    at = _log_kind(held * _factors(found), kinds) - evidence.slopes @ np.where(used, z, 0.0)
+    predicted = at + evidence.error - left_out
     return MemoryFit(
         posterior=MemoryPosterior(z=found, evidence=evidence, scale=scale, settings=settings),
         factors=tuple(
@@ -199,8 +247,8 @@ def fit_memory(runs: Sequence[MemoryRun], settings: Settings = SETTINGS) -> Memo
         before=np.where(measured, told - _log_kind(held, kinds), np.nan),
         left_out=np.where(measured, left_out, np.nan),
         left_out_spread=np.sqrt(scale) * spread,
-        margin_before=np.log(limit) - log_device,
-        margin_left_out=np.log(limit) - _as_device(predicted, held, kinds, found),
+        margin_before=np.log(limit) - needed,
+        margin_left_out=np.log(limit) - _needed(predicted, held, idle, kinds, found),
     )
 
 
@@ -210,6 +258,13 @@ def held_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:
     outside = np.full(count, profile.context_bytes + profile.communicator_bytes)
     columns = [sum((memory_bytes[part] for part in factor.parts), np.zeros(count)) for factor in FACTORS[:_LIVE]]
     return np.stack([*columns, np.maximum(memory_bytes["reserve"] - outside, 0.0), outside], axis=1)
+
+
+def idle_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:
+    """Return what the allocator keeps only while there is room, shape N: the reserve beyond what is lost for good."""
+    profile, live = context.framework, sum((memory_bytes[part] for part in MEMORY_PARTS if part != "reserve"), 0.0)
+    lost = profile.context_bytes + profile.communicator_bytes + profile.fragmentation * live
+    return np.asarray(np.maximum(memory_bytes["reserve"] - lost, 0.0))
 
 
 def memory_features(context: Context, table: StrategyTable, held: Floats) -> Features:
@@ -238,17 +293,19 @@ def _slopes(held: Floats, kinds: NDArray[np.str_]) -> Floats:
     return np.asarray(own / own.sum(axis=1, keepdims=True) * np.array([factor.spread for factor in FACTORS]))
 
 
-def _held_and_features(runs: Sequence[MemoryRun]) -> tuple[Floats, Features]:
-    held, parts, order = np.empty((len(runs), len(FACTORS))), [], []
+def _predicted(runs: Sequence[MemoryRun]) -> tuple[Floats, Floats, Features]:
+    """Return what the catalogue thinks that the runs hold, how much of it is idle, and where they lie."""
+    held, idle, parts, order = np.empty((len(runs), len(FACTORS))), np.empty(len(runs)), [], []
     groups: dict[int, list[int]] = {}
     for row, run in enumerate(runs):
         groups.setdefault(id(run.context), []).append(row)
     for rows in groups.values():
         context, table = runs[rows[0]].context, table_of([runs[row].strategy for row in rows])
-        held[rows] = held_bytes(context, score(context, table).memory_bytes)
+        memory_bytes = score(context, table).memory_bytes
+        held[rows], idle[rows] = held_bytes(context, memory_bytes), idle_bytes(context, memory_bytes)
         parts.append(memory_features(context, table, held[rows]))
         order += rows
-    return held, joined(parts).take(np.argsort(order))
+    return held, idle, joined(parts).take(np.argsort(order))
 
 
 def _solved(
@@ -301,7 +358,9 @@ def _left_out(evidence: Evidence, used: NDArray[np.bool_], settings: Settings) -
     return (whole @ evidence.error) / np.diag(whole), np.sqrt(1.0 / np.diag(inverse))
 
 
-def _as_device(predicted: Floats, held: Floats, kinds: NDArray[np.str_], z: Mapping[str, float]) -> Floats:
-    """Return the logarithm of a device's peak from that of its kind: what the kind does not know is added."""
-    at = held * _factors(z)
-    return np.asarray(np.log(np.exp(predicted) + (at * (1.0 - _counted(kinds))).sum(axis=1)))
+def _needed(predicted: Floats, held: Floats, idle: Floats, kinds: NDArray[np.str_], z: Mapping[str, float]) -> Floats:
+    """Return the logarithm of what the device must have from that of a peak of some kind: what the kind does not know
+    of is added, what is idle taken away."""
+    at, counted = held * _factors(z), _counted(kinds)
+    more = (at * (1.0 - counted)).sum(axis=1) - idle * _factors(z)[_LIVE]
+    return np.asarray(np.log(np.maximum(np.exp(predicted) + more, 1.0)))

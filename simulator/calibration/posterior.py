@@ -9,6 +9,7 @@ The scale of all of it is learned from the runs too; intervals are Student's, si
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ from forerun.simulator.score import score
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, StrategyTable
 
+if TYPE_CHECKING:
+    from forerun.simulator.calibration.memory import MemoryPosterior
+
 LEVEL = 0.9
 """Probability of the intervals that are shown."""
 DOUBT = 4.0
@@ -32,7 +36,7 @@ _STEP = 0.25
 """Standard deviations on both sides between which slopes are taken."""
 _FOR_EVER = 100.0
 """Logarithm of more seconds than any step takes."""
-_FEW = 1 << 14
+FEW = 1 << 14
 """Strategies whose covariance with the runs is computed at once."""
 
 
@@ -101,15 +105,23 @@ class Belief:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
     """What measured runs have taught. ``z``: fitted constants by name (those that the runs determine); a context that
-    was ``applied`` has them built in and carries the rest as its correction."""
+    was ``applied`` has them built in and carries the rest as its correction. ``held``: the same of memory."""
 
     z: Mapping[str, float]
     evidence: Evidence
     settings: Settings = USUAL
+    held: "MemoryPosterior | None" = None
 
     def applied(self, context: Context) -> Context:
         """Return a context of the calibrated machine, whose scores carry the residual of alike strategies too."""
-        return replace(calibrated(context, self.z), correction=self)
+        known = calibrated(context, self.z)
+        return replace(known if self.held is None else self.held.applied(known), correction=self)
+
+    def memory(
+        self, context: Context, table: StrategyTable, memory_bytes: Mapping[str, Floats]
+    ) -> Mapping[str, Floats]:
+        """Return the parts of the peak memory (see ``Context.correction``): as they are where none was measured."""
+        return memory_bytes if self.held is None else self.held.memory_bytes(context, table, memory_bytes)
 
     @property
     def scale(self) -> float:
@@ -126,8 +138,8 @@ class Posterior:
         if not len(self.evidence):
             return result
         explained = self._explained()
-        for start in range(0, len(table), _FEW):
-            rows = slice(start, start + _FEW)
+        for start in range(0, len(table), FEW):
+            rows = slice(start, start + FEW)
             part = features_of(context, table.take(rows), {name: values[rows] for name, values in time_s.items()})
             result[rows] = np.exp(residual_covariance(part, self.evidence.features, self.settings) @ explained)
         return result

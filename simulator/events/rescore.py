@@ -8,7 +8,7 @@ from forerun.simulator.events.result import EventResult
 from forerun.simulator.events.simulate import step_contention
 from forerun.simulator.events.staged_costs import costs_of
 from forerun.simulator.events.steady import StepFigures, figures_of, step_figures
-from forerun.simulator.score import score
+from forerun.simulator.score import corrected, score
 from forerun.simulator.score_table import TIME_PARTS, ScoreTable
 from forerun.spaces.strategies import Context, StrategyTable
 
@@ -39,7 +39,7 @@ def result_scores(context: Context, table: StrategyTable, result: EventResult) -
 
 
 def _scores(context: Context, table: StrategyTable, results: list[StepFigures]) -> ScoreTable:
-    core = score(context, table)
+    core = score(replace(context, correction=None), table)
     live = np.array([result.peak_bytes for result in results], dtype=np.float64)
     more = live - core.allocated_bytes
     lost = context.framework.fragmentation * more
@@ -60,6 +60,4 @@ def _scores(context: Context, table: StrategyTable, results: list[StepFigures]) 
         peak_stage=np.array([result.fullest for result in results], dtype=np.int64),
         fits=peak <= context.memory_limit_bytes,
     )
-    if context.correction is None:
-        return found
-    return found.slowed(context.correction.factor(context, table, core.time_s))
+    return corrected(context, table, found, core.time_s)

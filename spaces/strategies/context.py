@@ -25,6 +25,11 @@ class Correction(Protocol):
     ) -> NDArray[np.float64]:
         """Return a factor on the step time of every row of ``table``, given the parts of its predicted time."""
 
+    def memory(
+        self, context: "Context", table: "StrategyTable", memory_bytes: Mapping[str, NDArray[np.float64]]
+    ) -> Mapping[str, NDArray[np.float64]]:
+        """Return the parts of the peak memory of every row of ``table``, given those that were predicted."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:

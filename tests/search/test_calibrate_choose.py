@@ -42,6 +42,25 @@ def test_one_of_two_that_err_together_is_enough() -> None:
     assert 2 in rows
 
 
+def test_no_exchange_of_one_run_leaves_less_uncertain() -> None:
+    """Of all choices of three, none that differs in one run leaves a smaller mean standard deviation."""
+    draw = np.random.default_rng(3)
+    place = draw.uniform(0, 3, 12)
+    covariance = np.exp(-0.5 * (place[:, None] - place[None, :]) ** 2)
+    known = Belief(log_time=np.zeros(12), covariance=covariance, noise=1e-3)
+
+    def left(rows: list[int]) -> float:
+        own = covariance[np.ix_(rows, rows)] + 1e-3 * np.eye(len(rows))
+        after = covariance - covariance[:, rows] @ np.linalg.solve(own, covariance[rows])
+        return float(np.sqrt(np.maximum(np.diag(after), 0)).mean())
+
+    chosen = [proposal.row for proposal in propose(known, 3, rule="accuracy")]
+    assert len(set(chosen)) == 3
+    for gone in chosen:
+        for row in set(range(12)) - set(chosen):
+            assert left([row, *(kept for kept in chosen if kept != gone)]) >= left(chosen) - 1e-9
+
+
 def test_regret_falls_when_the_best_is_known() -> None:
     assert expected_regret(belief([0.0, 0.0], [0.1, 0.1])) > 0.03
     assert expected_regret(belief([0.0, 0.5], [0.01, 0.01])) == pytest.approx(0.0, abs=1e-9)

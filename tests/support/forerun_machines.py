@@ -13,7 +13,8 @@ from forerun.spaces.strategies import Context, Strategy, table_of
 
 COLUMNS = (
     "run_id,device,gpus,model,layers,hidden,ffn_hidden,heads,kv_heads,vocab,gated_mlp,seq_len,precision,framework,"
-    "dp,tp,pp,micro_batch,global_batch,zero_stage,sequence_parallel,recompute,step_time_s,outcome,nic_gbit_per_node"
+    "dp,tp,pp,micro_batch,global_batch,zero_stage,sequence_parallel,recompute,step_time_s,outcome,nic_gbit_per_node,"
+    "peak_mem_gib,memory_kind"
 ).split(",")
 
 
@@ -52,8 +53,11 @@ def measured_on(
     ]
 
 
-def write_runs(path: Path, *, faster: float = 1.0, count: int = 12, first: int = 0, **changes: str) -> Path:
-    """Write a table of runs that take ``1 / faster`` of what the catalogue says, and return its path."""
+def write_runs(
+    path: Path, *, faster: float = 1.0, fuller: float | None = None, count: int = 12, first: int = 0, **changes: str
+) -> Path:
+    """Write a table of runs that take ``1 / faster`` of what the catalogue says, and return its path; ``fuller``: with
+    a peak of device memory so many times what it says."""
     from forerun.search.validate import load_runs, predict
 
     lines = []
@@ -86,9 +90,11 @@ def write_runs(path: Path, *, faster: float = 1.0, count: int = 12, first: int =
         }
         lines.append(cells | changes)
     _write(path, lines)
-    predicted = predict(load_runs([path]).runs).step_time_s
-    for cells, seconds in zip(lines, predicted, strict=True):
+    predicted = predict(load_runs([path]).runs)
+    for cells, seconds, peak in zip(lines, predicted.step_time_s, predicted.peak_memory_bytes, strict=True):
         cells["step_time_s"] = repr(float(seconds) / faster)
+        if fuller is not None:
+            cells |= {"peak_mem_gib": repr(fuller * float(peak) / 2**30), "memory_kind": "device"}
     _write(path, lines)
     return path
 

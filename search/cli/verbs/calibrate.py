@@ -8,6 +8,8 @@ from forerun.search.cli.arguments import add_json
 from forerun.search.cli.parser import Parser
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.table import Table
 
     from forerun.search.calibrate import Calibrated
@@ -98,6 +100,11 @@ def _document(found: "Calibrated", out: Path) -> dict[str, object]:
             for one in fitted
         },
         "not_determined": {one.constant.name: one.refused for one in calibration.constants if one.refused},
+        "memory": {
+            one.factor.name: {"value": one.factor.factor(one.z), "between": list(one.between)}
+            for one in calibration.memory
+            if one.determined
+        },
         "disagree": [{"run_id": name, "error": error} for name, error in found.odd],
         "versions": versions(),
     }
@@ -119,6 +126,7 @@ def _print(found: "Calibrated", out: Path) -> None:
         ),
         Text(f"worst error  {error['before_worst_pct']:.1f} %, {error['left_out_worst_pct']:.1f} %"),
         Text(f"within the 90 % interval that the others predict: {error['left_out_within_interval_pct']:.0f} %"),
+        *map(Text, _memory(calibration.error)),
         "",
         _constants(found),
     )
@@ -130,6 +138,24 @@ def _print(found: "Calibrated", out: Path) -> None:
     skipped = sorted(found.skipped.items(), key=lambda item: -item[1])[:MOST_SHOWN]
     lines += [f"skipped {count} rows: {reason}" for reason, count in skipped]
     say(console, *(Text(line, style="dim") for line in lines), Text(f"wrote {out}"))
+
+
+def _memory(error: "Mapping[str, float]") -> list[str]:
+    """Return what the fit of memory says of itself, in lines; none where the runs say nothing of memory."""
+    if "memory_runs" not in error:
+        return []
+    lines = []
+    if "memory_before_median_pct" in error:
+        lines.append(
+            f"peak memory  {error['memory_before_median_pct']:.1f} % with the catalogue, "
+            f"{error['memory_left_out_median_pct']:.1f} % calibrated; within its interval: "
+            f"{error['memory_left_out_within_interval_pct']:.0f} %"
+        )
+    lines.append(
+        f"fits or not  right for {error['memory_before_verdict_pct']:.0f} % of {error['memory_runs']:.0f} runs with "
+        f"the catalogue, {error['memory_left_out_verdict_pct']:.0f} % calibrated"
+    )
+    return lines
 
 
 def _constants(found: "Calibrated") -> "Table":
@@ -151,4 +177,9 @@ def _constants(found: "Calibrated") -> "Table":
         else:
             cells = [f"{value:.3g} times", f"{low:.3g} and {high:.3g}"]
         table.add_row(Text(one.constant.name), *map(Text, cells), Text(one.constant.title, style="dim"))
+    for part in found.calibration.memory:
+        if part.determined:
+            low, high = part.between
+            cells = [f"{part.factor.factor(part.z):.3g} times", f"{low:.3g} and {high:.3g}"]
+            table.add_row(Text(f"memory: {part.factor.name}"), *map(Text, cells), Text(part.factor.title, style="dim"))
     return table

@@ -1,0 +1,62 @@
+"""What a fit made of runs, as part of a calibration file: for time and for memory alike."""
+
+from typing import Any
+
+import numpy as np
+
+from forerun.simulator.calibration import Evidence
+from forerun.simulator.calibration.residual import Features
+from forerun.spaces.documents import Document
+from forerun.spaces.errors import RequestError
+
+NUMBERS = ("error", "weight", "slopes", "numbers", "parts")
+"""Keys with a number, or a row of numbers, for each run."""
+
+
+def evidence_document(evidence: Evidence) -> dict[str, Any]:
+    """Return the evidence as plain data."""
+    return {
+        "error": rounded(evidence.error),
+        "weight": rounded(evidence.weight),
+        "slopes": [rounded(row) for row in evidence.slopes],
+        "numbers": [rounded(row) for row in evidence.features.numbers],
+        "parts": [rounded(row) for row in evidence.features.parts],
+        "words": [[str(word) for word in row] for row in evidence.features.words],
+    }
+
+
+def rounded(values: Any) -> list[float]:
+    """Return numbers with the digits that matter: six of a logarithm or a share."""
+    return [float(f"{value:.6g}") for value in values]
+
+
+def evidence_of(document: Document, where: tuple[str, ...], data: Any, constants: int, most: int) -> Evidence:
+    """Return the evidence at ``where`` in a document; ``constants``: numbers in a row of slopes, ``most``: runs that
+    the document has.
+
+    Raises:
+        RequestError: parts contradict each other, or a number is not finite.
+    """
+    count = max(len(getattr(data, name)) for name in (*NUMBERS, "words"))
+    if not 1 <= count <= most:
+        raise RequestError(f"{document.where(where)}: must have one entry for some of {most} runs, but has {count}")
+    for name in (*NUMBERS, "words"):
+        if len(getattr(data, name)) != count:
+            raise RequestError(f"{document.where((*where, name))}: must have one entry for each of {count} runs")
+    arrays = {name: _array(document, (*where, name), getattr(data, name)) for name in NUMBERS}
+    if arrays["slopes"].shape != (count, constants):
+        raise RequestError(f"{document.where((*where, 'slopes'))}: must have {constants} numbers for each run")
+    if not np.all((arrays["weight"] > 0) & (arrays["weight"] <= 1)):
+        raise RequestError(f"{document.where((*where, 'weight'))}: weights lie between 0 and 1")
+    features = Features(arrays["numbers"], arrays["parts"], np.array(data.words, dtype=np.str_))
+    return Evidence(features=features, slopes=arrays["slopes"], error=arrays["error"], weight=arrays["weight"])
+
+
+def _array(document: Document, where: tuple[str, ...], values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    try:
+        array = np.array(values, dtype=np.float64)
+    except ValueError:
+        raise RequestError(f"{document.where(where)}: rows must have the same length") from None
+    if not np.isfinite(array).all():
+        raise RequestError(f"{document.where(where)}: numbers must be finite")
+    return array
