@@ -168,12 +168,13 @@ def report(found: list[Case]) -> str:
     lines = [
         "# forerun and ParaDL's oracle against ParaDL's measured tables",
         "",
-        f"{datetime.date(2026, 11, 21).isoformat()}, Python {platform.python_version()}, {os.cpu_count()} cores "
+        f"{datetime.date.today()}, Python {platform.python_version()}, {os.cpu_count()} cores "
         f"({platform.machine()}). Mean absolute error of the step time; {len(found)} measured rows on ABCI (V100, four",
         "a node). `paradl` is the oracle itself, fed with the same time per sample as `forerun`; `by rule` is forerun",
         "without that time.",
-        "Constants of the profile `chainermn` (eight numbers) were fitted to these rows and to VGG-16 below, so",
-        "this is no held-out test. ParaDL's constants are those of the network's data sheet.",
+        "Constants of the profile `chainermn` (eight numbers) were fitted to these rows and to VGG-16 below by",
+        "`benchmarks/fit/chainermn.py`; its page, dated alike, has the errors of what is left out.",
+        "ParaDL's constants are those of the network's data sheet.",
         "",
         "| table | model | strategy | rows | paradl | forerun | by rule |",
         "|---|---|---|---|---|---|---|",
@@ -219,7 +220,8 @@ VGG = {
 }
 """ParaDL, table 8: VGG-16. Its data+spatial rows do not state their batch; as 20 images a node, which
 ParaDL's own prediction implies, they took part in the fit at a small weight. Its filter and channel rows (over 4 s a
-step, four times what either model says) look like memory that did not fit."""
+step, five times what either model says) compute for longer than one GPU would (channel: 38 ms an image against 8): no
+exchange explains that; 64 images, which its data-parallel runs do not use either, look like memory that did not fit."""
 
 VGG_SECONDS_PER_SAMPLE = 328.0 * 32 / SAMPLES
 """The one-device time behind the printed prediction of data+spatial on 32 GPUs, which divides it evenly."""
