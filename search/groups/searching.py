@@ -13,7 +13,7 @@ from forerun.search.candidates import strategy_at
 from forerun.search.exhaustive import Problem, search_space
 from forerun.search.explain import why
 from forerun.search.groups.plans import group_plans
-from forerun.search.groups.simulate import group_row
+from forerun.search.groups.simulate import quick_row
 from forerun.search.leaderboard import Leaderboard, SpaceCounts, ranked, versions
 from forerun.search.limits import NO_LIMITS
 from forerun.search.request import Request, Setting, resolve
@@ -61,7 +61,7 @@ def search_groups(
         if len(kept) == setting.top and plan.plan.pipeline_s > SLACK * kept[-1]:
             continue
         if plan.plan.strategy not in rows:
-            rows[plan.plan.strategy] = group_row(setting, plan.plan.strategy)[0]
+            rows[plan.plan.strategy] = quick_row(setting, plan.plan.strategy)
             if played is not None:
                 played(len(rows))
         if len(rows) >= evaluations:
@@ -129,7 +129,7 @@ def _space(setting: Setting, per_stage: tuple[str, ...]) -> StagedSpace:
     wanted = {
         "placement": (int(Placement.TP_CP_EP_DP_PP),),
         "vpp": (1,),
-        "schedule": tuple(s for s in flat.choices["schedule"] if s in (Schedule.ONE_F_ONE_B, Schedule.GPIPE)),
+        "schedule": (int(Schedule.ONE_F_ONE_B),),
     }
     for axis, choices in wanted.items():
         if not set(choices) & set(flat.choices[axis]):

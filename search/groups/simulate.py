@@ -2,10 +2,15 @@
 
 import dataclasses
 
+import numpy as np
+
 from forerun.search.request import Setting, legal_strategy
 from forerun.search.rows import Row, rows_of
 from forerun.simulator.events import EventResult, simulate
-from forerun.simulator.events.groups import group_scores
+from forerun.simulator.events.groups import group_costs, group_scores
+from forerun.simulator.events.simulate import simulate_costs
+from forerun.simulator.events.steady import step_figures
+from forerun.simulator.score_table import TIME_PARTS, ScoreTable
 from forerun.spaces.clusters import stage_groups
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy
@@ -25,18 +30,30 @@ def simulate_groups(setting: Setting, text: str, *, contention: bool = False) ->
         laws = broken_laws(strategy, dataclasses.replace(context, cluster=group.cluster))
         if laws:
             raise RequestError(f"strategy {strategy} is not legal on {group.cluster.name}: {laws[0]}")
-    return group_row(setting, strategy, contention=contention)
-
-
-def group_row(setting: Setting, strategy: Strategy, *, contention: bool = False) -> tuple[Row, EventResult]:
-    """Return the row and the step of a strategy that is legal on every group."""
-    context = setting.context
     result = simulate(context, strategy, contention=contention)
-    tightest, scores = group_scores(context, strategy, result)
+    return _row(setting, strategy, *group_scores(context, strategy, result)), result
+
+
+def quick_row(setting: Setting, strategy: Strategy) -> Row:
+    """Return the row of a 1F1B strategy that is legal on every group, a long step extended from shorter ones."""
+    costs = group_costs(setting.context, strategy)
+    figures = step_figures(costs)
+    # Under 1F1B the warm-up of the first stages is the most that is ever in flight.
+    few = dataclasses.replace(costs.shape, microbatches=min(costs.shape.microbatches, 2 * strategy.pp))
+    filled = simulate_costs(dataclasses.replace(costs, shape=few))
+    tightest, scores = group_scores(setting.context, strategy, filled)
+    time_s = {part: np.array([seconds]) for part, seconds in zip(TIME_PARTS, figures.time_s, strict=True)}
+    scores = dataclasses.replace(scores, step_time_s=np.array([figures.step_time_s]), time_s=time_s)
+    return _row(setting, strategy, tightest, scores)
+
+
+def _row(setting: Setting, strategy: Strategy, tightest: int, scores: ScoreTable) -> Row:
+    """Return the row of scores whose memory is that of a stage on group ``tightest``."""
+    context = setting.context
     on = dataclasses.replace(context, cluster=context.cluster.groups[tightest].cluster)
     (row,) = rows_of(on, [strategy], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=lambda *_: scores)
     mfu = row.mfu * on.cluster.device.peak(context.workload.precision) / _mean_peak(setting, strategy)
-    return dataclasses.replace(row, mfu=mfu), result
+    return dataclasses.replace(row, mfu=mfu)
 
 
 def _mean_peak(setting: Setting, strategy: Strategy) -> float:

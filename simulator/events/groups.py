@@ -87,9 +87,10 @@ def stage_rooms(context: Context, strategy: Strategy, result: EventResult) -> tu
     """Return the memory of every stage: its live tensors, and what context, communicators and fragmentation add."""
     homes = stage_groups(context.cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
     lost = context.framework.fragmentation
+    cores = {group: _core(context, strategy, group) for group in set(homes)}
     rooms = []
     for stage, group in enumerate(homes):
-        core = _core(context, strategy, group)
+        core = cores[group]
         live, known = result.stages[stage].peak_bytes, float(core.allocated_bytes[0])
         peak = live + float(core.peak_memory_bytes[0]) - known + lost * (live - known)
         limit = context.memory_share * context.cluster.groups[group].cluster.device.memory_bytes
