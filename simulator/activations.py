@@ -88,10 +88,10 @@ def _attention_core(context: Context, attention: Attention, shard: Shard) -> Flo
     """What the core keeps: log-sums for flash attention; else the softmax (in fp32 and cast, with its mask, where it is
     not fused), the dropped-out softmax and the dropout mask."""
     heads, width = attention.heads / shard.tp, activation_bytes(context.workload.precision)
-    if context.framework.attention not in _MATERIALISED:
+    if context.attention not in _MATERIALISED:
         return np.asarray(4.0 * shard.tokens * heads)
     per_score = width + (width + 1 if context.framework.dropout else 0)
-    per_score += 5.0 if context.framework.attention == "unfused" else 0
+    per_score += 5.0 if context.attention == "unfused" else 0
     return np.asarray(per_score * shard.tokens * context.workload.seq_len * heads)
 
 

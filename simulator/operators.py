@@ -126,7 +126,7 @@ class Operators:
                 attention_time_s(
                     self.device,
                     self.precision,
-                    kernel=self.context.framework.attention,  # type: ignore[arg-type]  # checked by the rule itself
+                    kernel=self.context.attention,  # type: ignore[arg-type]  # checked by the rule itself
                     batch=shard.mbs,
                     heads=heads,
                     kv_heads=kv_heads,

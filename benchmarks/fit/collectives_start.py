@@ -139,6 +139,7 @@ _ROWS = (
         efficiency=_efficiency(0.83, 0.80, 0.70),
         crowding=0.9,
         own_share=0.1,
+        staged=True,
         **_PCIE,
     ),
     LinkConstants(

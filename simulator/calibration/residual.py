@@ -102,7 +102,7 @@ def placed(context: Context, table: StrategyTable, shares: Floats) -> Features:
         "selective": (recompute == Recompute.SELECTIVE).astype(np.float64),
         "full": (recompute == Recompute.FULL).astype(np.float64),
     }
-    words = (context.framework.attention, ",".join(context.framework.eager), context.workload.precision)
+    words = (context.attention, ",".join(context.framework.eager), context.workload.precision)
     return Features(
         numbers=np.stack([values[name] / distance for name, distance in _DISTANCES.items()], axis=1),
         parts=shares / _PARTS_DISTANCE,

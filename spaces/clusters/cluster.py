@@ -27,7 +27,8 @@ class Level:
     link to one peer, the thinnest where they differ). ``latency_s``: one hop with NCCL's low-latency protocol.
     ``kind``: "nvswitch", "nvlink-mesh" (cube mesh, pairwise links), "xgmi-mesh", "roce-mesh",
     "pcie", "torus", "infiniband", "roce", "efa", "slingshot", "omnipath", "ethernet".
-    ``in_switch``: the switch reduces (NVLink SHARP). ``oversubscription``: 1.0 for full bisection; ``bytes_per_s`` is
+    ``in_switch``: the switch reduces (NVLink SHARP). ``staged``: what crosses the level is copied through host memory.
+    ``oversubscription``: 1.0 for full bisection; ``bytes_per_s`` is
     already divided by it.
     """
 
@@ -38,6 +39,7 @@ class Level:
     port_bytes_per_s: float
     latency_s: float
     in_switch: bool = False
+    staged: bool = False
     oversubscription: float = 1.0
     source: str = ""
 

@@ -23,6 +23,11 @@ _NETWORK_S: Mapping[str, tuple[float, str]] = {
 # Between two sockets, NCCL src/graph/topo.h in GB/s: Broadwell 6, Skylake 10, Sapphire Rapids 22, Emerald Rapids 40;
 # AMD Zen 1 and 2 16, Zen 3 and 4 24, Zen 5 32.
 _SOCKET_BYTES_PER_S = (24e9, "NCCL topology constant for AMD Zen 3 and 4")
+# All devices of a socket together through host memory: 24 of 32 GB/s of a link on L40S (aiconfigurator nccl-tests).
+_STAGED_SHARE = 0.75
+# One NIC through the sockets of the kernel, where the library cannot send from the device's memory: 16 T4 on four nodes
+# with 50 Gb/s each move 16 Gb/s per node, however many communicators do it (amp; 0.8 of the rate below is reached).
+_KERNEL_BYTES_PER_S = 2.5e9
 _MOST_DEVICES = 16_384
 # The usual wiring of the links that a device has.
 _KIND_OF_LINK: Mapping[str, str] = {"nvlink": "nvswitch", "xgmi": "xgmi-mesh", "roce": "roce-mesh", "ici": "torus"}
@@ -127,16 +132,27 @@ def _host(data: Mapping[str, Any], device: Device, per_node: int, matters: bool,
     else:
         socket_rate, reason = _SOCKET_BYTES_PER_S
         (noted if sockets > 1 else silent).fill("host.socket_rate", socket_rate, format_rate(socket_rate), reason)
-    staged = data.get("staged_rate")
     return HostLinks(
         bytes_per_s=rate,
         sockets=sockets,
         socket_bytes_per_s=socket_rate,
         latency_s=_seconds(data, "host.latency", _HOST_S, noted),
-        staged_bytes_per_s=None if staged is None else parse_rate(staged),
+        staged_bytes_per_s=_staged_rate(data, device, rate, noted),
         switch_devices=data.get("switch_devices", 0),
         switch_bytes_per_s=_switch_rate(data, rate, noted),
     )
+
+
+def _staged_rate(data: Mapping[str, Any], device: Device, rate: float, filled: Defaults) -> float | None:
+    """Return what a socket copies through host memory, None where devices reach each other directly."""
+    if "staged_rate" in data:
+        return parse_rate(data["staged_rate"])
+    if device.peer_access or data.get("switch_devices"):
+        return None
+    staged = _STAGED_SHARE * rate
+    reason = f"{device.name} has no peer-to-peer copies; {_STAGED_SHARE:g} of a device's host link, as on L40S"
+    filled.fill("host.staged_rate", staged, format_rate(staged), reason)
+    return staged
 
 
 def _switch_rate(data: Mapping[str, Any], rate: float, filled: Defaults) -> float:
@@ -159,6 +175,8 @@ def _network(data: Mapping[str, Any], device: Device, per_node: int, filled: Def
     else:
         raise RequestError(f"network: give nic_rate, like 400Gb/s; {device.title} has no usual one")
     nics = data.get("nics_per_node") or filled.fill("network.nics_per_node", per_node, str(per_node), "one per device")
+    if kind == "ethernet":
+        rate = min(rate, _kernel_rate(data, rate, filled))
     if nics > per_node:
         # Several cards of one device work as one (NCCL splits a transfer over the NICs next to a device).
         nics, rate = per_node, rate * nics / per_node
@@ -171,6 +189,16 @@ def _network(data: Mapping[str, Any], device: Device, per_node: int, filled: Def
         leaf_nodes=data.get("leaf_nodes"),
         direct=bool(data.get("direct", False)),
     )
+
+
+def _kernel_rate(data: Mapping[str, Any], rate: float, filled: Defaults) -> float:
+    """Return what a NIC moves where the kernel copies every byte."""
+    if "kernel_rate" in data:
+        return parse_rate(data["kernel_rate"])
+    if rate > _KERNEL_BYTES_PER_S:
+        shown = format_rate(_KERNEL_BYTES_PER_S)
+        filled.fill("network.kernel_rate", _KERNEL_BYTES_PER_S, shown, "a NIC through kernel sockets, measured on AWS")
+    return _KERNEL_BYTES_PER_S
 
 
 def _seconds(data: Mapping[str, Any], key: str, default: tuple[float, str], filled: Defaults) -> float:

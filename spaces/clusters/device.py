@@ -34,6 +34,7 @@ class Device:
     ``usd_per_hour``: lowest and highest rental price found, None when no citable source gives one.
     ``link_kind`` ("nvlink", "xgmi", "roce", "ici" or "none"), ``link_bytes_per_s`` (all links of the device together,
     one direction) and ``link_count``: its scale-up links. ``host_bytes_per_s``: to the host, one direction.
+    ``peer_access``: devices of a node copy to each other over PCIe without passing through host memory.
     ``compute_share``, ``attention_share``: speed of matrix products and attention, and of attention once more, over
     what is fitted to micro-benchmarks (1.0 unless a calibration says otherwise; they change no peak).
     ``measured``: seconds of operators where a profile was taken.
@@ -58,6 +59,7 @@ class Device:
     link_bytes_per_s: float = 0.0
     link_count: int = 0
     host_bytes_per_s: float = 0.0
+    peer_access: bool = True
     nic_bytes_per_s: float | None = None
     measured: "Measurements | None" = None
     compute_share: float = 1.0

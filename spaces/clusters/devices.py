@@ -52,6 +52,7 @@ def device_from_mapping(data: Mapping[str, Any], *, name: str) -> Device:
         link_bytes_per_s=parse_rate(link.get("rate", 0)),
         link_count=link.get("count", 0),
         host_bytes_per_s=parse_rate(data["host_rate"]),
+        peer_access=data.get("peer_access", True),
         nic_bytes_per_s=None if nic is None else parse_rate(nic),
         notes=data.get("notes", ""),
         sources=dict(sources),

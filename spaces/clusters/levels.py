@@ -68,21 +68,30 @@ def _host_levels(spec: ClusterSpec, host: HostLinks) -> list[Level]:
     if behind:
         out = (min(rate, host.switch_bytes_per_s / behind), min(port, host.switch_bytes_per_s))
     levels = []
+    staged = host.staged_bytes_per_s is not None
     if spec.scale_up_size < behind < per_socket and behind > 1:
-        levels.append(_host_level("switch", behind, rate, port, host.latency_s))
+        levels.append(_host_level("switch", behind, rate, port, host.latency_s, staged))
     if per_socket > spec.scale_up_size:
         name = "socket" if host.sockets > 1 else "node"
         inside = out if behind < per_socket else (rate, port)
-        levels.append(_host_level(name, per_socket, *inside, host.latency_s))
+        levels.append(_host_level(name, per_socket, *inside, host.latency_s, staged))
     if host.sockets > 1:
         cut = min(out[0], host.socket_bytes_per_s / per_socket)
         port = min(out[1], host.socket_bytes_per_s)
-        levels.append(_host_level("node", spec.devices_per_node, cut, port, 2 * host.latency_s))
+        levels.append(_host_level("node", spec.devices_per_node, cut, port, 2 * host.latency_s, staged))
     return levels
 
 
-def _host_level(name: str, size: int, rate: float, port: float, latency_s: float) -> Level:
-    return Level(name=name, size=size, kind="pcie", bytes_per_s=rate, port_bytes_per_s=port, latency_s=latency_s)
+def _host_level(name: str, size: int, rate: float, port: float, latency_s: float, staged: bool) -> Level:
+    return Level(
+        name=name,
+        size=size,
+        kind="pcie",
+        bytes_per_s=rate,
+        port_bytes_per_s=port,
+        latency_s=latency_s,
+        staged=staged,
+    )
 
 
 def _network_levels(spec: ClusterSpec, network: Network) -> list[Level]:

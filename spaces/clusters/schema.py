@@ -92,6 +92,7 @@ class NetworkDocument(_Strict):
     kind: Literal["infiniband", "roce", "efa", "slingshot", "omnipath", "ethernet"] | None = None
     nics_per_node: Count | None = None
     nic_rate: Rate | None = None
+    kernel_rate: Rate | None = None
     latency: Seconds | None = None
     oversubscription: Annotated[float, Field(ge=1)] | None = None
     leaf_nodes: Count | None = None
@@ -123,6 +124,7 @@ class DeviceDocument(_Strict):
     usd_per_hour: tuple[Price, Price] | None = None
     link: LinkDocument | None = None
     host_rate: Rate
+    peer_access: StrictBool | None = None
     nic_rate: Rate | None = None
     notes: str | None = None
     sources: dict[str, str] | None = None

@@ -225,6 +225,7 @@ def _measure(graph: "Graph", step: _Step, parts: list[list[Hashable]]) -> Level:
         port_bytes_per_s=max(ports) if own == "network" else min([*ports, *staged.values()]),
         latency_s=min(latencies),
         in_switch=step.in_switch,
+        staged=bool(staged),
         oversubscription=step.oversubscription,
     )
 

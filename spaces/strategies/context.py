@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from forerun.spaces.strategies.table import StrategyTable
 
 
+_BEFORE_FLASH = ("Kepler", "Pascal", "Volta", "Turing")
+
+
 class Correction(Protocol):
     """What measured runs say beyond the constants of a context (``forerun.simulator.calibration``)."""
 
@@ -77,6 +80,14 @@ class Context:
         """Largest number that divides the experts of every mixture layer; 1 for dense models."""
         counts = [layer.mlp.experts for layer in self.model.layers if isinstance(layer.mlp, MixtureOfExperts)]
         return math.gcd(*counts) if counts else 1
+
+    @property
+    def attention(self) -> str:
+        """Attention kernel that runs: the profile's, or a fused softmax over all scores on devices before Ampere, for
+        which FlashAttention 2 and its successors do not exist (its README)."""
+        kernel = self.framework.attention
+        older = self.cluster.device.architecture.startswith(_BEFORE_FLASH)
+        return "fused_softmax" if older and kernel.startswith("flash") else kernel
 
     @property
     def head_layers(self) -> float:

@@ -138,7 +138,7 @@ class PlainBlocks(PlainDevice):
         return total
 
     def core_bytes(self, attention: Attention) -> float:
-        heads, kernel = self.heads(attention)[0], self.profile.attention
+        heads, kernel = self.heads(attention)[0], self.context.attention
         if kernel not in ("unfused", "fused_softmax"):
             return 4.0 * heads * self.tokens
         per_score = self.bytes

@@ -114,7 +114,7 @@ class PlainDevice:
         seconds = attention_time_s(
             self.device,
             self.precision,
-            kernel=self.profile.attention,  # type: ignore[arg-type]
+            kernel=self.context.attention,  # type: ignore[arg-type]
             batch=self.strategy.mbs,
             heads=heads,
             kv_heads=shared,

@@ -28,7 +28,7 @@ class LinkConstants:
     ``in_switch_members`` or more. ``crowding``: exponent by which the rate falls with the joined members (they
     share a host bridge). ``mesh``: pairwise links, a device reaches one port per partner. ``alone_share``: share of all
     links of a sub-group (a node) that one communicator reaches, however many of them it has (0: no such bound); several
-    at once reach ``efficiency`` together.
+    at once reach ``efficiency`` together. ``staged``: measured where devices copy through host memory.
     """
 
     key: str
@@ -48,6 +48,7 @@ class LinkConstants:
     crowding: float = 0.0
     mesh: bool = False
     alone_share: float = 0.0
+    staged: bool = False
 
     def fitted_on(self, architecture: str) -> bool:
         """Whether the constants were measured on devices of ``architecture``."""
@@ -90,7 +91,8 @@ def table() -> Table:
 
 
 def constants_of(level: Level, architecture: str, known: Table | None = None) -> LinkConstants:
-    """Constants for a level: those of its kind fitted on ``architecture``, else the first of its kind.
+    """Constants for a level: those of its kind fitted on ``architecture``, else the first of its kind; links that are
+    staged through host memory have constants of their own, whatever hangs from them.
 
     The line rate plays no part, so that a faster link keeps its constants and is never slower.
 
@@ -100,5 +102,6 @@ def constants_of(level: Level, architecture: str, known: Table | None = None) ->
     rows = known or table()
     if level.kind not in rows.kinds:
         raise unknown("kind of link", level.kind, rows.kinds)
-    choices = [rows.links[key] for key in rows.kinds[level.kind]]
+    kind = [rows.links[key] for key in rows.kinds[level.kind]]
+    choices = [row for row in kind if row.staged == level.staged] or kind
     return next((row for row in choices if row.fitted_on(architecture)), choices[0])
