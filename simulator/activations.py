@@ -14,7 +14,7 @@ from forerun.simulator.shard import EIGHT_BIT, Shard, activation_bytes, saved_in
 from forerun.spaces.models.model import Attention, Layer, MixtureOfExperts
 from forerun.spaces.strategies import Context, Recompute
 
-_MATERIALISED = ("unfused", "fused_softmax")
+_MATERIALISED = ("unfused", "unfused_half", "fused_softmax")
 """Attention kernels that keep the score matrix."""
 
 

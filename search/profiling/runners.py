@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from forerun.search.profiling.operators import Operator
+from forerun.simulator.costs.attention import MATERIALISED
 
 Once = Callable[[], Any]
 
@@ -50,7 +51,7 @@ def needed_bytes(operator: Operator, precision: str) -> float:
         return groups * width * (m * k + k * n + 3 * m * n)
     if words[0] == "attention":
         b, h, g, sq, sk, d, dv = shape
-        scores = 3 * sq * sk if words[1] in ("fused_softmax", "unfused") else 0.0
+        scores = 3 * sq * sk if words[1] in MATERIALISED else 0.0
         return b * width * (2 * h * sq * (d + dv) + 2 * g * sk * (d + dv) + h * scores)
     return (32.0 if words[0] == "adam" else 6 * width) * shape[0]
 
@@ -92,7 +93,7 @@ def _attention(words: list[str], shape: tuple[float, ...], device: str) -> Once:
     )
 
     def forward() -> Any:
-        if kernel in ("fused_softmax", "unfused"):
+        if kernel in MATERIALISED:
             keys, values = (x if g == h else x.repeat_interleave(h // g, dim=1) for x in (k, v))
             scores = torch.matmul(q, keys.transpose(-1, -2)) * d**-0.5
             if causal:

@@ -18,9 +18,11 @@ from forerun.spaces.errors import unknown
 
 _SHAPE = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim", "value_head_dim")
 """Numbers that a measured attention is known by, in order."""
-AttentionKernel = Literal["flash", "flash2", "flash_triton", "flash1", "fused_softmax", "unfused"]
+AttentionKernel = Literal["flash", "flash2", "flash_triton", "flash1", "fused_softmax", "unfused_half", "unfused"]
 
-ATTENTION_KERNELS = ("flash", "flash2", "flash_triton", "flash1", "fused_softmax", "unfused")
+MATERIALISED = ("fused_softmax", "unfused_half", "unfused")
+"""Kernels that write all scores to memory."""
+ATTENTION_KERNELS = ("flash", "flash2", "flash_triton", "flash1", *MATERIALISED)
 
 # FlashAttention 1 against 2: half the speed at 2k to 16k tokens on A100 (Dao 2023, figures 4 to 6, causal), and in
 # published A100 runs that differ in nothing but the kernel (release 1.0.8).
@@ -68,7 +70,8 @@ def attention_time_s(
 
     ``flash`` is the best fused kernel of the device's generation (FlashAttention 2 on Ampere, 3 or cuDNN from Hopper
     on), ``flash2`` and ``flash1`` the older releases wherever they run; ``fused_softmax`` and ``unfused`` materialise
-    all scores and mask afterwards. ``causal`` aligns the last query with the last key, so that query i of s sees
+    all scores and mask afterwards, ``unfused_half`` with the softmax in 16 bit.
+    ``causal`` aligns the last query with the last key, so that query i of s sees
     ``seq_k - s + i`` keys; ``window`` limits that to the last ``window`` keys. A rank of balanced context parallelism
     sees half of all pairs: pass ``causal=False`` with half the keys. ``dropout`` on the scores costs a mask only where
     they are materialised. Shapes broadcast.
@@ -101,7 +104,7 @@ def attention_time_s(
 
         name = f"attention {kernel} {'backward' if backward else 'forward'} {precision} {mask}"
         return device.measured.seconds(name, (b, h, g, sq, sk, d, dv), fitted)
-    if kernel in ("fused_softmax", "unfused"):
+    if kernel in MATERIALISED:
         return _unfused_s(device, precision, kernel, b * h, sq, sk, d, dv, dropout=dropout, backward=backward)
     found = device_efficiency(device)
     surface = found.attention_backward if backward else found.attention_forward
@@ -208,7 +211,8 @@ def _unfused_s(
         matrix_s = gemm_time_s(device, precision, m, n, k, groups=groups)
         aligned = (n % _MATRIX_STEP == 0) & (k % _MATRIX_STEP == 0)
         total = total + np.where(aligned, matrix_s, np.maximum(matrix_s, 2 * groups * m * n * k / vector))
-    passes = [stream_operator("softmax").one_pass(fused=kernel == "fused_softmax", backward=backward)]
+    softmax = stream_operator("softmax_half" if kernel == "unfused_half" else "softmax")
+    passes = [softmax.one_pass(fused=kernel == "fused_softmax", backward=backward)]
     # Frameworks call dropout at rate zero too, which copies; the same runs show its traffic without dropout.
     passes.append(stream_operator("dropout" if dropout else "copy").one_pass(fused=True, backward=backward))
     scores = groups * sq * sk

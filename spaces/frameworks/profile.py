@@ -39,14 +39,14 @@ class FrameworkProfile:
     """One framework in one usual configuration.
 
     Kernels: ``attention`` is the attention kernel ("flash", "flash2", "flash_triton", "flash1", "fused_softmax",
-    "unfused"); ``eager`` names the memory-bound operators (``forerun.simulator.costs.STREAM_OPERATORS``) that run as
-    separate kernels instead of one; ``fused_accumulation`` whether weight gradients are added to the gradient buffer by
-    the matrix product itself (else by a pass of their own); ``merged_products`` whether products that read the same
-    input (queries, keys and values; gate and up) are one, else each is one of its own, whose gradient of the input is
-    added up over tensor ranks by itself where sequence parallel is off; ``keeps_gathered`` whether the buffers of
-    activations gathered for the blocks of one microbatch stay with the allocator (and are not gathered again in the
-    backward pass); ``gathered_logits`` whether the loss sees the whole vocabulary on every tensor rank (else each its
-    own rows); ``dropout`` whether dropout masks are kept.
+    "unfused", "unfused_half"); ``eager`` names the memory-bound operators
+    (``forerun.simulator.costs.STREAM_OPERATORS``) that run as separate kernels instead of one; ``fused_accumulation``
+    whether weight gradients are added to the gradient buffer by the matrix product itself (else by a pass of their
+    own); ``merged_products`` whether products that read the same input (queries, keys and values; gate and up) are one,
+    else each is one of its own, whose gradient of the input is added up over tensor ranks by itself where sequence
+    parallel is off; ``keeps_gathered`` whether the buffers of activations gathered for the blocks of one microbatch
+    stay with the allocator (and are not gathered again in the backward pass); ``gathered_logits`` whether the loss sees
+    the whole vocabulary on every tensor rank (else each its own rows); ``dropout`` whether dropout masks are kept.
 
     Numbers: ``gradient_bytes`` per parameter of the local gradient buffer (``bf16_gradient_bytes`` where bf16 training
     differs from fp16), ``reduce_bytes`` per parameter on the wire,

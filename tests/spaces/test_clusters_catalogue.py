@@ -252,7 +252,7 @@ def test_unknown_names_and_missing_files(tmp_path: Path) -> None:
         ("a100-sxm4-80", 8, "NVLink3", 400, [(8, "nvswitch", 300), (16384, "infiniband", 6.25)]),
         ("v100-sxm2-16", 8, "NVLink2 hybrid cube mesh", 100, [(8, "nvlink-mesh", 150), (16384, "infiniband", 1.5625)]),
         ("v100-sxm2-16", 4, "NVLink", 10, [(4, "nvlink-mesh", 150), (16384, "infiniband", 0.3125)]),
-        ("t4", 4, "PCIe", 50, [(4, "pcie", 16), (16384, "infiniband", 1.5625)]),
+        ("t4", 4, "PCIe", 50, [(4, "pcie", 3), (16384, "infiniband", 1.5625)]),
         ("gb200-nvl72", 4, "NVLink5 NVL72", None, [(72, "nvswitch", 900), (16344, "infiniband", 50)]),
         ("v100-sxm2-32", 1, None, None, [(16384, "infiniband", 12.5)]),
         ("p40", 8, "PCIe 3.0", None, [(4, "pcie", 16), (8, "pcie", 6), (16384, "infiniband", 1.5625)]),

@@ -139,7 +139,7 @@ class PlainBlocks(PlainDevice):
 
     def core_bytes(self, attention: Attention) -> float:
         heads, kernel = self.heads(attention)[0], self.context.attention
-        if kernel not in ("unfused", "fused_softmax"):
+        if kernel not in ("unfused", "unfused_half", "fused_softmax"):
             return 4.0 * heads * self.tokens
         per_score = self.bytes
         if self.profile.dropout:

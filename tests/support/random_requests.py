@@ -101,7 +101,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
     share, seconds = st.sampled_from([0.0, 0.3, 0.7, 1.0]), st.sampled_from([0.0, 1e-4, 5e-3])
     names = ("layernorm", "rmsnorm", "gelu", "swiglu", "rope", "residual_add", "cross_entropy")
     changes: dict[str, object] = {
-        "attention": draw(st.sampled_from(["flash", "flash2", "fused_softmax", "unfused"])),
+        "attention": draw(st.sampled_from(["flash", "flash2", "fused_softmax", "unfused", "unfused_half"])),
         "eager": tuple(draw(st.sets(st.sampled_from(names)))),
         "gradient_bytes": draw(st.sampled_from([2.0, 4.0])),
         "reduce_bytes": draw(st.sampled_from([2.0, 4.0])),
