@@ -103,7 +103,10 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
             continue
         buckets = np.maximum(np.round(size * wire / bucket_bytes(context, members)), 1.0)
         each = size * wire / buckets
-        if what == "parameters":
+        if what == "parameters" and context.framework.broadcasts_parameters:
+            buckets, each = members, size * wire / members
+            one = collective_time_s(context.cluster, "broadcast", each, members, stride)
+        elif what == "parameters":
             one = collective_time_s(context.cluster, "all_gather", each, members, stride)
         else:
             whole = collective_time_s(context.cluster, "all_reduce", each, members, stride)

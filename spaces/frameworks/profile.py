@@ -57,9 +57,10 @@ class FrameworkProfile:
     parallel collectives under matrix products, ``overlap_tensor_backward`` of those of a column-parallel product's
     backward pass under its two gradients (asynchronous in Megatron-LM), ``overlap_context`` of key/value exchange under
     attention, ``overlap_expert`` of expert all-to-all under other computation, ``overlap_pipeline`` whether sends
-    overlap with compute (else blocking). ``scatters_hops``: every tensor rank sends its part of an activation to the
-    next stage (else each the whole). ``dispatches_once``: a token goes only once to every node that has experts for it
-    (DeepEP, HybridEP). ``overlap_slowdown``: factor on computation while it overlaps.
+    overlap with compute (else blocking). ``broadcasts_parameters``: with a sharded optimizer every replica broadcasts
+    its own parameters in turn (else all gather at once). ``scatters_hops``: every tensor rank sends its part of an
+    activation to the next stage (else each the whole). ``dispatches_once``: a token goes only once to every node that
+    has experts for it (DeepEP, HybridEP). ``overlap_slowdown``: factor on computation while it overlaps.
 
     Host: ``host_layer_s`` of launch work per layer and microbatch, both passes together, and ``host_rank_s`` more per
     further tensor rank when stages of a pipeline wait for each other; ``host_expert_s`` more per layer with routed
@@ -100,6 +101,7 @@ class FrameworkProfile:
     overlap_expert: float = 0.0
     dispatches_once: bool = False
     overlap_pipeline: bool = False
+    broadcasts_parameters: bool = False
     scatters_hops: bool = True
     overlap_slowdown: float = 1.0
     host_layer_s: float = 4.4e-3

@@ -33,13 +33,14 @@ def replica_parts(
         for parameters, members, stride in groups:
             if members > 1:
                 bucket = max(profile.bucket_bytes, profile.bucket_rank_bytes * members)
-                count = max(round(parameters * wire / bucket), 1)
+                count = members if collective == "broadcast" else max(round(parameters * wire / bucket), 1)
                 each = collective_time_s(cluster, collective, parameters * wire / count, members, stride)  # type: ignore[arg-type]
                 total += count * float(each)
         return total
 
     reduce_s = one_pass("reduce_scatter" if strategy.zero else "all_reduce", profile.reduce_bytes if half else 4.0)
-    gather_s = one_pass("all_gather", 2.0 if half else 4.0) if strategy.zero else 0.0
+    spread = "broadcast" if profile.broadcasts_parameters else "all_gather"
+    gather_s = one_pass(spread, 2.0 if half else 4.0) if strategy.zero else 0.0
     (pace_s, wait_s), first = pace, stages[0]
     # Passes take ``slow`` times as long beside traffic, and ``room`` seconds of that hide under one of theirs.
     slow = profile.overlap_slowdown * cluster.overlap.computation

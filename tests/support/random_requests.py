@@ -110,8 +110,8 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "bucket_rank_bytes": draw(st.sampled_from([0.0, 1e6])),
         "allocator_stall": draw(st.sampled_from([0.0, 0.25])),
     }
-    facts = ("fused_accumulation", "merged_products", "keeps_gathered", "gathered_logits", "dropout", "dispatches_once")
-    for name in facts:
+    facts = ("fused_accumulation", "merged_products", "keeps_gathered", "gathered_logits", "dropout")
+    for name in (*facts, "dispatches_once", "broadcasts_parameters"):
         changes[name] = draw(st.booleans())
     changes["overlap_pipeline"] = draw(st.booleans())
     for name in ("gradients", "parameters", "tensor", "tensor_backward", "context", "expert"):
