@@ -117,6 +117,11 @@ def _end(work: Work, exchange_s: Floats) -> _Block:
     )
 
 
+def layer_launches_s(context: Context) -> float:
+    """Seconds that the host needs to launch both passes of a dense layer."""
+    return context.framework.host_layer_s / context.cluster.device.host_speed
+
+
 def host_passes_s(
     context: Context, layers: Floats, recompute: NDArray[np.int64], tp: Floats, pp: Floats
 ) -> tuple[Floats, Floats]:
@@ -126,14 +131,14 @@ def host_passes_s(
     A third of the launches of a layer are its forward pass; full recomputation launches them once more. A module of a
     layer has half of them, the MLP all that experts add.
     """
-    profile = context.framework
-    base, again = np.zeros_like(pp), np.where(recompute == Recompute.FULL, profile.host_layer_s / 3, 0.0)
+    profile, launches_s = context.framework, layer_launches_s(context)
+    base, again = np.zeros_like(pp), np.where(recompute == Recompute.FULL, launches_s / 3, 0.0)
     whole = np.zeros_like(base)
     for kind, number in zip(layer_kinds(context.model), layers, strict=True):
         count = number / 2 if kind.module else number
         experts_s = profile.host_expert_s * (2 if kind.module else 1)
         routed = isinstance(kind.mlp, MixtureOfExperts) and kind.feeds_forward
-        each = profile.host_layer_s + (experts_s if routed else 0.0)
+        each = launches_s + (experts_s if routed else 0.0)
         base = base + count * (each + np.where(pp > 1, profile.host_rank_s * (tp - 1), 0.0))
         whole = whole + count
     return base / 3, base * (2 / 3) + whole * again

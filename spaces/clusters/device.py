@@ -34,6 +34,7 @@ class Device:
     ``usd_per_hour``: lowest and highest rental price found, None when no citable source gives one.
     ``link_kind`` ("nvlink", "xgmi", "roce", "ici" or "none"), ``link_bytes_per_s`` (all links of the device together,
     one direction) and ``link_count``: its scale-up links. ``host_bytes_per_s``: to the host, one direction.
+    ``host_speed``: at which the usual host of the device launches kernels, over that of an H100's.
     ``peer_access``: devices of a node copy to each other over PCIe without passing through host memory.
     ``compute_share``, ``attention_share``: speed of matrix products and attention, and of attention once more, over
     what is fitted to micro-benchmarks (1.0 unless a calibration says otherwise; they change no peak).
@@ -60,6 +61,7 @@ class Device:
     link_count: int = 0
     host_bytes_per_s: float = 0.0
     peer_access: bool = True
+    host_speed: float = 1.0
     nic_bytes_per_s: float | None = None
     measured: "Measurements | None" = None
     compute_share: float = 1.0

@@ -53,6 +53,7 @@ def device_from_mapping(data: Mapping[str, Any], *, name: str) -> Device:
         link_count=link.get("count", 0),
         host_bytes_per_s=parse_rate(data["host_rate"]),
         peer_access=data.get("peer_access", True),
+        host_speed=data.get("host_speed", 1.0),
         nic_bytes_per_s=None if nic is None else parse_rate(nic),
         notes=data.get("notes", ""),
         sources=dict(sources),

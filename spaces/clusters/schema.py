@@ -125,6 +125,7 @@ class DeviceDocument(_Strict):
     link: LinkDocument | None = None
     host_rate: Rate
     peer_access: StrictBool | None = None
+    host_speed: Annotated[float, Field(gt=0)] | None = None
     nic_rate: Rate | None = None
     notes: str | None = None
     sources: dict[str, str] | None = None

@@ -62,10 +62,10 @@ class FrameworkProfile:
     activation to the next stage (else each the whole). ``dispatches_once``: a token goes only once to every node that
     has experts for it (DeepEP, HybridEP). ``overlap_slowdown``: factor on computation while it overlaps.
 
-    Host: ``host_layer_s`` of launch work per layer and microbatch, both passes together, and ``host_rank_s`` more per
-    further tensor rank when stages of a pipeline wait for each other; ``host_expert_s`` more per layer with routed
-    experts, whose token counts the host waits for; ``tensor_step_s`` per ring step of a collective
-    over tensor ranks that leaves the scale-up domain, beyond the link's own; ``host_step_s`` once per step,
+    Host: ``host_layer_s`` of launch work per layer and microbatch, both passes together, on the host of an H100, and
+    ``host_rank_s`` more per further tensor rank when stages of a pipeline wait for each other; ``host_expert_s`` more
+    per layer with routed experts, whose token counts the host waits for; ``tensor_step_s`` per ring step of a
+    collective over tensor ranks that leaves the scale-up domain, beyond the link's own; ``host_step_s`` once per step,
     ``host_microbatch_s`` per microbatch, ``pipeline_hop_s`` fixed cost of a blocking pipeline hop beyond the transfer,
     ``collective_launch_s`` fixed host and synchronisation cost of a tensor-parallel collective.
 

@@ -142,11 +142,12 @@ def _stage(context: Context, strategy: Strategy, number: int, layers: list[int])
 def launches_s(context: Context, strategy: Strategy, layers: list[int]) -> tuple[float, float]:
     """Seconds of the host for some layers, forward and backward: a third of a layer's launches are its forward pass."""
     profile, host_s, again_s = context.framework, 0.0, 0.0
+    launches_s = profile.host_layer_s / context.cluster.device.host_speed
     for kind in layers:
-        each = profile.host_layer_s + (profile.host_rank_s * (strategy.tp - 1) if strategy.pp > 1 else 0.0)
+        each = launches_s + (profile.host_rank_s * (strategy.tp - 1) if strategy.pp > 1 else 0.0)
         each += profile.host_expert_s if isinstance(context.model.layers[kind].mlp, MixtureOfExperts) else 0.0
         host_s += each / 3
-        again_s += profile.host_layer_s / 3 if strategy.recompute == Recompute.FULL else 0.0
+        again_s += launches_s / 3 if strategy.recompute == Recompute.FULL else 0.0
     return host_s, 2 * host_s + again_s
 
 
