@@ -14,8 +14,10 @@ from unittest.mock import patch
 from forerun.search.validate import Run
 from forerun.simulator.costs import attention, gemm
 from forerun.simulator.costs.efficiency import ComputeEfficiency, device_efficiency
+from forerun.spaces.clusters.cluster import Level
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.frameworks import FrameworkProfile
+from forerun.spaces.strategies import Context
 
 LARGEST_FACTOR = 10.0
 """A refit may move a constant this far up or down."""
@@ -23,9 +25,10 @@ LARGEST_FACTOR = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """``name``: a field of ``FrameworkProfile``, a number of a cost rule (in capitals), or a sustained clock as
-    ``clock DEVICE WIDTH`` (DEVICE: start of the device's name). ``where`` it stands; ``seen``: the runs it was chosen
-    by; ``share``: it cannot pass 1."""
+    """``name``: a field of ``FrameworkProfile``, a number of a cost rule (in capitals), a sustained clock as
+    ``clock DEVICE WIDTH`` (DEVICE: start of the device's name), the speed of its hosts as ``host DEVICE``, or the rate
+    of a kind of link as ``link KIND``. ``where`` it stands; ``seen``: the runs it was chosen by; ``share``: it cannot
+    pass 1."""
 
     name: str
     where: str
@@ -34,9 +37,10 @@ class Constant:
 
     @property
     def kind(self) -> str:
-        """What has to be varied: "profile", "clock" or a number of a cost rule ("rule")."""
-        if self.name.startswith("clock "):
-            return "clock"
+        """What has to be varied: "profile", "clock", "host", "link" or a number of a cost rule ("rule")."""
+        first, space, _ = self.name.partition(" ")
+        if space:
+            return first
         return "rule" if self.name.lstrip("_").isupper() else "profile"
 
     @property
@@ -49,7 +53,7 @@ class Constant:
         """Whether the simulator still has a constant of this name."""
         if self.kind == "profile":
             return self.name in {field.name for field in fields(FrameworkProfile)}
-        return self.kind == "clock" or hasattr(self.rule, self.name)
+        return self.kind in ("clock", "host", "link") or hasattr(self.rule, self.name)
 
     def value(self, run: Run) -> float:
         """Return what the constant is for a run."""
@@ -57,7 +61,16 @@ class Constant:
             return float(getattr(run.context.framework, self.name))
         if self.kind == "rule":
             return float(getattr(self.rule, self.name))
-        return float(device_efficiency(run.context.cluster.device).sustained_clock.get(self.name.split()[2], 0.0))
+        cluster = run.context.cluster
+        if self.kind == "host":
+            return cluster.device.host_speed if self.belongs_to(cluster.device) else 0.0
+        if self.kind == "link":
+            return max((one.bytes_per_s for one in cluster.levels if one.kind == self.name.split()[1]), default=0.0)
+        return float(device_efficiency(cluster.device).sustained_clock.get(self.name.split()[2], 0.0))
+
+    def belongs_to(self, device: Device) -> bool:
+        """Whether a clock or host of this name is that of ``device``."""
+        return device.name.startswith(tuple(self.name.split()[1].split("|")))
 
     def limits(self, value: float) -> tuple[float, float]:
         """Return the least and largest factor on ``value``."""
@@ -67,10 +80,24 @@ class Constant:
 Factors = Mapping[Constant, float]
 
 
-def varied(profile: FrameworkProfile, factors: Factors) -> FrameworkProfile:
-    """Return a profile with its constants multiplied."""
+def varied(context: Context, factors: Factors) -> Context:
+    """Return a context with the constants of its profile, hosts and links multiplied."""
+    profile, cluster = context.framework, context.cluster
     own = {c.name: getattr(profile, c.name) * factor for c, factor in factors.items() if c.kind == "profile"}
-    return replace(profile, **own)
+    for constant, factor in factors.items():
+        if constant.kind == "host" and constant.belongs_to(cluster.device):
+            device = replace(cluster.device, host_speed=cluster.device.host_speed * factor)
+            cluster = replace(cluster, device=device)
+        elif constant.kind == "link":
+            kind = constant.name.split()[1]
+            cluster = replace(cluster, levels=tuple(_faster(one, kind, factor) for one in cluster.levels))
+    return replace(context, framework=replace(profile, **own), cluster=cluster)
+
+
+def _faster(level: Level, kind: str, factor: float) -> Level:
+    if level.kind != kind:
+        return level
+    return replace(level, bytes_per_s=level.bytes_per_s * factor, port_bytes_per_s=level.port_bytes_per_s * factor)
 
 
 @contextmanager
@@ -102,8 +129,8 @@ def _clocked(factors: Factors) -> Any:
         found = device_efficiency(device)
         clock = dict(found.sustained_clock)
         for constant, factor in factors.items():
-            _, start, width = constant.name.split()
-            if device.name.startswith(tuple(start.split("|"))) and width in clock:
+            width = constant.name.split()[2]
+            if constant.belongs_to(device) and width in clock:
                 clock[width] *= factor
         return replace(found, sustained_clock=clock)
 
@@ -134,7 +161,16 @@ EXPERTS = (Constant(name="host_expert_s", where="megatron-lm.yaml, nemo.yaml", s
 TRITON = (Constant(name="_TRITON_SHARE", where="simulator/costs/attention.py", seen="llm_foundry", share=True),)
 FLASH1 = (Constant(name="_FLASH1_SHARE", where="simulator/costs/attention.py", seen="aleph_alpha_layouts", share=True),)
 UNALIGNED = (Constant(name="_VECTOR_SHARE", where="simulator/costs/attention.py", seen="bigscience", share=True),)
-VOLTA = (Constant(name="clock v100 half", where=_CLOCKS, seen="dlperf_gpt, libai", share=True),)
+VOLTA = (Constant(name="clock v100 half", where=_CLOCKS, seen="dlperf_gpt, libai, bigscience", share=True),)
+TURING = (
+    Constant(name="clock t4 half", where=_CLOCKS, seen="amp", share=True),
+    Constant(name="link ethernet", where="spaces/clusters/description.py", seen="amp"),
+)
+_DEVICES = "spaces/clusters/data/devices (host_speed)"
+HOSTS = (
+    Constant(name="host a100|a800", where=_DEVICES, seen="mcore_functional_tests"),
+    Constant(name="host gb200|gb300", where=_DEVICES, seen="mcore_functional_tests"),
+)
 AMPERE = (Constant(name="clock a100 half", where=_CLOCKS, seen="all tables of A100", share=True),)
 BLACKWELL = (
     Constant(name="clock b200|b300|gb200|gb300 fp8", where=_CLOCKS, seen="mlperf_llm, megatron_bridge", share=True),

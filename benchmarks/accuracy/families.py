@@ -8,6 +8,7 @@ from constants import Constant
 from targets import dense
 
 from forerun.search.validate import Run
+from forerun.simulator.costs.attention import MATERIALISED
 from forerun.spaces.models import parameter_count
 
 Key = Callable[[Run], str]
@@ -43,6 +44,7 @@ PARTS: dict[str, Key] = {
     "sequence": lambda run: _bin(run.context.workload.seq_len, (2048, 8192, 32768), ""),
     "device": lambda run: run.cells["device"],
     "table": lambda run: run.file,
+    "tensor": lambda run: f"tp {run.strategy.tp}",
     "model and GPUs": lambda run: f"{run.cells['model']} on {run.cells['gpus']}",
 }
 """What can be left out, by name."""
@@ -63,6 +65,16 @@ LAUNCH_TABLES = (
 
 def _launches(run: Run) -> bool:
     return dense(run) and run.file in LAUNCH_TABLES and not run.cells["device"].startswith("v100")
+
+
+def _small(run: Run) -> bool:
+    """Small models at the pace of the host; jobs on GB200 that take six times as long as their likes wait for something
+    else (20 ms a layer and microbatch lie between the two)."""
+    strategy, context = run.strategy, run.context
+    if run.file != "mcore_functional_tests" or context.moe or not run.step_time_s:
+        return False
+    microbatches = context.workload.global_batch / (strategy.dp * strategy.mbs)
+    return run.step_time_s < 0.02 * microbatches * context.model.layer_count / strategy.pp
 
 
 FAMILIES = (
@@ -96,8 +108,7 @@ FAMILIES = (
         title="heads that miss the matrix units",
         constants=constants.UNALIGNED,
         acts_on=lambda run: (
-            run.context.framework.attention in ("unfused", "fused_softmax")
-            and run.context.model.layers[0].attention.head_dim % 8 > 0
+            run.context.attention in MATERIALISED and run.context.model.layers[0].attention.head_dim % 8 > 0
         ),
         parts=("model",),
     ),
@@ -107,6 +118,18 @@ FAMILIES = (
         acts_on=lambda run: run.context.cluster.device.name.startswith("v100") and not run.context.moe,
         parts=("table",),
         even=True,
+    ),
+    Family(
+        title="T4 clock, kernel sockets",
+        constants=constants.TURING,
+        acts_on=lambda run: run.context.cluster.device.name == "t4",
+        parts=("tensor",),
+    ),
+    Family(
+        title="speed of hosts",
+        constants=constants.HOSTS,
+        acts_on=_small,
+        parts=("tensor", "device"),
     ),
     Family(
         title="A100 clock",

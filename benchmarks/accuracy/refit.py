@@ -134,7 +134,7 @@ def _typical(known: Problem, constant: Constant) -> float:
 
 
 def _context(context: Context, factors: Factors) -> Context:
-    return replace(context, framework=varied(context.framework, factors))
+    return varied(context, factors)
 
 
 def memory_trials(known: Problem) -> list[tuple[dict[Constant, float], Predictions]]:

@@ -124,7 +124,7 @@ def test_uneven_layers_are_dealt_by_the_stated_rule(tmp_path: Path) -> None:
     [
         ("layers on last stage=0", (6, 6, 0)),
         ("layers on last stage=1", (5, 6, 1)),
-        ("partition=[0, 8, 12, 18]", (5, 4, 3)),  # three modules stand before the layers and three behind
+        ("partition=[0, 8, 12, 18]", (6, 4, 2)),  # two modules stand before the layers and four behind
         ("layers_per_stage=[6, 4, 2]", (6, 4, 2)),
     ],
 )
@@ -196,8 +196,17 @@ def test_frameworks_in_words(tmp_path: Path) -> None:
         ("Megatron-Bridge/NeMo", "nemo"),
         ("Megatron-LM main CI", "megatron-lm"),
         ("torchtitan", "torchtitan"),
+        ("InternEvo", "internevo"),
     ):
         assert mapped(tmp_path, framework=framework).context.framework.name == name
+
+
+def test_releases_of_a_framework_differ_in_what_they_fuse(tmp_path: Path) -> None:
+    first = mapped(tmp_path, framework="Megatron-LM v1.1.5 + DeepSpeed 3D", attention="").context.framework
+    later = mapped(tmp_path, framework="Megatron-DeepSpeed", attention="").context.framework
+    assert (first.name, first.attention) == (later.name, "unfused_half")
+    assert later.attention == "fused_softmax"
+    assert {"gelu", "residual_dropout"} <= set(first.eager) - set(later.eager)
 
 
 def test_frameworks_choose_what_a_blank_cell_means(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from forerun_examples import request
 
 from forerun.simulator import ScoreTable, score
+from forerun.spaces.clusters.devices import load_device
 from forerun.spaces.models import parameter_count
 from forerun.spaces.models.model import Attention, FeedForward, Layer, Model
 from forerun.spaces.strategies import Context, Recompute, Schedule, Strategy, table_of
@@ -88,6 +89,21 @@ def test_an_unfused_softmax_keeps_its_fp32_values_and_its_mask() -> None:
     each = 34 * SBH + (5 + 4 + 1) * SCORES
 
     assert activations(context(attention="unfused")) == pytest.approx(LAYERS * each + SBH, rel=1e-12)
+
+
+def test_an_unfused_softmax_in_16_bit_keeps_what_a_fused_one_keeps() -> None:
+    assert activations(context(attention="unfused_half")) == activations(context())
+
+
+def test_devices_before_ampere_keep_their_scores() -> None:
+    """FlashAttention does not run there: a fused softmax takes its place, unless an older kernel is named."""
+    newer = context(attention="flash", dropout=False)
+    half = replace(newer.workload, precision="fp16")
+    older = replace(newer, workload=half, cluster=replace(newer.cluster, device=load_device("v100-sxm2-32")))
+
+    assert (newer.attention, older.attention) == ("flash", "fused_softmax")
+    assert activations(older) == activations(context(dropout=False)) > activations(newer)
+    assert replace(older, framework=replace(older.framework, attention="unfused")).attention == "unfused"
 
 
 def test_an_eager_gelu_keeps_one_more_tensor() -> None:

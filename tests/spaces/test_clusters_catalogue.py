@@ -279,3 +279,30 @@ def test_a_catalogue_name_needs_neither_networkx_nor_pydantic_nor_numpy() -> Non
         "sys.exit(any(name in sys.modules for name in ('networkx', 'pydantic', 'numpy', 'scipy')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_devices_without_peer_access_copy_through_their_host(tmp_path: Path) -> None:
+    """A socket copies 0.75 of one device's link for all of its devices."""
+    text = "device: t4\ndevices_per_node: 4\n"
+    cluster = resolve_cluster(write(tmp_path, text))
+    assert cluster.levels[0].staged
+    assert cluster.levels[0].bytes_per_s == pytest.approx(0.75 * 16e9 / 4)
+    assert any(line.startswith("host.staged_rate: 12 GB/s") for line in cluster.defaults)
+    stated = resolve_cluster(write(tmp_path, text + "host: {staged_rate: 8GB/s}\n"))
+    assert stated.levels[0].bytes_per_s == pytest.approx(2e9)
+    direct = resolve_cluster(write(tmp_path, text.replace("t4", "p40")))
+    assert (direct.levels[0].staged, direct.levels[0].bytes_per_s) == (False, 16e9)
+
+
+@pytest.mark.parametrize(
+    ("nic", "node_gbit"),
+    [("50Gb/s", 20), ("10Gb/s", 10), ("50Gb/s, kernel_rate: 40Gb/s", 40), ("50Gb/s, kernel_rate: 50Gb/s", 50)],
+)
+def test_kernel_sockets_move_no_more_than_a_host_copies(tmp_path: Path, nic: str, node_gbit: float) -> None:
+    network = f"network: {{kind: ethernet, nics_per_node: 1, nic_rate: {nic}}}\n"
+    cluster = resolve_cluster(write(tmp_path, "device: v100-sxm2-16\ndevices_per_node: 4\n" + network))
+    assert cluster.levels[-1].bytes_per_s == pytest.approx(node_gbit * 1e9 / 8 / 4)
+    remote = resolve_cluster(
+        write(tmp_path, "device: v100-sxm2-16\ndevices_per_node: 4\n" + network.replace("ethernet", "roce"))
+    )
+    assert remote.levels[-1].bytes_per_s >= cluster.levels[-1].bytes_per_s
