@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from forerun.search.scale_changes import changes, limited_by
 from forerun.simulator.events.disturb import Disturbance
 from forerun.simulator.modes import MODES, Curve, GradientProfile, Network, NicNetwork, TrainingMode, throughput_curve
-from forerun.simulator.modes.events.measure import LAYERS, STEPS
+from forerun.simulator.modes.events.measure import DRAWS, LAYERS, STEPS
 from forerun.simulator.modes.events.wires import TURNS
 from forerun.simulator.modes.face import Fidelity
 from forerun.spaces.errors import RequestError, unknown
@@ -321,6 +321,7 @@ def _fidelity(profile: GradientProfile, mode: TrainingMode, defaults: list[str])
     else:
         pooled = mode.placement == "even" and not mode.colocated
         tasks = passes * (1 if pooled else mode.shards) * (TURNS if mode.policy == "multiplexed" else 1)
+        tasks *= 1 if mode.synchronous else DRAWS
         most, what = EVENT_TRANSFERS, "transfers"
     if tasks <= most:
         return "both"

@@ -73,7 +73,7 @@ def test_one_asynchronous_worker() -> None:
 
 def test_the_face_shows_the_disagreement() -> None:
     mode = TrainingMode(exchange="parameter-server", synchronous=False)
-    curve = throughput_curve(ten_layers(), mode, nics(), (1, 2, 4, 8, 16))
+    curve = throughput_curve(ten_layers(), mode, nics(), (1, 2, 4, 8))
     first, *rest = curve.points
     assert first.disagreement == pytest.approx(0, abs=1e-9)
     assert all(point.disagreement is not None and abs(point.disagreement) < 0.35 for point in rest)

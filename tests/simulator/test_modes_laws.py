@@ -21,7 +21,7 @@ def both(
 ) -> tuple[ModePrediction, ModePrediction]:
     alone_s = one_worker_step_s(profile, mode, network) if mode.exchange == "parameter-server" else None
     coarse = coarse_prediction(profile, mode, network, noise, one_worker_s=alone_s)
-    return coarse, event_prediction(profile, mode, network, noise)
+    return coarse, event_prediction(profile, mode, network, noise, draws=1)  # each run keeps them
 
 
 @pytest.mark.parametrize("overlap", (True, False))
@@ -119,6 +119,17 @@ def test_more_bandwidth_is_never_slower() -> None:
             ]
             speeds = [one.samples_per_s for one in found]
             assert speeds == sorted(speeds)
+
+
+def test_asynchronous_workers_are_the_mean_of_some_runs() -> None:
+    mode, net = TrainingMode(**ASYNC, workers=3), nics(worker=0.5e9, server=0.5e9)
+    runs = [event_prediction(ten_layers(), mode, net, Disturbance(seed=seed), draws=1, steps=6) for seed in (5, 6, 7)]
+    mean = event_prediction(ten_layers(), mode, net, Disturbance(seed=5), draws=3, steps=6)
+    assert len({run.samples_per_s for run in runs}) == 3
+    assert mean.samples_per_s == pytest.approx(sum(run.samples_per_s for run in runs) / 3)
+    assert mean.step_s == pytest.approx(sum(mean.parts_s.values())) == pytest.approx(3 * 32 / mean.samples_per_s)
+    stale = [run.staleness for run in runs]
+    assert min(stale) <= mean.staleness <= max(stale)
 
 
 def test_policies_change_when_layers_arrive_and_not_how_much_is_sent() -> None:

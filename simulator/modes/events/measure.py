@@ -1,6 +1,8 @@
 """Run the graph of a training mode and read its throughput, its parts and its staleness."""
 
 import bisect
+import math
+from dataclasses import replace
 
 from forerun.simulator.events.disturb import Disturbance
 from forerun.simulator.events.engine import Execution, execute
@@ -13,8 +15,13 @@ from forerun.simulator.modes.profile import GradientProfile
 
 STEPS = 24
 """Steps that are simulated; the first quarter is the way into the steady state and is not counted."""
+DRAWS = 4
+"""Runs of asynchronous workers whose mean is the answer: whether they fall into step, and stay there, differs from run
+to run as it does in reality (rounds of benchmarks/real_runs)."""
 LAYERS = 24
 """Layers that a profile keeps; more of them change little and cost events."""
+
+_REST = "exchange, queue and update"
 
 
 def event_prediction(
@@ -25,9 +32,10 @@ def event_prediction(
     *,
     steps: int = STEPS,
     layers: int = LAYERS,
+    draws: int = DRAWS,
 ) -> ModePrediction:
     """Return the throughput of a mode, every transfer and pass being an event; neighbouring layers beyond ``layers``
-    are joined (of an all-reduce, those of one bucket).
+    are joined (of an all-reduce, those of one bucket). Of asynchronous workers it is the mean of ``draws`` runs.
 
     Raises:
         RequestError: a slow worker is not there, or there are more shards than there is to spread.
@@ -36,11 +44,36 @@ def event_prediction(
         small = profile.merged_at([bucket[-1] for bucket in mode.buckets(profile)], mode.workers)
     else:
         small = profile.merged(layers)
-    made = build_mode(small, mode, network, disturbance or Disturbance(), steps)
-    run = execute(made.graph)
+    noise = disturbance or Disturbance()
     bound = coarse_prediction(profile, mode, network, disturbance).bound_samples_per_s
-    found = (_synchronous if mode.synchronous else _asynchronous)(small, mode, made, run, bound)
-    return found.no_faster_than(profile.loading_s(mode.workers))
+    found = []
+    for number in range(1 if mode.synchronous or mode.workers == 1 else draws):
+        made = build_mode(small, mode, network, replace(noise, seed=noise.seed + number), steps)
+        read = _synchronous if mode.synchronous else _asynchronous
+        found.append(read(small, mode, made, execute(made.graph), bound))
+    return _mean(found).no_faster_than(profile.loading_s(mode.workers))
+
+
+def _mean(runs: list[ModePrediction]) -> ModePrediction:
+    """Return the mean throughput of runs that differ in what was drawn, with steps and parts that go with it."""
+    first, count = runs[0], len(runs)
+    if count == 1:
+        return first
+    rate = math.fsum(run.samples_per_s for run in runs) / count
+    step_s = first.step_s * first.samples_per_s / rate
+    compute_s = math.fsum(run.parts_s["compute"] for run in runs) / count
+    stale, worst = (
+        math.fsum(value for run in runs if (value := getattr(run, name)) is not None) / count
+        for name in ("staleness", "staleness_worst")
+    )
+    return replace(
+        first,
+        step_s=step_s,
+        samples_per_s=rate,
+        parts_s={"compute": compute_s, _REST: step_s - compute_s},
+        staleness=stale,
+        staleness_worst=worst,
+    )
 
 
 def _synchronous(
@@ -94,7 +127,7 @@ def _asynchronous(
         workers=mode.workers,
         step_s=cycle_s,
         samples_per_s=rate * profile.batch,
-        parts_s={"compute": compute_s, "exchange, queue and update": cycle_s - compute_s},
+        parts_s={"compute": compute_s, _REST: cycle_s - compute_s},
         bound_samples_per_s=bound,
         staleness=sum(all_stale) / len(all_stale),
         staleness_worst=max(sum(row) / len(row) for row in stale if row),
