@@ -120,7 +120,8 @@ def _longest(order: _Order, takes: Sequence[float]) -> Floats:
 @lru_cache(maxsize=256)
 def _order(pp: int, vpp: int, microbatches: int) -> _Order:
     """Return the passes of Megatron-LM's interleaved schedule, each behind what it waits for."""
-    programs = programs_of(Schedule.INTERLEAVED, PipelineShape(pp=pp, vpp=vpp, microbatches=microbatches))
+    shape = PipelineShape(pp=pp, vpp=vpp, microbatches=microbatches)
+    programs = [list(program) for program in programs_of(Schedule.INTERLEAVED, shape)]
     chunks = pp * vpp
     number: dict[tuple[bool, int, int], int] = {}
     before: list[int] = []

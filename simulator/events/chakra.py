@@ -12,6 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.simulator.events import protobuf as pb
+from forerun.simulator.events.compile import compile_step
+from forerun.simulator.events.contention import Contention
+from forerun.simulator.events.costs import StepCosts
+from forerun.simulator.events.engine import Execution, execute
+from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.kinds import GATHER, OPTIMIZER, REDUCE, SEND, TIED
 from forerun.simulator.events.result import EventResult
 from forerun.simulator.events.sizes import StepSizes, step_sizes
@@ -41,7 +46,7 @@ def write_chakra(context: Context, strategy: Strategy, result: EventResult, fold
         )
     folder.mkdir(parents=True, exist_ok=True)
     groups: dict[tuple[int, ...], int] = {}
-    nodes = _nodes_of_stages(result, step_sizes(context, strategy), strategy)
+    nodes = _nodes_of_stages(_run_again(result), step_sizes(context, strategy), strategy)
     layout = Layout(strategy)
     apart = len(result.stages) > strategy.pp
     for replica in range(layout.replicas):
@@ -55,6 +60,23 @@ def write_chakra(context: Context, strategy: Strategy, result: EventResult, fold
     named = {str(number): list(devices) for devices, number in groups.items()}
     (folder / "forerun.groups.json").write_text(json.dumps(named, indent=1) + "\n", encoding="utf-8")
     return strategy.devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """A step as one whole graph with its edges, which a result does not keep."""
+
+    costs: StepCosts
+    contention: Contention | None
+    graph: TaskGraph
+    run: Execution
+
+
+def _run_again(result: EventResult) -> _Step:
+    graph = compile_step(
+        result.costs, replicas=result.replicas, contention=result.contention, disturbance=result.disturbance
+    )
+    return _Step(costs=result.costs, contention=result.contention, graph=graph, run=execute(graph))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,37 +153,35 @@ def _words(name: str, value: str) -> bytes:
     return pb.text(1, name) + pb.text(29, value)
 
 
-def _nodes_of_stages(
-    result: EventResult, sizes: StepSizes, strategy: Strategy
-) -> Mapping[tuple[int, int], list[_Node]]:
+def _nodes_of_stages(step: _Step, sizes: StepSizes, strategy: Strategy) -> Mapping[tuple[int, int], list[_Node]]:
     """Return the nodes of the devices of every (simulated replica, stage)."""
-    graph, pp = result.graph, strategy.pp
+    graph, pp = step.graph, strategy.pp
     before: list[list[int]] = [[] for _ in graph.stream]
     for task, successors in enumerate(graph.successors):
         for after in successors:
             before[after].append(task)
     found: dict[tuple[int, int], list[_Node]] = {}
     for task in range(len(graph)):
-        for device in _devices(result, task):
+        for device in _devices(step, task):
             found.setdefault((device // pp, device % pp), []).extend(
-                _nodes(result, sizes, strategy, task, device, before[task])
+                _nodes(step, sizes, strategy, task, device, before[task])
             )
     return found
 
 
-def _devices(result: EventResult, task: int) -> tuple[int, ...]:
+def _devices(step: _Step, task: int) -> tuple[int, ...]:
     """Return the device-stages that take part in a task."""
-    graph = result.graph
+    graph = step.graph
     streams = graph.gangs.get(task, (graph.stream[task],))
     return tuple(dict.fromkeys(graph.stream_device[stream] for stream in streams))
 
 
 def _nodes(
-    result: EventResult, sizes: StepSizes, strategy: Strategy, task: int, device: int, before: list[int]
+    step: _Step, sizes: StepSizes, strategy: Strategy, task: int, device: int, before: list[int]
 ) -> Iterator[_Node]:
     """Yield the node of a task on a device, behind the receives that it waits for."""
-    graph, run, pp = result.graph, result.run, strategy.pp
-    own = [other for other in before if device in _devices(result, other)]
+    graph, run, pp = step.graph, step.run, strategy.pp
+    own = [other for other in before if device in _devices(step, other)]
     arrived = [
         other for other in before if graph.kind[other] == SEND and graph.stream_device[graph.stream[other]] != device
     ]
@@ -186,8 +206,8 @@ def _nodes(
     elif kind in (REDUCE, GATHER):
         stage = device % pp
         whole = sizes.gradient_bytes[stage] if kind == REDUCE else sizes.shard_bytes[stage]
-        cost = result.costs.stages[stage]
-        share = _share(result, task, cost.reduce_s if kind == REDUCE else cost.gather_s)
+        cost = step.costs.stages[stage]
+        share = _share(step, task, cost.reduce_s if kind == REDUCE else cost.gather_s)
         reduces = _REDUCE_SCATTER if strategy.zero else _ALL_REDUCE
         yield _Node(
             number=number,
@@ -205,10 +225,10 @@ def _nodes(
         yield _Node(number=number, name=name, kind=_COMPUTE, before=waits, micros=round(seconds * 1e6))
 
 
-def _share(result: EventResult, task: int, whole_s: float) -> float:
+def _share(step: _Step, task: int, whole_s: float) -> float:
     """Return the share of a pass over all gradients (or parameters) that one collective is."""
-    graph = result.graph
-    if result.contention is None:
+    graph = step.graph
+    if step.contention is None:
         return (graph.transfers[task][0] if task in graph.transfers else graph.duration_s[task]) / whole_s
-    stage = graph.stream_device[graph.stream[task]] % result.costs.shape.pp
-    return result.contention.share_of(graph, task, (stage,)) * result.costs.stages[stage].reduce_s / whole_s
+    stage = graph.stream_device[graph.stream[task]] % step.costs.shape.pp
+    return step.contention.share_of(graph, task, (stage,)) * step.costs.stages[stage].reduce_s / whole_s

@@ -10,7 +10,7 @@ is left out.
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.graph import Graph, TaskGraph
 from forerun.simulator.events.traffic import Flow, Traffic
 
 _SAME = 1e-9
@@ -171,12 +171,14 @@ def alone_s(contention: Contention, key: Key) -> float:
 
 
 class Wires:
-    """Puts flows on the links of a task graph. A flow that meets no other takes a fixed time."""
+    """Puts flows on the links of a task graph. A flow that meets no other takes a fixed time. ``sent_bytes``: what
+    every connection of each flow carries."""
 
-    def __init__(self, contention: Contention, graph: TaskGraph) -> None:
+    def __init__(self, contention: Contention, graph: Graph) -> None:
         self._contention = contention
         self._graph = graph
         self._routes: dict[Key, tuple[int, ...]] = {}
+        self.sent_bytes: dict[Key, float] = {}
         crossed: dict[Key, list[tuple[int, float]]] = {}
         for one in contention.shared:
             number = graph.add_link(one.name, one.capacity_bytes_per_s)
@@ -186,10 +188,12 @@ class Wires:
             own = graph.add_link(f"all that flow {key} may take", contention.most_bytes_per_s[key])
             self._routes[key] = (own, *(number for number, _ in links))
             graph.weigh(self._routes[key], (1.0, *(weight for _, weight in links)))
+            graph.declare(self._routes[key])
 
     def send(self, kind: int, key: Key, stream: int, after: int, tag: tuple[object, ...]) -> int:
         """Add a transfer between stages behind a task and return it."""
         flow, route = self._contention.flows[key], self._routes.get(key)
+        self._count(key, flow.wire_s * flow.assumed_bytes_per_s)
         if route is None:
             return self._graph.add(kind, alone_s(self._contention, key), stream, (after,), tag=tag)
         size_bytes = flow.wire_s * flow.assumed_bytes_per_s
@@ -198,8 +202,12 @@ class Wires:
     def carry(self, task: int, stage: int, share: float) -> None:
         """Let a task be ``share`` of the traffic of a stage's replicas."""
         flow, route = self._contention.flows[stage,], self._routes.get((stage,))
+        self._count((stage,), share * flow.wire_s * flow.assumed_bytes_per_s)
         if route is None:
             self._graph.duration_s[task] = share * alone_s(self._contention, (stage,))
         else:
             size_bytes = share * flow.wire_s * flow.assumed_bytes_per_s
             self._graph.carry(task, size_bytes, route, latency_s=share * flow.latency_s)
+
+    def _count(self, key: Key, size_bytes: float) -> None:
+        self.sent_bytes[key] = self.sent_bytes.get(key, 0.0) + size_bytes

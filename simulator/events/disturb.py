@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forerun.simulator.events.graph import TaskGraph
-from forerun.simulator.events.kinds import SEND
 from forerun.spaces.errors import RequestError
 
 MOST_JITTER = 10.0
 """Deviation over mean up to which drawn passes still have the mean that they should: beyond, a few would carry it."""
+
+_AT_ONCE = 256
+"""Factors that are drawn together: enough to cost little each, few enough to keep for thousands of devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,23 +38,37 @@ class Disturbance:
                 raise RequestError(f"a slow device's factor must be more than 0, but got {factor} for device {device}")
 
 
-def disturb(graph: TaskGraph, disturbance: Disturbance) -> None:
-    """Change the durations of a compiled graph's passes; tasks are drawn for in the order of their numbers.
+class Draws:
+    """Factors on the passes of one device, drawn one after the other; every device has a generator of its own, so that
+    its draws do not depend on when they are asked for."""
+
+    def __init__(self, disturbance: Disturbance, device: int) -> None:
+        self._slow = disturbance.slow.get(device, 1.0)
+        self._jitter = disturbance.jitter
+        self._generator = np.random.default_rng((disturbance.seed, device))
+        self._drawn: list[float] = []
+
+    def factor(self) -> float:
+        """Return the factor on the next pass."""
+        if not self._jitter:
+            return self._slow
+        if not self._drawn:
+            variance = math.log1p(self._jitter**2)
+            normal = self._generator.normal(-variance / 2, math.sqrt(variance), size=_AT_ONCE)
+            self._drawn = np.exp(normal)[::-1].tolist()
+        return self._drawn.pop() * self._slow
+
+
+def draws_of(disturbance: Disturbance, devices: int) -> list[Draws]:
+    """Return the factors of every device of a step.
 
     Raises:
-        RequestError: a slow device is not in the graph.
+        RequestError: a slow device is not among them.
     """
-    devices = max(graph.stream_device, default=-1) + 1
     for device in disturbance.slow:
         if not 0 <= device < devices:
             raise RequestError(f"slow device {device} is not in the graph; use 0 to {devices - 1}")
-    generator = np.random.default_rng(disturbance.seed)
-    variance = math.log1p(disturbance.jitter**2)
-    factors = np.exp(generator.normal(-variance / 2, math.sqrt(variance), size=len(graph))).tolist()
-    for task, kind in enumerate(graph.kind):
-        if kind < SEND:
-            device = graph.stream_device[graph.stream[task]]
-            graph.duration_s[task] *= factors[task] * disturbance.slow.get(device, 1.0)
+    return [Draws(disturbance, device) for device in range(devices)]
 
 
 def replicas_needed(disturbance: Disturbance | None, most: int) -> int:

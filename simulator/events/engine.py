@@ -7,11 +7,13 @@ becomes ready at an instant competes for a stream that becomes free at that inst
 """
 
 import math
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import Any
 
-from forerun.simulator.events.bundles import Pool
-from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.bundles import Bundle, Pool
+from forerun.simulator.events.graph import ByTask, Graph, TaskGraph
 from forerun.simulator.events.sharing import shared_links
 from forerun.simulator.events.stuck import stuck_error
 
@@ -33,7 +35,7 @@ def execute(graph: TaskGraph) -> Execution:
     Raises:
         RequestError: tasks wait for each other in a circle; the message names them.
     """
-    run = _Run(graph)
+    run = _WholeRun(graph)
     run.start()
     run.loop()
     if run.done < len(graph):
@@ -41,7 +43,7 @@ def execute(graph: TaskGraph) -> Execution:
     return Execution(start_s=run.start_s, end_s=run.end_s, cause=run.cause, makespan_s=max(run.end_s, default=0.0))
 
 
-_PLAIN, _TRANSFER, _UNUSUAL = range(3)
+PLAIN, TRANSFER, UNUSUAL = range(3)
 """Tasks of a fixed length on an ordered stream or on none, transfers that wait for no stream, and all others."""
 
 
@@ -63,104 +65,80 @@ class _Slowed:
         self.busy = 0
 
 
-class _Run:
+class Run:
     """State of one execution. Tasks without anything special run in ``loop``; the methods do the rest.
 
-    Keys of events: the task's rank for its end, ``count`` more for a transfer that joins its links, ``2 * count`` and
-    the number of a pool for the next end in that.
+    Keys of events: the task's rank for its end, ``joins`` more for a transfer that joins its links, ``wakes`` and the
+    number of a pool for the next end in that. ``begins``: tasks whose start is told to ``begun``; ``grows``: whether
+    tasks come and go while it runs, see ``leave``.
     """
 
-    __slots__ = (
-        "by_rank",
-        "cause",
-        "causing",
-        "count",
-        "done",
-        "end_s",
-        "free",
-        "freed_by",
-        "graph",
-        "heap",
-        "missing",
-        "pools",
-        "queue",
-        "rank",
-        "ready",
-        "sending",
-        "slowed",
-        "special",
-        "start_s",
-        "touched",
-        "unsettled",
-        "waits",
-    )
+    rank: ByTask[int]
+    by_rank: ByTask[int]
+    missing: ByTask[int]
+    start_s: ByTask[float]
+    end_s: ByTask[float]
+    cause: ByTask[Any]
+    special: ByTask[int]
+    begins: Container[int] = ()
+    grows = False
 
-    def __init__(self, graph: TaskGraph) -> None:
-        self.count = count = len(graph)
+    def __init__(self, graph: Graph, count: int) -> None:
         self.graph = graph
+        self.joins, self.wakes = count, 2 * count
         self.heap: list[tuple[float, int]] = []
-        self.missing = graph.missing.copy()
-        self.start_s, self.end_s, self.cause = [0.0] * count, [0.0] * count, [-1] * count
         self.done = 0
-        self.by_rank = self.rank = list(range(count))
-        if graph.priority:
-            priority = [0] * count
-            for task, own in graph.priority.items():
-                priority[task] = own
-            self.by_rank = sorted(range(count), key=priority.__getitem__)
-            self.rank = [0] * count
-            for place, task in enumerate(self.by_rank):
-                self.rank[task] = place
-        bundle_of, self.pools = shared_links(graph)
-        self.sending = {task: (size_bytes, bundle_of[route]) for task, (size_bytes, route) in graph.transfers.items()}
+        self.bundle_of, self.pools = shared_links(graph)
+        self.sending: dict[int, tuple[float, Bundle]] = {}
         self.free = [True] * len(graph.ordered)
-        self.freed_by = [-1] * len(graph.ordered)
+        self.freed_by: list[Any] = [-1] * len(graph.ordered)
+        self.freed_s = [-1.0] * len(graph.ordered)
         self.queue: list[list[int]] = [[] for _ in graph.ordered]
         self.slowed = {stream: _Slowed(factor) for stream, (factor, _) in graph.slowed_by.items()}
         self.causing: dict[int, list[int]] = {}
         for stream, (_, causes) in graph.slowed_by.items():
             for cause in causes:
                 self.causing.setdefault(cause, []).append(stream)
-        unusual = [
+        self.unusual = [
             not ordered or stream in self.slowed or stream in self.causing
             for stream, ordered in enumerate(graph.ordered)
         ]
-        self.special = bytearray(_UNUSUAL * (stream >= 0 and unusual[stream]) for stream in graph.stream)
-        for task, gang in graph.gangs.items():
-            if any(unusual[stream] for stream in gang):
-                self.special[task] = _UNUSUAL
-        for task in graph.transfers:
-            self.special[task] = self.special[task] or _TRANSFER
-        alone: list[tuple[int, ...]] = [() if ordered else (stream,) for stream, ordered in enumerate(graph.ordered)]
-        self.waits = {task: alone[graph.stream[task]] for task, kind in enumerate(self.special) if kind == _UNUSUAL}
-        for task, gang in graph.gangs.items():
-            if task in self.waits:
-                self.waits[task] = tuple(stream for stream in gang if not graph.ordered[stream])
+        self.waits: dict[int, tuple[int, ...]] = {}
         self.ready: list[int] = []
         self.touched: set[int] = set()
         self.unsettled: set[int] = set()
 
-    def start(self) -> None:
+    def start(self, tasks: Iterable[int]) -> None:
         """Start what waits for nothing."""
-        for task, count in enumerate(self.missing):
-            if not count:
-                if self.special[task] == _UNUSUAL:
-                    self.ready.append(task)
-                else:
-                    offset = self.count * self.special[task]
-                    heappush(self.heap, (self.graph.duration_s[task], self.rank[task] + offset))
+        for task in tasks:
+            if self.special[task] == UNUSUAL:
+                self.ready.append(task)
+            else:
+                self.start_s[task] = 0.0
+                if task in self.begins:
+                    self.begun(task, 0.0)
+                heappush(self.heap, (self.graph.duration_s[task], self.rank[task] + self.joins * self.special[task]))
         self.settle(0.0)
+
+    def begun(self, task: int, now: float) -> None:
+        """Note that one of ``begins`` starts."""
+        raise NotImplementedError
+
+    def leave(self, task: int, now: float) -> tuple[list[int], Any]:
+        """Note that a task ends; return its successors and what they are told to be their cause."""
+        raise NotImplementedError
 
     def loop(self) -> None:
         """Take one event after the other until there are none left."""
-        heap, by_rank, rank, count = self.heap, self.by_rank, self.rank, self.count
+        heap, by_rank, rank, begins, grows = self.heap, self.by_rank, self.rank, self.begins, self.grows
         missing, special, ready, cause = self.missing, self.special, self.ready, self.cause
         touched, unsettled = self.touched, self.unsettled
         changed: list[Pool] = []
         start_s, end_s, duration_s, successors = self.start_s, self.end_s, self.graph.duration_s, self.graph.successors
         pop, push, done = heappop, heappush, 0
         sending, pools = self.sending, self.pools
-        joins, wakes = count, 2 * count
+        joins, wakes = self.joins, self.wakes
+        past: Any
         while heap:
             now, key = pop(heap)
             if key < joins:
@@ -189,20 +167,26 @@ class _Run:
                     push(heap, (pool.wake_s, key))
             for ended in ends:
                 task = by_rank[ended]
-                if special[task] == _UNUSUAL and not self.finish(task, now):
+                if special[task] == UNUSUAL and not self.finish(task, now):
                     continue
-                end_s[task] = now
                 done += 1
-                for after in successors[task]:
+                if grows:
+                    followers, past = self.leave(task, now)
+                else:
+                    end_s[task] = now
+                    followers, past = successors[task], task
+                for after in followers:
                     left = missing[after] - 1
                     missing[after] = left
                     if not left:
-                        cause[after] = task
+                        cause[after] = past
                         kind = special[after]
-                        if kind == _UNUSUAL:
+                        if kind == UNUSUAL:
                             ready.append(after)
                         else:
                             start_s[after] = now
+                            if after in begins:
+                                self.begun(after, now)
                             push(heap, (now + duration_s[after], rank[after] + joins * kind))
             if heap and heap[0][0] == now:
                 continue
@@ -229,7 +213,7 @@ class _Run:
                 member.lead = None
         for each in self.waits[task]:
             self.free[each] = True
-            self.freed_by[each] = task
+            self.freed_by[each], self.freed_s[each] = task, now
             self.touched.add(each)
         if self.causing:
             self._count_busy(task, -1)
@@ -275,7 +259,7 @@ class _Run:
                     self._pace(lead, now)
             self.unsettled.clear()
 
-    def _occupied(self, task: int, stream: int) -> tuple[int, ...]:
+    def _occupied(self, task: int, stream: int) -> Sequence[int]:
         gang = self.graph.gangs.get(task)
         if gang is not None:
             return gang
@@ -293,21 +277,22 @@ class _Run:
             for other in needed:
                 heappop(self.queue[other])
                 self.free[other] = False
-                before = self.freed_by[other]
-                if before >= 0 and self.end_s[before] == now:
-                    self.cause[task] = before
+                if self.freed_s[other] == now:
+                    self.cause[task] = self.freed_by[other]
             self._begin(task, now)
 
     def _begin(self, task: int, now: float) -> None:
         """Start a special task."""
         graph = self.graph
         self.start_s[task] = now
+        if task in self.begins:
+            self.begun(task, now)
         if self.causing:
             self._count_busy(task, 1)
         duration_s = graph.duration_s[task]
         slowed = self._timed_on(task)
         if task in self.sending:
-            heappush(self.heap, (now + duration_s, self.count + self.rank[task]))
+            heappush(self.heap, (now + duration_s, self.joins + self.rank[task]))
         elif slowed is not None:
             streams = [stream for stream in self._occupied(task, graph.stream[task]) if stream in self.slowed]
             slowed.task, slowed.left_s, slowed.since_s, slowed.rate = task, duration_s, now, 0.0
@@ -326,3 +311,45 @@ class _Run:
             slowed.since_s, slowed.rate = now, rate
             slowed.due_s = now + slowed.left_s / rate
             heappush(self.heap, (slowed.due_s, self.rank[slowed.task]))
+
+
+class _WholeRun(Run):
+    """The run of a graph that is whole before it starts."""
+
+    missing: list[int]
+    start_s: list[float]
+    end_s: list[float]
+    cause: list[int]
+
+    def __init__(self, graph: TaskGraph) -> None:
+        count = len(graph)
+        super().__init__(graph, count)
+        self.missing = graph.missing.copy()
+        self.start_s, self.end_s, self.cause = [0.0] * count, [0.0] * count, [-1] * count
+        self.by_rank = self.rank = ranks = list(range(count))
+        if graph.priority:
+            priority = [0] * count
+            for task, own in graph.priority.items():
+                priority[task] = own
+            self.by_rank, self.rank = sorted(ranks, key=priority.__getitem__), [0] * count
+            for place, task in enumerate(self.by_rank):
+                self.rank[task] = place
+        self.sending = {
+            task: (size_bytes, self.bundle_of[route]) for task, (size_bytes, route) in graph.transfers.items()
+        }
+        special = bytearray(UNUSUAL * (stream >= 0 and self.unusual[stream]) for stream in graph.stream)
+        for task, gang in graph.gangs.items():
+            if any(self.unusual[stream] for stream in gang):
+                special[task] = UNUSUAL
+        for task in graph.transfers:
+            special[task] = special[task] or TRANSFER
+        alone: list[tuple[int, ...]] = [() if ordered else (stream,) for stream, ordered in enumerate(graph.ordered)]
+        self.waits = {task: alone[graph.stream[task]] for task, kind in enumerate(special) if kind == UNUSUAL}
+        for task, gang in graph.gangs.items():
+            if task in self.waits:
+                self.waits[task] = tuple(stream for stream in gang if not graph.ordered[stream])
+        self.special = special
+
+    def start(self, tasks: Iterable[int] = ()) -> None:
+        """Start what waits for nothing."""
+        super().start(task for task, count in enumerate(self.missing) if not count)

@@ -9,6 +9,7 @@ from forerun.simulator.events.kinds import (
     EXCHANGE,
     GATHER,
     HOST,
+    KINDS,
     OPTIMIZER,
     RECOMPUTE,
     REDUCE,
@@ -71,19 +72,19 @@ def timeline_text(result: EventResult, width: int = 100, *, streams: bool = Fals
             label = f"stage {stage}" if not place else f" {stream[:7]}"
             lines.append(f"{label:<8} {_marks(row, slice_s)}")
     scale = f"0{f'{result.step_time_s * 1e3:.4g} ms':>{columns - 1}}"
-    more = [f"{MARKS[kind]} {result.graph.kinds[kind]}" for kind in _RARE if kind in set(result.graph.kind)]
+    found = result.records.found()
+    more = [f"{MARKS[kind]} {KINDS[kind]}" for kind in _RARE if kind in found]
     return "\n".join([*lines, f"{'':<8} {scale}", "  ".join([LEGEND, *more])])
 
 
 def _occupied_s(result: EventResult, columns: int) -> list[list[dict[int, float]]]:
     """Return seconds by kind of every column of every stream."""
-    graph, run = result.graph, result.run
-    rows: list[list[dict[int, float]]] = [[{} for _ in range(columns)] for _ in graph.ordered]
+    records = result.records
+    rows: list[list[dict[int, float]]] = [[{} for _ in range(columns)] for _ in result.occupied_s]
     scale = columns / result.step_time_s if result.step_time_s else 0.0
-    for task, own in enumerate(graph.stream):
-        kind = graph.kind[task]
-        low, high = run.start_s[task] * scale, run.end_s[task] * scale
-        for stream in graph.gangs.get(task, (own,)):
+    for task, kind in enumerate(records.kinds()):
+        low, high = float(records.start_s[task]) * scale, float(records.end_s[task]) * scale
+        for stream in records.streams_of(task):
             row = rows[stream]
             for column in range(int(low), min(int(high) + 1, columns)):
                 covered = min(high, column + 1) - max(low, column)

@@ -5,60 +5,54 @@ stream does; another takes of those that are ready the one with the lowest (prio
 several streams (a collective and its members) starts when all of them have come to it. A *transfer* moves bytes over a
 route of links, which it shares with whatever else is under way.
 
-The graph is a structure of plain lists, one entry per task, so that adding and executing a task costs about a
-microsecond each.
+A ``TaskGraph`` is whole before it runs: plain lists, one entry per task, so that adding and executing a task costs
+about a microsecond each. A ``LiveGraph`` (``live_graph.py``) is written while it runs and forgets what has ended. Both
+are written by the same calls.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from forerun.spaces.errors import RequestError
 
 Tag = tuple[object, ...]
 
 
-class TaskGraph:
-    """A growing graph; tasks, streams, links and devices are numbered as they are added.
+Value = TypeVar("Value")
+
+
+class ByTask(Protocol[Value]):
+    """What every task has one of: a list, or a dict where tasks come and go."""
+
+    def __getitem__(self, task: int, /) -> Value:
+        """Return that of a task."""
+
+    def __setitem__(self, task: int, value: Value, /) -> None:
+        """Change that of a task."""
+
+
+class Graph:
+    """Streams, links and tasks, numbered as they are added; ``TaskGraph`` and ``LiveGraph`` keep the tasks.
 
     Per task: ``duration_s`` (of a transfer: its latency), ``stream`` (the one that it is shown on, -1: none), ``kind``
     (number of an entry of ``kinds``), ``tag`` (whatever names it), ``successors`` and ``missing`` (edges and their
-    number). ``priority``: that of tasks which have one, lower goes first; 0 for all others. ``weights``: of a route
-    whose transfers are several connections, how many of them cross each of its links.
+    number, with promised ones). ``priority``: that of tasks which have one, lower goes first; 0 for all others.
+    ``weights``: of a route whose transfers are several connections, how many of them cross each of its links.
+    ``routes``: those that transfers may take beside the ones that they are seen to take. ``owner`` and ``place``: see
+    ``at``.
     """
 
-    __slots__ = (
-        "capacity_bytes_per_s",
-        "duration_s",
-        "gangs",
-        "holds",
-        "kind",
-        "kinds",
-        "last",
-        "link_names",
-        "missing",
-        "ordered",
-        "priority",
-        "slowed_by",
-        "stream",
-        "stream_device",
-        "stream_names",
-        "successors",
-        "tag",
-        "transfers",
-        "weights",
-    )
+    duration_s: ByTask[float]
+    stream: ByTask[int]
+    kind: ByTask[int]
+    tag: ByTask[Tag]
+    successors: ByTask[list[int]]
+    missing: ByTask[int]
 
     def __init__(self, kinds: Sequence[str]) -> None:
         self.kinds = tuple(kinds)
-        self.duration_s: list[float] = []
-        self.stream: list[int] = []
-        self.kind: list[int] = []
-        self.tag: list[Tag] = []
-        self.priority: dict[int, int] = {}
-        self.successors: list[list[int]] = []
-        self.missing: list[int] = []
-        self.gangs: dict[int, tuple[int, ...]] = {}
+        self.gangs: dict[int, list[int]] = {}
         self.transfers: dict[int, tuple[float, tuple[int, ...]]] = {}
-        self.holds: list[tuple[int, int, bool, float]] = []
         self.stream_names: list[str] = []
         self.stream_device: list[int] = []
         self.ordered: list[bool] = []
@@ -67,9 +61,13 @@ class TaskGraph:
         self.link_names: list[str] = []
         self.capacity_bytes_per_s: list[float] = []
         self.weights: dict[tuple[int, ...], tuple[float, ...]] = {}
+        self.routes: list[tuple[int, ...]] = []
+        self.owner = self.place = 0
 
-    def __len__(self) -> int:
-        return len(self.duration_s)
+    def at(self, owner: int, place: int) -> None:
+        """Say where the next task stands: the device that it is numbered with, and its place among those of that. A
+        whole graph numbers tasks as they come."""
+        self.owner, self.place = owner, place
 
     def add_stream(self, name: str, *, device: int, ordered: bool = True) -> int:
         """Return the number of a new stream of a device."""
@@ -102,22 +100,27 @@ class TaskGraph:
         priority: int = 0,
     ) -> int:
         """Return the number of a new task on one stream, or on none (it then starts as soon as it may)."""
-        task = len(self.duration_s)
-        self.duration_s.append(duration_s)
-        self.stream.append(stream)
-        self.kind.append(kind)
-        self.tag.append(tag)
-        self.successors.append([])
-        if priority:
-            self.priority[task] = priority
-        count = 0
-        for before in after:
-            self.successors[before].append(task)
-            count += 1
-        if stream >= 0 and self.ordered[stream]:
-            count += self._follow(stream, task)
-        self.missing.append(count)
-        return task
+        raise NotImplementedError
+
+    def need(self, task: int, before: int) -> None:
+        """Make an existing task wait for another one."""
+        raise NotImplementedError
+
+    def hold(self, task: int, device: int, size_bytes: float, *, at_end: bool = False) -> None:
+        """Let a task allocate (negative: free) memory of a device when it starts, or when it ends."""
+        raise NotImplementedError
+
+    def pending(self, task: int) -> bool:
+        """Return whether a task has not ended."""
+        raise NotImplementedError
+
+    def promise(self, task: int, count: int = 1) -> None:
+        """Make a task wait for edges or members that are still to come; ``fulfil`` and ``join`` keep promises."""
+        self.missing[task] += count
+
+    def fulfil(self, task: int, before: int) -> None:
+        """Turn one promised edge into that from ``before``, which has not ended."""
+        self.successors[before].append(task)
 
     def add_collective(
         self,
@@ -169,6 +172,12 @@ class TaskGraph:
             raise RequestError(f"a route of {len(route)} links needs as many weights above 0, but got {list(weights)}")
         self.weights[tuple(route)] = tuple(weights)
 
+    def declare(self, route: Sequence[int]) -> None:
+        """Say that transfers may take a route. What meets on links must be known before a graph runs; a graph that is
+        whole by then need not say it."""
+        self._check(route)
+        self.routes.append(tuple(route))
+
     def carry(self, task: int, size_bytes: float, route: Sequence[int], *, latency_s: float = 0.0) -> None:
         """Turn an existing task of any kind into a transfer.
 
@@ -188,26 +197,19 @@ class TaskGraph:
         """
         seconds, before = self.transfers.get(task, (self.duration_s[task], ()))
         self._check((*before, *route))
-        self.transfers[task] = (seconds, (*before, *route))
+        self.transfers[task] = (seconds, tuple(sorted((*before, *route))))
         self.duration_s[task] = 0.0
 
-    def join(self, task: int, streams: Sequence[int], after: Iterable[int] = ()) -> None:
-        """Let an existing task occupy more streams and wait for more tasks: a further member of a collective."""
+    def join(self, task: int, streams: Sequence[int], after: Iterable[int] = (), *, promised: bool = False) -> None:
+        """Let an existing task occupy more streams and wait for more tasks: a further member of a collective, which may
+        have been ``promised``."""
         for before in after:
             self.need(task, before)
         for stream in streams:
             if self.ordered[stream]:
                 self.missing[task] += self._follow(stream, task)
-        self.gangs[task] = (*self.gangs.get(task, (self.stream[task],)), *streams)
-
-    def need(self, task: int, before: int) -> None:
-        """Make an existing task wait for another one."""
-        self.successors[before].append(task)
-        self.missing[task] += 1
-
-    def hold(self, task: int, device: int, size_bytes: float, *, at_end: bool = False) -> None:
-        """Let a task allocate (negative: free) memory of a device when it starts, or when it ends."""
-        self.holds.append((task, device, at_end, size_bytes))
+        self.gangs.setdefault(task, [self.stream[task]]).extend(streams)
+        self.missing[task] -= promised
 
     def slow(self, stream: int, factor: float, while_busy: Sequence[int]) -> None:
         """Make tasks of ``stream`` take ``factor`` times as long while any of other streams is busy.
@@ -231,6 +233,73 @@ class TaskGraph:
         if not route or len(set(route)) != len(route):
             names = [self.link_names[link] for link in route]
             raise RequestError(f"a transfer crosses one or more links, each once, but got {names}")
+
+    def _follow(self, stream: int, task: int) -> int:
+        """Chain a task to the last one of an ordered stream; return how many edges that took."""
+        raise NotImplementedError
+
+
+class TaskGraph(Graph):
+    """A graph that is whole before it runs; tasks are numbered from 0. ``holds``: (task, device, whether at its end,
+    bytes) of what is allocated and freed."""
+
+    duration_s: list[float]
+    stream: list[int]
+    kind: list[int]
+    tag: list[Tag]
+    successors: list[list[int]]
+    missing: list[int]
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        super().__init__(kinds)
+        self.duration_s, self.stream, self.kind, self.tag = [], [], [], []
+        self.successors, self.missing = [], []
+        self.priority: dict[int, int] = {}
+        self.holds: list[tuple[int, int, bool, float]] = []
+
+    def __len__(self) -> int:
+        return len(self.duration_s)
+
+    def add(
+        self,
+        kind: int,
+        duration_s: float,
+        stream: int = -1,
+        after: Iterable[int] = (),
+        *,
+        tag: Tag = (),
+        priority: int = 0,
+    ) -> int:
+        """Return the number of a new task on one stream, or on none (it then starts as soon as it may)."""
+        task = len(self.duration_s)
+        self.duration_s.append(duration_s)
+        self.stream.append(stream)
+        self.kind.append(kind)
+        self.tag.append(tag)
+        self.successors.append([])
+        if priority:
+            self.priority[task] = priority
+        count = 0
+        for before in after:
+            self.successors[before].append(task)
+            count += 1
+        if stream >= 0 and self.ordered[stream]:
+            count += self._follow(stream, task)
+        self.missing.append(count)
+        return task
+
+    def need(self, task: int, before: int) -> None:
+        """Make an existing task wait for another one."""
+        self.successors[before].append(task)
+        self.missing[task] += 1
+
+    def hold(self, task: int, device: int, size_bytes: float, *, at_end: bool = False) -> None:
+        """Let a task allocate (negative: free) memory of a device when it starts, or when it ends."""
+        self.holds.append((task, device, at_end, size_bytes))
+
+    def pending(self, task: int) -> bool:
+        """Return whether a task has not ended: a graph that is not whole does not run yet."""
+        return True
 
     def _follow(self, stream: int, task: int) -> int:
         """Chain a task to the last one of an ordered stream; return how many edges that took."""

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from forerun.simulator.events.contention import Contention, Key
-from forerun.simulator.events.kinds import GATHER, REDUCE, SEND
 from forerun.simulator.events.result import EventResult
 
 _SHOWN = 24
@@ -19,7 +17,7 @@ def link_use(result: EventResult) -> list[dict[str, Any]]:
     contention = result.contention
     if contention is None:
         return []
-    sent = _sent_bytes(result, contention)
+    sent = result.sent_bytes
     shared = {id(link) for link in contention.shared}
     rows = []
     for link in contention.links:
@@ -36,21 +34,3 @@ def link_use(result: EventResult) -> list[dict[str, Any]]:
         )
     rows.sort(key=lambda row: -float(str(row["utilisation"])))
     return rows[:_SHOWN]
-
-
-def _sent_bytes(result: EventResult, contention: Contention) -> dict[Key, float]:
-    """Return the bytes that every connection of a flow carried."""
-    graph, pp = result.graph, result.costs.shape.pp
-    sent: dict[Key, float] = {}
-    for task, kind in enumerate(graph.kind):
-        device = graph.stream_device[graph.stream[task]]
-        if kind == SEND:
-            key: Key = (device // pp, device % pp, int(str(graph.tag[task][2])))
-        elif kind in (REDUCE, GATHER):
-            key = (device % pp,)
-        else:
-            continue
-        flow = contention.flows[key]
-        size_bytes = contention.share_of(graph, task, key) * flow.wire_s * flow.assumed_bytes_per_s
-        sent[key] = sent.get(key, 0.0) + size_bytes
-    return sent

@@ -1,48 +1,62 @@
 """Memory of every device over time, and the task that takes it to its peak."""
 
+import math
+from array import array
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.events.engine import Execution
-from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.graph import Tag
+
+Named = tuple[int, Tag, int]
+"""Kind, tag and stream of a task: what its name is made of, which few tasks are asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCurve:
-    """Bytes of one device: ``held_bytes[i]`` from ``time_s[i]`` on, after what ``task[i]`` allocated or freed."""
+    """Bytes of one device: ``held_bytes[i]`` from ``time_s[i]`` on."""
 
     time_s: NDArray[np.float64]
     held_bytes: NDArray[np.float64]
-    task: NDArray[np.int64]
-
-    @property
-    def peak(self) -> int:
-        """Place of the (first) peak; -1 where nothing was ever held."""
-        return int(np.argmax(self.held_bytes)) if len(self.held_bytes) else -1
-
-    @property
-    def peak_bytes(self) -> float:
-        """Most bytes held at any time."""
-        return float(self.held_bytes[self.peak]) if len(self.held_bytes) else 0.0
 
 
-def memory_curves(graph: TaskGraph, run: Execution) -> tuple[MemoryCurve, ...]:
-    """Return the curve of every device; of one instant, what is freed comes before what is allocated."""
-    devices = max(graph.stream_device, default=-1) + 1
-    if not graph.holds:
-        empty = MemoryCurve(time_s=np.zeros(0), held_bytes=np.zeros(0), task=np.zeros(0, dtype=np.int64))
-        return (empty,) * devices
-    task, device, at_end, size = (np.array(column) for column in zip(*graph.holds, strict=True))
-    start_s, end_s = np.array(run.start_s), np.array(run.end_s)
-    time_s = np.where(at_end, end_s[task], start_s[task])
-    order = np.lexsort((np.arange(len(task)), size > 0, time_s, device))
-    bounds = np.searchsorted(device[order], np.arange(devices + 1))
-    curves = []
-    for number in range(devices):
-        own = order[bounds[number] : bounds[number + 1]]
-        curves.append(
-            MemoryCurve(time_s=time_s[own], held_bytes=np.cumsum(size[own].astype(np.float64)), task=task[own])
-        )
-    return tuple(curves)
+class MemoryMeter:
+    """Counts what one device holds as it is told of it; of one instant, what is freed comes before what is allocated.
+
+    ``peak_bytes`` of the first peak, at ``peak_s``, when ``peak_task`` allocated; -inf before anything is held.
+    """
+
+    __slots__ = ("_curve", "_held_bytes", "_now", "_now_s", "peak_bytes", "peak_s", "peak_task")
+
+    def __init__(self, *, curve: bool = False) -> None:
+        self._curve = (array("d"), array("d")) if curve else None
+        self._held_bytes = 0.0
+        self._now_s = 0.0
+        self._now: list[tuple[bool, int, float, Named]] = []
+        self.peak_bytes, self.peak_s = -math.inf, 0.0
+        self.peak_task: Named | None = None
+
+    def change(self, now_s: float, order: int, size_bytes: float, task: Named) -> None:
+        """Allocate (negative: free); of one instant and kind, in their ``order``. Time never goes back."""
+        if now_s != self._now_s:
+            self.settle()
+            self._now_s = now_s
+        self._now.append((size_bytes > 0, order, size_bytes, task))
+
+    def settle(self) -> None:
+        """Count all changes of the last instant: there will be no more of them."""
+        self._now.sort()
+        for _, _, size_bytes, task in self._now:
+            self._held_bytes += size_bytes
+            if self._held_bytes > self.peak_bytes:
+                self.peak_bytes, self.peak_s, self.peak_task = self._held_bytes, self._now_s, task
+            if self._curve:
+                self._curve[0].append(self._now_s)
+                self._curve[1].append(self._held_bytes)
+        self._now.clear()
+
+    def curve(self) -> MemoryCurve:
+        """Return all changes, where they were kept."""
+        time_s, held_bytes = self._curve or (array("d"), array("d"))
+        return MemoryCurve(time_s=np.frombuffer(time_s), held_bytes=np.frombuffer(held_bytes))

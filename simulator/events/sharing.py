@@ -8,16 +8,18 @@ that meet on links are a pool (``pools.py``), and no pool ever feels another.
 from collections.abc import Hashable, Sequence
 
 from forerun.simulator.events.bundles import Bundle, Pool, bundles_of, groups_that_meet
-from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.graph import Graph
 from forerun.simulator.events.pools import PoolOfFew, PoolOfMany, PoolOfOne, States
 
 MOST_REMEMBERED = 256
 """Bundles up to which a pool remembers its states; to read that many sizes takes a microsecond."""
 
 
-def shared_links(graph: TaskGraph) -> tuple[dict[tuple[int, ...], Bundle], list[Pool]]:
-    """Return the bundle of every route that a graph's transfers take, and the pools that these make."""
-    bundle_of = bundles_of((route for _, route in graph.transfers.values()), graph.weights)
+def shared_links(graph: Graph) -> tuple[dict[tuple[int, ...], Bundle], list[Pool]]:
+    """Return the bundle of every route that a graph's transfers may take, and the pools that these make, both in the
+    order of their links."""
+    routes = {route for _, route in graph.transfers.values()}.union(graph.routes)
+    bundle_of = bundles_of(sorted(routes), graph.weights)
     pools: list[Pool] = []
     known: dict[Hashable, States] = {}
     for number, group in enumerate(groups_that_meet(bundle_of.values())):

@@ -1,13 +1,18 @@
 """The entry point: one step of one strategy, event by event."""
 
-from forerun.simulator.events.compile import compile_step
+from dataclasses import replace
+
+from forerun.simulator.events.compile import StepSource, compile_step
 from forerun.simulator.events.contention import Contention, contention_of
 from forerun.simulator.events.costs import StepCosts, still_reduce_s
-from forerun.simulator.events.disturb import Disturbance, disturb, replicas_needed
+from forerun.simulator.events.disturb import Disturbance, replicas_needed
 from forerun.simulator.events.engine import execute
 from forerun.simulator.events.groups import group_costs
+from forerun.simulator.events.live_run import run_live
 from forerun.simulator.events.result import EventResult, result_of
 from forerun.simulator.events.staged_costs import costs_of
+from forerun.simulator.events.tally import StepUse, Tally
+from forerun.simulator.events.timeline import TimelineWriter
 from forerun.simulator.events.traffic import step_traffic
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy
@@ -69,7 +74,40 @@ def simulate_costs(
     Raises:
         RequestError: the schedule has no order for the shape, or a disturbed device does not exist.
     """
-    graph = compile_step(costs, replicas=replicas, contention=contention)
-    if disturbance is not None:
-        disturb(graph, disturbance)
-    return result_of(costs, graph, execute(graph), contention)
+    writer = TimelineWriter()
+    source = StepSource(costs, replicas=replicas, contention=contention, disturbance=disturbance, arrows=writer.arrows)
+    result = result_of(costs, _tally(source, costs, replicas, contention, disturbance, writer))
+    return replace(
+        result, contention=contention, sent_bytes=source.sent_bytes, replicas=replicas, disturbance=disturbance
+    )
+
+
+def step_use(costs: StepCosts, *, replicas: int = 1, contention: Contention | None = None) -> StepUse:
+    """Return how a step is spent, without its timeline: memory grows with the tasks that are live, not with all.
+
+    Raises:
+        RequestError: as for ``simulate_costs``.
+    """
+    source = StepSource(costs, replicas=replicas, contention=contention)
+    return _tally(source, costs, replicas, contention, None, None).use(costs)
+
+
+def _tally(
+    source: StepSource,
+    costs: StepCosts,
+    replicas: int,
+    contention: Contention | None,
+    disturbance: Disturbance | None,
+    timeline: TimelineWriter | None,
+) -> Tally:
+    """Run what a source writes.
+
+    Raises:
+        RequestError: tasks wait for each other in a circle.
+    """
+    tally = Tally(source.graph, timeline)
+    if not run_live(source, tally):
+        # Only the whole graph can name the circle, some of which has not been written.
+        execute(compile_step(costs, replicas=replicas, contention=contention, disturbance=disturbance))
+        raise RuntimeError("a step came to a halt that its whole graph does not come to")
+    return tally

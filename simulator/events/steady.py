@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from forerun.simulator.events.contention import Contention
 from forerun.simulator.events.costs import StepCosts
-from forerun.simulator.events.result import EventResult
-from forerun.simulator.events.simulate import simulate_costs
+from forerun.simulator.events.simulate import step_use
+from forerun.simulator.events.tally import StepUse
 from forerun.simulator.score_table import TIME_PARTS
 
 _SAME = 1e-9
@@ -57,16 +57,16 @@ def step_figures(costs: StepCosts, contention: Contention | None = None) -> Step
 def _simulated(costs: StepCosts, microbatches: int, contention: Contention | None) -> StepFigures:
     shorter = replace(costs, shape=replace(costs.shape, microbatches=microbatches))
     if contention is None:
-        return figures_of(simulate_costs(shorter))
-    return figures_of(simulate_costs(shorter, replicas=contention.simulated, contention=contention))
+        return figures_of(step_use(shorter))
+    return figures_of(step_use(shorter, replicas=contention.simulated, contention=contention))
 
 
-def figures_of(result: EventResult) -> StepFigures:
+def figures_of(result: StepUse) -> StepFigures:
     """Return the figures of a step that was simulated whole."""
     return StepFigures(
         step_time_s=result.step_time_s,
         time_s=tuple(result.time_s[part] for part in TIME_PARTS),
-        occupied_s=tuple(result.occupied_s()),
+        occupied_s=tuple(result.occupied_s),
         peak_bytes=result.peak_memory_bytes,
         fullest=result.fullest % result.costs.shape.pp,
     )

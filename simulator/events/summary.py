@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from forerun.simulator.events.kinds import STREAMS
+from forerun.simulator.events.kinds import KINDS, STREAMS
 from forerun.simulator.events.link_use import link_use
 from forerun.simulator.events.result import EventResult
 
@@ -42,7 +42,7 @@ def _share(value: float, whole: float) -> float:
 
 def _stages(result: EventResult) -> list[dict[str, Any]]:
     """Return one entry per device-stage; ``stream_share`` is how much of the step each of its streams is occupied."""
-    occupied = result.occupied_s()
+    occupied = result.occupied_s
     return [
         {
             "stage": number,
@@ -64,16 +64,20 @@ def _stages(result: EventResult) -> list[dict[str, Any]]:
 
 def _path(result: EventResult) -> list[dict[str, Any]]:
     """Return the critical path, neighbours of one kind on one stream as one entry with their number."""
-    graph, run = result.graph, result.run
+    records = result.records
     entries: list[dict[str, Any]] = []
     now_s = 0.0
     for task in result.critical_path:
-        stream, kind = graph.stream[task], graph.kinds[graph.kind[task]]
-        place = {"kind": kind, "stage": graph.stream_device[stream], "stream": STREAMS[stream % len(STREAMS)]}
+        stream, end_s = records.streams_of(task)[0], float(records.end_s[task])
+        place = {
+            "kind": KINDS[records.kind_of(task)],
+            "stage": stream // len(STREAMS),
+            "stream": STREAMS[stream % len(STREAMS)],
+        }
         if entries and all(entries[-1][key] == value for key, value in place.items()):
             entries[-1]["tasks"] += 1
-            entries[-1]["end_s"] = run.end_s[task]
+            entries[-1]["end_s"] = end_s
         else:
-            entries.append({**place, "tasks": 1, "start_s": now_s, "end_s": run.end_s[task]})
-        now_s = run.end_s[task]
+            entries.append({**place, "tasks": 1, "start_s": now_s, "end_s": end_s})
+        now_s = end_s
     return entries

@@ -71,13 +71,12 @@ def timeline_svg(result: EventResult, width: int = 1200) -> str:
 
 def _rows(result: EventResult) -> tuple[list[list[tuple[int, float, float, str]]], list[bool]]:
     """Return (kind, start, end, name) of the tasks of every stream in order of time, and whether it is shown."""
-    graph, run = result.graph, result.run
-    lines: list[list[tuple[int, float, float, str]]] = [[] for _ in graph.ordered]
+    records = result.records
+    lines: list[list[tuple[int, float, float, str]]] = [[] for _ in result.occupied_s]
     for task in result.timeline():
         if task.end_s > task.start_s:
-            for stream in graph.gangs.get(task.number, (graph.stream[task.number],)):
-                entry = (graph.kind[task.number], run.start_s[task.number], run.end_s[task.number], task.name)
-                lines[stream].append(entry)
+            for stream in records.streams_of(task.number):
+                lines[stream].append((records.kind_of(task.number), task.start_s, task.end_s, task.name))
     for row in lines:
         row.sort(key=lambda entry: entry[1])
     return lines, [bool(row) or stream % len(STREAMS) == 0 for stream, row in enumerate(lines)]
@@ -97,7 +96,7 @@ def _merged(row: list[tuple[int, float, float, str]], least_s: float) -> list[tu
 def _legend(result: EventResult) -> list[str]:
     """Return a coloured name for every kind of task that occurs."""
     parts, x = [], _LEFT
-    for kind in sorted(set(result.graph.kind)):
+    for kind in sorted(result.records.found()):
         parts.append(f'<rect x="{x}" y="6" width="10" height="10" fill="{_COLOURS[kind]}"/>')
         parts.append(f'<text x="{x + 14}" y="15">{KINDS[kind]}</text>')
         x += 24 + 7 * len(KINDS[kind])

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from forerun.simulator.events.kinds import HOST, SEND, STREAMS
+from forerun.simulator.events.kinds import STREAMS
 from forerun.simulator.events.result import EventResult
-from forerun.simulator.events.trace_file import write_json
+from forerun.simulator.events.trace_file import write_events
 
 _COLOURS = {
     "forward": "thread_state_running",
@@ -25,8 +25,27 @@ _MICRO = 1e6
 
 def trace_events(result: EventResult) -> dict[str, Any]:
     """Return the trace as plain data: ``traceEvents`` and what the whole step says of itself."""
+    return {"traceEvents": list(_events(result)), **_about(result)}
+
+
+def write_trace(result: EventResult, path: Path) -> None:
+    """Write the trace of a step event by event: it takes no memory beside the records.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    write_events(_events(result), _about(result), path)
+
+
+def _events(result: EventResult) -> Iterator[dict[str, Any]]:
+    yield from _names(result)
+    yield from _tasks(result)
+    yield from _flows(result)
+    yield from _memory(result)
+
+
+def _about(result: EventResult) -> dict[str, Any]:
     return {
-        "traceEvents": [*_names(result), *_tasks(result), *_flows(result), *_memory(result)],
         "displayTimeUnit": "ms",
         "otherData": {
             "step_time_s": result.step_time_s,
@@ -34,11 +53,6 @@ def trace_events(result: EventResult) -> dict[str, Any]:
             "critical_s": dict(result.critical_s),
         },
     }
-
-
-def write_trace(result: EventResult, path: Path) -> None:
-    """Write the trace of a step."""
-    write_json(trace_events(result), path)
 
 
 def _names(result: EventResult) -> Iterator[dict[str, Any]]:
@@ -53,16 +67,15 @@ def _names(result: EventResult) -> Iterator[dict[str, Any]]:
 def _tasks(result: EventResult) -> Iterator[dict[str, Any]]:
     """Yield one complete event for every task on every stream that it occupies."""
     critical = set(result.critical_path)
-    gangs = result.graph.gangs
     for task in result.timeline():
         if task.end_s == task.start_s:
             continue
-        for stream in gangs.get(task.number, (result.graph.stream[task.number],)):
+        for stream in result.records.streams_of(task.number):
             event: dict[str, Any] = {
                 "ph": "X",
                 "name": task.name,
                 "cat": task.kind,
-                "pid": result.graph.stream_device[stream],
+                "pid": stream // len(STREAMS),
                 "tid": stream % len(STREAMS),
                 "ts": task.start_s * _MICRO,
                 "dur": (task.end_s - task.start_s) * _MICRO,
@@ -74,38 +87,20 @@ def _tasks(result: EventResult) -> Iterator[dict[str, Any]]:
 
 
 def _flows(result: EventResult) -> Iterator[dict[str, Any]]:
-    """Yield an arrow from the end of every transfer to the start of the pass that needed it."""
-    graph, run = result.graph, result.run
-    for task, kind in enumerate(graph.kind):
-        if kind != SEND:
-            continue
-        source = graph.stream[task]
-        for after in graph.successors[task]:
-            target = graph.stream[after]
-            if graph.stream_device[target] == graph.stream_device[source] or graph.kind[after] == HOST:
-                continue
-            common = {"name": "activations", "cat": "send", "id": task}
-            yield {
-                "ph": "s",
-                **common,
-                "pid": graph.stream_device[source],
-                "tid": source % len(STREAMS),
-                "ts": run.start_s[task] * _MICRO,
-            }
-            yield {
-                "ph": "f",
-                "bp": "e",
-                **common,
-                "pid": graph.stream_device[target],
-                "tid": target % len(STREAMS),
-                "ts": run.start_s[after] * _MICRO,
-            }
+    """Yield an arrow from every transfer to the start of the pass that needed it."""
+    records = result.records
+    for task, after in records.arrows.tolist():
+        common = {"name": "activations", "cat": "send", "id": task}
+        for phase, one in (({"ph": "s"}, task), ({"ph": "f", "bp": "e"}, after)):
+            stage, thread = divmod(records.streams_of(one)[0], len(STREAMS))
+            yield {**phase, **common, "pid": stage, "tid": thread, "ts": float(records.start_s[one]) * _MICRO}
 
 
 def _memory(result: EventResult) -> Iterator[dict[str, Any]]:
     """Yield the bytes of live tensors of every stage whenever they change."""
     for stage, curve in enumerate(result.memory):
         last = len(curve.time_s) - 1
-        for place, (now_s, held) in enumerate(zip(curve.time_s.tolist(), curve.held_bytes.tolist(), strict=True)):
+        for place, (now_s, held) in enumerate(zip(curve.time_s, curve.held_bytes, strict=True)):
             if place == last or curve.time_s[place + 1] != now_s:
-                yield {"ph": "C", "name": "memory", "pid": stage, "ts": now_s * _MICRO, "args": {"bytes": held}}
+                args = {"bytes": float(held)}
+                yield {"ph": "C", "name": "memory", "pid": stage, "ts": float(now_s) * _MICRO, "args": args}

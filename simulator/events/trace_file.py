@@ -1,8 +1,10 @@
 """Traces as files that Perfetto opens."""
 
 import gzip
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,25 @@ def write_json(trace: Mapping[str, Any], path: Path) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    text = json.dumps(trace, separators=(",", ":"))
-    if path.suffix == ".gz":
-        path.write_bytes(gzip.compress(text.encode(), mtime=0))
-    else:
-        path.write_text(text, encoding="utf-8")
+    rest = {key: value for key, value in trace.items() if key != "traceEvents"}
+    write_events(trace["traceEvents"], rest, path)
+
+
+def write_events(events: Iterable[Mapping[str, Any]], rest: Mapping[str, Any], path: Path) -> None:
+    """Write a trace whose events come one by one, and behind them the ``rest`` of the document.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    with ExitStack() as stack:
+        file = stack.enter_context(path.open("wb"))
+        packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0)) if path.suffix == ".gz" else file
+        text = stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8", newline=""))
+        text.write('{"traceEvents":[')
+        for number, event in enumerate(events):
+            text.write(("," if number else "") + encode(event))
+        text.write("]")
+        for key, value in rest.items():
+            text.write(f",{encode(key)}:{encode(value)}")
+        text.write("}")

@@ -1,7 +1,8 @@
 """The contract of a pipeline schedule: what every device-stage runs, in which order.
 
 A schedule is a function of a ``PipelineShape``. The compiler calls it once per graph, before any time is known, and
-gets one program per device-stage: the list of its ``Action`` in the order in which its compute stream runs them. A
+gets one program per device-stage: its ``Action`` in the order in which its compute stream runs them. A program is
+written each time that it is gone through, so that a step of many microbatches is never kept as a whole. A
 device never starts an action before those in front of it, however long it waits. The following must hold:
 
 - every microbatch passes every virtual stage once forward and once backward, the latter either as one ``BACKWARD`` or
@@ -14,7 +15,7 @@ device never starts an action before those in front of it, however long it waits
 ``tests/simulator/test_schedules_contract.py`` holds every schedule to it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -78,7 +79,18 @@ class PipelineShape:
             raise RequestError(f"schedule {schedule} needs {law}, but got {got}")
 
 
-Programs = list[list[Action]]
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What one device-stage runs: ``write`` is called with the ``words`` for every time that it is gone through."""
+
+    write: Callable[..., Iterator[Action]]
+    words: tuple[object, ...]
+
+    def __iter__(self) -> Iterator[Action]:
+        return self.write(*self.words)
+
+
+Programs = Sequence[Iterable[Action]]
 """One program per device-stage."""
 ScheduleOrder = Callable[[PipelineShape], Programs]
 """The contract itself."""

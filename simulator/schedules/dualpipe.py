@@ -4,8 +4,9 @@ The order is that of DeepSeek's published ``dualpipe.py``, in its eight steps.
 """
 
 from collections import deque
+from collections.abc import Iterator
 
-from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Programs
+from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Program, Programs
 
 
 def dualpipe(shape: PipelineShape) -> Programs:
@@ -19,7 +20,11 @@ def dualpipe(shape: PipelineShape) -> Programs:
     shape.require("dualpipe", shape.vpp == 1 and shape.pp % 2 == 0, "vpp=1 and an even pp")
     enough = shape.microbatches % 2 == 0 and shape.microbatches >= 2 * shape.pp
     shape.require("dualpipe", enough, f"an even number of at least {2 * shape.pp} microbatches")
-    return [_Device(shape, device).program() for device in range(shape.pp)]
+    return [Program(_program, (shape, device)) for device in range(shape.pp)]
+
+
+def _program(shape: PipelineShape, device: int) -> Iterator[Action]:
+    return _Device(shape, device).program()
 
 
 class _Device:
@@ -35,62 +40,60 @@ class _Device:
         self.direction = [swap, 1 - swap]
         self.forwards, self.backwards = [0, 0], [0, 0]
         self.owed: deque[Action] = deque()
-        self.actions: list[Action] = []
 
-    def forward(self, side: int, *, interwoven: bool = False) -> None:
+    def forward(self, side: int, *, interwoven: bool = False) -> Action:
         direction = self.direction[side]
         microbatch = direction * self.half + self.forwards[side]
         self.forwards[side] += 1
-        self.actions.append(Action(Pass.FORWARD, microbatch, self.chunk[direction], interwoven))
+        return Action(Pass.FORWARD, microbatch, self.chunk[direction], interwoven)
 
-    def backward(self, side: int, *, split: bool = False) -> None:
+    def backward(self, side: int, *, split: bool = False) -> Action:
         direction = self.direction[side]
         microbatch = direction * self.half + self.backwards[side]
         self.backwards[side] += 1
-        self.actions.append(Action(Pass.INPUT_GRADIENT if split else Pass.BACKWARD, microbatch, self.chunk[direction]))
         if split:
             self.owed.append(Action(Pass.WEIGHT_GRADIENT, microbatch, self.chunk[direction]))
+        return Action(Pass.INPUT_GRADIENT if split else Pass.BACKWARD, microbatch, self.chunk[direction])
 
-    def both(self, forward: int, backward: int) -> None:
-        self.forward(forward, interwoven=True)
-        self.backward(backward)
+    def both(self, forward: int, backward: int) -> Iterator[Action]:
+        yield self.forward(forward, interwoven=True)
+        yield self.backward(backward)
 
-    def weight(self) -> None:
-        self.actions.append(self.owed.popleft())
+    def weight(self) -> Action:
+        return self.owed.popleft()
 
-    def program(self) -> list[Action]:
-        """Return the eight steps one after the other."""
+    def program(self) -> Iterator[Action]:
+        """Write the eight steps one after the other."""
         inner, rank = self.pp // 2 - self.rank - 1, self.rank
         for _ in range(2 * inner):
-            self.forward(0)
+            yield self.forward(0)
         for _ in range(rank + 1):
-            self.forward(0)
-            self.forward(1)
+            yield self.forward(0)
+            yield self.forward(1)
         for _ in range(inner):
-            self.backward(1, split=True)
-            self.weight()
-            self.forward(1)
+            yield self.backward(1, split=True)
+            yield self.weight()
+            yield self.forward(1)
         for turn in range(self.half - self.pp + rank + 1):
             if turn == 0 and inner == 0:  # the two middle devices have nothing to gain from weaving their first pair
-                self.forward(0)
-                self.backward(1)
+                yield self.forward(0)
+                yield self.backward(1)
             else:
-                self.both(0, 1)
-            self.both(1, 0)
+                yield from self.both(0, 1)
+            yield from self.both(1, 0)
         for _ in range(inner):
-            self.backward(1)
-            self.both(1, 0)
-        self._drain(inner, rank)
-        return self.actions
+            yield self.backward(1)
+            yield from self.both(1, 0)
+        yield from self._drain(inner, rank)
 
-    def _drain(self, inner: int, rank: int) -> None:
-        """Append the last backward passes; the later half of them leaves its weight gradients for the end."""
+    def _drain(self, inner: int, rank: int) -> Iterator[Action]:
+        """Write the last backward passes; the later half of them leaves its weight gradients for the end."""
         turn, odd = (rank + 1) // 2, rank % 2 == 1
         for step in range(rank + 1):
-            self.backward(1, split=step > turn or (step == turn and odd))
-            self.backward(0, split=step >= turn)
+            yield self.backward(1, split=step > turn or (step == turn and odd))
+            yield self.backward(0, split=step >= turn)
         for _ in range(inner):
-            self.weight()
-            self.backward(0, split=True)
+            yield self.weight()
+            yield self.backward(0, split=True)
         while self.owed:
-            self.weight()
+            yield self.weight()

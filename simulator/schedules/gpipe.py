@@ -1,6 +1,8 @@
 """GPipe: all forward passes, then all backward passes (Huang et al., arXiv 1811.06965, figure 2)."""
 
-from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Programs
+from collections.abc import Iterator
+
+from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Program, Programs
 
 
 def gpipe(shape: PipelineShape) -> Programs:
@@ -10,11 +12,11 @@ def gpipe(shape: PipelineShape) -> Programs:
         RequestError: more than one virtual stage per device.
     """
     shape.require("gpipe", shape.vpp == 1, "vpp=1")
-    count = shape.microbatches
-    return [
-        [
-            *(Action(Pass.FORWARD, microbatch, stage) for microbatch in range(count)),
-            *(Action(Pass.BACKWARD, microbatch, stage) for microbatch in reversed(range(count))),
-        ]
-        for stage in range(shape.pp)
-    ]
+    return [Program(_program, (shape.microbatches, stage)) for stage in range(shape.pp)]
+
+
+def _program(count: int, stage: int) -> Iterator[Action]:
+    for microbatch in range(count):
+        yield Action(Pass.FORWARD, microbatch, stage)
+    for microbatch in reversed(range(count)):
+        yield Action(Pass.BACKWARD, microbatch, stage)

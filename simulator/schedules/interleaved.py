@@ -1,6 +1,8 @@
 """Interleaved 1F1B over several virtual stages per device, in the order of Megatron-LM (arXiv 2104.04473, 2.2.2)."""
 
-from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Programs
+from collections.abc import Iterator
+
+from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Program, Programs
 
 
 def interleaved(shape: PipelineShape) -> Programs:
@@ -14,20 +16,19 @@ def interleaved(shape: PipelineShape) -> Programs:
     """
     shape.require("interleaved", shape.vpp > 1, "vpp > 1 (use 1f1b)")
     shape.require("interleaved", shape.microbatches % shape.pp == 0, f"a multiple of {shape.pp} microbatches")
-    pp, vpp = shape.pp, shape.vpp
-    total = shape.microbatches * vpp
-    programs: Programs = []
-    for stage in range(pp):
-        forward = [_turn(shape, turn, stage) for turn in range(total)]
-        backward = [(microbatch, (vpp - 1) * pp + 2 * stage - chunk) for microbatch, chunk in forward]
-        ahead = min(2 * (pp - 1 - stage) + (vpp - 1) * pp, total)
-        program = [Action(Pass.FORWARD, *forward[turn]) for turn in range(ahead)]
-        for turn in range(total):
-            if turn + ahead < total:
-                program.append(Action(Pass.FORWARD, *forward[turn + ahead]))
-            program.append(Action(Pass.BACKWARD, *backward[turn]))
-        programs.append(program)
-    return programs
+    return [Program(_program, (shape, stage)) for stage in range(shape.pp)]
+
+
+def _program(shape: PipelineShape, stage: int) -> Iterator[Action]:
+    pp, vpp, total = shape.pp, shape.vpp, shape.microbatches * shape.vpp
+    ahead = min(2 * (pp - 1 - stage) + (vpp - 1) * pp, total)
+    for turn in range(ahead):
+        yield Action(Pass.FORWARD, *_turn(shape, turn, stage))
+    for turn in range(total):
+        if turn + ahead < total:
+            yield Action(Pass.FORWARD, *_turn(shape, turn + ahead, stage))
+        microbatch, chunk = _turn(shape, turn, stage)
+        yield Action(Pass.BACKWARD, microbatch, (vpp - 1) * pp + 2 * stage - chunk)
 
 
 def _turn(shape: PipelineShape, turn: int, stage: int) -> tuple[int, int]:

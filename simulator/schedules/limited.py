@@ -1,9 +1,9 @@
 """Passes in turn under limits on the microbatches in flight: 1F1B and GPipe are two of its cases."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Programs
+from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Program, Programs
 
 
 def limited(shape: PipelineShape, in_flight: Sequence[int]) -> Programs:
@@ -19,14 +19,15 @@ def limited(shape: PipelineShape, in_flight: Sequence[int]) -> Programs:
     shape.require("with in-flight limits", shape.vpp == 1, "vpp=1")
     shape.require("with in-flight limits", len(in_flight) == shape.pp, f"one limit for each of {shape.pp} stages")
     shape.require("with in-flight limits", min(in_flight) >= 1, "limits of at least 1")
-    programs: Programs = []
-    for stage, limit in enumerate(accumulate(in_flight, min)):
-        count = shape.microbatches
-        ahead = min(limit - 1, count)
-        program = [Action(Pass.FORWARD, microbatch, stage) for microbatch in range(ahead)]
-        for microbatch in range(count):
-            if microbatch + ahead < count:
-                program.append(Action(Pass.FORWARD, microbatch + ahead, stage))
-            program.append(Action(Pass.BACKWARD, microbatch, stage))
-        programs.append(program)
-    return programs
+    limits = enumerate(accumulate(in_flight, min))
+    return [Program(_program, (shape.microbatches, stage, limit)) for stage, limit in limits]
+
+
+def _program(count: int, stage: int, limit: int) -> Iterator[Action]:
+    ahead = min(limit - 1, count)
+    for microbatch in range(ahead):
+        yield Action(Pass.FORWARD, microbatch, stage)
+    for microbatch in range(count):
+        if microbatch + ahead < count:
+            yield Action(Pass.FORWARD, microbatch + ahead, stage)
+        yield Action(Pass.BACKWARD, microbatch, stage)

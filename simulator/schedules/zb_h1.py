@@ -1,6 +1,8 @@
 """ZB-H1: 1F1B whose weight gradients wait until they can fill the drain (Qi et al., arXiv 2401.10241, section 2.2)."""
 
-from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Programs
+from collections.abc import Iterator
+
+from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Program, Programs
 
 
 def zb_h1(shape: PipelineShape) -> Programs:
@@ -14,18 +16,18 @@ def zb_h1(shape: PipelineShape) -> Programs:
         RequestError: more than one virtual stage per device.
     """
     shape.require("zb-h1", shape.vpp == 1, "vpp=1")
-    count = shape.microbatches
-    programs: Programs = []
-    for stage in range(shape.pp):
-        ahead = min(shape.pp - 1 - stage, count)
-        program = [Action(Pass.FORWARD, microbatch, stage) for microbatch in range(ahead)]
-        for microbatch in range(count):
-            if microbatch + ahead < count:
-                program.append(Action(Pass.FORWARD, microbatch + ahead, stage))
-            program.append(Action(Pass.INPUT_GRADIENT, microbatch, stage))
-            if microbatch >= stage:
-                program.append(Action(Pass.WEIGHT_GRADIENT, microbatch - stage, stage))
-        owed = range(max(count - stage, 0), count)
-        program += [Action(Pass.WEIGHT_GRADIENT, microbatch, stage) for microbatch in owed]
-        programs.append(program)
-    return programs
+    return [Program(_program, (shape.pp, shape.microbatches, stage)) for stage in range(shape.pp)]
+
+
+def _program(pp: int, count: int, stage: int) -> Iterator[Action]:
+    ahead = min(pp - 1 - stage, count)
+    for microbatch in range(ahead):
+        yield Action(Pass.FORWARD, microbatch, stage)
+    for microbatch in range(count):
+        if microbatch + ahead < count:
+            yield Action(Pass.FORWARD, microbatch + ahead, stage)
+        yield Action(Pass.INPUT_GRADIENT, microbatch, stage)
+        if microbatch >= stage:
+            yield Action(Pass.WEIGHT_GRADIENT, microbatch - stage, stage)
+    for microbatch in range(max(count - stage, 0), count):
+        yield Action(Pass.WEIGHT_GRADIENT, microbatch, stage)

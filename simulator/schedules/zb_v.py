@@ -3,7 +3,9 @@
 The static order for equal passes, as PyTorch's ``ScheduleZBVZeroBubble`` writes it down.
 """
 
-from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Programs
+from collections.abc import Iterator
+
+from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Program, Programs
 
 
 def zb_v(shape: PipelineShape) -> Programs:
@@ -15,46 +17,47 @@ def zb_v(shape: PipelineShape) -> Programs:
         RequestError: not two virtual stages per device.
     """
     shape.require("zb-v", shape.vpp == 2, "vpp=2")
-    count = max(shape.microbatches, 2 * shape.pp - 1)
-    programs = [_program(shape.pp, device, count) for device in range(shape.pp)]
-    return [[action for action in program if action.microbatch < shape.microbatches] for program in programs]
+    return [Program(_program, (shape, device)) for device in range(shape.pp)]
 
 
-def _program(pp: int, device: int, count: int) -> list[Action]:
+def _program(shape: PipelineShape, device: int) -> Iterator[Action]:
+    full = _full_program(shape.pp, device, max(shape.microbatches, 2 * shape.pp - 1))
+    return (action for action in full if action.microbatch < shape.microbatches)
+
+
+def _full_program(pp: int, device: int, count: int) -> Iterator[Action]:
     down, up = device, 2 * pp - 1 - device
-    program: list[Action] = []
     done = {(kind, chunk): 0 for kind in Pass for chunk in (down, up)}
 
-    def run(kind: Pass, chunk: int) -> None:
-        """Append the next microbatch of this pass."""
-        program.append(Action(kind, done[kind, chunk], chunk))
+    def next_of(kind: Pass, chunk: int) -> Action:
+        """Return the next microbatch of this pass."""
         done[kind, chunk] += 1
+        return Action(kind, done[kind, chunk] - 1, chunk)
 
-    def both_gradients(chunk: int) -> None:
-        """Append a whole backward pass in two parts."""
-        run(Pass.INPUT_GRADIENT, chunk)
-        run(Pass.WEIGHT_GRADIENT, chunk)
+    def both_gradients(chunk: int) -> Iterator[Action]:
+        """Write a whole backward pass in two parts."""
+        yield next_of(Pass.INPUT_GRADIENT, chunk)
+        yield next_of(Pass.WEIGHT_GRADIENT, chunk)
 
     for _ in range(2 * (pp - device) - 1):
-        run(Pass.FORWARD, down)
+        yield next_of(Pass.FORWARD, down)
     for _ in range(device):
-        run(Pass.FORWARD, up)
-        run(Pass.FORWARD, down)
+        yield next_of(Pass.FORWARD, up)
+        yield next_of(Pass.FORWARD, down)
     for _ in range(pp - device):
-        run(Pass.FORWARD, up)
-        both_gradients(up)
+        yield next_of(Pass.FORWARD, up)
+        yield from both_gradients(up)
     while done[Pass.FORWARD, up] < count:
         if done[Pass.FORWARD, down] < count:
-            run(Pass.FORWARD, down)
-        both_gradients(down)
-        run(Pass.FORWARD, up)
-        both_gradients(up)
+            yield next_of(Pass.FORWARD, down)
+        yield from both_gradients(down)
+        yield next_of(Pass.FORWARD, up)
+        yield from both_gradients(up)
     for _ in range(device):
-        run(Pass.INPUT_GRADIENT, down)
-        run(Pass.INPUT_GRADIENT, up)
+        yield next_of(Pass.INPUT_GRADIENT, down)
+        yield next_of(Pass.INPUT_GRADIENT, up)
     for _ in range(pp - device):
-        both_gradients(down)
+        yield from both_gradients(down)
     for chunk in (up, down):
         while done[Pass.WEIGHT_GRADIENT, chunk] < count:
-            run(Pass.WEIGHT_GRADIENT, chunk)
-    return program
+            yield next_of(Pass.WEIGHT_GRADIENT, chunk)

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.simulator.events import STREAMS, ChunkCost, EventResult, StageCost, StepCosts, simulate_costs
+from forerun.simulator.events import (
+    STREAMS,
+    ChunkCost,
+    EventResult,
+    StageCost,
+    StepCosts,
+    compile_step,
+    execute,
+    simulate_costs,
+)
 from forerun.simulator.pipeline import StageTimes, hops_in_the_way, pipeline_time
 from forerun.simulator.schedules import Pass, PipelineShape, programs_of
 from forerun.simulator.stage_plan import in_flight
@@ -103,7 +112,8 @@ def test_zb_v_with_equal_passes_leaves_no_device_idle_between_its_first_and_last
     pp - 1 passes longer."""
     count = 3 * pp
     result = step(Schedule.ZB_V, pp, 2, count, (1.0, 1.0, 1.0))
-    graph, run = result.graph, result.run
+    graph = compile_step(result.costs)
+    run = execute(graph)
     for device in range(pp):
         own = [
             t

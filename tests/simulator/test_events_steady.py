@@ -32,7 +32,7 @@ def test_extended_figures_are_those_of_the_whole_step(
     longest = []
     monkeypatch.setattr(
         steady,
-        "simulate_costs",
+        "step_use",
         lambda given: (longest.append(given.shape.microbatches), simulate_costs(given))[1],
     )
     figures, whole = step_figures(costs), simulate_costs(costs)
@@ -58,7 +58,7 @@ def test_what_never_becomes_even_is_simulated_whole(monkeypatch: pytest.MonkeyPa
         result = simulate_costs(given)
         return replace(result, step_time_s=result.step_time_s + given.shape.microbatches**2)
 
-    monkeypatch.setattr(steady, "simulate_costs", growing)
+    monkeypatch.setattr(steady, "step_use", growing)
 
     assert step_figures(costs).step_time_s == simulate_costs(costs).step_time_s + 240**2
 
@@ -72,7 +72,7 @@ def test_a_step_that_grows_by_less_than_its_busiest_stream_is_not_extended(monke
         simulated.append(given.shape.microbatches)
         return replace(result, step_time_s=result.step_time_s / 2)
 
-    monkeypatch.setattr(steady, "simulate_costs", slower)
+    monkeypatch.setattr(steady, "step_use", slower)
     step_figures(costs)
 
     assert simulated[-1] == 240

@@ -66,7 +66,7 @@ def test_parts_add_up_to_the_step_on_every_stage(result: EventResult) -> None:
 
 
 def test_the_critical_path_has_no_gaps(result: EventResult) -> None:
-    path, run = result.critical_path, result.run
+    path, run = result.critical_path, result.records
 
     assert run.start_s[path[0]] == 0.0
     assert run.end_s[path[-1]] == result.step_time_s

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.simulator.schedules import SCHEDULES, Action, Pass, PipelineShape, Programs, limited, programs_of
+from forerun.simulator.schedules import SCHEDULES, Action, Pass, PipelineShape, limited
+from forerun.simulator.schedules import programs_of as written_programs_of
 from forerun.simulator.stage_plan import in_flight, interleaved_lead
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Schedule
@@ -21,6 +22,13 @@ SHAPES = {
     Schedule.DUALPIPE: [(2, 1, 4), (4, 1, 8), (4, 1, 14), (8, 1, 16), (10, 1, 40)],
 }
 CASES = [(schedule, PipelineShape(pp=p, vpp=v, microbatches=m)) for schedule in SHAPES for p, v, m in SHAPES[schedule]]
+
+
+Programs = list[list[Action]]
+
+
+def programs_of(schedule: int, shape: PipelineShape) -> Programs:
+    return [list(program) for program in written_programs_of(schedule, shape)]
 
 
 @pytest.fixture(params=CASES, ids=lambda case: f"{case[0].name}-{case[1].pp}-{case[1].vpp}-{case[1].microbatches}")
@@ -192,7 +200,7 @@ def test_unequal_chunks_keep_at_most_what_memory_counts(pp: int, layers: tuple[i
 @given(limits=st.lists(st.integers(1, 9), min_size=1, max_size=6), count=st.integers(1, 12))
 def test_limits_in_flight_keep_the_contract_and_themselves(limits: list[int], count: int) -> None:
     shape = PipelineShape(pp=len(limits), vpp=1, microbatches=count)
-    programs = limited(shape, limits)
+    programs = [list(program) for program in limited(shape, limits)]
 
     assert broken_laws(shape, programs) == []
     for limit, program in zip(limits, programs, strict=True):
@@ -205,3 +213,10 @@ def test_limits_in_flight_keep_the_contract_and_themselves(limits: list[int], co
 def test_limits_that_cannot_be(limits: list[int], vpp: int, law: str) -> None:
     with pytest.raises(RequestError, match=law):
         limited(PipelineShape(pp=2, vpp=vpp, microbatches=4), limits)
+
+
+def test_a_program_is_the_same_whenever_it_is_gone_through(case: tuple[Schedule, PipelineShape, Programs]) -> None:
+    schedule, shape, programs = case
+    again = written_programs_of(schedule, shape)
+
+    assert [list(program) for program in again] == [list(program) for program in again] == programs

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from forerun.search.layered import LayeredRequest, resolve_request, scored_rows
-from forerun.simulator.events import EventResult
+from forerun.simulator.events import EventResult, execute
 from forerun.simulator.events.layered import Buckets, LayeredPlan, layered_plan, simulate_plan
+from forerun.simulator.events.layered.compile import compile_layered
 from forerun.simulator.layered import LayeredContext
 from forerun.simulator.layered.memory import RESERVE_BYTES
 from forerun.simulator.layered.messages import Filling
@@ -38,7 +39,7 @@ def one_stage(cut: dict[str, int], *children: dict[str, Any], **more: Any) -> di
 
 
 def count(result: EventResult, kind: str) -> int:
-    return sum(result.graph.kinds[one] == kind for one in result.graph.kind)
+    return sum(task.kind == kind for task in result.timeline())
 
 
 @pytest.mark.parametrize("name", layered_names())
@@ -140,8 +141,8 @@ def test_sharded_states_are_gathered_where_they_are_needed(zero: int, gathers: i
 
 
 def test_weights_are_fetched_two_operators_ahead_at_most() -> None:
-    result = simulate_plan(plan(context("alexnet"), one_stage({"batch": 8}, memory={"zero": 3}), 128))
-    graph, run = result.graph, result.run
+    graph = compile_layered(plan(context("alexnet"), one_stage({"batch": 8}, memory={"zero": 3}), 128))
+    run = execute(graph)
     computed = [t for t in range(len(graph)) if graph.stream[t] == 0]
     for task in range(len(graph)):
         if graph.kinds[graph.kind[task]] == "gather":
@@ -215,7 +216,7 @@ def test_a_step_is_the_same_every_time() -> None:
     made = context("inception-v3")
     first, second = (simulate_plan(plan(made, halves(made, 2), 256)) for _ in range(2))
 
-    assert first.run.end_s == second.run.end_s
+    assert list(first.timeline()) == list(second.timeline())
 
 
 def test_buckets_are_small_first_and_apart_by_kind() -> None:

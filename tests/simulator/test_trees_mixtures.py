@@ -77,7 +77,7 @@ def test_layers_sharded_alone_free_their_own_parameters() -> None:
     stage = mixed.events.costs.stages[0]
     assert (stage.zero, [cost.zero for cost in stage.also]) == (0, [3])
     # What is not sharded is reduced once per step, what is sharded with every microbatch.
-    kinds = [mixed.events.graph.kinds[kind] for kind in mixed.events.graph.kind]
+    kinds = [task.kind for task in mixed.events.timeline()]
     assert kinds.count("gather") > 0 and kinds.count("reduce") > kinds.count("gather") / 2
 
 
@@ -158,7 +158,7 @@ def test_limits_on_what_is_in_flight_are_1f1b_and_gpipe(count: int) -> None:
     shape = PipelineShape(pp=4, vpp=1, microbatches=count)
 
     assert limited(shape, [4, 3, 2, 1]) == SCHEDULES[Schedule.ONE_F_ONE_B](shape)
-    forwards = [action for action in limited(shape, [count] * 4)[0][:count]]
+    forwards = list(limited(shape, [count] * 4)[0])[:count]
     assert {action.kind for action in forwards} == {Pass.FORWARD}
     assert limited(shape, [1, 4, 4, 4]) == limited(shape, [1, 1, 1, 1])
 
@@ -187,8 +187,7 @@ def test_activations_on_the_host_are_away_between_their_passes() -> None:
     made = dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, host={"bytes_per_s_per_device": 4e11}))
     texts = (TWO.format(first=first, second="") for first in ("", ", memory: {host: [activations]}"))
     device, host = (simulate_tree(made, tree(text.replace("{micro", "{order: gpipe, micro"))) for text in texts)
-    graph, run = host.events.graph, host.events.run
-    copies = [t for t in range(len(graph)) if graph.kinds[graph.kind[t]] == "copy"]
+    copies = [task for task in host.events.timeline() if task.kind == "copy"]
 
     assert len(copies) == 2 * 8
     kept = [result.events.stages[0].peak_bytes - result.events.costs.stages[0].fixed_bytes for result in (host, device)]
@@ -196,14 +195,13 @@ def test_activations_on_the_host_are_away_between_their_passes() -> None:
     assert host.events.memory[0].held_bytes[-1] == pytest.approx(host.events.costs.stages[0].fixed_bytes)
     size = host.events.costs.chunks[0].host_bytes
     for task in copies:
-        assert run.end_s[task] - run.start_s[task] == pytest.approx(size / host.events.costs.host_bytes_per_s)
+        assert task.end_s - task.start_s == pytest.approx(size / host.events.costs.host_bytes_per_s)
 
 
 def test_parameters_on_the_host_come_before_every_pass() -> None:
     device, host = two(), two(", memory: {host: [parameters]}")
-    graph = host.events.graph
     chunk, rate = host.events.costs.chunks[0], host.events.costs.host_bytes_per_s
-    copied_s = sum(s for s, kind in zip(graph.duration_s, graph.kind, strict=True) if graph.kinds[kind] == "copy")
+    copied_s = sum(task.end_s - task.start_s for task in host.events.timeline() if task.kind == "copy")
 
     assert chunk.fetches == 13
     assert copied_s == pytest.approx(2 * 8 * chunk.fetch_bytes / rate)

@@ -9,7 +9,7 @@ cloned where the backward pass reaches it.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from forerun.simulator.events.compile import PREFETCH, add_streams
+from forerun.simulator.events.device_tasks import PREFETCH, add_streams
 from forerun.simulator.events.graph import TaskGraph
 from forerun.simulator.events.kinds import (
     COPY,
@@ -42,7 +42,7 @@ def compile_layered(plan: LayeredPlan) -> TaskGraph:
         add_streams(graph, device, overlap.computation, overlap.communication)
     step = _Step(plan, graph)
     for device, program in enumerate(programs):
-        _Device(step, device, program).run()
+        _Device(step, device, list(program)).run()
     for task, key in step.waiting:
         graph.need(task, step.done[key])
     return graph

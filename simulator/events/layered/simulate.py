@@ -4,7 +4,7 @@ from forerun.simulator.events.costs import ChunkCost, StageCost, StepCosts
 from forerun.simulator.events.engine import execute
 from forerun.simulator.events.layered.compile import compile_layered
 from forerun.simulator.events.layered.plan import LayeredPlan
-from forerun.simulator.events.result import EventResult, result_of
+from forerun.simulator.events.result import EventResult, result_of_run
 from forerun.simulator.schedules import PipelineShape
 
 
@@ -15,7 +15,7 @@ def simulate_plan(plan: LayeredPlan) -> EventResult:
         RequestError: the schedule has no order for the shape, or tasks wait for each other in a circle.
     """
     graph = compile_layered(plan)
-    return result_of(_shape(plan), graph, execute(graph))
+    return result_of_run(_shape(plan), graph, execute(graph))
 
 
 def _shape(plan: LayeredPlan) -> StepCosts:

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.simulator.events.compile import COPY_AHEAD
 from forerun.simulator.events.costs import ChunkCost
+from forerun.simulator.events.device_tasks import COPY_AHEAD
 from forerun.simulator.events.trees.parts import (
     Blocks,
     blocks_of,
