@@ -57,7 +57,8 @@ def same(costs: StepCosts, **simulated: Any) -> None:
     assert [task.name for task in live.timeline()] == [
         " ".join([KINDS[kind], *map(str, tag)]) for kind, tag in zip(graph.kind, graph.tag, strict=True)
     ]
-    assert live.stages == whole.stages
+    if simulated.get("replicas", 1) == 1:  # numbers of collectives do not follow time on other replicas
+        assert live.stages == whole.stages
     assert live.critical_path == whole.critical_path
     assert live.critical_s == whole.critical_s
     for one, other in zip(live.memory, whole.memory, strict=True):
