@@ -84,15 +84,20 @@ def broken_laws(model: LayeredModel, split: Split, batch: int) -> Iterator[tuple
     if mode is Mode.SPATIAL:
         yield from _spatial_laws(model, split, limits)
     if mode is Mode.FILTER and parts > limits.filters:
-        yield "filters", f"filter{parts} needs {parts} filters, but {limits.filters_at} has {limits.filters}"
+        yield "filters", _too_many(split, "filters", limits.filters_at, limits.filters)
     if mode is Mode.CHANNEL and parts > limits.channels:
-        yield "channels", f"channel{parts} needs {parts} channels, but {limits.channels_at} has {limits.channels}"
+        yield "channels", _too_many(split, "channels", limits.channels_at, limits.channels)
     if mode is Mode.PIPELINE and parts > limits.weighted:
-        yield "layers", f"pipeline{parts} needs {parts} layers with weights, but the model has {limits.weighted}"
+        yield "layers", _too_many(split, "layers with weights", "the model", limits.weighted)
     if split.spread and not model.tables:
         yield "tables", f"tables are dealt out, but {model.name} has none"
     if split.mixed and not any(operator.kind is Kind.LINEAR for operator in model.operators):
         yield "linear", f"mixed splits linear layers, but {model.name} has none"
+
+
+def _too_many(split: Split, what: str, where: str, most: int) -> str:
+    """Say that a mode has more parts than there is of something."""
+    return f"{split.mode.name.lower()}{split.parts} needs {split.parts} {what}, but {where} has {most}; use {most}"
 
 
 def _spatial_laws(model: LayeredModel, split: Split, limits: SplitLimits) -> Iterator[tuple[str, str]]:

@@ -35,6 +35,13 @@ def model_of_graph(
         if rule is None:
             missing[node.target] = missing.get(node.target, 0) + 1
             rule = generic
+            blind = next((value for value in node.outputs if value and value not in graph.shapes), None)
+            if blind is not None:
+                raise RequestError(
+                    f"{graph.source}: no cost rule for {node.target} ({node.name}), and nothing says the shape of its "
+                    f"output {blind!r}; state the shape in the file, and add --allow-generic to cost it by bytes and "
+                    "operations"
+                )
         weights = tuple(name for name in node.inputs if name in graph.weights)
         call = Call(graph=graph, node=node, tensors=tensors, weights=weights)
         name = node.name if node.name not in names else f"{node.name}.{len(operators)}"
