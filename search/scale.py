@@ -1,6 +1,6 @@
 """Throughput against workers: a request for ``forerun scale`` and what it means."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from forerun.spaces.layered.profile import LayeredProfile, layered_profile_names
 from forerun.spaces.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
+    from forerun.simulator.modes import ModePrediction
     from forerun.spaces.clusters import Cluster
 
 DEFAULT_MODE = "all-reduce"
@@ -23,6 +24,7 @@ DEFAULT_WORKERS = "1..32"
 DEFAULT_BATCH = 32
 DEFAULT_FRAMEWORK = "pytorch-ddp"
 TRANSFORMER_FRAMEWORK = "megatron-lm"
+DEFAULT_PRECISION = "bf16"
 _OF_MODELS = (
     ("batch", "--batch"),
     ("precision", "--precision"),
@@ -118,6 +120,10 @@ def scale(request: ScaleRequest) -> Scaling:
     cluster = _cluster(request)
     profile = _profile(request, cluster, defaults)
     rules = _rules(request)
+    core = _core(request, profile)
+    if core is not None:
+        # One worker is what the core says of it, so that what is made of its profile agrees.
+        profile = profile.lasting(core(1).step_s)
     network = _network(request, cluster, rules, defaults)
     text = request.workers or _filled(defaults, "workers", DEFAULT_WORKERS)
     counts = worker_counts(text)
@@ -134,14 +140,15 @@ def scale(request: ScaleRequest) -> Scaling:
                 raise RequestError(f"{backups} backup workers leave none of {text} workers; name more with --workers")
     mode = TrainingMode(exchange=exchange, synchronous=synchronous, workers=max(counts), **settings)  # type: ignore[arg-type]
     fidelity = request.fidelity or _fidelity(profile, mode, defaults)
-    jitter = _jitter(request, profile, cluster, rules, defaults)
+    # The core of transformers knows of no jitter; its answer is that of `forerun simulate`.
+    jitter = 0.0 if core is not None else _jitter(request, profile, cluster, rules, defaults)
     noise = Disturbance(seed=request.seed, jitter=jitter, slow=request.slow)
     if noise.slow and max(noise.slow) >= min(counts):
         raise RequestError(
             f"slow worker {max(noise.slow)} is in no run of {min(counts)} workers; use 0 to {min(counts) - 1}, "
             f"or begin --workers at {max(noise.slow) + 1}"
         )
-    curve = throughput_curve(profile, mode, network, counts, noise, fidelity=fidelity)
+    curve = throughput_curve(profile, mode, network, counts, noise, fidelity=fidelity, core=core)
     return Scaling(
         request=request,
         profile=profile,
@@ -194,7 +201,7 @@ def _cluster(request: ScaleRequest) -> "Cluster | None":
 
 def _profile(request: ScaleRequest, cluster: "Cluster | None", defaults: list[str]) -> GradientProfile:
     """Return the profile of a file, or of a model of the catalogue on the cluster's device."""
-    if Path(request.model).suffix.lower() in (".yaml", ".yml", ".json"):
+    if _is_file(request.model):
         from forerun.search.scale_profile import read_profile
 
         for name, flag in _OF_MODELS:
@@ -251,10 +258,33 @@ def _transformer(request: ScaleRequest, cluster: "Cluster", batch: int, defaults
     workload = Workload(
         global_batch=batch,
         seq_len=request.seq_len,
-        precision=request.precision or _filled(defaults, "precision", "bf16"),
+        precision=request.precision or _filled(defaults, "precision", DEFAULT_PRECISION),
     )
     framework = load_framework(request.framework or _filled(defaults, "framework", TRANSFORMER_FRAMEWORK))
     return transformer_profile(Context(model=model, cluster=cluster, workload=workload, framework=framework), batch)
+
+
+def _is_file(model: str) -> bool:
+    """Whether a model is the file of a measured profile."""
+    return Path(model).suffix.lower() in (".yaml", ".yml", ".json")
+
+
+def _core(request: ScaleRequest, profile: GradientProfile) -> "Callable[[int], ModePrediction] | None":
+    """Return the closed forms of a transformer of the catalogue, where they answer what is asked."""
+    from forerun.spaces.layered import is_layered
+
+    if _is_file(request.model) or is_layered(request.model) or request.seq_len is None:
+        return None
+    from forerun.search.scale_transformers import core_steps
+
+    training = {
+        "model": request.model,
+        "cluster": request.cluster or "",
+        "seq_len": request.seq_len,
+        "precision": request.precision or DEFAULT_PRECISION,
+        "framework": request.framework or TRANSFORMER_FRAMEWORK,
+    }
+    return core_steps(request, int(profile.batch), training)
 
 
 def _rules(request: ScaleRequest) -> LayeredProfile:

@@ -1,6 +1,6 @@
 """One face of both models: a curve of throughput against workers, with what they disagree about."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -103,9 +103,11 @@ def throughput_curve(
     disturbance: Disturbance | None = None,
     *,
     fidelity: Fidelity = "both",
+    core: Callable[[int], ModePrediction] | None = None,
 ) -> Curve:
     """Return the throughput for each number of workers; those of ``mode`` itself play no part.
-    Co-located shards are never more than workers.
+    Co-located shards are never more than workers. ``core``: closed forms that know more than the coarse model, which
+    they stand for.
 
     Raises:
         RequestError: no number is given, or the mode is not possible for one of them.
@@ -122,7 +124,11 @@ def throughput_curve(
         here = replace(mode, workers=count, shards=shards)
         coarse = events = None
         if fidelity != "events":
-            coarse = coarse_prediction(profile, here, network, disturbance, one_worker_s=one_worker_s)
+            coarse = (
+                core(count)
+                if core is not None
+                else coarse_prediction(profile, here, network, disturbance, one_worker_s=one_worker_s)
+            )
         if fidelity != "coarse":
             from forerun.simulator.modes.events import event_prediction
 

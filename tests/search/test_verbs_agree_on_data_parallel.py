@@ -117,3 +117,22 @@ def test_loading_is_waited_for_whoever_asks(capsys: pytest.CaptureFixture[str], 
     scaled = answer(capsys, "scale", "resnet50", "--cluster", "dgx1-v100", "--batch", "16", "--workers", "16")
     for found in (events, scaled["points"][-1], {"step_time_s": improved_s("resnet50", "dgx1-v100", "x", 16)}):
         assert found["step_time_s"] == pytest.approx(row["step_time_s"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "bert-large --cluster aws-p3dn --precision fp16 --seq-len 384",
+        "llama3-8b --cluster dgx-h100 --seq-len 2048 --framework torchtitan",
+    ],
+)
+def test_scale_of_a_transformer_is_what_simulate_says(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    gpus, batch = 8, 2
+    strategy = ["--global-batch", str(gpus * batch), "--strategy", f"dp{gpus} mbs{batch}"]
+    step_s = answer(capsys, "simulate", *words.split(), *strategy)["step_time_s"]
+    scaled = answer(capsys, "scale", *words.split(), "--batch", str(batch), "--workers", f"1,{gpus}")
+    assert scaled["points"][-1]["step_time_s"] == pytest.approx(step_s, rel=1e-9)
+    assert scaled["points"][0]["step_time_s"] == pytest.approx(scaled["one_worker"]["step_time_s"], rel=1e-9)
+    # With jitter the steps of workers differ, which the core knows nothing of.
+    uneven = answer(capsys, "scale", *words.split(), "--batch", str(batch), "--workers", str(gpus), "--jitter", "0.1")
+    assert uneven["points"][-1]["breakdown_s"]["straggle"] > 0
