@@ -13,8 +13,17 @@ import numpy as np
 
 from forerun.simulator.replay.readers.json_stream import Progress
 from forerun.simulator.replay.readers.kineto_events import Columns, Sort, read_columns
+from forerun.simulator.replay.readers.kineto_grouped import GroupedCalls
 from forerun.simulator.replay.readers.kineto_host import HostLanes
-from forerun.simulator.replay.readers.kineto_messages import host_message, kernel_message, numbers, operation_of, whole
+from forerun.simulator.replay.readers.kineto_messages import (
+    MOST_RANKS,
+    host_message,
+    is_grouped,
+    kernel_message,
+    numbers,
+    operation_of,
+    whole,
+)
 from forerun.simulator.replay.readers.spans import Spans
 from forerun.simulator.replay.trace import Floats, Integers, Kind, Phase, Place, RankTrace
 from forerun.spaces.errors import RequestError
@@ -46,7 +55,7 @@ class _Reduction:
         self.columns, self.path = columns, path
         start = np.frombuffer(columns.start_us, dtype=np.float64)
         origin = int(start.min())
-        self.base = origin + _base_us(columns)
+        self.origin, self.base = origin, origin + _base_us(columns)
         self.start: Floats = start - origin
         self.end: Floats = self.start + np.frombuffer(columns.duration_us, dtype=np.float64)
         self.sort = np.frombuffer(columns.sort, dtype=np.int8)
@@ -93,10 +102,13 @@ class _Reduction:
 
     def _device(self, places: dict[int, Place], hosts: HostLanes) -> None:
         """Add kernels and copies, each behind its launch."""
-        columns, groups = self.columns, _pg_ranks(self.columns)
+        columns, groups, grouped = self.columns, _pg_ranks(self.columns), []
         for event in np.flatnonzero(np.isin(self.sort, (Sort.KERNEL, Sort.COPY))).tolist():
             number = columns.name[event]
             name, message = self.names[number], None
+            if self.sort[event] == Sort.KERNEL and is_grouped(name, columns.arguments.get(event, {})):
+                grouped.append(event)
+                continue
             if self.sort[event] == Sort.KERNEL and event in columns.arguments:
                 own = columns.arguments[event]
                 arguments = {**columns.external.get(whole(own.get("External id")), {}), **own}
@@ -112,6 +124,41 @@ class _Reduction:
             span = self.spans.add(low, high, lane, number, kind, phase, columns.variant[event], cause=piece)
             if message is not None:
                 self.spans.messages[span] = message
+        self._grouped(grouped, places, hosts, groups)
+
+    def _grouped(
+        self, events: list[int], places: dict[int, Place], hosts: HostLanes, groups: dict[str, tuple[int, ...]]
+    ) -> None:
+        """Add kernels that send and receive for several calls: sends leave where the kernel starts, receives end with
+        it."""
+        columns, calls = self.columns, GroupedCalls(self.columns, self.origin)
+        launches = [hosts.of_correlation.get(columns.correlation[event], -1) for event in events]
+        for event, launch in sorted(zip(events, launches, strict=True), key=lambda one: (self._launched(*one), one[0])):
+            number, lane = columns.name[event], int(self.lane[event])
+            name = self.names[number]
+            asked = calls.taken(int(self.lane[launch]), float(self.start[launch])) if launch >= 0 else []
+            found = [kernel_message(name, arguments, self.rank, groups, str(self.path)) for arguments in asked]
+            messages = [one for one in found if one is not None]
+            if not messages:
+                raise RequestError(
+                    f"an NCCL kernel names its collective, or its sends and receives were recorded, but {name[:60]!r} "
+                    f"in {self.path} has neither; profile host and device with PyTorch 2.2 or later"
+                )
+            piece = hosts.piece_of.get(launch, -1)
+            phase = self.spans.phase[piece] if piece >= 0 else Phase.OTHER
+            places.setdefault(lane, Place.DEVICE)
+            low, high = float(self.start[event]), float(self.end[event])
+            messages.sort(key=lambda one: one.operation == "receive")
+            whole_at = next((at for at, one in enumerate(messages) if one.operation == "receive"), len(messages) - 1)
+            for at, message in enumerate(messages):
+                begin, end = (low, low) if at < whole_at else (high, high) if at > whole_at else (low, high)
+                kind = _KINDS[message.operation]
+                span = self.spans.add(begin, end, lane, number, kind, phase, columns.variant[event], cause=piece)
+                self.spans.messages[span] = message
+
+    def _launched(self, event: int, launch: int) -> float:
+        """Return when an event was launched, or began where nothing launched it."""
+        return float(self.start[launch if launch >= 0 else event])
 
     def _messages(self, places: dict[int, Place], hosts: HostLanes) -> None:
         """Add what gloo exchanged, each behind the call that asked for it."""
@@ -228,18 +275,24 @@ def _place(columns: Columns, path: Path) -> tuple[int, int, tuple[tuple[int, ...
 
 
 def _groups(info: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
-    config = info.get("pg_config")
-    found = [numbers(one.get("ranks")) for one in config if isinstance(one, dict)] if isinstance(config, list) else []
-    return tuple(dict.fromkeys(ranks for ranks in found if ranks is not None and len(ranks) > 1))
+    return tuple(dict.fromkeys(ranks for ranks in _configured(info).values() if len(ranks) > 1))
 
 
 def _pg_ranks(columns: Columns) -> dict[str, tuple[int, ...]]:
     """Return the ranks of every process group that the header names."""
     info = columns.header.get("distributedInfo")
-    config = info.get("pg_config") if isinstance(info, dict) else None
-    known = {}
+    return _configured(info) if isinstance(info, dict) else {}
+
+
+def _configured(info: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the ranks of the process groups of a header; PyTorch writes none for the group of all."""
+    config, world, known = info.get("pg_config"), whole(info.get("world_size")), {}
     for one in config if isinstance(config, list) else ():
-        ranks = numbers(one.get("ranks")) if isinstance(one, dict) else None
+        if not isinstance(one, dict):
+            continue
+        ranks = numbers(one.get("ranks"))
+        if ranks is None and one.get("ranks") == [] and 0 < world <= MOST_RANKS:
+            ranks = tuple(range(world))
         if ranks is not None:
             known[str(one.get("pg_name", ""))] = ranks
     return known

@@ -42,7 +42,7 @@ _SYNC = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 @dataclass(slots=True)
 class Columns:
     """Growing columns; ``names`` and ``variants`` number texts as they are met. ``arguments``: of events that exchange
-    something, by number of the event."""
+    something, by number of the event; ``records``: start, lane and arguments of every call that the host noted."""
 
     start_us: "array[float]" = field(default_factory=lambda: array("d"))
     duration_us: "array[float]" = field(default_factory=lambda: array("d"))
@@ -56,6 +56,7 @@ class Columns:
     lanes: dict[tuple[str, str], int] = field(default_factory=dict)
     arguments: dict[int, dict[str, Any]] = field(default_factory=dict)
     external: dict[int, dict[str, Any]] = field(default_factory=dict)
+    records: list[tuple[float, int, dict[str, Any]]] = field(default_factory=list)
     header: Mapping[str, Any] = field(default_factory=dict)
     events: int = 0
 
@@ -66,7 +67,7 @@ class Columns:
         """Let go of all that has an entry per event."""
         self.start_us, self.duration_us, self.correlation = array("d"), array("d"), array("q")
         self.sort, self.lane, self.name, self.variant = array("b"), array("i"), array("i"), array("i")
-        self.arguments, self.external = {}, {}
+        self.arguments, self.external, self.records = {}, {}, []
 
 
 def read_columns(path: Path, progress: Progress | None = None) -> Columns:
@@ -94,8 +95,12 @@ def _take(columns: Columns, event: dict[str, Any], path: Path) -> None:
         arguments = {}
     sort = _sort(category, name, arguments)
     if sort is None:
-        if name == "record_param_comms" and isinstance(arguments.get("External id"), int):
-            columns.external[arguments["External id"]] = arguments
+        if name == "record_param_comms":
+            if isinstance(arguments.get("External id"), int):
+                columns.external[arguments["External id"]] = arguments
+            moment = event.get("ts")
+            if _is_time(moment) and moment is not None and len(columns.records) < MOST_EVENTS:
+                columns.records.append((moment, _lane(columns, event), arguments))
         return
     start, duration = event.get("ts"), event.get("dur")
     if not _is_time(start) or not _is_time(duration) or start is None or duration is None or duration < 0:
@@ -109,8 +114,7 @@ def _take(columns: Columns, event: dict[str, Any], path: Path) -> None:
     columns.start_us.append(start)
     columns.duration_us.append(duration)
     columns.sort.append(sort)
-    key = (str(event.get("pid"))[:40], str(event.get("tid"))[:40])
-    columns.lane.append(columns.lanes.setdefault(key, len(columns.lanes)))
+    columns.lane.append(_lane(columns, event))
     columns.name.append(columns.names.setdefault(name[:200], len(columns.names)))
     shape = arguments.get("grid") or arguments.get("Input Dims") or ""
     columns.variant.append(columns.variants.setdefault(str(shape)[:120], len(columns.variants)))
@@ -123,6 +127,12 @@ def _take(columns: Columns, event: dict[str, Any], path: Path) -> None:
         or (sort == Sort.KERNEL and "nccl" in name.lower())
     ):
         columns.arguments[number] = arguments
+
+
+def _lane(columns: Columns, event: dict[str, Any]) -> int:
+    """Return the number of the thread or stream of an event."""
+    key = (str(event.get("pid"))[:40], str(event.get("tid"))[:40])
+    return columns.lanes.setdefault(key, len(columns.lanes))
 
 
 def _sort(category: str, name: str, arguments: dict[str, Any]) -> Sort | None:

@@ -11,18 +11,28 @@ from forerun.spaces.errors import RequestError
 _OPERATIONS = {
     "allreduce": "all_reduce",
     "allreducecoalesced": "all_reduce",
+    "allreducesparse": "all_reduce",
     "allgather": "all_gather",
     "allgatherbase": "all_gather",
     "allgatherintotensorcoalesced": "all_gather",
     "allgatherinto": "all_gather",
+    "allgatherintotensor": "all_gather",
+    "allgathercoalesced": "all_gather",
+    "allgathersingle": "all_gather",
     "reducescatter": "reduce_scatter",
     "reducescatterbase": "reduce_scatter",
+    "reducescattertensor": "reduce_scatter",
     "reducescattertensorcoalesced": "reduce_scatter",
+    "reducescattersingle": "reduce_scatter",
     "alltoall": "all_to_all",
     "alltoallbase": "all_to_all",
     "alltoallv": "all_to_all",
+    "alltoallsingle": "all_to_all",
+    "alltoallvsingle": "all_to_all",
     "broadcast": "broadcast",
+    "broadcastoop": "broadcast",
     "reduce": "reduce",
+    "reduceoop": "reduce",
     "gather": "gather",
     "scatter": "scatter",
     "barrier": "barrier",
@@ -30,7 +40,11 @@ _OPERATIONS = {
     "recv": "receive",
     "recvanysource": "receive",
 }
-"""Names of collectives in lower case without marks, as gloo, c10d and NCCL's arguments spell them."""
+"""Names of collectives in lower case without marks, as gloo, c10d and NCCL's arguments spell them (and spelt them)."""
+
+
+MOST_RANKS = 1 << 20
+"""Ranks of a group, at most: beyond it a size is no size."""
 
 
 def operation_of(text: str) -> str | None:
@@ -64,12 +78,27 @@ def kernel_message(
     width = dtype_bytes(arguments.get("dtype")) or float("nan")
     sides = [whole(arguments.get(key)) for key in ("In msg nelems", "Out msg nelems")]
     label = str(arguments.get("Process Group Name", ""))[:80]
-    ranks = numbers(arguments.get("Process Group Ranks")) or groups.get(label)
+    ranks = numbers(arguments.get("Process Group Ranks")) or groups.get(label) or _strided(arguments)
     if operation in ("send", "receive"):
         peer = whole(arguments.get("Dst Rank" if operation == "send" else "Src Rank"))
         ranks = None if peer < 0 else (rank, peer) if operation == "send" else (peer, rank)
     size = max(sides) * width if max(sides) >= 0 else float("nan")
     return Message(operation=operation, size_bytes=size, ranks=ranks, label=label)
+
+
+def _strided(arguments: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """Return the ranks of a group by its first, its stride and its size; None where one is missing."""
+    keys = ("Global rank start", "Global rank stride", "Group size")
+    first, stride, size = (whole(arguments.get(key)) for key in keys)
+    if first < 0 or stride < 1 or not 1 <= size <= MOST_RANKS:
+        return None
+    return tuple(range(first, first + stride * size, stride))
+
+
+def is_grouped(name: str, arguments: Mapping[str, Any]) -> bool:
+    """Return whether a kernel is one of NCCL's for several sends and receives, which does not say for which."""
+    known = operation_of(str(arguments.get("Collective name", "")).lstrip("_"))
+    return known is None and "nccl" in name.lower() and "sendrecv" in name.lower()
 
 
 def host_message(operation: str, own: Mapping[str, Any], asking: Mapping[str, Any], rank: int) -> Message:
