@@ -78,7 +78,7 @@ class Row:
     def risk_text(self) -> str:
         """What became of measured runs predicted that full; empty where the risk is small or the row does not fit."""
         if MAY_NOT_FIT_MARK in self.marks:
-            return f"by the calibration it runs out of memory with a probability of {self.oom_risk:.0%}"
+            return f"{self.oom_risk:.0%} is the calibrated probability that it runs out of memory"
         if TIGHT_MARK not in self.marks:
             return ""
         return f"{self.oom_risk:.0%} of the measured runs predicted that full ran out of memory"

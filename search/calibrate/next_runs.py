@@ -91,16 +91,20 @@ def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = 
 
 
 def _measured_rows(posterior: Posterior, context: Context, table: StrategyTable) -> list[int]:
-    """Return the rows that stand among the measured runs already: alike in every axis and kernel."""
-    evidence = posterior.evidence.features
-    if not len(evidence):
-        return []
+    """Return the rows that stand among the measured runs already: alike in every axis and kernel. Of runs that ran out
+    of memory only the axes and kernels are known."""
     time_s: Mapping[str, Floats] = score(context, table).time_s
-    own = features_of(context, table, time_s)
-    numbers = np.abs(own.numbers[:, None, :] - evidence.numbers[None, :, :]).max(axis=2) < _SAME
-    parts = np.abs(own.parts[:, None, :] - evidence.parts[None, :, :]).max(axis=2) < _SAME
-    words = (own.words[:, None, :] == evidence.words[None, :, :]).all(axis=2)
-    return [int(row) for row in np.flatnonzero((numbers & parts & words).any(axis=1))]
+    own, known = features_of(context, table, time_s), np.zeros(len(table), dtype=bool)
+    for evidence, timed in ((posterior.evidence, True), (posterior.held and posterior.held.evidence, False)):
+        if not evidence:
+            continue
+        features = evidence.features
+        alike = np.abs(own.numbers[:, None, :] - features.numbers[None, :, :]).max(axis=2) < _SAME
+        alike &= (own.words[:, None, :] == features.words[None, :, :]).all(axis=2)
+        if timed:
+            alike &= np.abs(own.parts[:, None, :] - features.parts[None, :, :]).max(axis=2) < _SAME
+        known |= alike.any(axis=1)
+    return [int(row) for row in np.flatnonzero(known)]
 
 
 def launches(setting: Setting, found: NextRuns, format_name: str | None = None) -> list[tuple[str, Files]]:

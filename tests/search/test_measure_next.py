@@ -61,6 +61,20 @@ def test_what_was_measured_is_not_proposed_again(tmp_path: Path, capsys: pytest.
     assert second["measure_next"]["measured_among_candidates"] == 3
 
 
+def test_what_ran_out_of_memory_is_not_proposed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = proposed(tmp_path / "run", capsys)
+    names = [run["strategy"] for run in first["measure_next"]["runs"]]
+    table = tmp_path / "run" / "measure" / "runs.csv"
+    head, failed, *others = table.read_text().splitlines()
+    measured = [line.replace(",64,,ok,", ",64,4.4,ok,") for line in others]
+    table.write_text("\n".join([head, failed.replace(",64,,ok,", ",64,,oom,"), *measured]) + "\n")
+    ours = tmp_path / "ours.yaml"
+    assert main(["calibrate", str(table), "--out", str(ours)]) == 0
+    capsys.readouterr()
+    second = proposed(tmp_path / "again", capsys, "--calibration", str(ours))
+    assert not {run["strategy"] for run in second["measure_next"]["runs"]} & set(names)
+
+
 def test_launch_files_are_of_the_framework_or_as_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     proposed(tmp_path / "own", capsys)
     folders = sorted(path.name for path in (tmp_path / "own" / "measure").iterdir() if path.is_dir())

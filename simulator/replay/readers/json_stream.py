@@ -7,6 +7,7 @@ the next. Nothing but JSON is understood, nothing is evaluated, and a single val
 import codecs
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ PIECE = 1 << 22
 MOST_VALUE = 1 << 26
 """Most characters of one event or header; the largest events of profilers have a few thousand."""
 _SPACE = " \t\r\n"
+_SPACES = re.compile(f"[{_SPACE}]*")
 _LONGEST_WORD = 16
 """Characters that a cut word, number or escape can lack at most."""
 
@@ -161,12 +163,10 @@ class JsonStream:
         """Return the next character that is no space; nothing at the end."""
         while True:
             text, place = self._text, self._place
-            while place < len(text):
-                if text[place] not in _SPACE:
-                    self._place = place
-                    return text[place]
-                place += 1
-            self._place = place
+            if place < len(text) and text[place] in _SPACE:
+                self._place = place = _SPACES.match(text, place).end()  # type: ignore[union-attr]  # matches nothing too
+            if place < len(text):
+                return text[place]
             if self._end:
                 return ""
             self._fill()
