@@ -39,7 +39,9 @@ def _headline(analysis: Analysis) -> list[Text]:
         lines.append(
             Text(
                 f"with every operator at its mean over steps: {format_seconds(analysis.averaged.replayed_step_s)} "
-                f"({analysis.averaged.error:+.1%}); the rest is what varies from step to step"
+                f"({analysis.averaged.error:+.1%})"
+                + (f", at each rank's pace in its step: {analysis.paced.error:+.1%}" if analysis.paced else "")
+                + "; the rest is what varies from step to step"
             )
         )
     world = max(graph.traces[0].world, len(graph.traces))

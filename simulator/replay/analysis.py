@@ -19,10 +19,11 @@ from forerun.simulator.replay.trace import RankTrace
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
     """A replayed run and what it shows; see the classes of the parts. ``averaged``: the same graph with every task
-    taking its mean over steps, None for a single step."""
+    taking its mean over steps, ``paced``: that times the pace of its rank in its step; None for a single step."""
 
     replay: Replay
     averaged: Replay | None
+    paced: Replay | None
     uses: tuple[RankUse, ...]
     stragglers: tuple[Straggler, ...]
     overlaps: tuple[Overlap, ...]
@@ -49,12 +50,14 @@ def analyse(traces: Sequence[RankTrace], *, aligned: bool = True) -> Analysis:
     clocks = align(traces, matching.exchanges) if aligned else unaligned(len(traces))
     graph = build_graph(traces, matching, clocks)
     result = replay(graph)
-    averaged = None
+    averaged = paced = None
     if len(graph.finish_s) > 1:
         averaged = replay(build_graph(traces, matching, clocks, average=True))
+        paced = replay(build_graph(traces, matching, clocks, paced=True))
     return Analysis(
         replay=result,
         averaged=averaged,
+        paced=paced,
         uses=rank_uses(graph),
         stragglers=stragglers(graph),
         overlaps=overlap_factors(graph),

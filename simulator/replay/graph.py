@@ -49,14 +49,20 @@ class ReplayGraph:
 
 
 def build_graph(
-    traces: Sequence[RankTrace], matching: Matching, clocks: Clocks, *, average: bool = False
+    traces: Sequence[RankTrace],
+    matching: Matching,
+    clocks: Clocks,
+    *,
+    average: bool = False,
+    paced: bool = False,
 ) -> ReplayGraph:
-    """Return the graph; with ``average`` every task takes the mean of what it took in all steps.
+    """Return the graph; with ``average`` every task takes the mean of what it took in all steps, if ``paced`` times
+    the pace of its rank in its step: what that rank's tasks took there over the sum of their means.
 
     Raises:
         RequestError: spans wait for each other in a circle (found when the graph is executed).
     """
-    return _Builder(traces, matching, clocks).build(average=average)
+    return _Builder(traces, matching, clocks).build(average=average or paced, paced=paced)
 
 
 class _Builder:
@@ -77,7 +83,7 @@ class _Builder:
         self.key: list[tuple[int, ...] | None] = []
         self.lanes: list[tuple[int, ...]] = []
 
-    def build(self, *, average: bool) -> ReplayGraph:
+    def build(self, *, average: bool, paced: bool) -> ReplayGraph:
         """Add everything."""
         waits_for: list[dict[int, list[int]]] = []
         for place, trace in enumerate(self.traces):
@@ -90,7 +96,7 @@ class _Builder:
                 for other in before:
                     self.graph.need(int(self.entry[place][span]), int(self.task[place][other]))
         if average:
-            self._average()
+            self._average(paced=paced)
         steps = max(trace.steps for trace in self.traces)
         finish = np.zeros(steps)
         for trace, end in zip(self.traces, self.end_s, strict=True):
@@ -197,14 +203,21 @@ class _Builder:
             self.graph.need(task, join)
             self.graph.duration_s[task] = max(float(self.end_s[place][span]) - last_s, 0.0)
 
-    def _average(self) -> None:
+    def _average(self, *, paced: bool) -> None:
         """Give every task the mean over steps of what stands at its place on its rank and lane."""
         total: dict[tuple[int, ...], float] = defaultdict(float)
         count: dict[tuple[int, ...], int] = defaultdict(int)
-        for task, key in enumerate(self.key):
-            if key is not None:
-                total[key] += self.graph.duration_s[task]
-                count[key] += 1
-        for task, key in enumerate(self.key):
-            if key is not None:
-                self.graph.duration_s[task] = total[key] / count[key]
+        took: dict[tuple[int, int], float] = defaultdict(float)
+        usual: dict[tuple[int, int], float] = defaultdict(float)
+        known = [(task, key) for task, key in enumerate(self.key) if key is not None]
+        for task, key in known:
+            total[key] += self.graph.duration_s[task]
+            count[key] += 1
+        for task, key in known:
+            place = (self.rank[task], self.step[task])
+            took[place] += self.graph.duration_s[task]
+            usual[place] += total[key] / count[key]
+        for task, key in known:
+            place = (self.rank[task], self.step[task])
+            pace = took[place] / usual[place] if paced and usual[place] > 0 else 1.0
+            self.graph.duration_s[task] = total[key] / count[key] * pace

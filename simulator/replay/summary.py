@@ -30,6 +30,7 @@ def summary(analysis: Analysis, *, link_bytes_per_s: float | None = None, top: i
         "replayed_step_time_s": result.replayed_step_s,
         "replay_error": result.error,
         "averaged_replay_error": None if analysis.averaged is None else analysis.averaged.error,
+        "paced_replay_error": None if analysis.paced is None else analysis.paced.error,
         "measured_s": result.measured_s.tolist(),
         "replayed_s": result.replayed_s.tolist(),
         "ranks": [asdict(use) for use in analysis.uses],

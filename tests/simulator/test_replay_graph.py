@@ -33,6 +33,21 @@ def test_a_replay_gives_the_run_back(tmp_path):
     assert sum(part.seconds for part in analysis.path) == pytest.approx(analysis.replay.run.makespan_s)
 
 
+def test_means_lose_who_was_slow_when_and_paces_keep_it(tmp_path):
+    """In every step another rank takes half as long again: each is 1/8 slower on average, every step as long as 1.5."""
+    paces = 1.0 + 0.5 * np.eye(4)
+    made = data_parallel(tmp_path, ranks=4, steps=4, reduce_s=0.1e-3, jitter=0.0, noise_s=1e-7, paces=paces)
+    analysis = analyse_files([tmp_path])
+    assert abs(analysis.replay.error) < 1e-3
+    assert analysis.averaged.error == pytest.approx(1.125 / 1.5 - 1, abs=0.03)
+    assert abs(analysis.paced.error) < 0.03
+    assert np.allclose(analysis.paced.measured_s, made.step_s, rtol=1e-3)
+    (tmp_path / "even").mkdir()
+    data_parallel(tmp_path / "even", ranks=4, steps=4, jitter=0.0, noise_s=1e-7)
+    even = analyse_files([tmp_path / "even"])
+    assert even.paced.replayed_step_s == pytest.approx(even.averaged.replayed_step_s, rel=1e-3)
+
+
 def test_waits_are_dependencies_and_not_times(tmp_path):
     # Twice as fast a network: the recursion of the generator says what that gives; a replay must say the same.
     slow = data_parallel(tmp_path, ranks=3, steps=3, reduce_s=4e-3, jitter=0.1, noise_s=1e-7, seed=5)

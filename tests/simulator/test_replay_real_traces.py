@@ -17,6 +17,7 @@ def test_real_runs_replay_within_5_percent(kind):
     analysis = analyse_files([TRACES / kind])
     assert abs(analysis.replay.error) < 0.05
     assert analysis.averaged is not None and abs(analysis.averaged.error) < 0.05
+    assert analysis.paced is not None and abs(analysis.paced.error) < 0.05
     assert analysis.replay.graph.matching.unmatched == 0
     assert analysis.replay.graph.clocks.hosts == 1
 

@@ -49,17 +49,19 @@ def data_parallel(
     drift=0.0,
     hosts=None,
     slow=None,
+    paces=None,
     pause_s=0.0,
     seed=0,
 ):
-    """Write a data-parallel run. ``offset_s``, ``drift``: largest of either sign of any host (the first has none);
-    ``hosts``: how many (None: one per rank); ``slow``: (rank, first slow step, factor); ``pause_s``: between steps."""
+    """Write a data-parallel run. ``paces``: how many times as long each rank takes in each step [steps][ranks].
+    ``offset_s``, ``drift``: largest of either sign of any host (the first has none); ``hosts``: how many (None: one per
+    rank); ``slow``: (rank, first slow step, factor); ``pause_s``: between steps."""
     generator = np.random.default_rng(seed)
     made = [Rank() for _ in range(ranks)]
     now, link = np.zeros(ranks), np.zeros(ranks)
     ends = []
     for step in range(steps):
-        factor = np.ones(ranks)
+        factor = np.ones(ranks) if paces is None else np.array(paces[step], dtype=float)
         if slow is not None and step >= slow[1]:
             factor[slow[0]] = slow[2]
         begin = now.copy()
