@@ -18,6 +18,7 @@ from forerun.spaces.frames import frame_of
 if TYPE_CHECKING:
     from forerun.search.baseline import Baseline
     from forerun.search.calibrate import NextRuns
+    from forerun.search.varying import VariedRows
 
 SCHEMA = 1
 """Version of every JSON document that forerun prints; it grows when a field changes its meaning or goes."""
@@ -43,7 +44,8 @@ class Leaderboard:
     ``request`` is what was asked, with ``defaults`` (each value that the user did not give) and ``notes``.
     ``why`` says in words what bounds the winner and what the runner-up loses. ``elapsed_s`` is the wall time of the
     search, start-up of the process not included. ``workers`` says in words who did the work. ``baseline`` is the user's
-    present run beside the first row, where one was named; ``measure_next`` the runs worth measuring, where asked for.
+    present run beside the first row, where one was named; ``measure_next`` the runs worth measuring, and ``trees``
+    strategies whose layers or modules differ, where asked for.
     """
 
     request: Mapping[str, Any]
@@ -57,6 +59,7 @@ class Leaderboard:
     workers: str = "in this process"
     baseline: "Baseline | None" = None
     measure_next: "NextRuns | None" = None
+    trees: "VariedRows | None" = None
 
     @property
     def candidates_per_s(self) -> float:
@@ -81,6 +84,8 @@ class Leaderboard:
         }
         if self.measure_next is not None:
             document["measure_next"] = self.measure_next.to_json()
+        if self.trees is not None:
+            document["trees"] = self.trees.to_json()
         if self.baseline is not None:
             document["baseline"] = self.baseline.to_json(self.rows[0])
         return document

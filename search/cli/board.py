@@ -10,6 +10,7 @@ from rich.text import Text
 
 from forerun.search.cli.bars import Brush
 from forerun.search.cli.console import brush_of, open_console, say
+from forerun.search.cli.varying import tree_lines
 from forerun.search.leaderboard import NEAR_MARK, Leaderboard
 from forerun.search.memory_risk import RISKY
 from forerun.search.objectives import objective_named
@@ -63,6 +64,8 @@ def print_board(board: Leaderboard) -> None:
     say(console, "", Text(board.why), "")
     if board.measure_next is not None:
         say(console, *measure_lines(board.measure_next), "")
+    if board.trees is not None:
+        say(console, *tree_lines(board.trees), "")
     if board.baseline is not None:
         say(console, *baseline_lines(board.baseline, board.rows))
     say(console, *counts(board))

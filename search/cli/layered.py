@@ -28,6 +28,7 @@ SEARCH_FLAGS = (
     "stagnation",
     "start",
     "storage",
+    "trees",
     "workers",
     "worker_count",
     "address",

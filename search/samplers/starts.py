@@ -49,12 +49,12 @@ def flat_starts(
 ) -> Starts:
     """Search the flat space, and return its best strategies and those that almost fit and would be as good."""
     piece, workers, remarks = search_with(Problem(space=space, objective=objective, top=top), choice, score=score)
-    strategies = [*_strategies(space, piece)]
+    strategies = [*strategies_of(space, piece)]
     movable = _without_virtual_stages(space)
     if movable is not None:
         for scorer in (score, Lenient(margin=MARGIN, score=score)):
             problem = Problem(space=movable, objective=objective, top=KEPT)
-            strategies += _strategies(movable, search_with(problem, choice, score=scorer)[0])
+            strategies += strategies_of(movable, search_with(problem, choice, score=scorer)[0])
     return Starts(strategies=tuple(dict.fromkeys(strategies)), piece=piece, workers=workers, remarks=remarks)
 
 
@@ -66,5 +66,6 @@ def _without_virtual_stages(space: StrategySpace) -> StrategySpace | None:
     return dataclasses.replace(space, choices={**space.choices, "schedule": schedules, "vpp": (1,)})
 
 
-def _strategies(space: StrategySpace, piece: Piece) -> Sequence[Strategy]:
+def strategies_of(space: StrategySpace, piece: Piece) -> Sequence[Strategy]:
+    """Return the best strategies of a piece, in rank order."""
     return [] if piece.best is None else strategies_at(space, piece.best.index)

@@ -10,6 +10,7 @@ from forerun.search.cli.arguments import add_json, add_training, add_workers, re
 from forerun.search.cli.grouped import grouped, search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
 from forerun.search.cli.parser import Parser, positive, whole
+from forerun.search.cli.varying import add_varying, check_varying, varied, write_trees
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds, parse_share
 
@@ -82,6 +83,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="K",
         help="simulate the best K (20 if not said) event by event and rank them by that (10 to 500 ms each)",
     )
+    add_varying(rank)
     rank.add_argument(
         "--out",
         type=Path,
@@ -206,6 +208,7 @@ def run(args: argparse.Namespace) -> int:
         overrides=choices_of(args.space, args.set),
     )
     check_measuring(args)
+    check_varying(args)
     if args.out is not None:
         check_folder(args.out, force=args.force)
     if args.report is not None:
@@ -219,6 +222,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         write_folder(args.out, board)
         write_proposals(args, request, board)
+        write_trees(args.out, board)
     if args.report is not None:
         from forerun.search.report import write_report
 
@@ -277,7 +281,7 @@ def _refined(args: argparse.Namespace, request: "Request", board: "Leaderboard")
     from forerun.search.refine import refine
     from forerun.search.request import resolve
 
-    return refine(board, resolve(request), _shown(args))
+    return varied(args, request, refine(board, resolve(request), _shown(args)), workers_of(args))
 
 
 def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, ...]]":

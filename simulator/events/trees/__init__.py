@@ -2,6 +2,16 @@
 
 from forerun.simulator.events.trees.borders import activation_layout, borders_between, moved
 from forerun.simulator.events.trees.costs import tree_costs
-from forerun.simulator.events.trees.simulate import TreeResult, simulate_tree
+from forerun.simulator.events.trees.simulate import TreeResult, rough_step_s, simulate_tree, stage_peaks, tree_scores
 
-__all__ = ["TreeResult", "activation_layout", "borders_between", "moved", "simulate_tree", "tree_costs"]
+__all__ = [
+    "TreeResult",
+    "activation_layout",
+    "borders_between",
+    "moved",
+    "rough_step_s",
+    "simulate_tree",
+    "stage_peaks",
+    "tree_costs",
+    "tree_scores",
+]

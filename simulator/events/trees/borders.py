@@ -126,6 +126,7 @@ class _Prices:
         self.context = context
         self.borders: dict[tuple[object, ...], Border] = {}
         self.times_s: dict[tuple[Transfer, ...], float] = {}
+        self.reduce_s: dict[Strategy, float] = {}
         self.less: dict[tuple[object, ...], tuple[float, float]] = {}
 
     def border(self, first: Strategy, second: Strategy, devices: tuple[int, ...], leaves: tuple[Leaf, Leaf]) -> Border:
@@ -146,8 +147,10 @@ class _Prices:
         """Return the seconds by which some transfers take less than an all-reduce over tensor ranks, 0 for none."""
         if not parts:
             return 0.0
-        whole = tensor_sync(self.context, _shard(self.context, strategy), self.context.model.hidden)
-        return max(float(whole.reduce_s[0]) - self.seconds(parts), 0.0)
+        if strategy not in self.reduce_s:
+            whole = tensor_sync(self.context, _shard(self.context, strategy), self.context.model.hidden)
+            self.reduce_s[strategy] = float(whole.reduce_s[0])
+        return max(self.reduce_s[strategy] - self.seconds(parts), 0.0)
 
     def saved(self, strategy: Strategy, leaf: Leaf, shorter_s: tuple[float, float]) -> tuple[float, float]:
         """Return the seconds of its passes that shorter sums save a leaf. Embedding and head, which synchronise once,
@@ -174,11 +177,15 @@ def stage_hops(context: Context, strategies: TreeStrategies) -> tuple[tuple[floa
     """
     stages, found = strategies.tree.stages, []
     ends = _ends(strategies)
+    known: dict[tuple[Strategy, Strategy], tuple[float, float]] = {}
     for number in range(len(stages) - 1):
         sender, receiver = ends[number][1], ends[number + 1][0]
         before, behind = stages[number].devices, stages[number + 1].devices
         if sender.cp == receiver.cp and len(before) == len(behind):
-            found.append((_hop_s(context, sender, receiver), _hop_s(context, receiver, sender)))
+            key = (sender, receiver)
+            if key not in known:
+                known[key] = _hop_s(context, sender, receiver), _hop_s(context, receiver, sender)
+            found.append(known[key])
             continue
         ahead, back = moved(context, sender, receiver, before, behind)
         fixed_s = context.framework.pipeline_hop_s

@@ -1,0 +1,119 @@
+"""Trees near a flat strategy: modules cut by other degrees, vocabulary layers too, some layers recomputed.
+
+A *variation* says what differs from the strategy. It is a value, so that a search may compare, keep and change them;
+its tree is written out like one that a person wrote.
+"""
+
+from dataclasses import dataclass, replace
+
+from forerun.spaces.strategies import Context, Recompute, Strategy
+from forerun.spaces.trees.convert import tree_of
+from forerun.spaces.trees.values import Computation, Node, Timing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cutting:
+    """Other degrees of a module on the devices of its stage; ``dp`` follows."""
+
+    tp: int
+    sp: bool = False
+
+    def __str__(self) -> str:
+        return f"tp {self.tp}{' sp' if self.sp else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variation:
+    """What a tree does otherwise than ``strategy``, which must be legal and flat within its stages.
+
+    ``attention``, ``mlp``, ``vocabulary`` (embedding and head): their cutting, None as the strategy has it.
+    ``recompute``: that of all layers, None as the strategy has it; ``again``: how many first layers of every virtual
+    stage are recomputed whole besides, and of them ``module`` alone where it is not "".
+    """
+
+    strategy: Strategy
+    attention: Cutting | None = None
+    mlp: Cutting | None = None
+    vocabulary: Cutting | None = None
+    recompute: Recompute | None = None
+    again: tuple[int, ...] = ()
+    module: str = ""
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What differs, in words."""
+        words = [
+            f"{what} {cutting}"
+            for what, cutting in (("attention", self.attention), ("mlp", self.mlp), ("vocabulary", self.vocabulary))
+            if cutting is not None
+        ]
+        if self.recompute is not None:
+            words.append(f"recompute {self.recompute.name.lower()}")
+        if any(self.again):
+            counts = sorted(set(self.again))
+            most = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+            what = f"the {self.module} of " if self.module else ""
+            words.append(f"{what}{most} layers a stage recomputed whole")
+        return tuple(words)
+
+
+def varied_tree(context: Context, variation: Variation) -> Node:
+    """Return a variation as a tree, legal or not."""
+    root = tree_of(context, variation.strategy)
+    if variation.attention or variation.mlp or variation.vocabulary:
+        root = replace(root, compute=replace(root.compute, dp=None))
+    if variation.recompute is not None:
+        root = replace(root, schedule=replace(root.schedule, recompute=variation.recompute))
+    stages = tuple(_stage(variation, stage, number) for number, stage in enumerate(root.children))
+    return replace(root, children=stages)
+
+
+def layers_of(stage: Node) -> tuple[int, ...]:
+    """Return the numbers of the layers of a stage's node as ``tree_of`` writes it."""
+    numbers: list[int] = []
+    for word in stage.layers or ():
+        low, _, high = word.partition("-")
+        if low.isdigit():
+            numbers += range(int(low), int(high or low) + 1)
+    return tuple(numbers)
+
+
+def _stage(variation: Variation, stage: Node, number: int) -> Node:
+    """Return a stage's node with what differs on it."""
+    own = layers_of(stage)
+    count = min(variation.again[number], len(own)) if variation.again else 0
+    children = list(stage.children)
+    apart = {"attention": variation.attention, "mlp": variation.mlp}
+    if not any(apart.values()) and not variation.module:
+        children += _recomputed(own, count, None)
+    else:
+        for module, cutting in apart.items():
+            again = count if variation.module in ("", module) else 0
+            node = Node(modules=(module,), compute=_computation(cutting), children=_recomputed(own, again, len(own)))
+            if again == len(own):
+                node = replace(node, children=(), schedule=Timing(recompute=Recompute.FULL))
+            if cutting is not None or again:
+                children.append(node)
+    for end in ("embedding", "head"):
+        if variation.vocabulary is not None and end in (stage.layers or ()):
+            children.append(Node(layers=(end,), compute=_computation(variation.vocabulary)))
+    placed = (replace(child, place=(*stage.place, "children", place)) for place, child in enumerate(children))
+    return replace(stage, children=tuple(map(_placed, placed)))
+
+
+def _placed(node: Node) -> Node:
+    """Return a node whose children know where they stand."""
+    below = (replace(child, place=(*node.place, "children", place)) for place, child in enumerate(node.children))
+    return replace(node, children=tuple(map(_placed, below)))
+
+
+def _computation(cutting: Cutting | None) -> Computation:
+    return Computation() if cutting is None else Computation(tp=cutting.tp, sp=cutting.sp)
+
+
+def _recomputed(own: tuple[int, ...], count: int, whole: int | None) -> tuple[Node, ...]:
+    """Return the node of the first layers of a stage, which are recomputed; none where they are ``whole`` of it."""
+    if not count or count == whole:
+        return ()
+    layers = f"{own[0]}-{own[count - 1]}" if count > 1 else f"{own[0]}"
+    return (Node(layers=(layers,), schedule=Timing(recompute=Recompute.FULL)),)

@@ -1,0 +1,131 @@
+"""``search --trees``: trees beside the rows of a board, what they gain, and files that ``simulate`` reads."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forerun.search.api import search_request
+from forerun.search.cli import main
+from forerun.search.refine import refine
+from forerun.search.request import Request, Setting, resolve
+from forerun.search.varying import VariedRows, with_trees
+from forerun.search.varying.around import Start, best_around
+from forerun.search.varying.judge import Judge
+from forerun.simulator.events.trees import simulate_tree, stage_peaks
+from forerun.spaces.strategies import Recompute, parse_strategy
+from forerun.spaces.trees import legal_tree, model_layers, resolve_tree
+from forerun.spaces.trees.document import parse_tree
+from forerun.spaces.trees.vary import Variation
+
+TIGHT = Request(
+    model="llama3-8b",
+    cluster="dgx-a100-40",
+    gpus="8",
+    global_batch=64,
+    seq_len=8192,
+    top=6,
+    overrides={"cp": ["1"], "zero": ["1"], "vpp": ["1"], "split": ["even"]},
+)
+COMMAND = [
+    *("search", "llama3-8b", "--cluster", "dgx-a100-40", "--gpus", "8", "--global-batch", "64", "--seq-len", "8192"),
+    *("--set", "cp=1", "--set", "zero=1", "--set", "vpp=1", "--set", "split=even", "--top", "6"),
+]
+
+
+@pytest.fixture(scope="module")
+def setting() -> Setting:
+    return resolve(TIGHT)
+
+
+@pytest.fixture(scope="module")
+def found(setting: Setting) -> VariedRows:
+    board = with_trees(refine(search_request(TIGHT), setting, 6), setting, 1)
+    assert board.trees is not None
+    return board.trees
+
+
+def test_as_few_layers_are_recomputed_as_the_memory_asks_for(setting: Setting) -> None:
+    """A strategy that fits only with recomputation: with a layer less, the stage that it stood on is too full."""
+    judge, start = Judge(setting.context), parse_strategy("tp2 pp2 dp2 mbs1 zero1 recompute=full")
+    fitted = judge.fit(Variation(strategy=start, recompute=Recompute.NONE))
+    assert fitted is not None
+    played = judge.play(fitted)
+    assert played is not None and played.scores.fits[0]
+
+    counts = played.variation.again
+    assert 0 < counts[0] < 16
+    fewer = judge.flat(replace(played.variation, again=(counts[0] - 1, *counts[1:])))
+    assert fewer is not None
+    assert stage_peaks(setting.context, fewer.strategies)[0] > setting.context.memory_limit_bytes
+    whole = judge.flat(Variation(strategy=start))
+    assert whole is not None
+    assert played.step_s < simulate_tree(setting.context, whole.strategies).events.step_time_s
+
+
+def test_a_tree_betters_its_start(setting: Setting) -> None:
+    start = parse_strategy("tp2 pp2 dp2 mbs1 zero1 recompute=full")
+    judge = Judge(setting.context)
+    flat = judge.flat(Variation(strategy=start))
+    assert flat is not None
+    step_s = simulate_tree(setting.context, flat.strategies).events.step_time_s
+    best = best_around(judge, Start(start, step_s), within_s=1e9)
+
+    assert best is not None
+    assert best.step_s < 0.97 * step_s
+    assert best.scores.fits[0]
+
+
+def test_rows_are_ranked_among_the_flat_ones_and_read_back(setting: Setting, found: VariedRows) -> None:
+    assert found.rows
+    for each in found.rows:
+        tree = legal_tree(setting.context, resolve_tree(parse_tree(each.yaml), model_layers(setting.context.model)))
+        again = simulate_tree(setting.context, tree).scores
+
+        assert again.step_time_s[0] == pytest.approx(each.row.step_time_s, rel=1e-12)
+        assert again.fits[0] and each.row.fits
+        assert each.changes
+        assert each.start_s is None or each.start_s > each.row.step_time_s
+    steps = [each.row.step_time_s for each in found.rows]
+    assert steps == sorted(steps)
+
+
+def test_the_command_writes_what_simulate_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main([*COMMAND, "--trees", "1", "--json", "--out", str(out)]) == 0
+    trees = json.loads(capsys.readouterr().out)["trees"]
+    assert {"starts", "judged", "simulated", "gain", "rows"} == set(trees)
+    row = trees["rows"][0]
+    assert (out / "trees" / "1.yaml").read_text() == row["tree"]
+
+    request = ["llama3-8b", "--cluster", "dgx-a100-40", "--global-batch", "64", "--seq-len", "8192"]
+    assert main(["simulate", *request, "--tree", str(out / "trees" / "1.yaml"), "--json"]) == 0
+    played = json.loads(capsys.readouterr().out)
+    assert played["step_time_s"] == pytest.approx(row["step_time_s"], rel=1e-12)
+    assert played["peak_memory_gib"] == pytest.approx(row["peak_memory_gib"], rel=1e-12)
+
+
+def test_the_terminal_says_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMMAND, "--trees", "1"]) == 0
+    text = capsys.readouterr().out
+
+    assert "trees beside the rows above" in text
+    assert "recomputed whole" in text
+    assert "by closed forms" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--trees", "--objective", "headroom"], "trees are looked for to shorten a step"),
+        (["--trees", "--objective", "throughput,gpus"], "for the objectives throughput, cost, gpus"),
+        (["--trees", "0"], "a whole number of at least 1"),
+        (["--trees", "--measure-next", "2"], "leave it away beside --trees"),
+    ],
+)
+def test_what_trees_cannot_do_is_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*COMMAND, *arguments]) == 2
+    assert message in capsys.readouterr().err
