@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 REFUSED = (
     "usd_per_hour",
+    "trees",
     "refine",
     "report",
     "baseline",
