@@ -39,6 +39,10 @@ def _step(training: Mapping[str, Any], batch: int, workers: int) -> ModePredicti
         workers=workers,
         step_s=row.step_time_s,
         samples_per_s=workers * batch / row.step_time_s,
-        parts_s={name: seconds for name, seconds in row.breakdown_s.items() if seconds},
+        parts_s={
+            "compute": row.step_time_s - row.breakdown_s["data"] - row.breakdown_s["optimizer"],
+            "exchange": row.breakdown_s["data"],
+            "update": row.breakdown_s["optimizer"],
+        },
         bound_samples_per_s=float("inf"),
     )

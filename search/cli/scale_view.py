@@ -8,6 +8,7 @@ from rich.text import Text
 from forerun.search.cli.console import say
 from forerun.search.scale import Scaling
 from forerun.search.scale_changes import EQUAL, changes, limited_by
+from forerun.simulator.modes import CurvePoint
 from forerun.spaces.units import format_bytes, format_rate, format_seconds
 
 BAR = 10
@@ -39,6 +40,12 @@ def _headline(scaling: Scaling) -> list[Text]:
     ]
 
 
+def _apart(point: CurvePoint) -> float:
+    """By how much the answer that is not shown differs."""
+    apart = point.disagreement or 0.0
+    return 1 / (1 + apart) - 1 if point.exact else apart
+
+
 def _table(scaling: Scaling, *, ascii_only: bool) -> Table:
     curve = scaling.curve
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -49,7 +56,7 @@ def _table(scaling: Scaling, *, ascii_only: bool) -> Table:
     if stale:
         table.add_column("staleness", justify="right", no_wrap=True)
     if both:
-        table.add_column("coarse", justify="right", no_wrap=True)
+        table.add_column("events" if curve.points[0].exact else "coarse", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     most = curve.best.chosen.samples_per_s
     for point in curve.points:
@@ -65,7 +72,7 @@ def _table(scaling: Scaling, *, ascii_only: bool) -> Table:
         if stale:
             cells.append(f"{found.staleness:.1f}")
         if both:
-            cells.append(_signed(point.disagreement or 0.0))
+            cells.append(_signed(_apart(point)))
         cells.append(("#" if ascii_only else "█") * round(BAR * found.samples_per_s / most))
         table.add_row(*cells)
     return table
@@ -96,10 +103,9 @@ def _verdict(scaling: Scaling) -> list[Text]:
         )
     lines.append(_twice(scaling))
     if last.disagreement is not None:
-        gap = max((point.disagreement or 0.0 for point in curve.points), key=abs)
-        lines.append(
-            Text(f"samples/s are of the event level; the coarse model differs by up to {_signed(gap)}", style="dim")
-        )
+        gap = max(map(_apart, curve.points), key=abs)
+        both = ("the closed form", "the event level") if last.exact else ("the event level", "the coarse model")
+        lines.append(Text(f"samples/s are of {both[0]}; {both[1]} differs by up to {_signed(gap)}", style="dim"))
     return lines
 
 
