@@ -122,9 +122,7 @@ def layer_launches_s(context: Context) -> float:
     return context.framework.host_layer_s / context.cluster.device.host_speed
 
 
-def host_passes_s(
-    context: Context, layers: Floats, recompute: NDArray[np.int64], tp: Floats, pp: Floats
-) -> tuple[Floats, Floats]:
+def host_passes_s(context: Context, layers: Floats, recompute: NDArray[np.int64], tp: Floats) -> tuple[Floats, Floats]:
     """Seconds that the host needs to launch a stage's (forward, backward) pass of one microbatch; ``layers``
     [kinds, ...] are those on it.
 
@@ -132,13 +130,13 @@ def host_passes_s(
     layer has half of them, the MLP all that experts add.
     """
     profile, launches_s = context.framework, layer_launches_s(context)
-    base, again = np.zeros_like(pp), np.where(recompute == Recompute.FULL, launches_s / 3, 0.0)
+    base, again = np.zeros_like(tp), np.where(recompute == Recompute.FULL, launches_s / 3, 0.0)
     whole = np.zeros_like(base)
     for kind, number in zip(layer_kinds(context.model), layers, strict=True):
         count = number / 2 if kind.module else number
         experts_s = profile.host_expert_s * (2 if kind.module else 1)
         routed = isinstance(kind.mlp, MixtureOfExperts) and kind.feeds_forward
         each = launches_s + (experts_s if routed else 0.0)
-        base = base + count * (each + np.where(pp > 1, profile.host_rank_s * (tp - 1), 0.0))
+        base = base + count * (each + profile.host_rank_s * (tp - 1))
         whole = whole + count
     return base / 3, base * (2 / 3) + whole * again

@@ -73,7 +73,8 @@ def stage_memory(
     kept += blocks[-2] * embedding_activations(context, shard)[key]
     at_once = np.where(schedule == Schedule.GPIPE, microbatches, 1.0)
     logits = blocks[-1] * (head_activations(context, shard)[key] * at_once)
-    return StageMemory(kept=kept * flight, working=working, logits=logits, idle=idle, stage=stage)
+    held = np.maximum(flight - 2.0, 0.0) if context.framework.gathers_ahead else 1.0
+    return StageMemory(kept=kept * flight, working=working, logits=logits, idle=idle * held, stage=stage)
 
 
 def total_memory(
@@ -90,6 +91,9 @@ def total_memory(
     allocated = fixed[:, replica] + moving[:, key]
     slot = np.argmax(allocated, axis=0)
     live = np.take_along_axis(allocated, slot[None, :], axis=0)[0]
+    lost = profile.fragmentation * live
+    if profile.activation_fragmentation:
+        lost = lost + profile.activation_fragmentation * moving[slot, key]
 
     def pick(values: Floats, columns: NDArray[np.intp]) -> Floats:
         """Return a part at the peak's stage."""
@@ -103,7 +107,7 @@ def total_memory(
         "working": pick(activations.working, key),
         "logits": pick(activations.logits, key),
         "buffers": pick(replicas.buffer_bytes, replica),
-        "reserve": profile.context_bytes + profile.communicator_bytes + profile.fragmentation * live,
+        "reserve": profile.context_bytes + profile.communicator_bytes + lost,
     }
     # Idle buffers are given back before an allocation fails, so they never make a strategy infeasible.
     room = np.maximum(context.cluster.device.memory_bytes - live - parts["reserve"], 0.0)

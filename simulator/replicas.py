@@ -89,19 +89,31 @@ def bucket_bytes(context: Context, ranks: Floats) -> Floats:
     return np.maximum(context.framework.bucket_bytes, context.framework.bucket_rank_bytes * ranks)
 
 
+def gradient_buckets(context: Context, parameters: Floats | float, ranks: Floats) -> Floats:
+    """Return in how many buckets the gradients of some parameters are reduced over some ranks, 1 at least."""
+    width = context.framework.bucket_width_bytes or reduced_bytes(context)
+    return np.asarray(np.maximum(np.round(parameters * width / bucket_bytes(context, ranks)), 1.0))
+
+
 def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, expert: Floats) -> Floats:
-    """Seconds to reduce all gradients, or to gather all parameters, of a stage over its replicas, bucket by bucket."""
+    """Seconds to reduce all gradients, or to gather all parameters, of a stage over its replicas, bucket by bucket
+    (parameters tensor by tensor where the framework does)."""
     wire = activation_bytes(context.workload.precision) if what == "parameters" else reduced_bytes(context)
     ranks, total_s = replicas.dp * replicas.cp, np.zeros_like(replicas.dp)
     apart = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, replicas.pp, 1.0)
     expert_ranks = ranks * replicas.tp / (replicas.ep * replicas.etp)
-    for size, members, stride in (
-        (dense, ranks, replicas.tp * apart),
-        (expert, expert_ranks, replicas.ep * replicas.etp * apart),
+    for size, members, stride, tensors in (
+        (dense, ranks, replicas.tp * apart, replicas.parameters.tensors.max(axis=0)),
+        (expert, expert_ranks, replicas.ep * replicas.etp * apart, None),
     ):
         if not np.any(size):
             continue
-        buckets = np.maximum(np.round(size * wire / bucket_bytes(context, members)), 1.0)
+        if what == "gradients":
+            buckets = gradient_buckets(context, size, members)
+        elif context.framework.gathers_tensors and tensors is not None:
+            buckets = np.maximum(tensors, 1.0)
+        else:
+            buckets = np.maximum(np.round(size * wire / bucket_bytes(context, members)), 1.0)
         each = size * wire / buckets
         if what == "parameters" and context.framework.broadcasts_parameters:
             buckets, each = members, size * wire / members
@@ -109,8 +121,11 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
         elif what == "parameters":
             one = collective_time_s(context.cluster, "all_gather", each, members, stride)
         else:
-            whole = collective_time_s(context.cluster, "all_reduce", each, members, stride)
             shared = collective_time_s(context.cluster, "reduce_scatter", each, members, stride)
+            if context.framework.tree_reduction:
+                whole = collective_time_s(context.cluster, "all_reduce", each, members, stride)
+            else:
+                whole = shared + collective_time_s(context.cluster, "all_gather", each, members, stride)
             one = np.where(replicas.zero >= 1, shared, whole)
         total_s = total_s + np.where(members > 1, buckets * one, 0.0)
     if what == "parameters":
@@ -143,4 +158,5 @@ def _buffers(context: Context, replicas: Replicas, parameters: Floats) -> Floats
     gathered = np.where(replicas.zero == 3, 2 * parameters * width / layers, 0.0)
     ranks = replicas.dp * replicas.cp
     buckets = context.framework.bucket_copies * bucket_bytes(context, ranks)
+    buckets = buckets + context.framework.bucket_gradient_bytes * parameters
     return np.asarray(gathered + np.where(ranks > 1, buckets, 0.0))

@@ -92,9 +92,7 @@ def _pipelines(
     halves = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
     forward_s = _dot(blocks, times.forward_s[:, key]) * halves
     backward_s = _dot(blocks, times.backward_s[:, key]) * halves
-    host_forward_s, host_backward_s = host_passes_s(
-        context, blocks[:-2] * halves, shard.recompute[key], shard.tp[key], pp
-    )
+    host_forward_s, host_backward_s = host_passes_s(context, blocks[:-2] * halves, shard.recompute[key], shard.tp[key])
     device_s = forward_s + backward_s
     forward_s, backward_s = np.maximum(forward_s, host_forward_s), np.maximum(backward_s, host_backward_s)
     gap_s = forward_s + backward_s - device_s
@@ -110,7 +108,7 @@ def _pipelines(
         uneven = np.flatnonzero(plans.paths.held.sum(axis=(0, 1))[plan])
         paths, own = plans.paths.columns(plan[uneven]), key[uneven]
         chunks = np.moveaxis(paths.held, 0, 1)
-        launches = host_passes_s(context, chunks[:-2], shard.recompute[own], shard.tp[own], pp[uneven])
+        launches = host_passes_s(context, chunks[:-2], shard.recompute[own], shard.tp[own])
         there = np.maximum(_dot(chunks, times.forward_s[:, own]), launches[0])
         back = np.maximum(_dot(chunks, times.backward_s[:, own]), launches[1])
         least_s[uneven] = path_seconds(paths, there, back, (microbatches / pp)[uneven])

@@ -4,8 +4,10 @@ The same words mean the same thing in every file; ``docs/measured-runs.md`` list
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from forerun.search.validate.columns import Row
 from forerun.search.validate.vocabulary import first, table
@@ -38,7 +40,8 @@ have a layer less, and those with the head as many, as any other."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the notes of one row add to its columns; None (or False) where they say nothing."""
+    """What the notes of one row add to its columns; None (or False) where they say nothing. ``software``: facts in
+    which the software of the run differs from its framework's profile."""
 
     attention: str | None = None
     fused_norm: bool | None = None
@@ -49,15 +52,17 @@ class Facts:
     network: str | None = None
     nic_gbit_per_node: float | None = None
     memory_kind: str | None = None
+    memory_of_first: bool = False
     shard_ranks: int | None = None
     tf32: bool = False
+    software: Mapping[str, Any] = field(default_factory=dict)
 
 
 def facts_of(row: Row, layers: int | None, pp: int | None) -> Facts:
     """Read the notes of a row; ``layers`` and ``pp`` are needed to read stage splits."""
     notes, where = row["notes"], f"{row['source']}; {row['notes']}"
     tied, bucket, nic = _TIED.search(notes), _BUCKET.search(notes), _NIC.search(row["source"])
-    network, memory = first(table("sources", "network"), where), first(table("sources", "memory"), where)
+    network, memory, software = (first(table("sources", part), where) for part in ("network", "memory", "software"))
     return Facts(
         attention=next((kernel for pattern, kernel in KERNELS if pattern.search(notes)), None),
         fused_norm=True if "RMS kernel" in notes or "use_fused_rms_norm=True" in notes else None,
@@ -68,8 +73,10 @@ def facts_of(row: Row, layers: int | None, pp: int | None) -> Facts:
         network=network[1].expand(network[0]["kind"]) if network else None,
         nic_gbit_per_node=float(nic[1]) if nic else None,
         memory_kind=memory[0]["kind"] if memory else None,
+        memory_of_first=bool(memory and memory[0].get("of") == "first stage"),
         shard_ranks=int(shards[1] or shards[2]) if (shards := _SHARD_RANKS.search(notes)) else None,
         tf32=_TF32.search(notes) is not None,
+        software=software[0]["facts"] if software else {},
     )
 
 

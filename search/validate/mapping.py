@@ -94,6 +94,7 @@ def _run(row: Row, table_name: str, pool: _Pool) -> Run:
         step_time_s=step_time_s,
         peak_memory_bytes=None if peak_gib is None else peak_gib * GIB,
         memory_kind=kind or facts.memory_kind or MEMORY_KINDS[0],
+        memory_of_first=facts.memory_of_first,
         outcome=row["outcome"],
         filled=tuple(filled.codes),
         cells=row.cells,
@@ -163,6 +164,7 @@ def _profile(row: Row, facts: Facts, pool: _Pool, filled: Filled) -> FrameworkPr
         entry = {"profile": filled.of("framework", "megatron-lm")}
     base = load_framework(entry["profile"])
     changes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("facts", {}).items()}
+    changes |= facts.software
     stated = row["attention"].lower()
     if stated and stated not in ATTENTION_KERNELS:
         raise Skip(f"unknown attention kernel {stated}")

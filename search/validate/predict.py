@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from forerun.search.validate.runs import Run
 from forerun.simulator import ScoreTable
 from forerun.simulator import score as simulator_score
+from forerun.simulator.stage_memory import memory_by_stage
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.strategies import COLUMNS, RULES, Context, StrategyTable, table_of
 
@@ -66,7 +67,7 @@ def predict(runs: Sequence[Run], *, score: Scorer = simulator_score, margin: flo
             continue
         step_time_s[rows], peak[rows] = scores.step_time_s, scores.peak_memory_bytes
         oom[rows] = scores.peak_memory_bytes > (1.0 - margin) * context.cluster.device.memory_bytes
-        comparable[rows] = _comparable([runs[row].memory_kind for row in rows], scores, context)
+        comparable[rows] = _comparable([runs[row] for row in rows], scores, context)
         for parts, values in ((time_s, scores.time_s), (memory_bytes, scores.memory_bytes)):
             for part, value in values.items():
                 parts.setdefault(part, np.full(count, np.nan))[rows] = value
@@ -91,16 +92,20 @@ def _by_context(runs: Sequence[Run]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _comparable(kinds: Sequence[str], scores: ScoreTable, context: Context) -> Floats:
-    """Return the predicted peak in the kind that each run measured.
+def _comparable(runs: Sequence[Run], scores: ScoreTable, context: Context) -> Floats:
+    """Return the predicted peak in the kind that each run measured, and on the stage where it did.
 
     Reserved memory is what the allocator holds: all but the device context and the communicators.
     """
-    profile = context.framework
-    reserved = scores.peak_memory_bytes - profile.context_bytes - profile.communicator_bytes
-    kind = np.array(kinds)
-    chosen = np.where(kind == "allocated", scores.allocated_bytes, reserved)
-    return np.where(kind == "device", scores.peak_memory_bytes, chosen)
+    used, allocated = scores.peak_memory_bytes.copy(), scores.allocated_bytes.copy()
+    for row, run in enumerate(runs):
+        if run.memory_of_first and scores.peak_stage[row] > 0:
+            parts = memory_by_stage(context, run.strategy)[0]
+            used[row] = sum(parts.values())
+            allocated[row] = used[row] - parts["reserve"]
+    profile, kind = context.framework, np.array([run.memory_kind for run in runs])
+    chosen = np.where(kind == "allocated", allocated, used - profile.context_bytes - profile.communicator_bytes)
+    return np.where(kind == "device", used, chosen)
 
 
 def _broken_laws(context: Context, table: StrategyTable) -> list[tuple[str, ...]]:

@@ -39,7 +39,8 @@ class Run:
 
     ``context`` is shared (the same object) by all runs that differ in strategy only. ``step_time_s`` and
     ``peak_memory_bytes`` are None where not measured. ``memory_kind``: the peak is what the framework's allocator
-    had "allocated" or "reserved", or what the whole "device" used. ``filled``: codes of ``RULES`` that were needed.
+    had "allocated" or "reserved", or what the whole "device" used; ``memory_of_first``: on the first stage of the
+    pipeline, where rank 0 is (else on the fullest). ``filled``: codes of ``RULES`` that were needed.
     ``cells``: the row as written, for reports.
     """
 
@@ -55,6 +56,7 @@ class Run:
     outcome: str
     filled: tuple[str, ...]
     cells: Mapping[str, str]
+    memory_of_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(
         name="host_rank",
-        title="host time per layer and further tensor rank of a pipeline",
+        title="host time per layer and further tensor rank",
         part="profile",
         spread=0.4,
         fields=("host_rank_s",),

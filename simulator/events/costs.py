@@ -16,7 +16,7 @@ from forerun.simulator.hops import hop_time_s
 from forerun.simulator.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.memory import stage_memory, total_memory
 from forerun.simulator.parameters import StageParameters, stage_parameters
-from forerun.simulator.replicas import ReplicaCosts, Replicas, bucket_bytes, reduced_bytes, replica_costs
+from forerun.simulator.replicas import ReplicaCosts, Replicas, gradient_buckets, replica_costs
 from forerun.simulator.schedules import PipelineShape
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import Shard, shard_of
@@ -226,8 +226,8 @@ def strategy_passes(context: Context, strategy: Strategy, shard: Shard, held: Fl
     """Return what virtual stages that hold ``held`` [kinds + 2, C] do under one strategy, whose shard is given."""
     times, count = block_times(context, shard), held.shape[1]
     recompute = np.full(count, int(strategy.recompute))
-    tp, pp = np.full(count, float(strategy.tp)), np.full(count, float(strategy.pp))
-    host_forward_s, host_backward_s = host_passes_s(context, held[:-2], recompute, tp, pp)
+    tp = np.full(count, float(strategy.tp))
+    host_forward_s, host_backward_s = host_passes_s(context, held[:-2], recompute, tp)
     key: NDArray[np.intp] = np.zeros(count, dtype=np.intp)
     one = np.ones(count)
     # The last stage of 1F1B has one microbatch in flight.
@@ -298,7 +298,7 @@ def _stage_costs(
 ) -> tuple[StageCost, ...]:
     each = _parameters(context, strategy, held)
     parameters = (each.dense + each.expert)[0]
-    bucket = float(bucket_bytes(context, np.asarray(float(strategy.dp * strategy.cp))))
+    ranks = np.asarray(float(strategy.dp * strategy.cp))
     fixed = costs.parameter_bytes + costs.gradient_bytes + costs.optimizer_bytes + costs.buffer_bytes
     stages = []
     for stage, chunks in enumerate(homes):
@@ -308,7 +308,7 @@ def _stage_costs(
                 reduce_s=float(costs.reduce_s[stage]),
                 gather_s=float(costs.gather_s[stage]),
                 optimizer_s=float(costs.optimizer_s[stage]),
-                buckets=max(round(total * reduced_bytes(context) / bucket), 1),
+                buckets=int(gradient_buckets(context, total, ranks)),
                 share={chunk: float(parameters[chunk]) / total if total else 0.0 for chunk in chunks},
                 fixed_bytes=float(fixed[0, stage]),
             )

@@ -86,7 +86,7 @@ class StageRoom:
 def stage_rooms(context: Context, strategy: Strategy, result: EventResult) -> tuple[StageRoom, ...]:
     """Return the memory of every stage: its live tensors, and what context, communicators and fragmentation add."""
     homes = stage_groups(context.cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
-    lost = context.framework.fragmentation
+    lost = context.framework.lost_with_activations
     cores = {group: _core(context, strategy, group) for group in set(homes)}
     rooms = []
     for stage, group in enumerate(homes):
@@ -108,7 +108,7 @@ def group_scores(context: Context, strategy: Strategy, result: EventResult) -> t
     more = live - core.allocated_bytes
     memory = dict(core.memory_bytes)
     memory["activations"] = memory["activations"] + more
-    memory["reserve"] = memory["reserve"] + context.framework.fragmentation * more
+    memory["reserve"] = memory["reserve"] + context.framework.lost_with_activations * more
     return room.group, replace(
         core,
         step_time_s=np.array([result.step_time_s]),

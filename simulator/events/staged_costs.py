@@ -5,7 +5,7 @@ import numpy as np
 from forerun.simulator.block_times import BLOCK_PARTS
 from forerun.simulator.events.costs import ChunkCost, StageCost, StepCosts, one_port, step_costs
 from forerun.simulator.memory import StageMemory, total_memory
-from forerun.simulator.replicas import ReplicaCosts, Replicas, bucket_bytes, reduced_bytes, replica_costs
+from forerun.simulator.replicas import ReplicaCosts, Replicas, gradient_buckets, replica_costs
 from forerun.simulator.schedules import PipelineShape
 from forerun.simulator.stage_costs import StagePasses, parameters_of, stage_passes
 from forerun.simulator.stage_plan import in_flight
@@ -57,7 +57,10 @@ def _replicas(context: Context, rows: StageRows) -> ReplicaCosts:
     """Return the once-per-step costs of every stage: one column each."""
     parameters = parameters_of(context, rows)
     own = type(parameters)(
-        dense=parameters.dense.T.copy(), expert=parameters.expert.T.copy(), tied=parameters.tied.T.copy()
+        dense=parameters.dense.T.copy(),
+        expert=parameters.expert.T.copy(),
+        tied=parameters.tied.T.copy(),
+        tensors=parameters.tensors.T.copy(),
     )
     axes = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "placement")
     return replica_costs(context, Replicas(parameters=own, **{axis: getattr(rows, axis)[:, 0] for axis in axes}))
@@ -86,14 +89,14 @@ def _chunk(rows: StageRows, passes: StagePasses, stage: int, stall: float) -> Ch
 def _stages(context: Context, rows: StageRows, costs: ReplicaCosts) -> tuple[StageCost, ...]:
     parameters = parameters_of(context, rows)
     held = (parameters.dense + parameters.expert)[:, 0]
-    buckets = held * reduced_bytes(context) / bucket_bytes(context, (rows.dp * rows.cp)[:, 0])
+    buckets = gradient_buckets(context, held, (rows.dp * rows.cp)[:, 0])
     fixed = costs.parameter_bytes + costs.gradient_bytes + costs.optimizer_bytes + costs.buffer_bytes
     return tuple(
         StageCost(
             reduce_s=float(costs.reduce_s[stage]),
             gather_s=float(costs.gather_s[stage]),
             optimizer_s=float(costs.optimizer_s[stage]),
-            buckets=max(round(float(buckets[stage])), 1),
+            buckets=int(buckets[stage]),
             share={stage: 1.0},
             fixed_bytes=float(fixed[0, stage]),
         )

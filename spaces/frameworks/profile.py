@@ -45,8 +45,9 @@ class FrameworkProfile:
     own); ``merged_products`` whether products that read the same input (queries, keys and values; gate and up) are one,
     else each is one of its own, whose gradient of the input is added up over tensor ranks by itself where sequence
     parallel is off; ``keeps_gathered`` whether the buffers of activations gathered for the blocks of one microbatch
-    stay with the allocator (and are not gathered again in the backward pass); ``gathered_logits`` whether the loss sees
-    the whole vocabulary on every tensor rank (else each its own rows); ``dropout`` whether dropout masks are kept.
+    stay with the allocator (and are not gathered again in the backward pass), ``gathers_ahead`` whether those of all
+    microbatches in flight but two do instead; ``gathered_logits`` whether the loss sees the whole vocabulary on every
+    tensor rank (else each its own rows); ``dropout`` whether dropout masks are kept.
 
     Numbers: ``gradient_bytes`` per parameter of the local gradient buffer (``bf16_gradient_bytes`` where bf16 training
     differs from fp16), ``reduce_bytes`` per parameter on the wire,
@@ -63,7 +64,7 @@ class FrameworkProfile:
     has experts for it (DeepEP, HybridEP). ``overlap_slowdown``: factor on computation while it overlaps.
 
     Host: ``host_layer_s`` of launch work per layer and microbatch, both passes together, on the host of an H100, and
-    ``host_rank_s`` more per further tensor rank when stages of a pipeline wait for each other; ``host_expert_s`` more
+    ``host_rank_s`` more per further tensor rank; ``host_expert_s`` more
     per layer with routed experts, whose token counts the host waits for; ``tensor_step_s`` per ring step of a
     collective over tensor ranks that leaves the scale-up domain, beyond the link's own; ``host_step_s`` once per step,
     ``host_microbatch_s`` per microbatch, ``pipeline_hop_s`` fixed cost of a blocking pipeline hop beyond the transfer,
@@ -71,10 +72,14 @@ class FrameworkProfile:
 
     Memory: ``logit_bytes`` per logit that the loss keeps besides the logits themselves; ``context_bytes`` outside the
     allocator, ``communicator_bytes`` of all communicators, ``fragmentation`` share of the allocator's peak lost,
+    ``activation_fragmentation`` share of activations and logits lost besides,
     ``allocator_stall`` share of a step lost where its idle buffers do not fit and it has to free and ask again.
     Gradient buckets are of ``bucket_bytes`` and at least ``bucket_rank_bytes`` per replica (Megatron-LM: 40M or 1M
     gradients per rank, whichever is more); ``bucket_copies`` of them stand beside the gradient buffer (none where
-    buckets are views of it).
+    buckets are views of it), or ``bucket_gradient_bytes`` per parameter where all buckets stay.
+    ``bucket_width_bytes``: bytes by which a gradient fills a bucket (0: those on the wire); ``gathers_tensors``:
+    sharded parameters are gathered one tensor at a time, not by buckets; ``tree_reduction``: gradients may be reduced
+    over a tree of nodes (else by rings alone).
     """
 
     name: str
@@ -86,6 +91,7 @@ class FrameworkProfile:
     fused_accumulation: bool = True
     merged_products: bool = True
     keeps_gathered: bool = False
+    gathers_ahead: bool = False
     gathered_logits: bool = False
     dropout: bool = False
     gradient_bytes: float = 4.0
@@ -116,10 +122,20 @@ class FrameworkProfile:
     context_bytes: float = 1.0e9
     communicator_bytes: float = 0.25e9
     fragmentation: float = 0.05
+    activation_fragmentation: float = 0.0
     allocator_stall: float = 0.0
     bucket_bytes: float = 25e6
     bucket_rank_bytes: float = 0.0
+    bucket_width_bytes: float = 0.0
+    gathers_tensors: bool = False
+    tree_reduction: bool = True
     bucket_copies: float = 2.0
+    bucket_gradient_bytes: float = 0.0
+
+    @property
+    def lost_with_activations(self) -> float:
+        """Share that the allocator loses of activations."""
+        return self.fragmentation + self.activation_fragmentation
 
     def held_gradient_bytes(self, precision: str) -> float:
         """Bytes per parameter of the gradients that a device holds when it trains at ``precision``."""

@@ -62,15 +62,15 @@ def _balanced(layers: int, stages: int) -> tuple[int, ...]:
 
 
 def _by_cost(layers: int, stages: int, head_layers: float) -> tuple[int, ...]:
-    """Close a stage with the layer that takes the running total past its share (nanotron's ``build_model``).
+    """Close a stage with the layer that takes the running total to its share (nanotron's ``build_model``).
 
-    >>> _by_cost(16, 8, 4.0)
-    (3, 3, 2, 3, 2, 3, 0, 0)
+    >>> _by_cost(16, 8, 4.0), _by_cost(16, 2, 4.0)
+    ((3, 2, 3, 2, 3, 2, 1, 0), (10, 6))
     """
     counts, stage, share = [0] * stages, 0, (layers + head_layers) / stages
     for done in range(1, layers + 1):
         counts[stage] += 1
-        if done > share * (stage + 1) and stage < stages - 1:
+        if done >= share * (stage + 1) and stage < stages - 1:
             stage += 1
     return tuple(counts)
 

@@ -59,26 +59,32 @@ def add_memory(
 
     kept = sum(blocks[kind].kept_bytes for kind in stage.layers) + (ends[0].kept_bytes if stage.embedding else 0.0)
     bucket = max(profile.bucket_bytes, profile.bucket_rank_bytes * replicas)
-    buffers = profile.bucket_copies * bucket if replicas > 1 else 0.0
+    buffers = 0.0
+    if replicas > 1:
+        buffers = profile.bucket_copies * bucket + profile.bucket_gradient_bytes * (stage.dense + stage.expert)
     if strategy.zero == 3:  # two layers gathered
         buffers += 2 * width * (stage.dense + stage.expert) / (max(model.layer_count, 1) / strategy.pp)
+    in_flight = _in_flight(strategy, number, microbatches, stage.chunks)
     losses = microbatches if strategy.schedule == Schedule.GPIPE else 1
     stage.memory_bytes = {
         "parameters": share(3) * width,
         "gradients": share(2) * gradient,
         "optimizer": share(1) * states,
-        "activations": kept * _in_flight(strategy, number, microbatches, stage.chunks),
+        "activations": kept * in_flight,
         "working": max((blocks[kind].working_bytes for kind in stage.layers), default=0.0),
         "logits": losses * ends[1].loss_bytes if stage.head else 0.0,
         "buffers": buffers,
     }
-    stage.idle_bytes = sum(blocks[kind].idle_bytes for kind in stage.layers)
+    gathered = max(in_flight - 2, 0) if profile.gathers_ahead else 1
+    stage.idle_bytes = gathered * sum(blocks[kind].idle_bytes for kind in stage.layers)
 
 
 def _fixed(context: Context, stage: PlainStage) -> float:
     """Bytes outside of live tensors whatever happens."""
     profile = context.framework
-    return profile.context_bytes + profile.communicator_bytes + profile.fragmentation * stage.live_bytes
+    moving = sum(stage.memory_bytes[part] for part in ("activations", "working", "logits"))
+    lost = profile.fragmentation * stage.live_bytes + profile.activation_fragmentation * moving
+    return profile.context_bytes + profile.communicator_bytes + lost
 
 
 def room_bytes(context: Context, stage: PlainStage) -> float:

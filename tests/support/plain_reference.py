@@ -144,7 +144,7 @@ def launches_s(context: Context, strategy: Strategy, layers: list[int]) -> tuple
     profile, host_s, again_s = context.framework, 0.0, 0.0
     launches_s = profile.host_layer_s / context.cluster.device.host_speed
     for kind in layers:
-        each = launches_s + (profile.host_rank_s * (strategy.tp - 1) if strategy.pp > 1 else 0.0)
+        each = launches_s + profile.host_rank_s * (strategy.tp - 1)
         each += profile.host_expert_s if isinstance(context.model.layers[kind].mlp, MixtureOfExperts) else 0.0
         host_s += each / 3
         again_s += launches_s / 3 if strategy.recompute == Recompute.FULL else 0.0
@@ -184,6 +184,12 @@ def _count_parameters(context: Context, strategy: Strategy, stage: PlainStage, d
         own = layer_parameters(model.layers[kind], model.hidden)
         stage.dense += (own.attention + own.mlp_dense) / tp + own.router + own.replicated
         stage.expert += own.experts_total / (strategy.ep * strategy.etp)
+    merged = context.framework.merged_products
+    stage.tensors = stage.embedding + 2 * stage.head
+    for kind in stage.layers:
+        layer = model.layers[kind]
+        stage.tensors += layer.norms + layer.attends * (2 if merged else 4)
+        stage.tensors += layer.feeds_forward * (3 if layer.mlp.gated and not merged else 2)
     table = device.padded_vocab() * model.hidden
     if stage.embedding:
         stage.dense += table + embedding_parameters(model) - model.vocab * model.hidden

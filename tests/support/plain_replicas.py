@@ -23,19 +23,30 @@ def replica_parts(
     replicas = strategy.dp * strategy.cp
     expert_replicas = replicas * strategy.tp / (strategy.ep * strategy.etp)
     apart = strategy.pp if strategy.placement == Placement.TP_CP_EP_PP_DP else 1
-    groups = [(max(stage.dense for stage in stages), replicas, strategy.tp * apart)]
+    tensors = max(stage.tensors for stage in stages)
+    groups = [(max(stage.dense for stage in stages), replicas, strategy.tp * apart, tensors)]
     if context.moe:
         most = max(stage.expert for stage in stages)
-        groups.append((most, expert_replicas, strategy.ep * strategy.etp * apart))
+        groups.append((most, expert_replicas, strategy.ep * strategy.etp * apart, 0))
 
     def one_pass(collective: str, wire: float) -> float:
         total = 0.0
-        for parameters, members, stride in groups:
+        for parameters, members, stride, apiece in groups:
             if members > 1:
                 bucket = max(profile.bucket_bytes, profile.bucket_rank_bytes * members)
-                count = members if collective == "broadcast" else max(round(parameters * wire / bucket), 1)
-                each = collective_time_s(cluster, collective, parameters * wire / count, members, stride)  # type: ignore[arg-type]
-                total += count * float(each)
+                gradients = collective not in ("all_gather", "broadcast")
+                width = profile.bucket_width_bytes if gradients and profile.bucket_width_bytes else wire
+                count = max(round(parameters * width / bucket), 1)
+                if apiece and profile.gathers_tensors and not gradients:
+                    count = apiece
+                if collective == "broadcast":
+                    count = members
+                steps = [collective]
+                if collective == "all_reduce" and not profile.tree_reduction:
+                    steps = ["reduce_scatter", "all_gather"]
+                for step in steps:
+                    each = collective_time_s(cluster, step, parameters * wire / count, members, stride)  # type: ignore[arg-type]
+                    total += count * float(each)
         return total
 
     reduce_s = one_pass("reduce_scatter" if strategy.zero else "all_reduce", profile.reduce_bytes if half else 4.0)

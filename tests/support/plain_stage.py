@@ -19,6 +19,7 @@ class PlainStage:
     dense: float = 0.0
     expert: float = 0.0
     tied: float = 0.0
+    tensors: int = 0
     memory_bytes: dict[str, float]
     idle_bytes: float = 0.0
 

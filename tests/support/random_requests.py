@@ -108,12 +108,15 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "overlap_slowdown": draw(st.sampled_from([1.0, 1.2])),
         "bucket_bytes": draw(st.sampled_from([1e6, 25e6])),
         "bucket_rank_bytes": draw(st.sampled_from([0.0, 1e6])),
+        "bucket_width_bytes": draw(st.sampled_from([0.0, 2.0])),
+        "bucket_gradient_bytes": draw(st.sampled_from([0.0, 2.0])),
+        "activation_fragmentation": draw(st.sampled_from([0.0, 0.2])),
         "allocator_stall": draw(st.sampled_from([0.0, 0.25])),
     }
     facts = ("fused_accumulation", "merged_products", "keeps_gathered", "gathered_logits", "dropout")
-    for name in (*facts, "dispatches_once", "broadcasts_parameters"):
+    facts += ("dispatches_once", "broadcasts_parameters", "gathers_tensors", "gathers_ahead", "tree_reduction")
+    for name in (*facts, "overlap_pipeline"):
         changes[name] = draw(st.booleans())
-    changes["overlap_pipeline"] = draw(st.booleans())
     for name in ("gradients", "parameters", "tensor", "tensor_backward", "context", "expert"):
         changes[f"overlap_{name}"] = draw(share)
     for name in ("host_layer", "host_rank", "host_expert", "tensor_step", "pipeline_hop", "collective_launch"):

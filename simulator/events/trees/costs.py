@@ -23,7 +23,7 @@ from forerun.simulator.events.trees.parts import (
     with_modules,
 )
 from forerun.simulator.memory import TotalMemory, total_memory
-from forerun.simulator.replicas import ReplicaCosts, bucket_bytes, reduced_bytes
+from forerun.simulator.replicas import ReplicaCosts, gradient_buckets
 from forerun.simulator.schedules import PipelineShape
 from forerun.spaces.strategies import Context, Strategy
 from forerun.spaces.trees import TreeStrategies
@@ -123,14 +123,13 @@ def _traffic(
         each = parameters_of(context, strategy, blocks[strategy])
         held = held + (each.dense + each.expert)[0] * (blocks[strategy].sum(axis=0) > 0)
     ranks = np.asarray(float(max(strategy.dp * strategy.cp for strategy in same)))
-    bucket = float(bucket_bytes(context, ranks))
     found = []
     for stage, chunks in enumerate(homes):
         total = float(held[list(chunks)].sum())
         cost = StageCost(
             reduce_s=float(reduce_s[stage]),
             gather_s=float(gather_s[stage]),
-            buckets=max(round(total * reduced_bytes(context) / bucket), 1),
+            buckets=int(gradient_buckets(context, total, ranks)),
             share={chunk: float(held[chunk]) / total if total else 0.0 for chunk in chunks},
             zero=zero,
         )
