@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from forerun.search.validate import Predictions, RunSet, load_runs, predict, sum
 from forerun.search.validate.plot import accuracy_figure, order_figures, write_plot
 from forerun.search.validate.report import worst_rows, write_predictions
 from forerun.simulator import ScoreTable
+from forerun.simulator.stage_memory import memory_by_stage
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, StrategyTable
 
@@ -51,6 +53,17 @@ def test_one_call_per_context(runs: RunSet) -> None:
 def test_predictions_stand_in_the_order_of_the_runs(predictions: Predictions) -> None:
     assert predictions.step_time_s.tolist() == [1, 2, 4, 8, 2]
     assert predictions.time_s["compute"].tolist() == [1, 2, 4, 8, 2]
+
+
+def test_memory_of_the_first_stage_is_compared_with_that_of_the_first_stage(tmp_path: Path) -> None:
+    layout = {"pp": "4", "tp": "1", "dp": "2", "micro_batch": "16", "vocab": "512000"}
+    runs = load_runs([write_runs(tmp_path / "runs.csv", layout)]).runs
+    fullest, first = (predict([replace(runs[0], memory_of_first=of_first)]) for of_first in (False, True))
+    context, strategy = runs[0].context, runs[0].strategy
+    stages = [sum(parts.values()) - parts["reserve"] for parts in memory_by_stage(context, strategy)]
+    assert max(stages) > 1.5 * stages[0], "the head's stage is the fullest here"
+    assert fullest.comparable_memory_bytes[0] == pytest.approx(max(stages))
+    assert first.comparable_memory_bytes[0] == pytest.approx(stages[0])
 
 
 def test_memory_is_compared_in_the_kind_that_was_measured(tmp_path: Path) -> None:

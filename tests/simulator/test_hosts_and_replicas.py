@@ -7,7 +7,7 @@ import pytest
 from forerun_examples import request
 
 from forerun.simulator import score
-from forerun.simulator.block_times import layer_launches_s
+from forerun.simulator.block_times import host_passes_s, layer_launches_s
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.parameters import StageParameters
 from forerun.simulator.replicas import Replicas, replica_costs
@@ -30,15 +30,65 @@ def test_a_host_of_half_the_speed_launches_in_twice_the_time() -> None:
     assert fast - rest_s == pytest.approx(layers * microbatches * 1.0, rel=1e-9)
 
 
+def some_replicas(ranks: float, zero: float) -> Replicas:
+    """Replicas of one stage of 10^9 dense parameters in 50 tensors."""
+    one = np.ones(1)
+    parameters = StageParameters(
+        dense=np.full((1, 1), 1e9), expert=np.zeros((1, 1)), tied=np.zeros((1, 1)), tensors=np.full((1, 1), 50.0)
+    )
+    degrees = {"tp": one, "pp": one, "cp": one, "ep": one, "etp": one, "placement": np.zeros(1)}
+    return Replicas(dp=np.full(1, ranks), zero=np.full(1, zero), parameters=parameters, **degrees)
+
+
 def test_every_replica_broadcasts_its_part() -> None:
     ranks = 8.0
     base = request()
     context = replace(base, framework=replace(base.framework, broadcasts_parameters=True))
-    one, zero = np.ones(1), np.zeros(1)
-    parameters = StageParameters(dense=np.full((1, 1), 1e9), expert=np.zeros((1, 1)), tied=np.zeros((1, 1)))
-    replicas = Replicas(
-        dp=np.full(1, ranks), tp=one, pp=one, cp=one, ep=one, etp=one, zero=one, placement=zero, parameters=parameters
-    )
+    replicas = some_replicas(ranks, zero=1.0)
     each = collective_time_s(context.cluster, "broadcast", 2e9 / ranks, ranks, 1.0)
     assert replica_costs(context, replicas).gather_s[0] == pytest.approx(ranks * float(each), rel=1e-12)
     assert replica_costs(base, replicas).gather_s[0] < replica_costs(context, replicas).gather_s[0]
+
+
+def test_sharded_parameters_are_gathered_tensor_by_tensor() -> None:
+    base = request()
+    context = replace(base, framework=replace(base.framework, gathers_tensors=True))
+    each = collective_time_s(context.cluster, "all_gather", 2e9 / 50, 8.0, 1.0)
+    found = replica_costs(context, some_replicas(8.0, zero=1.0)).gather_s[0]
+    assert found == pytest.approx(50 * float(each), rel=1e-12)
+
+
+def test_buckets_are_filled_by_the_width_of_a_gradient_and_reduced_at_that_of_the_wire() -> None:
+    base = request()
+    profile = replace(
+        base.framework, bucket_bytes=20e6, bucket_rank_bytes=0.0, reduce_bytes=4.0, bucket_width_bytes=2.0
+    )
+    context = replace(base, framework=profile)
+    each = collective_time_s(context.cluster, "reduce_scatter", 40e6, 8.0, 1.0)
+    found = replica_costs(context, some_replicas(8.0, zero=1.0)).reduce_s[0]
+    assert found == pytest.approx(100 * float(each), rel=1e-12)
+
+
+def test_without_a_tree_gradients_are_scattered_and_gathered() -> None:
+    base = request()
+    profile = replace(base.framework, tree_reduction=False, reduce_bytes=2.0)
+    context = replace(base, framework=profile)
+    sharded, whole = (replica_costs(context, some_replicas(8.0, zero)) for zero in (1.0, 0.0))
+    assert whole.reduce_s[0] == pytest.approx(sharded.reduce_s[0] + sharded.gather_s[0], rel=1e-12)
+
+
+def test_gradients_that_fill_buckets_stand_beside_the_buffer_of_replicas_only() -> None:
+    base = request()
+    context = replace(base, framework=replace(base.framework, bucket_gradient_bytes=2.0, bucket_copies=0.0))
+    several, alone = (replica_costs(context, some_replicas(ranks, zero=0.0)) for ranks in (8.0, 1.0))
+    assert several.buffer_bytes[0, 0] == pytest.approx(2e9)
+    assert alone.buffer_bytes[0, 0] == 0.0
+
+
+def test_every_tensor_rank_adds_to_the_launches_of_a_layer() -> None:
+    base = request()
+    context = replace(base, framework=replace(base.framework, host_layer_s=1.0, host_rank_s=0.5))
+    layers = np.ones((1, 2))
+    forward_s, backward_s = host_passes_s(context, layers, np.zeros(2, dtype=np.int64), np.array([1.0, 4.0]))
+    alone_s = layer_launches_s(context)
+    assert forward_s + backward_s == pytest.approx([alone_s, alone_s + 3 * 0.5])
