@@ -54,7 +54,7 @@ def _table(scaling: Scaling, *, ascii_only: bool) -> Table:
     stale = scaling.curve.points[0].chosen.staleness is not None
     both = curve.points[0].disagreement is not None
     if stale:
-        table.add_column("staleness", justify="right", no_wrap=True)
+        table.add_column("stale", justify="right", no_wrap=True)
     if both:
         table.add_column("events" if curve.points[0].exact else "coarse", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
@@ -73,7 +73,7 @@ def _table(scaling: Scaling, *, ascii_only: bool) -> Table:
             cells.append(f"{found.staleness:.1f}")
         if both:
             cells.append(_signed(_apart(point)))
-        cells.append(("#" if ascii_only else "█") * round(BAR * found.samples_per_s / most))
+        cells.append(("#" if ascii_only else "█") * round((BAR - 6 * stale) * found.samples_per_s / most))
         table.add_row(*cells)
     return table
 
