@@ -12,6 +12,7 @@ from forerun.spaces.units import format_seconds
 
 if TYPE_CHECKING:
     from forerun.search.layered import LayeredSetting
+    from forerun.search.request import Request
     from forerun.simulator.replay import Analysis
     from forerun.simulator.replay.readers.reading import Reading
 
@@ -82,16 +83,20 @@ def model_source(
     precision: str | None = None,
     framework: str | None = None,
     strategy: str | None = None,
+    profile: str | None = None,
+    calibration: str | None = None,
     server_bytes_per_s: float | None = None,
 ) -> Source:
     """Return the data-parallel step of a model: ``batch`` samples (sequences) per device on ``gpus`` devices.
 
     ``framework``: of layer-by-layer models pytorch-ddp, horovod, ...; of transformers a framework profile.
-    ``server_bytes_per_s``: gradients go through servers at this rate per worker and direction.
+    ``profile``, ``calibration``: files of a machine, for transformers. ``server_bytes_per_s``: gradients go through
+    servers at this rate per worker and direction.
 
     Raises:
         RequestError: the request is wrong.
     """
+    from forerun.search.request import DEFAULT_OBJECTIVE, DEFAULT_TOP, Request
     from forerun.spaces.layered.resolve import names_layered
 
     if gpus < 2:
@@ -101,9 +106,27 @@ def model_source(
             raise RequestError("--strategy is for transformers; layer-by-layer models are improved data-parallel")
         if seq_len is not None:
             raise RequestError(f"--seq-len is for transformers, and {model} is written operator by operator")
+        for flag, value in (("profile", profile), ("calibration", calibration)):
+            if value is not None:
+                raise RequestError(f"--{flag} is for transformers, and {model} is written operator by operator")
         source = _layered(model, cluster, gpus, batch, precision, framework)
     else:
-        source = _transformer(model, cluster, gpus, batch, seq_len, precision, framework, strategy)
+        if seq_len is None:
+            raise RequestError(f"{model} reads sequences: say how long they are with --seq-len")
+        request = Request(
+            model=model,
+            cluster=cluster,
+            global_batch=gpus * batch,
+            seq_len=seq_len,
+            gpus=str(gpus),
+            precision=precision,
+            framework=framework,
+            objective=DEFAULT_OBJECTIVE,
+            top=DEFAULT_TOP,
+            profile=profile,
+            calibration=calibration,
+        )
+        source = _transformer(request, strategy or f"dp{gpus} mbs{batch}")
     if server_bytes_per_s is None:
         return source
     wire = ServerWire(
@@ -153,37 +176,13 @@ def _other_splits(setting: "LayeredSetting") -> tuple[Alternative, ...]:
     )
 
 
-def _transformer(
-    model: str,
-    cluster: str,
-    gpus: int,
-    batch: int,
-    seq_len: int | None,
-    precision: str | None,
-    framework: str | None,
-    strategy: str | None,
-) -> Source:
+def _transformer(request: "Request", text: str) -> Source:
     from forerun.search.explain import explain_strategy
-    from forerun.search.request import DEFAULT_OBJECTIVE, DEFAULT_TOP, Request, legal_strategy, resolve
+    from forerun.search.request import legal_strategy, resolve
     from forerun.simulator import score
     from forerun.simulator.improve.from_strategy import strategy_step
 
-    if seq_len is None:
-        raise RequestError(f"{model} reads sequences: say how long they are with --seq-len")
-    text = strategy or f"dp{gpus} mbs{batch}"
-    setting = resolve(
-        Request(
-            model=model,
-            cluster=cluster,
-            global_batch=gpus * batch,
-            seq_len=seq_len,
-            gpus=str(gpus),
-            precision=precision,
-            framework=framework,
-            objective=DEFAULT_OBJECTIVE,
-            top=DEFAULT_TOP,
-        )
-    )
+    setting = resolve(request)
     legal = legal_strategy(setting, text)
     better = explain_strategy(setting.context, legal, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
     step = strategy_step(setting.context, legal)
@@ -195,5 +194,7 @@ def _transformer(
         f"{legal} does not fit: it needs {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB; name a "
         "--strategy that does (forerun search --set pp=1 --set zero=0,1)"
     )
-    notes = () if row.fits else (full,)
+    notes: tuple[str, ...] = () if row.fits else (full,)
+    if request.calibration is not None:
+        notes += ("of the calibration, its constants count here; what only alike strategies have in common does not",)
     return Source(step=step, alternatives=alternatives, notes=(*notes, *setting.remarks()))

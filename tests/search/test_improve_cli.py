@@ -4,6 +4,7 @@ import json
 
 import pytest
 import yaml
+from forerun_machines import write_runs
 from synthetic_runs import data_parallel
 
 from forerun.search.cli import main
@@ -45,6 +46,28 @@ def test_a_transformer_and_other_strategies(capsys):
     assert "Other strategies" in capsys.readouterr().out
 
 
+def test_a_calibrated_transformer(tmp_path, capsys):
+    table, ours = write_runs(tmp_path / "runs.csv", faster=0.7), tmp_path / "ours.yaml"
+    assert main(["calibrate", str(table), "--out", str(ours)]) == 0
+    capsys.readouterr()
+    training = [
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        "2",
+        "--batch",
+        "1",
+        "--seq-len",
+        "512",
+        "--framework",
+        "megatron-lm",
+    ]
+    plain = document(capsys, "gpt3-6.7b", *training)
+    found = document(capsys, "gpt3-6.7b", *training, "--calibration", str(ours))
+    assert found["default_step_time_s"] > 1.1 * plain["default_step_time_s"]
+    assert any("its constants count here" in note for note in found["notes"])
+
+
 def test_servers_and_memory(capsys):
     found = document(capsys, *RESNET, "--servers", "25Gbit/s", "--memory", "4GiB")
     assert max(found["plan"]["pieces"]) > 1
@@ -79,6 +102,8 @@ def test_a_run(tmp_path, capsys):
         ([*RESNET, "--seq-len", "8"], "--seq-len is for transformers", 2),
         (["--traces", "/nowhere", "--batch", "8"], "--batch belongs to a MODEL", 2),
         ([*RESNET, "--strategy", "dp16"], "for transformers", 2),
+        ([*RESNET, "--calibration", "x.yaml"], "--calibration is for transformers", 2),
+        (["--traces", "/nowhere", "--profile", "x.yaml"], "--profile belongs to a MODEL", 2),
         ([*RESNET, "--memory", "1MiB"], "smaller batch", 3),
         (["resnet51", *RESNET[1:]], "resnet", 2),
         (

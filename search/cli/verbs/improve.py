@@ -22,7 +22,18 @@ Searches the buckets that gradients travel in, their pieces, and which operators
 in seconds; with --memory also what to recompute or how often to accumulate. Then asks what a faster link, faster
 kernels, no stragglers or another strategy would bring. The plan file carries the best configuration."""
 
-OF_MODELS = ("cluster", "gpus", "batch", "seq_len", "precision", "framework", "strategy", "servers")
+OF_MODELS = (
+    "cluster",
+    "gpus",
+    "batch",
+    "seq_len",
+    "precision",
+    "framework",
+    "strategy",
+    "servers",
+    "profile",
+    "calibration",
+)
 """Flags that say how a model is trained; traces say it themselves."""
 
 
@@ -39,6 +50,8 @@ def add_arguments(parser: Parser) -> None:
     group.add_argument("--framework", metavar="F", help="profile of the training software")
     group.add_argument("--strategy", metavar="TEXT", help='of transformers; default "dpN mbsB"')
     group.add_argument("--servers", metavar="RATE", help="gradients go through servers, at this rate per direction")
+    group.add_argument("--profile", metavar="FILE", help="of transformers: what `forerun profile` measured")
+    group.add_argument("--calibration", metavar="FILE", help="of transformers: what `forerun calibrate` fitted")
     parser.add_argument(
         "--buckets", metavar="RULE", help="whose default buckets: ddp, horovod (default: the framework's)"
     )
@@ -128,5 +141,7 @@ def _source(args: argparse.Namespace) -> "Source":
         precision=args.precision,
         framework=args.framework,
         strategy=args.strategy,
+        profile=args.profile,
+        calibration=args.calibration,
         server_bytes_per_s=rate,
     )
