@@ -1,15 +1,17 @@
 """The best buckets and fusions together, exactly: dynamic programming over where buckets end.
 
 Walk the operators in the order of the backward pass. Within a bucket nothing is sent before its last operator, so
-joining kernels there only saves time; a bucket cannot end inside a kernel. So a plan is where its buckets end, and a
-fusion that an end cuts is lost. Two numbers say all about a beginning of the pass: when computation has reached its end
-(p) and when the wire is free (q). Of two beginnings that end alike, one with both numbers no larger can only lead to a
-step as short or shorter, also where messages slow computation down. So only beginnings that no other beats are kept:
-the search simulates no plan from its start, and loses none that is best.
+joining kernels there only saves time. A bucket that ends between two operators which can be fused either cuts them
+apart, or is sent when the kernel of both has ended. So a plan is where its buckets end, and which fusions that cuts.
+Two numbers say all about a beginning of the pass: when computation has reached its end (p) and when the wire is free
+(q). Of two beginnings that end alike, one with both numbers no larger can only lead to a step as short or shorter, also
+where messages slow computation down. So only beginnings that no other beats are kept: the search simulates no plan from
+its start, and loses none that is best.
 """
 
 import itertools
 import math
+from collections.abc import Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,20 +27,23 @@ MOST_LABELS = 64
 
 @dataclass(slots=True)
 class _Labels:
-    """Beginnings, one entry each: ``reached`` (p), ``free`` (q), the ``place`` at which its last bucket ends, and the
-    number of the beginning ``before`` that bucket."""
+    """Beginnings, one entry each: ``reached`` (p), ``free`` (q), the ``place`` at which its last bucket ends, the place
+    that computation has ``done`` (further, where that bucket waits for the end of a kernel), and the number of the
+    beginning ``before`` that bucket."""
 
     reached: Floats
     free: Floats
     place: Integers
+    done: Integers
     before: Integers
 
-    def grown(self, reached: Floats, free: Floats, place: int, before: Integers) -> "_Labels":
+    def grown(self, reached: Floats, free: Floats, place: int, done: int, before: Integers) -> "_Labels":
         """Return the beginnings with more of one place."""
         return _Labels(
             reached=np.concatenate([self.reached, reached]),
             free=np.concatenate([self.free, free]),
             place=np.concatenate([self.place, np.full(len(reached), place, dtype=np.int64)]),
+            done=np.concatenate([self.done, np.full(len(reached), done, dtype=np.int64)]),
             before=np.concatenate([self.before, before]),
         )
 
@@ -74,9 +79,10 @@ def _search(step: Step, *, fuse: bool, cut: bool) -> Plan:
         whole_saved = math.fsum(op.fused_forward_s for op in ops)
     begin = step.host_s + math.fsum(op.forward_s for op in ops) - whole_saved
     if not size[-1]:
-        return Plan(buckets=(), fused=_fused(step, [0, count]) if fuse else frozenset())
+        return Plan(buckets=(), fused=_fused(step, {0, count}) if fuse else frozenset())
     first: Integers = np.zeros(1, dtype=np.int64)
-    labels = _Labels(reached=np.array([begin]), free=np.zeros(1), place=first, before=first - 1)
+    labels = _Labels(reached=np.array([begin]), free=np.zeros(1), place=first, done=first, before=first - 1)
+    ends = _ends(ops, count, fuse)
     across = np.array([_across(ops, count, start, fuse) for start in range(count + 1)])
     wires = np.zeros((count + 1, count + 1))
     some = np.nonzero(size[None, :] > size[:, None])
@@ -86,25 +92,29 @@ def _search(step: Step, *, fuse: bool, cut: bool) -> Plan:
         known = np.flatnonzero(size[labels.place] < size[place])
         if not len(known):
             continue
-        start = labels.place[known]
-        wire_s = wires[start, place]
-        seconds = work[place] - work[start] - (saved[place] - saved[start] - across[start])
-        before_s, free_s, shift = labels.reached[known], labels.free[known], float(lost[place])
-        reached = _advance(before_s, seconds, free_s, step.slowdown) + shift + step.message_s
-        free = np.maximum(free_s + shift * (free_s > 0), reached) + wire_s
-        kept = _unbeaten(reached, free)
-        labels = labels.grown(reached[kept], free[kept], place, known[kept])
+        # The fusion across this place is cut, or the bucket waits for the end of its kernel.
+        for end, shift in ((place, float(lost[place])), *(((ends[place], 0.0),) if ends[place] > place else ())):
+            open_ = known[(labels.done[known] <= end)]
+            wire_s, start = wires[labels.place[open_], place], labels.done[open_]
+            seconds = work[end] - work[start] - (saved[end] - saved[start] - across[start])
+            seconds = np.where(start == end, 0.0, seconds)
+            before_s, free_s = labels.reached[open_], labels.free[open_]
+            reached = _advance(before_s, seconds, free_s, step.slowdown) + shift + step.message_s
+            free = np.maximum(free_s + shift * (free_s > 0), reached) + wire_s
+            kept = _unbeaten(reached, free)
+            labels = labels.grown(reached[kept], free[kept], place, end, open_[kept])
     # Behind the last gradient, what is left is computed while the last bucket travels.
     whole = np.flatnonzero(size[labels.place] == size[-1])
-    start = labels.place[whole]
+    start = labels.done[whole]
     rest = work[count] - work[start] - (saved[count] - saved[start] - across[start])
     end = np.maximum(_advance(labels.reached[whole], rest, labels.free[whole], step.slowdown), labels.free[whole])
     best = whole[np.lexsort((labels.reached[whole], end))[0]]
-    places = [int(labels.place[best])]
+    places, cuts = [int(labels.place[best])], {count}
     while labels.before[best] >= 0:
+        cuts |= {int(labels.place[best])} if labels.done[best] == labels.place[best] else set()
         best = labels.before[best]
         places.append(int(labels.place[best]))
-    return _plan(step, places[::-1], fuse=fuse, cut=cut)
+    return _plan(step, places[::-1], cuts, fuse=fuse, cut=cut)
 
 
 def _advance(now: Floats, work_s: Floats, free: Floats, slowdown: float) -> Floats:
@@ -112,6 +122,15 @@ def _advance(now: Floats, work_s: Floats, free: Floats, slowdown: float) -> Floa
     done_s = np.maximum(free - now, 0.0) / slowdown
     ended: Floats = np.where(work_s <= done_s, now + work_s * slowdown, np.maximum(now, free) + work_s - done_s)
     return ended
+
+
+def _ends(ops: tuple[Op, ...], count: int, fuse: bool) -> list[int]:
+    """Return for every place where the kernel ends that goes across it; the place itself where none does."""
+    ends = list(range(count + 1))
+    for place in range(count - 1, 0, -1):
+        if fuse and ops[count - place].fusable:
+            ends[place] = ends[place + 1]
+    return ends
 
 
 def _across(ops: tuple[Op, ...], count: int, start: int, fuse: bool) -> float:
@@ -132,8 +151,8 @@ def _unbeaten(reached: Floats, free: Floats) -> Integers:
     return kept
 
 
-def _plan(step: Step, places: list[int], *, fuse: bool, cut: bool) -> Plan:
-    """Return the plan whose buckets end at some places, the first of which is 0."""
+def _plan(step: Step, places: list[int], cuts: Set[int], *, fuse: bool, cut: bool) -> Plan:
+    """Return the plan whose buckets end at some places, the first of which is 0; no kernel goes across ``cuts``."""
     count = len(step.ops)
     buckets = []
     for start, end in itertools.pairwise(places):
@@ -143,11 +162,11 @@ def _plan(step: Step, places: list[int], *, fuse: bool, cut: bool) -> Plan:
     if cut:
         sizes = np.array([math.fsum(step.ops[number].gradient_bytes for number in bucket) for bucket in buckets])
         pieces = tuple(step.wire.best_pieces(sizes).tolist())
-    return Plan(buckets=tuple(buckets), pieces=pieces, fused=_fused(step, places) if fuse else frozenset())
+    return Plan(buckets=tuple(buckets), pieces=pieces, fused=_fused(step, cuts) if fuse else frozenset())
 
 
-def _fused(step: Step, places: list[int]) -> frozenset[int]:
-    """Return the operators to fuse with the one before them: all but those at whose place a bucket ends."""
+def _fused(step: Step, places: Set[int]) -> frozenset[int]:
+    """Return the operators to fuse with the one before them: all but those at whose place a kernel is cut."""
     count = len(step.ops)
     broken = {count - place for place in places if 0 < place < count}
     return frozenset(number for number in range(1, count) if step.ops[number].fusable and number not in broken)
