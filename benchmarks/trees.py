@@ -1,8 +1,9 @@
-"""Speed of strategy trees: from the text of a tree to the finished step, by part, for Proteus' cases and larger ones.
+"""Speed of strategy trees: from the text of a tree to the finished step, by part, for Proteus' cases and larger ones;
+and what ``search --trees`` finds on top of the best flat strategies, in how long.
 
     python benchmarks/trees.py [--repeat N] [--out FILE.md]
 
-Each time is the best of N runs in one process, in seconds of the processor.
+Each time is the best of N runs in one process (searches: of one), in seconds of the processor.
 """
 
 import argparse
@@ -16,13 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forerun.search.api import search_request
 from forerun.search.layered import LayeredRequest, resolve_request
+from forerun.search.refine import refine
 from forerun.search.request import Request, resolve
+from forerun.search.varying import with_trees
 from forerun.simulator.events.layered import layered_plan, simulate_plan
 from forerun.simulator.events.trees import simulate_tree
 from forerun.spaces.strategies import parse_strategy
-from forerun.spaces.trees import Node, legal_tree, model_layers, resolve_tree, tree_of, tree_yaml
+from forerun.spaces.trees import Node, legal_tree, model_layers, resolve_tree, tree_yaml
 from forerun.spaces.trees.document import parse_tree
+from forerun.spaces.trees.vary import Cutting, Variation, varied_tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +54,12 @@ def best_s(run: Callable[[], Any], repeat: int) -> tuple[float, Any]:
     return best, result
 
 
-def transformer(model: str, gpus: int, batch: int, words: str, repeat: int) -> Speed:
-    """Measure a strategy, whose halves may differ in tp, as a tree."""
+def transformer(model: str, gpus: int, batch: int, words: str, repeat: int, **apart: Cutting) -> Speed:
+    """Measure a strategy, whose halves may differ in tp, as a tree; ``apart``: how its modules are cut otherwise."""
     setting = resolve(Request(model=model, cluster="dgx-a100-80", global_batch=batch, seq_len=1024))
     context, strategy = setting.context, parse_strategy(words)
-    text = tree_yaml(tree_of(context, strategy))
+    variation = Variation(strategy=strategy, **apart)
+    text = tree_yaml(varied_tree(context, variation))
 
     def read() -> Any:
         root: Node = parse_tree(text)
@@ -64,10 +70,10 @@ def transformer(model: str, gpus: int, batch: int, words: str, repeat: int) -> S
     return Speed(
         model=model,
         gpus=gpus,
-        tree=str(strategy),
+        tree=" + ".join((str(strategy), *variation.changes)),
         read_s=read_s,
         run_s=run_s,
-        tasks=len(result.events.graph),
+        tasks=len(result.events.records),
         step_s=float(result.scores.step_time_s[0]),
     )
 
@@ -90,7 +96,7 @@ def layered(model: str, gpus: int, batch: int, name: str, repeat: int, *children
         tree=name,
         read_s=read_s,
         run_s=run_s - read_s,
-        tasks=len(result.graph),
+        tasks=len(result.records),
         step_s=result.step_time_s,
     )
 
@@ -110,11 +116,54 @@ def cases(repeat: int) -> list[Speed]:
         ),
         transformer("gpt3-1.3b", 32, 128, "tp2 pp4 dp4 mbs1 zero1", repeat),
         transformer("gpt3-1.3b", 32, 128, "tp2/4 pp4 dp4/2 mbs1/2 zero1", repeat),
+        transformer("gpt3-1.3b", 32, 128, "tp2 pp4 dp4 mbs2 zero1", repeat, attention=Cutting(tp=1)),
         transformer("gpt3-175b", 1024, 512, "tp8 pp16 dp8 mbs1 zero1 sp", repeat),
+        transformer("gpt3-175b", 1024, 512, "tp8 pp16 dp8 mbs2 zero1 sp", repeat, attention=Cutting(tp=4, sp=True)),
     ]
     for gpus in (8, 64, 512):
         found.append(layered("resnet50", gpus, 16 * gpus, "data parallel", repeat))
     return found
+
+
+SEARCHES = (
+    ("llama3-8b", "dgx-a100-40", 8, 128, 8192, "megatron-lm", {}),
+    ("llama3-8b", "dgx-a100-40", 8, 128, 8192, "megatron-lm", {"cp": ["1"]}),
+    ("llama2-70b", "dgx-a100-80", 32, 512, 4096, "megatron-lm", {}),
+    ("llama2-70b", "dgx-a100-80", 32, 512, 4096, "megatron-lm", {"cp": ["1"], "vpp": ["1"]}),
+    ("gpt3-175b", "dgx-a100-80", 64, 256, 2048, "megatron-lm", {"vpp": ["1"]}),
+    ("mixtral-8x7b", "dgx-a100-80", 32, 512, 4096, "megatron-lm", {}),
+)
+"""Requests whose memory is short: model, cluster, GPUs, global batch, sequence, framework, restricted axes."""
+
+
+def searches() -> list[str]:
+    """Return the rows of the table of searches."""
+    lines = []
+    for model, cluster, gpus, batch, seq_len, framework, overrides in SEARCHES:
+        request = Request(
+            model=model,
+            cluster=cluster,
+            gpus=str(gpus),
+            global_batch=batch,
+            seq_len=seq_len,
+            framework=framework,
+            overrides=overrides,
+            top=20,
+        )
+        setting = resolve(request)
+        board = refine(search_request(request), setting, 10)
+        seconds, found = best_s(lambda board=board, setting=setting: with_trees(board, setting, 3).trees, 1)
+        axes = ", ".join(f"{axis} {','.join(choices)}" for axis, choices in overrides.items()) or "all"
+        best = found.rows[0] if found.rows else None
+        said = "none faster than the last row" if best is None else f"{best.start} + {' + '.join(best.changes)}"
+        step = "" if best is None else f"{best.row.step_time_s:.2f}"
+        gain = "" if best is None else f"{found.gain:+.1%}"
+        lines.append(
+            f"| {model} | {gpus} x {cluster} | {axes} | {board.rows[0].strategy} | {board.rows[0].step_time_s:.2f} | "
+            f"{said} | {step} | {gain} | {found.judged} / {found.simulated} | {seconds:.1f} |"
+        )
+        print(lines[-1], flush=True)
+    return lines
 
 
 def main() -> None:
@@ -142,6 +191,17 @@ def main() -> None:
             f"{one.step_s * 1e3:.1f} |"
         )
         print(lines[-1], flush=True)
+    lines += [
+        "",
+        "## Searches",
+        "",
+        "`search --trees 3` on top of the best ten flat strategies of each request, event by event (megatron-lm). "
+        "*Gain*: of the best tree over the best flat strategy; *judged*: trees, and those of them that were simulated.",
+        "",
+        "| model | GPUs | axes | best flat | step s | best tree | step s | gain | judged | s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+        *searches(),
+    ]
     if args.out is not None:
         args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
