@@ -23,8 +23,7 @@ from forerun.simulator.layouts import Need, Phase, Share, Transfer, needs_of, tr
 from forerun.spaces.layered import Kind
 from forerun.spaces.layered.axes import operator_graph
 from forerun.spaces.layered.mixture import Mixture, check_mixture, cuts_of
-from forerun.spaces.operators import Cut, OperatorGraph
-from forerun.spaces.operators.convolution import spatial_axes
+from forerun.spaces.operators import Cut, OperatorGraph, spatial_axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from forerun.spaces.layered.model import LayeredModel
 from forerun.spaces.layered.operator import Kind, Shape
 from forerun.spaces.layered.operator import Operator as LayeredOperator
-from forerun.spaces.operators import Axis, AxisKind, Dimension, Operand, Operator, OperatorGraph, follow
+from forerun.spaces.operators import Axis, AxisKind, Dimension, Operand, Operator, OperatorGraph, follow, spatial_axes
+from forerun.spaces.operators.axes import SPATIAL
 
 INPUT = "input"
 """What the model's own input is called."""
-_SPATIAL = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 _SAME_SHAPE = frozenset(
     {Kind.ACTIVATION, Kind.ADD, Kind.MULTIPLY, Kind.DROPOUT, Kind.BATCH_NORM, Kind.COPY, Kind.POOL, Kind.CONV}
 )
@@ -23,11 +23,15 @@ _SAME_SHAPE = frozenset(
 
 def operator_graph(model: LayeredModel, batch: int) -> OperatorGraph:
     """Return a model on ``batch`` samples as a graph of operators."""
-    return OperatorGraph(name=model.name, operators=tuple(_operator(operator, batch) for operator in model.operators))
+    return OperatorGraph(
+        name=model.name, operators=tuple(operator_axes(operator, batch) for operator in model.operators)
+    )
 
 
-def _operator(operator: LayeredOperator, batch: int) -> Operator:
-    spatial = _SPATIAL.get(len(operator.output) - 1, ()) if operator.kind is not Kind.LINEAR else ()
+def operator_axes(operator: LayeredOperator, batch: int) -> Operator:
+    """Return one operator on ``batch`` samples as axes that can be cut."""
+    extents = len(operator.output) - 1 if operator.kind is not Kind.LINEAR else 0
+    spatial = spatial_axes(extents) if 1 <= extents <= len(SPATIAL) else ()
     out = ("channels", *spatial) if spatial else tuple(f"feature{n}" for n in range(len(operator.output)))
     if operator.kind in (Kind.LINEAR, Kind.EMBEDDING) or len(operator.output) == 1:
         out = (*out[:-1], "channels")

@@ -15,8 +15,7 @@ from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.layered.model import LayeredModel
 from forerun.spaces.layered.operator import WEIGHTED
 from forerun.spaces.layered.split import Mode, Split, parse_split
-from forerun.spaces.operators import Cut, Operator, check_cuts
-from forerun.spaces.operators.convolution import spatial_axes
+from forerun.spaces.operators import Cut, Operator, check_cuts, spatial_axes
 
 _PRODUCTS = frozenset(kind.value for kind in WEIGHTED)
 

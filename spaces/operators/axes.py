@@ -81,7 +81,7 @@ class Cut:
 class Operator:
     """One operator over its iteration space.
 
-    ``kind``: its entry in the catalogue. ``form``: how it is costed: "contraction" (two operations per point of the
+    ``kind``: what users call it. ``form``: how it is costed: "contraction" (two operations per point of the
     iteration space, on matrix units), "attention" (the same, by an attention kernel), or the name of a memory-bound
     operator (``forerun.simulator.costs.STREAM_OPERATORS``). ``differentiable``: its inputs have gradients (ids of a
     lookup have none). ``multiply_adds``: where they are not one per point of the iteration space.
@@ -188,6 +188,24 @@ def check_cuts(operator: Operator, cuts: Sequence[Cut]) -> None:
                         f"a part of axis {name} of {operator.name} must be as wide as its halo, but {own} elements "
                         f"need {dimension.halo} of their neighbours; cut it less often"
                     )
+
+
+SPATIAL = ("width", "height", "depth")
+"""Names of spatial axes, innermost first: a 1-D operator has a width, a 2-D one a height too, a 3-D one a depth."""
+
+
+def spatial_axes(count: int) -> tuple[str, ...]:
+    """Return the names of ``count`` spatial axes, outermost first.
+
+    >>> spatial_axes(2)
+    ('height', 'width')
+
+    Raises:
+        RequestError: not one to three.
+    """
+    if not 1 <= count <= len(SPATIAL):
+        raise RequestError(f"an operator has 1 to {len(SPATIAL)} spatial axes, but got {count}")
+    return SPATIAL[:count][::-1]
 
 
 def divisor_hint(number: int, limit: int = 12) -> str:

@@ -1,4 +1,4 @@
-"""Fully connected operators, and products of two activations."""
+"""Fully connected operators."""
 
 from collections.abc import Mapping
 
@@ -36,34 +36,6 @@ def linear(
         inputs=(Operand(name=source, dimensions=follow((*batch, *inputs))),),
         weights=tuple(weights),
         output=Operand(name=result or name, dimensions=follow((*batch, *outputs))),
-    )
-
-
-def product(
-    name: str,
-    *,
-    batch: Mapping[str, int],
-    rows: Mapping[str, int],
-    columns: Mapping[str, int],
-    inner: Mapping[str, int],
-    sources: tuple[str, str],
-    result: str | None = None,
-) -> Operator:
-    """Return ``y[batch, rows, columns] = sum over inner of a[batch, rows, inner] b[batch, columns, inner]``: a product
-    of two activations, such as the interaction of features of a recommendation model."""
-    axes = [Axis(name=axis, size=size, kind=AxisKind.BATCH) for axis, size in batch.items()]
-    axes += [Axis(name=axis, size=size, kind=AxisKind.PARALLEL) for axis, size in (*rows.items(), *columns.items())]
-    axes += [Axis(name=axis, size=size, kind=AxisKind.REDUCE) for axis, size in inner.items()]
-    return Operator(
-        name=name,
-        kind="product",
-        form="contraction",
-        axes=tuple(axes),
-        inputs=(
-            Operand(name=sources[0], dimensions=follow((*batch, *rows, *inner))),
-            Operand(name=sources[1], dimensions=follow((*batch, *columns, *inner))),
-        ),
-        output=Operand(name=result or name, dimensions=follow((*batch, *rows, *columns))),
     )
 
 

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from forerun.simulator.costs import collective_time_s, point_to_point_time_s
 from forerun.simulator.layouts import Layout, Transfer, fuse, halo, infer, operand_layout, transfer_time_s
 from forerun.spaces.errors import RequestError
-from forerun.spaces.operators import Cut, convolution, embedding, linear
+from forerun.spaces.layered import Kind
+from forerun.spaces.layered.axes import operator_axes
+from forerun.spaces.layered.operator import Operator as LayeredOperator
+from forerun.spaces.operators import Cut, linear
 
 FOUR = (0, 1, 2, 3)
 FC = linear("fc", batch={"batch": 64}, outputs={"out": 32}, inputs={"in": 16})
@@ -111,16 +114,14 @@ def test_tables_on_one_device_each_become_one_all_to_all() -> None:
         for table in FOUR
         for transfer in infer(Layout((1, 1), (table,)), Layout((4, 1), FOUR), (64, 16 * (table + 1)))
     ]
-    sharded = embedding("tables", batch={"batch": 64}, rows=100, width=16, tables=4)
-    made = operand_layout(sharded, sharded.output, [Cut(axis="tables", degree=4)], FOUR, summed=True)
 
     assert fuse(scatters) == (Transfer(kind="all_to_all", groups=(FOUR,), elements=(64.0 * 64,)),)
-    assert [t.kind for t in infer(made, Layout((4, 1, 1), FOUR), (64, 4, 16))] == ["all_to_all"]
     assert fuse(scatters[:3])[0].kind == "scatter"
 
 
 def test_a_table_cut_by_rows_gives_partial_sums() -> None:
-    table = embedding("tokens", batch={"tokens": 64}, rows=100, width=16)
+    layered = LayeredOperator(name="tokens", kind=Kind.EMBEDDING, input=(1,), output=(16,), rows=100, lookups=1)
+    table = operator_axes(layered, 64)
     made = operand_layout(table, table.output, [Cut(axis="rows", degree=4)], FOUR, summed=True)
 
     assert made.partial == 4
@@ -138,7 +139,17 @@ def test_gradients_of_weights_are_partial_over_samples() -> None:
 
 
 def test_neighbours_send_what_a_kernel_reaches() -> None:
-    conv = convolution("c", batch=2, in_channels=3, out_channels=8, output_size=(16, 16), kernel=(3, 3))
+    layered = LayeredOperator(
+        name="c",
+        kind=Kind.CONV,
+        input=(3, 16, 16),
+        output=(8, 16, 16),
+        kernel=(3, 3),
+        stride=(1, 1),
+        padding=(1, 1),
+        dilation=(1, 1),
+    )
+    conv = operator_axes(layered, 2)
     layout = operand_layout(conv, conv.inputs[0], [Cut(axis="height", degree=4)], FOUR)
     (found,) = halo(layout, conv.shape(conv.inputs[0]), [d.halo for d in conv.inputs[0].dimensions])
 

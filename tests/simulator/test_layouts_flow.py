@@ -5,12 +5,14 @@ from collections import Counter
 import pytest
 
 from forerun.simulator.layouts import Need, Phase, Share, needs_of
+from forerun.spaces.layered import Kind
+from forerun.spaces.layered.axes import operator_axes
+from forerun.spaces.layered.operator import Operator as LayeredOperator
 from forerun.spaces.models import load_model
 from forerun.spaces.operators import (
     Cut,
     Degrees,
     OperatorGraph,
-    convolution,
     layer_cuts,
     linear,
     pointwise,
@@ -96,7 +98,18 @@ def test_gradient_traffic_is_all_that_a_device_holds() -> None:
 
 
 def convolutional() -> OperatorGraph:
-    conv = convolution("conv", batch=32, in_channels=3, out_channels=16, output_size=(8, 8), kernel=(3, 3))
+    layered = LayeredOperator(
+        name="conv",
+        kind=Kind.CONV,
+        input=(3, 8, 8),
+        output=(16, 8, 8),
+        inputs=("x",),
+        kernel=(3, 3),
+        stride=(1, 1),
+        padding=(1, 1),
+        dilation=(1, 1),
+    )
+    conv = operator_axes(layered, 32)
     flat = linear("fc", batch={"batch": 32}, outputs={"out": 64}, inputs={"in": 16 * 64}, source="conv")
     loss = pointwise("loss", form="cross_entropy", batch={"batch": 32}, axes={"out": 64}, sources=("fc",))
     return OperatorGraph(name="net", operators=(conv, flat, loss))
