@@ -146,6 +146,8 @@ def _box(name: str) -> Cluster:
     fourth = not re.search(r"gold|i7|platinum", name) and re.search(r"30\d\d|a100|a6000|radeon", name)
     if re.search(r"geforce|gtx", name):
         host["staged_rate"] = STAGED
+    else:
+        host["peer_access"] = True
     count = 4 if host["sockets"] == 1 else 8
     data = {"device": "rtx4090" if fourth else "titan-rtx", "devices_per_node": count, "host": host}
     return cluster_from_mapping(data, name=name)

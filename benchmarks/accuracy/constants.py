@@ -167,6 +167,7 @@ TURING = (
     Constant(name="clock t4 half", where=_CLOCKS, seen="amp", share=True),
     Constant(name="link ethernet", where="spaces/clusters/description.py", seen="amp"),
 )
+COPIED = (Constant(name="link infiniband", where="spaces/clusters/description.py", seen="dlperf_gpt"),)
 _DEVICES = "spaces/clusters/data/devices (host_speed)"
 HOSTS = (
     Constant(name="host a100|a800", where=_DEVICES, seen="mcore_functional_tests"),

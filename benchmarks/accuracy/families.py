@@ -126,6 +126,12 @@ FAMILIES = (
         parts=("tensor",),
     ),
     Family(
+        title="a NIC for eight devices",
+        constants=constants.COPIED,
+        acts_on=lambda run: run.file == "dlperf_gpt",
+        parts=("tensor",),
+    ),
+    Family(
         title="speed of hosts",
         constants=constants.HOSTS,
         acts_on=_small,

@@ -28,6 +28,9 @@ _STAGED_SHARE = 0.75
 # One NIC through the sockets of the kernel, where the library cannot send from the device's memory: 16 T4 on four nodes
 # with 50 Gb/s each move 16 Gb/s per node, however many communicators do it (amp; 0.8 of the rate below is reached).
 _KERNEL_BYTES_PER_S = 2.5e9
+# A NIC that serves more than two devices stands behind another PCIe switch than most of them: without GPUDirect their
+# data pass through host memory, at about half of a device's link (dlperf_gpt: 8 of 12.5 GB/s on V100 with PCIe 3).
+_COPIED_SHARE = 0.5
 _MOST_DEVICES = 16_384
 # The usual wiring of the links that a device has.
 _KIND_OF_LINK: Mapping[str, str] = {"nvlink": "nvswitch", "xgmi": "xgmi-mesh", "roce": "roce-mesh", "ici": "torus"}
@@ -67,7 +70,7 @@ def spec_from_mapping(data: Mapping[str, Any], device: Device) -> tuple[ClusterS
     scale_up = _scale_up(data.get("scale_up", {}), device, per_node, filled)
     host = _host(data.get("host", {}), device, per_node, per_node > (scale_up.size if scale_up else 1), filled)
     unit = max(per_node, scale_up.size if scale_up else 1)
-    network = _network(data["network"], device, per_node, filled) if "network" in data else None
+    network = _network(data["network"], device, per_node, host, filled) if "network" in data else None
     if "max_devices" in data:
         most: int = data["max_devices"]
     elif network is None:
@@ -147,7 +150,7 @@ def _staged_rate(data: Mapping[str, Any], device: Device, rate: float, filled: D
     """Return what a socket copies through host memory, None where devices reach each other directly."""
     if "staged_rate" in data:
         return parse_rate(data["staged_rate"])
-    if device.peer_access or data.get("switch_devices"):
+    if data.get("peer_access", device.peer_access) or data.get("switch_devices"):
         return None
     staged = _STAGED_SHARE * rate
     reason = f"{device.name} has no peer-to-peer copies; {_STAGED_SHARE:g} of a device's host link, as on L40S"
@@ -163,7 +166,7 @@ def _switch_rate(data: Mapping[str, Any], rate: float, filled: Defaults) -> floa
     return rate
 
 
-def _network(data: Mapping[str, Any], device: Device, per_node: int, filled: Defaults) -> Network:
+def _network(data: Mapping[str, Any], device: Device, per_node: int, host: HostLinks, filled: Defaults) -> Network:
     kind = data.get("kind") or filled.fill("network.kind", "infiniband", "infiniband", "not given")
     if "nic_rate" in data:
         rate = parse_rate(data["nic_rate"])
@@ -175,8 +178,7 @@ def _network(data: Mapping[str, Any], device: Device, per_node: int, filled: Def
     else:
         raise RequestError(f"network: give nic_rate, like 400Gb/s; {device.title} has no usual one")
     nics = data.get("nics_per_node") or filled.fill("network.nics_per_node", per_node, str(per_node), "one per device")
-    if kind == "ethernet":
-        rate = min(rate, _kernel_rate(data, rate, filled))
+    rate = min(rate, _copied_rate(data, kind, rate, per_node / nics, host, filled))
     if nics > per_node:
         # Several cards of one device work as one (NCCL splits a transfer over the NICs next to a device).
         nics, rate = per_node, rate * nics / per_node
@@ -191,14 +193,21 @@ def _network(data: Mapping[str, Any], device: Device, per_node: int, filled: Def
     )
 
 
-def _kernel_rate(data: Mapping[str, Any], rate: float, filled: Defaults) -> float:
-    """Return what a NIC moves where the kernel copies every byte."""
-    if "kernel_rate" in data:
-        return parse_rate(data["kernel_rate"])
-    if rate > _KERNEL_BYTES_PER_S:
-        shown = format_rate(_KERNEL_BYTES_PER_S)
-        filled.fill("network.kernel_rate", _KERNEL_BYTES_PER_S, shown, "a NIC through kernel sockets, measured on AWS")
-    return _KERNEL_BYTES_PER_S
+def _copied_rate(
+    data: Mapping[str, Any], kind: str, rate: float, devices_per_nic: float, host: HostLinks, filled: Defaults
+) -> float:
+    """Return what a NIC moves where the host copies every byte; its own ``rate`` where none does."""
+    if "copied_rate" in data:
+        return parse_rate(data["copied_rate"])
+    if kind == "ethernet":
+        most, reason = _KERNEL_BYTES_PER_S, "a NIC through kernel sockets, measured on AWS"
+    elif kind in ("infiniband", "roce") and devices_per_nic > 2 and not data.get("direct"):
+        most, reason = _COPIED_SHARE * host.bytes_per_s, "from devices that do not share the NIC's PCIe switch"
+    else:
+        return rate
+    if rate > most:
+        filled.fill("network.copied_rate", most, format_rate(most), reason)
+    return most
 
 
 def _seconds(data: Mapping[str, Any], key: str, default: tuple[float, str], filled: Defaults) -> float:

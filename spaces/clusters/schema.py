@@ -81,6 +81,7 @@ class HostDocument(_Strict):
     socket_rate: Rate | None = None
     latency: Seconds | None = None
     staged_rate: Rate | None = None
+    peer_access: StrictBool | None = None
     switch_devices: Count | None = None
     switch_rate: Rate | None = None
     memory: Bytes | None = None
@@ -92,7 +93,7 @@ class NetworkDocument(_Strict):
     kind: Literal["infiniband", "roce", "efa", "slingshot", "omnipath", "ethernet"] | None = None
     nics_per_node: Count | None = None
     nic_rate: Rate | None = None
-    kernel_rate: Rate | None = None
+    copied_rate: Rate | None = None
     latency: Seconds | None = None
     oversubscription: Annotated[float, Field(ge=1)] | None = None
     leaf_nodes: Count | None = None

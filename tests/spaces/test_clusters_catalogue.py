@@ -250,7 +250,7 @@ def test_unknown_names_and_missing_files(tmp_path: Path) -> None:
     [
         ("h100-sxm", 8, "NVLink4+NVSwitch", 3200, [(8, "nvswitch", 450), (16384, "infiniband", 50)]),
         ("a100-sxm4-80", 8, "NVLink3", 400, [(8, "nvswitch", 300), (16384, "infiniband", 6.25)]),
-        ("v100-sxm2-16", 8, "NVLink2 hybrid cube mesh", 100, [(8, "nvlink-mesh", 150), (16384, "infiniband", 1.5625)]),
+        ("v100-sxm2-16", 8, "NVLink2 hybrid cube mesh", 100, [(8, "nvlink-mesh", 150), (16384, "infiniband", 1)]),
         ("v100-sxm2-16", 4, "NVLink", 10, [(4, "nvlink-mesh", 150), (16384, "infiniband", 0.3125)]),
         ("t4", 4, "PCIe", 50, [(4, "pcie", 3), (16384, "infiniband", 1.5625)]),
         ("gb200-nvl72", 4, "NVLink5 NVL72", None, [(72, "nvswitch", 900), (16344, "infiniband", 50)]),
@@ -294,9 +294,20 @@ def test_devices_without_peer_access_copy_through_their_host(tmp_path: Path) -> 
     assert (direct.levels[0].staged, direct.levels[0].bytes_per_s) == (False, 16e9)
 
 
+@pytest.mark.parametrize(("nics", "node_gbyte"), [(1, 8), (2, 16), (4, 50)])
+def test_a_nic_far_from_most_devices_moves_what_the_host_copies(tmp_path: Path, nics: int, node_gbyte: float) -> None:
+    """Half of a device's link to the host (PCIe 3: 16 GB/s), where more than two devices share the NIC."""
+    text = "device: v100-sxm2-16\ndevices_per_node: 8\n"
+    network = f"network: {{kind: infiniband, nics_per_node: {nics}, nic_rate: 100Gb/s}}\n"
+    cluster = resolve_cluster(write(tmp_path, text + network))
+    assert cluster.levels[-1].bytes_per_s == pytest.approx(node_gbyte * 1e9 / 8)
+    stated = resolve_cluster(write(tmp_path, text + network.replace("100Gb/s", "100Gb/s, copied_rate: 100Gb/s")))
+    assert stated.levels[-1].bytes_per_s == pytest.approx(nics * 12.5e9 / 8)
+
+
 @pytest.mark.parametrize(
     ("nic", "node_gbit"),
-    [("50Gb/s", 20), ("10Gb/s", 10), ("50Gb/s, kernel_rate: 40Gb/s", 40), ("50Gb/s, kernel_rate: 50Gb/s", 50)],
+    [("50Gb/s", 20), ("10Gb/s", 10), ("50Gb/s, copied_rate: 40Gb/s", 40), ("50Gb/s, copied_rate: 50Gb/s", 50)],
 )
 def test_kernel_sockets_move_no_more_than_a_host_copies(tmp_path: Path, nic: str, node_gbit: float) -> None:
     network = f"network: {{kind: ethernet, nics_per_node: 1, nic_rate: {nic}}}\n"
