@@ -17,6 +17,7 @@ from forerun.search.validate.runs import Run, RunSet, Skipped
 from forerun.search.validate.shapes import model_of
 from forerun.search.validate.strategies import strategy_of
 from forerun.search.validate.vocabulary import first, framework_entry, table
+from forerun.simulator.costs.attention import MATERIALISED
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, load_framework
@@ -26,7 +27,7 @@ from forerun.spaces.strategies import Context, Strategy
 from forerun.spaces.workload import PRECISIONS, Workload
 
 GIB = 2.0**30
-ATTENTION_KERNELS = ("flash", "flash2", "flash1", "fused_softmax", "unfused")
+ATTENTION_KERNELS = ("flash", "flash2", "flash1", *MATERIALISED)
 
 T = TypeVar("T")
 
