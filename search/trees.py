@@ -7,8 +7,9 @@ from typing import Any
 from forerun.search.request import Setting, legal_strategy
 from forerun.search.rows import Row, tree_row
 from forerun.simulator.events import EventResult
-from forerun.simulator.events.trees import borders_between, simulate_tree
+from forerun.simulator.events.trees import borders_between, collectives_inside, simulate_tree
 from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context
 from forerun.spaces.trees import (
     Stage,
     TreeError,
@@ -21,7 +22,7 @@ from forerun.spaces.trees import (
     tree_yaml,
 )
 from forerun.spaces.trees.document import at_line, read_tree
-from forerun.spaces.trees.names import layers_text, ranges_text
+from forerun.spaces.trees.names import layer_at, layers_text, ranges_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +74,17 @@ def simulate_tree_file(setting: Setting, path: Path, *, contention: bool = False
         "file": str(path),
         "flat": None if flat is None else str(flat),
         "microbatches": strategies.tree.microbatches,
-        "stages": [_stage(stage, strategies, number) for number, stage in enumerate(strategies.tree.stages)],
+        "stages": [
+            _stage(setting.context, stage, strategies, number) for number, stage in enumerate(strategies.tree.stages)
+        ],
         "borders": borders_between(setting.context, strategies),
     }
     return TreeAnswer(row=row, events=result.events, tree=tree)
 
 
-def _stage(stage: Stage, strategies: TreeStrategies, number: int) -> dict[str, Any]:
-    """Return a virtual stage as plain data: its runs of layers, or of modules of layers, with equal settings."""
+def _stage(context: Context, stage: Stage, strategies: TreeStrategies, number: int) -> dict[str, Any]:
+    """Return a virtual stage as plain data: its runs of layers, or of modules of layers, with equal settings, and the
+    collectives inside the first layer of each."""
     runs: list[dict[str, Any]] = []
     latest: dict[str, dict[str, Any]] = {}
     for leaf, strategy in zip(stage.leaves, strategies.of_leaf[number], strict=True):
@@ -104,6 +108,11 @@ def _stage(stage: Stage, strategies: TreeStrategies, number: int) -> dict[str, A
         latest = {module: run for module, run in latest.items() if module and leaf.module}
         latest[leaf.module] = {"layers": [leaf.layer], **({"module": leaf.module} if leaf.module else {}), **settings}
         runs.append(latest[leaf.module])
+        if leaf.layer.isdigit():
+            layer = layer_at(context.model, int(leaf.layer))
+            inside = collectives_inside(context, layer, leaf.module, strategy, stage.devices)
+            if inside is not None:
+                latest[leaf.module]["collectives"] = inside
     for run in runs:
         run["layers"] = layers_text(run["layers"])
     return {

@@ -15,9 +15,10 @@ from forerun.spaces.operators.axes import (
 from forerun.spaces.operators.graph import OperatorGraph
 from forerun.spaces.operators.linear import linear
 from forerun.spaces.operators.pointwise import pointwise
-from forerun.spaces.operators.transformer import Degrees, layer_cuts, transformer_layer
+from forerun.spaces.operators.transformer import ATTENTION_OPERATORS, Degrees, layer_cuts, transformer_layer
 
 __all__ = [
+    "ATTENTION_OPERATORS",
     "Axis",
     "AxisKind",
     "Cut",

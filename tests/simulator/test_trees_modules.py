@@ -13,13 +13,20 @@ from random_requests import contexts
 from forerun.simulator.activations import gathered_buffers, layer_activations
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.events import event_scores
-from forerun.simulator.events.trees import TreeResult, activation_layout, borders_between, simulate_tree, tree_costs
+from forerun.simulator.events.trees import (
+    TreeResult,
+    activation_layout,
+    borders_between,
+    collectives_inside,
+    simulate_tree,
+    tree_costs,
+)
 from forerun.simulator.exchange import tensor_blocks
 from forerun.simulator.kinds import layer_kinds
 from forerun.simulator.layouts import Phase, Share, needs_of
 from forerun.simulator.operators import layer_work
 from forerun.simulator.shard import Shard, shard_of
-from forerun.spaces.models import LayerParameters, Model, layer_parameters
+from forerun.spaces.models import LatentAttention, LayerParameters, Model, layer_parameters
 from forerun.spaces.models.modules import MODULES, module_of
 from forerun.spaces.operators import Degrees, layer_cuts, transformer_layer
 from forerun.spaces.strategies import Context, parse_strategy, table_of
@@ -216,3 +223,34 @@ def test_sharding_and_host_of_one_module() -> None:
 def _parameters(module: str) -> LayerParameters:
     model = dense_model()
     return layer_parameters(module_of(model.layers[0], module), model.hidden)
+
+
+def test_collectives_inside_a_module_are_those_of_its_operators() -> None:
+    """Korthikanti's figure 5 for each half of a layer: gathered before, scattered behind, in both directions."""
+    made, strategy = context(), parse_strategy("tp2 dp4 mbs1 sp")
+    layer, devices = made.model.layers[0], tuple(range(8))
+
+    def inside(module: str, text: str = str(strategy)) -> dict[tuple[object, object], tuple[object, object]]:
+        found = collectives_inside(made, layer, module, parse_strategy(text), devices)
+        assert found is not None
+        return {(one["phase"], one["kind"]): (one["count"], one["bytes"]) for one in found if one["members"] == 2}
+
+    once = (1, 4 * made.workload.seq_len * made.model.hidden * 2.0 / 4)
+    for module in MODULES:
+        assert inside(module) == {
+            ("forward", "all_gather"): once,
+            ("forward", "reduce_scatter"): once,
+            ("backward", "all_gather"): once,
+            ("again", "all_gather"): once,
+            ("backward", "reduce_scatter"): once,
+        }
+        assert set(inside(module, "tp2 dp4 mbs1")) == {("forward", "all_reduce"), ("backward", "all_reduce")}
+    both = inside("")
+    assert both["forward", "all_gather"] == (2, 2 * once[1])
+    latent = dataclasses.replace(
+        layer,
+        attention=dataclasses.replace(
+            layer.attention, latent=LatentAttention(query_rank=None, key_value_rank=64, rope_head_dim=16)
+        ),
+    )
+    assert collectives_inside(made, latent, "", strategy, devices) is None
