@@ -70,7 +70,7 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
         reduce_s=reduced,
         gather_s=gathered,
         tied_s=_tied_s(context, replicas),
-        optimizer_s=_optimizer_s(context, own.max(axis=0)),
+        optimizer_s=_optimizer_s(context, own.max(axis=0), (dense + expert).max(axis=0)),
         parameter_bytes=held(3) * width,
         gradient_bytes=held(2) * gradient,
         optimizer_bytes=own * states,
@@ -142,12 +142,13 @@ def _tied_s(context: Context, replicas: Replicas) -> Floats:
     return collective_time_s(context.cluster, "all_reduce", wire, ranks, np.maximum(stride, 1.0))
 
 
-def _optimizer_s(context: Context, parameters: Floats) -> Floats:
-    """Seconds of gradient norm and Adam over the parameters that one device updates."""
+def _optimizer_s(context: Context, parameters: Floats, held: Floats) -> Floats:
+    """Seconds of gradient norm and Adam over the parameters that one device updates, and of what passes over the
+    gradients of all that it holds."""
     device, profile = context.cluster.device, context.framework
     half = activation_bytes(context.workload.precision) == 2.0
     step = adam_time_s(device, parameters, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)
-    norm = memory_bound_time_s(device, 4.0 * parameters)
+    norm = memory_bound_time_s(device, 4.0 * parameters + profile.step_bytes * held)
     return np.asarray(step + norm)
 
 

@@ -150,6 +150,7 @@ NANOTRON = (
     Constant(name="tensor_step_s", where=_NANOTRON, seen=_SWEEP),
     Constant(name="pipeline_hop_s", where=_NANOTRON, seen=_SWEEP),
     Constant(name="host_step_s", where=_NANOTRON, seen=_SWEEP),
+    Constant(name="step_bytes", where=_NANOTRON, seen=_SWEEP),
     Constant(name="overlap_gradients", where=_NANOTRON, seen=_SWEEP, share=True),
     Constant(name="allocator_stall", where=_NANOTRON, seen=_SWEEP),
 )

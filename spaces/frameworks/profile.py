@@ -67,6 +67,7 @@ class FrameworkProfile:
     ``host_rank_s`` more per further tensor rank; ``host_expert_s`` more
     per layer with routed experts, whose token counts the host waits for; ``tensor_step_s`` per ring step of a
     collective over tensor ranks that leaves the scale-up domain, beyond the link's own; ``host_step_s`` once per step,
+    ``step_bytes`` of memory traffic per parameter and step over all gradients that a device holds, however sharded,
     ``host_microbatch_s`` per microbatch, ``pipeline_hop_s`` fixed cost of a blocking pipeline hop beyond the transfer,
     ``collective_launch_s`` fixed host and synchronisation cost of a tensor-parallel collective.
 
@@ -129,6 +130,7 @@ class FrameworkProfile:
     bucket_width_bytes: float = 0.0
     gathers_tensors: bool = False
     tree_reduction: bool = True
+    step_bytes: float = 0.0
     bucket_copies: float = 2.0
     bucket_gradient_bytes: float = 0.0
 

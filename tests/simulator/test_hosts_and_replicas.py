@@ -92,3 +92,14 @@ def test_every_tensor_rank_adds_to_the_launches_of_a_layer() -> None:
     forward_s, backward_s = host_passes_s(context, layers, np.zeros(2, dtype=np.int64), np.array([1.0, 4.0]))
     alone_s = layer_launches_s(context)
     assert forward_s + backward_s == pytest.approx([alone_s, alone_s + 3 * 0.5])
+
+
+def test_passes_over_gradients_are_not_sharded() -> None:
+    base = request()
+    context = replace(base, framework=replace(base.framework, step_bytes=base.framework.step_bytes + 100.0))
+    more_s = [
+        replica_costs(context, replicas).optimizer_s[0] - replica_costs(base, replicas).optimizer_s[0]
+        for replicas in (some_replicas(8.0, zero) for zero in (0.0, 1.0))
+    ]
+    assert more_s[0] > 0
+    assert more_s[0] == pytest.approx(more_s[1], rel=1e-3)

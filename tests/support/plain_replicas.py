@@ -84,7 +84,8 @@ def replica_parts(
         updated = [stage.dense / replicas + stage.expert / expert_replicas for stage in stages]
     device, own = cluster.device, max(updated)
     adam = adam_time_s(device, own, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)
-    return {"data": data_s, "optimizer": float(adam) + float(memory_bound_time_s(device, 4.0 * own))}
+    moved = 4.0 * own + profile.step_bytes * max(stage.dense + stage.expert for stage in stages)
+    return {"data": data_s, "optimizer": float(adam) + float(memory_bound_time_s(device, moved))}
 
 
 def _tied_s(context: Context, strategy: Strategy, tied: float) -> float:

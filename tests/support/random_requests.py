@@ -108,6 +108,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "overlap_slowdown": draw(st.sampled_from([1.0, 1.2])),
         "bucket_bytes": draw(st.sampled_from([1e6, 25e6])),
         "bucket_rank_bytes": draw(st.sampled_from([0.0, 1e6])),
+        "step_bytes": draw(st.sampled_from([0.0, 50.0])),
         "bucket_width_bytes": draw(st.sampled_from([0.0, 2.0])),
         "bucket_gradient_bytes": draw(st.sampled_from([0.0, 2.0])),
         "activation_fragmentation": draw(st.sampled_from([0.0, 0.2])),
