@@ -1,15 +1,18 @@
 """Variations judged: by the laws of trees, by memory, and by the event level, each once."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from forerun.simulator import score
 from forerun.simulator.events import StepCosts
 from forerun.simulator.events.trees import rough_step_s, stage_peaks, tree_costs, tree_scores
-from forerun.simulator.score_table import ScoreTable
+from forerun.simulator.score import corrected
+from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Context, Recompute
+from forerun.spaces.strategies import Context, Recompute, Strategy, table_of
 from forerun.spaces.trees import TreeError, TreeStrategies, legal_tree, model_layers, resolve_tree
 from forerun.spaces.trees.vary import Variation, layers_of, varied_tree
 
@@ -53,6 +56,7 @@ class Judge:
     judged: int = 0
     simulated: int = 0
     fitted: dict[Variation, Fitted | None] = field(default_factory=dict)
+    parts_s: dict[Strategy, Mapping[str, Floats]] = field(default_factory=dict)
     played: dict[Variation, Judged | None] = field(default_factory=dict)
 
     def flat(self, variation: Variation) -> Fitted | None:
@@ -72,12 +76,22 @@ class Judge:
             self.played[fitted.variation] = self._played(fitted)
         return self.played[fitted.variation]
 
+    def corrected(self, start: Strategy, scores: ScoreTable) -> ScoreTable:
+        """Return the scores of a tree around a flat strategy as a calibration corrects that."""
+        if self.context.correction is None:
+            return scores
+        table = table_of([start])
+        if start not in self.parts_s:
+            self.parts_s[start] = score(replace(self.context, correction=None), table).time_s
+        return corrected(self.context, table, scores, self.parts_s[start])
+
     def _played(self, fitted: Fitted | None) -> Judged | None:
         for _ in range(TURNS):
             if fitted is None:
                 return None
             self.simulated += 1
             scores = tree_scores(self.context, fitted.strategies, fitted.costs)
+            scores = self.corrected(fitted.variation.strategy, scores)
             if scores.fits[0]:
                 return Judged(variation=fitted.variation, strategies=fitted.strategies, scores=scores)
             if _recomputes_all(fitted.variation):

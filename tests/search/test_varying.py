@@ -1,9 +1,11 @@
 """``search --trees``: trees beside the rows of a board, what they gain, and files that ``simulate`` reads."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from forerun.search.api import search_request
@@ -14,7 +16,8 @@ from forerun.search.varying import VariedRows, with_trees
 from forerun.search.varying.around import Start, best_around
 from forerun.search.varying.judge import Judge
 from forerun.simulator.events.trees import simulate_tree, stage_peaks
-from forerun.spaces.strategies import Recompute, parse_strategy
+from forerun.simulator.score_table import Floats
+from forerun.spaces.strategies import Context, Recompute, StrategyTable, parse_strategy
 from forerun.spaces.trees import legal_tree, model_layers, resolve_tree
 from forerun.spaces.trees.document import parse_tree
 from forerun.spaces.trees.vary import Variation
@@ -75,6 +78,31 @@ def test_a_tree_betters_its_start(setting: Setting) -> None:
     assert best is not None
     assert best.step_s < 0.97 * step_s
     assert best.scores.fits[0]
+
+
+class _Slower:
+    """A calibration that finds every step a tenth longer."""
+
+    def factor(self, context: Context, table: StrategyTable, time_s: Mapping[str, Floats]) -> Floats:
+        return np.full(len(table), 1.1)
+
+    def memory(
+        self, context: Context, table: StrategyTable, memory_bytes: Mapping[str, Floats]
+    ) -> Mapping[str, Floats]:
+        return memory_bytes
+
+
+def test_a_calibration_corrects_trees_as_their_starts(setting: Setting) -> None:
+    variation = Variation(strategy=parse_strategy("tp4 pp1 dp2 mbs1 zero1 sp"))
+    steps = []
+    for correction in (None, _Slower()):
+        judge = Judge(replace(setting.context, correction=correction))
+        fitted = judge.fit(variation)
+        played = None if fitted is None else judge.play(fitted)
+        assert played is not None
+        steps.append(played.step_s)
+
+    assert steps[1] == pytest.approx(1.1 * steps[0])
 
 
 def test_rows_are_ranked_among_the_flat_ones_and_read_back(setting: Setting, found: VariedRows) -> None:
