@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.assembly import Pipelines, step_scores
-from forerun.simulator.block_times import block_times, host_passes_s
+from forerun.simulator.block_times import BlockTimes, block_times, host_passes_s
 from forerun.simulator.hops import HOP_AXES, hop_time_s
 from forerun.simulator.lap_paths import path_seconds
 from forerun.simulator.memory import stage_memory
@@ -19,9 +19,10 @@ from forerun.simulator.parameters import stage_parameters
 from forerun.simulator.pipeline import StageTimes, pipeline_time
 from forerun.simulator.replicas import REPLICA_AXES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats, ScoreTable, joined
-from forerun.simulator.shard import LAYER_AXES, shard_of
+from forerun.simulator.shard import LAYER_AXES, Shard, shard_of
 from forerun.simulator.stage_plan import PLAN_AXES, StagePlans, stage_plans
 from forerun.simulator.staged_score import staged_score
+from forerun.simulator.zero_bubble import Ways, zb_v_s
 from forerun.spaces.strategies import Context, Schedule, StrategyTable
 
 PIPELINE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "mbs", "sp", "recompute")
@@ -112,6 +113,10 @@ def _pipelines(
         there = np.maximum(_dot(chunks, times.forward_s[:, own]), launches[0])
         back = np.maximum(_dot(chunks, times.backward_s[:, own]), launches[1])
         least_s[uneven] = path_seconds(paths, there, back, (microbatches / pp)[uneven])
+    if plans.down is not None:
+        vee = np.flatnonzero(schedule == Schedule.ZB_V)
+        ways = _ways(context, plans, plan[vee], shard, times, key[vee], pp[vee])
+        least_s[vee] = zb_v_s(ways, pp[vee], microbatches[vee])
     overlap = context.framework.overlap_pipeline
     time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=overlap, least_s=least_s)
     slowest = blocks[:, time.slowest, np.arange(len(rows))] * (halves * microbatches)
@@ -126,6 +131,33 @@ def _pipelines(
         memory=stage_memory(
             context, shard, key, blocks, plans.stage[:, plan], schedule, pp, vpp, microbatches, plans.lead[:, plan]
         ),
+    )
+
+
+def _ways(
+    context: Context,
+    plans: StagePlans,
+    plan: NDArray[np.intp],
+    shard: Shard,
+    times: BlockTimes,
+    key: NDArray[np.intp],
+    pp: Floats,
+) -> Ways:
+    """Return the passes of both virtual stages of every device of some strategies whose stages stand in a V."""
+    assert plans.down is not None
+    down = plans.down[:, :, plan]
+    forward, inputs, weight = [], [], []
+    for blocks in (down, plans.blocks[:, :, plan] - down):
+        launches = host_passes_s(context, blocks[:-2], shard.recompute[key], shard.tp[key], pp)
+        forward.append(np.maximum(_dot(blocks, times.forward_s[:, key]), launches[0]))
+        weight.append(np.maximum(_dot(blocks, times.weight_s[:, key]), launches[0]))
+        inputs.append(np.maximum(_dot(blocks, times.backward_s[:, key]), launches[1]) - weight[-1])
+    return Ways(
+        forward_s=(forward[0], forward[1]),
+        input_s=(inputs[0], inputs[1]),
+        weight_s=(weight[0], weight[1]),
+        multiplicity=plans.multiplicity[:, plan],
+        first=plans.first[:, plan],
     )
 
 

@@ -35,7 +35,7 @@ class StagePlans:
     activations at their peak over those of equal virtual stages (``interleaved_lead``). ``blocks`` [layer kinds + 2, R,
     P]: layers of each kind that a stage holds, then 1.0 where it holds the embedding, then 1.0 where it holds the head
     (a DualPipe device holds two stages and counts both). ``paths``: what interleaved stages of unequal layers wait for,
-    None if there are none.
+    ``down``: the part of ``blocks`` that stands on the first of two virtual stages of a V; None if there are none.
     """
 
     multiplicity: Floats
@@ -44,6 +44,7 @@ class StagePlans:
     lead: Floats
     blocks: Floats
     paths: LapPaths | None = None
+    down: Floats | None = None
 
     @property
     def embedding(self) -> Floats:
@@ -56,8 +57,8 @@ class StagePlans:
         return np.asarray(self.blocks[-1])
 
     def columns(self, plans: NDArray[np.intp]) -> "StagePlans":
-        """Return the plans of some columns, with repetition and without ``paths``: what stages hold, not what they wait
-        for."""
+        """Return the plans of some columns, with repetition and without ``paths`` and ``down``: what stages hold, not what
+        they wait for."""
         return StagePlans(
             multiplicity=self.multiplicity[:, plans],
             first=self.first[:, plans],
@@ -69,9 +70,12 @@ class StagePlans:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
+    """Layers by kind, ``down`` of them on the first virtual stage of a V (empty elsewhere)."""
+
     layers: tuple[int, ...]
     embedding: bool
     head: bool
+    down: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,8 @@ def _stages(model: Model, counts: tuple[int, ...], pp: int, schedule: int) -> li
     for stage in range(pp):
         chunks = chunks_of_stage(pp, len(counts) // pp, schedule, stage)
         layers = tuple(sum(kinds) for kinds in zip(*(by_kind[chunk] for chunk in chunks), strict=True))
-        stages.append(_Stage(layers, 0 in chunks, len(counts) - 1 in chunks))
+        down = by_kind[stage] if schedule == Schedule.ZB_V else ()
+        stages.append(_Stage(layers, 0 in chunks, len(counts) - 1 in chunks, down))
     return stages
 
 
@@ -176,14 +181,19 @@ def _pack(plans: Sequence[tuple[_Run, ...]], kinds: int, paths: Mapping[int, Lap
     shape = (depth, len(plans))
     multiplicity, first, number, leads = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.ones(shape)
     blocks = np.zeros((kinds + 2, *shape))
+    down = np.zeros_like(blocks) if any(runs[0].held.down for runs in plans) else None
     for column, runs in enumerate(plans):
         for slot in range(depth):
             run = runs[slot] if slot < len(runs) else runs[0]
             multiplicity[slot, column] = run.count if slot < len(runs) else 0
             first[slot, column], number[slot, column], leads[slot, column] = run.first, run.stage, run.lead
             blocks[:, slot, column] = (*run.held.layers, run.held.embedding, run.held.head)
+            if down is not None and run.held.down:
+                down[:, slot, column] = (*run.held.down, run.held.embedding, 0.0)
     longest = packed(paths, len(plans), kinds + 2) if paths else None
-    return StagePlans(multiplicity=multiplicity, first=first, stage=number, lead=leads, blocks=blocks, paths=longest)
+    return StagePlans(
+        multiplicity=multiplicity, first=first, stage=number, lead=leads, blocks=blocks, paths=longest, down=down
+    )
 
 
 def in_flight(
