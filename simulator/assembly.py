@@ -9,17 +9,20 @@ from forerun.simulator.memory import StageMemory, total_memory
 from forerun.simulator.pipeline import PipelineTime, hops_s
 from forerun.simulator.replicas import ReplicaCosts
 from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.simulator.sharded_traffic import Passes, sharded_traffic_s
 from forerun.spaces.strategies import Context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipelines:
-    """S pipelines: their time, its parts per step, windows that hide replica traffic, and activation memory."""
+    """S pipelines: their time, its parts per step, windows that hide replica traffic (passes of the first stage, and of
+    the slowest), and activation memory."""
 
     time: PipelineTime
     parts_s: dict[str, Floats]
     forward_s: Floats
     backward_s: Floats
+    passes: Passes
     microbatches: Floats
     memory: StageMemory
 
@@ -66,26 +69,32 @@ def _time(
     room = overlap.room
     microbatches = pipelines.microbatches[key]
     # Traffic hides behind one pass of the first stage and while it waits for the slowest one, and behind the laps of
-    # the other virtual stages; behind the whole step where it comes with every microbatch. What hides the reduction
-    # cannot hide the gather of sharded parameters. What runs side by side slows each other.
+    # the other virtual stages. What runs side by side slows each other.
     crossed_s = hops_s(pipelines.time, key, hop_s)
-    idle_s = crossed_s - pipelines.time.hops[key] * hop_s
-    wait_s = idle_s / microbatches
-    pace_s, whole_s = pipelines.time.busy_s[key] / microbatches + wait_s, pipelines.time.total_s[key] + idle_s
+    wait_s = np.maximum(crossed_s - pipelines.time.hops[key] * hop_s, 0.0) / microbatches
+    pace_s = pipelines.time.busy_s[key] / microbatches + wait_s
     forward_s, backward_s = pipelines.forward_s[key], pipelines.backward_s[key]
-    reduce_s = replicas.reduce_s[replica] * np.where(zero >= 2, microbatches, 1.0)
-    window = np.minimum(reduce_s, (whole_s - microbatches * forward_s) * room)
-    last = _hidden(pipelines.time, key, reduce_s, (pace_s - forward_s) * room, (backward_s + wait_s) * room)
-    covered = profile.overlap_gradients * np.where(zero >= 2, window, last)
-    gather_s = replicas.gather_s[replica] * np.where(zero == 3, 2 * microbatches, 1.0)
-    window = (whole_s * room - covered) / np.where(zero == 2, microbatches, 1.0)
-    first = _hidden(pipelines.time, key, gather_s, (pace_s - backward_s) * room, (forward_s + wait_s) * room)
-    hidden = profile.overlap_parameters * np.minimum(np.where(zero == 3, gather_s, first), window)
+    reduce_s, gather_s = replicas.reduce_s[replica], replicas.gather_s[replica]
+    early_s, late_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
+    covered = _hidden(pipelines.time, key, late_s, (pace_s - forward_s) * room, (backward_s + wait_s) * room)
+    # What hides the reduction cannot hide the gather of sharded parameters.
+    window = (pipelines.time.total_s[key] + wait_s * microbatches) * room - covered
+    hidden = _hidden(pipelines.time, key, early_s, (pace_s - backward_s) * room, (forward_s + wait_s) * room)
+    hidden = np.minimum(hidden, window)
+    alone_s, under_s = reduce_s - covered + gather_s - hidden, covered + hidden
+    every = np.flatnonzero(zero >= 2)
+    if len(every):
+        passes, sharded = pipelines.passes.columns(key[every]), zero[every] == 3
+        more_s = sharded_traffic_s(
+            profile, passes, microbatches[every], reduce_s[every], gather_s[every], sharded, room
+        )
+        once_s = np.where(sharded, 0.0, hidden[every])
+        alone_s[every] = more_s[0] + np.where(sharded, 0.0, gather_s[every]) - once_s
+        under_s[every] = more_s[1] + once_s
     time_s = {name: values[key] for name, values in pipelines.parts_s.items()}
     time_s["pipeline"] = crossed_s
     time_s["bubble"] = (pipelines.time.total_s - pipelines.time.busy_s)[key]
-    time_s["data"] = reduce_s - covered + gather_s - hidden + replicas.tied_s[replica]
-    time_s["data"] += overlap.lost_s(covered + hidden)
+    time_s["data"] = alone_s + replicas.tied_s[replica] + overlap.lost_s(under_s)
     time_s["optimizer"] = replicas.optimizer_s[replica]
     time_s["host"] = time_s["host"] + profile.host_step_s + profile.host_microbatch_s * microbatches
     return time_s

@@ -53,7 +53,9 @@ class StageTimes:
 class PipelineTime:
     """Shape S each: ``total_s`` without hops between stages, ``busy_s`` of the slowest stage and which it is, ``hops``
     that stand in the critical path, ``sends`` that occupy the busiest device's link under computation; virtual stages
-    that pass one after the other (``laps``, 1 unless interleaved) and microbatches in each (``lap``)."""
+    that pass one after the other (``laps``, 1 unless interleaved) and microbatches in each (``lap``). ``spare_s``: by
+    how much passes of an end of the pipeline, which sends in one direction only, exceed those of all other stages, so
+    that a blocking transfer of those is not waited for, ``spared`` times in a step; None if transfers do not block."""
 
     total_s: Floats
     busy_s: Floats
@@ -62,6 +64,8 @@ class PipelineTime:
     sends: Floats
     laps: Floats
     lap: Floats
+    spare_s: tuple[Floats, Floats] | None = None
+    spared: Floats | None = None
 
 
 def pipeline_time(
@@ -92,7 +96,8 @@ def pipeline_time(
     columns = np.arange(both.shape[1])
     pace, bubble = both[slowest, columns], bubbles[slowest, columns]
     busy = microbatches * pace
-    total = np.maximum(busy + bubble, least_s)
+    total = np.where(least_s > 0, np.maximum(busy, least_s), busy + bubble)
+    spare_s, spared = (None, None) if overlap else _spared(stages, schedule, pp, microbatches)
     return PipelineTime(
         total_s=total,
         busy_s=busy,
@@ -101,6 +106,8 @@ def pipeline_time(
         sends=np.where((pp > 1) & overlap, np.where((pp == 2) & (vpp == 1), 1.0, 2.0) * vpp * microbatches, 0.0),
         laps=np.where(schedule == Schedule.INTERLEAVED, vpp, 1.0),
         lap=np.minimum(pp, microbatches),
+        spare_s=spare_s,
+        spared=spared,
     )
 
 
@@ -113,11 +120,11 @@ def hops_in_the_way(schedule: Floats, pp: Floats, vpp: Floats, microbatches: Flo
     two stages what goes and what comes back pass at once). Found with the event engine, held to it by a test.
     """
     interleaved, vee = schedule == Schedule.INTERLEAVED, schedule == Schedule.ZB_V
-    crossings = 2 * (np.where(interleaved, pp * vpp, pp) - 1)
+    crossings = 2 * np.where(interleaved, pp * vpp - 1, np.where(vee, 2 * (pp - 1), pp - 1))
     if overlap:
+        crossings = np.where(vee & (microbatches > pp), 5 * pp - 7, crossings)
         hops = np.where(schedule == Schedule.ONE_F_ONE_B, 2 * (pp - 1) * microbatches / pp + 2 * (pp - 2), crossings)
-        hops = np.where(schedule == Schedule.ZB_H1, 4 * (pp - 1), hops)
-        hops = np.where(vee, 5 * pp - 7, hops)
+        hops = np.where(schedule == Schedule.ZB_H1, np.minimum(2 * (pp + microbatches - 3), 4 * (pp - 1)), hops)
     else:
         hops = np.where(pp == 2, microbatches + 1, 2 * microbatches + 2 * pp - 5)
         hops = np.where(schedule == Schedule.GPIPE, 2 * (microbatches + pp - 2), hops)
@@ -129,7 +136,33 @@ def hops_in_the_way(schedule: Floats, pp: Floats, vpp: Floats, microbatches: Flo
 def hops_s(time: PipelineTime, key: NDArray[np.intp], hop_s: Floats) -> Floats:
     """Return the seconds for which the steps of pipelines ``key`` wait for transfers of ``hop_s`` each: those in the
     critical path, and no less than sending takes longer than all passes; shape N."""
-    return np.maximum(time.hops[key] * hop_s, time.sends[key] * hop_s - time.total_s[key])
+    waits_s = np.maximum(time.hops[key] * hop_s, time.sends[key] * hop_s - time.total_s[key])
+    if time.spare_s is not None and time.spared is not None:
+        waits_s -= time.spared[key] * sum(np.minimum(spare_s[key], hop_s) for spare_s in time.spare_s)
+    return waits_s
+
+
+def _spared(
+    stages: StageTimes, schedule: Floats, pp: Floats, microbatches: Floats
+) -> tuple[tuple[Floats, Floats], Floats]:
+    """Return ``spare_s`` and ``spared`` of S pipelines: GPipe's last stage forward and its first one backward, either
+    end of 1F1B in both directions at once."""
+    apart = schedule == Schedule.GPIPE
+    both = stages.forward_s + stages.backward_s
+    turns = _excess(both, stages, -1) + _excess(both, stages, 0)
+    there, back = _excess(stages.forward_s, stages, -1), _excess(stages.backward_s, stages, 0)
+    spare_s = np.where(apart, there, turns), np.where(apart, back, 0.0)
+    ends = (apart & (pp > 1)) | ((schedule == Schedule.ONE_F_ONE_B) & (pp > 2))
+    return spare_s, np.where(ends, microbatches - 1, 0.0)
+
+
+def _excess(values: Floats, stages: StageTimes, end: int) -> Floats:
+    """Return by how much the first (0) or the last (-1) stage exceeds all others, 0 where it does not; shape S."""
+    count = stages.multiplicity
+    last = np.maximum((count > 0).sum(axis=0) - 1, 0) if end else np.zeros(count.shape[1], dtype=np.intp)
+    at = np.arange(len(count))[:, None] == last
+    others = np.where(count - at > 0, values, 0.0).max(axis=0)
+    return np.asarray(np.maximum(values[last, np.arange(count.shape[1])] - others, 0.0))
 
 
 def _total(multiplicity: Floats, values: Floats) -> Floats:

@@ -20,6 +20,7 @@ from forerun.simulator.pipeline import StageTimes, pipeline_time
 from forerun.simulator.replicas import REPLICA_AXES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.simulator.shard import LAYER_AXES, Shard, shard_of
+from forerun.simulator.sharded_traffic import slowest_passes
 from forerun.simulator.stage_plan import PLAN_AXES, StagePlans, stage_plans
 from forerun.simulator.staged_score import staged_score
 from forerun.simulator.zero_bubble import Ways, zb_v_s
@@ -119,14 +120,18 @@ def _pipelines(
         least_s[vee] = zb_v_s(ways, pp[vee], microbatches[vee])
     overlap = context.framework.overlap_pipeline
     time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=overlap, least_s=least_s)
-    slowest = blocks[:, time.slowest, np.arange(len(rows))] * (halves * microbatches)
+    decides = time.slowest, np.arange(len(rows))
+    slowest = blocks[:, *decides] * (halves * microbatches)
     parts = {name: _dot(slowest, values[:, key]) for name, values in times.parts.items()}
-    parts["host"] = gap_s[time.slowest, np.arange(len(rows))] * microbatches
+    parts["host"] = gap_s[decides] * microbatches
     return Pipelines(
         time=time,
         parts_s=parts,
         forward_s=stages.forward_s[0],
         backward_s=stages.backward_s[0],
+        passes=slowest_passes(
+            forward_s[decides], backward_s[decides], stages.weight_s[decides], schedule, pp, vpp, overlap=overlap
+        ),
         microbatches=microbatches,
         memory=stage_memory(
             context, shard, key, blocks, plans.stage[:, plan], schedule, pp, vpp, microbatches, plans.lead[:, plan]

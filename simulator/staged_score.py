@@ -10,6 +10,7 @@ from forerun.simulator.assembly import Pipelines, step_scores
 from forerun.simulator.hops import HopEnd, one_hop_s
 from forerun.simulator.pipeline import PipelineTime, StageTimes, pipeline_time
 from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.simulator.sharded_traffic import slowest_passes
 from forerun.simulator.stage_costs import stage_passes, stage_replicas
 from forerun.simulator.stage_rows import StageRows, stage_rows
 from forerun.spaces.strategies import Context, Placement, StrategyTable
@@ -36,14 +37,18 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
         multiplicity=rows.exists,
         first=rows.number,
     )
-    time = pipeline_time(stages, schedule, pp, np.ones_like(pp), count, overlap=context.framework.overlap_pipeline)
-    parts = {name: values[time.slowest, columns] * count for name, values in passes.parts.items()}
-    parts["host"] = passes.gap_s[time.slowest, columns] * count
+    overlap, vpp = context.framework.overlap_pipeline, np.ones_like(pp)
+    time = pipeline_time(stages, schedule, pp, vpp, count, overlap=overlap)
+    decides = time.slowest, columns
+    slowest = passes.forward_s[decides], passes.backward_s[decides], passes.weight_s[decides]
+    parts = {name: values[decides] * count for name, values in passes.parts.items()}
+    parts["host"] = passes.gap_s[decides] * count
     pipelines = Pipelines(
         time=time,
         parts_s=parts,
         forward_s=passes.forward_s[0],
         backward_s=passes.backward_s[0],
+        passes=slowest_passes(*slowest, schedule, pp, vpp, overlap=overlap),
         microbatches=count,
         memory=passes.memory,
     )
