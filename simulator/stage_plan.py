@@ -57,8 +57,8 @@ class StagePlans:
         return np.asarray(self.blocks[-1])
 
     def columns(self, plans: NDArray[np.intp]) -> "StagePlans":
-        """Return the plans of some columns, with repetition and without ``paths`` and ``down``: what stages hold, not what
-        they wait for."""
+        """Return the plans of some columns, with repetition and without ``paths`` and ``down``: what stages hold, not
+        what they wait for."""
         return StagePlans(
             multiplicity=self.multiplicity[:, plans],
             first=self.first[:, plans],

@@ -54,8 +54,10 @@ def zb_h1_s(
         wait = np.where(microbatches > pp - stage, fill + drain, np.maximum(fill, drain))
         owed = np.minimum(stage, microbatches - 1) * weight_s
         way = back + skipped * input_s + weight_s[0] - weight_s
-        ends.append(before + skipped * forward_s + microbatches * (both + weight_s) + wait + np.maximum(way - owed, 0.0))
-    return np.maximum(*ends)
+        ends.append(
+            before + skipped * forward_s + microbatches * (both + weight_s) + wait + np.maximum(way - owed, 0.0)
+        )
+    return np.asarray(np.maximum(*ends))
 
 
 def zb_v_s(ways: Ways, pp: Floats, microbatches: Floats) -> Floats:
@@ -74,8 +76,7 @@ def zb_v_s(ways: Ways, pp: Floats, microbatches: Floats) -> Floats:
         for name, values in (("down", ways.forward_s[0]), ("up", ways.forward_s[1]), ("back", ways.input_s[1]))
     }
     (down, up), (last, back), (late, early) = (
-        tuple(np.repeat(values, 2, axis=0) for values in pair)
-        for pair in (ways.forward_s, ways.input_s, ways.weight_s)
+        tuple(np.repeat(values, 2, axis=0) for values in pair) for pair in (ways.forward_s, ways.input_s, ways.weight_s)
     )
     home = _ends(before := _before(ways.multiplicity, ways.input_s[0]), before + skipped * ways.input_s[0]) + last
     count, most = microbatches, np.maximum(microbatches, 2 * pp - 1)

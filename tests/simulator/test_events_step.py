@@ -120,7 +120,8 @@ def test_peak_memory_is_that_of_the_core(text: str) -> None:
 
 @pytest.mark.parametrize("scattered", [True, False])
 def test_a_hop_costs_what_the_core_says(scattered: bool) -> None:
-    """The core has a number of hops; without overlap 1F1B has 2 m + 2 pp - 5, or m + 1 for two stages."""
+    """The core has a number of hops; without overlap 1F1B has 2 m + 2 pp - 5, or m + 1 for two stages. A last stage
+    that is slower than all others (it has the head) sends in one direction only: one hop per microbatch is spared."""
     for text in ("tp2 pp4 dp2 mbs1", "tp2 pp4 dp2 mbs1 sp", "tp2 cp2 pp2 dp2 mbs2 placement=tp-cp-ep-pp-dp"):
         strategy = parse_strategy(text)
         setting = context("megatron-deepspeed")
@@ -128,8 +129,11 @@ def test_a_hop_costs_what_the_core_says(scattered: bool) -> None:
         count = 48 // (strategy.dp * strategy.mbs)
         hops = count + 1 if strategy.pp == 2 else 2 * count + 2 * strategy.pp - 5
 
+        costs = step_costs(setting, strategy)
+        paces = [chunk.forward_s + chunk.backward_s for chunk in costs.chunks]
+        spared_s = (count - 1) * min(costs.hop_s, paces[-1] - max(paces[:-1])) if strategy.pp > 2 else 0.0
         assert score(setting, table_of([strategy])).time_s["pipeline"][0] == pytest.approx(
-            hops * step_costs(setting, strategy).hop_s
+            hops * costs.hop_s - spared_s
         )
 
 

@@ -8,6 +8,7 @@ from forerun_examples import dense_model, request
 
 from forerun.simulator import score
 from forerun.simulator.pipeline import PipelineTime, StageTimes, hops_s, pipeline_time
+from forerun.simulator.zero_bubble import Ways, zb_v_s
 from forerun.spaces.strategies import Schedule, Strategy, table_of
 
 F, B, W = 1.0, 2.5, 1.0
@@ -75,13 +76,11 @@ def test_weight_gradients_fill_the_drain_of_zb_h1() -> None:
 
 
 def test_zb_v_only_starts_staggered_when_all_passes_are_equal() -> None:
-    """Three hops, each as late as one forward of a virtual stage (half a stage) takes; the step ends with a barrier."""
+    """Three hops, each as late as one forward of a virtual stage takes; the step ends with a barrier."""
     one = np.ones((1, 1))
-    stages = StageTimes(forward_s=one, backward_s=2 * one, weight_s=one, multiplicity=4 * one, first=0 * one)
-    columns = [np.array([float(value)]) for value in (Schedule.ZB_V, 4, 2, 8)]
-    time = pipeline_time(stages, *columns, overlap=True)
+    ways = Ways(forward_s=(one, one), input_s=(one, one), weight_s=(one, one), multiplicity=4 * one, first=0 * one)
 
-    assert (time.total_s[0], time.busy_s[0]) == (8 * 3.0 + 3 * 0.5, 8 * 3.0)
+    assert zb_v_s(ways, np.array([4.0]), np.array([8.0]))[0] == 8 * 6.0 + 3
 
 
 def test_bubble_of_dualpipe() -> None:

@@ -1,6 +1,7 @@
 """Bubble and hops of one pipeline: the schedule of the plain reference."""
 
 from plain_stage import PlainStage
+from plain_zero_bubble import run_ends, zb_h1_end_s
 
 from forerun.simulator.costs import (
     collective_time_s,
@@ -33,16 +34,22 @@ def bubble_s_of(strategy: Strategy, stages: list[PlainStage], slowest: PlainStag
             slow_f, slow_b = (max(getattr(stage, name) for stage in stages) for name in ("forward_s", "backward_s"))
             return others + (m - 1) * (slow_f + slow_b - f - b)
         case Schedule.ZB_H1:
-            return max((pp - 1) * (f + i) - min(pp - 1, m - 1) * w, (pp - 1) * max(f, i))
+            ends = run_ends([(stage.layers, stage.embedding, stage.head) for stage in stages])
+            alike = [number for number in ends if stages[number].forward_s == f and stages[number].backward_s == b]
+            return max((zb_h1_end_s(stages, number, m) for number in alike), default=0.0) - m * (f + b)
         case Schedule.ZB_V:
-            longest = max(f, i, w)
-            open_s = max((longest - f) + (longest - i) + (longest - w), f)
-            way_s = sum(stage.forward_s / 4 + (stage.backward_s - stage.weight_s) / 2 for stage in stages) / pp
-            missing = max(2 * pp - 1 - m, 0)
-            alike_s = m * (sum(paces) / pp - slowest.pace_s) + missing * way_s
-            return (pp - 1) / 2 * open_s + max(alike_s, 0.0)
+            return 0.0
         case Schedule.DUALPIPE:
-            return max(pp / 2 - 1, 0.0) * max((f + b) + b - 3 * w, 0.0)
+            turns = max(pp / 2 - 1, 0.0)
+            inputs = [stage.backward_s - stage.weight_s for stage in stages]
+            mean_f, mean_i = sum(stage.forward_s for stage in stages) / pp, sum(inputs) / pp
+            mean_w = sum(stage.weight_s for stage in stages) / pp
+            alike_s = m * (mean_f + mean_i + mean_w) + turns * (mean_f + 2 * mean_i - mean_w)
+            alike_s -= max(paces) - slowest.pace_s
+            between = range(1, pp - 1) if pp > 2 else range(1)
+            inner = sum(stages[s].forward_s + 2 * inputs[s] for s in between) / len(between)
+            waits = turns * max(0.0, max(2 * mean_i, inner) - i - w)
+            return max(alike_s - m * slowest.pace_s, waits)
     return others
 
 
@@ -64,16 +71,32 @@ def _hops(context: Context, strategy: Strategy, m: float) -> float:
         case Schedule.GPIPE:
             return 2.0 * (pp - 1) + (0 if overlap else 2 * (m - 1))
         case Schedule.ZB_V:
-            between = 5 * pp - 7 if overlap else (2 * m + 2 if pp == 2 else 4 * m + pp - 3)
+            if overlap:
+                return 5.0 * pp - 7 if m > pp else 4.0 * (pp - 1)
+            return max(2 * m + 2 if pp == 2 else 4 * m + pp - 3, 4.0 * (pp - 1))
         case Schedule.DUALPIPE if overlap:
             between = 0
         case Schedule.ZB_H1 if overlap:
-            between = 4 * (pp - 1)
+            between = min(2 * (pp + m - 3), 4 * (pp - 1))
         case Schedule.ONE_F_ONE_B if overlap:
             between = 2 * (pp - 1) * m / pp + 2 * (pp - 2)
         case _:
             between = m + 1 if pp == 2 else 2 * m + 2 * pp - 5
     return max(between, 2.0 * (pp - 1))
+
+
+def spared_s(strategy: Strategy, stages: list[PlainStage], m: float, each_s: float) -> float:
+    """Seconds of blocking transfers that are not waited for: an end of the pipeline that is slower than all other
+    stages sends in one direction only."""
+    forward, backward = [stage.forward_s for stage in stages], [stage.backward_s for stage in stages]
+    paces = [stage.pace_s for stage in stages]
+    if strategy.schedule == Schedule.GPIPE and strategy.pp > 1:
+        slower = [forward[-1] - max(forward[:-1]), backward[0] - max(backward[1:])]
+    elif strategy.schedule == Schedule.ONE_F_ONE_B and strategy.pp > 2:
+        slower = [max(paces[-1] - max(paces[:-1]), paces[0] - max(paces[1:]))]
+    else:
+        slower = []
+    return (m - 1) * sum(min(max(excess_s, 0.0), each_s) for excess_s in slower)
 
 
 def hop_s(context: Context, strategy: Strategy) -> float:

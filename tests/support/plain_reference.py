@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from plain_blocks import PlainBlock, PlainBlocks
 from plain_laps import PlainChunk, lap_path_s
 from plain_memory import add_memory, room_bytes, with_reserve
-from plain_pipeline import bubble_s_of, hop_s, pipeline_parts
+from plain_pipeline import bubble_s_of, hop_s, pipeline_parts, spared_s
 from plain_replicas import replica_parts
 from plain_stage import PlainStage
+from plain_zero_bubble import PlainPass, zb_v_s
 
 from forerun.simulator.score_table import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.models import embedding_parameters, layer_parameters, mtp_block_parameters
@@ -53,8 +54,10 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
     least_s = 0.0
     if strategy.schedule == Schedule.INTERLEAVED and len({held for stage in stages for held in stage.chunks}) > 1:
         least_s = lap_path_s(context, strategy, microbatches, _chunks(context, strategy, layers, blocks, ends))
+    if strategy.schedule == Schedule.ZB_V:
+        least_s = zb_v_s(strategy, _halves(context, strategy, layers, blocks, ends), microbatches)
     for slowest, own_bubble_s in _last(stages, bubbles_s, microbatches):
-        bubble_s = max(own_bubble_s, least_s - microbatches * slowest.pace_s)
+        bubble_s = max(0.0, least_s - microbatches * slowest.pace_s) if least_s else own_bubble_s
         time_s = pipeline_parts(context, strategy, slowest, microbatches) | {"bubble": bubble_s}
         time_s["pipeline"] *= each_hop_s
         more_s = 0.0
@@ -64,8 +67,11 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
             sends = strategy.vpp * microbatches * (1 if strategy.pp == 2 and strategy.vpp == 1 else 2)
             more_s = max(sends * each_hop_s - microbatches * slowest.pace_s - bubble_s - time_s["pipeline"], 0.0)
             time_s["pipeline"] += more_s
+        elif strategy.pp > 1:
+            time_s["pipeline"] -= spared_s(strategy, stages, microbatches, each_hop_s)
         pace_s = slowest.pace_s + more_s / microbatches
-        time_s |= replica_parts(context, strategy, stages, (pace_s, more_s / microbatches), bubble_s, microbatches)
+        pace = (pace_s, more_s / microbatches)
+        time_s |= replica_parts(context, strategy, stages, slowest, pace, bubble_s, microbatches)
         time_s["host"] += context.framework.host_step_s + context.framework.host_microbatch_s * microbatches
         if stages[peak].idle_bytes > room_bytes(context, stages[peak]):
             time_s["host"] += context.framework.allocator_stall * sum(time_s.values())
@@ -101,6 +107,27 @@ def _chunks(
         backward_s = max(sum(block.backward_s for block in present), launch[1])
         chunks.append(PlainChunk(layers=held, head=last, forward_s=forward_s, backward_s=backward_s))
     return chunks
+
+
+def _halves(
+    context: Context,
+    strategy: Strategy,
+    layers: list[int],
+    blocks: list[PlainBlock],
+    ends: tuple[PlainBlock, PlainBlock],
+) -> list[PlainPass]:
+    """Virtual stages of a V in model order, with both gradients apart."""
+    passes = []
+    chunks = _chunks(context, strategy, layers, blocks, ends)
+    for number, chunk in enumerate(chunks):
+        present = [blocks[kind] for kind in chunk.layers]
+        present += ([ends[0]] if number == 0 else []) + ([ends[1]] if chunk.head else [])
+        launch_s = launches_s(context, strategy, chunk.layers)[0]
+        weight_s = max(sum(block.weight_s for block in present), launch_s)
+        held = (sorted(chunk.layers), number == 0, chunk.head)
+        input_s = chunk.backward_s - weight_s
+        passes.append(PlainPass(held=held, forward_s=chunk.forward_s, input_s=input_s, weight_s=weight_s))
+    return passes
 
 
 def _last(stages: list[PlainStage], bubbles_s: list[float], microbatches: float) -> list[tuple[PlainStage, float]]:

@@ -14,6 +14,7 @@ def replica_parts(
     context: Context,
     strategy: Strategy,
     stages: list[PlainStage],
+    slowest: PlainStage,
     pace: tuple[float, float],
     bubble_s: float,
     microbatches: float,
@@ -65,19 +66,17 @@ def replica_parts(
         ends = [(turn + 1) / laps * traffic_s - room_s / laps - turn * lap * pass_s for turn in range(laps)]
         return max(0.0, *ends)
 
+    lost = (1 - 1 / slow) * (slow / room)
+    late_s, early_s = profile.overlap_gradients * reduce_s, profile.overlap_parameters * gather_s
+    covered = late_s - open_s(late_s, (pace_s - first.forward_s) * room, (first.backward_s + wait_s) * room)
+    hidden = early_s - open_s(early_s, (pace_s - first.backward_s) * room, (first.forward_s + wait_s) * room)
+    hidden = min(hidden, whole_s * room - covered)
     if strategy.zero >= 2:
-        reduce_s *= microbatches
-        covered = min(reduce_s, (whole_s - microbatches * first.forward_s) * room)
+        data_s = _every_microbatch_s(context, strategy, slowest, (reduce_s, gather_s), microbatches, (room, lost))
+        if strategy.zero == 2:
+            data_s += gather_s - hidden + lost * hidden
     else:
-        covered = reduce_s - open_s(reduce_s, (pace_s - first.forward_s) * room, (first.backward_s + wait_s) * room)
-    covered *= profile.overlap_gradients
-    room_s = (whole_s * room - covered) / (microbatches if strategy.zero == 2 else 1)
-    if strategy.zero == 3:
-        gather_s = hidden = 2 * microbatches * gather_s
-    else:
-        hidden = gather_s - open_s(gather_s, (pace_s - first.backward_s) * room, (first.forward_s + wait_s) * room)
-    hidden = profile.overlap_parameters * min(hidden, room_s)
-    data_s = reduce_s - covered + gather_s - hidden + (1 - 1 / slow) * (slow / room) * (covered + hidden)
+        data_s = reduce_s - covered + gather_s - hidden + lost * (covered + hidden)
     data_s += _tied_s(context, strategy, max(stage.tied for stage in stages))
     updated = [stage.dense + stage.expert for stage in stages]
     if strategy.zero:
@@ -86,6 +85,36 @@ def replica_parts(
     adam = adam_time_s(device, own, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)
     moved = 4.0 * own + profile.step_bytes * max(stage.dense + stage.expert for stage in stages)
     return {"data": data_s, "optimizer": float(adam) + float(memory_bound_time_s(device, moved))}
+
+
+def _every_microbatch_s(
+    context: Context,
+    strategy: Strategy,
+    slowest: PlainStage,
+    traffic: tuple[float, float],
+    microbatches: float,
+    beside: tuple[float, float],
+) -> float:
+    """Seconds of sharded gradients and parameters: a reduction hides under the pass that makes the gradients, a gather
+    before the pass that needs the parameters."""
+    profile, (reduce_s, gather_s), (room, lost) = context.framework, traffic, beside
+    split = strategy.schedule in (Schedule.ZB_H1, Schedule.ZB_V)
+    if strategy.schedule == Schedule.DUALPIPE:
+        reduce_s, gather_s = reduce_s / 2, gather_s / 2
+    if strategy.zero == 2:
+        gather_s = 0.0
+    making_s = slowest.weight_s if split else slowest.backward_s
+    again_s = slowest.backward_s - slowest.weight_s if split else slowest.backward_s
+    before = [min(profile.overlap_parameters * gather_s, room * pass_s) for pass_s in (slowest.forward_s, again_s)]
+    behind = min(profile.overlap_gradients * reduce_s, room * making_s - (0.0 if split else before[1]))
+    turns = 0.0
+    if strategy.schedule in (Schedule.ONE_F_ONE_B, Schedule.GPIPE):
+        turns = strategy.pp - 1
+    if strategy.schedule == Schedule.INTERLEAVED:
+        turns = (strategy.pp - 1) / strategy.vpp
+    alone = (microbatches + turns) * (2 * gather_s - sum(before))
+    alone += (microbatches + (0.0 if profile.overlap_pipeline else turns)) * (reduce_s - behind)
+    return alone + lost * microbatches * (sum(before) + behind)
 
 
 def _tied_s(context: Context, strategy: Strategy, tied: float) -> float:
