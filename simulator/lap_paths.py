@@ -4,7 +4,9 @@ Devices of an interleaved pipeline wait for each other lap by lap, so that a ste
 passes where virtual stages differ. Which passes stand one behind the other on the longest path depends on the layers of
 each virtual stage and hardly on what a layer takes: so the schedule is played once per plan with nominal times, and the
 path is kept as a number of passes of each content of a virtual stage. Any path through the schedule is a lower bound
-of the step, whatever the times; the one that is longest by nominal times is close to the longest.
+of the step, whatever the times; the one that is longest by nominal times is close to the longest. A path of three
+groups of microbatches comes by the same pass again one group later; what lies between is repeated for longer steps, so
+that theirs too is a path through the schedule.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,22 +27,24 @@ RATES = ("work", "work again", "launches")
 STEPS = 64
 """Nominal steps that the longest layer takes forward."""
 PLAYED = (1, 2, 3)
-"""Groups of pp microbatches that are played; the path of more grows as from the second to the third."""
+"""Groups of pp microbatches that are played. The path of more groups repeats a turn of the last one."""
 
 
 class _Order(NamedTuple):
     """The passes of a step in an order in which they can run. ``before``: the pass that the device runs before (-1:
-    none), ``needs``: that which makes its input, ``content``: its virtual stage, beyond their number if backward."""
+    none), ``needs``: that which makes its input, ``content``: its virtual stage, beyond their number if backward;
+    ``microbatch``: which it is."""
 
     before: tuple[int, ...]
     needs: tuple[int, ...]
     content: tuple[int, ...]
+    microbatch: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LapPaths:
-    """Longest paths of P plans. ``passes`` [rates, groups played, 2, contents, P]: how many passes of each content of a
-    virtual stage stand on them, forward and backward; ``held`` [contents, kinds of block, P]: what the contents are."""
+    """Longest paths of P plans. ``passes`` [rates, groups played and a turn, 2, contents, P]: how many passes of each
+    content of a virtual stage stand on them, forward and backward; ``held`` [contents, kinds of block, P]: what the contents are."""
 
     passes: Floats
     held: Floats
@@ -62,21 +66,23 @@ def lap_paths(blocks: Sequence[tuple[float, ...]], pp: int, work: Sequence[float
     launches = [*(1.0,) * (len(work) - 2), 0.0, 0.0]
     # Whole numbers, so that paths that are equally long are so whatever the order of their sums.
     work = np.round(STEPS * np.asarray(work) / max(work[:-2])).tolist()
-    passes = np.zeros((len(RATES), len(PLAYED), 2, len(contents), 1))
+    passes = np.zeros((len(RATES), len(PLAYED) + 1, 2, len(contents), 1))
     for rate, (each, backward) in enumerate(((work, 2.0), (work, 3.0), (launches, 2.0))):
         forward = (held @ np.asarray(each))[of_chunk]
         takes = [*forward.tolist(), *(backward * forward).tolist()]
-        for turn, groups in enumerate(PLAYED):
-            counts = _longest(_order(pp, len(blocks) // pp, groups * pp), takes).reshape(2, len(blocks))
+        paths = [_longest(_order(pp, len(blocks) // pp, groups * pp), takes) for groups in PLAYED]
+        paths.append(_turn(paths[-1], pp, takes))
+        for place, path in enumerate(paths):
+            counts = np.bincount([content for content, _ in path], minlength=2 * len(blocks)).reshape(2, len(blocks))
             for chunk, content in enumerate(of_chunk):
-                passes[rate, turn, :, content, 0] += counts[:, chunk]
+                passes[rate, place, :, content, 0] += counts[:, chunk]
     return LapPaths(passes, held[:, :, None])
 
 
 def packed(paths: Mapping[int, LapPaths], plans: int, kinds: int) -> LapPaths:
     """Return the paths of ``plans`` plans, those that are not named with no pass at all."""
     most = max((len(one.held) for one in paths.values()), default=0)
-    passes = np.zeros((len(RATES), len(PLAYED), 2, most, plans))
+    passes = np.zeros((len(RATES), len(PLAYED) + 1, 2, most, plans))
     held = np.zeros((most, kinds, plans))
     for column, one in paths.items():
         passes[..., : len(one.held), column] = one.passes[..., 0]
@@ -94,27 +100,48 @@ def path_seconds(paths: LapPaths, forward_s: Floats, backward_s: Floats, groups:
     for content in range(len(forward_s)):
         passes = paths.passes[:, :, :, content]
         played = played + passes[:, :, 0] * forward_s[content] + passes[:, :, 1] * backward_s[content]
-    few = played[:, 0] + (groups - 1) * (played[:, 1] - played[:, 0])
-    many = played[:, 1] + (groups - 2) * (played[:, 2] - played[:, 1])
-    longest: Floats = np.where(groups < PLAYED[1], few, many).max(axis=0)
+    one, two, three, turn = (played[:, place] for place in range(len(PLAYED) + 1))
+    few = np.where(groups < PLAYED[1], one + (groups - 1) * (two - one), two + (groups - 2) * (three - two))
+    longest: Floats = np.where(groups < PLAYED[2], few, three + (groups - 3) * turn).max(axis=0)
     return longest
 
 
-def _longest(order: _Order, takes: Sequence[float]) -> Floats:
-    """Return how often each content stands on the longest path; of two equal ones that of the device itself."""
+def _longest(order: _Order, takes: Sequence[float]) -> list[tuple[int, int]]:
+    """Return the passes of the longest path from its end to its start, as content and microbatch; of two equally long
+    ones that which stays on the device."""
     ends: list[float] = []
     behind: list[int] = []
-    for before, needs, content in zip(*order, strict=True):
+    for before, needs, content in zip(order.before, order.needs, order.content, strict=True):
         own = ends[before] if before >= 0 else 0.0
         other = ends[needs] if needs >= 0 else 0.0
         ends.append(max(own, other) + takes[content])
         behind.append(before if own >= other else needs)
-    counts = np.zeros(len(takes))
+    path = []
     at = int(np.argmax(ends))
     while at >= 0:
-        counts[order.content[at]] += 1
+        path.append((order.content[at], order.microbatch[at]))
         at = behind[at]
-    return counts
+    return path
+
+
+def _turn(path: Sequence[tuple[int, int]], pp: int, takes: Sequence[float]) -> list[tuple[int, int]]:
+    """Return the longest part of a path that ends where it began, one group of microbatches later; of equally long ones
+    the latest. Where a path never does, a device's own passes of a group."""
+    place = {task: number for number, task in enumerate(path)}
+    longest: list[tuple[int, int]] = []
+    most = 0.0
+    for number, (content, microbatch) in enumerate(path):
+        start = place.get((content, microbatch - pp))
+        if start is not None:
+            part = list(path[number:start])
+            length = sum(takes[held] for held, _ in part)
+            if length > most:
+                longest, most = part, length
+    if longest:
+        return longest
+    chunks = len(takes) // 2
+    device = max(range(pp), key=lambda one: sum(takes[one::pp]))
+    return [(content, 0) for content in range(2 * chunks) if content % pp == device for _ in range(pp)]
 
 
 @lru_cache(maxsize=256)
@@ -127,6 +154,7 @@ def _order(pp: int, vpp: int, microbatches: int) -> _Order:
     before: list[int] = []
     needs: list[int] = []
     contents: list[int] = []
+    microbatch: list[int] = []
     place, last, waiting = [0] * pp, [-1] * pp, list(range(pp))
     while waiting:
         device = waiting.pop()
@@ -144,8 +172,9 @@ def _order(pp: int, vpp: int, microbatches: int) -> _Order:
             before.append(last[device])
             needs.append(needed)
             contents.append(action.chunk + (chunks if back else 0))
+            microbatch.append(action.microbatch)
             last[device] = len(contents) - 1
             place[device] += 1
         if len(waiting) == 0:
             waiting = [one for one in range(pp) if place[one] < len(programs[one])]
-    return _Order(tuple(before), tuple(needs), tuple(contents))
+    return _Order(tuple(before), tuple(needs), tuple(contents), tuple(microbatch))

@@ -84,7 +84,7 @@ def pipeline_time(
     takes (``lap_paths``, ``zb_v_s``), where device-stages alone do not tell it.
     """
     both = stages.forward_s + stages.backward_s
-    total = _total(stages.multiplicity, both)
+    total = total_over_stages(stages.multiplicity, both)
     longest = np.where(stages.multiplicity > 0, both, 0.0).max(axis=0)
     bubbles = (total - longest) / np.where(schedule == Schedule.INTERLEAVED, vpp, 1.0)
     bubbles = np.where(schedule == Schedule.ONE_F_ONE_B, _one_f_one_b(stages, pp, microbatches), bubbles)
@@ -165,7 +165,7 @@ def _excess(values: Floats, stages: StageTimes, end: int) -> Floats:
     return np.asarray(np.maximum(values[last, np.arange(count.shape[1])] - others, 0.0))
 
 
-def _total(multiplicity: Floats, values: Floats) -> Floats:
+def total_over_stages(multiplicity: Floats, values: Floats) -> Floats:
     """Sum over stages, row by row: numpy would add up a single column in another order than many."""
     total: Floats = np.zeros_like(values[0])
     for count, value in zip(multiplicity, values, strict=True):
@@ -212,7 +212,9 @@ def _gpipe(stages: StageTimes, pp: Floats, microbatches: Floats) -> Floats:
     fast as the slowest stage lets them. Less for stages that have less to do, so that the busiest counts."""
     slowest = stages.forward_s.max(axis=0) + stages.backward_s.max(axis=0)
     both = stages.forward_s + stages.backward_s
-    return np.asarray(_total(stages.multiplicity, both) + (microbatches - 1) * slowest - (both.max(axis=0) - both))
+    return np.asarray(
+        total_over_stages(stages.multiplicity, both) + (microbatches - 1) * slowest - (both.max(axis=0) - both)
+    )
 
 
 def _zb_h1(stages: StageTimes, pp: Floats, microbatches: Floats) -> Floats:
@@ -233,7 +235,7 @@ def _dualpipe(stages: StageTimes, pp: Floats, microbatches: Floats) -> Floats:
     """
     forward, inputs, weight = stages.forward_s, stages.backward_s - stages.weight_s, stages.weight_s
     own, count, turns = forward + stages.backward_s, stages.multiplicity, np.maximum(pp / 2 - 1, 0.0)
-    means = [_total(count, values) / pp for values in (forward, inputs, weight)]
+    means = [total_over_stages(count, values) / pp for values in (forward, inputs, weight)]
     # First and last device hold the same two stages of the model.
     inner = [_inner(total * pp, ends[0], pp) for total, ends in zip(means, (forward, inputs), strict=False)]
     alike = microbatches * sum(means) + turns * (means[0] + 2 * means[1] - means[2]) - (own.max(axis=0) - own)

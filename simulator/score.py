@@ -129,9 +129,7 @@ def _pipelines(
         parts_s=parts,
         forward_s=stages.forward_s[0],
         backward_s=stages.backward_s[0],
-        passes=slowest_passes(
-            forward_s[decides], backward_s[decides], stages.weight_s[decides], schedule, pp, vpp, overlap=overlap
-        ),
+        passes=slowest_passes(stages, time.slowest, schedule, pp, vpp, overlap=overlap),
         microbatches=microbatches,
         memory=stage_memory(
             context, shard, key, blocks, plans.stage[:, plan], schedule, pp, vpp, microbatches, plans.lead[:, plan]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.simulator.pipeline import StageTimes, total_over_stages
 from forerun.simulator.score_table import Floats
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.strategies import Schedule
@@ -19,14 +20,16 @@ from forerun.spaces.strategies import Schedule
 class Passes:
     """What one microbatch runs on the slowest stage of S pipelines: forward, the pass that needs parameters again, and
     the one that makes gradients of weights (the same unless ``apart``). ``share`` of all parameters each has to do
-    with; ``turns``: passes in which a pipeline fills and drains, ``sent``: those of them in which the next stage waits
-    for the reduction too, because results are sent behind it."""
+    with; ``turns``: passes of the other stages, of ``others_s`` forward and backward in the mean, in which a pipeline
+    fills and drains; ``sent``: those of them in which the next stage waits for the reduction too, because results are
+    sent behind it."""
 
     forward_s: Floats
     again_s: Floats
     making_s: Floats
     apart: NDArray[np.bool_]
     share: Floats
+    others_s: tuple[Floats, Floats]
     turns: Floats
     sent: Floats
 
@@ -38,24 +41,42 @@ class Passes:
             making_s=self.making_s[some],
             apart=self.apart[some],
             share=self.share[some],
+            others_s=(self.others_s[0][some], self.others_s[1][some]),
             turns=self.turns[some],
             sent=self.sent[some],
         )
 
 
 def slowest_passes(
-    forward_s: Floats, backward_s: Floats, weight_s: Floats, schedule: Floats, pp: Floats, vpp: Floats, *, overlap: bool
+    stages: StageTimes,
+    slowest: NDArray[np.intp],
+    schedule: Floats,
+    pp: Floats,
+    vpp: Floats,
+    *,
+    overlap: bool,
 ) -> Passes:
-    """Return the passes of S pipelines from those of their slowest stages; ``overlap``: of transfers between them."""
+    """Return the passes of S pipelines, number ``slowest`` of their stages being the slowest; ``overlap``: of transfers
+    between them."""
+    decides = slowest, np.arange(len(slowest))
+    forward_s, backward_s, weight_s = (
+        values[decides] for values in (stages.forward_s, stages.backward_s, stages.weight_s)
+    )
     apart = (schedule == Schedule.ZB_H1) | (schedule == Schedule.ZB_V)
     looped = schedule == Schedule.INTERLEAVED
     turns = np.where(schedule <= Schedule.GPIPE, (pp - 1) / np.where(looped, vpp, 1.0), 0.0)
+    others = np.maximum(pp - 1, 1.0)
+    mean_s = [
+        (total_over_stages(stages.multiplicity, values) - own) / others
+        for values, own in ((stages.forward_s, forward_s), (stages.backward_s, backward_s))
+    ]
     return Passes(
         forward_s=forward_s,
         again_s=np.where(apart, backward_s - weight_s, backward_s),
         making_s=np.where(apart, weight_s, backward_s),
         apart=apart,
         share=np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0),
+        others_s=(mean_s[0], mean_s[1]),
         turns=turns,
         sent=turns * (not overlap),
     )
@@ -81,6 +102,9 @@ def sharded_traffic_s(
     before_s, again_s = (np.minimum(early_s, each * room) for each in (passes.forward_s, passes.again_s))
     room_s = passes.making_s * room - np.where(passes.apart, 0.0, again_s)
     behind_s = np.minimum(profile.overlap_gradients * reduce_s, room_s)
-    alone_s = (microbatches + passes.sent) * (reduce_s - behind_s)
-    alone_s += (microbatches + passes.turns) * (2 * gather_s - before_s - again_s)
+    alone_s = microbatches * (reduce_s - behind_s + 2 * gather_s - before_s - again_s)
+    # The others hide as much in their own passes as those have room for, while the pipeline fills and drains.
+    before, again = (np.minimum(early_s, each * room) for each in passes.others_s)
+    late_s = np.minimum(profile.overlap_gradients * reduce_s, passes.others_s[1] * room - again)
+    alone_s += passes.turns * (2 * gather_s - before - again) + passes.sent * (reduce_s - late_s)
     return alone_s, microbatches * (before_s + again_s + behind_s)

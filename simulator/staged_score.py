@@ -40,7 +40,6 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
     overlap, vpp = context.framework.overlap_pipeline, np.ones_like(pp)
     time = pipeline_time(stages, schedule, pp, vpp, count, overlap=overlap)
     decides = time.slowest, columns
-    slowest = passes.forward_s[decides], passes.backward_s[decides], passes.weight_s[decides]
     parts = {name: values[decides] * count for name, values in passes.parts.items()}
     parts["host"] = passes.gap_s[decides] * count
     pipelines = Pipelines(
@@ -48,7 +47,7 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
         parts_s=parts,
         forward_s=passes.forward_s[0],
         backward_s=passes.backward_s[0],
-        passes=slowest_passes(*slowest, schedule, pp, vpp, overlap=overlap),
+        passes=slowest_passes(stages, time.slowest, schedule, pp, vpp, overlap=overlap),
         microbatches=count,
         memory=passes.memory,
     )

@@ -8,7 +8,7 @@ from forerun_examples import dense_model, moe_model, request, small_cluster
 
 from forerun.simulator import score
 from forerun.spaces.clusters import Cluster
-from forerun.spaces.strategies import Context, StrategyTable
+from forerun.spaces.strategies import Context, Schedule, Split, StrategyTable
 
 ROUNDING = 1e-9
 NETWORKS = (0.5e9, 5e9, 50e9)
@@ -71,10 +71,16 @@ def steady(context: Context, table: StrategyTable) -> StrategyTable:
     """Candidates without a pipeline, or with microbatches enough that one of them is little of a step.
 
     Where a pipeline has but two microbatches the time in which traffic can hide is an estimate that may fall faster
-    than the step does.
+    than the step does; so it may, by up to 1 % of the step, where traffic comes with every microbatch of a pipeline.
+    Left out too are ZB-V (of a backward pass that its launches decide, faster products leave more to input gradients,
+    which stand in its way) and unequal virtual stages that take turns (their longest path is looked for by nominal
+    times, which another request changes).
     """
     count = context.workload.global_batch // (table.column("dp") * table.column("mbs"))
-    return table.take((count > 2) | (table.column("pp") == 1))
+    schedule = table.column("schedule")
+    looped = (schedule == Schedule.INTERLEAVED) & (table.column("split") != Split.EVEN)
+    estimate = (table.column("zero") >= 2) | (schedule == Schedule.ZB_V) | looped
+    return table.take(((count > 2) & ~estimate) | (table.column("pp") == 1))
 
 
 def _with_device(context: Context, **changes: object) -> Context:

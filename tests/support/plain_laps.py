@@ -7,6 +7,10 @@ from forerun.spaces.models.flops import layer_forward_flops
 from forerun.spaces.strategies import Context, Strategy
 
 
+Pass = tuple[bool, int, int]
+"""Whether it is backward, its microbatch and its virtual stage."""
+
+
 @dataclass(kw_only=True)
 class PlainChunk:
     """A virtual stage: its layers (numbers of the model's entries) and the seconds of a microbatch."""
@@ -27,19 +31,31 @@ def lap_path_s(context: Context, strategy: Strategy, microbatches: float, chunks
     by_launches = [len(chunk.layers) for chunk in chunks]
     longest = 0.0
     for nominal, backward in ((by_work, 2), (by_work, 3), (by_launches, 2)):
-        one, two, three = (_played(strategy, groups, chunks, nominal, backward) for groups in (1, 2, 3))
+        paths = [_played(strategy, groups, nominal, backward) for groups in (1, 2, 3)]
+        turn = _turn(strategy, paths[2], nominal, backward)
+        one, two, three, again = (
+            sum(chunks[chunk].backward_s if back else chunks[chunk].forward_s for back, _, chunk in path)
+            for path in (*paths, turn)
+        )
         groups = microbatches / strategy.pp
-        seconds = one + (groups - 1) * (two - one) if groups < 2 else two + (groups - 2) * (three - two)
+        if groups < 2:
+            seconds = one + (groups - 1) * (two - one)
+        elif groups < 3:
+            seconds = two + (groups - 2) * (three - two)
+        else:
+            seconds = three + (groups - 3) * again
         longest = max(longest, seconds)
     return longest
 
 
-def _played(strategy: Strategy, groups: int, chunks: list[PlainChunk], nominal: list[int], backward: int) -> float:
-    """Play Megatron-LM's order; every pass knows the nominal and the real length of the path that it waits for."""
+def _played(strategy: Strategy, groups: int, nominal: list[int], backward: int) -> list[Pass]:
+    """Play Megatron-LM's order; return the longest path by nominal lengths, from its end to its start."""
     pp, vpp = strategy.pp, strategy.vpp
     total = groups * pp * vpp
-    done: dict[tuple[bool, int, int], tuple[int, float]] = {}
-    free, place = [(0, 0.0)] * pp, [0] * pp
+    done: dict[Pass, int] = {}
+    behind: dict[Pass, Pass | None] = {}
+    free: list[Pass | None] = [None] * pp
+    place = [0] * pp
     orders = []
     for device in range(pp):
         ahead = min(2 * (pp - 1 - device) + (vpp - 1) * pp, total)
@@ -61,11 +77,32 @@ def _played(strategy: Strategy, groups: int, chunks: list[PlainChunk], nominal: 
                 first = not back and chunk == 0
                 if not first and need not in done:
                     break
-                other = (0, 0.0) if first else done[need]
-                start = free[device] if free[device][0] >= other[0] else other
-                held = chunks[chunk]
-                steps = nominal[chunk] * (backward if back else 1)
-                free[device] = start[0] + steps, start[1] + (held.backward_s if back else held.forward_s)
-                done[back, microbatch, chunk] = free[device]
+                own = done.get(free[device], 0) if free[device] else 0
+                other = 0 if first else done[need]
+                this = (back, microbatch, chunk)
+                behind[this] = free[device] if own >= other else need
+                done[this] = max(own, other) + nominal[chunk] * (backward if back else 1)
+                free[device] = this
                 place[device] += 1
-    return max(done.values(), key=lambda end: end[0])[1]
+    at: Pass | None = max(done, key=lambda one: done[one])
+    path = []
+    while at is not None:
+        path.append(at)
+        at = behind[at]
+    return path
+
+
+def _turn(strategy: Strategy, path: list[Pass], nominal: list[int], backward: int) -> list[Pass]:
+    """The longest part of a path between the same pass of two groups; a device's own passes where there is none."""
+    pp, longest, most = strategy.pp, [], 0
+    for start, (back, microbatch, chunk) in enumerate(path):
+        earlier = (back, microbatch - pp, chunk)
+        if earlier in path:
+            part = path[start : path.index(earlier)]
+            length = sum(nominal[held] * (backward if gradient else 1) for gradient, _, held in part)
+            if length > most:
+                longest, most = part, length
+    if longest:
+        return longest
+    busiest = max(range(pp), key=lambda device: sum(nominal[device::pp]))
+    return [(back, m, chunk) for back in (False, True) for chunk in range(busiest, len(nominal), pp) for m in range(pp)]
