@@ -3,8 +3,8 @@
     python benchmarks/agreement.py [--candidates 200] [--seed 1] [--unseen] [--out benchmarks/results]
 
 Random legal candidates of ten pairs of model and cluster are scored by both levels; ``--unseen`` takes ten others,
-among them the profile that has every schedule. Where they differ by more than 3 % the traffic is taken away step by step,
-first that of replicas, then that between stages: the part of the model whose going makes them agree is the cause.
+among them the profile that has every schedule. Where they differ by more than 3 % the traffic is taken away step by
+step, first that of replicas, then that between stages: the part of the model whose going makes them agree is the cause.
 """
 
 import argparse

@@ -92,9 +92,9 @@ def main() -> None:
         f"# Both levels of fidelity against measured runs, {datetime.date.today()}",
         "",
         f"`python benchmarks/fidelities.py RUNS` on {platform.machine()}, CPython {platform.python_version()}. In "
-        f"every cell: {', then '.join(LEVELS)}; they took {', '.join(f'{seconds:.0f}' for seconds in all_s)} s. Errors of "
-        "step time are medians, pairs those of a group whose measured times are more than 5 % apart; the last column is the "
-        "median difference of closed forms and events.",
+        f"every cell: {', then '.join(LEVELS)}; they took {', '.join(f'{seconds:.0f}' for seconds in all_s)} s. Errors "
+        "of step time are medians, pairs those of a group whose measured times are more than 5 % apart; the last "
+        "column is the median difference of closed forms and events.",
         "",
         "| table | rows | error % | bias % | tau | pairs in order % | first pick slower by % | memory error % "
         "| apart % |",

@@ -44,7 +44,8 @@ class _Order(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class LapPaths:
     """Longest paths of P plans. ``passes`` [rates, groups played and a turn, 2, contents, P]: how many passes of each
-    content of a virtual stage stand on them, forward and backward; ``held`` [contents, kinds of block, P]: what the contents are."""
+    content of a virtual stage stand on them, forward and backward; ``held`` [contents, kinds of block, P]: what the
+    contents are."""
 
     passes: Floats
     held: Floats

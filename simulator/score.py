@@ -116,7 +116,7 @@ def _pipelines(
         least_s[uneven] = path_seconds(paths, there, back, (microbatches / pp)[uneven])
     if plans.down is not None:
         vee = np.flatnonzero(schedule == Schedule.ZB_V)
-        ways = _ways(context, plans, plan[vee], shard, times, key[vee], pp[vee])
+        ways = _ways(context, plans, plan[vee], shard, times, key[vee])
         least_s[vee] = zb_v_s(ways, pp[vee], microbatches[vee])
     overlap = context.framework.overlap_pipeline
     time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=overlap, least_s=least_s)
@@ -144,14 +144,13 @@ def _ways(
     shard: Shard,
     times: BlockTimes,
     key: NDArray[np.intp],
-    pp: Floats,
 ) -> Ways:
     """Return the passes of both virtual stages of every device of some strategies whose stages stand in a V."""
     assert plans.down is not None
     down = plans.down[:, :, plan]
     forward, inputs, weight = [], [], []
     for blocks in (down, plans.blocks[:, :, plan] - down):
-        launches = host_passes_s(context, blocks[:-2], shard.recompute[key], shard.tp[key], pp)
+        launches = host_passes_s(context, blocks[:-2], shard.recompute[key], shard.tp[key])
         forward.append(np.maximum(_dot(blocks, times.forward_s[:, key]), launches[0]))
         weight.append(np.maximum(_dot(blocks, times.weight_s[:, key]), launches[0]))
         inputs.append(np.maximum(_dot(blocks, times.backward_s[:, key]), launches[1]) - weight[-1])

@@ -6,7 +6,6 @@ from forerun.simulator.lap_paths import STEPS
 from forerun.spaces.models.flops import layer_forward_flops
 from forerun.spaces.strategies import Context, Strategy
 
-
 Pass = tuple[bool, int, int]
 """Whether it is backward, its microbatch and its virtual stage."""
 
