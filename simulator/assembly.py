@@ -9,7 +9,7 @@ from forerun.simulator.memory import StageMemory, total_memory
 from forerun.simulator.pipeline import PipelineTime, hops_s
 from forerun.simulator.replicas import ReplicaCosts
 from forerun.simulator.score_table import Floats, ScoreTable
-from forerun.simulator.sharded_traffic import Passes, sharded_traffic_s
+from forerun.simulator.sharded_traffic import Passes, sharded_gradients_s, sharded_parameters_s
 from forerun.spaces.strategies import Context
 
 
@@ -70,31 +70,31 @@ def _time(
     microbatches = pipelines.microbatches[key]
     # Traffic hides behind one pass of the first stage and while it waits for the slowest one, and behind the laps of
     # the other virtual stages. What runs side by side slows each other.
-    crossed_s = hops_s(pipelines.time, key, hop_s)
-    wait_s = np.maximum(crossed_s - pipelines.time.hops[key] * hop_s, 0.0) / microbatches
+    crossed_s, idle_s = hops_s(pipelines.time, key, hop_s)
+    wait_s = idle_s / microbatches
     pace_s = pipelines.time.busy_s[key] / microbatches + wait_s
     forward_s, backward_s = pipelines.forward_s[key], pipelines.backward_s[key]
     reduce_s, gather_s = replicas.reduce_s[replica], replicas.gather_s[replica]
     early_s, late_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
     covered = _hidden(pipelines.time, key, late_s, (pace_s - forward_s) * room, (backward_s + wait_s) * room)
     # What hides the reduction cannot hide the gather of sharded parameters.
-    window = (pipelines.time.total_s[key] + wait_s * microbatches) * room - covered
+    window = (pipelines.time.total_s[key] + idle_s) * room - covered
     hidden = _hidden(pipelines.time, key, early_s, (pace_s - backward_s) * room, (forward_s + wait_s) * room)
     hidden = np.minimum(hidden, window)
-    alone_s, under_s = reduce_s - covered + gather_s - hidden, covered + hidden
-    every = np.flatnonzero(zero >= 2)
-    if len(every):
-        passes, sharded = pipelines.passes.columns(key[every]), zero[every] == 3
-        more_s = sharded_traffic_s(
-            profile, passes, microbatches[every], reduce_s[every], gather_s[every], sharded, room
+    alone_s = reduce_s - covered
+    two, three = np.flatnonzero(zero == 2), np.flatnonzero(zero == 3)
+    if len(two):
+        alone_s[two], covered[two] = sharded_gradients_s(profile, pipelines.passes, key[two], reduce_s[two])
+    alone_s += gather_s - hidden
+    hidden += covered
+    if len(three):
+        alone_s[three], hidden[three] = sharded_parameters_s(
+            profile, pipelines.passes, key[three], reduce_s[three], gather_s[three]
         )
-        once_s = np.where(sharded, 0.0, hidden[every])
-        alone_s[every] = more_s[0] + np.where(sharded, 0.0, gather_s[every]) - once_s
-        under_s[every] = more_s[1] + once_s
     time_s = {name: values[key] for name, values in pipelines.parts_s.items()}
     time_s["pipeline"] = crossed_s
     time_s["bubble"] = (pipelines.time.total_s - pipelines.time.busy_s)[key]
-    time_s["data"] = alone_s + replicas.tied_s[replica] + overlap.lost_s(under_s)
+    time_s["data"] = alone_s + replicas.tied_s[replica] + overlap.lost_s(hidden)
     time_s["optimizer"] = replicas.optimizer_s[replica]
     time_s["host"] = time_s["host"] + profile.host_step_s + profile.host_microbatch_s * microbatches
     return time_s

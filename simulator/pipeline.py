@@ -133,13 +133,15 @@ def hops_in_the_way(schedule: Floats, pp: Floats, vpp: Floats, microbatches: Flo
     return np.where(pp > 1, np.maximum(crossings, hops), 0.0)
 
 
-def hops_s(time: PipelineTime, key: NDArray[np.intp], hop_s: Floats) -> Floats:
-    """Return the seconds for which the steps of pipelines ``key`` wait for transfers of ``hop_s`` each: those in the
-    critical path, and no less than sending takes longer than all passes; shape N."""
-    waits_s = np.maximum(time.hops[key] * hop_s, time.sends[key] * hop_s - time.total_s[key])
+def hops_s(time: PipelineTime, key: NDArray[np.intp], hop_s: Floats) -> tuple[Floats, Floats]:
+    """Return the seconds for which the steps of pipelines ``key`` wait for transfers of ``hop_s`` each, and those of
+    them in which sending takes longer than all passes and the hops in the critical path; shape N."""
+    crossed_s = time.hops[key] * hop_s
+    idle_s = np.maximum(time.sends[key] * hop_s - time.total_s[key] - crossed_s, 0.0)
+    crossed_s += idle_s
     if time.spare_s is not None and time.spared is not None:
-        waits_s -= time.spared[key] * sum(np.minimum(spare_s[key], hop_s) for spare_s in time.spare_s)
-    return waits_s
+        crossed_s -= time.spared[key] * sum(np.minimum(spare_s[key], hop_s) for spare_s in time.spare_s)
+    return crossed_s, idle_s
 
 
 def _spared(

@@ -129,7 +129,9 @@ def _pipelines(
         parts_s=parts,
         forward_s=stages.forward_s[0],
         backward_s=stages.backward_s[0],
-        passes=slowest_passes(stages, time.slowest, schedule, pp, vpp, overlap=overlap),
+        passes=slowest_passes(
+            stages, time.slowest, schedule, pp, vpp, microbatches, overlap=overlap, room=context.overlap.room
+        ),
         microbatches=microbatches,
         memory=stage_memory(
             context, shard, key, blocks, plans.stage[:, plan], schedule, pp, vpp, microbatches, plans.lead[:, plan]

@@ -47,7 +47,9 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
         parts_s=parts,
         forward_s=passes.forward_s[0],
         backward_s=passes.backward_s[0],
-        passes=slowest_passes(stages, time.slowest, schedule, pp, vpp, overlap=overlap),
+        passes=slowest_passes(
+            stages, time.slowest, schedule, pp, vpp, count, overlap=overlap, room=context.overlap.room
+        ),
         microbatches=count,
         memory=passes.memory,
     )

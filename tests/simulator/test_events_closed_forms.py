@@ -224,7 +224,7 @@ def test_blocking_transfers_are_not_waited_for_by_an_end_that_is_slower(
         first=np.arange(pp, dtype=float)[:, None],
     )
     time = pipeline_time(stages, *(np.array([float(value)]) for value in (schedule, pp, 1, count)), overlap=False)
-    waits_s = hops_s(time, np.zeros(1, dtype=np.intp), np.array([hop_s]))
+    waits_s, _ = hops_s(time, np.zeros(1, dtype=np.intp), np.array([hop_s]))
     played = simulate_costs(replace(costs, chunks=chunks)).step_time_s
 
     assert (time.total_s + waits_s)[0] == pytest.approx(played, rel=near)

@@ -108,7 +108,7 @@ def test_a_device_sends_one_transfer_after_the_other() -> None:
     time = uniform(Schedule.INTERLEAVED, 4, 8, 2)
     hop_s = np.array([100.0])
 
-    assert (time.total_s + hops_s(time, np.zeros(1, dtype=np.intp), hop_s))[0] == pytest.approx(2 * 2 * 8 * 100.0)
+    assert (time.total_s + hops_s(time, np.zeros(1, dtype=np.intp), hop_s)[0])[0] == pytest.approx(2 * 2 * 8 * 100.0)
 
 
 def test_the_whole_score_divides_the_bubble_too() -> None:

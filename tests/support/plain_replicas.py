@@ -72,9 +72,7 @@ def replica_parts(
     hidden = early_s - open_s(early_s, (pace_s - first.backward_s) * room, (first.forward_s + wait_s) * room)
     hidden = min(hidden, whole_s * room - covered)
     if strategy.zero >= 2:
-        data_s = _every_microbatch_s(
-            context, strategy, stages, slowest, (reduce_s, gather_s), microbatches, (room, lost)
-        )
+        data_s = _every_microbatch_s(context, strategy, slowest, (reduce_s, gather_s), microbatches, (room, lost))
         if strategy.zero == 2:
             data_s += gather_s - hidden + lost * hidden
     else:
@@ -92,7 +90,6 @@ def replica_parts(
 def _every_microbatch_s(
     context: Context,
     strategy: Strategy,
-    stages: list[PlainStage],
     slowest: PlainStage,
     traffic: tuple[float, float],
     microbatches: float,
@@ -115,15 +112,8 @@ def _every_microbatch_s(
         turns = strategy.pp - 1
     if strategy.schedule == Schedule.INTERLEAVED:
         turns = (strategy.pp - 1) / strategy.vpp
-    alone = microbatches * (reduce_s - behind + 2 * gather_s - sum(before))
-    if turns:
-        # The other stages' passes in the mean, while the pipeline fills and drains.
-        forward_s = (sum(stage.forward_s for stage in stages) - slowest.forward_s) / (strategy.pp - 1)
-        backward_s = (sum(stage.backward_s for stage in stages) - slowest.backward_s) / (strategy.pp - 1)
-        early, again = (min(profile.overlap_parameters * gather_s, room * pass_s) for pass_s in (forward_s, backward_s))
-        alone += turns * (2 * gather_s - early - again)
-        if not profile.overlap_pipeline:
-            alone += turns * (reduce_s - min(profile.overlap_gradients * reduce_s, room * backward_s - again))
+    alone = (microbatches + turns) * (2 * gather_s - sum(before))
+    alone += (microbatches + (0.0 if profile.overlap_pipeline else turns)) * (reduce_s - behind)
     return alone + lost * microbatches * (sum(before) + behind)
 
 
