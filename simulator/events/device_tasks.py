@@ -156,7 +156,7 @@ class DeviceWriter:
             first, last = tasks[0], tasks[-1]
         else:
             seconds = self.pass_s[chunk][kind] * self._factor()
-            first = last = self.graph.add(kind, seconds, self.compute, tag=(microbatch, chunk))
+            first = last = self.graph.add(int(kind), seconds, self.compute, tag=(microbatch, chunk))
             self.recent.append(first)
         if brought is not None:
             self.graph.need(first, brought)
@@ -235,7 +235,7 @@ class DeviceWriter:
                     key = (*tag, number, kind, *_among(zero, flows))
                     after.append(self._replicas(GATHER, seconds, (gate,), key, beside=zero == 3 or number > 0))
             task = graph.add(
-                kind, one_s * self._factor(), self.compute, after, tag=tag if count == 1 else (*tag, number)
+                int(kind), one_s * self._factor(), self.compute, after, tag=tag if count == 1 else (*tag, number)
             )
             tasks.append(task)
             self.recent.append(task)

@@ -5,7 +5,6 @@ A whole graph that has been run is counted by the same code, its tasks in the or
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -109,12 +108,8 @@ class StepUse:
         return peaks.index(max(peaks))
 
 
-class Past(NamedTuple):
-    """What is remembered of a task that let another one start; ``record``: its place in the timeline, -1 without."""
-
-    kind: int
-    start_s: float
-    record: int
+Past = tuple[int, float, int]
+"""What is remembered of a task that let another one start: its kind, its start and its record (-1 without)."""
 
 
 class _Device:
@@ -158,9 +153,9 @@ class Tally:
             if each % len(STREAMS) == 0:
                 self._compute(self.devices[each // len(STREAMS)], kind, tag, start_s, end_s, cause)
         if self.timeline is None:
-            return Past(kind, start_s, -1)
-        record = -1 if cause is None else cause.record
-        return Past(kind, start_s, self.timeline.add(place_of(task), kind, tag, streams, start_s, end_s, record))
+            return kind, start_s, -1
+        before = -1 if cause is None else cause[2]
+        return kind, start_s, self.timeline.add(place_of(task), kind, tag, streams, start_s, end_s, before)
 
     def _compute(self, device: _Device, kind: int, tag: Tag, start_s: float, end_s: float, cause: Past | None) -> None:
         """Count a task of a compute stream, and what that waited for."""
@@ -177,10 +172,10 @@ class Tally:
     def _wait(self, into: dict[str, float], cause: Past | None, low_s: float, high_s: float) -> None:
         """Count a wait as what ends it: traffic of replicas, a transfer from when it is under way, else a bubble."""
         exposed_s = 0.0
-        if cause is not None and cause.kind in _TRAFFIC:
-            since_s = max(low_s, cause.start_s) if cause.kind == SEND else low_s
-            exposed_s = high_s - since_s
-            into[PART[cause.kind]] += exposed_s
+        if cause is not None and cause[0] in _TRAFFIC:
+            kind, since_s, _ = cause
+            exposed_s = high_s - (max(low_s, since_s) if kind == SEND else low_s)
+            into[PART[kind]] += exposed_s
         into["bubble"] += high_s - low_s - exposed_s
 
     def use(self, costs: StepCosts) -> StepUse:
@@ -227,7 +222,7 @@ def watch_again(tally: Tally, graph: TaskGraph, run: Execution) -> None:
     place[order] = np.arange(len(order))
     for task in order.tolist():
         before = run.cause[task]
-        cause = None if before < 0 else Past(graph.kind[before], run.start_s[before], int(place[before]))
+        cause = None if before < 0 else (graph.kind[before], run.start_s[before], int(place[before]))
         tally.ended(task, run.start_s[task], run.end_s[task], cause)
     holds = [
         ((run.end_s if at_end else run.start_s)[task], task, Hold(device, order, size))

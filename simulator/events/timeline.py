@@ -7,12 +7,16 @@ device by device numbers its tasks: nothing in it tells whether the graph was wh
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.events.graph import Tag
 from forerun.simulator.events.kinds import KINDS, STREAMS
+
+_AT_ONCE = 512
+"""Records that are moved into columns together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +36,9 @@ class TimelineWriter:
     """Columns that grow by a record for every task that ends; ``arrows``: (transfer, what it lets start) by number."""
 
     def __init__(self) -> None:
-        self._start_s, self._end_s = array("d"), array("d")
-        self._number, self._cause = array("q"), array("i")
-        self._streams, self._microbatch, self._label = array("i"), array("i"), array("i")
+        self._columns: tuple[array[Any], ...] = tuple(array(kind) for kind in "qddiiii")
+        self._rows: list[tuple[object, ...]] = []
+        self._count = 0
         self._labels: dict[tuple[int, bool, Tag], int] = {}
         self._gangs: dict[tuple[int, ...], int] = {}
         self.arrows = array("q")
@@ -50,35 +54,38 @@ class TimelineWriter:
         cause: int,
     ) -> int:
         """Add a record; return its place, by which later ones name it as their ``cause`` (-1: none)."""
-        self._number.append(number)
-        self._start_s.append(start_s)
-        self._end_s.append(end_s)
-        self._cause.append(cause)
         own = streams[0] if len(streams) == 1 else -1 - self._gangs.setdefault(tuple(sorted(streams)), len(self._gangs))
-        self._streams.append(own)
         counted = bool(tag) and isinstance(tag[0], int)
-        self._microbatch.append(tag[0] if counted else 0)  # type: ignore[arg-type]  # counted says that it is one
         label = (kind, counted, tag[1:] if counted else tag)
-        self._label.append(self._labels.setdefault(label, len(self._labels)))
-        return len(self._number) - 1
+        place = self._labels.setdefault(label, len(self._labels))
+        self._rows.append((number, start_s, end_s, cause, own, tag[0] if counted else 0, place))
+        if len(self._rows) == _AT_ONCE:
+            self._flush()
+        self._count += 1
+        return self._count - 1
+
+    def _flush(self) -> None:
+        """Move the last records into the columns."""
+        for column, values in zip(self._columns, zip(*self._rows, strict=True), strict=False):
+            column.extend(values)
+        self._rows.clear()
 
     def seal(self) -> "Timeline":
         """Return the records in the order of their numbers."""
-        number = np.frombuffer(self._number, dtype=np.int64)
+        self._flush()
+        number, start_s, end_s, cause, streams, microbatch, label = map(np.asarray, self._columns)
         order = np.argsort(number, kind="stable").astype(np.int32)
         place = np.empty(len(order) + 1, dtype=np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
         place[-1] = -1
-        columns = (self._start_s, self._end_s, self._streams, self._microbatch, self._label)
-        start_s, end_s, streams, microbatch, label = (np.asarray(column)[order] for column in columns)
         return Timeline(
-            start_s=start_s,
-            end_s=end_s,
-            cause=place[np.asarray(self._cause)[order]] if len(order) else place[:0],
+            start_s=start_s[order],
+            end_s=end_s[order],
+            cause=place[cause[order]],
             arrows=np.searchsorted(number[order], np.asarray(self.arrows)).astype(np.int32).reshape(-1, 2),
-            streams=streams,
-            microbatch=microbatch,
-            label=label,
+            streams=streams[order],
+            microbatch=microbatch[order],
+            label=label[order],
             labels=tuple(self._labels),
             gangs=tuple(self._gangs),
         )
