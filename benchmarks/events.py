@@ -17,11 +17,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import events_memory
 import events_plot
 
 from forerun.search.request import Request, resolve
 from forerun.simulator.events import (
     Disturbance,
+    StepCosts,
     TaskGraph,
     compile_step,
     event_scores,
@@ -30,7 +32,8 @@ from forerun.simulator.events import (
     simulate_costs,
     step_costs,
 )
-from forerun.simulator.events.simulate import step_contention
+from forerun.simulator.events.contention import Contention
+from forerun.simulator.events.simulate import step_contention, step_use
 from forerun.spaces.strategies import Context, parse_strategy, table_of
 
 FLAT = "tp8 pp16 dp4 mbs1 zero1 sp"
@@ -72,12 +75,13 @@ def context_of(model: str, cluster: str, gpus: int, batch: int) -> Context:
     return resolve(Request(model=model, cluster=cluster, gpus=str(gpus), global_batch=batch, seq_len=2048)).context
 
 
-def contended_graph(cluster: str, gpus: int, batch: int, text: str, *, apart: bool = False) -> TaskGraph:
-    """Return the tasks of a step whose traffic shares the links of a cluster; with ``apart`` of every replica."""
+def contended_step(
+    cluster: str, gpus: int, batch: int, text: str, *, apart: bool = False
+) -> tuple[StepCosts, Contention]:
+    """Return a step whose traffic shares the links of a cluster; with ``apart`` every replica is told apart."""
     context, strategy = context_of("gpt3-13b", cluster, gpus, batch), parse_strategy(text)
     costs = step_costs(context, strategy)
-    shared = step_contention(context, strategy, costs, apart=apart)
-    return compile_step(costs, replicas=shared.simulated, contention=shared)
+    return costs, step_contention(context, strategy, costs, apart=apart)
 
 
 def best_s(run: Callable[[], object], repeat: int) -> float:
@@ -102,21 +106,36 @@ def peak_bytes(run: Callable[[], object]) -> int:
 def engine_rows(repeat: int) -> list[str]:
     """Return task completions per second of the engine alone."""
     near = "tp1 pp8 dp8 mbs1 placement=tp-cp-ep-pp-dp"
-    graphs = {
-        "nothing shared": pipeline_graph(64, 1500),
-        "port of 4, same instants": shared_graph(256, 60, per_port=4, uplinks=False, jitter=False),
-        "port of 4, all different": shared_graph(256, 60, per_port=4, uplinks=False, jitter=True),
-        "port of 4 and uplink, same instants": shared_graph(256, 60, per_port=4, uplinks=True, jitter=False),
-        "port of 4 and saturated uplink, all different": shared_graph(256, 60, per_port=4, uplinks=True, jitter=True),
-        "step with contention, 64 A100, stages share NICs": contended_graph("aws-p4d", 64, 512, near + " zero1"),
-        "the same, every replica": contended_graph("aws-p4d", 64, 512, near + " zero1", apart=True),
-        "the same, ZeRO 2 (traffic in every microbatch)": contended_graph("aws-p4d", 64, 256, near + " zero2"),
-        "step with contention, 512 H100": contended_graph("dgx-h100", 512, 8192, "tp4 pp8 dp16 mbs1 zero1 sp"),
+    graphs: dict[str, Callable[[], TaskGraph]] = {
+        "nothing shared": lambda: pipeline_graph(64, 1500),
+        "port of 4, same instants": lambda: shared_graph(256, 60, per_port=4, uplinks=False, jitter=False),
+        "port of 4, all different": lambda: shared_graph(256, 60, per_port=4, uplinks=False, jitter=True),
+        "port of 4 and uplink, same instants": lambda: shared_graph(256, 60, per_port=4, uplinks=True, jitter=False),
+        "port of 4 and saturated uplink, all different": lambda: shared_graph(
+            256, 60, per_port=4, uplinks=True, jitter=True
+        ),
     }
-    lines = ["| tasks | number | tasks/s |", "|---|---|---|"]
-    for name, graph in graphs.items():
+    steps: dict[str, tuple[str, int, int, str, bool]] = {
+        "step with contention, 64 A100, stages share NICs": ("aws-p4d", 64, 512, near + " zero1", False),
+        "the same, every replica": ("aws-p4d", 64, 512, near + " zero1", True),
+        "the same, ZeRO 2 (traffic in every microbatch)": ("aws-p4d", 64, 256, near + " zero2", False),
+        "step with contention, 512 H100": ("dgx-h100", 512, 8192, "tp4 pp8 dp16 mbs1 zero1 sp", False),
+    }
+    lines = ["| tasks | number | tasks/s | written while it runs, writing included |", "|---|---|---|---|"]
+    for name, made in graphs.items():
+        graph = made()  # one at a time: a collector that walks through others would be counted in
         seconds = best_s(lambda graph=graph: execute(graph), repeat)  # type: ignore[misc]  # bound at once
-        lines.append(f"| {name} | {len(graph):,} | {len(graph) / seconds:,.0f} |")
+        lines.append(f"| {name} | {len(graph):,} | {len(graph) / seconds:,.0f} | |")
+    for name, (cluster, gpus, batch, text, apart) in steps.items():
+        costs, shared = contended_step(cluster, gpus, batch, text, apart=apart)
+        graph = compile_step(costs, replicas=shared.simulated, contention=shared)
+        whole_s = best_s(lambda graph=graph: execute(graph), repeat)  # type: ignore[misc]  # bound at once
+        live_s = best_s(
+            lambda costs=costs, shared=shared: step_use(costs, replicas=shared.simulated, contention=shared),  # type: ignore[misc]
+            repeat,
+        )
+        count = len(graph)
+        lines.append(f"| {name} | {count:,} | {count / whole_s:,.0f} | {count / live_s:,.0f} |")
     return lines
 
 
@@ -191,6 +210,33 @@ def growths(repeat: int) -> list[Growth]:
     return found
 
 
+def memory_points() -> list[events_memory.Point]:
+    """Return memory against tasks: ZeRO 3, where every microbatch gathers and reduces."""
+    return [
+        events_memory.measure(microbatches, mode) for mode in events_memory.MODES for microbatches in (8, 32, 128, 512)
+    ]
+
+
+def memory_rows(points: Sequence[events_memory.Point]) -> list[str]:
+    """Return memory against tasks as a table; what one more task costs is the slope between the last two points."""
+    lines = [
+        "| gpt3-13b, 64 GPUs, pp4 dp16 ZeRO 3 | tasks | live at most | allocated, MB | bytes per further task | "
+        "resident, MB |",
+        "|---|---|---|---|---|---|",
+    ]
+    before: events_memory.Point | None = None
+    for one in points:
+        slope = ""
+        if before is not None and before.mode == one.mode:
+            slope = f"{(one.allocated - before.allocated) / (one.tasks - before.tasks):.1f}"
+        lines.append(
+            f"| {one.mode} | {one.tasks:,} | {one.live:,} | {one.allocated / 1e6:.2f} | {slope} | "
+            f"{one.resident / 1e6:.1f} |"
+        )
+        before = one
+    return lines
+
+
 def growth_rows(found: Sequence[Growth]) -> list[str]:
     """Return the curves as a table."""
     lines = ["| grows | simulated | size | seconds | MB |", "|---|---|---|---|---|"]
@@ -207,7 +253,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
-    found = growths(args.repeat)
+    found, points = growths(args.repeat), memory_points()
+    for mode in events_memory.MODES:
+        own = [one for one in points if one.mode == mode]
+        curve = Growth(
+            title="tasks of a step with ZeRO 3",
+            name=mode,
+            size=[one.tasks for one in own],
+            seconds=[one.seconds for one in own],
+            bytes=[one.allocated for one in own],
+        )
+        found.append(curve)
+    picture = [f"![the same as curves]({args.out.with_suffix('.svg').name})", ""] if args.out is not None else []
     text = "\n".join(
         [
             f"# Event engine, {datetime.date.today()}",
@@ -223,8 +280,15 @@ def main() -> None:
             "",
             *target_rows(args.repeat),
             "",
+            "Memory against tasks, each point in a fresh process: allocated is the peak of what Python allocates in",
+            "the run, resident the growth of the process. `figures` refine a search, `timeline` is what `simulate`",
+            "keeps, `trace` is that with its trace written, `whole` is a graph that is built before it runs.",
+            "",
+            *memory_rows(points),
+            "",
             *growth_rows(found),
             "",
+            *picture,
         ]
     )
     print(text)

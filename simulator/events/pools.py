@@ -75,6 +75,7 @@ class PoolOfFew:
         "_heads",
         "_known",
         "_links",
+        "_one",
         "_rate",
         "_rates",
         "_since_s",
@@ -101,6 +102,7 @@ class PoolOfFew:
                 users.setdefault(link, []).append((bundle, weight))
         self._links = [(capacity_bytes_per_s[link], crossing) for link, crossing in users.items()]
         self._state = 0
+        self._one = [1 << _DIGIT * place for place in range(len(bundles))]
         self._rates: Rates = ()
         self._together = True
         self._clock_bytes = self._since_s = self._rate = 0.0
@@ -111,7 +113,7 @@ class PoolOfFew:
     def join(self, bundle: Bundle, rank: int, size_bytes: float, now_s: float) -> None:
         """Begin a transfer."""
         ends, place = bundle.ends, bundle.place
-        self._state += 1 << _DIGIT * place
+        self._state += self._one[place]
         if self._together:
             self._clock_bytes = clock = self._clock_bytes + self._rate * (now_s - self._since_s)
             self._since_s = now_s
@@ -127,21 +129,23 @@ class PoolOfFew:
         ranks: list[int] = []
         if self._together:
             heads = self._heads
-            self._clock_bytes, self._since_s = min(heads), now_s
-            limit = self._clock_bytes * (1 + SAME)
-            while (head := min(heads)) <= limit:
-                bundle = self._bundles[heads.index(head)]
+            self._clock_bytes, self._since_s = head, _ = min(heads), now_s
+            limit = head * (1 + SAME)
+            while head <= limit:
+                place = heads.index(head)
+                bundle = self._bundles[place]
                 ends = bundle.ends
                 ranks.append(heappop(ends)[1])
-                heads[bundle.place] = bundle.began_bytes + ends[0][0] if ends else math.inf
-                self._state -= 1 << _DIGIT * bundle.place
+                heads[place] = bundle.began_bytes + ends[0][0] if ends else math.inf
+                self._state -= self._one[place]
+                head = min(heads)
         else:
             for place, _ in self._rates:
                 bundle = self._bundles[place]
                 if bundle.wake_s == now_s:
                     before = len(ranks)
                     bundle.leave(now_s, ranks)
-                    self._state -= (len(ranks) - before) << _DIGIT * bundle.place
+                    self._state -= (len(ranks) - before) * self._one[place]
         return ranks
 
     def share(self, now_s: float) -> float:

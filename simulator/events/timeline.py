@@ -15,6 +15,15 @@ from numpy.typing import NDArray
 from forerun.simulator.events.graph import Tag
 from forerun.simulator.events.kinds import KINDS, STREAMS
 
+_COLUMNS = (
+    ("number", "q"),
+    ("start", "d"),
+    ("end", "d"),
+    ("cause", "i"),
+    ("streams", "i"),
+    ("microbatch", "i"),
+    ("label", "i"),
+)
 _AT_ONCE = 512
 """Records that are moved into columns together."""
 
@@ -36,7 +45,7 @@ class TimelineWriter:
     """Columns that grow by a record for every task that ends; ``arrows``: (transfer, what it lets start) by number."""
 
     def __init__(self) -> None:
-        self._columns: tuple[array[Any], ...] = tuple(array(kind) for kind in "qddiiii")
+        self._columns: dict[str, array[Any]] = {name: array(kind) for name, kind in _COLUMNS}
         self._rows: list[tuple[object, ...]] = []
         self._count = 0
         self._labels: dict[tuple[int, bool, Tag], int] = {}
@@ -66,26 +75,33 @@ class TimelineWriter:
 
     def _flush(self) -> None:
         """Move the last records into the columns."""
-        for column, values in zip(self._columns, zip(*self._rows, strict=True), strict=False):
+        for column, values in zip(self._columns.values(), zip(*self._rows, strict=True), strict=False):
             column.extend(values)
         self._rows.clear()
 
     def seal(self) -> "Timeline":
         """Return the records in the order of their numbers."""
         self._flush()
-        number, start_s, end_s, cause, streams, microbatch, label = map(np.asarray, self._columns)
+        number = np.asarray(self._columns.pop("number"))
         order = np.argsort(number, kind="stable").astype(np.int32)
         place = np.empty(len(order) + 1, dtype=np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
         place[-1] = -1
+        arrows = np.searchsorted(number, np.asarray(self.arrows), sorter=order).astype(np.int32)
+        del number
+
+        def in_order(name: str) -> NDArray[Any]:
+            """Return a column in the order of numbers; the other one is not kept."""
+            return np.asarray(self._columns.pop(name))[order]
+
         return Timeline(
-            start_s=start_s[order],
-            end_s=end_s[order],
-            cause=place[cause[order]],
-            arrows=np.searchsorted(number[order], np.asarray(self.arrows)).astype(np.int32).reshape(-1, 2),
-            streams=streams[order],
-            microbatch=microbatch[order],
-            label=label[order],
+            start_s=in_order("start"),
+            end_s=in_order("end"),
+            cause=place[in_order("cause")],
+            arrows=arrows.reshape(-1, 2),
+            streams=in_order("streams"),
+            microbatch=in_order("microbatch"),
+            label=in_order("label"),
             labels=tuple(self._labels),
             gangs=tuple(self._gangs),
         )
