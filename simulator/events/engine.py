@@ -273,7 +273,7 @@ class Run:
         key = queue[0]
         task = self.by_rank[key]
         needed = self.waits[task]
-        if all(self.free[other] and self.queue[other][0] == key for other in needed):
+        if len(needed) == 1 or all(self.free[other] and self.queue[other][0] == key for other in needed):
             for other in needed:
                 heappop(self.queue[other])
                 self.free[other] = False
