@@ -13,6 +13,8 @@ from unittest.mock import patch
 
 from forerun.search.validate import Run
 from forerun.simulator.costs import attention, gemm
+from forerun.simulator.costs.collectives import rule
+from forerun.simulator.costs.collectives.constants import LinkConstants, Table, constants_of, table
 from forerun.simulator.costs.efficiency import ComputeEfficiency, device_efficiency
 from forerun.spaces.clusters.cluster import Level
 from forerun.spaces.clusters.device import Device
@@ -25,10 +27,10 @@ LARGEST_FACTOR = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """``name``: a field of ``FrameworkProfile``, a number of a cost rule (in capitals), a sustained clock as
-    ``clock DEVICE WIDTH`` (DEVICE: start of the device's name), the speed of its hosts as ``host DEVICE``, or the rate
-    of a kind of link as ``link KIND``. ``where`` it stands; ``seen``: the runs it was chosen by; ``share``: it cannot
-    pass 1."""
+    """``name``: a field of ``FrameworkProfile``, a number of a cost rule (in capitals), a sustained clock as ``clock
+    DEVICE WIDTH`` (DEVICE: start of the device's name), the speed of its hosts as ``host DEVICE``, the rate of a kind
+    of link as ``link KIND``, or how long messages on a link take to flow as ``start KEY``. ``where`` it stands;
+    ``seen``: the runs it was chosen by; ``share``: it cannot pass 1."""
 
     name: str
     where: str
@@ -37,7 +39,7 @@ class Constant:
 
     @property
     def kind(self) -> str:
-        """What has to be varied: "profile", "clock", "host", "link" or a number of a cost rule ("rule")."""
+        """What has to be varied: "profile", "clock", "host", "link", "start" or a number of a cost rule ("rule")."""
         first, space, _ = self.name.partition(" ")
         if space:
             return first
@@ -53,7 +55,7 @@ class Constant:
         """Whether the simulator still has a constant of this name."""
         if self.kind == "profile":
             return self.name in {field.name for field in fields(FrameworkProfile)}
-        return self.kind in ("clock", "host", "link") or hasattr(self.rule, self.name)
+        return self.kind in ("clock", "host", "link", "start") or hasattr(self.rule, self.name)
 
     def value(self, run: Run) -> float:
         """Return what the constant is for a run."""
@@ -64,6 +66,8 @@ class Constant:
         cluster = run.context.cluster
         if self.kind == "host":
             return cluster.device.host_speed if self.belongs_to(cluster.device) else 0.0
+        if self.kind == "start":
+            return table().links[self.name.split()[1]].base_s[-1]
         if self.kind == "link":
             return max((one.bytes_per_s for one in cluster.levels if one.kind == self.name.split()[1]), default=0.0)
         return float(device_efficiency(cluster.device).sustained_clock.get(self.name.split()[2], 0.0))
@@ -109,10 +113,23 @@ def patched(factors: Factors) -> Iterator[None]:
             if constant.kind == "rule":
                 value = getattr(constant.rule, constant.name) * factor
                 stack.enter_context(patch.object(constant.rule, constant.name, value))
+        starts = {c.name.split()[1]: factor for c, factor in factors.items() if c.kind == "start"}
+        if starts:
+            stack.enter_context(patch.object(rule, "constants_of", _started(starts)))
         if clocks:
             for module in (attention, gemm):
                 stack.enter_context(patch.object(module, "device_efficiency", _clocked(clocks)))
         yield
+
+
+def _started(factors: Mapping[str, float]) -> Any:
+    """Return ``constants_of`` with the start of long messages multiplied on some links."""
+
+    def constants(level: Level, architecture: str, known: Table | None = None) -> LinkConstants:
+        row = constants_of(level, architecture, known)
+        return replace(row, base_s=(*row.base_s[:-1], row.base_s[-1] * factors.get(row.key, 1.0)))
+
+    return constants
 
 
 def _clocked(factors: Factors) -> Any:
@@ -166,6 +183,7 @@ UNALIGNED = (Constant(name="_VECTOR_SHARE", where="simulator/costs/attention.py"
 VOLTA = (Constant(name="clock v100 half", where=_CLOCKS, seen="dlperf_gpt, libai, bigscience", share=True),)
 TURING = (
     Constant(name="clock t4 half", where=_CLOCKS, seen="amp", share=True),
+    Constant(name="start pcie3-staged", where="simulator/costs/data/collectives.yaml", seen="amp"),
     Constant(name="link ethernet", where="spaces/clusters/description.py", seen="amp"),
 )
 COPIED = (Constant(name="link infiniband", where="spaces/clusters/description.py", seen="dlperf_gpt"),)
