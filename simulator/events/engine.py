@@ -15,6 +15,7 @@ from typing import Any
 from forerun.simulator.events.bundles import Bundle, Pool
 from forerun.simulator.events.graph import ByTask, Graph, TaskGraph
 from forerun.simulator.events.sharing import shared_links
+from forerun.simulator.events.slowed import Slowed
 from forerun.simulator.events.stuck import stuck_error
 
 
@@ -47,24 +48,6 @@ PLAIN, TRANSFER, UNUSUAL = range(3)
 """Tasks of a fixed length on an ordered stream or on none, transfers that wait for no stream, and all others."""
 
 
-class _Slowed:
-    """A stream whose tasks slow down: the one under way, its seconds left at full speed, and how many slow it.
-
-    A task that occupies several such streams is timed on the first of them, the ``lead`` of the others.
-    """
-
-    __slots__ = ("busy", "due_s", "factor", "lead", "left_s", "members", "rate", "since_s", "task")
-
-    def __init__(self, factor: float) -> None:
-        self.factor = factor
-        self.task = -1
-        self.lead: _Slowed | None = None
-        self.members: list[_Slowed] = []
-        self.left_s = self.since_s = self.due_s = 0.0
-        self.rate = 1.0
-        self.busy = 0
-
-
 class Run:
     """State of one execution. Tasks without anything special run in ``loop``; the methods do the rest.
 
@@ -94,7 +77,7 @@ class Run:
         self.freed_by: list[Any] = [-1] * len(graph.ordered)
         self.freed_s = [-1.0] * len(graph.ordered)
         self.queue: list[list[int]] = [[] for _ in graph.ordered]
-        self.slowed = {stream: _Slowed(factor) for stream, (factor, _) in graph.slowed_by.items()}
+        self.slowed = {stream: Slowed(factor) for stream, (factor, _) in graph.slowed_by.items()}
         self.causing: dict[int, list[int]] = {}
         for stream, (_, causes) in graph.slowed_by.items():
             for cause in causes:
@@ -228,7 +211,7 @@ class Run:
                     self.slowed[victim].busy += change
                     self.unsettled.add(victim)
 
-    def _timed_on(self, task: int) -> _Slowed | None:
+    def _timed_on(self, task: int) -> Slowed | None:
         """Return the stream that a task is slowed on, None where nothing slows it or links decide its speed."""
         if task in self.sending or not self.slowed:
             return None
@@ -303,7 +286,7 @@ class Run:
         else:
             heappush(self.heap, (now + duration_s, self.rank[task]))
 
-    def _pace(self, slowed: _Slowed, now: float) -> None:
+    def _pace(self, slowed: Slowed, now: float) -> None:
         """Bring the speed of what is under way up to date with who is busy: its slowest member decides."""
         rate = min((1 / member.factor for member in slowed.members if member.busy), default=1.0)
         if slowed.task >= 0 and rate != slowed.rate:

@@ -1,0 +1,19 @@
+"""Streams whose tasks slow down while others are busy."""
+
+
+class Slowed:
+    """A stream whose tasks slow down: the one under way, its seconds left at full speed, and how many slow it.
+
+    A task that occupies several such streams is timed on the first of them, the ``lead`` of the others.
+    """
+
+    __slots__ = ("busy", "due_s", "factor", "lead", "left_s", "members", "rate", "since_s", "task")
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.task = -1
+        self.lead: Slowed | None = None
+        self.members: list[Slowed] = []
+        self.left_s = self.since_s = self.due_s = 0.0
+        self.rate = 1.0
+        self.busy = 0
