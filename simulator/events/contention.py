@@ -200,8 +200,11 @@ class Wires:
         return self._graph.add_transfer(kind, size_bytes, route, stream, (after,), latency_s=flow.latency_s, tag=tag)
 
     def carry(self, task: int, stage: int, share: float) -> None:
-        """Let a task be ``share`` of the traffic of a stage's replicas."""
-        flow, route = self._contention.flows[stage,], self._routes.get((stage,))
+        """Let a task be ``share`` of the traffic of a stage's replicas. Without replicas it keeps its duration: copies
+        of experts on the tensor ranks of one pipeline add up their gradients inside a stage."""
+        flow, route = self._contention.flows.get((stage,)), self._routes.get((stage,))
+        if flow is None:
+            return
         self._count((stage,), share * flow.wire_s * flow.assumed_bytes_per_s)
         if route is None:
             self._graph.duration_s[task] = share * alone_s(self._contention, (stage,))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from forerun_examples import moe_model
 from forerun_examples import request as small_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,6 +51,16 @@ def test_nothing_changes_where_nothing_is_shared(cluster: str, text: str) -> Non
     alone = simulate(context, strategy)
 
     assert simulate(context, strategy, contention=True).step_time_s == pytest.approx(alone.step_time_s, rel=1e-9)
+
+
+def test_experts_of_one_replica_reduce_inside_its_stages() -> None:
+    """One replica has no ring over the cluster; its tensor ranks hold copies of experts all the same."""
+    context = small_request(moe_model(), cluster=load_cluster("dgx-a100-80"), framework="generic", global_batch=32)
+    strategy = parse_strategy("tp4 pp2 dp1 mbs1")
+
+    assert step_costs(context, strategy).stages[0].reduce_s > 0
+    without, shared = (simulate(context, strategy, contention=contention) for contention in (False, True))
+    assert shared.step_time_s == pytest.approx(without.step_time_s, rel=1e-9)
 
 
 @pytest.mark.parametrize(
