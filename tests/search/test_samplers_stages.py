@@ -37,7 +37,7 @@ EVERY = ("layers", "recompute", "tp")
 REDUCED: dict[str, tuple[dict[str, Any], dict[str, list[object]], float]] = {
     # request; axes; what stages that differ gain over the best flat strategy, in per cent at least
     "recompute": (
-        {"framework": "nanotron", "seq_len": 8192},
+        {"framework": "nanotron", "seq_len": 12288},
         {"pp": [4], "tp": [2, 4, 8], "mbs": [1], "zero": [1]},
         5.0,
     ),
