@@ -218,19 +218,15 @@ def memory_points() -> list[events_memory.Point]:
 def memory_rows(points: Sequence[events_memory.Point]) -> list[str]:
     """Return memory against tasks as a table; what one more task costs is the slope between the last two points."""
     lines = [
-        "| gpt3-13b, 64 GPUs, pp4 dp16 ZeRO 3 | tasks | live at most | allocated, MB | bytes per further task | "
-        "resident, MB |",
-        "|---|---|---|---|---|---|",
+        "| gpt3-13b, 64 GPUs, pp4 dp16 ZeRO 3 | tasks | live at most | allocated, MB | bytes per further task |",
+        "|---|---|---|---|---|",
     ]
     before: events_memory.Point | None = None
     for one in points:
         slope = ""
         if before is not None and before.mode == one.mode:
             slope = f"{(one.allocated - before.allocated) / (one.tasks - before.tasks):.1f}"
-        lines.append(
-            f"| {one.mode} | {one.tasks:,} | {one.live:,} | {one.allocated / 1e6:.2f} | {slope} | "
-            f"{one.resident / 1e6:.1f} |"
-        )
+        lines.append(f"| {one.mode} | {one.tasks:,} | {one.live:,} | {one.allocated / 1e6:.2f} | {slope} |")
         before = one
     return lines
 
@@ -279,7 +275,7 @@ def main() -> None:
             *target_rows(args.repeat),
             "",
             "Memory against tasks, each point in a fresh process: allocated is the peak of what Python allocates in",
-            "the run, resident the growth of the process. `figures` refine a search, `timeline` is what `simulate`",
+            "the run. `figures` refine a search, `timeline` is what `simulate`",
             "keeps, `trace` is that with its trace written, `whole` is a graph that is built before it runs.",
             "",
             *memory_rows(points),

@@ -3,13 +3,11 @@
     python benchmarks/events_memory.py MICROBATCHES MODE
 
 simulates one step of gpt3-13b with ZeRO 3 on 64 GPUs and prints one line of JSON: ``tasks``, ``live`` (most tasks that
-were in memory at once), ``allocated`` (peak of what Python allocates in the run, in bytes), ``resident`` (growth of the
-process' peak resident set) and ``seconds``. MODE: ``figures`` (what refines a search), ``timeline`` (what ``simulate``
+were in memory at once), ``allocated`` (peak of what Python allocates in the run, in bytes) and ``seconds``. MODE: ``figures`` (what refines a search), ``timeline`` (what ``simulate``
 keeps), ``trace`` (the same with its trace written to a file) or ``whole`` (all tasks built before they run).
 """
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -25,7 +23,6 @@ from forerun.simulator.events.simulate import step_use
 from forerun.spaces.strategies import parse_strategy
 
 MODES = ("figures", "timeline", "trace", "whole")
-_KIB = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,17 +33,16 @@ class Point:
     tasks: int
     live: int
     allocated: int
-    resident: int
     seconds: float
 
 
 def measure(microbatches: int, mode: str) -> Point:
-    """Run one step in a fresh process for its time and resident set, and in another one for what Python allocates."""
+    """Run one step in a fresh process for its time, and in another one for what Python allocates."""
     found = {}
     for traced in ("", "traced"):
         words = [sys.executable, __file__, str(microbatches), mode, *([traced] if traced else [])]
         found[traced] = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-    return Point(mode=mode, **{**found["traced"], **{name: found[""][name] for name in ("resident", "seconds")}})
+    return Point(mode=mode, **{**found["traced"], "seconds": found[""]["seconds"]})
 
 
 def costs_of(microbatches: int) -> StepCosts:
@@ -94,7 +90,6 @@ def main() -> None:
 
         LiveGraph.add, LiveGraph.forget = counted_add, counted_forget  # type: ignore[method-assign, assignment]
         tracemalloc.start()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.process_time()
     tasks = run(costs, mode)
     seconds = time.process_time() - start
@@ -102,7 +97,6 @@ def main() -> None:
         "tasks": tasks or added,
         "live": live or tasks,
         "allocated": tracemalloc.get_traced_memory()[1] if traced else 0,
-        "resident": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * _KIB,
         "seconds": seconds,
     }
     print(json.dumps(point))
