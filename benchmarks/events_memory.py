@@ -3,8 +3,9 @@
     python benchmarks/events_memory.py MICROBATCHES MODE
 
 simulates one step of gpt3-13b with ZeRO 3 on 64 GPUs and prints one line of JSON: ``tasks``, ``live`` (most tasks that
-were in memory at once), ``allocated`` (peak of what Python allocates in the run, in bytes) and ``seconds``. MODE: ``figures`` (what refines a search), ``timeline`` (what ``simulate``
-keeps), ``trace`` (the same with its trace written to a file) or ``whole`` (all tasks built before they run).
+were in memory at once), ``allocated`` (peak of what Python allocates in the run, in bytes) and ``seconds``. MODE:
+``figures`` (what refines a search), ``timeline`` (what ``simulate`` keeps), ``trace`` (the same with its trace written
+to a file) or ``whole`` (all tasks built before they run).
 """
 
 import json
