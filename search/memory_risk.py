@@ -10,9 +10,9 @@ import math
 
 from forerun.spaces.errors import RequestError
 
-EVEN_SHARE = 1.015
+EVEN_SHARE = 1.02
 """Predicted share of the device's memory at which half of the runs ran out."""
-STEEPNESS = 16.5
+STEEPNESS = 16.0
 """Logits per unit of the logarithm of the share."""
 RISKY = 0.1
 """Risk from which a row is marked."""
@@ -22,7 +22,7 @@ def oom_risk(share: float) -> float:
     """Return the share of runs that run out of memory among those predicted to need ``share`` of the device's memory.
 
     >>> round(oom_risk(0.7), 3), round(oom_risk(0.97), 2)
-    (0.002, 0.32)
+    (0.002, 0.31)
     """
     return 0.0 if share <= 0 else 1.0 / (1.0 + (EVEN_SHARE / share) ** STEEPNESS)
 
