@@ -1,5 +1,6 @@
 """The verbs of the command line as functions of Python values."""
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from forerun.search.objectives import objective_named
 from forerun.search.paying import paying
 from forerun.search.request import Request, Setting, legal_strategy, resolve
 from forerun.search.rows import Row, rows_of
+from forerun.search.safer import safer_note
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score
@@ -68,7 +70,9 @@ def search_request(
         started(problem.space.size)
     piece, who, remarks = search_with(problem, workers or IN_THIS_PROCESS, score=score, progress=progress)
     elapsed_s = time.perf_counter() - start
-    return leaderboard_of(setting, piece, elapsed_s=elapsed_s, workers=who, remarks=remarks, score=score)
+    board = leaderboard_of(setting, piece, elapsed_s=elapsed_s, workers=who, remarks=remarks, score=score)
+    notes = (*board.notes, *safer_note(setting, board.rows, score))
+    return dataclasses.replace(board, notes=notes, elapsed_s=time.perf_counter() - start)
 
 
 def problem_of(setting: Setting) -> Problem:

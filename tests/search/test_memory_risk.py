@@ -97,3 +97,14 @@ def test_sweeps_take_it(tmp_path: Path) -> None:
     rows = json.loads((tmp_path / "run" / "leaderboard.json").read_text())["leaderboard"]
 
     assert all(row["oom_risk"] <= 0.05 for row in rows if row["search"] == 2)
+
+
+def test_the_best_with_a_small_risk_is_named_where_the_first_has_none() -> None:
+    fields = {**TRAINING, "gpus": "32", "overrides": {"vpp": ["1", "2", "5"]}}
+    board, safe = (search("llama3-70b", **fields, top=3, oom_risk=risk) for risk in (None, RISKY))
+    (note,) = [note for note in board.notes if "small risk" in note]
+
+    assert board.rows[0].oom_risk > RISKY >= safe.rows[0].oom_risk
+    assert note.startswith(f"{safe.rows[0].strategy} on 32 GPUs")
+    assert f"{safe.rows[0].step_time_s / board.rows[0].step_time_s - 1:.1%} more GPU time" in note
+    assert not [note for note in safe.notes if "small risk" in note]

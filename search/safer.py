@@ -1,0 +1,44 @@
+"""The fastest strategy that is unlikely to run out of memory, where the best of a search is not."""
+
+import dataclasses
+
+from forerun.search.candidates import strategies_at
+from forerun.search.exhaustive import Problem, Scorer, search_space
+from forerun.search.memory_risk import RISKY, share_at
+from forerun.search.objectives import objective_named
+from forerun.search.request import Setting
+from forerun.search.rows import Row, rows_of
+
+LARGEST = 20_000_000
+"""Candidates up to which a space is searched a second time for this: a second or two."""
+
+
+def safer_note(setting: Setting, rows: tuple[Row, ...], score: Scorer) -> tuple[str, ...]:
+    """Return what the fastest strategy with a small risk costs, as one note; none where the first row is one, where the
+    user said what risk to take, or where finding it would take long. ``rows`` are in rank order.
+    """
+    if not rows or rows[0].oom_risk <= RISKY or setting.request.oom_risk is not None:
+        return ()
+    if objective_named(setting.objective).front:
+        return ()
+    found = next((row for row in rows if row.oom_risk <= RISKY), None)
+    if found is None and setting.space().size <= LARGEST:
+        found = _search(setting, score)
+    if found is None:
+        return ()
+    slower = found.gpus * found.step_time_s / (rows[0].gpus * rows[0].step_time_s) - 1
+    return (
+        f"{found.strategy} on {found.gpus} GPUs is the best with a small risk ({found.oom_risk:.0%}) of running out of "
+        f"memory: {found.peak_memory_gib:.1f} GiB, {slower:.1%} more GPU time than the first (--oom-risk {RISKY:.0%})",
+    )
+
+
+def _search(setting: Setting, score: Scorer) -> Row | None:
+    """Return the best row of the same space within the memory that goes with a small risk."""
+    context = dataclasses.replace(setting.context, memory_share=share_at(RISKY))
+    space = dataclasses.replace(setting, context=context).space()
+    piece = search_space(Problem(space=space, objective=setting.objective, top=1, limits=setting.limits), score=score)
+    if piece.best is None or not len(piece.best):
+        return None
+    best = strategies_at(space, piece.best.index)
+    return rows_of(setting.context, best, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)[0]
