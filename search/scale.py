@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.scale_changes import changes, limited_by
+from forerun.search.scale_workers import worker_counts
 from forerun.simulator.events.disturb import Disturbance
 from forerun.simulator.modes import MODES, Curve, GradientProfile, Network, NicNetwork, TrainingMode, throughput_curve
 from forerun.simulator.modes.events.measure import DRAWS, LAYERS, STEPS
@@ -31,7 +32,6 @@ _OF_MODELS = (
     ("framework", "--framework"),
     ("seq_len", "--seq-len"),
 )
-MOST_WORKERS = 4096
 EVENT_PASSES = 1_000_000
 EVENT_TRANSFERS = 200_000
 """Passes of an all-reduce, or transfers, of one point up to which the event level is the default: some ten seconds."""
@@ -158,32 +158,6 @@ def scale(request: ScaleRequest) -> Scaling:
         jitter=jitter,
         defaults=tuple(defaults),
     )
-
-
-def worker_counts(text: str) -> list[int]:
-    """Return the numbers of workers that ``8``, ``1,2,6`` or ``1..64`` (doubling, both ends) names.
-
-    Raises:
-        RequestError: not such a text, or a number out of range.
-    """
-    low, dots, high = text.partition("..")
-    try:
-        if dots:
-            first, last = int(low), int(high)
-            found = [first]
-            while 0 < found[-1] * 2 < last:
-                found.append(found[-1] * 2)
-            found = [*found, last] if last > first else [first, last]
-            if last < first:
-                raise RequestError(f"a range of workers grows, but got {text}; write {last}..{first}")
-        else:
-            found = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise RequestError(f"workers are like 8, 1,2,6 or 1..64, but got {text!r}") from None
-    for count in found:
-        if not 1 <= count <= MOST_WORKERS:
-            raise RequestError(f"workers are 1 to {MOST_WORKERS}, but got {count}")
-    return sorted(set(found))
 
 
 def _filled(defaults: list[str], name: str, value: str) -> str:

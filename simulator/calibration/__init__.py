@@ -3,7 +3,6 @@
 from forerun.simulator.calibration.constants import CONSTANTS, NAMES, Constant, calibrated, constant_named
 from forerun.simulator.calibration.fit import Fit, Fitted, Measured, by_context, fit
 from forerun.simulator.calibration.memory import (
-    FACTORS,
     FittedFactor,
     MemoryBounds,
     MemoryFit,
@@ -11,6 +10,7 @@ from forerun.simulator.calibration.memory import (
     MemoryRun,
     fit_memory,
 )
+from forerun.simulator.calibration.memory_factors import FACTORS
 from forerun.simulator.calibration.posterior import Belief, Evidence, Posterior, nothing_measured
 from forerun.simulator.calibration.residual import USUAL, Settings
 
