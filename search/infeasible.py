@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from forerun.search.best import best_row
 from forerun.search.candidates import strategy_at, values_at
-from forerun.search.exhaustive import Piece, Problem, Scorer, search_space, slices
+from forerun.search.exhaustive import Piece, Problem, Scorer, slices
 from forerun.search.request import Setting
 from forerun.search.rows import Row, rows_of
 from forerun.spaces.errors import ForerunError, InfeasibleError, RequestError
@@ -125,15 +126,13 @@ def beyond_limits(setting: Setting, score: Scorer, document: dict[str, Any]) -> 
     """Return the error for a training that no strategy ends in time and within its money, with the nearest ones."""
     request, found, nearest = setting.request, [], {}
     for objective, what in (("throughput", "fastest"), ("cost", "cheapest")):
-        piece = search_space(Problem(space=setting.space(), objective=objective, top=1), score=score)
-        if piece.best is None or not len(piece.best):
+        row = best_row(setting, objective=objective, score=score)
+        if row is None:
             continue
-        strategy = strategy_at(setting.space(), int(piece.best.index[0]))
-        row = rows_of(setting.context, [strategy], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)[0]
         nearest[what] = row.to_json()
         sum_usd = "" if row.train_cost_usd is None else f" and {row.train_cost_usd:,.0f} USD"
         found.append(
-            f"  the {what} strategy needs {row.train_days or 0.0:,.1f} days{sum_usd}: {row.gpus:,} GPUs, {strategy}"
+            f"  the {what} strategy needs {row.train_days or 0.0:,.1f} days{sum_usd}: {row.gpus:,} GPUs, {row.strategy}"
         )
     days = "" if request.train_within_s is None else f" within {format_seconds(request.train_within_s)}"
     money = "" if request.train_usd is None else f" for {request.train_usd:,.0f} USD"
@@ -330,12 +329,7 @@ def _try(change: str, setting: Setting, score: Scorer) -> Remedy | None:
     None where nothing is feasible or the change contradicts something.
     """
     try:
-        space = setting.space(_lean(setting))
-        piece = search_space(Problem(space=space, objective=setting.objective, top=1), score=score)
+        row = best_row(setting, overrides=_lean(setting), score=score)
     except ForerunError:
         return None
-    if piece.best is None or not len(piece.best):
-        return None
-    strategy = strategy_at(space, int(piece.best.index[0]))
-    row = rows_of(setting.context, [strategy], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)[0]
-    return Remedy(change=change, row=row)
+    return None if row is None else Remedy(change=change, row=row)

@@ -2,12 +2,12 @@
 
 import dataclasses
 
-from forerun.search.candidates import strategies_at
-from forerun.search.exhaustive import Problem, Scorer, search_space
+from forerun.search.best import best_row
+from forerun.search.exhaustive import Scorer
 from forerun.search.memory_risk import RISKY, share_at
 from forerun.search.objectives import objective_named
 from forerun.search.request import Setting
-from forerun.search.rows import Row, rows_of
+from forerun.search.rows import Row
 
 LARGEST = 20_000_000
 """Candidates up to which a space is searched a second time for this: a second or two."""
@@ -36,9 +36,4 @@ def safer_note(setting: Setting, rows: tuple[Row, ...], score: Scorer) -> tuple[
 def _search(setting: Setting, score: Scorer) -> Row | None:
     """Return the best row of the same space within the memory that goes with a small risk."""
     context = dataclasses.replace(setting.context, memory_share=share_at(RISKY))
-    space = dataclasses.replace(setting, context=context).space()
-    piece = search_space(Problem(space=space, objective=setting.objective, top=1, limits=setting.limits), score=score)
-    if piece.best is None or not len(piece.best):
-        return None
-    best = strategies_at(space, piece.best.index)
-    return rows_of(setting.context, best, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)[0]
+    return best_row(dataclasses.replace(setting, context=context), limits=setting.limits, score=score)

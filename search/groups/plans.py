@@ -32,7 +32,7 @@ class GroupPlan:
 def group_plans(space: StagedSpace) -> Iterator[GroupPlan]:
     """Yield plans of all families that the groups hold, those whose bound is lowest first."""
     planner = Planner(space, costs=_option_costs)
-    contexts = _contexts(space.context)
+    contexts = space.context.on_groups
     for family in families(space, least=_least_pace_s):
         if _homes(space.context, family.strategy) is None:
             continue
@@ -40,10 +40,6 @@ def group_plans(space: StagedSpace) -> Iterator[GroupPlan]:
             continue
         for plan in planner.plans(family.strategy, PLANS):
             yield GroupPlan(family=family, plan=plan)
-
-
-def _contexts(context: Context) -> list[Context]:
-    return [dataclasses.replace(context, cluster=group.cluster) for group in context.cluster.groups]
 
 
 def _homes(context: Context, strategy: Strategy) -> tuple[int, ...] | None:
@@ -60,7 +56,7 @@ def _option_costs(context: Context, family: Strategy, options: StageOptions) -> 
     assert homes is not None
     on = np.array(homes)[options.number]
     time_s, fits = np.empty(len(options)), np.empty(len(options), dtype=bool)
-    for number, own in enumerate(_contexts(context)):
+    for number, own in enumerate(context.on_groups):
         here = on == number
         if here.any():
             columns = {field.name: getattr(options, field.name)[here] for field in dataclasses.fields(options)}
@@ -73,7 +69,7 @@ def _least_pace_s(context: Context, table: StrategyTable) -> Floats:
 
     Groups on which equal parts would not fit may still take a smaller one: they count with the pace of the fastest.
     """
-    paces_s = np.stack([least_pace_s(own, table) for own in _contexts(context)])
+    paces_s = np.stack([least_pace_s(own, table) for own in context.on_groups])
     best_s = paces_s.min(axis=0)
     rates = 1.0 / np.where(np.isfinite(paces_s), paces_s, best_s)
     shares = np.array([group.devices for group in context.cluster.groups], dtype=np.float64)

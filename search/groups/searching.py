@@ -9,15 +9,14 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-from forerun.search.candidates import strategy_at
-from forerun.search.exhaustive import Problem, search_space
+from forerun.search.best import best_row
 from forerun.search.explain import why
 from forerun.search.groups.plans import group_plans
 from forerun.search.groups.simulate import quick_row
 from forerun.search.leaderboard import Leaderboard, SpaceCounts, ranked, versions
 from forerun.search.limits import NO_LIMITS
 from forerun.search.request import Request, Setting, resolve
-from forerun.search.rows import Row, rows_of
+from forerun.search.rows import Row
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.strategies import Placement, Schedule, Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
@@ -141,24 +140,19 @@ def _space(setting: Setting, per_stage: tuple[str, ...]) -> StagedSpace:
 def _alone(setting: Setting, best: Row) -> list[str]:
     """Say what every group would do without the others."""
     notes = []
-    for group in setting.context.cluster.groups:
-        context = dataclasses.replace(setting.context, cluster=group.cluster)
+    for group, context in zip(setting.context.cluster.groups, setting.context.on_groups, strict=True):
+        alone = f"{group.devices} devices of {group.cluster.name} alone"
         own = dataclasses.replace(setting, context=context, gpus=(group.devices,))
         try:
-            piece = search_space(Problem(space=own.space(), objective="throughput", top=1))
+            row = best_row(own, objective="throughput")
         except RequestError as error:
-            notes.append(f"{group.devices} devices of {group.cluster.name} alone: {error}")
+            notes.append(f"{alone}: {error}")
             continue
-        if piece.best is None or not len(piece.best):
-            notes.append(f"{group.devices} devices of {group.cluster.name} alone: nothing fits")
+        if row is None:
+            notes.append(f"{alone}: nothing fits")
             continue
-        strategy = strategy_at(own.space(), int(piece.best.index[0]))
-        (row,) = rows_of(context, [strategy], usd_per_gpu_hour=group.cluster.usd_per_device_hour)
         gain = row.step_time_s / best.step_time_s
-        notes.append(
-            f"{group.devices} devices of {group.cluster.name} alone take {format_seconds(row.step_time_s)} "
-            f"({gain:.2f} times as long) with {strategy}"
-        )
+        notes.append(f"{alone} take {format_seconds(row.step_time_s)} ({gain:.2f} times as long) with {row.strategy}")
     return notes
 
 

@@ -25,11 +25,11 @@ def simulate_groups(setting: Setting, text: str, *, contention: bool = False) ->
         RequestError: the strategy is illegal, the groups do not hold its stages, or contention is asked for.
     """
     strategy, context = legal_strategy(setting, text), setting.context
-    for group in context.cluster.groups:
-        group.cluster.device.peak(context.workload.precision)  # refuses precisions that the device does not have
-        laws = broken_laws(strategy, dataclasses.replace(context, cluster=group.cluster))
+    for own in context.on_groups:
+        own.cluster.device.peak(context.workload.precision)  # refuses precisions that the device does not have
+        laws = broken_laws(strategy, own)
         if laws:
-            raise RequestError(f"strategy {strategy} is not legal on {group.cluster.name}: {laws[0]}")
+            raise RequestError(f"strategy {strategy} is not legal on {own.cluster.name}: {laws[0]}")
     result = simulate(context, strategy, contention=contention)
     return _row(setting, strategy, *group_scores(context, strategy, result)), result
 
@@ -50,7 +50,7 @@ def quick_row(setting: Setting, strategy: Strategy) -> Row:
 def _row(setting: Setting, strategy: Strategy, tightest: int, scores: ScoreTable) -> Row:
     """Return the row of scores whose memory is that of a stage on group ``tightest``."""
     context = setting.context
-    on = dataclasses.replace(context, cluster=context.cluster.groups[tightest].cluster)
+    on = context.on_groups[tightest]
     (row,) = rows_of(on, [strategy], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=lambda *_: scores)
     mfu = row.mfu * on.cluster.device.peak(context.workload.precision) / _mean_peak(setting, strategy)
     return dataclasses.replace(row, mfu=mfu)

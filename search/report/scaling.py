@@ -7,15 +7,14 @@ again for the page.
 import math
 from collections.abc import Sequence
 
-from forerun.search.candidates import strategies_at
-from forerun.search.exhaustive import Problem, search_space
+from forerun.search.best import best_row
 from forerun.search.leaderboard import Leaderboard
 from forerun.search.report.again import request_again
 from forerun.search.report.bars import plain_bar
 from forerun.search.report.markup import Safe, joined, tag
 from forerun.search.report.words import number
 from forerun.search.request import resolve
-from forerun.search.rows import Row, rows_of
+from forerun.search.rows import Row
 from forerun.spaces.errors import ForerunError
 
 MOST_COUNTS = 12
@@ -71,12 +70,7 @@ def _kept(board: Leaderboard) -> dict[int, Row]:
 
 def _searched(board: Leaderboard, count: int) -> Row | None:
     """Return the fastest strategy on ``count`` GPUs; None where nothing fits."""
-    setting = resolve(request_again(board, gpus=count))
-    space = setting.space()
-    piece = search_space(Problem(space=space, objective="throughput", top=1))
-    if piece.best is None or not len(piece.best):
-        return None
-    return rows_of(setting.context, strategies_at(space, piece.best.index))[0]
+    return best_row(resolve(request_again(board, gpus=count)), objective="throughput")
 
 
 def _line(count: int, row: Row, most: float, top: float) -> Safe:

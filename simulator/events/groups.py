@@ -4,6 +4,7 @@ Every stage costs what it costs on its own group. A transfer from one group to t
 of both and goes at the pace of the slower one; replicas of a stage stay within its group.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,9 +32,8 @@ def group_costs(context: Context, strategy: Strategy) -> StepCosts:
             f"stages of {strategy} do not stand on devices of their own in a row, as groups of nodes need; drop the "
             "placement or the second tp"
         )
-    groups = context.cluster.groups
     homes = stage_groups(context.cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
-    contexts = [replace(context, cluster=group.cluster) for group in groups]
+    contexts = context.on_groups
     costs = [costs_of(one, strategy) for one in contexts]
     stage_of = [0] * len(costs[0].chunks)
     for stage in range(strategy.pp):
@@ -53,7 +53,7 @@ def group_costs(context: Context, strategy: Strategy) -> StepCosts:
 
 
 def _hops_s(
-    contexts: list[Context], costs: list[StepCosts], strategy: Strategy, here: int, there: int, chunk: int
+    contexts: Sequence[Context], costs: list[StepCosts], strategy: Strategy, here: int, there: int, chunk: int
 ) -> tuple[float, float]:
     """Return the seconds from a virtual stage to the next, and back."""
     if here == there:
@@ -88,13 +88,13 @@ def stage_rooms(context: Context, strategy: Strategy, result: EventResult) -> tu
     homes = stage_groups(context.cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
     lost = context.framework.lost_with_activations
     cores = {group: _core(context, strategy, group) for group in set(homes)}
+    limits = [own.memory_limit_bytes for own in context.on_groups]
     rooms = []
     for stage, group in enumerate(homes):
         core = cores[group]
         live, known = result.stages[stage].peak_bytes, float(core.allocated_bytes[0])
         peak = live + float(core.peak_memory_bytes[0]) - known + lost * (live - known)
-        limit = context.memory_share * context.cluster.groups[group].cluster.device.memory_bytes
-        rooms.append(StageRoom(group=group, peak_bytes=peak, limit_bytes=limit))
+        rooms.append(StageRoom(group=group, peak_bytes=peak, limit_bytes=limits[group]))
     return tuple(rooms)
 
 
@@ -122,4 +122,4 @@ def group_scores(context: Context, strategy: Strategy, result: EventResult) -> t
 
 
 def _core(context: Context, strategy: Strategy, group: int) -> ScoreTable:
-    return score(replace(context, cluster=context.cluster.groups[group].cluster), table_of([strategy]))
+    return score(context.on_groups[group], table_of([strategy]))

@@ -61,6 +61,11 @@ class Context:
         return replace(machine, computation=machine.computation * self.framework.overlap_slowdown)
 
     @property
+    def on_groups(self) -> tuple["Context", ...]:
+        """The same request on each group of a cluster whose nodes differ, as if it were all there is."""
+        return tuple(replace(self, cluster=group.cluster) for group in self.cluster.groups)
+
+    @property
     def heads(self) -> int:
         """Largest number that divides the query heads of every layer."""
         return math.gcd(*(layer.attention.heads for layer in self.model.layers))
