@@ -8,6 +8,9 @@ that forerun predicts for them, follows a logistic curve over the logarithm of t
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
+
 from forerun.spaces.errors import RequestError
 
 EVEN_SHARE = 1.02
@@ -24,7 +27,12 @@ def oom_risk(share: float) -> float:
     >>> round(oom_risk(0.7), 3), round(oom_risk(0.97), 2)
     (0.002, 0.31)
     """
-    return 0.0 if share <= 0 else 1.0 / (1.0 + (EVEN_SHARE / share) ** STEEPNESS)
+    return 0.0 if share <= 0 else float(curve(np.asarray(share), EVEN_SHARE, STEEPNESS))
+
+
+def curve(share: NDArray[np.float64], even: float, steepness: float) -> NDArray[np.float64]:
+    """Return the risk at some shares above 0, on the curve with half of the runs at ``even``; any shape."""
+    return np.asarray(1.0 / (1.0 + (even / share) ** steepness))
 
 
 def share_at(risk: float) -> float:

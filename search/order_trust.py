@@ -6,7 +6,8 @@ of measured runs that differ in strategy only, the share in the predicted order 
 ``benchmarks/accuracy/order_trust.py`` fits it, also with each table left out, and counts how often it holds.
 """
 
-import math
+import numpy as np
+from numpy.typing import NDArray
 
 SCALE, SHAPE = 0.058, 0.63
 """Gap (a difference of logarithms) at which 82 % of the pairs are in order, and how steeply the share grows there."""
@@ -18,4 +19,9 @@ def order_holds(gap: float) -> float:
     >>> [round(order_holds(gap), 2) for gap in (0.0, 0.01, 0.05, 0.25)]
     [0.5, 0.64, 0.8, 0.95]
     """
-    return 1.0 - 0.5 * math.exp(-((math.log1p(abs(gap)) / SCALE) ** SHAPE))
+    return float(curve(np.log1p(abs(gap)), SCALE, SHAPE))
+
+
+def curve(gap: NDArray[np.float64], scale: float, shape: float) -> NDArray[np.float64]:
+    """Return the share of pairs in order at some gaps, which are differences of logarithms of at least 0; any shape."""
+    return np.asarray(1.0 - 0.5 * np.exp(-((gap / scale) ** shape)))

@@ -7,10 +7,11 @@ and counts what the curve in use says against what happened.
 from itertools import pairwise
 
 import numpy as np
+from likelihood import loss_of
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from forerun.search.memory_risk import EVEN_SHARE, STEEPNESS
+from forerun.search.memory_risk import EVEN_SHARE, STEEPNESS, curve
 from forerun.search.validate import Predictions
 
 Floats = NDArray[np.float64]
@@ -32,12 +33,6 @@ def fit(share: Floats, ran_out: Floats) -> tuple[float, float]:
 
     found = minimize(loss, np.array([0.0, 10.0]), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-6})
     return float(np.exp(found.x[0])), float(found.x[1])
-
-
-def curve(share: Floats, even: float, steepness: float) -> Floats:
-    """Return the risk at some shares."""
-    risk: Floats = 1.0 / (1.0 + (even / share) ** steepness)
-    return risk
 
 
 def markdown(predictions: Predictions) -> list[str]:
@@ -90,13 +85,7 @@ def labelled(predictions: Predictions) -> tuple[Floats, Floats, NDArray[np.str_]
 def _fit_line(name: str, share: Floats, ran_out: Floats, left_out: NDArray[np.bool_]) -> str:
     near = (share > NEAR[0]) & (share < NEAR[1])
     even, steepness = fit(share[near & ~left_out], ran_out[near & ~left_out])
-    cells = [_loss(share[rows], ran_out[rows], even, steepness) for rows in (near & ~left_out, near & left_out)]
+    cells = [
+        loss_of(curve(share[rows], even, steepness), ran_out[rows]) for rows in (near & ~left_out, near & left_out)
+    ]
     return f"| {name} | {(near & ~left_out).sum()} | {even:.3f} | {steepness:.1f} | " + " | ".join(cells) + " |"
-
-
-def _loss(share: Floats, ran_out: Floats, even: float, steepness: float) -> str:
-    """Return the mean negative logarithm of what was said of what happened."""
-    if not len(share):
-        return ""
-    said = np.clip(curve(share, even, steepness), 1e-9, 1 - 1e-9)
-    return f"{-np.mean(np.log(np.where(ran_out > 0, said, 1 - said))):.3f}"

@@ -8,10 +8,11 @@ pairs, of which one group of 60 has as many as 18 groups of 15.
 from itertools import pairwise
 
 import numpy as np
+from likelihood import loss_of
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from forerun.search.order_trust import SCALE, SHAPE
+from forerun.search.order_trust import SCALE, SHAPE, curve
 from forerun.search.validate import Predictions
 from forerun.search.validate.metrics import SMALLEST_GROUP, timed_rows
 
@@ -32,12 +33,6 @@ def fit(gap: Floats, right: Floats, weight: Floats) -> tuple[float, float]:
     found = minimize(loss, np.log([0.1, 0.7]), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-6})
     scale, shape = np.exp(found.x)
     return float(scale), float(shape)
-
-
-def curve(gap: Floats, scale: float, shape: float) -> Floats:
-    """Return the share of pairs in order at some gaps (differences of logarithms)."""
-    share: Floats = 1.0 - 0.5 * np.exp(-((gap / scale) ** shape))
-    return share
 
 
 def markdown(predictions: Predictions) -> list[str]:
@@ -63,7 +58,7 @@ def markdown(predictions: Predictions) -> list[str]:
     for name, left_out in [("all", tables == ""), *((f"all but {name}", tables == name) for name in large)]:
         kept = ~left_out
         found = fit(gap[kept], right[kept], weight[kept])
-        cells = [_loss(gap[rows], right[rows], weight[rows], *found) for rows in (kept, left_out)]
+        cells = [loss_of(curve(gap[rows], *found), right[rows], weight[rows]) for rows in (kept, left_out)]
         lines.append(f"| {name} | {kept.sum()} | {found[0]:.3f} | {found[1]:.2f} | " + " | ".join(cells) + " |")
     return lines
 
@@ -97,11 +92,3 @@ def pairs(predictions: Predictions) -> tuple[Floats, Floats, Floats, NDArray[np.
         return np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0, dtype=str)
     gap, right, weight, tables = (np.concatenate(column) for column in zip(*parts, strict=True))
     return gap, right, weight, tables
-
-
-def _loss(gap: Floats, right: Floats, weight: Floats, scale: float, shape: float) -> str:
-    """Return the mean negative logarithm of what was said of what happened."""
-    if not len(gap):
-        return ""
-    said = np.clip(curve(gap, scale, shape), 1e-9, 1 - 1e-9)
-    return f"{-np.average(np.log(np.where(right > 0, said, 1 - said)), weights=weight):.3f}"
