@@ -50,7 +50,7 @@ def corrected(context: Context, table: StrategyTable, scores: ScoreTable, time_s
     memory_bytes = known.memory(context, table, scores.memory_bytes)
     if memory_bytes is scores.memory_bytes:
         return slowed
-    return slowed.holding(memory_bytes, context.cluster.device.memory_bytes)
+    return slowed.holding(memory_bytes, context.memory_limit_bytes)
 
 
 def _flat(context: Context, table: StrategyTable) -> ScoreTable:

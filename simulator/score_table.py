@@ -69,7 +69,7 @@ class ScoreTable:
         )
 
     def holding(self, memory_bytes: Mapping[str, Floats], limit_bytes: float) -> "ScoreTable":
-        """Return the scores with other parts of the peak memory; ``limit_bytes``: what the device has."""
+        """Return the scores with other parts of the peak memory; ``limit_bytes``: what fits."""
         peak = sum(memory_bytes.values(), np.zeros(len(self)))
         return replace(
             self,

@@ -225,6 +225,12 @@ def test_memory_is_learned_too_and_bounds_are_shown(tmp_path: Path, capsys: pyte
     assert unsure
     assert all(row["fits"] and row["peak_memory_high_gib"] > row["memory_limit_gib"] for row in unsure)
     assert all(row["peak_memory_high_gib"] <= row["memory_limit_gib"] for row in board if row not in unsure)
+    code, text, _ = cli(
+        capsys, f"search llama3-8b {TRAINING} --gpus 8 --top 1000 --calibration {out} --oom-risk 1% --json"
+    )
+    bounded = json.loads(text)["leaderboard"]
+    assert 0 < len(bounded) and bounded[0]["memory_limit_gib"] < board[0]["memory_limit_gib"]
+    assert all(row["peak_memory_gib"] <= row["memory_limit_gib"] for row in bounded)
 
 
 def test_runs_that_ran_out_of_memory_are_used_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
