@@ -11,7 +11,7 @@ def request_again(board: Leaderboard, *, gpus: int | None = None) -> Request:
         TypeError, ValueError: a value has another form than a search writes.
     """
     asked = board.request
-    imbalance, calibration = asked.get("moe_imbalance"), asked.get("calibration")
+    imbalance, calibration, risk = (asked.get(name) for name in ("moe_imbalance", "calibration", "oom_risk"))
     overrides = asked.get("overrides") or {}
     return Request(
         model=str(asked["model"]),
@@ -21,6 +21,7 @@ def request_again(board: Leaderboard, *, gpus: int | None = None) -> Request:
         gpus=None if gpus is None else str(gpus),
         precision=str(asked["precision"]),
         framework=str(asked["framework"]),
+        oom_risk=None if risk is None else float(risk),
         moe_imbalance=None if imbalance is None else float(imbalance),
         overrides={str(axis): list(values) for axis, values in overrides.items()} if gpus is not None else {},
         profile=None if asked.get("profile") is None else str(asked["profile"]),
