@@ -32,6 +32,11 @@ class Passes:
     gathered: Floats
     reduced: Floats
 
+    def often(self, key: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        """Return ``count`` and ``reduced`` of pipelines ``key``, taken once where transfers overlap: they are one."""
+        count = self.count[key]
+        return count, count if self.reduced is self.count else self.reduced[key]
+
 
 def slowest_passes(
     stages: StageTimes,
@@ -77,8 +82,7 @@ def sharded_gradients_s(
     ``reduce_s``: of all gradients of the stage once.
     """
     behind_s = np.minimum(profile.overlap_gradients * reduce_s, passes.making[key])
-    count = passes.count[key]
-    reduced = count if passes.reduced is passes.count else passes.reduced[key]
+    count, reduced = passes.often(key)
     return reduced * (reduce_s - behind_s), count * behind_s
 
 
@@ -90,7 +94,6 @@ def sharded_parameters_s(
     again_s = np.minimum(early_s, passes.again[key])
     before_s = np.minimum(early_s, passes.forward[key]) + again_s
     behind_s = np.minimum(profile.overlap_gradients * reduce_s, passes.making[key] - passes.one[key] * again_s)
-    count = passes.count[key]
-    reduced = count if passes.reduced is passes.count else passes.reduced[key]
+    count, reduced = passes.often(key)
     alone_s = reduced * (reduce_s - behind_s) + passes.gathered[key] * (2 * gather_s - before_s)
     return alone_s, count * (before_s + behind_s)
