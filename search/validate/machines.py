@@ -18,14 +18,14 @@ GBIT_BYTES = 1e9 / 8
 USUAL_NODE = 8
 """Devices of a node where neither row nor device says otherwise (every NVIDIA SXM board, MI300X, Gaudi)."""
 TRAY = 4
-"""Devices of a node of the NVL72 racks."""
+"""Devices of a node of the NVL72 racks, and of the hosts of TPU pods."""
 
 
 def cluster_of(row: Row, facts: Facts, filled: Filled) -> Cluster:
     """Return the cluster of a row; equal facts give the same object.
 
     Raises:
-        Skip: the device is blank, unknown or a mixture.
+        Skip: the device is blank, unknown or a mixture, or its columns contradict each other.
     """
     name = row["device"].lower()
     if not name:
@@ -40,10 +40,15 @@ def cluster_of(row: Row, facts: Facts, filled: Filled) -> Cluster:
         raise Skip("missing gpus")
     if row["cluster"]:
         return _stated_cluster(row["cluster"], name)
+    pod = device.link_kind == "ici"
     per_node = integer(row, "gpus_per_node") or filled.of(
-        "gpus_per_node", min(gpus, TRAY if "nvl72" in name else USUAL_NODE)
+        "gpus_per_node", min(gpus, TRAY if pod or "nvl72" in name else USUAL_NODE)
     )
-    return _cluster(name, per_node, row["intra_link"], *_network(row, facts, filled, gpus > per_node))
+    network = _network(row, facts, filled, gpus > per_node)
+    try:
+        return _cluster(name, per_node, row["intra_link"], *network, slice_size=gpus if pod else None)
+    except RequestError as error:
+        raise Skip(f"no such cluster: {error}") from None
 
 
 def _stated_cluster(named: str, device: str) -> Cluster:
@@ -84,9 +89,16 @@ def _device(name: str) -> Device | None:
 
 
 @cache
-def _cluster(name: str, per_node: int, link: str, nic_bytes_per_s: float | None, network: str) -> Cluster:
+def _cluster(
+    name: str, per_node: int, link: str, nic_bytes_per_s: float | None, network: str, *, slice_size: int | None
+) -> Cluster:
     device = _device(name)
     assert device is not None, "cluster_of has looked it up"
     return simple_cluster(
-        device, per_node, intra_link=link or None, nic_bytes_per_s_per_node=nic_bytes_per_s, network=network
+        device,
+        per_node,
+        intra_link=link or None,
+        nic_bytes_per_s_per_node=nic_bytes_per_s,
+        network=network,
+        scale_up_size=slice_size,
     )

@@ -49,7 +49,7 @@ def load_runs(files: Iterable[Path | str]) -> RunSet:
             measured_rows[table_name] = measured_rows.get(table_name, 0) + 1
         try:
             runs.append(_run(row, table_name, pool))
-        except Skip as reason:
+        except (Skip, RequestError) as reason:  # one row that contradicts itself costs itself, not the table
             skipped.append(Skipped(run_id=row["run_id"], file=table_name, reason=str(reason)))
     return RunSet(runs=tuple(runs), skipped=tuple(skipped), measured=measured_rows)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from forerun.spaces.strategies import Context, Strategy
 
 RULES: Mapping[str, str] = {
-    "gpus_per_node": "blank gpus_per_node: the device's usual node (8; NVL72 trays 4), or all of a smaller run",
+    "gpus_per_node": "blank gpus_per_node: the device's usual node (8; NVL72 and TPU 4), or all of a smaller run",
     "nic": "blank nic_gbit_per_node on several nodes: the device's usual NIC",
     "network": "network not stated: InfiniBand",
     "kv_heads": "blank kv_heads: as many as heads",

@@ -1,5 +1,6 @@
 """Clusters by name, from a user's document, or described in one call."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -139,13 +140,16 @@ def simple_cluster(
     intra_link: str | None,
     nic_bytes_per_s_per_node: float | None,
     network: str = "infiniband",
+    scale_up_size: int | None = None,
     max_devices: int = 16_384,
 ) -> Cluster:
     """Return a cluster from the few facts that a published run states.
 
     ``intra_link``: the links inside a node in words ("NVLink4+NVSwitch", "PCIe 3.0", "NVLink2 hybrid cube mesh",
     "NVLink5 NVL72"), None or empty for the device's usual ones. ``nic_bytes_per_s_per_node``: line rate of all NICs of
-    a node, None for the device's usual one. What was filled in or read from words stands in ``defaults``.
+    a node, None for the device's usual one. ``scale_up_size``: devices that those links join beyond a node, as a slice
+    of a TPU pod; None: those of a node (of an NVL72 rack: 72). What was filled in or read from words stands in
+    ``defaults``.
 
     Raises:
         RequestError: the facts contradict each other.
@@ -158,13 +162,15 @@ def simple_cluster(
             f"intra_link: {device.link_kind if device.link_kind != 'none' else 'pcie'} (usual for {device.name})"
         )
     data["scale_up"] = _links_in_words(words, device, devices_per_node)
+    if scale_up_size is not None and scale_up_size > 1 and data["scale_up"] != "none":
+        data["scale_up"] |= {"size": scale_up_size}
     data["network"] = {"kind": network}
     if nic_bytes_per_s_per_node is not None:
         nics = _likely_nics(nic_bytes_per_s_per_node, devices_per_node)
         data["network"] |= {"nics_per_node": nics, "nic_rate": nic_bytes_per_s_per_node / nics}
         if nics > 1:
             notes.append(f"network.nics_per_node: {nics} (guessed from the sum of their rates)")
-    unit = max(devices_per_node, data["scale_up"]["size"] if "size" in data["scale_up"] else 1)
+    unit = math.lcm(devices_per_node, data["scale_up"]["size"] if "size" in data["scale_up"] else 1)
     data["max_devices"] = max(unit, max_devices // unit * unit)
     name = f"{device.name} x{devices_per_node}"
     built = cluster_from_mapping(data | {"title": name, "source": "described in one call"}, name=name)

@@ -84,7 +84,6 @@ def spec_from_mapping(data: Mapping[str, Any], device: Device) -> tuple[ClusterS
 def _scale_up(data: Mapping[str, Any] | str, device: Device, per_node: int, filled: Defaults) -> ScaleUp | None:
     if isinstance(data, str) or (not data and (per_node == 1 or device.link_kind == "none")):
         return None
-    torus = tuple(data.get("torus", ()))
     size: int = data.get("size") or per_node
     kind = data.get("kind")
     if kind is None:
@@ -92,6 +91,10 @@ def _scale_up(data: Mapping[str, Any] | str, device: Device, per_node: int, fill
         if kind is None:
             raise RequestError(f"{device.title} has no links of its own; give scale_up: kind and rate, or leave it out")
         filled.fill("scale_up.kind", kind, kind, f"usual for {device.name}")
+    torus = tuple(data.get("torus", ()))
+    if kind == "torus" and not torus:
+        torus = _near_cube(size, 3 if device.link_count >= 6 else 2)
+        filled.fill("scale_up.torus", torus, str(list(torus)), f"{size} devices as near to a cube as they go")
     if "rate" in data:
         rate = parse_rate(data["rate"])
     elif device.link_bytes_per_s > 0:
@@ -112,6 +115,19 @@ def _scale_up(data: Mapping[str, Any] | str, device: Device, per_node: int, fill
         mesh=_mesh(data.get("mesh", ()), device),
         torus=torus,
     )
+
+
+def _near_cube(size: int, dimensions: int) -> tuple[int, ...]:
+    """Return at most ``dimensions`` extents of at least 2 that hold ``size`` devices, as equal as they can be.
+
+    >>> _near_cube(64, 3), _near_cube(256, 2), _near_cube(8, 2), _near_cube(7, 3)
+    ((4, 4, 4), (16, 16), (4, 2), (7,))
+    """
+    if dimensions == 1 or size < 4:
+        return (size,)
+    root = round(size ** (1 / dimensions))
+    short = next((extent for extent in range(root, 1, -1) if size % extent == 0), None)
+    return (*_near_cube(size // short, dimensions - 1), short) if short else (size,)
 
 
 def _mesh(links: Any, device: Device) -> tuple[tuple[int, int, int], ...]:

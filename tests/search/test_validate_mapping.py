@@ -196,9 +196,38 @@ def test_frameworks_in_words(tmp_path: Path) -> None:
         ("Megatron-Bridge/NeMo", "nemo"),
         ("Megatron-LM main CI", "megatron-lm"),
         ("torchtitan", "torchtitan"),
+        ("TorchTitan v0.2", "torchtitan"),
         ("InternEvo", "internevo"),
+        ("PyTorch FSDP2", "fsdp"),
+        ("HF Trainer", "fsdp"),
+        ("HF accelerate + DeepSpeed", "deepspeed"),
+        ("ROCm fork of Megatron-LM", "megatron-lm"),
+        ("GPT-NeoX 2.0", "megatron-deepspeed"),
+        ("Hetu-Galvatron", "megatron-lm"),
     ):
-        assert mapped(tmp_path, framework=framework).context.framework.name == name
+        run = mapped(tmp_path, framework=framework)
+        assert run.context.framework.name == name, framework
+        assert "framework" not in run.filled
+    other = mapped(tmp_path, framework="one of our own")
+    assert (other.context.framework.name, "framework" in other.filled) == ("megatron-lm", True)
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "torus"), [("tpu-v4", 64, (4, 4, 4)), ("tpu-v5e", 64, (8, 8)), ("tpu-v5p", 8, (2, 2, 2))]
+)
+def test_a_slice_of_a_pod_is_one_torus(tmp_path: Path, device: str, gpus: int, torus: tuple[int, ...]) -> None:
+    change = {"device": device, "gpus": str(gpus), "gpus_per_node": "", "dp": str(gpus // 4), "intra_link": ""}
+    spec = mapped(tmp_path, **change).context.cluster.spec
+    assert spec is not None
+    assert spec.scale_up is not None
+    assert (spec.devices_per_node, spec.scale_up.size, spec.scale_up.torus) == (4, gpus, torus)
+
+
+def test_a_row_that_contradicts_itself_costs_no_other(tmp_path: Path) -> None:
+    odd = {"device": "gb200-nvl72", "gpus_per_node": "5"}
+    result = load_runs([write_runs(tmp_path / "runs.csv", {}, odd, {})])
+    assert len(result.runs) == 2
+    assert "scale-up size" in result.skipped[0].reason
 
 
 def test_releases_of_a_framework_differ_in_what_they_fuse(tmp_path: Path) -> None:
