@@ -7,6 +7,7 @@ from typing import Any
 
 from forerun.search.candidates import strategies_at
 from forerun.search.certain import certain
+from forerun.search.checked import checked_note
 from forerun.search.exhaustive import Piece, Problem, Progress, Scorer
 from forerun.search.explain import Explanation, explain_strategy, why
 from forerun.search.infeasible import NothingFeasible, beyond_limits, diagnose, empty_space
@@ -71,7 +72,8 @@ def search_request(
     piece, who, remarks = search_with(problem, workers or IN_THIS_PROCESS, score=score, progress=progress)
     elapsed_s = time.perf_counter() - start
     board = leaderboard_of(setting, piece, elapsed_s=elapsed_s, workers=who, remarks=remarks, score=score)
-    notes = (*board.notes, *safer_note(setting, board.rows, score))
+    checked = checked_note(setting.context, board.rows[0].gpus)
+    notes = (*board.notes, *safer_note(setting, board.rows, score), *checked)
     return dataclasses.replace(board, notes=notes, elapsed_s=time.perf_counter() - start)
 
 

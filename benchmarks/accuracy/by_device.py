@@ -1,26 +1,30 @@
-"""Accuracy by device and framework, as the figures that the HTML report shows for a search.
+"""Accuracy by device, framework and kind of model, as the figures that a search and its HTML report show.
 
     python benchmarks/accuracy/by_device.py DIR
 
-DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/report/data/accuracy.yaml: one entry for every
-device and framework with measured runs, and for each device, each framework and all runs together. Takes half a minute.
+DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/data/checked.json: one entry for every device,
+framework and kind of model (with experts or dense) with measured runs, and for each of these with any other. Tables
+whose devices are not stated, or whose models are tiny, are left out. Takes half a minute.
 """
 
 import argparse
 import datetime
+import itertools
+import json
 import subprocess
 import sys
 from pathlib import Path
 
-import yaml
+import targets
 
 from forerun.search.validate import Metrics, Predictions, load_runs, metrics_of, predict
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGET = ROOT / "search" / "report" / "data" / "accuracy.yaml"
+TARGET = ROOT / "search" / "data" / "checked.json"
+Key = tuple[str | None, str | None, bool | None]
+"""Device, framework and whether the model has experts; None: any."""
 FEWEST = 5
 """Runs below which a median says nothing."""
-HEAD = "# Written by benchmarks/accuracy/by_device.py from measured runs; figures of predictions with defaults only.\n"
 
 
 def main() -> int:
@@ -33,28 +37,29 @@ def main() -> int:
         sys.exit(f"no tables of runs in {folder}")
     predictions = predict(load_runs(files).runs)
     document = {
+        "about": "Written by benchmarks/accuracy/by_device.py from measured runs; of predictions with defaults only.",
         "date": datetime.date.today().isoformat(),
         "commit": _commit(),
         "entries": [entry for key, rows in _groups(predictions).items() if (entry := _entry(predictions, key, rows))],
     }
-    TARGET.write_text(HEAD + yaml.safe_dump(document, sort_keys=False, width=160, default_flow_style=None))
+    TARGET.write_text(json.dumps(document, indent=1) + "\n")
     print(f"wrote {TARGET.relative_to(ROOT)}: {len(document['entries'])} entries")
     return 0
 
 
-def _groups(predictions: Predictions) -> dict[tuple[str | None, str | None], list[int]]:
-    """Return rows by (device, framework); None stands for any."""
-    groups: dict[tuple[str | None, str | None], list[int]] = {}
+def _groups(predictions: Predictions) -> dict[Key, list[int]]:
+    """Return rows by key; None stands for any."""
+    groups: dict[Key, list[int]] = {}
     for row, run in enumerate(predictions.runs):
+        if run.file in targets.LOW_TRUST:
+            continue
         device, framework = run.context.cluster.device.name, run.context.framework.name
-        for key in ((device, framework), (device, None), (None, framework), (None, None)):
+        for key in itertools.product((device, None), (framework, None), (run.context.moe, None)):
             groups.setdefault(key, []).append(row)
-    return dict(sorted(groups.items(), key=lambda item: (item[0][0] or "", item[0][1] or "")))
+    return dict(sorted(groups.items(), key=lambda item: tuple(str(part or "") for part in item[0])))
 
 
-def _entry(
-    predictions: Predictions, key: tuple[str | None, str | None], rows: list[int]
-) -> dict[str, str | float | int | None] | None:
+def _entry(predictions: Predictions, key: Key, rows: list[int]) -> dict[str, str | float | int | None] | None:
     metrics: Metrics = metrics_of(predictions, rows)
     if metrics.rows < FEWEST:
         return None
@@ -66,9 +71,10 @@ def _entry(
         "oom_recall_pct": metrics.oom_recall_pct,
         "oom_specificity_pct": metrics.oom_specificity_pct,
     }
-    counts = {"rows": metrics.rows, "memory_rows": metrics.memory_rows, "oom_rows": metrics.oom_rows}
+    largest = max(run.strategy.devices for run in map(predictions.runs.__getitem__, rows) if run.step_time_s)
+    counts = {"rows": metrics.rows, "gpus": largest, "memory_rows": metrics.memory_rows, "oom_rows": metrics.oom_rows}
     rounded = {name: None if value is None else round(value, 1) for name, value in figures.items()}
-    return {"device": key[0], "framework": key[1], **counts, **rounded}
+    return {"device": key[0], "framework": key[1], "experts": key[2], **counts, **rounded}
 
 
 def _commit() -> str:

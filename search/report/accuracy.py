@@ -1,17 +1,12 @@
-"""How well predictions met measured runs on this device and with this framework, from figures that travel along.
-
-``data/accuracy.yaml`` is written by ``benchmarks/accuracy/by_device.py`` from runs that others published.
-"""
+"""How well predictions met measured runs on this device and with this framework, as a section of the page."""
 
 from collections.abc import Mapping
-from functools import cache
-from importlib import resources
 from typing import Any
 
+from forerun.search.checked import entry_of, figures
 from forerun.search.leaderboard import Leaderboard
 from forerun.search.report.markup import Safe, joined, tag
 from forerun.spaces.clusters import resolve_cluster
-from forerun.spaces.documents import parse_document
 from forerun.spaces.errors import ForerunError
 
 COLUMNS = (
@@ -23,21 +18,6 @@ COLUMNS = (
     ("oom_recall_pct", "out of memory foreseen", "of runs that went out of memory, those predicted not to fit"),
 )
 """Figure of an entry, its heading and what it is."""
-
-
-@cache
-def figures() -> Mapping[str, Any]:
-    """Return the figures with the date and the commit they are of."""
-    text = resources.files("forerun.search.report").joinpath("data", "accuracy.yaml").read_text(encoding="utf-8")
-    document: Mapping[str, Any] = parse_document(text, source="accuracy.yaml").data
-    return document
-
-
-def entry_of(device: str | None, framework: str | None) -> Mapping[str, Any] | None:
-    """Return the figures of a device and a framework (None: of any); None where nothing was measured."""
-    keys = (device, framework)
-    entries: list[Mapping[str, Any]] = figures()["entries"]
-    return next((entry for entry in entries if (entry["device"], entry["framework"]) == keys), None)
 
 
 def accuracy_section(board: Leaderboard) -> Safe:

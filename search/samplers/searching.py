@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 
 from forerun.search.certain import certain
+from forerun.search.checked import checked_note
 from forerun.search.exhaustive import Piece, Problem, Scorer
 from forerun.search.explain import why
 from forerun.search.infeasible import NothingFeasible, diagnose
@@ -80,7 +81,13 @@ def explore_request(
         rows=rows,
         why=why(rows),
         defaults=(*setting.defaults, setting.axes_left_open(), *_opened(space)),
-        notes=(*setting.notes, *starts.remarks, *notes, *_notes(sampler.name, reason, space, starts, found)),
+        notes=(
+            *setting.notes,
+            *starts.remarks,
+            *notes,
+            *_notes(sampler.name, reason, space, starts, found),
+            *(checked_note(setting.context, rows[0].gpus) if rows else ()),
+        ),
         elapsed_s=time.perf_counter() - start,
         versions=versions(),
         workers=starts.workers,

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.search import Leaderboard, Row, search
+from forerun.search.checked import entry_of
 from forerun.search.report import report_html
-from forerun.search.report.accuracy import accuracy_section, entry_of
+from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS
 from forerun.search.report.markup import VOID
 from forerun.search.report.page import MOST_ROWS
