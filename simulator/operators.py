@@ -193,6 +193,12 @@ class Operators:
             moved = parameters * (2.0 + 2.0 * self.gradient_bytes)
             self.work.weight_gradient_s += memory_bound_time_s(self.device, moved)
 
+    def table_gradient(self, parameters: Floats) -> None:
+        """Add what the gradient of a table of tokens costs besides its rows: it is dense, so that all of it is cleared,
+        and added to the gradient buffer by a pass of its own even where matrix products add up theirs."""
+        moved = parameters * (2.0 + 2.0 + 2.0 * self.gradient_bytes)
+        self.work.weight_gradient_s += memory_bound_time_s(self.device, moved, kernels=2)
+
 
 def layer_work(context: Context, layer: Layer, shard: Shard) -> Work:
     """Return device seconds of one layer on one microbatch for K shards (communication and launches not included)."""
@@ -222,7 +228,7 @@ def embedding_work(context: Context, shard: Shard) -> Work:
     operators, model = Operators(context, shard), context.model
     if model.vocab:
         operators.stream("embedding", shard.tokens * model.hidden)
-        operators.accumulation(padded_vocab(model, shard.tp) * model.hidden)
+        operators.table_gradient(padded_vocab(model, shard.tp) * model.hidden)
     if model.patch_inputs:
         wide = np.full_like(shard.tp, model.hidden)
         operators.linear(shard.tokens, wide, np.full_like(shard.tp, model.patch_inputs))
@@ -234,8 +240,9 @@ def head_work(context: Context, shard: Shard) -> Work:
     operators, model = Operators(context, shard), context.model
     half = operators._half()
     wide = np.full_like(shard.tp, model.hidden)
+    norm = "layernorm" if model.layers[-1].norm_bias else "rmsnorm"
     for _ in range(1 + model.mtp_layers):
-        operators.stream("rmsnorm", shard.inner_tokens * model.hidden)
+        operators.stream(norm, shard.inner_tokens * model.hidden)
         if model.head_transform:
             operators.linear(shard.tokens, wide, wide, precision=half)
         if model.vocab:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from plain_device import EIGHT_BIT, Compute, PlainDevice
 
+from forerun.simulator.costs import memory_bound_time_s
 from forerun.spaces.models import layer_parameters
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts
 from forerun.spaces.strategies import Recompute
@@ -161,7 +162,9 @@ class PlainBlocks(PlainDevice):
         work, model = Compute(), self.context.model
         if model.vocab:
             self.stream(work, "embedding", self.tokens * self.hidden)
-            self.accumulate(work, self.padded_vocab() * self.hidden)
+            once = 4.0 + 2.0 * self.gradient_bytes
+            moved = self.padded_vocab() * self.hidden * once
+            work.weight_s += float(memory_bound_time_s(self.device, moved, kernels=2))
         if model.patch_inputs:
             self.linear(work, self.tokens, self.hidden, model.patch_inputs)
         block = self.end(work, self.end_exchange_s())
@@ -173,7 +176,7 @@ class PlainBlocks(PlainDevice):
         losses = 1 + model.mtp_layers
         exchange_s, vocab = self.end_exchange_s(), self.padded_vocab()
         for _ in range(losses):
-            self.stream(work, "rmsnorm", self.inner_tokens * self.hidden)
+            self.stream(work, "layernorm" if model.layers[-1].norm_bias else "rmsnorm", self.inner_tokens * self.hidden)
             if model.head_transform:
                 self.linear(work, self.tokens, self.hidden, self.hidden, half=True)
             if model.vocab:
