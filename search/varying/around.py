@@ -1,7 +1,8 @@
 """The best tree around one flat strategy: one setting after the other, while that makes the step shorter.
 
-Settings are how attention, MLP and vocabulary layers are cut, and what is recomputed: nothing, the core of attention,
-and besides as few layers (whole, or their attention or MLP alone) as the memory asks for. Every choice of one setting
+Settings are how attention, MLP and vocabulary layers are cut, whether tensors lie in the memory of the host, and what
+is recomputed: nothing, the core of attention, and besides as few layers (whole, or their attention or MLP alone) as the
+memory asks for. Every choice of one setting
 is looked at with the others as they are, those that promise most are simulated and the best one kept, until a round
 changes nothing.
 """
@@ -63,6 +64,8 @@ def _options(context: Context, now: Variation) -> Iterator[Variation]:
         named = None if kind == now.strategy.recompute else kind
         for module in ("", "mlp", "attention"):
             yield replace(plain, recompute=named, module=module)
+    if context.framework.host_tensors:
+        yield replace(plain, host=() if now.host else context.framework.host_tensors)
     cuttings = (None, *_cuttings(context, now.strategy))
     for cutting in cuttings:
         yield replace(plain, mlp=cutting)

@@ -11,7 +11,7 @@ import numpy as np
 from forerun.search.exhaustive import Problem
 from forerun.search.leaderboard import Leaderboard
 from forerun.search.request import Setting
-from forerun.search.rows import tree_row
+from forerun.search.rows import Row, tree_row
 from forerun.search.samplers.choosing import FLAT_ENUMERABLE
 from forerun.search.samplers.starts import Lenient, strategies_of
 from forerun.search.varying.around import Start, best_around
@@ -21,9 +21,9 @@ from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, Strategy, parse_strategy, table_of
+from forerun.spaces.strategies import Context, Placement, Recompute, Schedule, Split, Strategy, parse_strategy, table_of
 from forerun.spaces.trees import flat_of, tree_yaml
-from forerun.spaces.trees.vary import varied_tree
+from forerun.spaces.trees.vary import Variation, varied_tree
 
 MARGIN = 4.0
 """Peak memory over the device's up to which a strategy may fit once layers are recomputed: activations of a microbatch
@@ -135,25 +135,34 @@ def _shape(strategy: Strategy) -> Strategy:
 
 
 def _row(setting: Setting, start: Start, found: Judged) -> VariedRow:
-    """Return a tree as a row."""
-    context, strategies, changes = setting.context, found.strategies, found.variation.changes
+    """Return a tree as a row beside others."""
+    return VariedRow(
+        row=row_of(setting, found),
+        start=str(start.strategy),
+        start_s=start.step_s,
+        changes=found.variation.changes,
+        yaml=tree_text(setting.context, found.variation),
+    )
+
+
+def row_of(setting: Setting, found: Judged) -> Row:
+    """Return the figures of a tree that fits, under the name of its strategy and what differs."""
+    context, strategies, variation = setting.context, found.strategies, found.variation
     flat = flat_of(context, strategies)
-    row = tree_row(
+    return tree_row(
         context,
-        " + ".join((str(start.strategy), *changes)) if flat is None else str(flat),
+        " + ".join((str(variation.strategy), *variation.changes)) if flat is None else str(flat),
         strategies.tree.device_count,
         tuple(dict.fromkeys(one for row in strategies.of_leaf for one in row)),
         found.scores,
         usd_per_gpu_hour=setting.usd_per_gpu_hour,
     )
-    text = "\n".join(f"# {line}" for line in (f"{context.model.name}: {start.strategy}", *changes))
-    return VariedRow(
-        row=row,
-        start=str(start.strategy),
-        start_s=start.step_s,
-        changes=changes,
-        yaml=f"{text}\n{tree_yaml(varied_tree(context, found.variation))}",
-    )
+
+
+def tree_text(context: Context, variation: Variation) -> str:
+    """Return a variation as the file that ``simulate --tree`` reads, headed by what it starts from."""
+    head = (f"{context.model.name}: {variation.strategy}", *variation.changes)
+    return "\n".join((*(f"# {line}" for line in head), tree_yaml(varied_tree(context, variation))))
 
 
 def _ranked(board: Leaderboard, found: VariedRow) -> VariedRow:

@@ -75,6 +75,7 @@ class FrameworkProfile:
     allocator, ``communicator_bytes`` of all communicators, ``fragmentation`` share of the allocator's peak lost,
     ``activation_fragmentation`` share of activations and logits lost besides,
     ``allocator_stall`` share of a step lost where its idle buffers do not fit and it has to free and ask again.
+    ``host_tensors`` may lie in the memory of the host ("optimizer", "parameters"), as ``host_setting`` asks for.
     Gradient buckets are of ``bucket_bytes`` and at least ``bucket_rank_bytes`` per replica (Megatron-LM: 40M or 1M
     gradients per rank, whichever is more); ``bucket_copies`` of them stand beside the gradient buffer (none where
     buckets are views of it), or ``bucket_gradient_bytes`` per parameter where all buckets stay.
@@ -133,6 +134,8 @@ class FrameworkProfile:
     step_bytes: float = 0.0
     bucket_copies: float = 2.0
     bucket_gradient_bytes: float = 0.0
+    host_tensors: tuple[str, ...] = ()
+    host_setting: str = ""
 
     @property
     def lost_with_activations(self) -> float:

@@ -4,11 +4,15 @@ A *variation* says what differs from the strategy. It is a value, so that a sear
 its tree is written out like one that a person wrote.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from forerun.spaces.strategies import Context, Recompute, Strategy
 from forerun.spaces.trees.convert import tree_of
 from forerun.spaces.trees.values import Computation, Node, Timing
+
+_HOST_WORDS: Mapping[str, str] = MappingProxyType({"optimizer": "optimizer states"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +32,8 @@ class Variation:
 
     ``attention``, ``mlp``, ``vocabulary`` (embedding and head): their cutting, None as the strategy has it.
     ``recompute``: that of all layers, None as the strategy has it; ``again``: how many first layers of every virtual
-    stage are recomputed whole besides, and of them ``module`` alone where it is not "".
+    stage are recomputed whole besides, and of them ``module`` alone where it is not "". ``host``: tensors of all layers
+    that lie in the memory of the host.
     """
 
     strategy: Strategy
@@ -38,6 +43,7 @@ class Variation:
     recompute: Recompute | None = None
     again: tuple[int, ...] = ()
     module: str = ""
+    host: tuple[str, ...] = ()
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -54,7 +60,18 @@ class Variation:
             most = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
             what = f"the {self.module} of " if self.module else ""
             words.append(f"{what}{most} layers a stage recomputed whole")
+        if self.host:
+            words.append(host_words(self.host))
         return tuple(words)
+
+
+def host_words(tensors: Iterable[str]) -> str:
+    """Return what lies on the host, in words.
+
+    >>> host_words(("optimizer", "parameters"))
+    'optimizer states and parameters in host memory'
+    """
+    return f"{' and '.join(_HOST_WORDS.get(tensor, tensor) for tensor in tensors)} in host memory"
 
 
 def varied_tree(context: Context, variation: Variation) -> Node:
@@ -64,6 +81,8 @@ def varied_tree(context: Context, variation: Variation) -> Node:
         root = replace(root, compute=replace(root.compute, dp=None))
     if variation.recompute is not None:
         root = replace(root, schedule=replace(root.schedule, recompute=variation.recompute))
+    if variation.host:
+        root = replace(root, memory=replace(root.memory, host=frozenset(variation.host)))
     stages = tuple(_stage(variation, stage, number) for number, stage in enumerate(root.children))
     return replace(root, children=stages)
 

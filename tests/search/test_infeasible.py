@@ -1,12 +1,21 @@
 """When nothing is feasible, the changes that are named do help."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from forerun.search import search
 from forerun.search.infeasible import NothingFeasible
+from forerun.search.request import Request, resolve
+from forerun.search.varying.hosted import best_hosted
+from forerun.simulator import MEMORY_PARTS, score
+from forerun.simulator.events.trees import simulate_tree
 from forerun.spaces.errors import InfeasibleError, RequestError
+from forerun.spaces.frameworks import framework_names, load_framework
+from forerun.spaces.trees import legal_tree, model_layers, resolve_tree
+from forerun.spaces.trees.document import parse_tree
+from forerun.spaces.trees.values import HOST_TENSORS
 
 TRAINING: dict[str, Any] = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096}
 
@@ -32,6 +41,34 @@ def test_too_few_gpus() -> None:
     assert f"{more.row.gpus - 8} more GPUs ({more.row.gpus})" == more.change
     for fewer in range(16, more.row.gpus, 8):
         fail("llama3-70b", gpus=fewer)
+
+
+@pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan"])
+def test_optimizer_states_may_lie_in_host_memory(framework: str) -> None:
+    """What is proposed is a tree that fits, and simulates to what is said of it."""
+    request = {"cluster": "dgx-a100-40", "global_batch": 16, "seq_len": 4096}
+    error = fail("llama2-13b", gpus=4, framework=framework, **request)
+    remedy = next(r for r in error.diagnosis.remedies if "in host memory" in r.change)
+    setting = resolve(Request(model="llama2-13b", gpus="4", framework=framework, **request))
+    context = setting.context
+
+    assert remedy.row.fits and remedy.row.gpus == 4
+    assert context.framework.host_setting in remedy.change
+    strategies = legal_tree(context, resolve_tree(parse_tree(remedy.tree), model_layers(context.model)))
+    scores = simulate_tree(context, strategies).scores
+    assert float(scores.step_time_s[0]) == pytest.approx(remedy.row.step_time_s, rel=1e-12)
+    assert "--json has it" in str(error)
+    assert [change.get("tree") for change in error.document["infeasible"]["changes"]].count(remedy.tree) == 1
+
+    hosts = {**context.cluster.host, "memory_bytes": 1e9}
+    small = dataclasses.replace(context, cluster=dataclasses.replace(context.cluster, host=hosts))
+    assert best_hosted(dataclasses.replace(setting, context=small), score) is None
+
+
+def test_frameworks_say_how_tensors_come_to_lie_on_the_host() -> None:
+    for profile in map(load_framework, framework_names()):
+        assert set(profile.host_tensors) <= set(HOST_TENSORS) & set(MEMORY_PARTS), profile.name
+        assert bool(profile.host_tensors) == bool(profile.host_setting), profile.name
 
 
 def test_a_jump_in_gpus_is_narrowed_down() -> None:

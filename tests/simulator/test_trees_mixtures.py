@@ -182,6 +182,27 @@ def test_optimizer_states_on_the_host_leave_the_device_and_stream_through_it() -
         assert with_host.optimizer_s == pytest.approx(max(freed / rate, without.optimizer_s))
 
 
+def test_what_leaves_the_device_must_fit_into_its_host() -> None:
+    """Two stages of eight devices on nodes of eight: each host keeps what its eight devices do not."""
+    device, host = two(), two(", memory: {host: [optimizer]}")
+    freed = device.events.costs.stages[0].fixed_bytes - host.events.costs.stages[0].fixed_bytes
+    strategies = tree(TWO.format(first=", memory: {host: [optimizer]}", second=""))
+
+    def on(memory_bytes: float) -> Context:
+        made = context()
+        hosts = {**made.cluster.host, "memory_bytes": memory_bytes}
+        return dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, host=hosts))
+
+    assert simulate_tree(on(8.001 * freed), strategies).events.step_time_s == host.events.step_time_s
+    with pytest.raises(RequestError, match=r"GiB lie in the memory of a host that has .*shard the optimizer"):
+        simulate_tree(on(7.999 * freed), strategies)
+    activations = tree(
+        TWO.format(first=", memory: {host: [activations]}", second="").replace("{micro", "{order: gpipe, micro")
+    )
+    with pytest.raises(RequestError, match="lie in the memory of a host"):
+        simulate_tree(on(1e9), activations)
+
+
 def test_activations_on_the_host_are_away_between_their_passes() -> None:
     made = context()
     made = dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, host={"bytes_per_s_per_device": 4e11}))

@@ -7,7 +7,7 @@ import numpy as np
 
 from forerun.simulator.events.costs import StageCost, StepCosts, chunk_costs, one_port
 from forerun.simulator.events.trees.borders import inner_borders, stage_hops
-from forerun.simulator.events.trees.host import host_rate, with_host_chunks, with_host_replicas
+from forerun.simulator.events.trees.host import check_host_memory, host_rate, with_host_chunks, with_host_replicas
 from forerun.simulator.events.trees.parts import (
     Blocks,
     all_replicas,
@@ -39,6 +39,7 @@ def tree_costs(context: Context, strategies: TreeStrategies) -> StepCosts:
     tree, first, profile = strategies.tree, strategies.first, context.framework
     blocks, homes = blocks_of(context, strategies), homes_of(first)
     rate = host_rate(context, strategies)
+    check_host_memory(context, strategies, homes)
     replicas = with_host_replicas(context, strategies, homes, all_replicas(context, blocks, homes), rate)
     stall = 0.0
     if profile.allocator_stall:

@@ -15,6 +15,7 @@ from forerun.simulator.events.device_tasks import COPY_AHEAD
 from forerun.simulator.events.trees.parts import (
     Blocks,
     blocks_of,
+    moving_of,
     on_stages,
     parameters_of,
     passes_of,
@@ -27,6 +28,8 @@ from forerun.simulator.shard import activation_bytes
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
 from forerun.spaces.trees import TreeStrategies
+
+GIB = 2.0**30
 
 
 def host_rate(context: Context, strategies: TreeStrategies) -> float:
@@ -49,6 +52,40 @@ def host_rate(context: Context, strategies: TreeStrategies) -> float:
 def host_blocks(context: Context, strategies: TreeStrategies, what: str) -> Blocks:
     """Return the layers whose tensors of one kind lie on the host, as ``blocks_of`` does for all."""
     return blocks_of(context, strategies, lambda leaf: what in leaf.host)
+
+
+def check_host_memory(context: Context, strategies: TreeStrategies, homes: Sequence[tuple[int, ...]]) -> None:
+    """Refuse a tree whose tensors do not fit into the memory of their hosts, where the cluster says how large it is.
+
+    Raises:
+        RequestError: they do not.
+    """
+    capacity = context.cluster.host.get("memory_bytes")
+    if capacity is None or not any(leaf.host for leaf in strategies.tree.leaves):
+        return
+    held, per_node = host_bytes(context, strategies, homes), context.cluster.devices_per_node
+    nodes: dict[int, float] = {}
+    for stage, devices in enumerate(strategies.tree.groups):
+        for device in devices:
+            nodes[device // per_node] = nodes.get(device // per_node, 0.0) + float(held[stage])
+    most = max(nodes.values())
+    if most > capacity:
+        raise RequestError(
+            f"{most / GIB:,.0f} GiB lie in the memory of a host that has {capacity / GIB:,.0f}; keep fewer tensors "
+            "there (memory: host), shard the optimizer (zero: 1), or use more nodes"
+        )
+
+
+def host_bytes(context: Context, strategies: TreeStrategies, homes: Sequence[tuple[int, ...]]) -> Floats:
+    """Return the bytes that each device of every device-stage keeps on its host, activations of all microbatches in
+    flight included; shape of stages."""
+    total = np.zeros(len(homes))
+    for what, name in (("optimizer", "optimizer_bytes"), ("parameters", "parameter_bytes")):
+        total = total + _held(context, host_blocks(context, strategies, what), homes, name)
+    away = host_blocks(context, strategies, "activations")
+    if away:
+        total = total + moving_of(context, away, homes, strategies.tree.microbatches).kept[0]
+    return total
 
 
 def with_host_chunks(
