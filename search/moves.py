@@ -78,7 +78,7 @@ class Moves:
     def turns(self, strategy: Strategy) -> Iterator[Strategy]:
         """Yield strategies with one axis at its next choice."""
         choices = self.space.flat.choices
-        for axis in ("recompute", "mbs", "zero", "sp", "placement", "schedule"):
+        for axis in ("recompute", "mbs", "zero", "shard", "sp", "placement", "schedule"):
             for value in beside(choices[axis], int(getattr(strategy, axis))):
                 if axis == "schedule" and value in VIRTUAL:
                     continue  # virtual stages: another space, which the starts cover

@@ -12,6 +12,7 @@ from forerun.search.candidates import axis_values
 from forerun.search.moves import Moves
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import (
+    ALL_REPLICAS,
     AXES,
     CUSTOM_SPLIT,
     NAMED,
@@ -131,6 +132,8 @@ def _repair(
         values["sp"] = 1
     if values["dp"] * values["cp"] == 1 and axis != "zero":
         values["zero"] = 0
+    if axis != "shard" and (not values["zero"] or values["dp"] * values["cp"] % (values["shard"] or 1)):
+        values["shard"] = ALL_REPLICAS
     if (values["pp"] == 1 or values["dp"] == 1) and axis != "placement":
         values["placement"] = 0
     for attempt in _attempts(axis, values, choices):

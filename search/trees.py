@@ -97,6 +97,7 @@ def _stage(context: Context, stage: Stage, strategies: TreeStrategies, number: i
             "sp": strategy.sp,
             "mbs": strategy.mbs,
             "zero": strategy.zero,
+            **({"shard": strategy.shard} if strategy.shard else {}),
             "recompute": strategy.recompute.name.lower(),
             "host": sorted(leaf.host),
         }

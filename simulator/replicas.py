@@ -1,7 +1,9 @@
 """What replicas cost once per step (or per microbatch, when gradients or parameters are sharded): gradient reduction,
 parameter gather, optimizer, and the memory of parameters, gradients and optimizer states.
 
-Sharding stages after ZeRO (arXiv 1910.02054): 1 optimizer states, 2 gradients too, 3 parameters too.
+Sharding stages after ZeRO (arXiv 1910.02054): 1 optimizer states, 2 gradients too, 3 parameters too. Where only a part
+of the replicas shares one set of slices (hybrid sharding: HSDP, instances of a distributed optimizer), gradients are
+reduced and scattered within it and each slice is added up over its copies; parameters are gathered within it.
 """
 
 from dataclasses import dataclass
@@ -14,8 +16,11 @@ from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import activation_bytes
 from forerun.spaces.strategies import Context, Placement
 
-REPLICA_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "zero", "placement", "dp")
+REPLICA_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "zero", "shard", "placement", "dp")
 """Axes that the cost of replicas depends on."""
+
+REPLICA_DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "shard", "placement")
+"""Degrees that ``Replicas`` is made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +49,20 @@ class Replicas:
     ep: Floats
     etp: Floats
     zero: Floats
+    shard: Floats
     placement: Floats
     parameters: StageParameters
+
+    @property
+    def copies(self) -> Floats:
+        """Sets of slices that replicas hold, shape D: 1.0 where all of them share one. Experts have as many."""
+        replicas = self.dp * self.cp
+        return np.asarray(replicas / np.where(self.shard > 0, self.shard, replicas))
 
 
 def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     """Return the once-per-step costs of D strategies."""
-    shards = replicas.dp * replicas.cp
+    shards = replicas.dp * replicas.cp / replicas.copies
     expert_shards = shards * replicas.tp / (replicas.ep * replicas.etp)
     dense, expert = replicas.parameters.dense, replicas.parameters.expert
     profile, width = context.framework, activation_bytes(context.workload.precision)
@@ -99,7 +111,8 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
     """Seconds to reduce all gradients, or to gather all parameters, of a stage over its replicas, bucket by bucket
     (parameters tensor by tensor where the framework does)."""
     wire = activation_bytes(context.workload.precision) if what == "parameters" else reduced_bytes(context)
-    ranks, total_s = replicas.dp * replicas.cp, np.zeros_like(replicas.dp)
+    ranks, total_s, copies = replicas.dp * replicas.cp, np.zeros_like(replicas.dp), replicas.copies
+    several = bool(np.any(copies > 1))
     apart = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, replicas.pp, 1.0)
     expert_ranks = ranks * replicas.tp / (replicas.ep * replicas.etp)
     for size, members, stride, tensors in (
@@ -114,23 +127,29 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
             buckets = np.maximum(tensors, 1.0)
         else:
             buckets = np.maximum(np.round(size * wire / bucket_bytes(context, members)), 1.0)
-        each = size * wire / buckets
+        each, sharing = size * wire / buckets, members / copies
         if what == "parameters" and context.framework.broadcasts_parameters:
-            buckets, each = members, size * wire / members
-            one = collective_time_s(context.cluster, "broadcast", each, members, stride)
+            buckets, each = sharing, size * wire / sharing
+            one = collective_time_s(context.cluster, "broadcast", each, sharing, stride)
         elif what == "parameters":
-            one = collective_time_s(context.cluster, "all_gather", each, members, stride)
+            one = collective_time_s(context.cluster, "all_gather", each, sharing, stride)
         else:
-            shared = collective_time_s(context.cluster, "reduce_scatter", each, members, stride)
-            if context.framework.tree_reduction:
-                whole = collective_time_s(context.cluster, "all_reduce", each, members, stride)
-            else:
-                whole = shared + collective_time_s(context.cluster, "all_gather", each, members, stride)
-            one = np.where(replicas.zero >= 1, shared, whole)
+            shared = collective_time_s(context.cluster, "reduce_scatter", each, sharing, stride)
+            if several:
+                shared = shared + _add_up_s(context, each / sharing, copies, stride * sharing)
+            one = np.where(replicas.zero >= 1, shared, _add_up_s(context, each, members, stride))
         total_s = total_s + np.where(members > 1, buckets * one, 0.0)
     if what == "parameters":
         total_s = np.where(replicas.zero >= 1, total_s, 0.0)
     return total_s
+
+
+def _add_up_s(context: Context, size: Floats, ranks: Floats, stride: Floats) -> Floats:
+    """Seconds of one all-reduce of ``size`` bytes of gradients."""
+    if context.framework.tree_reduction:
+        return collective_time_s(context.cluster, "all_reduce", size, ranks, stride)
+    scattered = collective_time_s(context.cluster, "reduce_scatter", size, ranks, stride)
+    return scattered + collective_time_s(context.cluster, "all_gather", size, ranks, stride)
 
 
 def _tied_s(context: Context, replicas: Replicas) -> Floats:

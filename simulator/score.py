@@ -17,7 +17,7 @@ from forerun.simulator.lap_paths import path_seconds
 from forerun.simulator.memory import stage_memory
 from forerun.simulator.parameters import stage_parameters
 from forerun.simulator.pipeline import StageTimes, pipeline_time
-from forerun.simulator.replicas import REPLICA_AXES, ReplicaCosts, Replicas, replica_costs
+from forerun.simulator.replicas import REPLICA_AXES, REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.simulator.shard import LAYER_AXES, Shard, shard_of
 from forerun.simulator.sharded_traffic import slowest_passes
@@ -177,10 +177,6 @@ def _replicas(
     context: Context, table: StrategyTable, plans: StagePlans, plan: NDArray[np.intp], rows: NDArray[np.intp]
 ) -> ReplicaCosts:
     """Return the once-per-step costs of D strategies."""
-    tp, ep, etp = _floats(table, rows, "tp", "ep", "etp")
-    dp, pp, cp, zero, placement = _floats(table, rows, "dp", "pp", "cp", "zero", "placement")
-    parameters = stage_parameters(context, plans.columns(plan), tp, ep, etp)
-    return replica_costs(
-        context,
-        Replicas(dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, zero=zero, placement=placement, parameters=parameters),
-    )
+    degrees = dict(zip(REPLICA_DEGREES, _floats(table, rows, *REPLICA_DEGREES), strict=True))
+    parameters = stage_parameters(context, plans.columns(plan), degrees["tp"], degrees["ep"], degrees["etp"])
+    return replica_costs(context, Replicas(parameters=parameters, **degrees))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from forerun.simulator.block_times import BLOCK_PARTS, block_times, host_passes_s
 from forerun.simulator.memory import StageMemory, stage_memory
 from forerun.simulator.parameters import StageParameters, stage_parameters
-from forerun.simulator.replicas import ReplicaCosts, Replicas, replica_costs
+from forerun.simulator.replicas import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import Shard
 from forerun.simulator.stage_plan import StagePlans
@@ -110,8 +110,7 @@ def _half(
         field.name: np.where(member, getattr(parameters, field.name), getattr(parameters, field.name)[end])
         for field in dataclasses.fields(StageParameters)
     }
-    axes = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "placement")
-    degrees = {axis: getattr(rows, axis)[end] for axis in axes}
+    degrees = {axis: getattr(rows, axis)[end] for axis in REPLICA_DEGREES}
     return replica_costs(context, Replicas(parameters=StageParameters(**own), **degrees))
 
 

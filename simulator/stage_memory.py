@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from forerun.simulator.events.costs import chunk_blocks
 from forerun.simulator.memory import StageMemory, stage_memory, total_memory
 from forerun.simulator.parameters import stage_parameters
-from forerun.simulator.replicas import ReplicaCosts, Replicas, replica_costs
+from forerun.simulator.replicas import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
 from forerun.simulator.shard import shard_of
 from forerun.simulator.stage_costs import stage_passes, stage_replicas
@@ -21,7 +21,6 @@ from forerun.simulator.stage_rows import stage_rows
 from forerun.spaces.strategies import Context, Schedule, Strategy, chunks_of_stage, stage_layers, table_of
 
 REPLICA_BYTES = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "buffer_bytes")
-REPLICA_DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "placement")
 
 
 def memory_by_stage(context: Context, strategy: Strategy) -> tuple[Mapping[str, float], ...]:

@@ -11,7 +11,7 @@ from forerun.simulator.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.memory import total_memory
 from forerun.simulator.parameters import stage_parameters
 from forerun.simulator.pipeline import hops_in_the_way
-from forerun.simulator.replicas import Replicas, replica_costs
+from forerun.simulator.replicas import REPLICA_DEGREES, Replicas, replica_costs
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import LAYER_AXES, shard_of
 from forerun.simulator.stage_costs import parameters_of, stage_passes
@@ -42,7 +42,7 @@ def option_costs(context: Context, strategy: Strategy, options: StageOptions) ->
     """
     second = np.array([in_second_half(stage, strategy.pp) for stage in range(strategy.pp)])[options.number]
     halves = [strategy.half(False), strategy.half(True)]
-    axes = ("tp", "dp", "pp", "cp", "ep", "etp", "mbs", "zero", "schedule", "placement", "sp")
+    axes = ("tp", "dp", "pp", "cp", "ep", "etp", "mbs", "zero", "shard", "schedule", "placement", "sp")
     degrees = {
         axis: np.where(second, float(getattr(halves[1], axis)), float(getattr(halves[0], axis)))[None, :]
         for axis in axes
@@ -59,7 +59,7 @@ def option_costs(context: Context, strategy: Strategy, options: StageOptions) ->
         degrees=degrees,
     )
     passes = stage_passes(context, rows)
-    alone = {axis: degrees[axis][0] for axis in ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "placement")}
+    alone = {axis: degrees[axis][0] for axis in REPLICA_DEGREES}
     costs = replica_costs(context, Replicas(parameters=parameters_of(context, rows), **alone))
     columns = np.arange(len(options))
     memory = total_memory(context, passes.memory, columns, costs, columns)
@@ -98,8 +98,7 @@ def least_hops_s(context: Context, table: StrategyTable) -> Floats:
 
 def _held_bytes(context: Context, table: StrategyTable, blocks: Floats) -> Floats:
     """Return the bytes of parameters, gradients and optimizer states of a stage with some ``blocks`` [B, N]."""
-    axes = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "placement")
-    degrees = {axis: table.column(axis).astype(np.float64) for axis in axes}
+    degrees = {axis: table.column(axis).astype(np.float64) for axis in REPLICA_DEGREES}
     ones = np.ones((1, len(table)))
     plans = StagePlans(multiplicity=ones, first=0 * ones, stage=0 * ones, lead=ones, blocks=blocks[:, None, :])
     parameters = stage_parameters(context, plans, degrees["tp"], degrees["ep"], degrees["etp"])

@@ -38,6 +38,7 @@ class StageRows:
     mbs: Floats
     sp: NDArray[np.bool_]
     zero: Floats
+    shard: Floats
     schedule: Floats
     placement: Floats
     microbatches: Floats
@@ -85,7 +86,7 @@ def stage_rows(context: Context, table: StrategyTable) -> StageRows:
             "tp": tp,
             "dp": table.column("dp") / share,
             "mbs": table.column("mbs") * share,
-            **{axis: _spread(table, axis, depth) for axis in ("pp", "cp", "ep", "etp", "zero", "schedule")},
+            **{axis: _spread(table, axis, depth) for axis in ("pp", "cp", "ep", "etp", "zero", "shard", "schedule")},
             "placement": _spread(table, "placement", depth),
             "sp": _spread(table, "sp", depth),
         },

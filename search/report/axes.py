@@ -17,6 +17,7 @@ SHOWN = (
     "mbs",
     "vpp",
     "zero",
+    "shard",
     "sp",
     "recompute",
     "schedule",
@@ -57,6 +58,8 @@ def _value(strategy: Strategy, axis: str) -> Value:
         return f"{value}/{getattr(strategy.half(True), axis)}"
     if axis in NAMED:
         return SPELLING[axis][int(value)]
+    if axis == "shard":
+        return strategy.shard or "all"
     if axis == "sp":
         return "yes" if value else "no"
     return int(value)

@@ -22,7 +22,7 @@ PAIRED = 4_000
 """Families of one tp that are joined to halves of two: the most promising."""
 Bound = Callable[[Context, StrategyTable], Floats]
 """Seconds of one microbatch on a stage that no plan is faster than, shape N."""
-KEY = ("gpus", "pp", "cp", "ep", "etp", "schedule", "zero", "recompute", "placement")
+KEY = ("gpus", "pp", "cp", "ep", "etp", "schedule", "zero", "shard", "recompute", "placement")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,17 @@ from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Context, Placement, Recompute, Schedule, Split, Strategy, parse_strategy, table_of
+from forerun.spaces.strategies import (
+    ALL_REPLICAS,
+    Context,
+    Placement,
+    Recompute,
+    Schedule,
+    Split,
+    Strategy,
+    parse_strategy,
+    table_of,
+)
 from forerun.spaces.trees import flat_of, tree_yaml
 from forerun.spaces.trees.vary import Variation, varied_tree
 
@@ -131,6 +141,7 @@ def _shape(strategy: Strategy) -> Strategy:
         recompute=Recompute.NONE,
         sp=False,
         zero=0,
+        shard=ALL_REPLICAS,
     )
 
 

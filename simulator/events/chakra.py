@@ -53,7 +53,15 @@ def write_chakra(context: Context, strategy: Strategy, result: EventResult, fold
         colour = result.contention.colours[replica] if result.contention else replica if apart else 0
         for stage in range(strategy.pp):
             for rank, device in enumerate(layout.devices(replica, stage)):
-                place = _Place(layout=layout, pp=strategy.pp, replica=replica, stage=stage, rank=rank, groups=groups)
+                place = _Place(
+                    layout=layout,
+                    sharing=strategy.sharing,
+                    pp=strategy.pp,
+                    replica=replica,
+                    stage=stage,
+                    rank=rank,
+                    groups=groups,
+                )
                 with (folder / f"forerun.{device}.et").open("wb") as file:
                     file.write(pb.delimited(pb.text(1, VERSION)))
                     file.writelines(pb.delimited(place.encoded(node)) for node in nodes[colour, stage])
@@ -82,7 +90,8 @@ def _run_again(result: EventResult) -> _Step:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Node:
     """One node of all devices of a stage. ``peer``: stage at the other end of a transfer; ``among``: whose collective
-    it is ("replicas", "stages", "ends"); ``collective``: its number in the schema."""
+    it is ("replicas", those "sharing" slices, "copies" of one, "stages", "ends"); ``collective``: its number in
+    the schema."""
 
     number: int
     name: str
@@ -101,6 +110,7 @@ class _Place:
     """Where one device stands, which turns stages and groups into devices."""
 
     layout: Layout
+    sharing: int
     pp: int
     replica: int
     stage: int
@@ -136,9 +146,12 @@ class _Place:
         return self.layout.devices(self.replica, stage)[self.rank]
 
     def _group(self, among: str) -> int:
-        if among == "replicas":
-            all_of_them = range(self.layout.replicas)
-            members = [self.layout.devices(replica, self.stage)[self.rank] for replica in all_of_them]
+        if among in ("replicas", "sharing", "copies"):
+            first = self.replica - self.replica % self.sharing
+            near = range(first, first + self.sharing)
+            apart = range(self.replica % self.sharing, self.layout.replicas, self.sharing)
+            replicas = {"replicas": range(self.layout.replicas), "sharing": near, "copies": apart}[among]
+            members = [self.layout.devices(replica, self.stage)[self.rank] for replica in replicas]
         else:
             members = [self._device(stage) for stage in (range(self.pp) if among == "stages" else (0, self.pp - 1))]
         # Group 0 is all devices to ASTRA-sim.
@@ -209,13 +222,27 @@ def _nodes(
         cost = step.costs.stages[stage]
         share = _share(step, task, cost.reduce_s if kind == REDUCE else cost.gather_s)
         reduces = _REDUCE_SCATTER if strategy.zero else _ALL_REDUCE
+        among, size = "sharing" if strategy.shard else "replicas", max(round(whole * share), 1)
+        if strategy.shard and kind == REDUCE:
+            scattered = 2 * task + 1
+            yield _Node(
+                number=scattered,
+                name=f"{name} within a set of slices",
+                kind=_COLLECTIVE,
+                before=waits,
+                size_bytes=size,
+                among=among,
+                collective=reduces,
+            )
+            waits, reduces, among = (scattered,), _ALL_REDUCE, "copies"
+            size = max(size // strategy.sharing, 1)
         yield _Node(
             number=number,
             name=name,
             kind=_COLLECTIVE,
             before=waits,
-            size_bytes=max(round(whole * share), 1),
-            among="replicas",
+            size_bytes=size,
+            among=among,
             collective=reduces if kind == REDUCE else _ALL_GATHER,
         )
     elif kind == TIED or (kind == OPTIMIZER and task in graph.gangs and pp > 1):
@@ -228,7 +255,7 @@ def _nodes(
 def _share(step: _Step, task: int, whole_s: float) -> float:
     """Return the share of a pass over all gradients (or parameters) that one collective is."""
     graph = step.graph
-    if step.contention is None:
+    if step.contention is None or (graph.kind[task] == GATHER and step.costs.gathers_near):
         return (graph.transfers[task][0] if task in graph.transfers else graph.duration_s[task]) / whole_s
     stage = graph.stream_device[graph.stream[task]] % step.costs.shape.pp
     return step.contention.share_of(graph, task, (stage,)) * step.costs.stages[stage].reduce_s / whole_s

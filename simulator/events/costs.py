@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.block_times import BLOCK_PARTS, block_times, host_passes_s
-from forerun.simulator.events.traffic import line_rate_cluster
+from forerun.simulator.events.traffic import gathers_near, line_rate_cluster
 from forerun.simulator.hops import hop_time_s
 from forerun.simulator.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.memory import stage_memory, total_memory
 from forerun.simulator.parameters import StageParameters, stage_parameters
-from forerun.simulator.replicas import ReplicaCosts, Replicas, gradient_buckets, replica_costs
+from forerun.simulator.replicas import REPLICA_DEGREES, ReplicaCosts, Replicas, gradient_buckets, replica_costs
 from forerun.simulator.schedules import PipelineShape
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import Shard, shard_of
@@ -79,7 +79,8 @@ class StepCosts:
 
     ``hop_s``: one transfer between stages, which blocks the sender unless ``overlap_hops``; ``hops_s``: those from each
     virtual stage to the next and back, where they differ. ``one_port``: transfers and
-    the traffic of replicas leave a device by the same port, which they share while both are under way. ``tied_s``: the
+    the traffic of replicas leave a device by the same port, which they share while both are under way; but for gathers,
+    where ``gathers_near``. ``tied_s``: the
     all-reduce of a tied table. ``overlap_gradients``, ``overlap_parameters``: shares that may run under computation.
     ``overlap_slowdown``, ``traffic_slowdown``: factors on the seconds of passes beside traffic of replicas, and of that
     traffic beside passes.
@@ -105,6 +106,7 @@ class StepCosts:
     host_microbatch_s: float = 0.0
     in_flight: tuple[int, ...] = ()
     host_bytes_per_s: float = 0.0
+    gathers_near: bool = False
 
     def hop_from(self, chunk: int, *, back: bool) -> float:
         """Return the seconds from a virtual stage to the next, or back to the one before it."""
@@ -138,6 +140,7 @@ def step_costs(context: Context, strategy: Strategy) -> StepCosts:
         hop_s=float(hop_time_s(context, table)[0]),
         overlap_hops=profile.overlap_pipeline,
         one_port=one_port(context, strategy),
+        gathers_near=gathers_near(context, strategy),
         tied_s=float(replicas.tied_s.max()),
         zero=strategy.zero,
         overlap_gradients=profile.overlap_gradients,
@@ -151,7 +154,7 @@ def step_costs(context: Context, strategy: Strategy) -> StepCosts:
 
 def still_reduce_s(context: Context, strategy: Strategy) -> list[float]:
     """Return the seconds of one pass over the gradients of every stage that no faster links would save."""
-    fast = replace(context, cluster=line_rate_cluster(context.cluster))
+    fast = replace(context, cluster=line_rate_cluster(context.cluster, strategy))
     reduce_s: list[float] = _replicas(fast, strategy, _stage_parameters(context, strategy)).reduce_s.tolist()
     return reduce_s
 
@@ -288,8 +291,7 @@ def _parameters(context: Context, strategy: Strategy, blocks: Floats) -> StagePa
 def _replicas(context: Context, strategy: Strategy, parameters: StageParameters) -> ReplicaCosts:
     """Return the once-per-step costs of every column of ``parameters``."""
     count = parameters.dense.shape[1]
-    axes = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "placement")
-    values = {axis: np.full(count, float(getattr(strategy, axis))) for axis in axes}
+    values = {axis: np.full(count, float(getattr(strategy, axis))) for axis in REPLICA_DEGREES}
     return replica_costs(context, Replicas(parameters=parameters, **values))
 
 

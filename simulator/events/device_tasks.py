@@ -262,7 +262,9 @@ class DeviceWriter:
         segments of passes run while it does. On a stream of its own its speed follows them; on a port that it shares
         it takes its slower pace for all of its time.
         """
-        if beside and self.costs.one_port and not self.wires:
+        near = kind == GATHER and self.costs.gathers_near
+        shares = self.costs.one_port and not self.wires and not near
+        if beside and shares:
             seconds *= self.costs.traffic_slowdown
         streams = (self.compute, self.gradient) if blocking else (self.gradient,)
         graph, key = self.graph, (self.stage, kind, *tag)
@@ -276,9 +278,9 @@ class DeviceWriter:
             task = graph.add_collective(kind, seconds, streams, after, tag=tag, priority=int(kind == REDUCE))
             graph.at(self.device, graph.place)
             graph.promise(task, self.common.begin(key, task))
-            if self.wires:
+            if self.wires and not near:
                 self.wires.carry(task, self.stage, seconds / self.cost.reduce_s)
-        if self.costs.one_port and not blocking and not self.wires:
+        if shares and not blocking:
             graph.share(task, (self.device,))
         return task
 

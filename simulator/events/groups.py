@@ -48,6 +48,7 @@ def group_costs(context: Context, strategy: Strategy) -> StepCosts:
         hop_s=max((max(pair) for pair in hops_s), default=0.0),
         hops_s=hops_s,
         one_port=any(cost.one_port for cost in costs),
+        gathers_near=all(cost.gathers_near for cost in costs),
         tied_s=max(costs[homes[0]].tied_s, costs[homes[-1]].tied_s),
     )
 

@@ -28,10 +28,9 @@ def step_sizes(context: Context, strategy: Strategy) -> StepSizes:
     tokens = strategy.mbs * context.workload.seq_len / strategy.cp
     parts = strategy.tp if strategy.sp or context.framework.scatters_hops else 1
     counts, tied = stage_parameter_counts(context, strategy)
-    ranks = strategy.dp * strategy.cp
     return StepSizes(
         hop_bytes=max(round(tokens * context.model.hidden * width / parts), 1),
         gradient_bytes=tuple((counts * reduced_bytes(context)).tolist()),
-        shard_bytes=tuple((counts * width / ranks).tolist()),
+        shard_bytes=tuple((counts * width / strategy.sharing).tolist()),
         tied_bytes=max(round(float(np.max(tied)) * reduced_bytes(context)), 1),
     )

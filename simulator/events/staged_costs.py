@@ -4,8 +4,9 @@ import numpy as np
 
 from forerun.simulator.block_times import BLOCK_PARTS
 from forerun.simulator.events.costs import ChunkCost, StageCost, StepCosts, one_port, step_costs
+from forerun.simulator.events.traffic import gathers_near
 from forerun.simulator.memory import StageMemory, total_memory
-from forerun.simulator.replicas import ReplicaCosts, Replicas, gradient_buckets, replica_costs
+from forerun.simulator.replicas import REPLICA_DEGREES, ReplicaCosts, Replicas, gradient_buckets, replica_costs
 from forerun.simulator.schedules import PipelineShape
 from forerun.simulator.stage_costs import StagePasses, parameters_of, stage_passes
 from forerun.simulator.stage_plan import in_flight
@@ -42,6 +43,7 @@ def staged_costs(context: Context, strategy: Strategy) -> StepCosts:
         hops_s=tuple((float(there), float(back)) for there, back in hops_s.T),
         overlap_hops=profile.overlap_pipeline,
         one_port=one_port(context, strategy.half(False)) or one_port(context, strategy.half(True)),
+        gathers_near=gathers_near(context, strategy),
         tied_s=float(replicas.tied_s.max()),
         zero=strategy.zero,
         overlap_gradients=profile.overlap_gradients,
@@ -62,8 +64,8 @@ def _replicas(context: Context, rows: StageRows) -> ReplicaCosts:
         tied=parameters.tied.T.copy(),
         tensors=parameters.tensors.T.copy(),
     )
-    axes = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "placement")
-    return replica_costs(context, Replicas(parameters=own, **{axis: getattr(rows, axis)[:, 0] for axis in axes}))
+    degrees = {axis: getattr(rows, axis)[:, 0] for axis in REPLICA_DEGREES}
+    return replica_costs(context, Replicas(parameters=own, **degrees))
 
 
 def _chunk(rows: StageRows, passes: StagePasses, stage: int, stall: float) -> ChunkCost:

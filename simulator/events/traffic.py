@@ -91,17 +91,39 @@ def step_traffic(context: Context, strategy: Strategy, reduce_s: Sequence[float]
     )
 
 
-def line_rate_cluster(cluster: Cluster) -> Cluster:
-    """Return a cluster on which only the latency of a collective is left."""
+def line_rate_cluster(cluster: Cluster, strategy: Strategy) -> Cluster:
+    """Return a cluster on which only the latency of a reduction over replicas is left, and what of it takes place near
+    them (``gathers_near``)."""
+    beyond = _sharing_level(cluster, strategy) + 1 if strategy.copies > 1 else 0
+    fast = range(beyond if beyond < len(cluster.levels) else 0, len(cluster.levels))
     levels = tuple(
         replace(
             level,
-            bytes_per_s=level.bytes_per_s * _LINE_RATE,
-            port_bytes_per_s=level.port_bytes_per_s * _LINE_RATE,
+            bytes_per_s=level.bytes_per_s * (_LINE_RATE if number in fast else 1.0),
+            port_bytes_per_s=level.port_bytes_per_s * (_LINE_RATE if number in fast else 1.0),
         )
-        for level in cluster.levels
+        for number, level in enumerate(cluster.levels)
     )
     return replace(cluster, levels=levels, measured=None)
+
+
+def gathers_near(context: Context, strategy: Strategy) -> bool:
+    """Whether replicas that share slices of parameters are closer to each other than the copies of these slices, so
+    that gathering stays off the links on which copies are added up."""
+    levels = context.cluster.levels
+    return strategy.copies > 1 and _sharing_level(context.cluster, strategy) < len(levels) - 1
+
+
+def _sharing_level(cluster: Cluster, strategy: Strategy) -> int:
+    """Return the number of the innermost level with room for replicas that share one set of slices."""
+    stride = _stride(strategy)
+    sizes = [level.size // stride for level in cluster.levels[:-1]]
+    return next((number for number, size in enumerate(sizes) if size >= strategy.sharing), len(sizes))
+
+
+def _stride(strategy: Strategy) -> int:
+    """Return the distance between neighbouring replicas."""
+    return strategy.tp * (strategy.pp if strategy.placement == Placement.TP_CP_EP_PP_DP else 1)
 
 
 def _neighbours(strategy: Strategy) -> list[tuple[int, int]]:
@@ -204,15 +226,16 @@ def _ring(
     whole_s: float,
     still_s: float,
 ) -> Flow:
-    near = strategy.placement == Placement.TP_CP_EP_PP_DP
-    stride = strategy.tp * (strategy.pp if near else 1)
     unit = context.cluster.spec.unit if context.cluster.spec else 1
+    # Where slices are shared near by, what takes to the network are rings over the copies of each slice.
+    apart = strategy.sharing if gathers_near(context, strategy) else 1
     channels, connections = 1, []
-    for rank in range(strategy.tp):
-        members = [layout.devices(replica, stage)[rank] for replica in range(layout.replicas)]
+    for rank, first in itertools.product(range(strategy.tp), range(apart)):
+        members = [layout.devices(replica, stage)[rank] for replica in range(first, layout.replicas, apart)]
         channels, edges = _ring_edges(members, unit)
         connections += edges
-    assumed, lone = (_ring_rate(context.cluster, layout.replicas, stride, lone=lone) for lone in (False, True))
+    ranks, stride = layout.replicas // apart, _stride(strategy) * apart
+    assumed, lone = (_ring_rate(context.cluster, ranks, stride, lone=lone) for lone in (False, True))
     still_s = min(still_s, whole_s)
     return Flow(
         assumed_bytes_per_s=assumed / channels,

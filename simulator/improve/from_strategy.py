@@ -31,6 +31,11 @@ def strategy_step(context: Context, strategy: Strategy) -> Step:
             f"buckets are searched for strategies of one stage with whole gradients, but got pp{strategy.pp} "
             f"zero{strategy.zero}; use pp1 and zero0 or zero1, or `forerun explain` for the others"
         )
+    if strategy.shard:
+        raise RequestError(
+            f"buckets are searched for gradients that all replicas add up at once, but shard={strategy.shard} shares "
+            "them out twice; use shard=all"
+        )
     replicas = strategy.dp * strategy.cp
     if replicas < 2:
         raise RequestError(f"gradients are exchanged between replicas, but dp x cp is {replicas}; use dp2 or more")

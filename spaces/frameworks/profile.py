@@ -14,7 +14,9 @@ class Legality:
     key/value heads (heads are then copied). ``sequence_parallel``: "optional", "always" (whenever tp > 1) or "never".
     ``expert_tensor``: experts may have a tensor degree of their own (folding). ``sp_with_experts``: tp > 1 together
     with ep > 1 needs sequence parallel (Megatron-LM arguments.py). ``recompute_layers``: full recompute may stop after
-    some layers of a stage (Megatron-LM's block method).
+    some layers of a stage (Megatron-LM's block method). ``partial_zero``: sharding stages at which a part of the
+    replicas may share the states while the others hold copies; ``shards_context``: those that share them are whole
+    context-parallel groups.
     """
 
     schedules: tuple[str, ...]
@@ -32,6 +34,8 @@ class Legality:
     sp_with_experts: bool
     placements: tuple[str, ...]
     recompute_layers: bool = False
+    partial_zero: tuple[int, ...] = ()
+    shards_context: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

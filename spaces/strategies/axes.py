@@ -70,6 +70,7 @@ AXES = (
     "split",
     "mbs",
     "zero",
+    "shard",
     "sp",
     "recompute",
     "placement",
@@ -91,3 +92,6 @@ SPELLING: dict[str, dict[int, str]] = {
     "placement": {0: "tp-cp-ep-dp-pp", 1: "tp-cp-ep-pp-dp"},
 }
 """How named choices are written by users and in every output."""
+
+ALL_REPLICAS = 0
+"""Choice of ``shard``: sharded states are shared out over all replicas (users write ``shard=all``, or nothing)."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.strategies.axes import AXES, NAMED, SPELLING
+from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, NAMED, SPELLING
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.rules import divisors
 from forerun.spaces.strategies.strategy import parse_named
@@ -39,6 +39,7 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
         "split": _named("split", ("even", *legality.splits)),
         "mbs": tuple(m for m in (1, 2, 4, 8, 16, 32) if m <= min(batch, LARGEST_MBS)),
         "zero": tuple(sorted(legality.zero_stages)),
+        "shard": (ALL_REPLICAS,),
         "sp": {"optional": (0, 1), "always": (0, 1), "never": (0,)}[legality.sequence_parallel],
         "recompute": _named("recompute", legality.recompute),
         "placement": _named("placement", legality.placements),
@@ -84,6 +85,8 @@ def _choice(axis: str, value: object) -> int:
         return int(text in ("true", "on", "yes"))
     if axis in NAMED and not text.isdigit():
         return parse_named(axis, text)
+    if axis == "shard" and text == "all":
+        return ALL_REPLICAS
     if not text.isdigit():
         raise RequestError(f"choices of {axis} are whole numbers, but got {value!r}")
     number = int(text)

@@ -52,6 +52,13 @@ def _fix(number: int) -> str:
     return f"use {', '.join(options[:-1])} or {options[-1]}" if len(options) > 1 else f"use {options[0]}"
 
 
+def _shards_fix(values: Mapping[str, int]) -> str:
+    """Return the numbers of replicas that could share states."""
+    replicas, experts = values["dp"] * values["cp"], values["ep"] * values["etp"]
+    options = [d for d in divisors(replicas)[1:-1] if d * values["tp"] % experts == 0]
+    return " or ".join([", ".join(map(str, options[:-1])), str(options[-1])][len(options) < 2 :]) if options else "none"
+
+
 def _kv_broken(c: Columns, x: Context) -> Mask:
     divides = x.kv_heads % c["tp"] == 0
     if x.framework.legality.kv_replication:
@@ -101,7 +108,35 @@ def _inactive(c: Columns, x: Context) -> Mask:
     return np.asarray(
         ((c["sp"] == 1) & (c["tp"] == 1))
         | ((c["zero"] > 0) & (sharded_replicas == 1))
+        | ((c["shard"] > 0) & (c["shard"] == sharded_replicas))
         | ((c["placement"] != 0) & ((c["pp"] == 1) | (c["dp"] == 1)))
+    )
+
+
+def _shard_broken(c: Columns, x: Context) -> Mask:
+    replicas, experts = c["dp"] * c["cp"], c["ep"] * c["etp"]
+    whole = (c["shard"] > 1) & (replicas % np.maximum(c["shard"], 1) == 0) & (c["shard"] * c["tp"] % experts == 0)
+    return np.asarray((c["shard"] > 0) & ~whole)
+
+
+def _framework_shard_broken(c: Columns, x: Context) -> Mask:
+    legality = x.framework.legality
+    broken = ~np.isin(c["zero"], legality.partial_zero)
+    if legality.shards_context:
+        broken = broken | (c["shard"] % c["cp"] != 0)
+    return np.asarray((c["shard"] > 0) & broken)
+
+
+def _framework_shard(v: Mapping[str, int], x: Context) -> str:
+    stages = [stage for stage in x.framework.legality.partial_zero if stage]
+    if v["zero"] == 0:
+        return f"zero=0 shards nothing, so that there is nothing for shard={v['shard']} replicas to share; drop shard="
+    if v["zero"] not in stages:
+        had = f"only zero {', '.join(map(str, stages))}" if stages else "nothing"
+        return f"{x.framework.name} shards {had} over a part of the replicas, but got zero={v['zero']}; use shard=all"
+    return (
+        f"{x.framework.name} shards over whole context-parallel groups, but shard={v['shard']} is no multiple of "
+        f"cp={v['cp']}; use a multiple of {v['cp']}"
     )
 
 
@@ -277,6 +312,22 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        code="shard",
+        axes=(*_DP, "ep", "etp", "shard"),
+        illegal=_shard_broken,
+        message=lambda v, x: (
+            f"shard={v['shard']} replicas that share states must be more than one and divide dp*cp = "
+            f"{v['dp']}*{v['cp']} = {v['dp'] * v['cp']}, and ep*etp = {v['ep']}*{v['etp']} must divide shard*tp = "
+            f"{v['shard'] * v['tp']}; use shard=all or {_shards_fix(v)}"
+        ),
+    ),
+    Rule(
+        code="framework shard",
+        axes=("cp", "zero", "shard"),
+        illegal=_framework_shard_broken,
+        message=_framework_shard,
+    ),
+    Rule(
         code="framework sequence parallel",
         axes=("tp", "ep", "sp"),
         illegal=_sp_broken,
@@ -308,11 +359,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="same as another",
-        axes=(*_DP, "zero", "sp", "placement"),
+        axes=(*_DP, "zero", "shard", "sp", "placement"),
         illegal=_inactive,
         message=lambda v, x: (
             "the strategy is another one in disguise: sp needs tp > 1, zero needs dp*cp > 1, "
-            "placement needs pp and dp > 1"
+            "shard fewer than dp*cp, placement needs pp and dp > 1"
         ),
     ),
 )

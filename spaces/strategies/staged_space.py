@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies.axes import AXES, Recompute, Schedule, Split
+from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, Recompute, Schedule, Split
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.rules import RULES
 from forerun.spaces.strategies.space import StrategySpace
@@ -36,7 +36,7 @@ VIRTUAL = (Schedule.INTERLEAVED, Schedule.ZB_V)
 """Schedules with several virtual stages per device, whose layers are dealt by rule only."""
 
 
-_DROPPED = ("sp", "zero", "placement")
+_DROPPED = ("sp", "zero", "shard", "placement")
 """Axes that may have no effect in one half of the stages."""
 
 
@@ -136,6 +136,8 @@ class StagedSpace:
         value["zero"] = _ask(choose, "zero", flat["zero"]) if dp * value["cp"] > 1 else 0
         staged = piped and value["schedule"] in STAGED_SCHEDULES
         second_tp = _ask(choose, "second_tp", flat["tp"]) if staged and self.halves else value["tp"]
+        partial = value["zero"] and second_tp == value["tp"]
+        value["shard"] = _ask(choose, "shard", flat["shard"]) if partial else ALL_REPLICAS
         value["sp"] = _ask(choose, "sp", flat["sp"]) if max(value["tp"], second_tp) > 1 else 0
         value["placement"] = _ask(choose, "placement", flat["placement"]) if piped and dp > 1 else 0
         each = staged and self.recompute and choose("recompute_per_stage", (0, 1))

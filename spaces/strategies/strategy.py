@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.strategies.axes import SPELLING, Placement, Recompute, Schedule, Split
+from forerun.spaces.strategies.axes import ALL_REPLICAS, SPELLING, Placement, Recompute, Schedule, Split
 from forerun.spaces.strategies.stage_choices import (
     StageChoices,
     StageRecompute,
@@ -21,7 +21,7 @@ from forerun.spaces.strategies.stage_choices import (
 )
 
 _DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "mbs", "vpp")
-_WORD = re.compile(r"(dp|tp|pp|cp|etp|ep|mbs|vpp|zero)=?(\d+)")
+_WORD = re.compile(r"(dp|tp|pp|cp|etp|ep|mbs|vpp|zero|shard)=?(\d+)")
 _HALVES = re.compile(r"(dp|tp|mbs)=?(\d+)/(\d+)")
 _ENTRY = r"(?:none|selective|full)(?::\d+)?(?:\*\d+)?"
 _STAGES = re.compile(rf"recompute=({_ENTRY}(?:,{_ENTRY})+)(?=[\s,]|$)", re.IGNORECASE)
@@ -31,13 +31,16 @@ _STAGES = re.compile(rf"recompute=({_ENTRY}(?:,{_ENTRY})+)(?=[\s,]|$)", re.IGNOR
 class Strategy:
     """A flat strategy; ``dp * tp * pp * cp`` devices work on it.
 
+    ``shard``: neighbouring replicas (of ``dp * cp``) that share one set of what ``zero`` shards, of which the others
+    hold copies; 0: all of them share one, which is also what a ``shard`` of ``dp * cp`` becomes.
     ``ep`` and ``etp`` re-use the same devices for the experts: ``dp * cp * tp = edp * ep * etp`` on every stage.
     ``layers_per_stage`` overrides ``split`` by naming the layers of every pipeline stage (None: by rule), and
     ``stage_recompute`` overrides ``recompute`` likewise. ``second_tp`` is the tensor-parallel degree of the second half
     of the stages (None: the same); ``dp``, ``tp`` and ``mbs`` are then those of the first half (``half`` has both).
 
     Raises:
-        RequestError: a degree is below one, ``zero`` is not 0 to 3, or what is named per stage or half does not match
+        RequestError: a degree is below one, ``zero`` is not 0 to 3, ``shard`` is negative or stands with
+            ``second_tp``, or what is named per stage or half does not match
             the stages, devices and sequences that there are.
     """
 
@@ -52,6 +55,7 @@ class Strategy:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     split: Split = Split.EVEN
     zero: int = 0
+    shard: int = ALL_REPLICAS
     sp: bool = False
     recompute: Recompute = Recompute.NONE
     placement: Placement = Placement.TP_CP_EP_DP_PP
@@ -69,10 +73,19 @@ class Strategy:
             raise RequestError(f"layers= must name {self.pp} stages (pp), but got {len(self.layers_per_stage)}")
         if self.stage_recompute is not None and len(self.stage_recompute) != self.pp:
             raise RequestError(f"recompute= must name {self.pp} stages (pp), but got {len(self.stage_recompute)}")
+        if self.shard < 0:
+            raise RequestError(f"shard must be at least 1, or all, but got shard={self.shard}")
+        if self.shard == self.dp * self.cp:
+            object.__setattr__(self, "shard", ALL_REPLICAS)  # one name for each strategy
         if self.second_tp is not None:
             self._check_halves(self.second_tp)
 
     def _check_halves(self, second_tp: int) -> None:
+        if self.shard:
+            raise RequestError(
+                f"halves that differ in tp have other replicas, which cannot share states by {self.shard}; drop shard= "
+                f"or tp={second_tp} of the second half"
+            )
         if second_tp < 1 or self.pp < 2:
             raise RequestError(f"tp{self.tp}/{second_tp} needs degrees of at least 1 and pp >= 2, but got pp={self.pp}")
         if self.dp * self.tp % second_tp:
@@ -110,6 +123,16 @@ class Strategy:
         )
 
     @property
+    def sharing(self) -> int:
+        """Replicas of which each holds another slice of what ``zero`` shards."""
+        return self.shard or self.dp * self.cp
+
+    @property
+    def copies(self) -> int:
+        """Sets of slices that there are: 1 where all replicas share one."""
+        return self.dp * self.cp // self.sharing
+
+    @property
     def devices(self) -> int:
         """Devices that the strategy occupies."""
         return self.dp * self.tp * self.pp * self.cp
@@ -130,6 +153,7 @@ class Strategy:
         words += [mbs]
         words += [f"vpp{self.vpp}"] if self.vpp > 1 else []
         words += [f"zero{self.zero}"] if self.zero else []
+        words += [f"shard={self.shard}"] if self.shard else []
         words += ["sp"] if self.sp else []
         words += [
             f"{axis}={SPELLING[axis][int(getattr(self, axis))]}"
@@ -204,11 +228,15 @@ def _strategy(values: dict[str, object]) -> Strategy:
 def _parse_word(word: str) -> list[tuple[str, object]]:
     """Return the fields and values that one word of a strategy sets."""
     if match := _WORD.fullmatch(word.lower()):
+        if match[1] == "shard" and int(match[2]) == ALL_REPLICAS:
+            raise RequestError(f"shard must be at least 1, or all, but got {word}")
         return [(match[1], int(match[2]))]
     if match := _HALVES.fullmatch(word.lower()):
         return [(match[1], int(match[2])), (f"second_{match[1]}", int(match[3]))]
     if word.lower() == "sp":
         return [("sp", True)]
+    if word.lower() == "shard=all":
+        return [("shard", ALL_REPLICAS)]
     name, separator, value = word.partition("=")
     enums = {"schedule": Schedule, "recompute": Recompute, "split": Split, "placement": Placement}
     if name == "recompute" and (";" in value or ":" in value or "*" in value):

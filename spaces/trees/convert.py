@@ -44,7 +44,7 @@ def tree_of(context: Context, strategy: Strategy) -> Node:
             etp=half.etp,
             sp=half.sp,
         ),
-        memory=Memory.zero(strategy.zero),
+        memory=replace(Memory.zero(strategy.zero), shard=strategy.shard or None),
         schedule=Timing(
             order=strategy.schedule,
             microbatches=context.workload.global_batch // (half.dp * half.mbs),

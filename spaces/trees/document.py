@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forerun.spaces.documents import Document, parse_document, read_document, validate
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Recompute, Schedule, parse_named
+from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Schedule, parse_named
 from forerun.spaces.trees.names import device_numbers
 from forerun.spaces.trees.values import ZERO_TENSORS, Computation, KeyPath, Memory, Node, Timing, TreeError
 
@@ -46,12 +46,14 @@ class ComputeDocument(_Part):
 
 
 class MemoryDocument(_Part):
-    """``Memory``: ``zero`` for all three kinds of tensors, or a word for each."""
+    """``Memory``: ``zero`` for all three kinds of tensors, or a word for each; ``shard``: a number of replicas, or
+    ``all``."""
 
     zero: Annotated[int, Field(ge=0, le=3)] | None = None
     optimizer: Literal["replicated", "sharded"] | None = None
     gradients: Literal["replicated", "sharded"] | None = None
     parameters: Literal["replicated", "sharded"] | None = None
+    shard: Degree | Literal["all"] | None = None
     host: list[Literal["activations", "optimizer", "parameters"]] | None = None
 
     @model_validator(mode="after")
@@ -63,10 +65,15 @@ class MemoryDocument(_Part):
     def build(self) -> Memory:
         """Return the value."""
         host = None if self.host is None else frozenset(self.host)
+        shard = ALL_REPLICAS if self.shard == "all" else self.shard
         if self.zero is not None:
-            return replace(Memory.zero(self.zero), host=host)
+            return replace(Memory.zero(self.zero), shard=shard, host=host)
         words = {name: getattr(self, name) for name in ZERO_TENSORS}
-        return Memory(host=host, **{name: None if word is None else word == "sharded" for name, word in words.items()})
+        return Memory(
+            shard=shard,
+            host=host,
+            **{name: None if word is None else word == "sharded" for name, word in words.items()},
+        )
 
 
 class ScheduleDocument(_Part):

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from forerun.spaces.models import MixtureOfExperts
 from forerun.spaces.operators.axes import divisor_hint
 from forerun.spaces.strategies import (
+    ALL_REPLICAS,
     COLUMNS,
     CUSTOM_SPLIT,
     SPELLING,
@@ -39,6 +40,8 @@ _KEY_OF: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "global batch": ("schedule", "microbatches"),
         "microbatches": ("schedule", "microbatches"),
         "framework zero": ("memory",),
+        "shard": ("memory", "shard"),
+        "framework shard": ("memory", "shard"),
         "framework sequence parallel": ("compute", "sp"),
         "sequence / sp": ("compute", "sp"),
         "framework recompute": ("schedule", "recompute"),
@@ -91,7 +94,7 @@ def legal_tree(context: Context, tree: ResolvedTree) -> TreeStrategies:
         for leaf in stage.leaves:
             what = leaf.module or ("" if leaf.layer.isdigit() else leaf.layer)
             degrees = (getattr(leaf.compute, name) for name in _DEGREES)
-            key = (*degrees, leaf.zero, leaf.recompute, len(stage.devices), what)
+            key = (*degrees, leaf.zero, leaf.shard, leaf.recompute, len(stage.devices), what)
             if leaf.compute.cut is not None:
                 raise TreeError(
                     (*leaf.place, "compute", "cut"), "a transformer is cut by degrees; use dp, tp, cp, ep, etp and sp"
@@ -146,6 +149,7 @@ def _leaf_strategy(context: Context, tree: ResolvedTree, stage: Stage, leaf: Lea
         vpp=len(tree.stages) // pp,
         schedule=tree.order,
         zero=leaf.zero if dp * cp > 1 else 0,
+        shard=leaf.shard if leaf.zero else ALL_REPLICAS,
         sp=bool(compute.sp) and tp > 1,
         recompute=recompute,
         placement=placement if dp > 1 and pp > 1 else Placement.TP_CP_EP_DP_PP,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 from forerun.spaces.models.modules import MODULES
-from forerun.spaces.strategies import Recompute, Schedule
+from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Schedule
 from forerun.spaces.trees.names import ranges_text
 from forerun.spaces.trees.units import Unit, own_units, unit_text, units_of, units_text
 from forerun.spaces.trees.values import Computation, KeyPath, Memory, Node, Timing, TreeError, over
@@ -18,13 +18,14 @@ from forerun.spaces.trees.values import Computation, KeyPath, Memory, Node, Timi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """One layer, or one ``module`` of it, with all that holds for it. ``zero``: stage of sharding; ``host``: tensors in
-    host memory. ``place``: keys that lead to the node that configures it."""
+    """One layer, or one ``module`` of it, with all that holds for it. ``zero``: stage of sharding, over ``shard``
+    replicas each (0: all); ``host``: tensors in host memory. ``place``: keys to the node that configures it."""
 
     layer: str
     module: str = ""
     compute: Computation
     zero: int
+    shard: int
     host: frozenset[str]
     recompute: Recompute
     place: KeyPath
@@ -79,7 +80,7 @@ _Placed = dict[Unit, tuple[Leaf, Node | None]]
 """Every unit's leaf, and the node of its stage."""
 
 _DEFAULT_COMPUTE = Computation(tp=1, cp=1, ep=1, etp=1, sp=False)
-_DEFAULT_MEMORY = over(Memory(host=frozenset()), Memory.zero(0))
+_DEFAULT_MEMORY = over(Memory(shard=ALL_REPLICAS, host=frozenset()), Memory.zero(0))
 _DEFAULT_TIMING = Timing(order=Schedule.ONE_F_ONE_B, recompute=Recompute.NONE)
 
 
@@ -174,13 +175,14 @@ def _walk(
 
 
 def _leaf(node: Node, unit: Unit, here: _Settings) -> Leaf:
-    host, recompute = here.memory.host, here.schedule.recompute
-    assert host is not None and recompute is not None
+    host, recompute, shard = here.memory.host, here.schedule.recompute, here.memory.shard
+    assert host is not None and recompute is not None and shard is not None
     return Leaf(
         layer=unit[0],
         module=unit[1],
         compute=here.compute,
         zero=here.memory.stage(node.place),
+        shard=shard,
         host=host,
         recompute=recompute,
         place=node.place,

@@ -44,13 +44,15 @@ class Computation:
 class Memory:
     """Where the tensors of a layer lie; None: as the parent.
 
-    ``optimizer``, ``gradients``, ``parameters``: whether replicas keep them in slices instead of copies. ``host``:
-    those of ``HOST_TENSORS`` that lie in the memory of the host.
+    ``optimizer``, ``gradients``, ``parameters``: whether replicas keep them in slices instead of copies; ``shard``: how
+    many neighbouring replicas share one set of slices (0: all). ``host``: those of ``HOST_TENSORS`` that lie in the
+    memory of the host.
     """
 
     optimizer: bool | None = None
     gradients: bool | None = None
     parameters: bool | None = None
+    shard: int | None = None
     host: frozenset[str] | None = None
 
     @classmethod

@@ -84,6 +84,8 @@ def _memory(node: Node) -> dict[str, Any]:
         data["zero"] = sum(map(bool, values.values()))
     else:
         data |= {n: "sharded" if v else "replicated" for n, v in values.items() if v is not None}
+    if node.memory.shard is not None:
+        data["shard"] = node.memory.shard or "all"
     if node.memory.host is not None:
         data["host"] = sorted(node.memory.host)
     return data

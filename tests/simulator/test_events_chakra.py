@@ -43,6 +43,7 @@ SCHEMA: dict[str, list[tuple[str, int, str, bool]]] = {
 STRATEGIES = (
     "tp2 pp4 dp4 mbs1 zero1",
     "pp2 dp2 mbs1 zero3",
+    "pp2 dp4 mbs1 zero2 shard=2",
     "pp4 dp2 vpp2 schedule=interleaved",
     "dp4 mbs2",
     "pp4 dp2 vpp2 schedule=zb-v",
@@ -161,6 +162,8 @@ def test_traces_hold_the_step(text: str, tmp_path: Path, messages: dict[str, Any
             facts(node)["comm_size"] for node in nodes if node.type == COLLECTIVE and node.name.startswith("reduce")
         ]
         times = (32 // strategy.dp // strategy.mbs if strategy.zero >= 2 else 1) if strategy.dp > 1 else 0
+        if strategy.shard:  # every slice once more, among its copies
+            times *= 1 + 1 / strategy.shard
         assert sum(reduced) == pytest.approx(times * sizes.gradient_bytes[stage], rel=1e-3)
 
 

@@ -43,7 +43,10 @@ def traffic_of(context: Context, strategy: Strategy) -> Traffic:
     return step_traffic(context, strategy, reduce_s, still_reduce_s(context, strategy))
 
 
-@pytest.mark.parametrize("text", ["tp8 pp4 mbs1", "tp8 dp4 mbs1 zero1", "tp8 dp4 mbs1 zero3", "pp8 mbs1"])
+@pytest.mark.parametrize(
+    "text",
+    ["tp8 pp4 mbs1", "tp8 dp4 mbs1 zero1", "tp8 dp4 mbs1 zero3", "pp8 mbs1", "dp32 mbs1 zero3 shard=8", "dp32 zero2"],
+)
 @pytest.mark.parametrize("cluster", ["dgx-h100", "aws-p4d", "dgx-a100-80"])
 def test_nothing_changes_where_nothing_is_shared(cluster: str, text: str) -> None:
     """Replicas or stages alone have the links to themselves as the cost rules assume."""

@@ -30,14 +30,16 @@ def test_a_host_of_half_the_speed_launches_in_twice_the_time() -> None:
     assert fast - rest_s == pytest.approx(layers * microbatches * 1.0, rel=1e-9)
 
 
-def some_replicas(ranks: float, zero: float) -> Replicas:
+def some_replicas(ranks: float, zero: float, shard: float = 0.0) -> Replicas:
     """Replicas of one stage of 10^9 dense parameters in 50 tensors."""
     one = np.ones(1)
     parameters = StageParameters(
         dense=np.full((1, 1), 1e9), expert=np.zeros((1, 1)), tied=np.zeros((1, 1)), tensors=np.full((1, 1), 50.0)
     )
     degrees = {"tp": one, "pp": one, "cp": one, "ep": one, "etp": one, "placement": np.zeros(1)}
-    return Replicas(dp=np.full(1, ranks), zero=np.full(1, zero), parameters=parameters, **degrees)
+    return Replicas(
+        dp=np.full(1, ranks), zero=np.full(1, zero), shard=np.full(1, shard), parameters=parameters, **degrees
+    )
 
 
 def test_every_replica_broadcasts_its_part() -> None:

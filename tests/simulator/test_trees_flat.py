@@ -29,6 +29,7 @@ STRATEGIES = (
     "tp4 pp2 dp4 mbs1 vpp3 schedule=interleaved sp",
     "dp8 mbs2",
     "dp8 mbs2 zero3",
+    "tp2 pp2 dp8 mbs1 zero2 shard=4",
     "dp8 mbs2 zero2 recompute=full",
     "pp8 dp2 mbs1 placement=tp-cp-ep-pp-dp",
     "pp4 dp2 schedule=gpipe recompute=selective",

@@ -19,6 +19,7 @@ def any_strategy(draw: st.DrawFn) -> Strategy:
         pp=pp,
         schedule=draw(st.sampled_from(Schedule)),
         zero=draw(st.integers(0, 3)),
+        shard=draw(st.sampled_from([0, 1, 2, 4, 8, 48])),
         sp=draw(st.booleans()),
         recompute=draw(st.sampled_from(Recompute)),
         placement=draw(st.sampled_from(Placement)),
@@ -41,6 +42,14 @@ def test_a_table_gives_back_its_strategies(strategies: list[Strategy]) -> None:
     assert [table.strategy(row) for row in range(len(table))] == strategies
 
 
+def test_sharding_over_all_replicas_has_one_name() -> None:
+    every = parse_strategy("dp4 cp2 zero1")
+
+    assert parse_strategy("dp4 cp2 zero1 shard=8") == parse_strategy("dp4 cp2 zero1 shard=all") == every
+    assert str(parse_strategy("dp4 cp2 zero1 shard4")) == "tp1 pp1 dp4 cp2 mbs1 zero1 shard=4"
+    assert (every.sharing, every.copies) == (8, 1)
+
+
 def test_words_in_any_order_and_with_commas() -> None:
     assert parse_strategy("dp16,tp4  pp8 recompute=full") == Strategy(dp=16, tp=4, pp=8, recompute=Recompute.FULL)
 
@@ -52,6 +61,8 @@ def test_words_in_any_order_and_with_commas() -> None:
         ("tp4 qq3", "cannot read 'qq3'"),
         ("tp0", "must be at least 1"),
         ("zero4", "zero must be 0, 1, 2 or 3"),
+        ("dp8 zero1 shard=0", "shard must be at least 1, or all"),
+        ("tp2/4 pp2 dp8/4 mbs1/2 zero1 shard=2", "drop shard= or tp=4"),
         ("recompute=ful", "did you mean full"),
         ("pp4 layers=1,2", "must name 4 stages"),
         ("", "cannot read ''"),

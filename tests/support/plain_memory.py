@@ -55,7 +55,8 @@ def add_memory(
     def share(from_zero: int) -> float:
         if strategy.zero < from_zero:
             return stage.dense + stage.expert
-        return stage.dense / replicas + stage.expert / expert_replicas
+        sets = replicas / strategy.shard if strategy.shard else 1
+        return sets * (stage.dense / replicas + stage.expert / expert_replicas)
 
     kept = sum(blocks[kind].kept_bytes for kind in stage.layers) + (ends[0].kept_bytes if stage.embedding else 0.0)
     bucket = max(profile.bucket_bytes, profile.bucket_rank_bytes * replicas)

@@ -30,6 +30,8 @@ def replica_parts(
         most = max(stage.expert for stage in stages)
         groups.append((most, expert_replicas, strategy.ep * strategy.etp * apart, 0))
 
+    sets = replicas // strategy.shard if strategy.shard else 1  # copies of what is sharded
+
     def one_pass(collective: str, wire: float) -> float:
         total = 0.0
         for parameters, members, stride, apiece in groups:
@@ -40,14 +42,21 @@ def replica_parts(
                 count = max(round(parameters * width / bucket), 1)
                 if apiece and profile.gathers_tensors and not gradients:
                     count = apiece
+                among = members if collective == "all_reduce" else members / sets
                 if collective == "broadcast":
-                    count = members
-                steps = [collective]
-                if collective == "all_reduce" and not profile.tree_reduction:
-                    steps = ["reduce_scatter", "all_gather"]
-                for step in steps:
-                    each = collective_time_s(cluster, step, parameters * wire / count, members, stride)  # type: ignore[arg-type]
-                    total += count * float(each)
+                    count = among
+                steps = [(collective, 1.0, among, stride)]
+                if collective == "reduce_scatter" and sets > 1:  # every slice is then added up over its copies
+                    steps.append(("all_reduce", 1 / among, sets, stride * among))
+                if not profile.tree_reduction:
+                    steps = [
+                        (part, *where)
+                        for step, *where in steps
+                        for part in (("reduce_scatter", "all_gather") if step == "all_reduce" else (step,))
+                    ]
+                for step, share, ranks, apart_by in steps:
+                    size = share * parameters * wire / count
+                    total += count * float(collective_time_s(cluster, step, size, ranks, apart_by))  # type: ignore[arg-type]
         return total
 
     reduce_s = one_pass("reduce_scatter" if strategy.zero else "all_reduce", profile.reduce_bytes if half else 4.0)
@@ -80,7 +89,7 @@ def replica_parts(
     data_s += _tied_s(context, strategy, max(stage.tied for stage in stages))
     updated = [stage.dense + stage.expert for stage in stages]
     if strategy.zero:
-        updated = [stage.dense / replicas + stage.expert / expert_replicas for stage in stages]
+        updated = [sets * (stage.dense / replicas + stage.expert / expert_replicas) for stage in stages]
     device, own = cluster.device, max(updated)
     adam = adam_time_s(device, own, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)
     moved = 4.0 * own + profile.step_bytes * max(stage.dense + stage.expert for stage in stages)

@@ -16,12 +16,12 @@ from forerun.spaces.models.model import (
     MixtureOfExperts,
     Model,
 )
-from forerun.spaces.strategies import Context, StrategySpace, StrategyTable, default_choices
+from forerun.spaces.strategies import ALL_REPLICAS, Context, StrategySpace, StrategyTable, default_choices
 from forerun.spaces.workload import Workload
 
 CLUSTERS = ("dgx-h100", "dgx-a100-80", "dgx1-v100", "gb200-nvl72", "mi300x-platform", "l40s-pcie", "aws-g4dn")
 """A switch, pairwise links, a mesh, domains larger and smaller than a node; eight-bit units or none, no bf16."""
-SPREAD = ("pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "zero", "sp", "recompute", "placement")
+SPREAD = ("pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "zero", "shard", "sp", "recompute", "placement")
 GPUS = (1, 2, 4, 6, 8, 12, 16, 32, 64)
 
 
@@ -160,5 +160,6 @@ def _spread_row(table: StrategyTable, rng: np.random.Generator) -> int:
 
 def legal_table(context: Context, gpus: int) -> StrategyTable:
     """All legal candidates on a number of devices."""
-    space = StrategySpace(choices=default_choices(context, [gpus]), context=context)
+    choices = default_choices(context, [gpus]) | {"shard": (ALL_REPLICAS, 2, 4, 8)}
+    space = StrategySpace(choices=choices, context=context)
     return space.table(0, space.size)[0]

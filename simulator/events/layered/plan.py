@@ -218,6 +218,12 @@ def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> Laye
         stages.append(tuple(by_name[leaf.layer] for leaf in stage.leaves))
         for leaf in stage.leaves:
             home[leaf.layer] = tree.home[number]
+            if leaf.shard:
+                raise TreeError(
+                    (*leaf.place, "memory", "shard"),
+                    f"replicas of a model of operators share slices among all of them, but got shard={leaf.shard}; "
+                    "drop it",
+                )
             shares[leaf.layer] = Share(cuts=cuts[leaf.layer], devices=stage.devices, zero=leaf.zero)
             if leaf.recompute == Recompute.FULL:
                 recomputed[leaf.layer] = leaf.place

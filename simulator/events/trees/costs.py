@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.simulator.events.costs import StageCost, StepCosts, chunk_costs, one_port
+from forerun.simulator.events.traffic import gathers_near
 from forerun.simulator.events.trees.borders import inner_borders, stage_hops
 from forerun.simulator.events.trees.host import check_host_memory, host_rate, with_host_chunks, with_host_replicas
 from forerun.simulator.events.trees.parts import (
@@ -58,6 +59,7 @@ def tree_costs(context: Context, strategies: TreeStrategies) -> StepCosts:
         hops_s=() if alike else hops_s,
         overlap_hops=profile.overlap_pipeline,
         one_port=any(one_port(context, strategy) for strategy in blocks),
+        gathers_near=all(gathers_near(context, strategy) for strategy in blocks),
         tied_s=float(replicas.tied_s.max()),
         zero=max(strategy.zero for strategy in blocks),
         overlap_gradients=profile.overlap_gradients,

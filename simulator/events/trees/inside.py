@@ -17,6 +17,11 @@ from forerun.spaces.strategies import Context, Strategy
 MOST_DEVICES = 512
 """Devices of a stage up to which collectives are listed: inference looks at each of them."""
 
+_KEY = ("phase", "kind", "members")
+_OF_SLICES, _SLICING = (Phase.GRADIENT, Phase.FETCH, Phase.UPDATE), ("reduce_scatter", "all_gather")
+"""What concerns weights that replicas keep in slices: where only a part of them shares one set, collectives of all of
+them are collectives of that part, and slices of gradients are added up over their copies."""
+
 
 def collectives_inside(
     context: Context, layer: Layer, module: str, strategy: Strategy, devices: Sequence[int]
@@ -39,15 +44,22 @@ def collectives_inside(
         needs = needs_of(graph, shares)
     except RequestError:  # latent or cross attention, or tokens that do not spread evenly over experts
         return None
-    width = activation_bytes(context.workload.precision)
+    width, parts = activation_bytes(context.workload.precision), strategy.copies
     found: dict[tuple[str, str, int], dict[str, object]] = {}
     for need in needs:
         if module and (need.operator in ATTENTION_OPERATORS) != (module == "attention"):
             continue
         each = reduced_bytes(context) if need.phase is Phase.GRADIENT else need.element_bytes or width
         for transfer in need.transfers:
-            key = (need.phase.value, transfer.kind, len(transfer.groups[0]))
-            line = found.setdefault(key, {"phase": key[0], "kind": key[1], "members": key[2], "count": 0, "bytes": 0.0})
-            line["count"] = int(str(line["count"])) + 1
-            line["bytes"] = float(str(line["bytes"])) + max(transfer.elements) * each
+            size, kind, members = max(transfer.elements) * each, transfer.kind, len(transfer.groups[0])
+            steps = [(kind, members, size)]
+            if parts > 1 and need.phase in _OF_SLICES and kind in _SLICING:
+                steps = [(kind, members // parts, size)]
+                if kind == "reduce_scatter":
+                    steps.append(("all_reduce", parts, size * parts / members))
+            for step, among, bytes_of in steps:
+                key = (need.phase.value, step, among)
+                line = found.setdefault(key, {**dict(zip(_KEY, key, strict=True)), "count": 0, "bytes": 0.0})
+                line["count"] = int(str(line["count"])) + 1
+                line["bytes"] = float(str(line["bytes"])) + bytes_of
     return list(found.values())

@@ -17,7 +17,7 @@ from forerun.simulator.events.costs import Passes, strategy_passes
 from forerun.simulator.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.memory import StageMemory, stage_memory
 from forerun.simulator.parameters import StageParameters, stage_parameters
-from forerun.simulator.replicas import ReplicaCosts, Replicas, bucket_bytes, replica_costs
+from forerun.simulator.replicas import REPLICA_DEGREES, ReplicaCosts, Replicas, bucket_bytes, replica_costs
 from forerun.simulator.score_table import Floats
 from forerun.simulator.shard import shard_of
 from forerun.simulator.stage_plan import StagePlans
@@ -148,8 +148,7 @@ def replicas_of(context: Context, strategy: Strategy, on: Floats, here: Floats) 
     """Return the once-per-step costs of the layers of one configuration on every device-stage; none where it is not
     ``here`` (``present_on``)."""
     count = on.shape[1]
-    axes = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "placement")
-    values = {axis: np.full(count, float(getattr(strategy, axis))) for axis in axes}
+    values = {axis: np.full(count, float(getattr(strategy, axis))) for axis in REPLICA_DEGREES}
     costs = replica_costs(context, Replicas(parameters=parameters_of(context, strategy, on), **values))
     return ReplicaCosts(**{entry.name: getattr(costs, entry.name) * here for entry in fields(ReplicaCosts)})
 

@@ -20,7 +20,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
 from forerun.spaces.trees import TreeStrategies
 
-_SHARING = ("dp", "tp", "cp", "ep", "etp", "sp", "mbs", "zero")
+_SHARING = ("dp", "tp", "cp", "ep", "etp", "sp", "mbs", "zero", "shard")
 """What must be alike for all layers where traffic finds its way over the cluster's links."""
 
 
@@ -121,7 +121,7 @@ def tree_contention(context: Context, strategies: TreeStrategies, costs: StepCos
             raise RequestError(
                 f"with contention all layers share their devices alike, but {name} is {found}; drop the contention"
             )
-    fast = replace(context, cluster=line_rate_cluster(context.cluster))
+    fast = replace(context, cluster=line_rate_cluster(context.cluster, strategies.first))
     blocks, homes = blocks_of(context, strategies), homes_of(strategies.first)
     still_s: list[float] = all_replicas(fast, blocks, homes).reduce_s.tolist()
     reduce_s = [stage.reduce_s for stage in costs.stages]
