@@ -13,6 +13,9 @@ LARGEST_TP = 64
 LARGEST_CP = 32
 LARGEST_MBS = 32
 LARGEST_VPP = 16
+PARTIAL_FROM = 512
+"""Devices from which on a part of the replicas may share sharded states: below, it was never more than 2 % faster than
+sharding over all of them, and it makes a space up to twice as large (docs/decisions/space.md)."""
 
 
 def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[int, ...]]:
@@ -39,11 +42,20 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
         "split": _named("split", ("even", *legality.splits)),
         "mbs": tuple(m for m in (1, 2, 4, 8, 16, 32) if m <= min(batch, LARGEST_MBS)),
         "zero": tuple(sorted(legality.zero_stages)),
-        "shard": (ALL_REPLICAS,),
+        "shard": _sharing(context, max(gpus)),
         "sp": {"optional": (0, 1), "always": (0, 1), "never": (0,)}[legality.sequence_parallel],
         "recompute": _named("recompute", legality.recompute),
         "placement": _named("placement", legality.placements),
     }
+
+
+def _sharing(context: Context, gpus: int) -> tuple[int, ...]:
+    """All replicas, or as many as a node (or a larger scale-up domain) has devices, as a power of two."""
+    cluster = context.cluster
+    near = 1 << max(cluster.scale_up_size, cluster.devices_per_node).bit_length() - 1
+    if gpus < PARTIAL_FROM or near == 1 or not context.framework.legality.partial_zero:
+        return (ALL_REPLICAS,)
+    return ALL_REPLICAS, near
 
 
 def _virtual_stages(layers: int) -> tuple[int, ...]:
