@@ -23,6 +23,8 @@ REASONS: Mapping[str, str] = {
     "global batch": "the global batch is not divisible by dp times mbs",
     "microbatches": "too few microbatches, or not a multiple of what the schedule needs",
     "framework zero": "the framework does not have this ZeRO stage here",
+    "shard": "replicas that share states do not divide all of them, or those of the experts",
+    "framework shard": "the framework does not share these states by a part of the replicas",
     "framework sequence parallel": "the framework needs or forbids sp here",
     "sequence / sp": "the sequence is not divisible by tp, which sp needs",
     "framework recompute": "the framework does not have this recompute",
