@@ -199,7 +199,7 @@ def accuracy(group: Group, settings: Settings = USUAL, *, randomly: bool = True)
         lucky=float(np.quantile(tens, 0.05)),
         luckiest=float(tens.min()),
         inside=float(np.mean((low_s <= truth) & (truth <= high_s), where=np.isin(np.arange(len(truth)), rest))),
-        width=float(np.median(belief.reach(LEVEL)[rest] - 1)),
+        width=float(np.median((high_s - low_s)[rest] / belief.time_s()[rest]) / 2),
         rest=len(rest),
         fitted=", ".join(moved) or "none",
     )

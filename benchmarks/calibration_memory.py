@@ -23,7 +23,7 @@ from forerun.search.calibrate.machine import memory_runs_of, told_of_memory
 from forerun.search.validate import Run, load_runs, predict
 from forerun.search.validate.metrics import memory_error
 from forerun.simulator.calibration import MemoryPosterior, fit_memory, nothing_measured
-from forerun.simulator.calibration.posterior import LEVEL
+from forerun.simulator.calibration.belief import LEVEL
 from forerun.spaces.strategies import Context, table_of
 
 Floats = NDArray[np.float64]

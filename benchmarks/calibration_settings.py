@@ -7,6 +7,7 @@ runs drawn at random then predict the rest of those groups better (log density, 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,10 @@ from scipy.stats import t as student
 
 from forerun.search.validate import Run
 from forerun.simulator import score
-from forerun.simulator.calibration import USUAL, Settings
-from forerun.simulator.calibration.posterior import DOUBT, FREEDOM, slopes_of
-from forerun.simulator.calibration.residual import Features, features_of, joined, residual_covariance
+from forerun.simulator.calibration import NAMES, PRIORS, USUAL, Evidence, Settings
+from forerun.simulator.calibration.evidence import FREEDOM, slopes_of
+from forerun.simulator.calibration.mixture import Covariances, weighed
+from forerun.simulator.calibration.residual import Features, features_of, joined
 from forerun.spaces.strategies import table_of
 
 Floats = NDArray[np.float64]
@@ -25,11 +27,10 @@ RUNS = 10
 STEPS = (0.7, 1.4)
 ROUNDS = 2
 DRAWS = 3
-LEVEL = 0.9
-_REWEIGHTS = 6
+_EVERY = np.ones(len(NAMES), dtype=bool)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Linear:
     """A group on the linear form of the model: ``error`` of its runs with the catalogue (logarithm of measured over
     predicted time), slopes along the constants and features."""
@@ -38,9 +39,15 @@ class Linear:
     slopes: Floats
     features: Features
 
-    def covariance(self, settings: Settings) -> Floats:
-        """Return the prior covariance of the errors."""
-        return self.slopes @ self.slopes.T + residual_covariance(self.features, self.features, settings)
+    def told(self, rows: NDArray[np.intp] | slice) -> Evidence:
+        """Return what some runs say."""
+        features = Features(self.features.numbers[rows], self.features.parts[rows], self.features.words[rows])
+        error = self.error[rows]
+        return Evidence(features=features, slopes=self.slopes[rows], error=error, weight=np.ones(len(error)))
+
+    def covariances(self, settings: Settings) -> Covariances:
+        """Return the prior covariances of the errors."""
+        return Covariances.of(self.told(slice(None)), _EVERY, settings)
 
 
 def linear(runs: Sequence[Run], by_context: Iterable[Sequence[int]]) -> Linear:
@@ -72,29 +79,32 @@ def settings_without(source: str, groups: Mapping[str, Sequence[Linear]]) -> Set
 
 def errors_of_random_tens(group: Linear, draws: int, settings: Settings = USUAL) -> Floats:
     """Return the median error of the rest for a number of random choices of ten runs."""
-    covariance = group.covariance(settings)
+    covariances = group.covariances(settings)
     found = []
     for seed in range(draws):
         chosen, rest = _split(group, seed, RUNS)
-        mean, _ = _predicted(covariance, settings, group.error, chosen)
-        found.append(float(np.median(np.abs(np.expm1(mean[rest] - group.error[rest])))))
+        shares, means, _ = _predicted(group, covariances, settings, chosen)
+        found.append(float(np.median(np.abs(np.expm1((shares @ means - group.error)[rest])))))
     return np.array(found)
 
 
 def _density(groups: Sequence[Linear], settings: Settings) -> float:
     """Return the mean log density of runs that were not measured; groups count by the root of their size."""
-    total = weight = 0.0
-    for group in groups:
-        covariance = group.covariance(settings)
-        own = []
-        for seed in range(DRAWS):
-            chosen, rest = _split(group, seed, min(RUNS, len(group.error) // 2))
-            mean, variance = _predicted(covariance, settings, group.error, chosen)
-            spread = np.sqrt(variance[rest])
-            own.append(np.mean(student.logpdf((group.error - mean)[rest] / spread, FREEDOM) - np.log(spread)))
-        total += float(np.mean(own)) * len(group.error) ** 0.5
-        weight += len(group.error) ** 0.5
-    return total / weight
+    weights = [len(group.error) ** 0.5 for group in groups]
+    return float(np.average([_own_density(group, settings) for group in groups], weights=weights))
+
+
+@cache  # the search without one source asks for much of what that without another did
+def _own_density(group: Linear, settings: Settings) -> float:
+    """Return the mean log density of the runs of one group that were not measured."""
+    covariances, found = group.covariances(settings), []
+    for seed in range(DRAWS):
+        chosen, rest = _split(group, seed, min(RUNS, len(group.error) // 2))
+        shares, means, variances = _predicted(group, covariances, settings, chosen)
+        spreads = np.sqrt(variances[:, rest])
+        apart = (group.error[rest] - means[:, rest]) / spreads
+        found.append(np.mean(np.log(shares @ (student.pdf(apart, FREEDOM) / spreads))))
+    return float(np.mean(found))
 
 
 def _split(group: Linear, seed: int, count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -103,15 +113,18 @@ def _split(group: Linear, seed: int, count: int) -> tuple[NDArray[np.intp], NDAr
 
 
 def _predicted(
-    covariance: Floats, settings: Settings, error: Floats, chosen: NDArray[np.intp]
-) -> tuple[Floats, Floats]:
-    """Return mean and variance (noise included) of all errors once some runs are measured."""
-    own, weight = covariance[np.ix_(chosen, chosen)], np.ones(len(chosen))
-    for _ in range(_REWEIGHTS):
-        whole = own + np.diag(settings.noise**2 / weight)
-        solved = np.linalg.solve(whole, error[chosen])
-        weight = np.minimum(1.0, (FREEDOM + 1) / (FREEDOM + (error[chosen] - own @ solved) ** 2 / settings.noise**2))
-    half = np.linalg.solve(np.linalg.cholesky(whole), np.column_stack([covariance[chosen], error[chosen]]))
-    left = np.diag(covariance) - (half[:, :-1] ** 2).sum(axis=0)
-    scale = (DOUBT + half[:, -1] @ half[:, -1]) / (DOUBT + len(chosen))
-    return covariance[:, chosen] @ solved, scale * (np.maximum(left, 0.0) + settings.noise**2)
+    group: Linear, covariances: Covariances, settings: Settings, chosen: NDArray[np.intp]
+) -> tuple[Floats, Floats, Floats]:
+    """Return the shares [K] of all priors, and their mean and variance [K, N] (noise included) of all errors once some
+    runs are measured."""
+    evidence = group.told(chosen)
+    mixture = weighed(evidence, _EVERY, settings, PRIORS)
+    means, variances = np.empty((2, len(PRIORS), len(group.error)))
+    for place, (prior, weight) in enumerate(zip(PRIORS, mixture.weight, strict=True)):
+        whole = covariances.under(prior)
+        cross, noise = whole[:, chosen], prior.noise * settings.noise
+        solved = np.linalg.solve(whole[np.ix_(chosen, chosen)] + np.diag(noise**2 / weight), cross.T)
+        left = np.diag(whole) - np.einsum("nm,mn->n", cross, solved)
+        means[place] = cross @ mixture.solved[place]
+        variances[place] = mixture.scale[place] * (np.maximum(left, 0.0) + noise**2)
+    return mixture.shares, means, variances

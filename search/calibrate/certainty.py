@@ -11,7 +11,7 @@ import numpy as np
 
 from forerun.search.rows import GIB, MAY_NOT_FIT_MARK, TIGHT_MARK, Row
 from forerun.simulator.calibration import MemoryBounds, Posterior
-from forerun.simulator.calibration.posterior import LEVEL
+from forerun.simulator.calibration.belief import LEVEL
 from forerun.spaces.strategies import Context, parse_strategy, table_of
 
 TOGETHER = 1000
@@ -38,7 +38,7 @@ def _told(posterior: Posterior, context: Context, rows: Sequence[Row], *, across
     table = table_of([parse_strategy(row.strategy) for row in rows])
     belief = posterior.believe([(context, table)])
     held = None if posterior.held is None else posterior.held.bounds(context, table, LEVEL)
-    reach, alike = belief.reach(LEVEL), belief.alike(LEVEL)
+    (faster, slower), alike = belief.reach(LEVEL), belief.alike(LEVEL)
     if not across_sizes:
         gpus = np.array([row.gpus for row in rows])
         alike &= gpus[:, None] == gpus[None, :]
@@ -48,8 +48,8 @@ def _told(posterior: Posterior, context: Context, rows: Sequence[Row], *, across
         found.append(
             dataclasses.replace(
                 row if held is None else _holding(row, held, place),
-                step_time_low_s=float(row.step_time_s / reach[place]),
-                step_time_high_s=float(row.step_time_s * reach[place]),
+                step_time_low_s=float(row.step_time_s / faster[place]),
+                step_time_high_s=float(row.step_time_s * slower[place]),
                 same_as_rank=rows[better[0]].rank if len(better) else None,
             )
         )

@@ -10,7 +10,7 @@ from forerun.search.calibrate.document import Calibration
 from forerun.search.profiling import read_profile
 from forerun.search.validate import Predictions, Run
 from forerun.simulator.calibration import Posterior
-from forerun.simulator.calibration.posterior import LEVEL
+from forerun.simulator.calibration.belief import LEVEL
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, table_of
 

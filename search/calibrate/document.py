@@ -16,6 +16,7 @@ import yaml
 from forerun.search.calibrate.evidence_document import evidence_document, evidence_of
 from forerun.search.calibrate.machine import Machine
 from forerun.search.calibrate.memory_document import memory_document, memory_of
+from forerun.search.calibrate.mixture_document import mixture_document, mixture_of
 from forerun.search.output import write_atomically
 from forerun.search.row_yaml import RowDumper
 from forerun.search.sweep.version import cost_model_version
@@ -24,7 +25,9 @@ from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
 
-SCHEMA = 1
+SCHEMA = 2
+"""Of what is written; files of another are fitted again (1 had a single prior)."""
+_AGAIN = "forerun calibrate --append --out"
 LARGEST = 16 << 20
 MOST_RUNS = 1000
 """More runs of one machine say little more, and every prediction is compared with all of them."""
@@ -127,6 +130,7 @@ def text_of(calibration: Calibration) -> str:
         "constants": {f.constant.name: _constant(f) for f in calibration.constants if f.refused is None},
         "not_determined": {f.constant.name: f.refused for f in calibration.constants if f.refused is not None},
         "runs": [dict(cells) for cells in calibration.runs],
+        "priors": mixture_document(calibration.posterior.mixture),
         "evidence": evidence_document(calibration.posterior.evidence),
     }
     if calibration.posterior.held is not None:
@@ -153,14 +157,14 @@ def read_calibration(path: Path) -> Calibration:
     Raises:
         RequestError: the file cannot be read, is no calibration, or was made with another version of the cost model.
     """
-    document = read_document(path, max_bytes=LARGEST)
+    document, again = read_document(path, max_bytes=LARGEST), f"fit its runs again with `{_AGAIN} {path}`"
+    form = document.data.get("calibration") if isinstance(document.data, dict) else None
+    if isinstance(form, int) and form != SCHEMA:
+        raise RequestError(f"{path} is a calibration of form {form}, and this version reads form {SCHEMA}; {again}")
     data = _checked(document)
-    made = data.made.get("cost_model")
-    if made != cost_model_version():
-        raise RequestError(
-            f"{path} was fitted with another version of the cost model ({made}, this is {cost_model_version()}); "
-            f"fit its runs again with `forerun calibrate --append --out {path}`"
-        )
+    made, own = data.made.get("cost_model"), cost_model_version()
+    if made != own:
+        raise RequestError(f"{path} was fitted with another version of the cost model ({made}, this is {own}); {again}")
     return _calibration(document, data)
 
 
@@ -170,7 +174,17 @@ def read_runs(path: Path) -> tuple[Mapping[str, str], ...]:
     Raises:
         RequestError: the file cannot be read or is no calibration.
     """
-    return tuple(_checked(read_document(path, max_bytes=LARGEST)).runs)
+    from pydantic import BaseModel, ConfigDict
+
+    class AnyCalibration(BaseModel):
+        """What calibrations of all versions have."""
+
+        model_config = ConfigDict(extra="ignore", strict=True)
+
+        calibration: int
+        runs: list[dict[str, str]]
+
+    return tuple(validate(read_document(path, max_bytes=LARGEST), AnyCalibration).runs)
 
 
 def _checked(document: Document) -> Any:
@@ -209,6 +223,15 @@ def _checked(document: Document) -> Any:
         parts: list[list[int | float]]
         words: list[list[str]]
 
+    class PriorPart(Part):
+        """One prior, and how far it is believed."""
+
+        constants: int | float
+        residual: int | float
+        noise: int | float
+        share: int | float
+        weight: list[int | float]
+
     class FactorPart(Part):
         """One fitted factor on a part of memory."""
 
@@ -236,13 +259,11 @@ def _checked(document: Document) -> Any:
         constants: dict[str, ConstantPart]
         not_determined: dict[str, str]
         runs: list[dict[str, str]]
+        priors: list[PriorPart]
         evidence: EvidencePart
         memory: MemoryPart | None = None
 
-    data = validate(document, CalibrationDocument)
-    if data.calibration != SCHEMA:
-        raise RequestError(f"{document.source}: calibration {data.calibration} is unknown; this version reads {SCHEMA}")
-    return data
+    return validate(document, CalibrationDocument)
 
 
 def _calibration(document: Document, data: Any) -> Calibration:
@@ -262,6 +283,7 @@ def _calibration(document: Document, data: Any) -> Calibration:
         constants.append(Fitted(constant=constant_named(name), z=part.z, error=part.error, refused=None))
     for name, reason in data.not_determined.items():
         constants.append(Fitted(constant=constant_named(name), z=0.0, error=1.0, refused=reason))
+    z = {found.constant.name: found.z for found in constants if found.refused is None}
     order = {name: place for place, name in enumerate(NAMES)}
     for name in ("before_median_pct", "left_out_median_pct"):
         if name not in data.error:
@@ -269,11 +291,7 @@ def _calibration(document: Document, data: Any) -> Calibration:
     return Calibration(
         source=Path(document.source).name,
         machine=Machine(device=data.machine.device, framework=data.machine.framework, links=tuple(data.machine.links)),
-        posterior=Posterior(
-            z={found.constant.name: found.z for found in constants if found.refused is None},
-            evidence=evidence,
-            held=held,
-        ),
+        posterior=Posterior(z=z, evidence=evidence, mixture=mixture_of(document, data.priors, evidence, z), held=held),
         constants=tuple(sorted(constants, key=lambda found: order[found.constant.name])),
         error=dict(data.error),
         made=dict(data.made),

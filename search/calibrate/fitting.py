@@ -18,7 +18,7 @@ from forerun.search.sweep.version import cost_model_version
 from forerun.search.validate import Run, RunSet, load_runs
 from forerun.search.validate.columns import OPTIONAL, REQUIRED
 from forerun.simulator.calibration import Fit, MemoryFit, fit, fit_memory
-from forerun.simulator.calibration.posterior import LEVEL, quantile
+from forerun.simulator.calibration.belief import LEVEL, quantile
 from forerun.spaces.errors import RequestError, unknown
 
 ODD = 0.35
@@ -39,7 +39,7 @@ class Calibrated:
         """Runs that disagree with the others, with measured over predicted time less one when left out."""
         weights = self.fit.posterior.evidence.weight
         rows = np.flatnonzero(weights < ODD)
-        return [(self.runs[row].run_id, float(np.expm1(self.fit.left_out[row]))) for row in rows]
+        return [(self.runs[row].run_id, float(np.expm1(self.fit.left_out.error[row]))) for row in rows]
 
 
 def calibrate_files(
@@ -113,14 +113,13 @@ def calibrate_runs(
 def figures(result: Fit) -> dict[str, float]:
     """Return the errors of a fit in per cent: medians of absolute errors of step times, and the share of runs within
     the interval that the others predict for them."""
-    before, after = (np.abs(np.expm1(-error)) for error in (result.before, result.left_out))
-    inside = np.abs(result.left_out) <= quantile(LEVEL) * result.left_out_spread
+    before, after = (np.abs(np.expm1(-error)) for error in (result.before, result.left_out.error))
     return {
         "before_median_pct": 100 * float(np.median(before)),
         "left_out_median_pct": 100 * float(np.median(after)),
         "before_worst_pct": 100 * float(before.max()),
         "left_out_worst_pct": 100 * float(after.max()),
-        "left_out_within_interval_pct": 100 * float(inside.mean()),
+        "left_out_within_interval_pct": 100 * float(result.left_out.inside.mean()),
     }
 
 

@@ -1,6 +1,8 @@
 """Constants of a machine, fitted to measured runs, and how sure predictions are."""
 
+from forerun.simulator.calibration.belief import Belief, Components
 from forerun.simulator.calibration.constants import CONSTANTS, NAMES, Constant, calibrated, constant_named
+from forerun.simulator.calibration.evidence import Evidence
 from forerun.simulator.calibration.fit import Fit, Fitted, Measured, by_context, fit
 from forerun.simulator.calibration.memory import (
     FittedFactor,
@@ -11,15 +13,18 @@ from forerun.simulator.calibration.memory import (
     fit_memory,
 )
 from forerun.simulator.calibration.memory_factors import FACTORS
-from forerun.simulator.calibration.posterior import Belief, Evidence, Posterior, nothing_measured
+from forerun.simulator.calibration.mixture import PRIORS, Mixture, Prior
+from forerun.simulator.calibration.posterior import Posterior, nothing_measured
 from forerun.simulator.calibration.residual import USUAL, Settings
 
 __all__ = [
     "CONSTANTS",
     "FACTORS",
     "NAMES",
+    "PRIORS",
     "USUAL",
     "Belief",
+    "Components",
     "Constant",
     "Evidence",
     "Fit",
@@ -30,7 +35,9 @@ __all__ = [
     "MemoryFit",
     "MemoryPosterior",
     "MemoryRun",
+    "Mixture",
     "Posterior",
+    "Prior",
     "Settings",
     "by_context",
     "calibrated",

@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.calibration.constants import CONSTANTS, LARGEST_Z, NAMES, Constant, calibrated
-from forerun.simulator.calibration.posterior import FREEDOM, Evidence, Posterior, known_covariance, slopes_of
-from forerun.simulator.calibration.residual import USUAL, Settings, features_of, joined, residual_covariance
+from forerun.simulator.calibration.evidence import Evidence, known_covariance, slopes_of
+from forerun.simulator.calibration.left_out import LeftOut, left_out
+from forerun.simulator.calibration.mixture import PRIORS, WIDE, Covariances, Mixture, Prior, weighed
+from forerun.simulator.calibration.posterior import Posterior
+from forerun.simulator.calibration.residual import USUAL, Settings, features_of, joined
 from forerun.simulator.score import score
 from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
@@ -19,7 +22,7 @@ SURE = 0.8
 """A constant counts as determined when its standard deviation falls to this share of the catalogue's."""
 IDLE = 0.004
 """A constant that moves no run by this share of a step (at one standard deviation) is one that no run depends on."""
-_ROUNDS, _REWEIGHTS = 5, 8
+_ROUNDS = 5
 _NEAR = 0.1
 """Constants that moved by less (in standard deviations) leave slopes as they are."""
 _CLOSE = 0.02
@@ -53,21 +56,20 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Result: what to predict with, every constant, and the error (in logarithm) of every run when left out."""
+    """Result: what to predict with, every constant, and the error (in logarithm of measured over predicted time) of
+    every run ``before``, and when it is ``left_out``."""
 
     posterior: Posterior
     constants: tuple[Fitted, ...]
     before: Floats
-    left_out: Floats
-    left_out_spread: Floats
-    """Standard deviation of the prediction of every run from the others, noise included."""
+    left_out: LeftOut
 
 
 def fit(runs: Sequence[Measured], settings: Settings = USUAL) -> Fit:
     """Fit the constants of a machine to measured runs.
 
-    First all constants are fitted; those whose uncertainty hardly falls are refused, with the reason, and the others
-    are fitted again without them.
+    First all constants are fitted, as far from the catalogue as they may be; those whose uncertainty hardly falls are
+    refused, with the reason. The others are fitted again, under all priors.
 
     Raises:
         RequestError: no run, or a run that cannot be scored.
@@ -75,53 +77,54 @@ def fit(runs: Sequence[Measured], settings: Settings = USUAL) -> Fit:
     if not runs:
         raise RequestError("calibration needs at least one measured run")
     every = np.ones(len(CONSTANTS), dtype=bool)
-    evidence, z, deviations = _fitted(runs, every, np.zeros(len(CONSTANTS)), settings)
-    refused = _refusals(evidence, deviations, settings)
+    evidence, mixture, z = _fitted(runs, every, np.zeros(len(CONSTANTS)), settings, (WIDE,))
+    refused = _refusals(evidence, _deviations(evidence, mixture, every, settings, scaled=False), settings)
     used = np.array([name not in refused for name in NAMES])
-    evidence, z, deviations = _fitted(runs, used, np.where(used, z, 0.0), settings)
+    evidence, mixture, z = _fitted(runs, used, np.where(used, z, 0.0), settings, PRIORS)
+    deviations = _deviations(evidence, mixture, used, settings)
     known = {n: float(v) for n, v, u in zip(NAMES, z, used, strict=True) if u}
-    posterior = Posterior(z=known, evidence=evidence, settings=settings)
-    scale = np.sqrt(posterior.scale)
     constants = tuple(
         Fitted(
             constant=constant,
             z=float(z[place]) if used[place] else 0.0,
-            error=float(min(deviations[place] * scale, 1.0)) if used[place] else 1.0,
+            error=float(min(deviations[place], 1.0)) if used[place] else 1.0,
             refused=refused.get(constant.name),
         )
         for place, constant in enumerate(CONSTANTS)
     )
-    left_out, spread = _left_out(posterior)
-    before = np.log([run.step_time_s for run in runs]) - _per_context(runs, _log_time)
-    return Fit(posterior=posterior, constants=constants, before=before, left_out=left_out, left_out_spread=spread)
+    return Fit(
+        posterior=Posterior(z=known, evidence=evidence, mixture=mixture, settings=settings),
+        constants=constants,
+        before=np.log([run.step_time_s for run in runs]) - _per_context(runs, _log_time),
+        left_out=left_out(evidence, mixture, used, settings),
+    )
 
 
 def _fitted(
-    runs: Sequence[Measured], used: NDArray[np.bool_], z: Floats, settings: Settings
-) -> tuple[Evidence, Floats, Floats]:
-    """Return evidence at the fitted constants, the constants, and their standard deviations (Gauss-Newton from z)."""
-    measured, weight = np.log([run.step_time_s for run in runs]), np.ones(len(runs))
+    runs: Sequence[Measured], used: NDArray[np.bool_], z: Floats, settings: Settings, priors: Sequence[Prior]
+) -> tuple[Evidence, Mixture, Floats]:
+    """Return evidence at the fitted constants, what it makes of priors, and the constants (Gauss-Newton from z)."""
+    measured, weight = np.log([run.step_time_s for run in runs]), np.ones((len(priors), len(runs)))
     live: Collection[str] = NAMES
     kept: tuple[Floats, Floats] | None = None
     for turn in range(_ROUNDS):
         known = None if kept is None or np.abs(z - kept[0]).max() > _NEAR else kept[1]
-        evidence = _evidence(runs, measured, z, weight, live, known)
+        evidence = _evidence(runs, measured, z, live, known)
         kept = kept if known is not None else (z, evidence.slopes)
         live = [name for name, slope in zip(NAMES, np.abs(evidence.slopes).max(axis=0), strict=True) if slope > 0]
-        found, deviations, weight = _solved(evidence, used, settings)
-        found = np.clip(found, -LARGEST_Z, LARGEST_Z)
+        mixture = weighed(evidence, used, settings, priors, weight)
+        found = np.clip(mixture.shares @ mixture.constants(evidence, used), -LARGEST_Z, LARGEST_Z)
         moved = float(np.abs(found - z).max())
         if turn == _ROUNDS - 1 or moved < _CLOSE:
             break
-        z = found
-    return replace(evidence, weight=weight), z, deviations
+        z, weight = found, mixture.weight
+    return replace(evidence, weight=mixture.shares @ mixture.weight), mixture, z
 
 
 def _evidence(
     runs: Sequence[Measured],
     measured: Floats,
     z: Floats,
-    weight: Floats,
     live: Collection[str],
     known: Floats | None,
 ) -> Evidence:
@@ -137,24 +140,23 @@ def _evidence(
         parts.append(features_of(context, table, scores.time_s))
         order += rows
     features = joined(parts).take(np.argsort(order))
-    return Evidence(features=features, slopes=slopes, error=measured - log_time + slopes @ z, weight=weight)
+    return Evidence(features=features, slopes=slopes, error=measured - log_time + slopes @ z, weight=np.ones(len(runs)))
 
 
-def _solved(evidence: Evidence, used: NDArray[np.bool_], settings: Settings) -> tuple[Floats, Floats, Floats]:
-    """Return constants, their standard deviations and the weights of the runs, by reweighted least squares."""
-    slopes = evidence.slopes[:, used]
-    residual, noise = residual_covariance(evidence.features, evidence.features, settings), settings.noise
-    prior, weight = slopes @ slopes.T + residual, evidence.weight
-    for _ in range(_REWEIGHTS):
-        whole = prior + np.diag(noise**2 / weight)
-        solved = np.linalg.solve(whole, evidence.error)
-        misses: Floats = evidence.error - prior @ solved
-        weight = np.minimum(1.0, (FREEDOM + 1) / (FREEDOM + misses**2 / noise**2))
-    z, deviations = np.zeros(len(used)), np.ones(len(used))
-    z[used] = slopes.T @ solved
-    explained = np.linalg.solve(whole, slopes)
-    deviations[used] = np.sqrt(np.maximum(1.0 - np.einsum("nc,nc->c", slopes, explained), 1e-6))
-    return z, deviations, weight
+def _deviations(
+    evidence: Evidence, mixture: Mixture, used: NDArray[np.bool_], settings: Settings, *, scaled: bool = True
+) -> Floats:
+    """Return the standard deviation of every constant, in those of the catalogue; ``scaled``: with the scale of errors
+    that the runs show."""
+    own, middle = Covariances.of(evidence, used, settings), mixture.constants(evidence, used)
+    variance, slopes = np.zeros(len(used)), evidence.slopes
+    for prior, share, weight, scale, z in zip(
+        mixture.priors, mixture.shares, mixture.weight, mixture.scale, middle, strict=True
+    ):
+        explained = np.einsum("nc,nc->c", slopes, np.linalg.solve(own.known(prior, weight), slopes))
+        left = prior.constants**2 * np.maximum(1.0 - prior.constants**2 * explained, 1e-6)
+        variance += share * ((scale if scaled else 1.0) * left + (z - mixture.shares @ middle) ** 2)
+    return np.where(used, np.sqrt(variance), 1.0)
 
 
 def _refusals(evidence: Evidence, deviations: Floats, settings: Settings) -> dict[str, str]:
@@ -182,17 +184,6 @@ def _refusals(evidence: Evidence, deviations: Floats, settings: Settings) -> dic
         else:
             result[constant.name] = f"the runs leave {deviations[place]:.0%} of the catalogue's uncertainty"
     return result
-
-
-def _left_out(posterior: Posterior) -> tuple[Floats, Floats]:
-    """Return error and standard deviation of every run when predicted from all others (closed form; Rasmussen and
-    Williams 2006, section 5.4.2). Slopes and weights stay where the whole fit has them."""
-    evidence = posterior.evidence
-    used = np.array([name in posterior.z for name in NAMES])
-    even = replace(evidence, weight=np.ones(len(evidence)))
-    inverse, whole = (np.linalg.inv(known_covariance(one, used, posterior.settings)) for one in (even, evidence))
-    weighted = (whole @ evidence.error) / np.diag(whole)
-    return weighted, np.sqrt(posterior.scale / np.diag(inverse))
 
 
 def by_context(runs: Sequence[Measured]) -> list[list[int]]:

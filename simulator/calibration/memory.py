@@ -13,16 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
+from forerun.simulator.calibration.belief import quantile
 from forerun.simulator.calibration.censored import observations
+from forerun.simulator.calibration.evidence import DOUBT, FEW, FREEDOM, Evidence, known_covariance
 from forerun.simulator.calibration.memory_factors import FACTOR_NAMES, FACTORS, MemoryFactor
-from forerun.simulator.calibration.posterior import (
-    DOUBT,
-    FEW,
-    FREEDOM,
-    Evidence,
-    known_covariance,
-    quantile,
-)
 from forerun.simulator.calibration.residual import USUAL, Features, Settings, joined, placed, residual_covariance
 from forerun.simulator.score import score
 from forerun.simulator.score_table import MEMORY_PARTS, Floats

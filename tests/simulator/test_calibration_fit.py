@@ -68,7 +68,7 @@ def test_left_out_errors_are_those_of_fits_without_the_run() -> None:
     for place in (0, 7, 15):
         rest = fit([run for number, run in enumerate(runs) if number != place])
         predicted = times_of(rest.posterior.applied(context), [strategies[place]])[0]
-        assert np.log(runs[place].step_time_s / predicted) == pytest.approx(whole.left_out[place], abs=0.01)
+        assert np.log(runs[place].step_time_s / predicted) == pytest.approx(whole.left_out.error[place], abs=0.01)
 
 
 def test_without_runs_everything_is_the_catalogues() -> None:

@@ -1,0 +1,115 @@
+"""Predictions with what is not known of them: correlated, and mixtures of Student's distributions where priors differ.
+
+Every prior that runs leave possible (``mixture``) predicts a strategy with its own middle and spread. Intervals are
+quantiles of the mixture; the choice of runs and comparisons of two strategies need covariances, and take the one
+Gaussian of the same mean and covariance.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
+
+from forerun.simulator.calibration.evidence import FREEDOM
+from forerun.simulator.score_table import Floats
+
+LEVEL = 0.9
+"""Probability of the intervals that are shown."""
+_FOR_EVER = 100.0
+"""Logarithm of more seconds than any step takes."""
+_HALVINGS = 40
+_LEAST = 1e-12
+"""Standard deviation of what is certain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Components:
+    """What K priors believe of N strategies: ``shares`` [K] of the belief (or [K, N]), how far their middles lie
+    ``apart`` [K, N] from the mixture's (in logarithm), and the ``spread`` [K, N] of a run that would be measured."""
+
+    shares: Floats
+    apart: Floats
+    spread: Floats
+
+    def quantile(self, probability: float) -> Floats:
+        """Return how far from the mixture's middle (shape N) so much of every mixture lies below.
+
+        Found by halving: it lies between the least and the largest quantile of the components.
+        """
+        spread, shares = np.maximum(self.spread, _LEAST), self.shares.reshape(len(self.shares), -1)
+        own = self.apart + spread * stdtrit(FREEDOM, probability)
+        low, high = own.min(axis=0), own.max(axis=0)
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high)
+            below = (shares * stdtr(FREEDOM, (middle - self.apart) / spread)).sum(axis=0) < probability
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return np.asarray(0.5 * (low + high))
+
+    def without(self, rows: Sequence[int]) -> "Components":
+        """Return the components with nothing unknown about some strategies."""
+        apart, spread = self.apart.copy(), self.spread.copy()
+        apart[:, list(rows)] = spread[:, list(rows)] = 0.0
+        return replace(self, apart=apart, spread=spread)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belief:
+    """Predictions of N strategies: ``log_time`` of the step and its ``covariance`` [N, N] without noise.
+
+    ``noise``: variance of one more measured run. ``components``: what it is a mixture of, None for a single one.
+    """
+
+    log_time: Floats
+    covariance: Floats
+    noise: float
+    components: Components | None = None
+
+    def spread(self, *, noisy: bool = True) -> Floats:
+        """Return the standard deviation of every ``log_time``; ``noisy``: of a run that would be measured."""
+        return np.asarray(np.sqrt(np.maximum(np.diag(self.covariance), 0.0) + (self.noise if noisy else 0.0)))
+
+    def time_s(self) -> Floats:
+        """Return the expected step times."""
+        return np.asarray(np.exp(self.log_time))
+
+    def costing(self, factor: Floats) -> "Belief":
+        """Return the belief about step times that are multiplied by known numbers (shape N)."""
+        return replace(self, log_time=self.log_time + np.log(factor))
+
+    def without(self, rows: Sequence[int]) -> "Belief":
+        """Return the belief with some strategies ruled out: they take for ever, and nothing is unknown about them."""
+        log_time, covariance = self.log_time.copy(), self.covariance.copy()
+        log_time[list(rows)] = _FOR_EVER
+        covariance[list(rows), :] = covariance[:, list(rows)] = 0.0
+        components = None if self.components is None else self.components.without(rows)
+        return replace(self, log_time=log_time, covariance=covariance, components=components)
+
+    def reach(self, level: float) -> tuple[Floats, Floats]:
+        """Return the factors by which a measured run may be faster, and slower, with probability ``level``; as much of
+        the belief lies beyond either."""
+        if self.components is None:
+            both = np.exp(quantile(level) * self.spread())
+            return both, both
+        tail = (1 - level) / 2
+        low, high = self.components.quantile(tail), self.components.quantile(1 - tail)
+        # A middle beyond the bulk of its mixture still lies within its interval.
+        return np.exp(np.maximum(-low, 0.0)), np.exp(np.maximum(high, 0.0))
+
+    def interval_s(self, level: float) -> tuple[Floats, Floats]:
+        """Return the bounds between which a measured step time lies with probability ``level``."""
+        faster, slower = self.reach(level)
+        return self.time_s() / faster, self.time_s() * slower
+
+    def alike(self, level: float) -> NDArray[np.bool_]:
+        """Return [N, N]: whether ``level`` of what is believed of the difference of two strategies has both signs."""
+        own = np.diag(self.covariance)
+        variance = np.maximum(own[:, None] + own[None, :] - 2 * self.covariance, 0.0) + 2 * self.noise
+        gap = np.abs(self.log_time[:, None] - self.log_time[None, :])
+        return np.asarray(gap <= quantile(level) * np.sqrt(variance))
+
+
+def quantile(level: float) -> float:
+    """Return how many standard deviations ``level`` of the distribution of errors lies around its middle."""
+    return float(stdtrit(FREEDOM, 0.5 + level / 2))

@@ -1,0 +1,64 @@
+"""What measured runs say, on the linear form of the model: errors, and what they would be if constants were others.
+
+The logarithm of a measured step is the logarithm of the predicted one, plus its slopes along the constants times how
+far these are from the catalogue (standard normal each), plus the residual (``residual``), plus noise.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.calibration.constants import CONSTANTS, NAMES, calibrated
+from forerun.simulator.calibration.residual import Features, Settings, residual_covariance
+from forerun.simulator.score import score
+from forerun.simulator.score_table import Floats
+from forerun.spaces.strategies import Context, StrategyTable
+
+DOUBT = 4.0
+"""Runs that the catalogue's idea of its own errors is worth against what measured runs say of them."""
+FREEDOM = 4.0
+"""Degrees of freedom of Student's distribution, of noise in the fit and of intervals: runs that lie apart are not rare
+(Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989)."""
+FEW = 1 << 14
+"""Strategies whose covariance with the runs is computed at once."""
+_STEP = 0.25
+"""Standard deviations on both sides between which slopes are taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What N measured runs say: ``slopes`` [N, C] along the constants, ``features``, ``error`` (measured over
+    predicted time at the fitted constants, in logarithm, with what the constants explain of it added back), ``weight``
+    of each run (below 1: it disagrees with the others)."""
+
+    features: Features
+    slopes: Floats
+    error: Floats
+    weight: Floats
+
+    def __len__(self) -> int:
+        return len(self.error)
+
+
+def known_covariance(evidence: Evidence, used: NDArray[np.bool_], settings: Settings) -> Floats:
+    """Return the prior covariance [N, N] of the errors of measured runs along the ``used`` constants, with noise."""
+    slopes = evidence.slopes[:, used]
+    covariance = slopes @ slopes.T + residual_covariance(evidence.features, evidence.features, settings)
+    return np.asarray(covariance + np.diag(settings.noise**2 / evidence.weight))
+
+
+def slopes_of(context: Context, table: StrategyTable, live: Collection[str] = NAMES) -> Floats:
+    """Return the slopes [N, C] of the logarithm of the step time along all constants, from where ``context`` is.
+
+    ``live``: those that may matter; the others' slopes are zero.
+    """
+    columns = []
+    for constant in CONSTANTS:
+        if constant.name not in live:
+            columns.append(np.zeros(len(table)))
+            continue
+        high, low = (score(calibrated(context, {constant.name: step}), table).step_time_s for step in (_STEP, -_STEP))
+        columns.append((np.log(high) - np.log(low)) / (2 * _STEP))
+    return np.stack(columns, axis=1)

@@ -1,0 +1,180 @@
+"""Several priors at once, each believed as far as the runs speak for it.
+
+How far a machine may be from the catalogue, how much alike strategies err together and how well runs repeat is not the
+same for every machine: where the catalogue is right already, its own spreads let ten runs move it too far. Ten runs do
+not tell the right spreads either, so none is chosen: each of a few priors (``PRIORS``) is fitted by itself, and what
+they predict is averaged with shares that grow with the density that each gave to the runs before it saw them (Bayesian
+model averaging; Hoeting, Madigan, Raftery and Volinsky, 1999). Within one prior everything stays Gaussian with a scale
+that is learned, which makes the density of the runs Student's, of as many degrees of freedom as the doubt in the scale
+(Rasmussen and Williams 2006, sections 5.4.1 and 9.9).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import gammaln
+
+from forerun.simulator.calibration.evidence import DOUBT, FREEDOM, Evidence
+from forerun.simulator.calibration.residual import Settings, residual_covariance
+from forerun.simulator.score_table import Floats
+
+_REWEIGHTS = 8
+_STILL = 1e-4
+"""Largest change of the weight of a run at which all are found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """One idea of a machine before any run: factors on the standard deviations of the constants (``Constant.spread``),
+    of the residual and of noise (``Settings``)."""
+
+    constants: float = 1.0
+    residual: float = 1.0
+    noise: float = 1.0
+
+
+WIDE = Prior()
+"""As far from the catalogue as its devices and profiles differ among themselves."""
+PRIORS = tuple(
+    Prior(constants=constants, residual=residual, noise=noise)
+    for constants, residual, noise in product((0.25, 1.0), (0.5, 1.0), (0.5, 1.0, 2.0))
+)
+"""All priors of a calibration, believed alike before any run: machines like the catalogue's or as far from it as others
+are, in few steps of two to four, since what lies between is averaged (docs/decisions/calibration.md)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """What N runs made of K priors: ``shares`` [K] of the belief (they add up to 1), ``weight`` [K, N] of the runs,
+    ``scale`` [K] of all variances, and ``solved`` [K, N], the inverse covariance of the runs times their errors."""
+
+    priors: tuple[Prior, ...]
+    shares: Floats
+    weight: Floats
+    scale: Floats
+    solved: Floats
+
+    def __len__(self) -> int:
+        return len(self.priors)
+
+    def constants(self, evidence: Evidence, used: NDArray[np.bool_]) -> Floats:
+        """Return the constants [K, C] of every prior; 0 of those not ``used``."""
+        spreads = np.array([prior.constants for prior in self.priors])
+        return np.asarray(np.where(used, spreads[:, None] ** 2 * (self.solved @ evidence.slopes), 0.0))
+
+    @property
+    def explained(self) -> Floats:
+        """Weights [N] of the runs by which the residual of other strategies is told, over all priors."""
+        amplitudes = np.array([prior.residual for prior in self.priors])
+        return np.asarray((self.shares * amplitudes**2) @ self.solved)
+
+
+@dataclass(frozen=True, slots=True)
+class Covariances:
+    """Prior covariances [N, N] of the errors of runs, of which those of any prior are made."""
+
+    along: Floats
+    residual: Floats
+    noise: float
+
+    @classmethod
+    def of(cls, evidence: Evidence, used: NDArray[np.bool_], settings: Settings) -> "Covariances":
+        """Return those of measured runs along the ``used`` constants."""
+        slopes = evidence.slopes[:, used]
+        residual = residual_covariance(evidence.features, evidence.features, settings)
+        return cls(slopes @ slopes.T, residual, settings.noise)
+
+    def under(self, prior: Prior) -> Floats:
+        """Return the covariance without noise."""
+        return np.asarray(prior.constants**2 * self.along + prior.residual**2 * self.residual)
+
+    def known(self, prior: Prior, weight: Floats) -> Floats:
+        """Return the covariance of runs with their weights, noise included."""
+        return self.under(prior) + np.diag((prior.noise * self.noise) ** 2 / weight)
+
+
+def weighed(
+    evidence: Evidence,
+    used: NDArray[np.bool_],
+    settings: Settings,
+    priors: Sequence[Prior],
+    weight: Floats | None = None,
+) -> Mixture:
+    """Return what runs make of priors, fitted along the ``used`` constants; ``weight`` [K, N]: where to start.
+
+    The shares take all constants into account, as intervals do.
+    """
+    own = Covariances.of(evidence, used, settings)
+    start = np.ones((len(priors), len(evidence))) if weight is None else weight
+    found = np.array([_robust(own, evidence.error, prior, one) for prior, one in zip(priors, start, strict=True)])
+    found = found.reshape(start.shape)
+    every = Covariances.of(evidence, np.ones_like(used), settings)
+    told = [log_density(every.known(prior, one), evidence.error) for prior, one in zip(priors, found, strict=True)]
+    return restored(evidence, used, settings, priors, shares_of(np.array(told)), found)
+
+
+def restored(
+    evidence: Evidence,
+    used: NDArray[np.bool_],
+    settings: Settings,
+    priors: Sequence[Prior],
+    shares: Floats,
+    weight: Floats,
+) -> Mixture:
+    """Return a mixture whose shares and weights are known."""
+    own, every = (Covariances.of(evidence, which, settings) for which in (used, np.ones_like(used)))
+    solved, scale = np.zeros(weight.shape), np.ones(len(priors))
+    for place, (prior, one) in enumerate(zip(priors, weight, strict=True)):
+        if not len(evidence):
+            break
+        solved[place] = _solve(own.known(prior, one), evidence.error)
+        size = float(evidence.error @ _solve(every.known(prior, one), evidence.error))
+        scale[place] = (DOUBT + size) / (DOUBT + len(evidence))
+    return Mixture(priors=tuple(priors), shares=shares, weight=weight, scale=scale, solved=solved)
+
+
+def shares_of(log_densities: Floats) -> Floats:
+    """Return the shares [K] (or [K, ...]) of priors that were believed alike, from the logarithms of densities that
+    they gave to what was seen."""
+    shares = np.exp(log_densities - log_densities.max(axis=0))
+    return np.asarray(shares / shares.sum(axis=0))
+
+
+def log_density(covariance: Floats, error: Floats) -> float:
+    """Return the logarithm of the density of errors [N] whose covariance is known up to its scale (multivariate
+    Student's distribution)."""
+    if not len(error):
+        return 0.0
+    factor = cho_factor(covariance, lower=True)
+    size = float(error @ cho_solve(factor, error))
+    return float(student_density(size, 2 * np.log(np.diag(factor[0])).sum(), len(error)))
+
+
+def student_density(size: Floats | float, log_determinant: Floats | float, count: int) -> Floats:
+    """Return the logarithm of the density of ``count`` errors from their squared ``size`` in units of their covariance
+    and the logarithm of its determinant."""
+    whole = DOUBT + count
+    constant = gammaln(whole / 2) - gammaln(DOUBT / 2) - count / 2 * math.log(DOUBT * math.pi)
+    return np.asarray(constant - log_determinant / 2 - whole / 2 * np.log1p(np.asarray(size) / DOUBT))
+
+
+def _robust(own: Covariances, error: Floats, prior: Prior, weight: Floats) -> Floats:
+    """Return the weights of runs under one prior: least squares, reweighted."""
+    if not len(error):
+        return weight
+    covariance, noise = own.under(prior), prior.noise * own.noise
+    for _ in range(_REWEIGHTS):
+        misses = error - covariance @ _solve(covariance + np.diag(noise**2 / weight), error)
+        before, weight = weight, np.minimum(1.0, (FREEDOM + 1) / (FREEDOM + misses**2 / noise**2))
+        if np.abs(weight - before).max() < _STILL:
+            break
+    return weight
+
+
+def _solve(covariance: Floats, error: Floats) -> Floats:
+    return np.asarray(cho_solve(cho_factor(covariance, lower=True), error))
