@@ -33,7 +33,7 @@ def add_varying(group: "argparse._ArgumentGroup") -> None:
         const=STARTS,
         metavar="K",
         help="look for strategy trees around the best K shapes (3 if not said) and K that almost fit: attention, MLP "
-        "and vocabulary cut apart, some layers recomputed; implies --refine",
+        "and vocabulary cut apart, some layers recomputed, optimizer states in host memory; implies --refine",
     )
 
 

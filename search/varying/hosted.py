@@ -1,15 +1,13 @@
 """The fastest strategy whose optimizer states lie in the memory of the host, for searches that nothing fits without."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from forerun.search.candidates import strategies_at
 from forerun.search.exhaustive import Problem, Scorer, search_space
 from forerun.search.request import Setting
 from forerun.search.rows import Row
-from forerun.search.varying.judge import Judge, Judged
+from forerun.search.varying.judge import Judge, Judged, WithoutHosted
 from forerun.search.varying.varied import row_of, tree_text
-from forerun.simulator.score_table import ScoreTable
-from forerun.spaces.strategies import Context, StrategyTable
 from forerun.spaces.trees.vary import Variation
 
 LARGEST = 20_000_000
@@ -26,19 +24,6 @@ class Hosted:
     tree: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Without:
-    """A scorer that leaves the tensors that may lie on the host out of the peak."""
-
-    score: Scorer
-
-    def __call__(self, context: Context, table: StrategyTable) -> ScoreTable:
-        scores = self.score(context, table)
-        away = sum(scores.memory_bytes[part] for part in context.framework.host_tensors)
-        peak = scores.peak_memory_bytes - away
-        return replace(scores, peak_memory_bytes=peak, fits=peak <= context.memory_limit_bytes)
-
-
 def best_hosted(setting: Setting, score: Scorer) -> Hosted | None:
     """Return the fastest strategy that fits once the framework's host tensors lie in the memory of the host; None where
     the framework cannot keep any there, nothing fits even so, or the space is too large to look.
@@ -46,7 +31,7 @@ def best_hosted(setting: Setting, score: Scorer) -> Hosted | None:
     context, space = setting.context, setting.space()
     if not context.framework.host_tensors or space.size > LARGEST:
         return None
-    piece = search_space(Problem(space=space, objective=setting.objective, top=PLAYED), score=_Without(score))
+    piece = search_space(Problem(space=space, objective=setting.objective, top=PLAYED), score=WithoutHosted(score))
     if piece.best is None or not len(piece.best):
         return None
     judge, best = Judge(context), None

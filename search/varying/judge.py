@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from forerun.search.exhaustive import Scorer
 from forerun.simulator import score
 from forerun.simulator.events import StepCosts
 from forerun.simulator.events.trees import rough_step_s, stage_peaks, tree_costs, tree_scores
 from forerun.simulator.score import corrected
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Context, Recompute, Strategy, table_of
+from forerun.spaces.strategies import Context, Recompute, Strategy, StrategyTable, table_of
 from forerun.spaces.trees import TreeError, TreeStrategies, legal_tree, model_layers, resolve_tree
 from forerun.spaces.trees.vary import Variation, layers_of, varied_tree
 
@@ -43,6 +44,19 @@ class Judged:
     def step_s(self) -> float:
         """Seconds per step."""
         return float(self.scores.step_time_s[0])
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutHosted:
+    """A scorer that leaves the tensors that may lie on the host out of the peak; workers can be sent it."""
+
+    score: Scorer
+
+    def __call__(self, context: Context, table: StrategyTable) -> ScoreTable:
+        scores = self.score(context, table)
+        away = sum(scores.memory_bytes[part] for part in context.framework.host_tensors)
+        peak = scores.peak_memory_bytes - away
+        return replace(scores, peak_memory_bytes=peak, fits=peak <= context.memory_limit_bytes)
 
 
 _Legal = tuple[Variation, TreeStrategies]

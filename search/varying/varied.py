@@ -16,7 +16,7 @@ from forerun.search.samplers.choosing import FLAT_ENUMERABLE
 from forerun.search.samplers.starts import Lenient, strategies_of
 from forerun.search.varying.around import Start, best_around
 from forerun.search.varying.found import VariedRow, VariedRows
-from forerun.search.varying.judge import Judge, Judged
+from forerun.search.varying.judge import Judge, Judged, WithoutHosted
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score
@@ -40,6 +40,8 @@ MARGIN = 4.0
 are some ten times their inputs."""
 LENIENT = 2_000
 """Of those, how many are looked at: most of the fastest are too large however much is recomputed."""
+HOSTED = 100
+"""Strategies that are looked at with tensors in host memory: a few shapes are among them."""
 LEAST = 1e-3
 """Gain over its start from which a tree is worth showing: less is within what the event level itself leaves out."""
 RANKED = ("throughput", "cost", "gpus")
@@ -94,12 +96,16 @@ def _worth_s(board: Leaderboard, strategy: Strategy) -> float:
 
 
 def _starts(board: Leaderboard, setting: Setting, count: int, workers: Choice) -> list[Start]:
-    """Return flat strategies of different shapes: the best of the board, then what would be best if it fitted."""
+    """Return flat strategies of different shapes: the best of the board, then what would be best if it fitted, or
+    had its optimizer states in host memory."""
     steps = {row.strategy: row.step_time_s for row in board.rows if row.fits}
     found = [Start(one, steps[str(one)]) for one in _of_different_shape(list(map(parse_strategy, steps)), count)]
     known = {_shape(start.strategy) for start in found}
-    others = [one for one in _almost_fitting(setting, workers) if _shape(one) not in known]
-    return found + [Start(one, steps.get(str(one))) for one in _of_different_shape(others, count)]
+    for others in (_almost_fitting(setting, workers), _if_hosted(setting, workers)):
+        more = list(_of_different_shape([one for one in others if _shape(one) not in known], count))
+        found += [Start(one, steps.get(str(one))) for one in more]
+        known |= set(map(_shape, more))
+    return found
 
 
 def _almost_fitting(setting: Setting, workers: Choice) -> list[Strategy]:
@@ -119,6 +125,15 @@ def _almost_fitting(setting: Setting, workers: Choice) -> list[Strategy]:
     step_s = as_is.step_time_s + share * (again.step_time_s - as_is.step_time_s)
     promising = np.argsort(step_s, kind="stable")
     return [found[place] for place in promising if again.fits[place] and not as_is.fits[place]]
+
+
+def _if_hosted(setting: Setting, workers: Choice) -> Sequence[Strategy]:
+    """Return the flat strategies that would be best with the framework's host tensors in the memory of the host."""
+    space = setting.space()
+    if space.size > FLAT_ENUMERABLE or not setting.context.framework.host_tensors:
+        return []
+    problem = Problem(space=space, objective=setting.objective, top=HOSTED)
+    return strategies_of(space, search_with(problem, workers, score=WithoutHosted(score))[0])
 
 
 def _of_different_shape(strategies: Sequence[Strategy], count: int) -> Iterator[Strategy]:

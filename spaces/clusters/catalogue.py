@@ -15,7 +15,7 @@ from forerun.spaces.clusters.levels import levels_from_spec
 from forerun.spaces.clusters.topologies import TOPOLOGY_ENDINGS, read_topology, topology_document
 from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError
-from forerun.spaces.units import parse_bytes
+from forerun.spaces.units import parse_bytes, parse_rate
 
 
 def cluster_names() -> tuple[str, ...]:
@@ -102,6 +102,8 @@ def cluster_from_mapping(data: Mapping[str, Any], *, name: str) -> Cluster:
     host: dict[str, float] = {"bytes_per_s_per_device": spec.host.bytes_per_s}
     if "memory" in data.get("host", {}):
         host["memory_bytes"] = parse_bytes(data["host"]["memory"])
+    if "memory_rate" in data.get("host", {}):
+        host["memory_bytes_per_s"] = parse_rate(data["host"]["memory_rate"])
     return Cluster(
         name=name,
         title=data.get("title", name),

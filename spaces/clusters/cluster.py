@@ -85,8 +85,8 @@ class Cluster:
     ``devices_per_node`` is the operating-system node (what a launcher starts on); the scale-up domain is
     ``scale_up_size`` and may be smaller (a PCIe box: a socket) or larger (GB200 NVL72: 72 over 4-device trays).
     Levels are ordered by growing size; the last one spans ``max_devices``. A cluster of one device has none.
-    ``host``: what one node offers beside its devices: ``bytes_per_s_per_device`` to host memory, ``memory_bytes`` where
-    known. ``usd_per_device_hour``: a price the user gave, None to use none.
+    ``host``: what one node offers beside its devices: ``bytes_per_s_per_device`` to host memory, ``memory_bytes`` and
+    ``memory_bytes_per_s`` where known. ``usd_per_device_hour``: a price the user gave, None to use none.
      ``spec``: what the graph of links is built from. ``defaults``: every value that was filled in, with the reason.
     ``measured``: seconds of collectives where a profile was taken. ``overlap``: see ``Overlap``.
     """

@@ -74,7 +74,8 @@ class ScaleUpDocument(_Strict):
 
 
 class HostDocument(_Strict):
-    """The PCIe tree of a node; ``memory`` is that of the host."""
+    """The PCIe tree of a node; ``memory`` is that of the host, ``memory_rate`` what its processors
+    reach of its bandwidth."""
 
     rate: Rate | None = None
     sockets: Literal[1, 2] | None = None
@@ -85,6 +86,7 @@ class HostDocument(_Strict):
     switch_devices: Count | None = None
     switch_rate: Rate | None = None
     memory: Bytes | None = None
+    memory_rate: Rate | None = None
 
 
 class NetworkDocument(_Strict):

@@ -1,8 +1,8 @@
 """Tensors that lie in the memory of the host: what they free on the device, and the copies that they cause.
 
 Activations go out behind a forward pass and come back before its backward pass; parameters come in layer by layer
-before each pass. Optimizer states stream through the device while it updates them, both ways at once: the device does
-the arithmetic, so that no speed of the host's processors is assumed.
+before each pass. Optimizer states are updated where they lie: as fast as the host's memory is read and written, and no
+faster than gradients and parameters come and go as if the states themselves did.
 """
 
 from collections.abc import Sequence
@@ -30,6 +30,11 @@ from forerun.spaces.strategies import Context
 from forerun.spaces.trees import TreeStrategies
 
 GIB = 2.0**30
+SOCKET_BYTES_PER_S = 140e9
+"""Bandwidth that the processors of a socket reach where the cluster does not say: 0.7 of 8 channels of DDR4-3200."""
+UPDATE_TRAFFIC = 2.5
+"""Memory traffic of an update per byte of states: master copy and moments read and written, gradients read, parameters
+written (Adam: 30 bytes for 12)."""
 
 
 def host_rate(context: Context, strategies: TreeStrategies) -> float:
@@ -130,11 +135,19 @@ def with_host_replicas(
     buffers = np.array([max(ahead[chunk] for chunk in chunks) for chunks in homes])
     return replace(
         replicas,
-        optimizer_s=np.maximum(replicas.optimizer_s, (states + parameters) / rate),
+        optimizer_s=np.maximum.reduce((replicas.optimizer_s, (states + parameters) / rate, _update_s(context, states))),
         optimizer_bytes=replicas.optimizer_bytes - states,
         parameter_bytes=replicas.parameter_bytes - parameters,
         buffer_bytes=replicas.buffer_bytes + buffers,
     )
+
+
+def _update_s(context: Context, states: Floats) -> Floats:
+    """Return the seconds in which the processors of a host update the states of all devices of a node like this one."""
+    cluster = context.cluster
+    sockets = 2 if cluster.spec is None else cluster.spec.host.sockets
+    rate = cluster.host.get("memory_bytes_per_s", sockets * SOCKET_BYTES_PER_S)
+    return UPDATE_TRAFFIC * states * cluster.devices_per_node / rate
 
 
 def _held(context: Context, blocks: Blocks, homes: Sequence[tuple[int, ...]], name: str) -> Floats:
