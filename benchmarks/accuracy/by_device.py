@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "search" / "data" / "checked.json"
 Key = tuple[str | None, str | None, bool | None]
 """Device, framework and whether the model has experts; None: any."""
-FEWEST = 5
+FEWEST = 10
 """Runs below which a median says nothing."""
 
 

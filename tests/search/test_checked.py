@@ -28,7 +28,7 @@ def test_every_entry_is_of_known_names_and_has_enough_runs() -> None:
     assert len(set(keys)) == len(keys)
     assert {device for device, _, _ in keys} <= {*device_names(), None}
     assert {framework for _, framework, _ in keys} <= {*framework_names(), None}
-    assert all(entry["rows"] >= 5 and entry["gpus"] >= 1 for entry in figures()["entries"])
+    assert all(entry["rows"] >= 10 and entry["gpus"] >= 1 for entry in figures()["entries"])
     assert resources.files("forerun.search").joinpath("data", "checked.json").is_file()
 
 
