@@ -21,6 +21,11 @@ from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOf
 from forerun.spaces.models.parameters import layer_parameters
 from forerun.spaces.strategies import Context
 
+# Bytes per parameter and microbatch where gradients are added up apart: 16 bit ones are cleared (2), the new ones added
+# to them (6), the sum cast (6) and added to the fp32 buffer (12). DeepSpeed, bf16_optimizer.py: clear_lp_grads and
+# update_hp_grads.
+_APART_BYTES = 26.0
+
 
 @dataclass(slots=True)
 class Work:
@@ -188,15 +193,17 @@ class Operators:
 
     def accumulation(self, parameters: Floats) -> None:
         """Add the pass that adds fresh weight gradients to the gradient buffer, where no matrix product does it."""
-        profile = self.context.framework
-        if not profile.fused_accumulation:
-            moved = parameters * (2.0 + 2.0 * self.gradient_bytes)
-            self.work.weight_gradient_s += memory_bound_time_s(self.device, moved)
+        if not self.context.framework.fused_accumulation:
+            self.work.weight_gradient_s += memory_bound_time_s(self.device, parameters * self._added_bytes())
+
+    def _added_bytes(self) -> Floats:
+        """Bytes per parameter that adding a fresh weight gradient up moves."""
+        return np.where(self.shard.apart, _APART_BYTES, 2.0 + 2.0 * self.gradient_bytes)
 
     def table_gradient(self, parameters: Floats) -> None:
         """Add what the gradient of a table of tokens costs besides its rows: it is dense, so that all of it is cleared,
         and added to the gradient buffer by a pass of its own even where matrix products add up theirs."""
-        moved = parameters * (2.0 + 2.0 + 2.0 * self.gradient_bytes)
+        moved = parameters * (2.0 + self._added_bytes())
         self.work.weight_gradient_s += memory_bound_time_s(self.device, moved, kernels=2)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from forerun.simulator.costs import adam_time_s, collective_time_s, memory_bound_time_s
 from forerun.simulator.parameters import StageParameters
 from forerun.simulator.score_table import Floats
-from forerun.simulator.shard import activation_bytes
+from forerun.simulator.shard import BUFFER_BYTES, activation_bytes, added_up_apart
 from forerun.spaces.strategies import Context, Placement
 
 REPLICA_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "zero", "shard", "placement", "dp")
@@ -69,7 +69,8 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     half = width == 2.0
     reduced = _reduce_s(context, replicas, "gradients", dense.max(axis=0), expert.max(axis=0))
     gathered = _reduce_s(context, replicas, "parameters", dense.max(axis=0), expert.max(axis=0))
-    gradient = profile.held_gradient_bytes(context.workload.precision)
+    apart = added_up_apart(context, replicas.zero)
+    gradient = profile.held_gradient_bytes(context.workload.precision) + np.where(apart, BUFFER_BYTES, 0.0)
     states = profile.optimizer_bytes + (profile.master_bytes if half else 0.0)
 
     def held(from_stage: int) -> Floats:

@@ -19,7 +19,7 @@ from forerun.simulator.parameters import stage_parameters
 from forerun.simulator.pipeline import StageTimes, pipeline_time
 from forerun.simulator.replicas import REPLICA_AXES, REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats, ScoreTable, joined
-from forerun.simulator.shard import LAYER_AXES, Shard, shard_of
+from forerun.simulator.shard import Shard, layer_axes, shard_of
 from forerun.simulator.sharded_traffic import slowest_passes
 from forerun.simulator.stage_plan import PLAN_AXES, StagePlans, stage_plans
 from forerun.simulator.staged_score import staged_score
@@ -27,7 +27,7 @@ from forerun.simulator.zero_bubble import Ways, zb_v_s
 from forerun.spaces.strategies import Context, Schedule, StrategyTable
 
 PIPELINE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "mbs", "sp", "recompute")
-"""Axes that the pipelined part of a step depends on."""
+"""Axes that the pipelined part of a step depends on, besides those of its layers."""
 
 
 def score(context: Context, table: StrategyTable) -> ScoreTable:
@@ -57,7 +57,7 @@ def _flat(context: Context, table: StrategyTable) -> ScoreTable:
     """Return the scores of a table whose stages are alike."""
     plan_keys = table.distinct(*PLAN_AXES)
     plans = stage_plans(context, table, plan_keys.rows)
-    keys = table.distinct(*PIPELINE_AXES)
+    keys = table.distinct(*dict.fromkeys((*PIPELINE_AXES, *layer_axes(context))))
     pipelines = _pipelines(context, table, plans, plan_keys.inverse[keys.rows], keys.rows)
     replica_keys = table.distinct(*REPLICA_AXES)
     replicas = _replicas(context, table, plans, plan_keys.inverse[replica_keys.rows], replica_keys.rows)
@@ -85,7 +85,7 @@ def _pipelines(
 ) -> Pipelines:
     """Return the pipelined part of S strategies; ``plan`` is the column of ``plans`` of each."""
     part = table.take(rows)
-    layer_keys = part.distinct(*LAYER_AXES)
+    layer_keys = part.distinct(*layer_axes(context))
     shard = shard_of(context, part, layer_keys.rows)
     times, key = block_times(context, shard), layer_keys.inverse
     blocks = plans.blocks[:, :, plan]

@@ -9,7 +9,11 @@ from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, StrategyTable
 
 LAYER_AXES = ("tp", "cp", "ep", "etp", "mbs", "sp", "recompute")
-"""Axes that the time and memory of one layer on one microbatch depend on; dp, pp and the rest do not change them."""
+"""Axes that the time and memory of one layer on one microbatch depend on; dp, pp and the rest do not change them (but
+see ``layer_axes``)."""
+
+BUFFER_BYTES = 4.0
+"""Bytes per parameter of gradients that are added up apart."""
 
 _BYTES = {"fp32": 4.0, "tf32": 4.0}
 """Bytes of an activation where they are not the 2 of half precision (fp8 training keeps its activations in bf16)."""
@@ -35,7 +39,8 @@ class Shard:
     """K distinct ways to cut a layer: degrees as floats, shape K each.
 
     ``tokens``: tokens of one microbatch on one context rank. ``inner_tokens``: the share of them that one tensor rank
-    holds between the tensor-parallel blocks (all of them without sequence parallel).
+    holds between the tensor-parallel blocks (all of them without sequence parallel). ``apart``: gradients are added up
+    in an fp32 buffer beside them.
     """
 
     tp: Floats
@@ -47,9 +52,23 @@ class Shard:
     recompute: NDArray[np.int64]
     tokens: Floats
     inner_tokens: Floats
+    apart: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.tp)
+
+
+def layer_axes(context: Context) -> tuple[str, ...]:
+    """Return the axes that a layer depends on under the framework of a request: the sharding stage, too, where it
+    decides how gradients are added up."""
+    apart = context.framework.adds_up_apart(context.workload.precision)
+    return (*LAYER_AXES, "zero") if apart else LAYER_AXES
+
+
+def added_up_apart(context: Context, zero: NDArray[np.int64] | Floats) -> NDArray[np.bool_]:
+    """Return whether gradients are added up in an fp32 buffer of their own, per sharding stage."""
+    profile = context.framework
+    return np.asarray((zero <= profile.apart_to_zero) & profile.adds_up_apart(context.workload.precision))
 
 
 def shard_of(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> Shard:
@@ -69,4 +88,5 @@ def shard_of(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> 
         recompute=table.choices["recompute"][table.codes["recompute"][rows]],
         tokens=tokens,
         inner_tokens=np.where(sp, tokens / tp, tokens),
+        apart=added_up_apart(context, table.choices["zero"][table.codes["zero"][rows]]),
     )

@@ -11,14 +11,14 @@ from forerun.simulator.memory import StageMemory, stage_memory
 from forerun.simulator.parameters import StageParameters, stage_parameters
 from forerun.simulator.replicas import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats
-from forerun.simulator.shard import Shard
+from forerun.simulator.shard import Shard, added_up_apart
 from forerun.simulator.stage_plan import StagePlans
 from forerun.simulator.stage_rows import StageRows
 from forerun.spaces.strategies import Context, Recompute
 
 Keys = NDArray[np.intp]
 
-_BITS = {"tp": 10, "cp": 10, "ep": 11, "etp": 7, "mbs": 14, "sp": 1, "kind": 2}
+_BITS = {"tp": 10, "cp": 10, "ep": 11, "etp": 7, "mbs": 14, "sp": 1, "apart": 1, "kind": 2}
 """Bits of each degree in the number that stands for a shard: more than any legal degree has."""
 
 
@@ -117,9 +117,11 @@ def _half(
 def _shards(context: Context, rows: StageRows) -> tuple[Shard, Keys, Keys]:
     """Return the distinct ways to cut a layer, and which one each stage's recomputed and other layers have, [S, N]."""
     common: NDArray[np.int64] = np.zeros(rows.number.shape, dtype=np.int64)
+    apart = added_up_apart(context, rows.zero)
     for axis, bits in _BITS.items():
         if axis != "kind":
-            common = (common << bits) | getattr(rows, axis).astype(np.int64)
+            values = apart if axis == "apart" else getattr(rows, axis)
+            common = (common << bits) | values.astype(np.int64)
     keys = np.stack([(common << _BITS["kind"]) | kind for kind in (rows.kind, np.zeros_like(rows.kind))])
     distinct, inverse = np.unique(keys, return_inverse=True)
     inverse = inverse.reshape(keys.shape)
@@ -131,7 +133,14 @@ def _shards(context: Context, rows: StageRows) -> tuple[Shard, Keys, Keys]:
     tokens = number["mbs"] * (context.workload.seq_len / number["cp"])
     sp = value["sp"] == 1
     inner = np.where(sp, tokens / number["tp"], tokens)
-    shard = Shard(**number, sp=sp, recompute=value["kind"], tokens=tokens, inner_tokens=inner)
+    shard = Shard(
+        **number,
+        sp=sp,
+        recompute=value["kind"],
+        tokens=tokens,
+        inner_tokens=inner,
+        apart=value["apart"] == 1,
+    )
     return shard, inverse[0], inverse[1]
 
 

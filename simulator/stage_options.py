@@ -13,7 +13,7 @@ from forerun.simulator.parameters import stage_parameters
 from forerun.simulator.pipeline import hops_in_the_way
 from forerun.simulator.replicas import REPLICA_DEGREES, Replicas, replica_costs
 from forerun.simulator.score_table import Floats
-from forerun.simulator.shard import LAYER_AXES, shard_of
+from forerun.simulator.shard import layer_axes, shard_of
 from forerun.simulator.stage_costs import parameters_of, stage_passes
 from forerun.simulator.stage_plan import StagePlans
 from forerun.simulator.stage_rows import Ints, rows_of_stages
@@ -72,7 +72,7 @@ def least_pace_s(context: Context, table: StrategyTable) -> Floats:
     model = context.model
     counts = np.bincount(kind_of_entry(model), [layer.count for layer in model.layers], len(layer_kinds(model)))
     counts[kind_of_entry(model)[-1]] += model.mtp_layers
-    keys = table.distinct(*LAYER_AXES)
+    keys = table.distinct(*layer_axes(context))
     times, key = block_times(context, shard_of(context, table, keys.rows)), keys.inverse
     blocks = np.concatenate((counts, [1.0, 1.0]))
     pp, tp = table.column("pp").astype(np.float64), table.column("tp").astype(np.float64)

@@ -54,7 +54,8 @@ class FrameworkProfile:
     tensor rank (else each its own rows); ``dropout`` whether dropout masks are kept.
 
     Numbers: ``gradient_bytes`` per parameter of the local gradient buffer (``bf16_gradient_bytes`` where bf16 training
-    differs from fp16), ``reduce_bytes`` per parameter on the wire,
+    differs from fp16), ``reduce_bytes`` per parameter on the wire, ``apart_to_zero``: up to this sharding stage bf16
+    gradients are added up in an fp32 buffer that stands beside them (-1: never),
     ``master_bytes`` fp32 copy per parameter, ``optimizer_bytes`` both moments per parameter (half-precision training).
 
     Overlap (shares of the time that could be hidden, 0 to 1): ``overlap_gradients`` of the gradient reduction under the
@@ -103,6 +104,7 @@ class FrameworkProfile:
     gradient_bytes: float = 4.0
     bf16_gradient_bytes: float | None = None
     reduce_bytes: float = 4.0
+    apart_to_zero: int = -1
     master_bytes: float = 4.0
     optimizer_bytes: float = 8.0
     overlap_gradients: float = 0.0
@@ -146,8 +148,13 @@ class FrameworkProfile:
         """Share that the allocator loses of activations."""
         return self.fragmentation + self.activation_fragmentation
 
+    def adds_up_apart(self, precision: str) -> bool:
+        """Whether some sharding stage adds gradients of ``precision`` up in an fp32 buffer beside them."""
+        return self.apart_to_zero >= 0 and precision not in ("fp32", "tf32", "fp16")
+
     def held_gradient_bytes(self, precision: str) -> float:
-        """Bytes per parameter of the gradients that a device holds when it trains at ``precision``."""
+        """Bytes per parameter of the gradients that a device holds when it trains at ``precision``, what is added up
+        apart not counted."""
         if precision in ("fp32", "tf32"):
             return 4.0
         if precision != "fp16" and self.bf16_gradient_bytes is not None:

@@ -162,8 +162,7 @@ class PlainBlocks(PlainDevice):
         work, model = Compute(), self.context.model
         if model.vocab:
             self.stream(work, "embedding", self.tokens * self.hidden)
-            once = 4.0 + 2.0 * self.gradient_bytes
-            moved = self.padded_vocab() * self.hidden * once
+            moved = self.padded_vocab() * self.hidden * (2.0 + self.added_bytes)
             work.weight_s += float(memory_bound_time_s(self.device, moved, kernels=2))
         if model.patch_inputs:
             self.linear(work, self.tokens, self.hidden, model.patch_inputs)

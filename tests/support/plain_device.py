@@ -39,6 +39,8 @@ class PlainDevice:
         self.bytes = 4.0 if self.precision in ("fp32", "tf32") else 2.0
         self.saved = 1.0 if self.precision in EIGHT_BIT else self.bytes
         self.gradient_bytes = self.profile.held_gradient_bytes(self.precision)
+        apart = strategy.zero <= self.profile.apart_to_zero and self.precision not in ("fp16", "fp32", "tf32")
+        self.added_bytes = 26.0 if apart else 2.0 + 2.0 * self.gradient_bytes
         self.half = "bf16" if self.precision in EIGHT_BIT else self.precision
         self.tokens = strategy.mbs * (context.workload.seq_len / strategy.cp)
         self.inner_tokens = self.tokens / strategy.tp if strategy.sp else self.tokens
@@ -74,8 +76,7 @@ class PlainDevice:
 
     def accumulate(self, to: Compute, parameters: float) -> None:
         if not self.profile.fused_accumulation:
-            once = 2.0 + 2.0 * self.gradient_bytes
-            to.weight_s += float(memory_bound_time_s(self.device, parameters * once))
+            to.weight_s += float(memory_bound_time_s(self.device, parameters * self.added_bytes))
 
     def attention(self, to: Compute, attention: Attention, cross: bool) -> None:
         heads, shared = self.heads(attention)

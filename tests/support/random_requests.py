@@ -105,6 +105,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "eager": tuple(draw(st.sets(st.sampled_from(names)))),
         "gradient_bytes": draw(st.sampled_from([2.0, 4.0])),
         "reduce_bytes": draw(st.sampled_from([2.0, 4.0])),
+        "apart_to_zero": draw(st.sampled_from([-1, 0, 1])),
         "overlap_slowdown": draw(st.sampled_from([1.0, 1.2])),
         "bucket_bytes": draw(st.sampled_from([1e6, 25e6])),
         "bucket_rank_bytes": draw(st.sampled_from([0.0, 1e6])),
