@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from plain_device import EIGHT_BIT, Compute, PlainDevice
 
-from forerun.simulator.costs import memory_bound_time_s
+from forerun.simulator.costs import stream_operator_time_s
 from forerun.spaces.models import layer_parameters
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts
 from forerun.spaces.strategies import Recompute
@@ -163,7 +163,7 @@ class PlainBlocks(PlainDevice):
         if model.vocab:
             self.stream(work, "embedding", self.tokens * self.hidden)
             moved = self.padded_vocab() * self.hidden * (2.0 + self.added_bytes)
-            work.weight_s += float(memory_bound_time_s(self.device, moved, kernels=2))
+            work.weight_s += float(stream_operator_time_s(self.device, "copy", moved / 4.0))
         if model.patch_inputs:
             self.linear(work, self.tokens, self.hidden, model.patch_inputs)
         block = self.end(work, self.end_exchange_s())
