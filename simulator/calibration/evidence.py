@@ -21,8 +21,8 @@ DOUBT = 4.0
 FREEDOM = 4.0
 """Degrees of freedom of Student's distribution, of noise in the fit and of intervals: runs that lie apart are not rare
 (Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989)."""
-FEW = 1 << 14
-"""Strategies whose covariance with the runs is computed at once."""
+FEW = 1 << 13
+"""Strategies whose covariance with the runs is computed at once: as many as caches hold."""
 _STEP = 0.25
 """Standard deviations on both sides between which slopes are taken."""
 

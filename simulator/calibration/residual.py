@@ -121,16 +121,21 @@ def joined(parts: list[Features]) -> Features:
 
 def residual_covariance(one: Features, other: Features, settings: Settings = USUAL) -> Floats:
     """Return the prior covariance [N, M] of the errors of two sets of strategies."""
-    square, main = np.zeros((len(one), len(other))), np.zeros((len(one), len(other)))
-    for place in range(one.numbers.shape[1]):
-        apart = ((one.numbers[:, None, place] - other.numbers[None, :, place]) / settings.reach_axes) ** 2
-        square += apart
-        if place < _MAIN_AXES:
-            main += np.exp(-0.5 * apart)
-    for place in range(one.parts.shape[1]):
-        square += ((one.parts[:, None, place] - other.parts[None, :, place]) / settings.reach_parts) ** 2
-    words = _WORDS_DISTANCE * settings.reach_words
-    for place in range(one.words.shape[1]):
-        square += (one.words[:, None, place] != other.words[None, :, place]) / words**2
-    alike = settings.alike**2 * np.exp(-0.5 * square)
+    numbers, others = one.numbers / settings.reach_axes, other.numbers / settings.reach_axes
+    main = np.zeros((len(one), len(other)))
+    for place in range(min(_MAIN_AXES, numbers.shape[1])):
+        main += np.exp(-0.5 * (numbers[:, None, place] - others[None, :, place]) ** 2)
+    square = _squared_distance(
+        np.concatenate([numbers, one.parts / settings.reach_parts], axis=1),
+        np.concatenate([others, other.parts / settings.reach_parts], axis=1),
+    )
+    words = one.words if one.words.strides[0] else one.words[:1]  # one row stands for all, as ``placed`` has it
+    differ = (words[:, None, :] != other.words[None, :, :]).sum(axis=2)
+    alike = settings.alike**2 * np.exp(-0.5 * (square + differ / (_WORDS_DISTANCE * settings.reach_words) ** 2))
     return np.asarray(settings.common**2 + settings.per_axis**2 * main / _MAIN_AXES + alike)
+
+
+def _squared_distance(one: Floats, other: Floats) -> Floats:
+    """Return the squared distances [N, M] of points [N, F] and [M, F]."""
+    square = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None, :] - 2.0 * (one @ other.T)
+    return np.asarray(np.maximum(square, 0.0))
