@@ -5,7 +5,7 @@ chosen anew for every source from the groups of the other sources alone: each nu
 runs drawn at random then predict the rest of those groups better (log density, so that intervals count as errors do).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 
@@ -50,6 +50,10 @@ class Linear:
         return Covariances.of(self.told(slice(None)), _EVERY, settings)
 
 
+Density = Callable[[Sequence[Linear], Settings], float]
+"""How well settings predict the runs of groups that are not drawn: a mean logarithm, higher is better."""
+
+
 def linear(runs: Sequence[Run], by_context: Iterable[Sequence[int]]) -> Linear:
     """Return runs, sorted by context, on the linear form."""
     slopes, features, log_time = [], [], []
@@ -63,17 +67,21 @@ def linear(runs: Sequence[Run], by_context: Iterable[Sequence[int]]) -> Linear:
     return Linear(error=measured - np.concatenate(log_time), slopes=np.concatenate(slopes), features=joined(features))
 
 
-def settings_without(source: str, groups: Mapping[str, Sequence[Linear]]) -> Settings:
-    """Return the settings that predict the groups of all sources but one best."""
+def settings_without(
+    source: str, groups: Mapping[str, Sequence[Linear]], density: Density | None = None
+) -> Settings:
+    """Return the settings that predict the groups of all sources but one best; ``density``: how well they do, where the
+    groups are not of step times."""
+    told = density or _density
     others = [group for name, own in sorted(groups.items()) if name != source for group in own]
-    best, density = USUAL, _density(others, USUAL)
+    best, likeliest = USUAL, told(others, USUAL)
     for _ in range(ROUNDS):
         for field in fields(Settings):
             for step in STEPS:
                 tried = replace(best, **{field.name: getattr(best, field.name) * step})
-                found = _density(others, tried)
-                if found > density:
-                    best, density = tried, found
+                found = told(others, tried)
+                if found > likeliest:
+                    best, likeliest = tried, found
     return best
 
 
@@ -82,7 +90,7 @@ def errors_of_random_tens(group: Linear, draws: int, settings: Settings = USUAL)
     covariances = group.covariances(settings)
     found = []
     for seed in range(draws):
-        chosen, rest = _split(group, seed, RUNS)
+        chosen, rest = split(group, seed, RUNS)
         shares, means, _ = _predicted(group, covariances, settings, chosen)
         found.append(float(np.median(np.abs(np.expm1((shares @ means - group.error)[rest])))))
     return np.array(found)
@@ -99,7 +107,7 @@ def _own_density(group: Linear, settings: Settings) -> float:
     """Return the mean log density of the runs of one group that were not measured."""
     covariances, found = group.covariances(settings), []
     for seed in range(DRAWS):
-        chosen, rest = _split(group, seed, min(RUNS, len(group.error) // 2))
+        chosen, rest = split(group, seed, min(RUNS, len(group.error) // 2))
         shares, means, variances = _predicted(group, covariances, settings, chosen)
         spreads = np.sqrt(variances[:, rest])
         apart = (group.error[rest] - means[:, rest]) / spreads
@@ -107,7 +115,8 @@ def _own_density(group: Linear, settings: Settings) -> float:
     return float(np.mean(found))
 
 
-def _split(group: Linear, seed: int, count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def split(group: Linear, seed: int, count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return some runs drawn at random, and the others."""
     order = np.random.default_rng(seed).permutation(len(group.error))
     return order[:count], order[count:]
 

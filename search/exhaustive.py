@@ -113,7 +113,7 @@ def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> Piece:
     kept, beyond = problem.limits.kept(scores, table)
     objective = objective_named(problem.objective)
     keys = np.stack(objective.keys(scores, table))
-    missing = (scores.peak_memory_bytes - context.memory_limit_bytes)[None, :]
+    missing = (scores.peak_memory_bytes - scores.limits(context))[None, :]
     over = int(np.count_nonzero(~scores.fits))
     return Piece(
         legal=len(table),

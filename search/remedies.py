@@ -11,6 +11,7 @@ from forerun.search.best import best_row
 from forerun.search.exhaustive import Scorer
 from forerun.search.request import Setting
 from forerun.search.rows import Row
+from forerun.simulator.memory_risk import risking
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.frameworks import framework_names, load_framework
 from forerun.spaces.trees.vary import host_words
@@ -64,7 +65,7 @@ def _more_risk(setting: Setting, score: Scorer) -> Remedy | None:
     """Find the lowest risk of running out of memory at which something fits, where the user bounded it."""
     if setting.request.oom_risk is None:
         return None
-    whole = dataclasses.replace(setting, context=dataclasses.replace(setting.context, memory_share=1.0))
+    whole = dataclasses.replace(setting, context=risking(setting.context, None))
     found = _try("", dataclasses.replace(whole, objective="headroom"), score)
     if found is None:
         return None

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.limits import NO_LIMITS, Limits, limits_of
-from forerun.search.memory_risk import share_at
 from forerun.search.objectives import objective_named
+from forerun.simulator.memory_risk import risking
 from forerun.spaces.budget import Budget, parse_budget
 from forerun.spaces.clusters import Cluster, resolve_cluster
 from forerun.spaces.documents import read_document, validate
@@ -166,13 +166,8 @@ def resolve(request: Request, *, groups: bool = False) -> Setting:
         moe_imbalance=1.0 if request.moe_imbalance is None else request.moe_imbalance,
     )
     cluster.device.peak(workload.precision)  # refuses precisions that the device does not have
-    context = Context(
-        model=resolved.model,
-        cluster=cluster,
-        workload=workload,
-        framework=framework,
-        memory_share=1.0 if request.oom_risk is None else share_at(request.oom_risk),
-    )
+    context = Context(model=resolved.model, cluster=cluster, workload=workload, framework=framework)
+    context = risking(context, request.oom_risk)
     remarks: tuple[str, ...] = ()
     if request.profile is not None:
         from forerun.search.profiling import read_profile

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.search.exhaustive import Scorer
-from forerun.search.memory_risk import RISKY, oom_risk
 from forerun.search.notebook import row_html
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator import score as simulator_score
+from forerun.simulator.memory_risk import RISKY, oom_risk
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.models import train_flops_per_sequence
 from forerun.spaces.strategies import Context, Strategy, table_of
@@ -31,9 +31,10 @@ class Row:
     model FLOPs that count what a causal mask leaves of the attention square and no recompute (frameworks that count the
     whole square report more: 7 % for an 8B model at 4k tokens, 40 % at 64k).
     ``breakdown_s`` adds up to ``step_time_s`` and ``memory_gib`` to ``peak_memory_gib``, which device-stage
-    ``peak_stage`` reaches; ``allocated_memory_gib`` is what the framework's allocator would report. ``oom_risk`` is the
-    share of measured runs predicted that full that ran out of memory; where memory was calibrated, the probability
-    that the runs of that machine leave.
+    ``peak_stage`` reaches; ``allocated_memory_gib`` is what the framework's allocator would report and
+    ``memory_limit_gib`` what the strategy may need to count as fitting. ``oom_risk`` is the share of measured runs
+    predicted that full that ran out of memory; where memory was calibrated, the probability that the runs of that
+    machine leave.
     Costs are None without a price, ``train_days`` and ``train_cost_usd`` also without a number of training tokens.
     ``step_time_low_s`` and ``step_time_high_s`` bound a measured step with 90 % probability, ``same_as_rank`` is the
     best rank whose step cannot be told apart from this one's; None without a calibration (``same_as_rank`` also where
@@ -76,7 +77,8 @@ class Row:
 
     @property
     def risk_text(self) -> str:
-        """What became of measured runs predicted that full; empty where the risk is small or the row does not fit."""
+        """What became of measured runs predicted that full, or what the machine's own runs say; empty where the risk is
+        small or the row does not fit."""
         if MAY_NOT_FIT_MARK in self.marks:
             return f"{self.oom_risk:.0%} is the calibrated probability that it runs out of memory"
         if TIGHT_MARK not in self.marks:
@@ -159,8 +161,13 @@ def _row(
     tokens_per_s = workload.tokens_per_step / step_s
     usd_per_hour = None if price is None else price * gpus
     train_s = None if workload.tokens is None else workload.tokens / tokens_per_s
-    peak_gib, limit_gib = float(scores.peak_memory_bytes[row]) / GIB, context.memory_limit_bytes / GIB
-    risk = oom_risk(float(scores.peak_memory_bytes[row]) / device.memory_bytes)
+    peak_gib, fits = float(scores.peak_memory_bytes[row]) / GIB, bool(scores.fits[row])
+    limit_bytes = context.memory_limit_bytes if scores.limit_bytes is None else float(scores.limit_bytes[row])
+    if scores.oom_risk is None:
+        risk, risky = oom_risk(float(scores.peak_memory_bytes[row]) / device.memory_bytes), TIGHT_MARK
+    else:
+        risk, risky = float(scores.oom_risk[row]), MAY_NOT_FIT_MARK
+    memory_marks = ("does not fit",) if not fits else (risky,) if risk > RISKY else ()
     mfu = flops / (step_s * gpus * device.peak(workload.precision))
     return Row(
         rank=None,
@@ -170,9 +177,9 @@ def _row(
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_gpu=tokens_per_s / gpus,
         mfu=mfu,
-        fits=bool(scores.fits[row]),
+        fits=fits,
         peak_memory_gib=peak_gib,
-        memory_limit_gib=limit_gib,
+        memory_limit_gib=limit_bytes / GIB,
         oom_risk=risk,
         allocated_memory_gib=float(scores.allocated_bytes[row]) / GIB,
         peak_stage=int(scores.peak_stage[row]),
@@ -184,13 +191,11 @@ def _row(
         ),
         train_days=None if train_s is None else train_s / SECONDS_PER_DAY,
         train_cost_usd=(None if train_s is None or usd_per_hour is None else train_s / SECONDS_PER_HOUR * usd_per_hour),
-        marks=tuple(
-            dict.fromkeys(mark for one in strategies for mark in _marks(context, one, peak_gib <= limit_gib, risk, mfu))
-        ),
+        marks=tuple(dict.fromkeys(mark for one in strategies for mark in _marks(context, one, memory_marks, mfu))),
     )
 
 
-def _marks(context: Context, strategy: Strategy, fits: bool, risk: float, mfu: float) -> tuple[str, ...]:
+def _marks(context: Context, strategy: Strategy, memory_marks: Sequence[str], mfu: float) -> tuple[str, ...]:
     """Return what an engineer should know about a strategy before trying it."""
     cluster = context.cluster
     domain = max(cluster.scale_up_size, cluster.devices_per_node)
@@ -202,10 +207,7 @@ def _marks(context: Context, strategy: Strategy, fits: bool, risk: float, mfu: f
         marks.append(f"cp crosses {name}")
     if strategy.ep * strategy.etp > domain:
         marks.append(f"ep crosses {name}")
-    if not fits:
-        marks.append("does not fit")
-    elif risk > RISKY:
-        marks.append(TIGHT_MARK)
+    marks += memory_marks
     if mfu > PLAUSIBLE_MFU[context.moe]:
         marks.append("MFU above anything published")
     return tuple(marks)

@@ -4,10 +4,10 @@ import dataclasses
 
 from forerun.search.best import best_row
 from forerun.search.exhaustive import Scorer
-from forerun.search.memory_risk import RISKY, share_at
 from forerun.search.objectives import objective_named
 from forerun.search.request import Setting
 from forerun.search.rows import Row
+from forerun.simulator.memory_risk import RISKY, risking
 
 LARGEST = 20_000_000
 """Candidates up to which a space is searched a second time for this: a second or two."""
@@ -34,6 +34,6 @@ def safer_note(setting: Setting, rows: tuple[Row, ...], score: Scorer) -> tuple[
 
 
 def _search(setting: Setting, score: Scorer) -> Row | None:
-    """Return the best row of the same space within the memory that goes with a small risk."""
-    context = dataclasses.replace(setting.context, memory_share=share_at(RISKY))
-    return best_row(dataclasses.replace(setting, context=context), limits=setting.limits, score=score)
+    """Return the best row of the same space with a small risk."""
+    safe = dataclasses.replace(setting, context=risking(setting.context, RISKY))
+    return best_row(safe, limits=setting.limits, score=score)

@@ -47,10 +47,8 @@ def corrected(context: Context, table: StrategyTable, scores: ScoreTable, time_s
     if known is None:
         return scores
     slowed = scores.slowed(known.factor(context, table, time_s))
-    memory_bytes = known.memory(context, table, scores.memory_bytes)
-    if memory_bytes is scores.memory_bytes:
-        return slowed
-    return slowed.holding(memory_bytes, context.memory_limit_bytes)
+    held = known.memory(context, table, scores.memory_bytes)
+    return slowed if held is None else slowed.holding(held)
 
 
 def _flat(context: Context, table: StrategyTable) -> ScoreTable:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.spaces.strategies import Context, HeldMemory
+
 Floats = NDArray[np.float64]
 
 TIME_PARTS = (
@@ -47,6 +49,8 @@ class ScoreTable:
     ``peak_memory_bytes`` (N): the largest of all stages; ``memory_bytes`` (part -> N): its parts (``MEMORY_PARTS``);
     ``peak_stage`` (N): the device-stage that has it. ``allocated_bytes`` (N): what the framework's allocator would
     report as its peak of live tensors, without reserve. ``fits`` (N): the peak is below the device's memory.
+    ``oom_risk`` (N): calibrated probability of running out of memory, and ``limit_bytes`` (N): what each may need to
+    count as fitting; None where memory was not calibrated, and the context's limit holds for all.
     """
 
     step_time_s: Floats
@@ -56,6 +60,8 @@ class ScoreTable:
     memory_bytes: Mapping[str, Floats]
     peak_stage: NDArray[np.int64]
     fits: NDArray[np.bool_]
+    oom_risk: Floats | None = None
+    limit_bytes: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.step_time_s)
@@ -68,16 +74,22 @@ class ScoreTable:
             time_s={part: seconds * factor for part, seconds in self.time_s.items()},
         )
 
-    def holding(self, memory_bytes: Mapping[str, Floats], limit_bytes: float) -> "ScoreTable":
-        """Return the scores with other parts of the peak memory; ``limit_bytes``: what fits."""
-        peak = sum(memory_bytes.values(), np.zeros(len(self)))
+    def holding(self, held: HeldMemory) -> "ScoreTable":
+        """Return the scores with the peak memory that measured runs say."""
+        peak = sum(held.parts.values(), np.zeros(len(self)))
         return replace(
             self,
-            memory_bytes=dict(memory_bytes),
+            memory_bytes=dict(held.parts),
             peak_memory_bytes=peak,
-            allocated_bytes=peak - memory_bytes["reserve"],
-            fits=peak <= limit_bytes,
+            allocated_bytes=peak - held.parts["reserve"],
+            fits=peak <= held.limit_bytes,
+            oom_risk=held.oom_risk,
+            limit_bytes=held.limit_bytes,
         )
+
+    def limits(self, context: Context) -> float | Floats:
+        """Return the bytes that candidates may need to count as fitting: of each, or the same for all."""
+        return context.memory_limit_bytes if self.limit_bytes is None else self.limit_bytes
 
 
 def joined(tables: Sequence[ScoreTable], order: NDArray[np.intp]) -> ScoreTable:
@@ -98,4 +110,6 @@ def joined(tables: Sequence[ScoreTable], order: NDArray[np.intp]) -> ScoreTable:
         memory_bytes=parts("memory_bytes"),
         peak_stage=column("peak_stage"),
         fits=column("fits"),
+        oom_risk=None if tables[0].oom_risk is None else column("oom_risk"),
+        limit_bytes=None if tables[0].limit_bytes is None else column("limit_bytes"),
     )

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from forerun.search.rows import GIB, MAY_NOT_FIT_MARK, TIGHT_MARK, Row
-from forerun.simulator.calibration import MemoryBounds, Posterior
+from forerun.search.rows import Row
+from forerun.simulator.calibration import Posterior
 from forerun.simulator.calibration.belief import LEVEL
 from forerun.spaces.strategies import Context, parse_strategy, table_of
 
@@ -37,7 +37,7 @@ def with_certainty(context: Context, rows: Sequence[Row], *, across_sizes: bool 
 def _told(posterior: Posterior, context: Context, rows: Sequence[Row], *, across_sizes: bool) -> list[Row]:
     table = table_of([parse_strategy(row.strategy) for row in rows])
     belief = posterior.believe([(context, table)])
-    held = None if posterior.held is None else posterior.held.bounds(context, table, LEVEL)
+    peaks = None if posterior.held is None else posterior.held.reach(context, table, LEVEL)
     (faster, slower), alike = belief.reach(LEVEL), belief.alike(LEVEL)
     if not across_sizes:
         gpus = np.array([row.gpus for row in rows])
@@ -47,7 +47,7 @@ def _told(posterior: Posterior, context: Context, rows: Sequence[Row], *, across
         better = np.flatnonzero(alike[place, :place])
         found.append(
             dataclasses.replace(
-                row if held is None else _holding(row, held, place),
+                row if peaks is None else _holding(row, float(peaks[place])),
                 step_time_low_s=float(row.step_time_s / faster[place]),
                 step_time_high_s=float(row.step_time_s * slower[place]),
                 same_as_rank=rows[better[0]].rank if len(better) else None,
@@ -56,17 +56,8 @@ def _told(posterior: Posterior, context: Context, rows: Sequence[Row], *, across
     return found
 
 
-def _holding(row: Row, held: MemoryBounds, place: int) -> Row:
-    """Return a row with the interval of its peak memory and its own risk, and a mark where only the upper bound of what
-    it needs exceeds the device."""
-    reach, needed_gib = float(held.reach[place]), float(held.needed_bytes[place]) / GIB
-    marks = [mark for mark in row.marks if mark != TIGHT_MARK]
-    if row.fits and needed_gib * reach > row.memory_limit_gib:
-        marks.append(MAY_NOT_FIT_MARK)
+def _holding(row: Row, reach: float) -> Row:
+    """Return a row with the interval of its peak memory, from the factor to its bounds."""
     return dataclasses.replace(
-        row,
-        peak_memory_low_gib=row.peak_memory_gib / reach,
-        peak_memory_high_gib=row.peak_memory_gib * reach,
-        oom_risk=float(held.oom_risk[place]),
-        marks=tuple(marks),
+        row, peak_memory_low_gib=row.peak_memory_gib / reach, peak_memory_high_gib=row.peak_memory_gib * reach
     )

@@ -12,9 +12,9 @@ from forerun.search.cli.bars import Brush
 from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.cli.varying import tree_lines
 from forerun.search.leaderboard import NEAR_MARK, Leaderboard
-from forerun.search.memory_risk import RISKY
 from forerun.search.objectives import objective_named
 from forerun.search.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row
+from forerun.simulator.memory_risk import RISKY
 from forerun.spaces.units import format_seconds, format_whole
 
 if TYPE_CHECKING:
@@ -51,10 +51,11 @@ def print_board(board: Leaderboard) -> None:
     say(console, title(board), board_table(board.rows, console, brush, several=several, own=own))
     say(console, brush.legend(row.breakdown_s for row in (*board.rows, *([] if own is None else [own]))))
     tight = f": more than {RISKY:.0%} of the measured runs predicted this full ran out (--oom-risk keeps below a share)"
+    likely = f": runs out with more than {RISKY:.0%} probability by the calibration (--oom-risk keeps below one)"
     signs = (
         ("~", NEAR_MARK, ": closer than a prediction can tell"),
         ("!", TIGHT_MARK, tight),
-        ("?", MAY_NOT_FIT_MARK, ": above the device's memory within the calibrated 90 % interval"),
+        ("?", MAY_NOT_FIT_MARK, likely),
     )
     if any(row.same_as_rank is not None for row in board.rows):
         say(console, Text(SAME_LEGEND, style="dim"))
@@ -115,7 +116,9 @@ def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several:
     table.add_column("strategy", overflow="fold", min_width=24)
     if several:
         table.add_column("GPUs", justify="right", no_wrap=True)
-    memory = f"of {rows[0].memory_limit_gib:.0f} GiB" if rows else "GiB"
+    limits = {f"{row.memory_limit_gib:.0f}" for row in rows}
+    # Below a calibrated risk every row has a limit of its own.
+    memory = f"of {limits.pop()} GiB" if len(limits) == 1 else "GiB"
     for name in FIGURES:
         if name in shown:
             table.add_column(memory if name == "memory" else name, justify="right", no_wrap=True)

@@ -60,7 +60,7 @@ def step_section(rows: Sequence[Row]) -> Safe:
 
 def memory_section(rows: Sequence[Row]) -> Safe:
     """Return what fills the fullest device of the best rows, against the limit."""
-    limit = rows[0].memory_limit_gib
+    limit = max(row.memory_limit_gib for row in rows[:BEST])
     bars = [_bar(row, f"{row.peak_memory_gib:.1f} GiB, stage {row.peak_stage}", row.memory_gib) for row in rows[:BEST]]
     stack = Stack(
         bars=bars,

@@ -31,6 +31,7 @@ class Column:
 
 def columns_of(rows: Sequence[Row], *, several: bool) -> list[Column]:
     """Return the columns that say something; ``several`` GPU counts were searched."""
+    limits = {f"{row.memory_limit_gib:.0f}" for row in rows}
     seconds = 0 if rows[0].step_time_s >= 100 else 2 if rows[0].step_time_s >= 1 else 4
     columns = [
         _column("tokens_gpu", "tok/s/GPU", "tokens per second and GPU", lambda r: r.tokens_per_s_per_gpu, number, True),
@@ -38,7 +39,7 @@ def columns_of(rows: Sequence[Row], *, several: bool) -> list[Column]:
         _column("step", "step (s)", "seconds per step", lambda r: r.step_time_s, lambda v: f"{v:,.{seconds}f}"),
         _column(
             "memory",
-            f"GiB of {rows[0].memory_limit_gib:.0f}",
+            f"GiB of {limits.pop()}" if len(limits) == 1 else "GiB",
             "peak memory of the fullest GPU, of what a GPU has",
             lambda r: r.peak_memory_gib,
             lambda v: f"{v:.1f}",

@@ -171,7 +171,7 @@ def evaluate(
     """Return the evaluation of some legal strategies; one vectorised call."""
     table = table_of(strategies)
     scores = score(space.context, table)
-    excess = scores.peak_memory_bytes / space.context.memory_limit_bytes - 1.0
+    excess = scores.peak_memory_bytes / scores.limits(space.context) - 1.0
     # What fits and what exceeds must agree to the last bit with ``fits``, which compares bytes.
     excess[scores.fits & (excess > 0)] = 0.0
     keys = [list(zip(*objective_named(name).keys(scores, table), strict=True)) for name in objectives]

@@ -30,7 +30,7 @@ class Lenient:
     def __call__(self, context: Context, table: StrategyTable) -> ScoreTable:
         """Score, and judge memory leniently."""
         scores = self.score(context, table)
-        limit = self.margin * context.memory_limit_bytes
+        limit = self.margin * scores.limits(context)
         return dataclasses.replace(scores, fits=scores.peak_memory_bytes <= limit)
 
 

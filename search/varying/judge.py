@@ -56,7 +56,7 @@ class WithoutHosted:
         scores = self.score(context, table)
         away = sum(scores.memory_bytes[part] for part in context.framework.host_tensors)
         peak = scores.peak_memory_bytes - away
-        return replace(scores, peak_memory_bytes=peak, fits=peak <= context.memory_limit_bytes)
+        return replace(scores, peak_memory_bytes=peak, fits=peak <= scores.limits(context))
 
 
 _Legal = tuple[Variation, TreeStrategies]
@@ -111,7 +111,7 @@ class Judge:
             if _recomputes_all(fitted.variation):
                 return None
             # The events keep a little more than the closed forms that layers were counted by.
-            over = float(scores.peak_memory_bytes[0]) - self.context.memory_limit_bytes
+            over = float((scores.peak_memory_bytes - scores.limits(self.context))[0])
             more = self._more((fitted.variation, fitted.strategies), {int(scores.peak_stage[0]): over})
             fitted = self._costed(more)
         return None

@@ -120,7 +120,7 @@ def _almost_fitting(setting: Setting, workers: Choice) -> list[Strategy]:
         return []
     as_is = score(context, table_of(found))
     again = score(context, table_of([replace(one, recompute=Recompute.FULL) for one in found]))
-    missing = as_is.peak_memory_bytes - context.memory_limit_bytes
+    missing = as_is.peak_memory_bytes - as_is.limits(context)
     share = np.clip(missing / np.maximum(as_is.peak_memory_bytes - again.peak_memory_bytes, 1.0), 0.0, 1.0)
     step_s = as_is.step_time_s + share * (again.step_time_s - as_is.step_time_s)
     promising = np.argsort(step_s, kind="stable")

@@ -4,15 +4,9 @@ from forerun.simulator.calibration.belief import Belief, Components
 from forerun.simulator.calibration.constants import CONSTANTS, NAMES, Constant, calibrated, constant_named
 from forerun.simulator.calibration.evidence import Evidence
 from forerun.simulator.calibration.fit import Fit, Fitted, Measured, by_context, fit
-from forerun.simulator.calibration.memory import (
-    FittedFactor,
-    MemoryBounds,
-    MemoryFit,
-    MemoryPosterior,
-    MemoryRun,
-    fit_memory,
-)
+from forerun.simulator.calibration.memory import FittedFactor, MemoryFit, MemoryRun, fit_memory
 from forerun.simulator.calibration.memory_factors import FACTORS
+from forerun.simulator.calibration.memory_posterior import MemoryPosterior
 from forerun.simulator.calibration.mixture import PRIORS, Mixture, Prior
 from forerun.simulator.calibration.posterior import Posterior, nothing_measured
 from forerun.simulator.calibration.residual import USUAL, Settings
@@ -31,7 +25,6 @@ __all__ = [
     "Fitted",
     "FittedFactor",
     "Measured",
-    "MemoryBounds",
     "MemoryFit",
     "MemoryPosterior",
     "MemoryRun",

@@ -20,10 +20,10 @@ from forerun.simulator.calibration.mixture import PRIORS, Covariances, Mixture, 
 from forerun.simulator.calibration.residual import USUAL, Features, Settings, features_of, joined, residual_covariance
 from forerun.simulator.score import score
 from forerun.simulator.score_table import Floats
-from forerun.spaces.strategies import Context, StrategyTable
+from forerun.spaces.strategies import Context, HeldMemory, StrategyTable
 
 if TYPE_CHECKING:
-    from forerun.simulator.calibration.memory import MemoryPosterior
+    from forerun.simulator.calibration.memory_posterior import MemoryPosterior
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +43,9 @@ class Posterior:
         known = calibrated(context, self.z)
         return replace(known if self.held is None else self.held.applied(known), correction=self)
 
-    def memory(
-        self, context: Context, table: StrategyTable, memory_bytes: Mapping[str, Floats]
-    ) -> Mapping[str, Floats]:
-        """Return the parts of the peak memory (see ``Context.correction``): as they are where none was measured."""
-        return memory_bytes if self.held is None else self.held.memory_bytes(context, table, memory_bytes)
+    def memory(self, context: Context, table: StrategyTable, memory_bytes: Mapping[str, Floats]) -> HeldMemory | None:
+        """Return what every row holds (see ``Context.correction``); None where no memory was measured."""
+        return None if self.held is None else self.held.held(context, table, memory_bytes)
 
     def factor(self, context: Context, table: StrategyTable, time_s: Mapping[str, Floats]) -> Floats:
         """Return the factor on the step time of every row that the residual makes (see ``Context.correction``)."""

@@ -2,6 +2,7 @@
 
 from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, NAMED, SPELLING, Placement, Recompute, Schedule, Split
 from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.correction import Correction, HeldMemory
 from forerun.spaces.strategies.defaults import default_choices, restrict
 from forerun.spaces.strategies.rules import RULES, Rule, divisors, violations
 from forerun.spaces.strategies.space import StrategySpace
@@ -24,7 +25,9 @@ __all__ = [
     "RULES",
     "SPELLING",
     "Context",
+    "Correction",
     "Distinct",
+    "HeldMemory",
     "Placement",
     "Recompute",
     "Rule",

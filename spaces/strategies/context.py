@@ -1,37 +1,15 @@
 """What a strategy is judged against: the facts of model, cluster, workload and framework that legality reads."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from forerun.spaces.clusters.cluster import Cluster, Overlap
 from forerun.spaces.frameworks.profile import FrameworkProfile
 from forerun.spaces.models.model import MixtureOfExperts, Model
+from forerun.spaces.strategies.correction import Correction
 from forerun.spaces.workload import Workload
 
-if TYPE_CHECKING:
-    from forerun.spaces.strategies.table import StrategyTable
-
-
 _BEFORE_FLASH = ("Kepler", "Pascal", "Volta", "Turing")
-
-
-class Correction(Protocol):
-    """What measured runs say beyond the constants of a context (``forerun.simulator.calibration``)."""
-
-    def factor(
-        self, context: "Context", table: "StrategyTable", time_s: Mapping[str, NDArray[np.float64]]
-    ) -> NDArray[np.float64]:
-        """Return a factor on the step time of every row of ``table``, given the parts of its predicted time."""
-
-    def memory(
-        self, context: "Context", table: "StrategyTable", memory_bytes: Mapping[str, NDArray[np.float64]]
-    ) -> Mapping[str, NDArray[np.float64]]:
-        """Return the parts of the peak memory of every row of ``table``, given those that were predicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +17,8 @@ class Context:
     """One request without its strategy.
 
     ``correction``: None unless the context was calibrated to measured runs. ``memory_share``: what a strategy may need
-    of a device's memory to count as fitting.
+    of a device's memory to count as fitting. ``oom_risk``: the highest risk of running out of memory where the user
+    bounded it, of which ``memory_share`` is what it comes to without measured runs.
     """
 
     model: Model
@@ -48,6 +27,7 @@ class Context:
     framework: FrameworkProfile
     correction: Correction | None = None
     memory_share: float = 1.0
+    oom_risk: float | None = None
 
     @property
     def memory_limit_bytes(self) -> float:

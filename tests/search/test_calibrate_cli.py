@@ -255,8 +255,8 @@ def test_memory_is_learned_too_and_bounds_are_shown(tmp_path: Path, capsys: pyte
     board = json.loads(text)["leaderboard"]
     unsure = [row for row in board if "may not fit" in row["marks"]]
     assert unsure
-    assert all(row["fits"] and row["peak_memory_high_gib"] > row["memory_limit_gib"] for row in unsure)
-    assert all(row["peak_memory_high_gib"] <= row["memory_limit_gib"] for row in board if row not in unsure)
+    assert all(row["fits"] and row["oom_risk"] > 0.1 for row in unsure)
+    assert all(row["oom_risk"] <= 0.1 for row in board if row not in unsure)
     code, text, _ = cli(
         capsys, f"search llama3-8b {TRAINING} --gpus 8 --top 1000 --calibration {out} --oom-risk 1% --json"
     )

@@ -9,11 +9,11 @@ import pytest
 
 from forerun.search import search, simulate
 from forerun.search.cli import main
-from forerun.search.memory_risk import RISKY, oom_risk, share_at
 from forerun.search.request import Request, resolve
 from forerun.search.rows import TIGHT_MARK
 from forerun.search.samplers import Exploring, explore_request
 from forerun.simulator.events import event_scores
+from forerun.simulator.memory_risk import RISKY, oom_risk, share_at
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy, table_of
 

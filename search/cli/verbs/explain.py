@@ -72,12 +72,13 @@ def run(args: argparse.Namespace) -> int:
         stage_stacks,
         step_table,
     )
+    from forerun.search.rows import GIB
 
     console = open_console()
     brush, row = brush_of(console), explanation.row
     say(console, *headline(row), "", Text(explanation.text))
     say(console, step_table(row, brush, console), memory_table(row, brush, console))
-    limit = setting.context.memory_limit_bytes
+    limit = row.memory_limit_gib * GIB
     if len(stages) > 1:
         say(console, stage_stacks(stages, limit, brush, min(60, console.width - 26)))
     else:

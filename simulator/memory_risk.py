@@ -1,0 +1,99 @@
+"""How likely a strategy is to run out of memory, by what measured runs predicted that full did.
+
+Peaks are predicted with an error of several per cent, so a strategy that needs 98 % of a device on paper runs out of
+memory more often than one that needs 80 %. Whether published runs ended so, against the share of the device's memory
+that forerun predicts for them, follows a logistic curve over the logarithm of that share.
+``benchmarks/accuracy/memory_risk.py`` fits it, also leaving each table out, and counts how often it holds.
+
+Where runs of the user's machine calibrated memory, the curve lies around the calibrated peak. Its middle, which holds
+for predictions as they are, moves to where what is needed is all there is, as far as the runs make the peak surer than
+it was; its width is made of what makes peaks unsure, which runs take away, and of what no peak tells, which they do
+not. Far from every run both are as they were. ``benchmarks/calibration_memory.py`` judges it on runs left out.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from forerun.simulator.score_table import Floats
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context
+
+EVEN_SHARE = 1.02
+"""Predicted share of the device's memory at which half of the runs ran out."""
+STEEPNESS = 16.0
+"""Logits per unit of the logarithm of the share."""
+PEAKS_SHARE = 0.25
+"""Share of the curve's variance that measured peaks can take away. Runs left out are told equally well with shares of 0
+to a quarter, and worse with more, in each of two sources (``benchmarks/calibration_memory.py``)."""
+RISKY = 0.1
+"""Risk from which a row is marked."""
+
+
+def oom_risk(share: float) -> float:
+    """Return the share of runs that run out of memory among those predicted to need ``share`` of the device's memory.
+
+    >>> round(oom_risk(0.7), 3), round(oom_risk(0.97), 2)
+    (0.002, 0.31)
+    """
+    return 0.0 if share <= 0 else float(curve(np.asarray(share), EVEN_SHARE, STEEPNESS))
+
+
+def curve(share: Floats, even: float, steepness: float) -> Floats:
+    """Return the risk at some shares above 0, on the curve with half of the runs at ``even``; any shape."""
+    return np.asarray(1.0 / (1.0 + (even / share) ** steepness))
+
+
+def share_at(risk: float) -> float:
+    """Return the largest share of the device's memory that a strategy may need at a risk; never above 1.
+
+    Raises:
+        RequestError: no such probability.
+
+    >>> round(share_at(0.05), 2)
+    0.85
+    """
+    if not 0 < risk < 1:
+        raise RequestError(f"a risk of running out of memory is above 0 and below 1 (5% or 0.05), but got {risk:g}")
+    return min(1.0, EVEN_SHARE * math.exp(math.log(risk / (1 - risk)) / STEEPNESS))
+
+
+def risking(context: Context, risk: float | None) -> Context:
+    """Return the context in which what is riskier than ``risk`` does not fit; None: what needs more than there is.
+
+    Raises:
+        RequestError: no such probability.
+    """
+    return replace(context, memory_share=1.0 if risk is None else share_at(risk), oom_risk=risk)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedPeaks:
+    """Peaks of N strategies after runs were measured, as shares of the device's memory.
+
+    ``peak`` is what is predicted to be in use, ``needed`` that without the idle buffers that an allocator gives back
+    before it fails. ``left``: variance of the peak's logarithm over what it was before the runs; ``scale``: by how much
+    the runs' errors scatter more, in variance, than was thought.
+    """
+
+    peak: Floats
+    needed: Floats
+    left: Floats
+    scale: float
+
+    def oom_risk(self) -> Floats:
+        """Return the probability of each to run out of memory."""
+        return np.asarray(1.0 / (1.0 + np.exp(-self._logits())))
+
+    def factor_to(self, risk: float) -> Floats:
+        """Return the factor on each peak at which the probability would be ``risk``."""
+        return np.asarray(np.exp((math.log(risk / (1 - risk)) - self._logits()) * self._width()))
+
+    def _logits(self) -> Floats:
+        moved = np.log(self.needed) + self.left * (np.log(self.peak / self.needed) - math.log(EVEN_SHARE))
+        return np.asarray(moved / self._width())
+
+    def _width(self) -> Floats:
+        """Return the change of a peak's logarithm that is one logit."""
+        return np.asarray(np.sqrt(1 - PEAKS_SHARE + PEAKS_SHARE * self.scale * self.left) / STEEPNESS)
