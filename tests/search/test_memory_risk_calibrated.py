@@ -105,9 +105,8 @@ def test_marks_say_what_the_risk_says(calibration: str, capsys: pytest.CaptureFi
     assert not any(TIGHT_MARK in row.marks for row in rows)
 
     risky = next(row for row in rows if MAY_NOT_FIT_MARK in row.marks)
-    assert (
-        simulate("llama3-8b", strategy=risky.strategy, **TRAINING, calibration=calibration).oom_risk == risky.oom_risk
-    )
+    alone = simulate("llama3-8b", strategy=risky.strategy, **TRAINING, calibration=calibration)
+    assert alone.oom_risk == pytest.approx(risky.oom_risk, rel=1e-9)
     words = "simulate llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 2048".split()
     assert main([*words, "--strategy", risky.strategy, "--calibration", calibration]) == 0
     text = " ".join(capsys.readouterr().out.split())
