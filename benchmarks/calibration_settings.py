@@ -67,9 +67,7 @@ def linear(runs: Sequence[Run], by_context: Iterable[Sequence[int]]) -> Linear:
     return Linear(error=measured - np.concatenate(log_time), slopes=np.concatenate(slopes), features=joined(features))
 
 
-def settings_without(
-    source: str, groups: Mapping[str, Sequence[Linear]], density: Density | None = None
-) -> Settings:
+def settings_without(source: str, groups: Mapping[str, Sequence[Linear]], density: Density | None = None) -> Settings:
     """Return the settings that predict the groups of all sources but one best; ``density``: how well they do, where the
     groups are not of step times."""
     told = density or _density
