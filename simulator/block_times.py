@@ -14,7 +14,7 @@ from forerun.simulator.exchange import Exchange, ends_exchange_s, layer_exchange
 from forerun.simulator.kinds import layer_kinds
 from forerun.simulator.operators import Work, embedding_work, head_work, layer_work
 from forerun.simulator.score_table import Floats
-from forerun.simulator.shard import Shard
+from forerun.simulator.shard import CASTS, Shard
 from forerun.spaces.models.model import Layer, MixtureOfExperts
 from forerun.spaces.strategies import Context, Recompute
 
@@ -122,6 +122,13 @@ def layer_launches_s(context: Context) -> float:
     return context.framework.host_layer_s / context.cluster.device.host_speed
 
 
+def expert_launches_s(context: Context) -> float:
+    """Seconds that the host needs besides for both passes of a layer with routed experts."""
+    profile = context.framework
+    scaled = CASTS.get(context.workload.precision) == "cast_scaled"
+    return profile.host_expert_s + (profile.host_scales_s if scaled else 0.0)
+
+
 def host_passes_s(context: Context, layers: Floats, recompute: NDArray[np.int64], tp: Floats) -> tuple[Floats, Floats]:
     """Seconds that the host needs to launch a stage's (forward, backward) pass of one microbatch; ``layers``
     [kinds, ...] are those on it.
@@ -129,12 +136,12 @@ def host_passes_s(context: Context, layers: Floats, recompute: NDArray[np.int64]
     A third of the launches of a layer are its forward pass; full recomputation launches them once more. A module of a
     layer has half of them, the MLP all that experts add.
     """
-    profile, launches_s = context.framework, layer_launches_s(context)
+    profile, launches_s, routed_s = context.framework, layer_launches_s(context), expert_launches_s(context)
     base, again = np.zeros_like(tp), np.where(recompute == Recompute.FULL, launches_s / 3, 0.0)
     whole = np.zeros_like(base)
     for kind, number in zip(layer_kinds(context.model), layers, strict=True):
         count = number / 2 if kind.module else number
-        experts_s = profile.host_expert_s * (2 if kind.module else 1)
+        experts_s = routed_s * (2 if kind.module else 1)
         routed = isinstance(kind.mlp, MixtureOfExperts) and kind.feeds_forward
         each = launches_s + (experts_s if routed else 0.0)
         base = base + count * (each + profile.host_rank_s * (tp - 1))

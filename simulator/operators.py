@@ -4,6 +4,7 @@ Shapes are those of one rank: tensor parallel cuts heads and inner widths, conte
 parallel the experts. Each linear operator is three matrix products (forward, data gradient, weight gradient).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +17,7 @@ from forerun.simulator.costs import (
     stream_operator_time_s,
 )
 from forerun.simulator.score_table import Floats
-from forerun.simulator.shard import EIGHT_BIT, Shard
+from forerun.simulator.shard import CASTS, EIGHT_BIT, Shard
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
 from forerun.spaces.models.parameters import layer_parameters
 from forerun.spaces.strategies import Context
@@ -25,6 +26,9 @@ from forerun.spaces.strategies import Context
 # to them (6), the sum cast (6) and added to the fp32 buffer (12). DeepSpeed, bf16_optimizer.py: clear_lp_grads and
 # update_hp_grads.
 _APART_BYTES = 26.0
+
+ADDING: Mapping[float, GemmKind] = {4.0: "weight_gradient", 2.0: "weight_gradient_added"}
+"""Product that adds to main gradients of so many bytes."""
 
 
 @dataclass(slots=True)
@@ -54,20 +58,30 @@ class Operators:
         self.work = Work(zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy())
 
     def linear(
-        self, m: Floats, n: Floats, k: Floats, groups: float | Floats = 1.0, precision: str | None = None
+        self,
+        m: Floats,
+        n: Floats,
+        k: Floats,
+        groups: float | Floats = 1.0,
+        precision: str | None = None,
+        already_cast: tuple[bool, bool] = (False, False),
     ) -> None:
-        """Add ``y[m, n] = x[m, k] w[k, n]`` and its gradients; eight-bit precisions add the casts of x and dy."""
+        """Add ``y[m, n] = x[m, k] w[k, n]`` and its gradients; eight-bit precisions add the casts of x and dy, unless
+        another kernel wrote them so (``already_cast``)."""
         precision = precision or self.precision
-        profile = self.context.framework
-        wide_main = self.gradient_bytes == 4.0 and profile.fused_accumulation
-        weight: GemmKind = "weight_gradient" if wide_main else "weight_gradient_half"
+        weight: GemmKind = "weight_gradient_half"
+        if self.context.framework.fused_accumulation:
+            weight = ADDING.get(self.gradient_bytes, weight)
         device, work = self.device, self.work
         work.forward_s += gemm_time_s(device, precision, m, n, k, groups=groups)
         work.input_gradient_s += gemm_time_s(device, precision, m, k, n, groups=groups, kind="data_gradient")
         work.weight_gradient_s += gemm_time_s(device, precision, n, k, m, groups=groups, kind=weight)
         if precision in EIGHT_BIT:
-            work.forward_s += stream_operator_time_s(device, "cast", groups * m * k)
-            work.input_gradient_s += stream_operator_time_s(device, "cast", groups * m * n, backward=True)
+            cast = CASTS[precision]
+            if not already_cast[0]:
+                work.forward_s += stream_operator_time_s(device, cast, groups * m * k)
+            if not already_cast[1]:
+                work.input_gradient_s += stream_operator_time_s(device, cast, groups * m * n, backward=True)
 
     def _columns(self, widths: tuple[Floats, ...], hidden: int) -> None:
         """Add products of ``widths`` columns that read one input: as one, or each by itself. Then their gradients of
@@ -161,16 +175,20 @@ class Operators:
         self.linear(self.shard.tokens, wide, inner)
 
     def mixture(self, mixture: MixtureOfExperts, hidden: int) -> None:
-        """Add router, routed experts at the busiest rank's load, and shared experts."""
+        """Add router, routed experts at the busiest rank's load, and shared experts. Where experts are fused, their
+        products apply the activation and its gradient, and write their results in eight bit."""
+        fused = self.context.framework.fused_experts
         shard, imbalance = self.shard, self.context.workload.moe_imbalance
         local = mixture.experts / shard.ep
         routed = shard.tokens / shard.tp * mixture.top_k * shard.etp * imbalance
         inner, wide = mixture.expert_hidden / shard.etp, np.full_like(shard.tp, hidden)
         self.linear(shard.tokens / shard.tp, np.full_like(shard.tp, mixture.experts), wide, precision=self._half())
         self.stream("copy", 2 * routed * hidden)
-        self.linear(routed / local, inner * (2 if mixture.gated else 1), wide, groups=local)
-        self._activation(routed * inner, gated=mixture.gated)
-        self.linear(routed / local, wide, inner, groups=local)
+        up = inner * (2 if mixture.gated else 1)
+        self.linear(routed / local, up, wide, groups=local, already_cast=(False, fused))
+        if not fused:
+            self._activation(routed * inner, gated=mixture.gated)
+        self.linear(routed / local, wide, inner, groups=local, already_cast=(fused, False))
         self.stream("copy", 2 * routed * hidden)
         if mixture.shared_hidden:
             self.feed_forward(FeedForward(hidden=mixture.shared_hidden, gated=mixture.gated), hidden)

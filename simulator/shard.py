@@ -22,6 +22,10 @@ _BYTES = {"fp32": 4.0, "tf32": 4.0}
 EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
 """Precisions whose matrix products read inputs of a byte or less."""
 
+CASTS = {"fp8": "cast_scaled", "mxfp8": "cast", "nvfp4": "cast_scaled"}
+"""Memory-bound operator that makes the inputs of those products: mxfp8 has scales of blocks alone, the others one of
+the tensor, which needs its largest value first (Transformer Engine's ``Float8CurrentScaling``)."""
+
 
 def saved_input_bytes(precision: str) -> float:
     """Bytes of one value of a matrix product's input as it is kept for the weight gradient (a byte in eight-bit

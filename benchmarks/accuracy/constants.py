@@ -176,7 +176,12 @@ LAUNCHES = (
     Constant(name="host_microbatch_s", where=_PROFILE, seen="aleph_alpha_layouts, bigscience, llm_foundry"),
     Constant(name="collective_launch_s", where=_PROFILE, seen="aleph_alpha_layouts, hf_ultrascale, vtrain_multi"),
 )
-EXPERTS = (Constant(name="host_expert_s", where="megatron-lm.yaml, nemo.yaml", seen="runs with experts"),)
+EXPERTS = (
+    Constant(name="host_expert_s", where="megatron-lm.yaml, nemo.yaml", seen="runs with experts"),
+    Constant(
+        name="host_scales_s", where="megatron-lm.yaml, nemo.yaml", seen="runs with experts in fp8 (megatron_bridge)"
+    ),
+)
 TRITON = (Constant(name="_TRITON_SHARE", where="simulator/costs/attention.py", seen="llm_foundry", share=True),)
 FLASH1 = (Constant(name="_FLASH1_SHARE", where="simulator/costs/attention.py", seen="aleph_alpha_layouts", share=True),)
 UNALIGNED = (Constant(name="_VECTOR_SHARE", where="simulator/costs/attention.py", seen="bigscience", share=True),)

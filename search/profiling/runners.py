@@ -75,8 +75,9 @@ def _gemm(kind: str, dtype: Any, shape: tuple[float, ...], device: str) -> Once:
     if kind == "data_gradient":
         return lambda: torch.matmul(a, b)
     left = a.transpose(-1, -2).contiguous().transpose(-1, -2)
-    if kind == "weight_gradient":
-        total = torch.zeros(torch.matmul(left, b).shape, device=device)
+    if kind in ("weight_gradient", "weight_gradient_added"):
+        wide = torch.float32 if kind == "weight_gradient" else dtype
+        total = torch.zeros(torch.matmul(left, b).shape, device=device, dtype=wide)
         return lambda: total.add_(torch.matmul(left, b))
     return lambda: torch.matmul(left, b)
 
@@ -147,6 +148,7 @@ _FORMS: Mapping[str, tuple[Callable[[_Tensors], Any], tuple[str, ...]]] = {
     "dropout": (lambda t: F.dropout(t.x, 0.1), ("x",)),
     "copy": (lambda t: t.x.clone(), ("x",)),
     "cast": (lambda t: t.x.to(t.wide), ("x",)),
+    "cast_scaled": (lambda t: (t.x * t.x.detach().abs().amax()).to(t.wide), ("x",)),
     "rope": (_rotated, ("x",)),
     "embedding": (lambda t: F.embedding(t.places, t.table), ("table",)),
     "cross_entropy": (lambda t: F.cross_entropy(t.x.float(), t.labels), ("x",)),

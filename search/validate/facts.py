@@ -62,7 +62,7 @@ def facts_of(row: Row, layers: int | None, pp: int | None) -> Facts:
     """Read the notes of a row; ``layers`` and ``pp`` are needed to read stage splits."""
     notes, where = row["notes"], f"{row['source']}; {row['notes']}"
     tied, bucket, nic = _TIED.search(notes), _BUCKET.search(notes), _NIC.search(row["source"])
-    network, memory, software = (first(table("sources", part), where) for part in ("network", "memory", "software"))
+    network, memory = (first(table("sources", part), where) for part in ("network", "memory"))
     return Facts(
         attention=next((kernel for pattern, kernel in KERNELS if pattern.search(notes)), None),
         fused_norm=True if "RMS kernel" in notes or "use_fused_rms_norm=True" in notes else None,
@@ -76,8 +76,14 @@ def facts_of(row: Row, layers: int | None, pp: int | None) -> Facts:
         memory_of_first=bool(memory and memory[0].get("of") == "first stage"),
         shard_ranks=int(shards[1] or shards[2]) if (shards := _SHARD_RANKS.search(notes)) else None,
         tf32=_TF32.search(notes) is not None,
-        software=software[0]["facts"] if software else {},
+        software=_software(f"{where}; device={row['device']}; precision={row['precision']}"),
     )
+
+
+def _software(text: str) -> dict[str, Any]:
+    """Return in what the software of a run differs from its profile: all entries that match, later ones win."""
+    found = [entry.data["facts"] for entry in table("sources", "software") if entry.pattern.search(text)]
+    return {name: value for facts in found for name, value in facts.items()}
 
 
 def _stages(row: Row, layers: int, pp: int) -> tuple[int, ...] | None:

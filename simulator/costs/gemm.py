@@ -14,7 +14,7 @@ from forerun.simulator.costs.efficiency import GemmEfficiency, device_efficiency
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.errors import unknown
 
-GemmKind = Literal["forward", "data_gradient", "weight_gradient", "weight_gradient_half"]
+GemmKind = Literal["forward", "data_gradient", "weight_gradient", "weight_gradient_half", "weight_gradient_added"]
 
 # Bytes per element of an operand; the scales of block formats (mxfp8: one byte per 32, nvfp4: one per 16) included.
 INPUT_BYTES = {
@@ -35,12 +35,14 @@ _SURFACE = {name: "half" if size >= 2 else "fp8" for name, size in INPUT_BYTES.i
 # NVFP4 take the same time on both: 1.6 leaves no error by device (MLPerf and Megatron-Bridge, 14 runs on five systems).
 FOUR_BIT_GAIN = 1.6
 
-# Bytes per element of the output: written once in at least 16 bit, or read and written in the fp32 main gradient.
+# Bytes per element of the output: written once in at least 16 bit, or read and written in a main gradient of 32 or
+# 16 bit.
 _OUTPUT_BYTES: dict[str, float] = {
     "forward": 2.0,
     "data_gradient": 2.0,
     "weight_gradient": 8.0,
     "weight_gradient_half": 2.0,
+    "weight_gradient_added": 4.0,
 }
 
 
@@ -58,8 +60,8 @@ def gemm_time_s(
 
     ``m``, ``n``, ``k`` and ``groups`` broadcast; m, n, k are those of the product that is computed, so the weight
     gradient of a layer of [tokens, in] -> [tokens, out] is (out, in, tokens). ``weight_gradient`` accumulates into
-    fp32 main gradients (8 bytes per element of traffic), ``weight_gradient_half`` writes 16 bit. An empty product
-    takes no time.
+    fp32 main gradients (8 bytes per element of traffic), ``weight_gradient_added`` into those of 16 bit (4 bytes);
+    ``weight_gradient_half`` writes 16 bit. An empty product takes no time.
 
     Raises:
         RequestError: the device has no such precision, or ``kind`` or ``precision`` is unknown.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from forerun.simulator.block_times import block_times, layer_launches_s
+from forerun.simulator.block_times import block_times, expert_launches_s, layer_launches_s
 from forerun.simulator.costs import adam_time_s
 from forerun.simulator.kinds import kind_of_entry
 from forerun.simulator.modes.profile import GradientLayer, GradientProfile
@@ -36,7 +36,7 @@ def transformer_profile(context: Context, batch: int) -> GradientProfile:
 
     rows = [layer("embedding", -2, embedding_parameters(model), 0.0)]
     for kind, entry in zip(kind_of_entry(model), model.layers, strict=True):
-        host_s = layer_launches_s(context) + framework.host_expert_s * isinstance(entry.mlp, MixtureOfExperts)
+        host_s = layer_launches_s(context) + expert_launches_s(context) * isinstance(entry.mlp, MixtureOfExperts)
         for number in range(entry.count):
             parameters = layer_parameters(entry, model.hidden).total
             rows.append(layer(f"{entry.name or 'layer'} {number}", kind, parameters, host_s))

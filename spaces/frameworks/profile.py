@@ -51,7 +51,8 @@ class FrameworkProfile:
     parallel is off; ``keeps_gathered`` whether the buffers of activations gathered for the blocks of one microbatch
     stay with the allocator (and are not gathered again in the backward pass), ``gathers_ahead`` whether those of all
     microbatches in flight but two do instead; ``gathered_logits`` whether the loss sees the whole vocabulary on every
-    tensor rank (else each its own rows); ``dropout`` whether dropout masks are kept.
+    tensor rank (else each its own rows); ``dropout`` whether dropout masks are kept; ``fused_experts`` whether the
+    products of experts apply the activation and cast their results themselves (in eight bit).
 
     Numbers: ``gradient_bytes`` per parameter of the local gradient buffer (``bf16_gradient_bytes`` where bf16 training
     differs from fp16), ``reduce_bytes`` per parameter on the wire, ``apart_to_zero``: up to this sharding stage bf16
@@ -70,7 +71,8 @@ class FrameworkProfile:
 
     Host: ``host_layer_s`` of launch work per layer and microbatch, both passes together, on the host of an H100, and
     ``host_rank_s`` more per further tensor rank; ``host_expert_s`` more
-    per layer with routed experts, whose token counts the host waits for; ``tensor_step_s`` per ring step of a
+    per layer with routed experts, whose token counts the host waits for, ``host_scales_s`` more for those whose inputs
+    get one eight-bit scale per tensor, expert by expert; ``tensor_step_s`` per ring step of a
     collective over tensor ranks that leaves the scale-up domain, beyond the link's own; ``host_step_s`` once per step,
     ``step_bytes`` of memory traffic per parameter and step over all gradients that a device holds, however sharded,
     ``host_microbatch_s`` per microbatch, ``pipeline_hop_s`` fixed cost of a blocking pipeline hop beyond the transfer,
@@ -101,6 +103,7 @@ class FrameworkProfile:
     gathers_ahead: bool = False
     gathered_logits: bool = False
     dropout: bool = False
+    fused_experts: bool = False
     gradient_bytes: float = 4.0
     bf16_gradient_bytes: float | None = None
     reduce_bytes: float = 4.0
@@ -121,6 +124,7 @@ class FrameworkProfile:
     host_layer_s: float = 4.4e-3
     host_rank_s: float = 0.0
     host_expert_s: float = 0.0
+    host_scales_s: float = 0.0
     tensor_step_s: float = 0.0
     host_step_s: float = 0.01
     host_microbatch_s: float = 3.5e-3

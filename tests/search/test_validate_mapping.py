@@ -6,6 +6,7 @@ import pytest
 from forerun_measured import write_runs
 
 from forerun.search.validate import RULES, Run, load_runs
+from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.models.model import MixtureOfExperts
 from forerun.spaces.strategies import Recompute, Schedule, Split
 
@@ -261,6 +262,37 @@ def test_the_job_of_the_nanotron_sweep_tells_the_state_of_its_software(tmp_path:
 def test_other_sources_keep_the_profile_whatever_their_job(tmp_path: Path) -> None:
     other = mapped(tmp_path, framework="nanotron v0.5", sequence_parallel="1", notes="job=14099189")
     assert other.context.framework.host_rank_s == 0.0
+
+
+BRIDGE = {"framework": "Megatron-Bridge/NeMo", "device": "gb200-nvl72", "gpus_per_node": "4", "precision": "mxfp8"}
+OLD, NEW = "Megatron-Bridge 26.04.01 NeMo Container", "Megatron-Bridge 26.06 NeMo Container"
+
+
+@pytest.mark.parametrize(
+    ("change", "waits"),
+    [
+        ({"source": NEW}, False),
+        ({"source": OLD}, True),
+        ({"source": NEW, "precision": "fp8"}, True),
+        ({"source": NEW, "device": "h100-sxm", "gpus_per_node": "8", "precision": "fp8"}, True),
+    ],
+)
+def test_a_step_that_is_one_graph_waits_for_no_host(tmp_path: Path, change: dict[str, str], waits: bool) -> None:
+    profile = mapped(tmp_path, **(BRIDGE | change)).context.framework
+    assert (profile.host_expert_s > 0.0) == waits
+    assert profile.fused_experts == (not waits)
+    assert (profile.overlap_expert == 0.0) == waits
+
+
+def test_notes_name_how_tokens_are_dispatched(tmp_path: Path) -> None:
+    def profile(notes: str) -> FrameworkProfile:
+        return mapped(tmp_path, framework="Megatron-LM", notes=notes).context.framework
+
+    assert profile("dispatcher=DeepEP; EDP=1").dispatches_once
+    assert profile("dispatcher=DeepEP; EDP=1").overlap_expert == 0.0
+    assert not profile("dispatcher=A2A; EDP=1").dispatches_once
+    both = profile("dispatcher=A2A; +1f1b overlap")
+    assert (both.dispatches_once, both.overlap_expert) == (False, 0.8)
 
 
 def test_rank_0_of_the_nanotron_sweep_logs_its_own_stage(tmp_path: Path) -> None:

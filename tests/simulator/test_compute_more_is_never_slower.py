@@ -18,7 +18,7 @@ from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.devices import load_device
 
 DEVICES = ("a100-sxm4-80", "h100-sxm", "b200-sxm", "l40s", "mi300x", "tpu-v5p")
-KINDS = ("forward", "data_gradient", "weight_gradient", "weight_gradient_half")
+KINDS = ("forward", "data_gradient", "weight_gradient", "weight_gradient_half", "weight_gradient_added")
 SLACK = 1 - 1e-12  # rounding of the last bit
 
 devices = st.sampled_from(DEVICES).map(load_device)

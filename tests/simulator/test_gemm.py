@@ -66,6 +66,12 @@ def test_fp32_accumulation_reads_and_writes_four_bytes_more() -> None:
     assert extra == pytest.approx((8 - 2) * 128 * 128 / 1e3, rel=1e-6)
 
 
+def test_accumulation_in_sixteen_bit_reads_what_it_adds_to() -> None:
+    kinds = ("weight_gradient_added", "weight_gradient_half")
+    added, written = (one_tile_s(128, 128, 64, kind=kind, bytes_per_s=1e3) for kind in kinds)
+    assert added - written == pytest.approx(2 * 128 * 128 / 1e3, rel=1e-6)
+
+
 def test_gradients_and_groups_run_at_their_shares() -> None:
     base = one_tile_s(1280, 128, 1000) - 1e-6
     assert one_tile_s(1280, 128, 1000, kind="data_gradient") - 1e-6 == pytest.approx(base / 0.9)

@@ -47,16 +47,34 @@ class PlainDevice:
 
     # Operators
 
-    def linear(self, to: Compute, m: float, n: float, k: float, groups: float = 1.0, half: bool = False) -> None:
+    def linear(
+        self,
+        to: Compute,
+        m: float,
+        n: float,
+        k: float,
+        groups: float = 1.0,
+        half: bool = False,
+        casts: tuple[bool, bool] = (True, True),
+    ) -> None:
+        """A product and its gradients; in eight bit with the casts of its input and of its output's gradient."""
         precision = self.half if half else self.precision
-        fused = self.profile.fused_accumulation and self.gradient_bytes == 4.0
-        weight = "weight_gradient" if fused else "weight_gradient_half"
+        weight = "weight_gradient_half"
+        if self.profile.fused_accumulation and self.gradient_bytes == 4.0:
+            weight = "weight_gradient"
+        if self.profile.fused_accumulation and self.gradient_bytes == 2.0:
+            weight = "weight_gradient_added"
         to.forward_s += float(gemm_time_s(self.device, precision, m, n, k, groups=groups))
         to.input_s += float(gemm_time_s(self.device, precision, m, k, n, groups=groups, kind="data_gradient"))
         to.weight_s += float(gemm_time_s(self.device, precision, n, k, m, groups=groups, kind=weight))
         if precision in EIGHT_BIT:
-            to.forward_s += float(stream_operator_time_s(self.device, "cast", groups * m * k))
-            to.input_s += float(stream_operator_time_s(self.device, "cast", groups * m * n, backward=True))
+            cast = "cast" if precision == "mxfp8" else "cast_scaled"
+            for wanted, elements, backward in ((casts[0], m * k, False), (casts[1], m * n, True)):
+                seconds = float(stream_operator_time_s(self.device, cast, groups * elements, backward=backward))
+                if wanted and backward:
+                    to.input_s += seconds
+                elif wanted:
+                    to.forward_s += seconds
 
     def columns(self, to: Compute, widths: list[float]) -> None:
         """Products that read one input; apart, the gradients of that input are added, each to the sum of the others."""
@@ -144,9 +162,11 @@ class PlainDevice:
         routed = self.routed(mixture)
         self.linear(to, self.tokens / self.strategy.tp, mixture.experts, self.hidden, half=True)
         self.stream(to, "copy", 2 * routed * self.hidden)
-        self.linear(to, routed / local, 2 * inner if mixture.gated else inner, self.hidden, groups=local)
-        self.stream(to, "swiglu" if mixture.gated else "gelu", routed * inner)
-        self.linear(to, routed / local, self.hidden, inner, groups=local)
+        apart, up = not self.profile.fused_experts, 2 * inner if mixture.gated else inner
+        self.linear(to, routed / local, up, self.hidden, groups=local, casts=(True, apart))
+        if apart:
+            self.stream(to, "swiglu" if mixture.gated else "gelu", routed * inner)
+        self.linear(to, routed / local, self.hidden, inner, groups=local, casts=(apart, True))
         self.stream(to, "copy", 2 * routed * self.hidden)
         if mixture.shared_hidden:
             self.feed_forward(to, mixture.shared_hidden, mixture.gated)

@@ -116,12 +116,20 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "allocator_stall": draw(st.sampled_from([0.0, 0.25])),
     }
     facts = ("fused_accumulation", "merged_products", "keeps_gathered", "gathered_logits", "dropout")
-    facts += ("dispatches_once", "broadcasts_parameters", "gathers_tensors", "gathers_ahead", "tree_reduction")
+    facts += (
+        "fused_experts",
+        "dispatches_once",
+        "broadcasts_parameters",
+        "gathers_tensors",
+        "gathers_ahead",
+        "tree_reduction",
+    )
     for name in (*facts, "overlap_pipeline"):
         changes[name] = draw(st.booleans())
     for name in ("gradients", "parameters", "tensor", "tensor_backward", "context", "expert"):
         changes[f"overlap_{name}"] = draw(share)
-    for name in ("host_layer", "host_rank", "host_expert", "tensor_step", "pipeline_hop", "collective_launch"):
+    hosts = ("host_layer", "host_rank", "host_expert", "host_scales")
+    for name in (*hosts, "tensor_step", "pipeline_hop", "collective_launch"):
         changes[f"{name}_s"] = draw(seconds)
     return replace(profile, **changes)  # type: ignore[arg-type]  # values of the fields' types
 
@@ -132,7 +140,7 @@ def contexts(draw: st.DrawFn, cluster: Cluster | None = None) -> Context:
     cluster = cluster or load_cluster(draw(st.sampled_from(CLUSTERS)))
     if draw(st.integers(0, 3)) == 0:
         cluster = replace(cluster, overlap=Overlap(computation=1.1, communication=1.25))
-    known = [name for name in ("bf16", "fp16", "fp8", "fp32") if name in cluster.device.peak_flops_per_s]
+    known = [name for name in ("bf16", "fp16", "fp8", "mxfp8", "fp32") if name in cluster.device.peak_flops_per_s]
     workload = Workload(
         global_batch=draw(st.sampled_from([8, 24, 64])),
         seq_len=draw(st.sampled_from([384, 512, 2048])),
