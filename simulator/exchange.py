@@ -157,9 +157,8 @@ def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:
     cluster, imbalance = context.cluster, context.workload.moe_imbalance
     copies = np.full_like(shard.tp, layer.mlp.top_k)
     if context.framework.dispatches_once:
-        # Of top_k copies to random experts on N domains, N (1 - (1 - 1/N)^top_k) go to different domains.
         domains = np.maximum(shard.ep * shard.etp / cluster.scale_up_size, 1.0)
-        once = domains * (1.0 - (1.0 - 1.0 / domains) ** layer.mlp.top_k)
+        once = domains_visited(layer.mlp, domains)
         copies = np.where(domains > 1, once, copies)
     routed = shard.tokens / shard.tp * copies * imbalance
     size = routed * context.model.hidden * activation_bytes(context.workload.precision)
@@ -168,6 +167,17 @@ def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:
     gathered = collective_time_s(cluster, "all_gather", size * shard.etp, shard.etp, ones)
     scattered = collective_time_s(cluster, "reduce_scatter", size * shard.etp, shard.etp, ones)
     return np.where(shard.ep > 1, sent, 0.0) + np.where(shard.etp > 1, gathered + scattered, 0.0)
+
+
+def domains_visited(mixture: MixtureOfExperts, domains: Floats) -> Floats:
+    """Return to how many of the scale-up domains that experts stand on a token goes on average.
+
+    Of top_k copies to random experts on N domains, N (1 - (1 - 1/N)^top_k) go to different ones. N are those that hold
+    a part of any of the token's groups: with M groups on each domain, one is out of reach with (1 - top/groups)^M.
+    """
+    together = np.maximum(mixture.groups / domains, 1.0)
+    reached = np.maximum(domains * (1.0 - (1.0 - mixture.top_groups / mixture.groups) ** together), 1.0)
+    return np.asarray(reached * (1.0 - (1.0 - 1.0 / reached) ** mixture.top_k))
 
 
 def ends_exchange_s(context: Context, shard: Shard) -> tuple[Floats, Floats]:

@@ -126,6 +126,8 @@ def _mixture_arguments(model: Model, mlp: FeedForward | MixtureOfExperts) -> dic
         found["moe_layer_freq"] = f"({pattern})"
     if mlp.shared_hidden:
         found["moe_shared_expert_intermediate_size"] = mlp.shared_hidden
+    if mlp.top_groups < mlp.groups:
+        found |= {"moe_router_num_groups": mlp.groups, "moe_router_group_topk": mlp.top_groups}
     return found
 
 

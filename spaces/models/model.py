@@ -51,6 +51,8 @@ class MixtureOfExperts:
 
     ``shared_hidden`` is the total inner width of the experts that every token visits (0: none).
     ``shared_gate``: a sigmoid gate scales the shared output (Qwen2-MoE). ``router_bias``: one bias per expert.
+    ``groups``: the experts stand in so many groups, and all that a token visits are in ``top_groups`` of them
+    (group-limited routing, DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
     """
 
     experts: int
@@ -61,6 +63,8 @@ class MixtureOfExperts:
     shared_gate: bool = False
     router_bias: bool = False
     expert_bias: bool = False
+    groups: int = 1
+    top_groups: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

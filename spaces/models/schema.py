@@ -103,11 +103,20 @@ class MixtureDocument(Document):
     shared_gate: bool = False
     router_bias: bool = False
     expert_bias: bool = False
+    groups: Count = 1
+    top_groups: Count = 1
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.top_k > self.experts:
             raise ValueError(f"top_k <= experts must hold, but got (top_k={self.top_k}, experts={self.experts})")
+        if self.experts % self.groups:
+            raise ValueError(f"{self.experts} experts cannot stand in {self.groups} equal groups")
+        if self.top_groups > self.groups or self.top_k > self.top_groups * (self.experts // self.groups):
+            raise ValueError(
+                f"top_groups <= groups and top_k <= top_groups * experts / groups must hold, but got "
+                f"(groups={self.groups}, top_groups={self.top_groups}, top_k={self.top_k}, experts={self.experts})"
+            )
         return self
 
 

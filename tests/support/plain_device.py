@@ -197,7 +197,9 @@ class PlainDevice:
         ep, etp, copies = self.strategy.ep, self.strategy.etp, float(mixture.top_k)
         domains = ep * etp / self.context.cluster.scale_up_size
         if self.profile.dispatches_once and domains > 1:
-            copies = domains * (1 - (1 - 1 / domains) ** mixture.top_k)
+            missed = (1 - mixture.top_groups / mixture.groups) ** max(mixture.groups / domains, 1)
+            reached = max(domains * (1 - missed), 1)
+            copies = reached * (1 - (1 - 1 / reached) ** mixture.top_k)
         tokens = self.tokens / self.strategy.tp * copies * self.context.workload.moe_imbalance
         size = tokens * self.hidden * self.bytes
         across = 2 * self.collective("all_to_all", size, ep, etp)

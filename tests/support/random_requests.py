@@ -52,9 +52,12 @@ def layer_kinds(draw: st.DrawFn, heads: int, *, first: bool) -> Layer:
     mlp: FeedForward | MixtureOfExperts = FeedForward(hidden=heads * 192, gated=gated, bias=draw(st.booleans()))
     cross = None
     if kind == "mixture" and not first:
+        groups, top_groups = draw(st.sampled_from([(1, 1), (1, 1), (4, 2), (4, 4), (2, 2)]))
         mlp = MixtureOfExperts(
             experts=draw(st.sampled_from([4, 8])),
-            top_k=draw(st.sampled_from([1, 2, 4])),
+            top_k=draw(st.sampled_from([1, 2, 4] if top_groups == groups else [1, 2])),
+            groups=groups,
+            top_groups=top_groups,
             expert_hidden=heads * 48,
             gated=gated,
             shared_hidden=draw(st.sampled_from([0, heads * 48])),

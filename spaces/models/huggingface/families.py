@@ -104,8 +104,12 @@ def _qwen3_moe(fields: Fields) -> Architecture:
     )
 
 
-def _deepseek(fields: Fields, *, router_bias: bool) -> Architecture:
+def _deepseek(fields: Fields, *, router_bias: bool, grouped: bool) -> Architecture:
     count = layer_count(fields)
+    groups = fields.size("n_group", 1) if grouped else 1
+    top_groups = fields.size("topk_group", groups) if grouped else 1
+    if top_groups > groups:
+        raise RequestError(f"{fields.source}: topk_group <= n_group must hold, but got ({top_groups}, {groups})")
     bias = fields.flag("attention_bias", False)
     latent = LatentAttention(
         query_rank=fields.optional_size("q_lora_rank"),
@@ -118,7 +122,8 @@ def _deepseek(fields: Fields, *, router_bias: bool) -> Architecture:
     mixtures: list[MixtureOfExperts | None] = []
     if fields.optional_size("num_local_experts") is not None:
         inner = fields.size("moe_intermediate_size")
-        experts = mixture(fields, shared_hidden=shared * inner, router_bias=router_bias)
+        traits = {"router_bias": router_bias, "groups": groups, "top_groups": top_groups}
+        experts = mixture(fields, shared_hidden=shared * inner, **traits)
         mixtures = [experts if index >= first and index % every == 0 else None for index in range(count)]
     return Architecture(
         tied=_tied(fields, False),
@@ -133,13 +138,13 @@ def _deepseek(fields: Fields, *, router_bias: bool) -> Architecture:
 
 
 def _deepseek_v2(fields: Fields) -> Architecture:
-    fields.text("topk_method")
-    return _deepseek(fields, router_bias=False)
+    # "greedy" looks at all experts, "group_limited_greedy" at those of the best groups.
+    return _deepseek(fields, router_bias=False, grouped=fields.text("topk_method") == "group_limited_greedy")
 
 
 def _deepseek_v3(fields: Fields) -> Architecture:
     # Balanced by a bias per expert, not by a loss (arXiv 2412.19437, section 2.1.2), unless the method says otherwise.
-    return _deepseek(fields, router_bias=fields.text("topk_method") in (None, "noaux_tc"))
+    return _deepseek(fields, router_bias=fields.text("topk_method") in (None, "noaux_tc"), grouped=True)
 
 
 def _gpt_oss(fields: Fields) -> Architecture:
