@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 PIP := -m pip install --quiet --disable-pip-version-check
+# As many processes as cores; a machine with many gains nothing from more than eight.
+PYTEST := -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 .PHONY: demo test lint types unit wheel docs test-frameworks pictures clean
 
@@ -32,16 +34,21 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python $(PYTEST)
 
-# The editable install hides missing packages and data files; the built wheel does not.
+# The editable install hides missing packages and data files; the built wheel does not. What both depend on is
+# installed once: a path file adds it to the wheel's environment, and of that path no other path file is read, so that
+# the editable install stays out of it.
+WHEEL := .venv-wheel
+PURELIB := import sysconfig; print(sysconfig.get_path("purelib"))
 wheel: $(STAMP)
-	rm -rf build dist .venv-wheel
+	rm -rf build dist $(WHEEL)
 	$(BIN)/python -m build --wheel --outdir dist . > /dev/null
-	$(PYTHON) -m venv .venv-wheel
-	.venv-wheel/bin/python $(PIP) --upgrade "pip>=25.1"
-	.venv-wheel/bin/python $(PIP) dist/*.whl --group dev
-	.venv-wheel/bin/python -m pytest -m "not slow"
+	$(PYTHON) -m venv --without-pip $(WHEEL)
+	$(BIN)/python -m pip --python $(WHEEL)/bin/python install --quiet --disable-pip-version-check --no-deps dist/*.whl
+	$(BIN)/python -c '$(PURELIB)' > "$$($(WHEEL)/bin/python -c '$(PURELIB)')/dependencies.pth"
+	$(WHEEL)/bin/python -c 'import sys, forerun.search as it; sys.exit(sys.prefix not in it.__file__ and it.__file__)'
+	$(WHEEL)/bin/python $(PYTEST) -m "not slow"
 
 # The documentation as a site in site/: examples run, links checked, every warning an error.
 docs: $(STAMP)
@@ -67,4 +74,4 @@ pictures: $(STAMP)
 	FORERUN_PICTURES=docs/pictures $(BIN)/python -m pytest tests/search/test_report_in_a_browser.py -k pictures
 
 clean:
-	rm -rf $(VENV) .venv-wheel $(FRAMEWORKS) build dist *.egg-info
+	rm -rf $(VENV) $(WHEEL) $(FRAMEWORKS) build dist *.egg-info

@@ -29,6 +29,7 @@ WITH_COMMANDS = [page for page in PAGES if any(block.name is None for block in h
 WITH_PYTHON = [page for page in PAGES if "```python\n" in page.read_text()]
 
 
+@pytest.mark.slow  # every command of a page
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.stem)
 def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     text = page.read_text()

@@ -185,6 +185,7 @@ def test_sweeps_are_calibrated_too(calibration: Path, tmp_path: Path, capsys: py
     assert cli(capsys, f"sweep {plan} --out {tmp_path / 'none'} --profile {calibration}")[0] == 2
 
 
+@pytest.mark.slow  # several fits and searches
 def test_a_profile_and_a_calibration_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Runs of a machine whose products take twice as long: all of it is in the profile, nothing is left to fit."""
     from forerun.search.profiling import Line, Profile, operators_of, write_profile

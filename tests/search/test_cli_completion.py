@@ -33,6 +33,11 @@ def ask(shell: str, program: str, *arguments: str) -> list[str]:
     return done.stdout.split("\n")[:-1]
 
 
+def words_of(value: list[str] | set[str]) -> str:
+    """The same name of a case in every process that collects the tests."""
+    return " ".join(sorted(value) if isinstance(value, set) else value)
+
+
 CASES = (
     (["sea"], {"search"}),
     (["search", "llama3-7"], {"llama3-70b"}),
@@ -45,7 +50,7 @@ CASES = (
 
 
 @needs("bash")
-@pytest.mark.parametrize(("words", "expected"), CASES, ids=lambda value: " ".join(value))
+@pytest.mark.parametrize(("words", "expected"), CASES, ids=words_of)
 def test_bash(words: list[str], expected: set[str], scripts: dict[str, Path]) -> None:
     program = (
         'source "$0"; COMP_WORDS=(forerun "$@"); COMP_CWORD=$#; _forerun; (( ${#COMPREPLY[@]} == 0 )) || '
@@ -56,7 +61,7 @@ def test_bash(words: list[str], expected: set[str], scripts: dict[str, Path]) ->
 
 
 @needs("zsh")
-@pytest.mark.parametrize(("words", "expected"), CASES, ids=lambda value: " ".join(value))
+@pytest.mark.parametrize(("words", "expected"), CASES, ids=words_of)
 def test_zsh(words: list[str], expected: set[str], scripts: dict[str, Path]) -> None:
     """Its completion system needs a terminal, so that its three functions are replaced by ones that print."""
     program = """
@@ -71,7 +76,7 @@ def test_zsh(words: list[str], expected: set[str], scripts: dict[str, Path]) -> 
 
 
 @needs("fish")
-@pytest.mark.parametrize(("words", "expected"), CASES, ids=lambda value: " ".join(value))
+@pytest.mark.parametrize(("words", "expected"), CASES, ids=words_of)
 def test_fish(words: list[str], expected: set[str], scripts: dict[str, Path]) -> None:
     program = 'source $argv[1]; complete -C "forerun $argv[2]"'
     offered = ask("fish", program, str(scripts["fish"]), " ".join(words))

@@ -224,6 +224,7 @@ def examples() -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip().startswith("forerun ")]
 
 
+@pytest.mark.slow  # searches of every size
 @pytest.mark.parametrize("command", examples())
 def test_examples_work(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

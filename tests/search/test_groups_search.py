@@ -24,6 +24,7 @@ def mixed(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow  # simulates every plan
 def test_the_best_of_everything_is_found(mixed: str) -> None:
     fields = {"model": "qwen3-0.6b", "cluster": mixed, "global_batch": 16, "seq_len": 2048}
     own = {"tp": ["2", "4"], "cp": ["1"], "mbs": ["1"], "recompute": ["none"], "sp": ["1"], "zero": ["1"]}
@@ -58,6 +59,7 @@ def test_the_fast_group_holds_more_layers_and_the_other_still_helps(mixed: str) 
     assert len(alone) == 2 and "8 devices of dgx-h100 alone take" in alone[0]
 
 
+@pytest.mark.slow  # two searches event by event
 def test_recompute_may_differ_between_stages(mixed: str) -> None:
     request = Request(model="llama3-8b", cluster=mixed, global_batch=64, seq_len=8192)
     whole = search_groups(request)
@@ -66,6 +68,7 @@ def test_recompute_may_differ_between_stages(mixed: str) -> None:
     assert staged.rows[0].step_time_s <= whole.rows[0].step_time_s * 1.001
 
 
+@pytest.mark.slow  # two searches event by event
 def test_equal_groups_are_searched_like_one_cluster(tmp_path: Path) -> None:
     path = tmp_path / "equal.yaml"
     path.write_text("groups:\n" + "  - {cluster: dgx-h100, devices: 8}\n" * 2)

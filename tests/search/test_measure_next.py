@@ -169,6 +169,7 @@ class Machine:
         return None if strategy in self.failing else self.times[strategy]
 
 
+@pytest.mark.slow  # a fit after every run
 def test_the_loop_finds_the_best_with_few_runs() -> None:
     machine = Machine()
     found = measure_and_choose(machine.context, machine.strategies, machine.measure, budget=4)

@@ -136,6 +136,7 @@ def test_starts_are_looked_at_first(space: StagedSpace, name: str) -> None:
     assert list(found.known)[: len(starts)] == list(starts)
 
 
+@pytest.mark.slow  # every sampler with many seeds
 def test_the_best_of_a_reduced_space_is_found_with_every_seed(space: StagedSpace) -> None:
     whole = run(space, "exhaustive", limits=Limits(evaluations=1 << 40, asked=1 << 40, stagnation=None))
     best = whole.known[whole.feasible[0]]

@@ -36,6 +36,7 @@ def test_the_leaderboard_ranks_across_searches(tmp_path: Path, plan: SweepPlan) 
     assert len({entry["model"] for entry in board}) == 2
 
 
+@pytest.mark.slow  # a sampler for each of many seeds
 def test_samplers_search_each_combination_once_per_seed(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     axes = "axes: {mbs: 1, vpp: 1, tp: [1, 2], recompute: [full], schedule: [1f1b]}"

@@ -20,6 +20,7 @@ from forerun.search.workers import Choice
 from forerun.spaces.errors import RequestError
 
 
+@pytest.mark.slow  # a long search, whole and in parts
 @pytest.mark.parametrize("workers", [SERIAL, Choice(kind="processes", count=2)], ids=lambda choice: choice.kind)
 @pytest.mark.parametrize("objective", ["cost", "throughput,headroom,gpus"])
 def test_parts_of_a_long_search_give_the_same_bytes(

@@ -185,6 +185,7 @@ def test_a_killed_worker_loses_nothing(workers: Workers, tmp_path: Path) -> None
     assert all(outcome.failure is None and outcome.result == outcome.item for outcome in outcomes)
 
 
+@pytest.mark.slow  # workers die and start again
 def test_only_the_item_that_kills_its_worker_fails() -> None:
     with open_workers(Choice(kind="processes", count=2)) as workers:
         outcomes = {outcome.item: outcome for outcome in workers.run(die, 3, range(8))}

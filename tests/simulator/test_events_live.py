@@ -126,6 +126,7 @@ def chunk_costs(draw: st.DrawFn) -> ChunkCost:
     )
 
 
+@pytest.mark.slow  # many graphs, twice each
 @settings(deadline=None, max_examples=80)
 @given(costs=steps(), replicas=st.sampled_from((1, 1, 2, 3)), jitter=st.sampled_from((0.0, 0.0, 0.2)))
 def test_a_random_step_is_that_of_the_whole_graph(costs: StepCosts, replicas: int, jitter: float) -> None:

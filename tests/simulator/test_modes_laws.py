@@ -39,6 +39,7 @@ def test_one_worker_of_a_server_equals_its_measured_step(mode: dict[str, Any]) -
     assert found.step_s == pytest.approx(measured_s)
 
 
+@pytest.mark.slow  # long asynchronous runs
 @settings(max_examples=20, deadline=None)
 @given(
     workers=st.integers(1, 12),

@@ -23,6 +23,7 @@ def recovered(made, traces, clocks):
     return worst
 
 
+@pytest.mark.slow  # 64 ranks are replayed
 @pytest.mark.parametrize("hosts", [64, 8])
 def test_offsets_of_64_ranks_and_what_a_replay_is_without(tmp_path, hosts):
     made = data_parallel(tmp_path, ranks=64, steps=6, offset_s=0.1, hosts=hosts, jitter=0.2)

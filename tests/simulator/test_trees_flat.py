@@ -89,6 +89,7 @@ def test_contention_is_the_same(text: str) -> None:
     assert tree.scores.step_time_s[0] == pytest.approx(scores.step_time_s[0], rel=1e-12)
 
 
+@pytest.mark.slow  # many trees
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_costs_are_the_same_and_the_tree_is_known_to_be_flat(data: st.DataObject) -> None:

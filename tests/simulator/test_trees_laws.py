@@ -60,6 +60,7 @@ def result_of(made: Context, root: Node) -> TreeResult:
     return simulate_tree(made, legal_tree(made, resolve_tree(root, model_layers(made.model))))
 
 
+@pytest.mark.slow  # many trees
 @settings(max_examples=40, deadline=None)
 @given(data=trees(), moe=st.booleans())
 def test_every_mixture_keeps_the_laws_of_a_step(data: dict[str, Any], moe: bool) -> None:

@@ -40,6 +40,7 @@ def check(context: Context, table: StrategyTable) -> None:
         assert [] in found, (str(strategy), found)
 
 
+@pytest.mark.slow  # the scalar reference of many requests
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_random_candidates_of_random_requests(data: st.DataObject) -> None:
