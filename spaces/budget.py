@@ -50,7 +50,10 @@ class Budget:
         """
         least, most = self.least, self._most(cluster)
         if least > cluster.max_devices or (self.usd_per_hour is None and most > cluster.max_devices):
-            raise RequestError(f"{cluster.name} has at most {cluster.max_devices} devices, but got {self}")
+            raise RequestError(
+                f"{cluster.name} has at most {cluster.max_devices} devices, but got {self}; ask for fewer, or describe "
+                "a larger one (max_devices: and network: of a cluster's YAML)"
+            )
         most = min(most, cluster.max_devices)
         node = cluster.devices_per_node
         if least == most and self.usd_per_hour is None:

@@ -5,7 +5,6 @@ hostile or mistaken file fails at once. Scalars follow the core schema of YAML 1
 section 10.3.2): ``no`` is a text, ``1e9`` is a number. Keys are texts.
 """
 
-import difflib
 import json
 import re
 import stat
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
-from forerun.spaces.errors import RequestError
+from forerun.spaces.errors import RequestError, nearest
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -288,7 +287,7 @@ def _problem(document: Document, schema: type["BaseModel"], detail: Any) -> tupl
     message = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if kind == "extra_forbidden":
         known = sorted(_known_keys(schema, path[:-1]))
-        near = difflib.get_close_matches(str(path[-1]).lower(), known, n=1, cutoff=0.5)
+        near = nearest(str(path[-1]), known, count=1)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
         return 0, f"{document.where(path)}: unknown key; {hint}"
     if kind == "missing":

@@ -5,6 +5,7 @@ A text states the law, then the values, then the nearest fix:
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -29,8 +30,36 @@ class InfeasibleError(ForerunError):
 def unknown(what: str, name: str, known: Iterable[str]) -> RequestError:
     """Return the error for a ``name`` that is not among ``known``, with the nearest ones first."""
     choices = sorted(known)
-    near = difflib.get_close_matches(name.lower(), choices, n=3, cutoff=0.5)
+    near = nearest(name, choices)
     if near:
         return RequestError(f"unknown {what} {name!r}; did you mean {' or '.join(near)}?")
     shown = ", ".join(choices[:40]) + (", …" if len(choices) > 40 else "")
     return RequestError(f"unknown {what} {name!r}; known: {shown}")
+
+
+def nearest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
+    """Return up to ``count`` of ``known`` that ``name`` may mean.
+
+    Those that differ in case and punctuation only; else slips of the pen, then those that hold the name or lie in it
+    (``h100`` in ``dgx-h100``), then those spelt somewhat alike.
+    """
+    choices = sorted(known)
+    word = _letters(name)
+    if not word:
+        return []
+    same = [choice for choice in choices if _letters(choice) == word]
+    slips = difflib.get_close_matches(name.lower(), choices, n=count, cutoff=0.85)
+    parts = [choice for choice in choices if word in re.split("[^a-z0-9]+", choice.lower()) or _holds(word, choice)]
+    alike = difflib.get_close_matches(name.lower(), choices, n=count, cutoff=0.65)
+    parts.sort(key=lambda choice: (choice not in alike, len(choice)))
+    return same or list(dict.fromkeys([*slips, *parts, *alike]))[:count]
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def _holds(word: str, choice: str) -> bool:
+    """Whether one lies in the other; of three letters or fewer that says nothing."""
+    letters = _letters(choice)
+    return min(len(word), len(letters)) > 3 and (word in letters or letters in word)

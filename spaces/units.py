@@ -6,7 +6,7 @@ SI prefixes are powers of 1000, ``Ki``, ``Mi``, ``Gi``, ``Ti`` and ``Pi`` powers
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 
 from forerun.spaces.errors import RequestError
@@ -77,6 +77,18 @@ def parse_share(text: str | float) -> float:
         RequestError: not a finite number of at least zero, with a per cent sign or without.
     """
     return _parse(text, "a share", {"": 1.0, "%": 0.01}, "5% or 0.05")
+
+
+def with_unit(parse: Callable[[str | float], float], text: str) -> float:
+    """Return what ``parse`` makes of a text that names its unit: a bare number would hide a factor of 1e9.
+
+    Raises:
+        RequestError: the text has no unit, or ``parse`` refuses it.
+    """
+    value = parse(text)
+    if value and text.rstrip()[-1].isdigit():
+        raise RequestError(f"write the unit too, as in 400Gb/s, 80GiB or 2us, but got {text.strip()}")
+    return value
 
 
 def format_bytes(value: float) -> str:

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from forerun.search.validate import Metrics, Predictions, load_runs, metrics_of, predict, summarise
 from forerun.search.validate.plot import write_plot
-from forerun.search.validate.report import figures_table, worst_rows, worst_table
+from forerun.search.validate.report import figures_tables, worst_rows, worst_table
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 WIDE = 200
@@ -38,7 +38,8 @@ def main() -> int:
     scored = time.perf_counter()
     summary = summarise(runs, predictions)
     console = Console(width=WIDE)
-    console.print(figures_table(summary))
+    for table in figures_tables(summary, console):
+        console.print(table)
     print(dense_line(predictions))
     if args.worst:
         console.print(worst_table(predictions, worst_rows(predictions, args.worst)))

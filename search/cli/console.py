@@ -9,6 +9,8 @@ from forerun.search.cli.bars import Brush
 
 WIDE = 200
 """Columns of a table that goes to a file or a pipe, where a row should stay one line."""
+LEAST = 56
+"""Columns that a table needs; on a narrower terminal its lines are broken by the terminal, and nothing is cut off."""
 
 
 class PipedConsole(Console):
@@ -25,13 +27,19 @@ class PipedConsole(Console):
 
 def open_console() -> Console:
     """Return a console on stdout: plain without a terminal or under NO_COLOR, 80 columns wide where none is known."""
-    return PipedConsole(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    return _opened(None)
 
 
 def open_wide_console() -> Console:
     """Return a console for rows that are searched with other tools: one line each unless a terminal is too narrow."""
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return PipedConsole(file=sys.stdout, highlight=False, markup=False, emoji=False, width=None if known else WIDE)
+    return _opened(None if known else WIDE)
+
+
+def _opened(width: int | None) -> Console:
+    console = PipedConsole(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False, width=width)
+    console.width = max(LEAST, console.width)
+    return console
 
 
 def brush_of(console: Console) -> Brush:

@@ -9,8 +9,8 @@ from typing import Any
 from forerun.search.candidates import axis_values
 from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.table import format_named, writable
+from forerun.search.output import BOARD, read_leaderboard
 from forerun.spaces.clusters import resolve_cluster
-from forerun.spaces.documents import read_document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework
 from forerun.spaces.models import resolve_model
@@ -18,8 +18,6 @@ from forerun.spaces.strategies import Context, parse_strategy, violations
 from forerun.spaces.workload import Workload
 
 ALL = "all"
-BOARD = "leaderboard.json"
-LARGEST_BOARD = 1 << 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +34,7 @@ def load_launch(run: Path, rank: int) -> tuple[Launch, Context]:
     Raises:
         RequestError: the folder is no such one, has no such row, or names a model or cluster that is not there.
     """
-    if not run.is_dir():
-        raise RequestError(f"{run} is not a folder; name one that `forerun search --out` wrote")
-    document = read_document(run / BOARD, max_bytes=LARGEST_BOARD)
-    data = document.data
+    data = read_leaderboard(run)
     try:
         request, rows = data["request"], data["leaderboard"]
         if not 1 <= rank <= len(rows):
@@ -53,7 +48,8 @@ def load_launch(run: Path, rank: int) -> tuple[Launch, Context]:
         )
         named = {part: str(request[part]) for part in ("model", "cluster", "framework")}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RequestError(f"{run / BOARD} is not a leaderboard that forerun wrote ({error})") from None
+        told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise RequestError(f"{run / BOARD} is not a leaderboard that forerun wrote: {told}") from None
     model, cluster = resolve_model(named["model"]).model, resolve_cluster(named["cluster"])
     framework = load_framework(named["framework"])
     context = Context(model=model, cluster=cluster, workload=workload, framework=framework)

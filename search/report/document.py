@@ -6,17 +6,14 @@ from typing import Any, TypeVar
 
 from forerun.search.baseline import Baseline, Measured
 from forerun.search.explain import ScoredChange, why
-from forerun.search.leaderboard import SCHEMA, Leaderboard, SpaceCounts
+from forerun.search.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.objectives import objective_named
+from forerun.search.output import BOARD, read_leaderboard
 from forerun.search.rows import Row
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
-from forerun.spaces.documents import read_document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy
 
-BOARD = "leaderboard.json"
-LARGEST_BOARD = 1 << 28
-"""Bytes; the 100,000 rows that a search keeps at most have about half of it."""
 Value = TypeVar("Value")
 
 
@@ -26,22 +23,12 @@ def read_run(folder: Path) -> Leaderboard:
     Raises:
         RequestError: the folder is no such one, or its leaderboard is damaged or of another schema.
     """
-    if not folder.is_dir():
-        raise RequestError(f"{folder} is not a folder; name one that `forerun search --out` wrote")
-    path = folder / BOARD
-    if not path.exists():
-        raise RequestError(f"{folder} has no {BOARD}; name a folder that `forerun search --out` wrote")
-    data = read_document(path, max_bytes=LARGEST_BOARD).data
+    data = read_leaderboard(folder)
     try:
-        if data["schema"] != SCHEMA:
-            raise ValueError(f"it has schema {data['schema']}, but this forerun reads schema {SCHEMA}")
-        board = _board(data)
+        return _board(data)
     except (RequestError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise RequestError(f"{path} is not a leaderboard that forerun wrote: {told}") from None
-    if not board.rows:
-        raise RequestError(f"{path} has no rows, so there is nothing to report")
-    return board
+        raise RequestError(f"{folder / BOARD} is not a leaderboard that forerun wrote: {told}") from None
 
 
 def _board(data: Mapping[str, Any]) -> Leaderboard:

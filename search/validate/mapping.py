@@ -44,7 +44,7 @@ def load_runs(files: Iterable[Path | str]) -> RunSet:
     skipped: list[Skipped] = []
     measured_rows: dict[str, int] = {}
     for row in rows:
-        table_name = row["run_id"].rpartition("-")[0] or row["run_id"]
+        table_name = row["run_id"].rpartition("-")[0] or row.path.stem
         if row["outcome"] == "ok" and measured(row, "step_time_s") is not None:
             measured_rows[table_name] = measured_rows.get(table_name, 0) + 1
         try:

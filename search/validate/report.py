@@ -1,10 +1,13 @@
 """A validation as tables for a terminal, and predictions as CSV."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from forerun.search.validate.metrics import WIDE_NOISE, Metrics, memory_error, time_error, timed_rows
@@ -14,40 +17,75 @@ from forerun.simulator import TIME_PARTS
 from forerun.spaces.errors import RequestError
 
 GIB = 2.0**30
+WIDEST = 1000
+"""Columns of a terminal that is never too narrow."""
 PREDICTION_COLUMNS = ("run_id", "predicted_step_time_s", "predicted_peak_mem_gib", "predicted_oom")
 
 
-def figures_table(summary: Summary) -> Table:
-    """Return the table of figures: one line per part, then all of them together."""
-    result = Table(title=f"accuracy and order, by {summary.by}", title_justify="left")
-    result.add_column(summary.by, overflow="fold")
-    headings = ("rows", "covered", "MAPE", "median", "bias", "groups", "tau")
-    pairs = (f"pairs >{100 * summary.noise:.0f}%", f"pairs >{100 * WIDE_NOISE:.0f}%")
-    for heading in (*headings, *pairs, "regret", "med", "max", "of 3", "mem rows", "mem med", "oom rec", "oom spec"):
-        result.add_column(heading, justify="right")
-    for name, metrics in summary.parts.items():
-        result.add_row(name, *_cells(metrics))
-    result.add_section()
-    result.add_row("ALL", *_cells(summary.overall), style="bold")
-    return result
+FIGURES: Mapping[str, Mapping[str, Callable[[Metrics], str]]] = {
+    "step time": {
+        "rows": lambda m: str(m.rows),
+        "covered": lambda m: _percent(m.covered_pct),
+        "MAPE": lambda m: _percent(m.mape_pct),
+        "median": lambda m: _percent(m.median_ape_pct),
+        "bias": lambda m: _percent(m.bias_pct),
+    },
+    "order within groups": {
+        "groups": lambda m: _number(m.groups),
+        "tau": lambda m: "" if m.kendall_tau is None else f"{m.kendall_tau:.2f}",
+        "pairs >{noise}%": lambda m: _percent(m.pair_order_pct),
+        "pairs >{wide}%": lambda m: _percent(m.wide_pair_order_pct),
+        "regret": lambda m: _percent(m.regret1_pct),
+        "med": lambda m: _percent(m.regret1_median_pct),
+        "max": lambda m: _percent(m.regret1_max_pct),
+        "of 3": lambda m: _percent(m.regret3_pct),
+    },
+    "memory": {
+        "mem rows": lambda m: _number(m.memory_rows),
+        "mem med": lambda m: _percent(m.memory_median_ape_pct),
+        "oom rec": lambda m: _percent(m.oom_recall_pct),
+        "oom spec": lambda m: _percent(m.oom_specificity_pct),
+    },
+}
+"""Figures by what they are about: the heading of a column, and its cell."""
 
 
-def _cells(m: Metrics) -> list[str]:
-    percents = [m.covered_pct, m.mape_pct, m.median_ape_pct, m.bias_pct]
-    order = [m.pair_order_pct, m.wide_pair_order_pct]
-    regret = [m.regret1_pct, m.regret1_median_pct, m.regret1_max_pct, m.regret3_pct]
-    return [
-        str(m.rows),
-        *map(_percent, percents),
-        str(m.groups) if m.groups else "",
-        "" if m.kendall_tau is None else f"{m.kendall_tau:.2f}",
-        *map(_percent, order),
-        *map(_percent, regret),
-        str(m.memory_rows) if m.memory_rows else "",
-        _percent(m.memory_median_ape_pct),
-        _percent(m.oom_recall_pct),
-        _percent(m.oom_specificity_pct),
-    ]
+def figures_tables(summary: Summary, console: Console) -> list[Table]:
+    """Return the figures, one line per part and then all of them together: as one table if the console is wide enough,
+    else as one for each thing they are about. Columns without any figure are left out.
+    """
+    title = f"accuracy and order, by {summary.by} (%)"
+    whole = _figures_table(title, summary, FIGURES)
+    if Measurement.get(console, console.options.update(max_width=WIDEST), whole).maximum <= console.width:
+        return [whole]
+    tables = [_figures_table(f"{what}, by {summary.by} (%)", summary, {what: FIGURES[what]}) for what in FIGURES]
+    return [table for table in tables if len(table.columns) > 1]
+
+
+def _figures_table(
+    title: str, summary: Summary, figures: Mapping[str, Mapping[str, Callable[[Metrics], str]]]
+) -> Table:
+    parts = [*summary.parts.items(), ("ALL", summary.overall)]
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(summary.by, overflow="fold")
+    columns = []
+    for column in figures.values():
+        for heading, cell in column.items():
+            cells = [cell(metrics) for _, metrics in parts]
+            if any(cells):
+                words = heading.format(noise=f"{100 * summary.noise:.0f}", wide=f"{100 * WIDE_NOISE:.0f}")
+                # A heading may take two lines; nothing is broken inside of a word.
+                table.add_column(words, justify="right", min_width=max(map(len, [*words.split(), *cells])))
+                columns.append(cells)
+    for place, (name, _) in enumerate(parts):
+        if name == "ALL":
+            table.add_section()
+        table.add_row(name, *(cells[place] for cells in columns))
+    return table
+
+
+def _number(value: int) -> str:
+    return str(value) if value else ""
 
 
 def _percent(value: float | None) -> str:
@@ -56,8 +94,8 @@ def _percent(value: float | None) -> str:
 
 def counts_table(title: str, counts: Mapping[str, int]) -> Table:
     """Return a table of counted texts."""
-    result = Table(title=title, title_justify="left", show_header=False)
-    result.add_column(justify="right")
+    result = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 1, 0, 0))
+    result.add_column(justify="right", no_wrap=True)
     result.add_column(overflow="fold")
     for text, count in counts.items():
         result.add_row(str(count), text)
@@ -73,27 +111,29 @@ def worst_rows(predictions: Predictions, count: int) -> list[int]:
 
 
 def worst_table(predictions: Predictions, rows: Sequence[int]) -> Table:
-    """Return a table of single runs with the parts of their predicted step (seconds)."""
-    result = Table(title="worst predicted (seconds)", title_justify="left")
-    for heading in ("run_id", "model", "device", "gpus", "strategy"):
-        result.add_column(heading, overflow="fold")
-    shown = [part for part in TIME_PARTS if part in predictions.time_s]
-    for heading in ("measured", "predicted", "error %", *shown):
-        result.add_column(heading, justify="right")
+    """Return a table of single runs, each with the parts of its predicted step, largest first."""
+    table = Table(
+        title="worst predicted (seconds)",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    table.add_column("run", overflow="fold")
+    for heading in ("measured", "predicted", "error %"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("predicted as", overflow="fold")
     for row in rows:
         run = predictions.runs[row]
-        values = (run.step_time_s or 0.0, float(predictions.step_time_s[row]))
-        result.add_row(
-            run.run_id,
-            run.cells["model"],
-            run.cells["device"],
-            run.cells["gpus"],
-            str(run.strategy),
-            *(f"{value:.4g}" for value in values),
+        parts = {part: float(predictions.time_s[part][row]) for part in TIME_PARTS if part in predictions.time_s}
+        largest = sorted((part for part in parts if parts[part] > 0), key=lambda part: -parts[part])
+        table.add_row(
+            f"{run.run_id}\n{run.cells['model']}, {run.cells['gpus']} {run.cells['device']}, {run.strategy}",
+            *(f"{value:.4g}" for value in (run.step_time_s or 0.0, float(predictions.step_time_s[row]))),
             f"{100 * float(time_error(predictions, np.array([row]))[0]):+.0f}",
-            *(f"{float(predictions.time_s[part][row]):.3g}" for part in shown),
+            ", ".join(f"{part} {parts[part]:.3g}" for part in largest),
         )
-    return result
+    return table
 
 
 def worst_json(predictions: Predictions, rows: Sequence[int]) -> list[dict[str, object]]:

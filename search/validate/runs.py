@@ -35,7 +35,8 @@ RULES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One measured run. ``file`` is the run_id without its number, which names a table of results.
+    """One measured run. ``file`` is the run_id without its number (or the CSV's name, where it has none),
+    which names a table of results.
 
     ``context`` is shared (the same object) by all runs that differ in strategy only. ``step_time_s`` and
     ``peak_memory_bytes`` are None where not measured. ``memory_kind``: the peak is what the framework's allocator

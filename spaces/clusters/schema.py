@@ -12,21 +12,29 @@ A cluster of one's own needs a dozen lines::
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StrictBool, Tag, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictBool,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from forerun.spaces.clusters.devices import device_names
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.units import parse_bytes, parse_flops, parse_rate, parse_seconds
+from forerun.spaces.units import parse_bytes, parse_flops, parse_rate, parse_seconds, with_unit
 
 
 def _quantity(parse: Callable[[str | float], float]) -> BeforeValidator:
     """Return a validator that turns a text with a unit into SI units; a bare number would hide a factor of 1e9."""
 
     def convert(value: Any) -> float:
-        if not isinstance(value, str) or value[-1:].isdigit():
-            raise ValueError(f"write the unit too, as in 400Gb/s, 80GiB or 2us, but got {value!r}")
         try:
-            number = parse(value)
+            number = with_unit(parse, str(value))
         except RequestError as error:
             raise ValueError(str(error)) from None
         if number <= 0:
@@ -200,4 +208,11 @@ class GroupsDocument(_Strict):
     name: str | None = None
     title: str | None = None
     source: str | None = None
-    groups: list[GroupDocument] = Field(min_length=2, max_length=64)
+    groups: list[GroupDocument] = Field(max_length=64)
+
+    @field_validator("groups")
+    @classmethod
+    def _differ(cls, groups: list[GroupDocument]) -> list[GroupDocument]:
+        if len(groups) < 2:
+            raise ValueError(f"groups are two or more, but got {len(groups)}; name the cluster of one alone")
+        return groups

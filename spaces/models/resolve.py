@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.spaces.documents import read_document
-from forerun.spaces.errors import RequestError
+from forerun.spaces.errors import RequestError, nearest
 from forerun.spaces.models.catalogue import load_model, load_model_file, model_names
 from forerun.spaces.models.huggingface import convert_config
 from forerun.spaces.models.model import Model
@@ -41,9 +41,11 @@ def _from_path(path: Path, ignore: frozenset[str]) -> ResolvedModel:
             raise RequestError(f"{path} holds no {CONFIG_FILE}; name a model, a YAML file or a {CONFIG_FILE}")
         path = path / CONFIG_FILE
     elif not _exists(path):
-        if not path.suffix and _is_hub_name(str(path)):
+        if _is_hub_name(str(path)):
+            near = nearest(path.name, model_names())
+            known = f" (the catalogue has {', '.join(near)})" if near else ""
             raise RequestError(
-                f"{path}: no such file; if it is a Hugging Face name, download its {CONFIG_FILE} and name that"
+                f"{path}: no such file; if it is a Hugging Face name, download its {CONFIG_FILE} and name that{known}"
             )
         raise RequestError(f"{path}: no such file")
     if path.suffix.lower() != ".json":
@@ -63,7 +65,9 @@ def _from_path(path: Path, ignore: frozenset[str]) -> ResolvedModel:
 
 
 def _is_hub_name(text: str) -> bool:
-    return text.count("/") == 1 and not text.startswith((".", "/", "~"))
+    """Whether it may be the name of a repository, like ``meta-llama/Llama-3.1-8B``."""
+    document = text.lower().endswith((".json", ".yaml", ".yml"))
+    return text.count("/") == 1 and not text.startswith((".", "/", "~")) and not document
 
 
 def _looks_like_a_path(text: str) -> bool:

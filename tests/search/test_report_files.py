@@ -126,6 +126,26 @@ def test_a_damaged_leaderboard_is_one_message(change: str, run: Path, capsys: py
     assert not (run / "report.html").exists()
 
 
+@pytest.mark.parametrize(
+    "document",
+    [[], 3, {"schema": 2}, {"schema": 1, "leaderboard": []}, {"schema": 1, "searches": [], "leaderboard": []}],
+)
+def test_all_readers_of_a_folder_refuse_the_same(
+    document: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "leaderboard.json").write_text(json.dumps(document))
+    told = []
+    for words in ("report", "export --format forerun --out none"):
+        verb, *flags = words.split()
+        assert main([verb, str(tmp_path), *flags]) == 2
+        told.append(capsys.readouterr())
+
+    assert told[0] == told[1] and told[0].err.count("\n") == 1
+    assert "Error" not in told[0].err and ("sweep" in told[0].err) == (
+        isinstance(document, dict) and "searches" in document
+    )
+
+
 def test_a_truncated_or_missing_leaderboard(run: Path) -> None:
     path = run / "leaderboard.json"
     path.write_text(path.read_text()[:-200])

@@ -1,5 +1,6 @@
 """The figures of a validation against their definitions, computed here by brute force."""
 
+import tracemalloc
 from itertools import combinations
 from types import SimpleNamespace
 from typing import Any, cast
@@ -126,3 +127,14 @@ def test_order_equals_brute_force(times: list[tuple[int, int]]) -> None:
     assert (order.pairs, order.right) == (len(apart), len(right))
     assert order.regret1 == pytest.approx(m[ranked[0]] / min(m) - 1)
     assert order.regret3 == pytest.approx(min(m[i] for i in ranked[:3]) / min(m) - 1)
+
+
+def test_a_large_group_takes_little_memory() -> None:
+    times = np.random.default_rng(0).uniform(1.0, 2.0, 3000)
+    tracemalloc.start()
+    found = order_of("large", times, times, 0.05)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert found.right == found.pairs > 3_000_000
+    assert peak < 2e7  # all pairs at once are 36 MB for each number that is kept of them

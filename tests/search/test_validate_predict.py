@@ -171,13 +171,30 @@ def test_verb_prints_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("faked")
-def test_verb_prints_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_verb_prints_tables(
+    columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
     path = write_runs(tmp_path / "runs.csv", *LAYOUTS, {"device": "z80"})
     assert verb_run(str(path), "--worst", "2", "--predictions", str(tmp_path / "out.csv")) == 0
     printed = capsys.readouterr().out
+    for whole in ("covered", "median", "groups", "regret", "predicted"):
+        assert whole in printed
+    assert "…" not in printed
+    assert max(map(len, printed.splitlines())) <= columns
     assert "lab-0003" in printed
     assert "unknown device z80" in printed
     assert (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.usefixtures("faked")
+def test_runs_that_are_not_numbered_are_one_table_of_the_files_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_runs(tmp_path / "ours.csv", *({**row, "run_id": f"{number}"} for number, row in enumerate(LAYOUTS)))
+    assert verb_run(str(path), "--json") == 0
+    assert list(json.loads(capsys.readouterr().out)["sources"]) == ["ours"]
 
 
 def test_verb_refuses_when_no_row_can_be_predicted(tmp_path: Path) -> None:

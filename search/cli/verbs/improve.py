@@ -77,11 +77,11 @@ def run(args: argparse.Namespace) -> int:
     from forerun.simulator.improve import RULES, improve, what_ifs
     from forerun.simulator.improve.run_questions import run_questions
     from forerun.spaces.errors import unknown
-    from forerun.spaces.units import parse_bytes
+    from forerun.spaces.units import parse_bytes, with_unit
 
     if args.buckets is not None and args.buckets not in RULES:
         raise unknown("rule of buckets", args.buckets, RULES)
-    limit = None if args.memory is None else parse_bytes(args.memory)
+    limit = None if args.memory is None else with_unit(parse_bytes, args.memory)
     source = _source(args)
     if args.fused is not None:
         source = replace(source, step=with_fused_costs(source.step, args.fused))
@@ -115,7 +115,7 @@ def _source(args: argparse.Namespace) -> "Source":
     from forerun.search.improve import model_source, trace_source
     from forerun.simulator.replay import find_traces
     from forerun.spaces.errors import RequestError
-    from forerun.spaces.units import parse_rate
+    from forerun.spaces.units import parse_rate, with_unit
 
     if (args.model is None) == (args.traces is None):
         raise RequestError("improve takes a MODEL with its training, or --traces of a run; give one of the two")
@@ -129,7 +129,7 @@ def _source(args: argparse.Namespace) -> "Source":
     missing = [flag for flag in ("cluster", "gpus", "batch") if getattr(args, flag) is None]
     if missing:
         raise RequestError(f"a model needs its training: add {', '.join(f'--{flag}' for flag in missing)}")
-    rate = None if args.servers is None else parse_rate(args.servers)
+    rate = None if args.servers is None else with_unit(parse_rate, args.servers)
     if rate is not None and rate < 1:
         raise RequestError(f"the rate of servers must be at least 1 B/s, but got {args.servers}")
     return model_source(

@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.leaderboard import dump_json
     from forerun.simulator.replay import analyse_files, find_traces, summary, write_timeline
     from forerun.spaces.errors import RequestError
-    from forerun.spaces.units import parse_rate
+    from forerun.spaces.units import parse_rate, with_unit
 
-    link = None if args.link is None else parse_rate(args.link)
+    link = None if args.link is None else with_unit(parse_rate, args.link)
     if link is not None and not link > 0:
         raise RequestError(f"the rate of a link must be more than 0, but got {args.link}")
     if args.profile_out is not None and (args.cluster is None or args.profile_out.suffix not in (".yaml", ".yml")):

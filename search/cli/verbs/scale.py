@@ -1,6 +1,7 @@
 """``forerun scale``: throughput of a data-parallel training against its workers."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,10 +119,14 @@ def request_of(args: argparse.Namespace) -> "ScaleRequest":
     """
     from forerun.search.scale import ScaleRequest
     from forerun.spaces.errors import unknown
-    from forerun.spaces.units import parse_bytes, parse_rate, parse_seconds
+    from forerun.spaces.units import parse_bytes, parse_rate, parse_seconds, with_unit
 
     if args.fidelity not in (None, "coarse", "events", "both"):
         raise unknown("fidelity", args.fidelity, ("coarse", "events", "both"))
+
+    def quantity(parse: Callable[[str | float], float], text: str | None) -> float | None:
+        return None if text is None else with_unit(parse, text)
+
     settings: dict[str, Any] = {
         "shards": args.shards,
         "placement": args.placement,
@@ -132,9 +137,9 @@ def request_of(args: argparse.Namespace) -> "ScaleRequest":
         "backup_workers": args.backup_workers,
     }
     if args.window is not None:
-        settings["window_bytes"] = parse_bytes(args.window)
+        settings["window_bytes"] = with_unit(parse_bytes, args.window)
     if args.bucket is not None:  # of the user's size from the first one on
-        settings |= {"bucket_bytes": parse_bytes(args.bucket), "first_bucket_bytes": None}
+        settings |= {"bucket_bytes": with_unit(parse_bytes, args.bucket), "first_bucket_bytes": None}
     return ScaleRequest(
         model=args.model,
         cluster=args.cluster,
@@ -144,10 +149,10 @@ def request_of(args: argparse.Namespace) -> "ScaleRequest":
         seq_len=args.seq_len,
         precision=args.precision,
         framework=args.framework,
-        step_time_s=None if args.step_time is None else parse_seconds(args.step_time),
-        bandwidth_bytes_per_s=None if args.bandwidth is None else parse_rate(args.bandwidth),
-        server_bandwidth_bytes_per_s=None if args.server_bandwidth is None else parse_rate(args.server_bandwidth),
-        latency_s=None if args.latency is None else parse_seconds(args.latency),
+        step_time_s=quantity(parse_seconds, args.step_time),
+        bandwidth_bytes_per_s=quantity(parse_rate, args.bandwidth),
+        server_bandwidth_bytes_per_s=quantity(parse_rate, args.server_bandwidth),
+        latency_s=quantity(parse_seconds, args.latency),
         slow=dict(args.slow),
         jitter=args.jitter,
         seed=args.seed,

@@ -109,7 +109,7 @@ def _model_type(values: Mapping[str, Any], source: str) -> str:
             raise RequestError(f"{source}: the field model_type is missing; it must be one of {known}")
     if not isinstance(given, str) or given not in FAMILIES:
         message = unknown("model_type", str(given)[:60], model_types())
-        raise RequestError(f"{source}: {message}; or describe the model in a YAML file of its own")
+        raise RequestError(f"{source}: {message} (another model can be described in a YAML file of its own)")
     return given
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forerun.spaces.errors import RequestError
+from forerun.spaces.errors import RequestError, nearest
 
 # One meaning, several spellings: transformers' `attribute_map` of GPT-2, BLOOM, Falcon, gpt-oss, Gemma 2 and mixtures.
 ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -43,7 +43,9 @@ class Fields:
         value = self._defaults.get(name, default)
         if value is None:
             spellings = " or ".join((name, *ALIASES.get(name, ())))
-            raise RequestError(f"{self.source}: the required field {spellings} is missing")
+            near = nearest(name, [key for key in self._values if key not in self.read], count=1)
+            hint = f"; did you mean it by {near[0]}?" if near else ""
+            raise RequestError(f"{self.source}: the required field {spellings} is missing{hint}")
         self.filled_in[name] = value
         return value
 
