@@ -134,6 +134,8 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
             one = collective_time_s(context.cluster, "broadcast", each, sharing, stride)
         elif what == "parameters":
             one = collective_time_s(context.cluster, "all_gather", each, sharing, stride)
+        elif context.framework.reduces_whole:
+            one = _add_up_s(context, each, members, stride)
         else:
             shared = collective_time_s(context.cluster, "reduce_scatter", each, sharing, stride)
             if several:

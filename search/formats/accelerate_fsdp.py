@@ -6,12 +6,21 @@ DeepSpeed through accelerate are read too.
 
 from forerun.search.formats.accelerate_common import MIXED, VERSION, common, files, imported, world_stated
 from forerun.search.formats.contract import Files, Format, Imported, Launch, Limit, Source
-from forerun.search.formats.devices import Replicas, replicas
-from forerun.search.formats.limits import COMMON, NO_SELECTIVE, change, fixed, no_experts, precisions, without
+from forerun.search.formats.devices import Replicas, World, replicas
+from forerun.search.formats.limits import (
+    COMMON,
+    NO_SELECTIVE,
+    SHARED_BY_WHOLE_REPLICAS,
+    change,
+    fixed,
+    no_experts,
+    precisions,
+    without,
+)
 from forerun.search.formats.program_arguments import program_settings, trainer_arguments
 from forerun.search.formats.settings import Settings, flatten
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Recompute, Strategy
+from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Strategy
 
 NAME, MAIN = "accelerate-fsdp", "accelerate-fsdp.yaml"
 
@@ -57,8 +66,13 @@ LIMITS = (
         "zero=0 with tp or cp: ParallelismConfig shards the replicas of such a model",
         zero=2,
     ),
+    SHARED_BY_WHOLE_REPLICAS,
     precisions(tuple(MIXED), "it has bf16, fp16 and no mixed precision here"),
 )
+
+
+HYBRID = ("HYBRID_SHARD", "4", "HYBRID_SHARD_ZERO2", "_HYBRID_SHARD_ZERO2", "5")
+"""FSDP 1's strategies that shard within nodes and copy between them (``torch.distributed.fsdp.ShardingStrategy``)."""
 
 
 def write(launch: Launch) -> Files:
@@ -76,8 +90,8 @@ def write(launch: Launch) -> Files:
             "fsdp_state_dict_type": "SHARDED_STATE_DICT",
         }
         data["parallelism_config"] = {
-            "parallelism_config_dp_replicate_size": 1,
-            "parallelism_config_dp_shard_size": s.dp,
+            "parallelism_config_dp_replicate_size": s.copies,
+            "parallelism_config_dp_shard_size": s.dp // s.copies,
             "parallelism_config_tp_size": s.tp,
             "parallelism_config_cp_size": s.cp,
         }
@@ -114,11 +128,10 @@ def parse(source: Source) -> Imported:
         if found.known and dp != found.dp:
             raise RequestError(f"{source.name}: {found.dp * tp * cp} processes are not dp*tp*cp = {dp}*{tp}*{cp}")
         found = Replicas(dp=dp, known=True)
-    if shard and replicate and shard > 1 and replicate > 1:
-        notes.append(f"replicas are sharded in groups (HSDP, {replicate} copies); read as sharded over all of them")
     zero = _deepspeed_zero(settings, defaults, notes) if kind == "DEEPSPEED" else _fsdp_zero(settings, kind, notes)
     if zero and found.known and found.dp * cp == 1:
         zero = 0
+    near = (shard or 1) * cp if (shard or 1) > 1 and (replicate or 1) > 1 else _near(settings, world, found, notes)
     full = settings.flag("fsdp_config.fsdp_activation_checkpointing") or program.flag("gradient_checkpointing")
     mbs, batch = _batch(settings, program, found, defaults)
     strategy = Strategy(
@@ -127,6 +140,7 @@ def parse(source: Source) -> Imported:
         cp=cp,
         mbs=mbs,
         zero=zero,
+        shard=near if zero else ALL_REPLICAS,
         recompute=Recompute.FULL if full else Recompute.NONE,
     )
     return imported(NAME, settings, program, strategy, found, batch, defaults, notes, _known)
@@ -145,10 +159,19 @@ def _fsdp_zero(settings: Settings, kind: str, notes: list[str]) -> int:
     stages = {"FULL_SHARD": 3, "1": 3, "SHARD_GRAD_OP": 2, "2": 2, "NO_SHARD": 0, "3": 0, "HYBRID_SHARD": 3, "4": 3}
     stages |= {"HYBRID_SHARD_ZERO2": 2, "5": 2}
     if name in stages:
-        if "HYBRID" in name:
-            notes.append("replicas are sharded within nodes (hybrid); read as sharded over all of them")
         return stages[name]
     return 2 if reshard is False else 3
+
+
+def _near(settings: Settings, world: World, found: Replicas, notes: list[str]) -> int:
+    """Return how many replicas share states under FSDP 1's hybrid strategies: those of a node; all under others."""
+    if (settings.text("fsdp_config.fsdp_sharding_strategy") or "").upper() not in HYBRID:
+        return ALL_REPLICAS
+    machines = settings.whole("num_machines")
+    if machines is None or world.devices is None or world.devices % machines or found.dp % machines:
+        notes.append("states are sharded within nodes, whose size is not known; read as sharded over all replicas")
+        return ALL_REPLICAS
+    return found.dp // machines
 
 
 def _deepspeed_zero(settings: Settings, defaults: list[str], notes: list[str]) -> int:

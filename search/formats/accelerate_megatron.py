@@ -9,7 +9,15 @@ from forerun.search.formats.accelerate_common import VERSION, common, files, imp
 from forerun.search.formats.contract import Files, Format, Imported, Launch, Limit, Source
 from forerun.search.formats.devices import replicas
 from forerun.search.formats.layers import counts_of, split_of
-from forerun.search.formats.limits import COMMON, DEFAULT_PLACEMENT, change, only, precisions, splits_by_rule
+from forerun.search.formats.limits import (
+    COMMON,
+    DEFAULT_PLACEMENT,
+    SHARED_BY_ALL,
+    change,
+    only,
+    precisions,
+    splits_by_rule,
+)
 from forerun.search.formats.program_arguments import program_settings, trainer_arguments
 from forerun.search.formats.settings import Settings, flatten
 from forerun.spaces.errors import RequestError
@@ -43,6 +51,7 @@ LIMITS = (
         ),
     ),
     DEFAULT_PLACEMENT,
+    SHARED_BY_ALL,
     only("zero", (0, 1), "the distributed optimizer shards optimizer states (zero=1) and no more", zero=1),
     only(
         "recompute",

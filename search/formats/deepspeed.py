@@ -22,7 +22,7 @@ from forerun.search.formats.program_arguments import launch_files, program_setti
 from forerun.search.formats.settings import Settings, flatten
 from forerun.search.formats.shell_script import world_of
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Recompute, Strategy
+from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Strategy
 
 NAME, VERSION = "deepspeed", "0.19"
 MAIN = "ds_config.json"
@@ -53,6 +53,14 @@ LIMITS = (
         reason=lambda launch: f"tp={launch.strategy.tp} with experts and ep=1: AutoEP and AutoTP fold only when ep > 1",
         fix=lambda launch: change(launch, tp=1, dp=launch.strategy.dp * launch.strategy.tp),
     ),
+    Limit(
+        broken=lambda launch: launch.strategy.shard != ALL_REPLICAS and launch.strategy.zero != 3,
+        reason=lambda launch: (
+            f"shard={launch.strategy.shard} zero={launch.strategy.zero}: MiCS shards over a part of the replicas with "
+            "zero=3 only"
+        ),
+        fix=lambda launch: change(launch, shard=ALL_REPLICAS),
+    ),
     precisions(("bf16", "fp16", "fp32"), "the configuration has bf16 and fp16"),
 )
 
@@ -72,6 +80,8 @@ def write(launch: Launch) -> Files:
     }
     if s.zero:
         data["zero_optimization"] |= {"overlap_comm": True, "reduce_scatter": True}
+    if s.shard:
+        data["zero_optimization"]["mics_shard_size"] = s.shard
     if s.tp > 1:
         data["tensor_parallel"] = {"autotp_size": s.tp}
     if s.ep > 1:
@@ -114,6 +124,7 @@ def parse(source: Source) -> Imported:
     checkpointing = any(key.split(".")[0] == "activation_checkpointing" for key in flat)
     if checkpointing:
         notes.append("activation_checkpointing is configured: read as recompute=full; the model's code decides")
+    zero = _zero(settings, found, cp, notes)
     strategy = Strategy(
         dp=found.dp,
         tp=tp,
@@ -121,7 +132,8 @@ def parse(source: Source) -> Imported:
         ep=ep if enabled else 1,
         etp=etp if enabled else 1,
         mbs=mbs,
-        zero=_zero(settings, found, cp, notes),
+        zero=zero,
+        shard=_shard(settings, zero, notes),
         recompute=Recompute.FULL if checkpointing else Recompute.NONE,
     )
     half, brain = settings.flag("fp16.enabled"), settings.flag("bf16.enabled", "bfloat16.enabled")
@@ -189,6 +201,17 @@ def _zero(settings: Settings, found: Replicas, cp: int, notes: list[str]) -> int
         notes.append(f"ZeRO stage {stage} has no effect with one replica")
         return 0
     return stage
+
+
+def _shard(settings: Settings, zero: int, notes: list[str]) -> int:
+    """Return how many replicas share states: MiCS's shard size (a number below 1: all)."""
+    near = settings.whole("zero_optimization.zero_hpz_partition_size") or 1
+    if near > 1:
+        notes.append(
+            f"zero_hpz_partition_size={near} keeps a second copy of parameters within groups; read as plain zero={zero}"
+        )
+    size = settings.whole("zero_optimization.mics_shard_size", least=-1) or ALL_REPLICAS
+    return size if zero == 3 and size > 0 else ALL_REPLICAS
 
 
 def recognise(source: Source) -> bool:

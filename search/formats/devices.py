@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import ALL_REPLICAS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,17 @@ def replicas(world: World, model_parallel: int, *, what: str, source: str) -> Re
     note = f"{law}, so the number of GPUs in {source} is a placeholder"
     assumed = f"dp=1: the number of GPUs in {source} does not fit (give --gpus)"
     return Replicas(dp=1, known=False, defaults=(assumed,), notes=(note,))
+
+
+def shard_stated(shard: int | None, copies: int, notes: list[str]) -> int:
+    """Return how many replicas share sharded states, of which there are ``copies`` (None: a number that follows from
+    replicas that are not known)."""
+    if shard is None:
+        notes.append(
+            f"states are sharded over 1/{copies} of the replicas, whose number is not known; read as sharded over all"
+        )
+        return ALL_REPLICAS
+    return shard
 
 
 def batch_of(found: Replicas, per_replica: int, why: str) -> tuple[int | None, str]:

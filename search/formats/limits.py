@@ -9,7 +9,7 @@ from forerun.search.formats.contract import Launch, Limit
 from forerun.search.formats.layers import NAMED_SPLITS, nearest_split, split_of, virtual_stages
 from forerun.search.formats.stages import ONE_RECOMPUTE, ONE_TP, WHOLE_STAGES
 from forerun.spaces.models.model import MixtureOfExperts, Model
-from forerun.spaces.strategies import SPELLING, Placement, Recompute, Schedule, Split, Strategy, divisors
+from forerun.spaces.strategies import ALL_REPLICAS, SPELLING, Placement, Recompute, Schedule, Split, Strategy, divisors
 from forerun.spaces.strategies.stages import split_is_legal
 
 
@@ -42,6 +42,8 @@ def canonical(strategy: Strategy, layers: int) -> Strategy:
         fields |= {"sp": False}
     if s.dp * s.cp == 1:
         fields |= {"zero": 0}
+    if s.dp * s.cp == 1 or not s.zero:
+        fields |= {"shard": ALL_REPLICAS}
     if s.pp == 1 or s.dp == 1:
         fields |= {"placement": Placement.TP_CP_EP_DP_PP}
     s = dataclasses.replace(s, **fields)
@@ -161,6 +163,14 @@ def _batch_fix(launch: Launch) -> Launch:
     return change(launch, mbs=1, dp=math.gcd(s.dp, batch))
 
 
+def _unshared(launch: Launch) -> bool:
+    """Whether so many replicas cannot share states, or their experts cannot."""
+    s = launch.strategy
+    if not s.shard or s.second_tp is not None:
+        return False
+    return s.shard < 2 or bool(s.dp * s.cp % s.shard) or bool(s.shard * s.tp % (s.ep * s.etp))
+
+
 def _not_dealt(launch: Launch) -> bool:
     """Whether the split does not fit the model's layers."""
     s, layers = launch.strategy, launch.model.layer_count
@@ -215,6 +225,15 @@ MEGATRON_COMMON = (
         fix=_expert_fix,
     ),
     Limit(
+        broken=_unshared,
+        reason=lambda launch: (
+            f"shard={launch.strategy.shard} replicas that share states must be more than one and divide dp*cp = "
+            f"{launch.strategy.dp * launch.strategy.cp}, and ep*etp = {launch.strategy.ep * launch.strategy.etp} must "
+            f"divide shard*tp = {launch.strategy.shard * launch.strategy.tp}"
+        ),
+        fix=lambda launch: change(launch, shard=ALL_REPLICAS),
+    ),
+    Limit(
         broken=lambda launch: launch.workload.global_batch % (launch.strategy.dp * launch.strategy.mbs) != 0,
         reason=lambda launch: (
             f"global batch {launch.workload.global_batch} is not divisible by dp*mbs = "
@@ -243,6 +262,19 @@ MEGATRON_SCHEDULES = only(
     "its pipeline runs 1F1B, interleaved where there are virtual stages",
     schedule=Schedule.ONE_F_ONE_B,
     vpp=1,
+)
+SHARED_BY_ALL = Limit(
+    broken=lambda launch: launch.strategy.shard != ALL_REPLICAS,
+    reason=lambda launch: f"shard={launch.strategy.shard}: it shards over all replicas",
+    fix=lambda launch: change(launch, shard=ALL_REPLICAS),
+)
+SHARED_BY_WHOLE_REPLICAS = Limit(
+    broken=lambda launch: launch.strategy.shard % launch.strategy.cp != 0,
+    reason=lambda launch: (
+        f"shard={launch.strategy.shard}: it shards over whole context-parallel groups, multiples of cp="
+        f"{launch.strategy.cp}"
+    ),
+    fix=lambda launch: change(launch, shard=ALL_REPLICAS),
 )
 DEFAULT_PLACEMENT = only("placement", (Placement.TP_CP_EP_DP_PP,), "it places replicas inside of pipeline stages")
 NO_SELECTIVE = only(

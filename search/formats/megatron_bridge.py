@@ -50,6 +50,7 @@ RENAMED = {
     "use_distributed_optimizer": "ddp.use_distributed_optimizer",
     "overlap_grad_reduce": "ddp.overlap_grad_reduce",
     "overlap_param_gather": "ddp.overlap_param_gather",
+    "num_distributed_optimizer_instances": "ddp.num_distributed_optimizer_instances",
 }
 """Megatron-LM's arguments that Megatron-Bridge has elsewhere than under their own name in ``model``."""
 

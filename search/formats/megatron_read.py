@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from forerun.search.formats.devices import Replicas, World, batch_of, replicas
+from forerun.search.formats.devices import Replicas, World, batch_of, replicas, shard_stated
 from forerun.search.formats.layers import in_runs, split_of
 from forerun.search.formats.layout import parse_layout
 from forerun.search.formats.settings import Settings
 from forerun.search.formats.stages import every_stage
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, Strategy
+from forerun.spaces.strategies import ALL_REPLICAS, Placement, Recompute, Schedule, Split, Strategy
 
 MODEL_FACTS = {
     "num_layers": "layers",
@@ -86,6 +86,7 @@ def read_arguments(settings: Settings, world: World, source: str) -> Reading:
     workload |= {"precision": precision, "gpus": found.dp * tp * pp * cp if found.known else None}
     mapped = settings.flag("use_tp_pp_dp_mapping") or False
     some = _some_layers(settings, pp * vpp, model.get("layers")) if vpp == 1 else None
+    zero = _zero(settings, found, cp, notes)
     strategy = Strategy(
         dp=found.dp,
         tp=tp,
@@ -97,7 +98,8 @@ def read_arguments(settings: Settings, world: World, source: str) -> Reading:
         vpp=vpp,
         schedule=Schedule.INTERLEAVED if vpp > 1 else Schedule.ONE_F_ONE_B,
         split=split,
-        zero=_zero(settings, found, cp, notes),
+        zero=zero,
+        shard=_shard(settings, zero, found, cp, source, notes),
         sp=sp and tp > 1,
         recompute=Recompute.NONE if some else _recompute(settings, notes),
         placement=Placement(int(mapped and pp > 1 and (found.dp > 1 or not found.known))),
@@ -129,6 +131,21 @@ def _zero(settings: Settings, found: Replicas, cp: int, notes: list[str]) -> int
         notes.append(f"sharding over replicas (zero={zero}) has no effect with one replica")
         return 0
     return zero
+
+
+def _shard(settings: Settings, zero: int, found: Replicas, cp: int, source: str, notes: list[str]) -> int:
+    """Return how many replicas share states: those of one instance of the distributed optimizer."""
+    instances = settings.whole("num_distributed_optimizer_instances") or 1
+    if not zero or instances == 1:
+        return ALL_REPLICAS
+    if not found.known:
+        return shard_stated(None, instances, notes)
+    if found.dp * cp % instances:
+        raise RequestError(
+            f"{source}: dp*cp = {found.dp}*{cp} replicas are not divisible by num_distributed_optimizer_instances="
+            f"{instances}"
+        )
+    return found.dp * cp // instances
 
 
 def _some_layers(settings: Settings, stages: int, layers: object) -> int | None:

@@ -43,6 +43,8 @@ def parallel_arguments(launch: Launch) -> dict[str, Value]:
         # Overlap with the distributed optimizer as Megatron's performance guide recommends; the profile assumes it.
         overlap = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
         found |= overlap if s.zero else {"overlap_grad_reduce": True}
+        if s.shard:
+            found["num_distributed_optimizer_instances"] = s.copies
     some = layers_of_every_stage(s)
     if some is not None:
         block: dict[str, Value] = {"recompute_method": "block", "recompute_num_layers": some}

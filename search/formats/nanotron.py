@@ -13,6 +13,7 @@ from forerun.search.formats.limits import (
     COMMON,
     DEFAULT_PLACEMENT,
     NO_SELECTIVE,
+    SHARED_BY_ALL,
     decoders_only,
     fixed,
     only,
@@ -64,6 +65,7 @@ LIMITS = (
     only("zero", (0, 1), "nanotron shards optimizer states (zero_stage 1) and no more", zero=1),
     NO_SELECTIVE,
     DEFAULT_PLACEMENT,
+    SHARED_BY_ALL,
     fixed(lambda launch: launch.strategy.etp > 1, "etp > 1: the configuration has no such degree", etp=1),
     precisions(tuple(DTYPES), "nanotron trains in bfloat16, float16 or float32"),
     Limit(

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.search.formats.contract import Launch, Limit
-from forerun.search.formats.devices import Replicas, World, replicas
+from forerun.search.formats.devices import Replicas, World, replicas, shard_stated
 from forerun.search.formats.layers import counts_of, in_runs, split_of
 from forerun.search.formats.limits import (
     COMMON,
     DEFAULT_PLACEMENT,
+    SHARED_BY_WHOLE_REPLICAS,
     change,
     decoders_only,
     fixed,
@@ -62,6 +63,7 @@ TITAN_LIMITS = (
     only("schedule", tuple(SCHEDULES), "torchtitan has 1F1B, Interleaved1F1B, GPipe and ZBVZeroBubble"),
     splits_by_rule("torchtitan"),
     DEFAULT_PLACEMENT,
+    SHARED_BY_WHOLE_REPLICAS,
     fixed(
         lambda launch: launch.strategy.zero == 1,
         "zero=1: FSDP shards gradients with the optimizer (zero=2) or parameters as well (zero=3)",
@@ -87,8 +89,8 @@ def parallelism(launch: Launch, *, head: str, microbatch: str | None) -> dict[st
     its size under a pipeline."""
     s = launch.strategy
     found: dict[str, Any] = {
-        "data_parallel_replicate_degree": s.dp if s.zero == 0 else 1,
-        "data_parallel_shard_degree": 1 if s.zero == 0 else s.dp,
+        "data_parallel_replicate_degree": s.dp if s.zero == 0 else s.copies,
+        "data_parallel_shard_degree": 1 if s.zero == 0 else s.dp // s.copies,
         "fsdp_reshard_after_forward": {0: "default", 2: "never", 3: "always"}[s.zero],
         "tensor_parallel_degree": s.tp,
         "context_parallel_degree": s.cp,
@@ -151,7 +153,9 @@ def read_degrees(
     found, shard = _replicas(world, tp, pp, cp, replicate, shard, source)
     layers = next((load_model(name).layer_count for name, known in FLAVORS.items() if known == flavor), None)
     fields: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "dp": found.dp, "sp": tp > 1}
-    fields["zero"] = _zero(settings, found, replicate, shard, cp, pp, notes)
+    fields["zero"] = _zero(settings, shard, cp, pp)
+    if fields["zero"] and replicate > 1:
+        fields["shard"] = shard_stated(shard * cp if shard > 0 else None, replicate, notes)
     fields["ep"] = settings.whole(key("expert_parallel_degree")) or 1
     fields["etp"] = settings.whole(key("expert_tensor_parallel_degree")) or 1
     fields |= _read_stages(settings, pp, layers, source, notes)
@@ -175,13 +179,11 @@ def _replicas(world: World, tp: int, pp: int, cp: int, replicate: int, shard: in
     return Replicas(dp=replicate * found.dp, known=True), found.dp
 
 
-def _zero(settings: Settings, found: Replicas, replicate: int, shard: int, cp: int, pp: int, notes: list[str]) -> int:
+def _zero(settings: Settings, shard: int, cp: int, pp: int) -> int:
     """FSDP shards over ``shard * cp`` ranks; under a pipeline ``default`` keeps parameters gathered."""
     policy = settings.one_of("parallelism.fsdp_reshard_after_forward", ("default", "always", "never")) or "default"
     if shard * cp == 1:
         return 0
-    if replicate > 1:
-        notes.append(f"replicas are sharded in groups (HSDP, {replicate} copies); read as sharded over all of them")
     if policy == "default":
         return 3 if pp == 1 else 2
     return 3 if policy == "always" else 2

@@ -8,7 +8,7 @@ from forerun.search.validate.facts import Facts
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.models.model import Model
-from forerun.spaces.strategies import Recompute, Schedule, Split, Strategy, parse_strategy
+from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Schedule, Split, Strategy, parse_strategy
 
 SCHEDULES = {
     "": None,
@@ -47,10 +47,9 @@ def strategy_of(
     mbs = integer(row, "micro_batch") or filled.of("micro_batch", 1)
     if dp * mbs > required(row, "global_batch", "strategy"):
         raise Skip("dp*micro_batch is more than global_batch")
-    if facts.shard_ranks is not None and facts.shard_ranks < dp * cp:
-        raise Skip("optimizer sharded over part of the replicas")
     schedule, vpp = _schedule(row, pp, filled)
     split, stages = _split(facts, framework, model.layer_count, pp, vpp, filled)
+    zero = _zero(row, defaults, filled)
     try:
         return Strategy(
             dp=dp,
@@ -63,7 +62,8 @@ def strategy_of(
             schedule=schedule,
             split=split,
             layers_per_stage=stages,
-            zero=_zero(row, defaults, filled),
+            zero=zero,
+            shard=_shard(facts, dp * cp) if zero else ALL_REPLICAS,
             sp=_sequence_parallel(row, tp, framework, defaults, filled),
             recompute=_recompute(row, filled),
         )
@@ -131,6 +131,15 @@ def _zero(row: Row, defaults: Mapping[str, int], filled: Filled) -> int:
     """Return the stage of optimizer sharding."""
     stated = integer(row, "zero_stage")
     return filled.of("zero_stage", defaults.get("zero", 0)) if stated is None else stated
+
+
+def _shard(facts: Facts, replicas: int) -> int:
+    """Return how many replicas share sharded states: all, unless a row says that fewer do."""
+    if facts.shard_ranks is None or facts.shard_ranks >= replicas:
+        return ALL_REPLICAS
+    if replicas % facts.shard_ranks:
+        raise Skip("optimizer sharded over ranks that do not divide the replicas")
+    return facts.shard_ranks
 
 
 def _sequence_parallel(

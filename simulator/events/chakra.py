@@ -221,9 +221,10 @@ def _nodes(
         whole = sizes.gradient_bytes[stage] if kind == REDUCE else sizes.shard_bytes[stage]
         cost = step.costs.stages[stage]
         share = _share(step, task, cost.reduce_s if kind == REDUCE else cost.gather_s)
-        reduces = _REDUCE_SCATTER if strategy.zero else _ALL_REDUCE
-        among, size = "sharing" if strategy.shard else "replicas", max(round(whole * share), 1)
-        if strategy.shard and kind == REDUCE:
+        reduces = _REDUCE_SCATTER if sizes.scattered else _ALL_REDUCE
+        slices = strategy.shard and (sizes.scattered or kind == GATHER)
+        among, size = "sharing" if slices else "replicas", max(round(whole * share), 1)
+        if slices and kind == REDUCE:
             scattered = 2 * task + 1
             yield _Node(
                 number=scattered,

@@ -154,7 +154,7 @@ def step_costs(context: Context, strategy: Strategy) -> StepCosts:
 
 def still_reduce_s(context: Context, strategy: Strategy) -> list[float]:
     """Return the seconds of one pass over the gradients of every stage that no faster links would save."""
-    fast = replace(context, cluster=line_rate_cluster(context.cluster, strategy))
+    fast = replace(context, cluster=line_rate_cluster(context, strategy))
     reduce_s: list[float] = _replicas(fast, strategy, _stage_parameters(context, strategy)).reduce_s.tolist()
     return reduce_s
 

@@ -14,12 +14,14 @@ from forerun.spaces.strategies import Context, Strategy
 class StepSizes:
     """``hop_bytes``: what one tensor rank sends to the next stage per microbatch; per stage ``gradient_bytes`` that
     replicas add up, and ``shard_bytes``, the part of the parameters that each of them holds before they are gathered;
-    ``tied_bytes``: gradient of a table that first and last stage share."""
+    ``tied_bytes``: gradient of a table that first and last stage share. ``scattered``: whether replicas are left with
+    slices of the sum of gradients only."""
 
     hop_bytes: int
     gradient_bytes: tuple[float, ...]
     shard_bytes: tuple[float, ...]
     tied_bytes: int
+    scattered: bool
 
 
 def step_sizes(context: Context, strategy: Strategy) -> StepSizes:
@@ -33,4 +35,5 @@ def step_sizes(context: Context, strategy: Strategy) -> StepSizes:
         gradient_bytes=tuple((counts * reduced_bytes(context)).tolist()),
         shard_bytes=tuple((counts * width / strategy.sharing).tolist()),
         tied_bytes=max(round(float(np.max(tied)) * reduced_bytes(context)), 1),
+        scattered=strategy.zero > 0 and not context.framework.reduces_whole,
     )

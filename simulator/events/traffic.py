@@ -91,11 +91,12 @@ def step_traffic(context: Context, strategy: Strategy, reduce_s: Sequence[float]
     )
 
 
-def line_rate_cluster(cluster: Cluster, strategy: Strategy) -> Cluster:
+def line_rate_cluster(context: Context, strategy: Strategy) -> Cluster:
     """Return a cluster on which only the latency of a reduction over replicas is left, and what of it takes place near
     them (``gathers_near``)."""
-    beyond = _sharing_level(cluster, strategy) + 1 if strategy.copies > 1 else 0
-    fast = range(beyond if beyond < len(cluster.levels) else 0, len(cluster.levels))
+    cluster = context.cluster
+    beyond = _sharing_level(cluster, strategy) + 1 if _reduces_apart(context, strategy) else 0
+    fast = range(beyond, len(cluster.levels))
     levels = tuple(
         replace(
             level,
@@ -112,6 +113,11 @@ def gathers_near(context: Context, strategy: Strategy) -> bool:
     that gathering stays off the links on which copies are added up."""
     levels = context.cluster.levels
     return strategy.copies > 1 and _sharing_level(context.cluster, strategy) < len(levels) - 1
+
+
+def _reduces_apart(context: Context, strategy: Strategy) -> bool:
+    """Whether it is between copies of slices only that gradients leave those near by."""
+    return gathers_near(context, strategy) and not context.framework.reduces_whole
 
 
 def _sharing_level(cluster: Cluster, strategy: Strategy) -> int:
@@ -228,7 +234,7 @@ def _ring(
 ) -> Flow:
     unit = context.cluster.spec.unit if context.cluster.spec else 1
     # Where slices are shared near by, what takes to the network are rings over the copies of each slice.
-    apart = strategy.sharing if gathers_near(context, strategy) else 1
+    apart = strategy.sharing if _reduces_apart(context, strategy) else 1
     channels, connections = 1, []
     for rank, first in itertools.product(range(strategy.tp), range(apart)):
         members = [layout.devices(replica, stage)[rank] for replica in range(first, layout.replicas, apart)]

@@ -95,9 +95,8 @@ CASES = (
     Case(
         "accelerate_tp_hsdp.yaml",
         "accelerate-fsdp",
-        "tp2 pp1 dp4 mbs1 zero3",
+        "tp2 pp1 dp4 mbs1 zero3 shard=2",
         {"global_batch": 4, "precision": "bf16", "gpus": 8},
-        notes=1,
     ),
     Case(
         "accelerate_nd.yaml",

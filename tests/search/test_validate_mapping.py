@@ -35,6 +35,14 @@ def test_a_row_that_states_everything_needs_only_the_family(tmp_path: Path) -> N
     assert run.file == "lab"
 
 
+def test_an_optimizer_shared_by_a_part_of_the_replicas(tmp_path: Path) -> None:
+    shared = {"tp": "1", "pp": "1", "dp": "8", "zero_stage": "1"}
+
+    assert str(mapped(tmp_path, notes="zero1 group=2", **shared).strategy) == "tp1 pp1 dp8 mbs1 zero1 shard=2"
+    assert not mapped(tmp_path, notes="optimizer sharded over 8 ranks", **shared).strategy.shard
+    assert not mapped(tmp_path, notes="zero1 group=2", **{**shared, "zero_stage": "0"}).strategy.shard
+
+
 def test_runs_that_differ_in_strategy_only_share_a_context(tmp_path: Path) -> None:
     runs = load_runs([write_runs(tmp_path / "runs.csv", {}, {"tp": "4", "pp": "1"}, {"global_batch": "128"})]).runs
     assert runs[0].context is runs[1].context
@@ -97,7 +105,10 @@ def test_what_is_filled_in_is_recorded(tmp_path: Path, change: dict[str, str], c
         ({"source": "SFT and LoRA"}, "LoRA fine-tuning"),
         ({"step_time_s": "0.001"}, "faster than the devices' peak"),
         ({"device": "v100-sxm2-32"}, "v100-sxm2-32 has no bf16"),
-        ({"notes": "zero1 group=2", "tp": "1", "dp": "4"}, "optimizer sharded over part of the replicas"),
+        (
+            {"notes": "zero1 group=3", "tp": "1", "dp": "4", "zero_stage": "1"},
+            "optimizer sharded over ranks that do not divide the replicas",
+        ),
         ({"layers": "1", "pp": "4", "dp": "1"}, "more stages than layers"),
     ],
 )

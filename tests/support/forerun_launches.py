@@ -32,6 +32,7 @@ def launches(draw: st.DrawFn) -> Launch:
         schedule=draw(st.sampled_from(Schedule)),
         split=draw(st.sampled_from(Split)),
         zero=draw(st.integers(0, 3)),
+        shard=draw(st.sampled_from((0, 0, 2, 4, 8))),
         sp=draw(st.booleans()),
         recompute=draw(st.sampled_from(Recompute)),
         placement=draw(st.sampled_from(Placement)),
@@ -65,7 +66,7 @@ def _staged(draw: st.DrawFn, strategy: Strategy) -> Strategy:
     if kind == "alike" or strategy.vpp > 1 or strategy.schedule != Schedule.ONE_F_ONE_B:
         return strategy
     if kind == "tp":
-        fits = strategy.pp > 1 and strategy.dp % 2 == 0
+        fits = strategy.pp > 1 and strategy.dp % 2 == 0 and not strategy.shard
         return dataclasses.replace(strategy, second_tp=2 * strategy.tp) if fits else strategy
     block, none = StageRecompute(Recompute.FULL, 2), StageRecompute(Recompute.NONE)
     if kind == "recompute" and strategy.pp == 1:

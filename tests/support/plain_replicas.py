@@ -59,7 +59,8 @@ def replica_parts(
                     total += count * float(collective_time_s(cluster, step, size, ranks, apart_by))  # type: ignore[arg-type]
         return total
 
-    reduce_s = one_pass("reduce_scatter" if strategy.zero else "all_reduce", profile.reduce_bytes if half else 4.0)
+    scatters = strategy.zero and not profile.reduces_whole
+    reduce_s = one_pass("reduce_scatter" if scatters else "all_reduce", profile.reduce_bytes if half else 4.0)
     spread = "broadcast" if profile.broadcasts_parameters else "all_gather"
     gather_s = one_pass(spread, 2.0 if half else 4.0) if strategy.zero else 0.0
     (pace_s, wait_s), first = pace, stages[0]

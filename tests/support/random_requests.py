@@ -126,6 +126,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "gathers_tensors",
         "gathers_ahead",
         "tree_reduction",
+        "reduces_whole",
     )
     for name in (*facts, "overlap_pipeline"):
         changes[name] = draw(st.booleans())

@@ -121,7 +121,7 @@ def tree_contention(context: Context, strategies: TreeStrategies, costs: StepCos
             raise RequestError(
                 f"with contention all layers share their devices alike, but {name} is {found}; drop the contention"
             )
-    fast = replace(context, cluster=line_rate_cluster(context.cluster, strategies.first))
+    fast = replace(context, cluster=line_rate_cluster(context, strategies.first))
     blocks, homes = blocks_of(context, strategies), homes_of(strategies.first)
     still_s: list[float] = all_replicas(fast, blocks, homes).reduce_s.tolist()
     reduce_s = [stage.reduce_s for stage in costs.stages]

@@ -1,0 +1,107 @@
+"""States that a part of the replicas shares: every framework's own words for it, out and in."""
+
+from dataclasses import replace
+
+import pytest
+from forerun_launches import DENSE, MIXTURE
+
+from forerun.search.formats import Imported, Launch, format_named, import_texts
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import parse_strategy
+from forerun.spaces.workload import Workload
+
+
+def launch(text: str) -> Launch:
+    strategy = parse_strategy(text)
+    model = MIXTURE if strategy.ep > 1 else DENSE
+    workload = Workload(global_batch=128, seq_len=4096)
+    return Launch(strategy=strategy, model=model, workload=workload, devices_per_node=8)
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "written"),
+    [
+        ("torchtitan-toml", "tp2 pp2 dp16 cp2 mbs1 zero3 shard=8 sp", "data_parallel_replicate_degree = 4"),
+        ("torchtitan-toml", "tp2 pp2 dp16 cp2 mbs1 zero3 shard=8 sp", "data_parallel_shard_degree = 4"),
+        ("torchtitan", "tp1 dp32 mbs2 zero2 shard=8", "data_parallel_replicate_degree=4"),
+        ("accelerate-fsdp", "tp1 dp16 cp2 mbs1 zero3 shard=8", "dp_replicate_size: 4"),
+        ("accelerate-fsdp", "tp1 dp16 cp2 mbs1 zero3 shard=8", "dp_shard_size: 4"),
+        ("megatron-lm", "tp2 pp2 dp16 cp2 mbs1 zero1 shard=8 sp", "--num-distributed-optimizer-instances 4"),
+        ("megatron-bridge", "tp2 pp2 dp16 mbs1 zero1 shard=8 sp", "num_distributed_optimizer_instances: 2"),
+        ("deepspeed", "tp1 dp32 mbs1 zero3 shard=8", '"mics_shard_size": 8'),
+        ("forerun", "tp1 dp32 mbs1 zero3 shard=8", "shard=8"),
+    ],
+)
+def test_each_in_its_own_words(name: str, strategy: str, written: str) -> None:
+    files = format_named(name).express(launch(strategy))
+
+    assert written in "\n".join(files.values())
+    assert str(import_texts(files).strategy) == str(parse_strategy(strategy))
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "reason"),
+    [
+        ("nanotron", "tp1 dp16 mbs1 zero1 shard=8", "it shards over all replicas"),
+        ("torchtitan", "tp1 dp16 cp4 mbs1 zero3 shard=2", "multiples of cp=4"),
+        ("deepspeed", "tp1 dp16 mbs1 zero1 shard=8", "with zero=3 only"),
+        ("megatron-lm", "tp1 dp16 mbs1 zero1 shard=3", "more than one and divide dp*cp = 16"),
+        ("megatron-lm", "tp1 dp16 ep8 mbs1 zero1 shard=4", "ep*etp = 8 must divide shard*tp = 4"),
+    ],
+)
+def test_what_a_framework_has_no_words_for_is_refused(name: str, strategy: str, reason: str) -> None:
+    asked = launch(strategy)
+    with pytest.raises(RequestError, match="nearest") as caught:
+        format_named(name).express(asked)
+
+    assert reason in str(caught.value)
+    near = format_named(name).nearest(asked)
+    assert near is not None
+    assert near.strategy == replace(asked.strategy, shard=0)
+
+
+def imported(name: str, text: str) -> Imported:
+    return import_texts({name: text})
+
+
+FSDP1 = """
+distributed_type: FSDP
+mixed_precision: bf16
+num_machines: {nodes}
+num_processes: 16
+fsdp_config: {{fsdp_sharding_strategy: {sharding}, fsdp_version: 1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("sharding", "nodes", "strategy"),
+    [
+        ("HYBRID_SHARD", 2, "tp1 pp1 dp16 mbs1 zero3 shard=8"),
+        ("HYBRID_SHARD_ZERO2", 4, "tp1 pp1 dp16 mbs1 zero2 shard=4"),
+        ("HYBRID_SHARD", 1, "tp1 pp1 dp16 mbs1 zero3"),
+        ("FULL_SHARD", 2, "tp1 pp1 dp16 mbs1 zero3"),
+    ],
+)
+def test_hybrid_sharding_of_fsdp_1_is_within_nodes(sharding: str, nodes: int, strategy: str) -> None:
+    found = imported("accelerate.yaml", FSDP1.format(sharding=sharding, nodes=nodes))
+
+    assert str(found.strategy) == strategy
+    assert not found.notes
+
+
+def test_what_is_not_known_or_has_no_word_is_noted() -> None:
+    toml = "[parallelism]\ndata_parallel_replicate_degree = 4\ndata_parallel_shard_degree = -1\n"
+    unknown = imported("train.toml", toml)
+    hpz = imported(
+        "ds.json", '{"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}, "train_batch_size": 8}'
+    )
+
+    assert "sharded over 1/4 of the replicas" in " ".join(unknown.notes)
+    assert not unknown.strategy.shard
+    assert "second copy of parameters within groups" in " ".join(hpz.notes)
+
+
+def test_instances_that_do_not_divide_the_replicas_are_refused() -> None:
+    arguments = "--num-layers 24 --use-distributed-optimizer --num-distributed-optimizer-instances 3"
+    with pytest.raises(RequestError, match="not divisible by num_distributed_optimizer_instances=3"):
+        imported("launch.sh", f"torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py {arguments}")
