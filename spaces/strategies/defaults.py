@@ -100,7 +100,8 @@ def _choice(axis: str, value: object) -> int:
     if axis == "shard" and text == "all":
         return ALL_REPLICAS
     if not text.isdigit():
-        raise RequestError(f"choices of {axis} are whole numbers, but got {value!r}")
+        also = ", or all" if axis == "shard" else ""
+        raise RequestError(f"choices of {axis} are whole numbers{also}, but got {value!r}")
     number = int(text)
     lowest, highest = {"zero": (0, 3), "sp": (0, 1)}.get(axis, (1, 1 << 20))
     if axis in NAMED:

@@ -52,13 +52,6 @@ def _fix(number: int) -> str:
     return f"use {', '.join(options[:-1])} or {options[-1]}" if len(options) > 1 else f"use {options[0]}"
 
 
-def _shards_fix(values: Mapping[str, int]) -> str:
-    """Return the numbers of replicas that could share states."""
-    replicas, experts = values["dp"] * values["cp"], values["ep"] * values["etp"]
-    options = [d for d in divisors(replicas)[1:-1] if d * values["tp"] % experts == 0]
-    return " or ".join([", ".join(map(str, options[:-1])), str(options[-1])][len(options) < 2 :]) if options else "none"
-
-
 def _kv_broken(c: Columns, x: Context) -> Mask:
     divides = x.kv_heads % c["tp"] == 0
     if x.framework.legality.kv_replication:
@@ -127,13 +120,25 @@ def _framework_shard_broken(c: Columns, x: Context) -> Mask:
     return np.asarray((c["shard"] > 0) & broken)
 
 
+def _shard(v: Mapping[str, int], x: Context) -> str:
+    replicas, experts = v["dp"] * v["cp"], v["ep"] * v["etp"]
+    options = ["all", *(str(d) for d in divisors(replicas)[1:-1] if d * v["tp"] % experts == 0)]
+    law = f"shard={v['shard']} replicas that share states must be more than one and divide dp*cp = {replicas}"
+    if experts > 1:
+        law += f", and shard*tp = {v['shard'] * v['tp']} be divisible by ep*etp = {experts}"
+    return f"{law}; use shard={' or '.join([', '.join(options[:-1]), options[-1]] if options[1:] else options)}"
+
+
 def _framework_shard(v: Mapping[str, int], x: Context) -> str:
     stages = [stage for stage in x.framework.legality.partial_zero if stage]
     if v["zero"] == 0:
-        return f"zero=0 shards nothing, so that there is nothing for shard={v['shard']} replicas to share; drop shard="
+        return f"zero=0 shards nothing that shard={v['shard']} replicas could share; drop shard="
     if v["zero"] not in stages:
-        had = f"only zero {', '.join(map(str, stages))}" if stages else "nothing"
-        return f"{x.framework.name} shards {had} over a part of the replicas, but got zero={v['zero']}; use shard=all"
+        had = f" but with zero {' or '.join(map(str, stages))}" if stages else ""
+        return (
+            f"{x.framework.name} shards over all replicas{had}, but got zero={v['zero']} shard={v['shard']}; "
+            "use shard=all"
+        )
     return (
         f"{x.framework.name} shards over whole context-parallel groups, but shard={v['shard']} is no multiple of "
         f"cp={v['cp']}; use a multiple of {v['cp']}"
@@ -315,11 +320,7 @@ RULES: tuple[Rule, ...] = (
         code="shard",
         axes=(*_DP, "ep", "etp", "shard"),
         illegal=_shard_broken,
-        message=lambda v, x: (
-            f"shard={v['shard']} replicas that share states must be more than one and divide dp*cp = "
-            f"{v['dp']}*{v['cp']} = {v['dp'] * v['cp']}, and ep*etp = {v['ep']}*{v['etp']} must divide shard*tp = "
-            f"{v['shard'] * v['tp']}; use shard=all or {_shards_fix(v)}"
-        ),
+        message=_shard,
     ),
     Rule(
         code="framework shard",
