@@ -14,8 +14,8 @@ LARGEST_CP = 32
 LARGEST_MBS = 32
 LARGEST_VPP = 16
 PARTIAL_FROM = 512
-"""Devices from which on a part of the replicas may share sharded states: below, it was never more than 2 % faster than
-sharding over all of them, and it makes a space up to twice as large (docs/decisions/space.md)."""
+"""Devices from which on a part of the replicas may share sharded gradients or parameters: below, it was never more than
+2 % faster than sharding over all of them, and it makes a space up to twice as large (docs/decisions/space.md)."""
 
 
 def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[int, ...]]:
@@ -53,7 +53,7 @@ def _sharing(context: Context, gpus: int) -> tuple[int, ...]:
     """All replicas, or as many as a node (or a larger scale-up domain) has devices, as a power of two."""
     cluster = context.cluster
     near = 1 << max(cluster.scale_up_size, cluster.devices_per_node).bit_length() - 1
-    if gpus < PARTIAL_FROM or near == 1 or not context.framework.legality.partial_zero:
+    if gpus < PARTIAL_FROM or near == 1 or max(context.framework.legality.partial_zero, default=0) < 2:
         return (ALL_REPLICAS,)
     return ALL_REPLICAS, near
 
