@@ -26,6 +26,7 @@ _STAGES = re.compile(r"layers_per_stage=\[([\d, ]+)\]")
 _PARTITION = re.compile(r"partition=\[([\d, ]+)\]")
 _BUCKET = re.compile(r"ddp_bucket=([\d.]+) ?MB")
 _SHARD_RANKS = re.compile(r"optimizer sharded over (\d+) ranks|zero1 group=(\d+)")
+_EXPERT_TENSOR = re.compile(r"\bETP=(\d+)|_etp(\d+)")
 _TF32 = re.compile(r"precision=tf32|theoryflops=495T")
 """FlagPerf names the peak that a run is held against: 495 TFLOP/s is an H100's TF32, so fp32 there means TF32."""
 _NIC = re.compile(r"(\d+) ?Gbps node-node")
@@ -55,12 +56,14 @@ class Facts:
     memory_of_first: bool = False
     shard_ranks: int | None = None
     tf32: bool = False
+    expert_tensor: int | None = None
     software: Mapping[str, Any] = field(default_factory=dict)
 
 
 def facts_of(row: Row, layers: int | None, pp: int | None) -> Facts:
     """Read the notes of a row; ``layers`` and ``pp`` are needed to read stage splits."""
     notes, where = row["notes"], f"{row['source']}; {row['notes']}"
+    expert = _EXPERT_TENSOR.search(f"{notes}; {row['model']}")
     tied, bucket, nic = _TIED.search(notes), _BUCKET.search(notes), _NIC.search(row["source"])
     network, memory = (first(table("sources", part), where) for part in ("network", "memory"))
     return Facts(
@@ -76,6 +79,7 @@ def facts_of(row: Row, layers: int | None, pp: int | None) -> Facts:
         memory_of_first=bool(memory and memory[0].get("of") == "first stage"),
         shard_ranks=int(shards[1] or shards[2]) if (shards := _SHARD_RANKS.search(notes)) else None,
         tf32=_TF32.search(notes) is not None,
+        expert_tensor=int(expert[1] or expert[2]) if expert else None,
         software=_software(f"{where}; device={row['device']}; precision={row['precision']}"),
     )
 

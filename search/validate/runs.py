@@ -20,6 +20,7 @@ RULES: Mapping[str, str] = {
     "moe_imbalance": "tokens: spread evenly over experts",
     "cp": "blank cp: 1",
     "ep": "blank ep: 1",
+    "etp": "tensor degree of experts not stated: the framework's default",
     "virtual_pp": "blank virtual_pp, or pp=1: 1",
     "schedule": "blank schedule of a pipeline: interleaved with virtual stages, else 1f1b",
     "zero_stage": "blank zero_stage: the framework's default",

@@ -7,7 +7,7 @@ from forerun.search.validate.columns import Row
 from forerun.search.validate.facts import Facts
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile
-from forerun.spaces.models.model import Model
+from forerun.spaces.models.model import MixtureOfExperts, Model
 from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Schedule, Split, Strategy, parse_strategy
 
 SCHEDULES = {
@@ -30,7 +30,7 @@ RECOMPUTE = {"none": Recompute.NONE, "selective": Recompute.SELECTIVE, "full": R
 def strategy_of(
     row: Row, facts: Facts, framework: FrameworkProfile, model: Model, filled: Filled, defaults: Mapping[str, int]
 ) -> Strategy:
-    """Return the strategy of a row; ``defaults`` are those of its framework (zero, sp).
+    """Return the strategy of a row; ``defaults`` are those of its framework (zero, sp, etp_is_tp).
 
     Raises:
         Skip: a degree is missing, the degrees contradict each other, or a choice is unknown.
@@ -44,6 +44,7 @@ def strategy_of(
         raise Skip("dp*tp*pp*cp is not gpus")
     if (dp * tp * cp) % ep:
         raise Skip("ep does not divide dp*tp*cp")
+    etp = _expert_tensor(facts, model, dp * tp * cp // ep, tp, defaults, filled)
     mbs = integer(row, "micro_batch") or filled.of("micro_batch", 1)
     if dp * mbs > required(row, "global_batch", "strategy"):
         raise Skip("dp*micro_batch is more than global_batch")
@@ -57,6 +58,7 @@ def strategy_of(
             pp=pp,
             cp=cp,
             ep=ep,
+            etp=etp,
             mbs=mbs,
             vpp=vpp,
             schedule=schedule,
@@ -69,6 +71,18 @@ def strategy_of(
         )
     except RequestError as error:
         raise Skip(f"no strategy: {error}") from None
+
+
+def _expert_tensor(facts: Facts, model: Model, ranks: int, tp: int, defaults: Mapping[str, int], filled: Filled) -> int:
+    """Return the tensor degree of the experts; ``ranks`` devices of a stage hold a part of the same expert."""
+    if not any(isinstance(layer.mlp, MixtureOfExperts) for layer in model.layers):
+        return 1
+    if facts.expert_tensor is not None:
+        if ranks % facts.expert_tensor:
+            raise Skip("ep*etp does not divide dp*tp*cp")
+        return facts.expert_tensor
+    as_tp = defaults.get("etp_is_tp", 0) and tp > 1 and ranks % tp == 0
+    return filled.of("etp", tp if as_tp else 1) if tp > 1 else 1
 
 
 def _stated(row: Row) -> Strategy:

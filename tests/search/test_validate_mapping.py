@@ -306,6 +306,32 @@ def test_notes_name_how_tokens_are_dispatched(tmp_path: Path) -> None:
     assert (both.dispatches_once, both.overlap_expert) == (False, 0.8)
 
 
+MIXTURE = {"moe_experts": "8", "moe_topk": "2", "tp": "2", "dp": "2", "pp": "2", "ep": "2"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "notes", "model", "etp"),
+    [
+        ("Megatron-LM", "", "ours", 2),
+        ("Megatron-LM", "EDP=2 ETP=1", "ours", 1),
+        ("Megatron-LM main CI", "", "ours_ep2_etp1_te", 1),
+        ("Megatron-Bridge/NeMo", "", "ours", 1),
+        ("Megatron-Bridge/NeMo", "", "ours_ep2_etp2", 2),
+    ],
+)
+def test_tensor_degree_of_experts(tmp_path: Path, framework: str, notes: str, model: str, etp: int) -> None:
+    run = mapped(tmp_path, **MIXTURE, framework=framework, notes=notes, model=model)
+    assert run.strategy.etp == etp
+    assert ("etp" in run.filled) == ("etp" not in model and not notes)
+
+
+def test_experts_are_not_cut_into_more_parts_than_there_are_devices(tmp_path: Path) -> None:
+    wide = MIXTURE | {"framework": "Megatron-LM", "ep": "4"}
+    assert mapped(tmp_path, **wide).strategy.etp == 1
+    assert reason(tmp_path, **wide, notes="ETP=2") == "ep*etp does not divide dp*tp*cp"
+    assert mapped(tmp_path, framework="Megatron-LM").strategy.etp == 1  # no experts
+
+
 def test_rank_0_of_the_nanotron_sweep_logs_its_own_stage(tmp_path: Path) -> None:
     notes = "peak mem column = reserved, as in the official figure"
     run = mapped(tmp_path, **SWEEP, notes=notes)
