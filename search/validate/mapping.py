@@ -171,6 +171,8 @@ def _profile(row: Row, facts: Facts, pool: _Pool, filled: Filled) -> FrameworkPr
         raise Skip(f"unknown attention kernel {stated}")
     # Notes name the version of a kernel where the column names its kind.
     attention = facts.attention or stated
+    if attention == "flash":
+        attention = entry.get("flash", attention)
     changes |= {"attention": attention} if attention else {}
     if facts.fused_norm:
         changes["eager"] = tuple(name for name in changes.get("eager", base.eager) if not name.endswith("norm"))

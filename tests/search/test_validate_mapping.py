@@ -162,6 +162,12 @@ def test_notes_name_the_version_of_the_attention_kernel(
     assert "swiglu" in framework.eager
 
 
+def test_paddle_has_the_flash_attention_of_its_day_and_products_apart(tmp_path: Path) -> None:
+    for notes, kernel in (("parallel=flash_attention=True", "flash1"), ("flash_attention=False", "unfused")):
+        framework = mapped(tmp_path, framework="paddle", notes=notes).context.framework
+        assert (framework.attention, framework.merged_products) == (kernel, False)
+
+
 def test_embedding_and_head_may_have_stages_of_their_own(tmp_path: Path) -> None:
     strategy = mapped(tmp_path, layers="2", pp="4", dp="1").strategy
     assert (strategy.split, strategy.layers_per_stage) == (Split.LIGHT_ENDS, None)
