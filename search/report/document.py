@@ -11,6 +11,7 @@ from forerun.search.objectives import objective_named
 from forerun.search.output import BOARD, read_leaderboard
 from forerun.search.rows import Row
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
+from forerun.simulator.memory_risk import oom_risk
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy
 
@@ -18,7 +19,8 @@ Value = TypeVar("Value")
 
 
 def read_run(folder: Path) -> Leaderboard:
-    """Return the leaderboard in a folder that ``forerun search --out`` wrote. Fields it does not know are passed over.
+    """Return the leaderboard in a folder that ``forerun search --out`` wrote, by this version or an earlier one of its
+    schema: fields it does not know are passed over, those that came later are filled in (docs/formats.md).
 
     Raises:
         RequestError: the folder is no such one, or its leaderboard is damaged or of another schema.
@@ -43,7 +45,8 @@ def _board(data: Mapping[str, Any]) -> Leaderboard:
     for name in ("global_batch", "seq_len"):
         request[name] = int(request[name])
     objective_named(request["objective"])
-    request["gpu_counts"] = [int(count) for count in request["gpu_counts"]]
+    # The first leaderboards did not say which numbers of GPUs were searched.
+    request["gpu_counts"] = [int(count) for count in request.get("gpu_counts", sorted({row.gpus for row in rows}))]
     if not request["gpu_counts"]:
         raise ValueError("gpu_counts is empty")
     return Leaderboard(
@@ -120,7 +123,7 @@ def _row(data: Mapping[str, Any]) -> Row:
         fits=bool(data["fits"]),
         peak_memory_gib=_above_zero(data, "peak_memory_gib"),
         memory_limit_gib=_above_zero(data, "memory_limit_gib"),
-        oom_risk=float(data["oom_risk"]),
+        oom_risk=_oom_risk(data),
         allocated_memory_gib=float(data["allocated_memory_gib"]),
         peak_stage=int(data["peak_stage"]),
         breakdown_s={part: max(0.0, float(data["breakdown_s"][part])) for part in TIME_PARTS},
@@ -136,6 +139,13 @@ def _row(data: Mapping[str, Any]) -> Row:
         peak_memory_low_gib=_optional(float, data.get("peak_memory_low_gib")),
         peak_memory_high_gib=_optional(float, data.get("peak_memory_high_gib")),
     )
+
+
+def _oom_risk(data: Mapping[str, Any]) -> float:
+    """Return the risk of a row; leaderboards from before 21 November 2026 say none, and bounded none."""
+    if "oom_risk" in data:
+        return float(data["oom_risk"])
+    return oom_risk(_above_zero(data, "peak_memory_gib") / _above_zero(data, "memory_limit_gib"))
 
 
 def _above_zero(data: Mapping[str, Any], name: str) -> float:

@@ -13,6 +13,7 @@ from forerun.search.cli import main
 from forerun.search.output import write_folder
 from forerun.search.report import read_run, report_html
 from forerun.search.report.words import FLAGS, command
+from forerun.simulator.memory_risk import oom_risk
 from forerun.spaces.errors import RequestError
 
 SEARCH = "search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --gpus 16"
@@ -156,6 +157,53 @@ def test_a_truncated_or_missing_leaderboard(run: Path) -> None:
         read_run(run)
     with pytest.raises(RequestError, match="is not a folder"):
         read_run(path)
+
+
+OLD = Path(__file__).parent / "boards" / "2026-11-20.json"
+"""A leaderboard with the fields that the first versions wrote: no risk, no numbers of GPUs, no workers."""
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    folder = tmp_path / "old"
+    folder.mkdir()
+    (folder / "leaderboard.json").write_text(OLD.read_text(encoding="utf-8"), encoding="utf-8")
+    return folder
+
+
+def test_fields_of_later_versions_are_filled_in(old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = read_run(old)
+    assert [row.oom_risk for row in found.rows] == [
+        oom_risk(row.peak_memory_gib / row.memory_limit_gib) for row in found.rows
+    ]
+    assert 0 < found.rows[0].oom_risk < 1
+    assert found.request["gpu_counts"] == [16]
+
+    assert main(["report", str(old)]) == 0
+    assert found.rows[0].strategy in (old / "report.html").read_text(encoding="utf-8")
+    assert main(["export", str(old), "--format", "nanotron", "--out", str(tmp_path / "launch")]) == 0
+    assert (
+        main(
+            [
+                *"search qwen3-0.6b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096".split(),
+                "--uneven-stages",
+                "--evaluations",
+                "20",
+                "--start",
+                str(old),
+            ]
+        )
+        == 0
+    )
+    assert "2 of 2 strategies of" in " ".join(capsys.readouterr().out.split())
+
+
+def test_another_schema_is_refused_by_reports_and_exports_alike(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = old / "leaderboard.json"
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
+    for verb in (["report", str(old)], ["export", str(old), "--format", "nanotron", "--out", str(old / "out")]):
+        assert main(verb) == 2
+        assert "has schema 2, but this forerun reads schema 1" in capsys.readouterr().err
 
 
 def test_fields_of_later_versions_are_passed_over(board: Leaderboard, run: Path) -> None:
