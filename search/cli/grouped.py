@@ -15,7 +15,6 @@ REFUSED = (
     "usd_per_hour",
     "trees",
     "refine",
-    "report",
     "baseline",
     "measured",
     "measure_next",

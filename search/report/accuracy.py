@@ -23,9 +23,8 @@ COLUMNS = (
 def accuracy_section(board: Leaderboard) -> Safe:
     """Return the figures for this device and framework, for each of them alone, and for all runs."""
     framework = board.request["framework"]
-    device = _device(board)
     wanted: list[tuple[str | None, str | None, str]] = []
-    if device is not None:
+    for device in _devices(board):
         wanted += [(device, framework, f"{device} with {framework}"), (device, None, device)]
     wanted += [(None, framework, framework), (None, None, "any device and framework")]
     lines, missing = [], []
@@ -52,12 +51,14 @@ def accuracy_section(board: Leaderboard) -> Safe:
     return joined([lead, absent, region])
 
 
-def _device(board: Leaderboard) -> str | None:
-    """Return the name of the device of the cluster that was searched; None where the cluster is not at hand."""
+def _devices(board: Leaderboard) -> tuple[str, ...]:
+    """Return the names of the devices of the cluster that was searched; none where the cluster is not at hand."""
     try:
-        return resolve_cluster(str(board.request["cluster"])).device.name
+        cluster = resolve_cluster(str(board.request["cluster"]), groups=True)
     except (ForerunError, KeyError):
-        return None
+        return ()
+    own = [group.cluster for group in cluster.groups] or [cluster]
+    return tuple(dict.fromkeys(one.device.name for one in own))
 
 
 def _line(name: str, entry: Mapping[str, Any]) -> Safe:

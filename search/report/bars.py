@@ -42,11 +42,13 @@ MEMORY_SLOTS: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One stacked bar. ``parts`` are amounts in ``unit``; ``value`` is the text of the whole."""
+    """One stacked bar. ``parts`` are amounts in ``unit``; ``value`` is the text of the whole. ``limit`` is drawn as a
+    line (None: no limit)."""
 
     label: str
     value: str
     parts: Mapping[str, float]
+    limit: float | None = None
 
     @property
     def total(self) -> float:
@@ -58,8 +60,8 @@ class Bar:
 class Stack:
     """Several stacked bars on one scale.
 
-    ``slots``: part -> colour; ``meaning``: part -> what it is. ``limit`` is drawn as a line (None: no limit). ``unit``
-    heads the table of numbers, which have ``digits`` behind the point; ``rows`` is what its rows are.
+    ``slots``: part -> colour; ``meaning``: part -> what it is. ``unit`` heads the table of numbers, which have
+    ``digits`` behind the point; ``rows`` is what its rows are.
     """
 
     bars: Sequence[Bar]
@@ -67,13 +69,17 @@ class Stack:
     meaning: Mapping[str, str]
     unit: str
     digits: int
-    limit: float | None = None
     rows: str = "strategy"
 
     @property
     def full(self) -> float:
         """What the whole width stands for."""
-        return max(self.limit or 0.0, *(bar.total for bar in self.bars)) or 1.0
+        return max(*self.limits, *(bar.total for bar in self.bars), 0.0) or 1.0
+
+    @property
+    def limits(self) -> list[float]:
+        """The different limits of the bars, lowest first."""
+        return sorted({bar.limit for bar in self.bars if bar.limit is not None})
 
     def counted(self) -> list[str]:
         """Return the parts that count in any bar, in order."""
@@ -101,8 +107,9 @@ def _legend(stack: Stack) -> Safe:
         tag("li", tag("span", class_=f"swatch k{stack.slots[part]}"), f" {part}", title=stack.meaning[part])
         for part in stack.counted()
     ]
-    if stack.limit is not None:
-        items.append(tag("li", tag("span", class_="swatch limit-swatch"), f" limit {stack.limit:.1f} {stack.unit}"))
+    if stack.limits:
+        told = " to ".join(dict.fromkeys(f"{limit:.1f}" for limit in (stack.limits[0], stack.limits[-1])))
+        items.append(tag("li", tag("span", class_="swatch limit-swatch"), f" limit {told} {stack.unit}"))
     return tag("ul", *items, class_="legend")
 
 
@@ -126,8 +133,8 @@ def _row(stack: Stack, bar: Bar) -> Safe:
                 title=f"{told}: {stack.meaning[part]}",
             )
         )
-    if stack.limit is not None:
-        segments.append(tag("span", class_="limit", style=f"left:{100 * stack.limit / stack.full:.3f}%"))
+    if bar.limit is not None:
+        segments.append(tag("span", class_="limit", style=f"left:{100 * bar.limit / stack.full:.3f}%"))
     label = tag("div", tag("span", bar.label), tag("strong", bar.value), class_="bar-label")
     track = tag("div", *segments, class_="track", role="img", aria_label=f"{bar.value}: {', '.join(spoken)}")
     return tag("li", label, track)

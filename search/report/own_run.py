@@ -1,6 +1,6 @@
 """The user's present run beside the best row: where it loses time and memory, what would help, what was measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from forerun.search.baseline import Baseline
 from forerun.search.explain import MEANING
@@ -55,21 +55,25 @@ def _told(baseline: Baseline, board: Leaderboard) -> str:
 def _bars(best: Row, own: Row) -> Safe:
     """Return time and memory of both runs, each pair on one scale."""
     time = Stack(
-        bars=[_bar(name, format_seconds(row.step_time_s), row.breakdown_s) for name, row in _named(best, own)],
+        bars=[
+            Bar(label=name, value=format_seconds(row.step_time_s), parts=row.breakdown_s)
+            for name, row in _named(best, own)
+        ],
         slots=TIME_SLOTS,
         meaning=MEANING,
         unit="s",
         digits=3,
         rows="run",
     )
-    limit = own.memory_limit_gib
     memory = Stack(
-        bars=[_bar(name, f"{row.peak_memory_gib:.1f} GiB", row.memory_gib) for name, row in _named(best, own)],
+        bars=[
+            Bar(label=name, value=f"{row.peak_memory_gib:.1f} GiB", parts=row.memory_gib, limit=row.memory_limit_gib)
+            for name, row in _named(best, own)
+        ],
         slots=MEMORY_SLOTS,
         meaning=MEMORY_MEANING,
         unit="GiB",
         digits=2,
-        limit=limit,
         rows="run",
     )
     return joined(
@@ -79,10 +83,6 @@ def _bars(best: Row, own: Row) -> Safe:
 
 def _named(best: Row, own: Row) -> tuple[tuple[str, Row], tuple[str, Row]]:
     return ("best", best), ("your run", own)
-
-
-def _bar(name: str, value: str, parts: Mapping[str, float]) -> Bar:
-    return Bar(label=name, value=value, parts=parts)
 
 
 def _differences(baseline: Baseline, best: Row) -> Safe:

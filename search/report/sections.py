@@ -1,6 +1,6 @@
 """The sections of the page below the leaderboard, and the head above it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from forerun.search.explain import MEANING
 from forerun.search.leaderboard import Leaderboard
@@ -54,21 +54,29 @@ def verdict(board: Leaderboard) -> Safe:
 
 def step_section(rows: Sequence[Row]) -> Safe:
     """Return where the time of the best rows goes."""
-    bars = [_bar(row, format_seconds(row.step_time_s), row.breakdown_s) for row in rows[:BEST]]
+    bars = [
+        Bar(label=_numbered(row), value=format_seconds(row.step_time_s), parts=row.breakdown_s) for row in rows[:BEST]
+    ]
     return stacked_bars(Stack(bars=bars, slots=TIME_SLOTS, meaning=MEANING, unit="s", digits=_digits(rows[0])))
 
 
 def memory_section(rows: Sequence[Row]) -> Safe:
     """Return what fills the fullest device of the best rows, against the limit."""
-    limit = max(row.memory_limit_gib for row in rows[:BEST])
-    bars = [_bar(row, f"{row.peak_memory_gib:.1f} GiB, stage {row.peak_stage}", row.memory_gib) for row in rows[:BEST]]
+    bars = [
+        Bar(
+            label=_numbered(row),
+            value=f"{row.peak_memory_gib:.1f} GiB, stage {row.peak_stage}",
+            parts=row.memory_gib,
+            limit=row.memory_limit_gib,
+        )
+        for row in rows[:BEST]
+    ]
     stack = Stack(
         bars=bars,
         slots=MEMORY_SLOTS,
         meaning=MEMORY_MEANING,
         unit="GiB",
         digits=2,
-        limit=limit,
     )
     return stacked_bars(stack)
 
@@ -115,8 +123,8 @@ def inputs_section(board: Leaderboard) -> Safe:
     )
 
 
-def _bar(row: Row, value: str, parts: Mapping[str, float]) -> Bar:
-    return Bar(label=f"{row.rank}. {row.strategy}", value=value, parts=parts)
+def _numbered(row: Row) -> str:
+    return f"{row.rank}. {row.strategy}"
 
 
 def _digits(row: Row) -> int:

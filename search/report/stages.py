@@ -1,5 +1,7 @@
 """What fills the memory of every pipeline stage of the first row."""
 
+from collections.abc import Mapping
+
 from forerun.search.explain import MEANING
 from forerun.search.leaderboard import Leaderboard
 from forerun.search.report.again import request_again
@@ -8,8 +10,9 @@ from forerun.search.report.markup import Safe, joined, tag
 from forerun.search.request import resolve
 from forerun.search.rows import GIB
 from forerun.simulator.stage_memory import memory_by_stage
+from forerun.spaces.clusters import Cluster, stage_groups
 from forerun.spaces.errors import ForerunError
-from forerun.spaces.strategies import parse_strategy
+from forerun.spaces.strategies import Context, Strategy, parse_strategy
 
 MOST_STAGES = 32
 """Stages that are drawn; of deeper pipelines some, evenly."""
@@ -23,26 +26,47 @@ def stages_section(board: Leaderboard) -> Safe | None:
     if strategy.pp == 1:
         return None
     try:
-        stages = memory_by_stage(resolve(request_again(board)).context, strategy)
+        setting = resolve(request_again(board), groups=True)
+        stages = _stages(setting.context, strategy)
     except (ForerunError, TypeError, ValueError) as error:
         return tag("p", f"No stages: {error}")
     shown = _spread(len(stages))
-    limit = best.memory_limit_gib
+    names = stage_names(setting.context.cluster, strategy)
     bars = []
     for stage in shown:
-        parts = {part: size / GIB for part, size in stages[stage].items()}
-        bars.append(Bar(label=f"stage {stage}", value=f"{sum(parts.values()):.1f} GiB", parts=parts))
+        memory_bytes, limit = stages[stage]
+        parts = {part: size / GIB for part, size in memory_bytes.items()}
+        # Without groups all stages have the limit of the row, which a calibration may have set.
+        own = limit / GIB if setting.context.cluster.groups else best.memory_limit_gib
+        bars.append(Bar(label=names[stage], value=f"{sum(parts.values()):.1f} GiB", parts=parts, limit=own))
     stack = Stack(
         bars=bars,
         slots=MEMORY_SLOTS,
         meaning=MEANINGS,
         unit="GiB",
         digits=2,
-        limit=limit,
         rows="stage",
     )
     some = tag("p", f"{len(shown)} of {len(stages)} stages.", class_="hint") if len(shown) < len(stages) else None
     return joined([some, stacked_bars(stack)])
+
+
+def stage_names(cluster: Cluster, strategy: Strategy) -> list[str]:
+    """Return what to call every stage: by its number, and by its nodes where groups of them differ."""
+    if not cluster.groups:
+        return [f"stage {stage}" for stage in range(strategy.pp)]
+    homes = stage_groups(cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
+    return [f"stage {stage}, {cluster.groups[home].cluster.name}" for stage, home in enumerate(homes)]
+
+
+def _stages(context: Context, strategy: Strategy) -> list[tuple[Mapping[str, float], float]]:
+    """Return what every stage holds, in bytes by part, and what it may hold; each on its own group of nodes."""
+    if not context.cluster.groups:
+        return [(stage, context.memory_limit_bytes) for stage in memory_by_stage(context, strategy)]
+    homes = stage_groups(context.cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
+    groups = {home: context.on_groups[home] for home in set(homes)}
+    held = {home: memory_by_stage(own, strategy) for home, own in groups.items()}
+    return [(held[home][stage], groups[home].memory_limit_bytes) for stage, home in enumerate(homes)]
 
 
 def _spread(count: int) -> list[int]:

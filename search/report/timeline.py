@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from forerun.search.leaderboard import Leaderboard
 from forerun.search.report.again import request_again
 from forerun.search.report.markup import Safe, joined, tag
+from forerun.search.report.stages import stage_names
 from forerun.search.request import resolve
 from forerun.search.rows import GIB
 from forerun.simulator.events import EventResult, simulate
@@ -63,19 +64,23 @@ def timeline_section(board: Leaderboard) -> Safe:
         passes = 2 * strategy.pp * strategy.vpp * board.request["global_batch"] // (strategy.dp * strategy.mbs)
         if passes > MOST_PASSES:
             return tag("p", f"No timeline: a step has {passes:,} passes, and the page draws up to {MOST_PASSES:,}.")
-        result = simulate(resolve(request_again(board)).context, strategy)
+        context = resolve(request_again(board), groups=True).context
+        result = simulate(context, strategy)
     except (ForerunError, TypeError, ValueError) as error:
         return tag("p", f"No timeline: {error}")
     gap = result.step_time_s / best.step_time_s - 1
+    apart = f"{abs(gap):.1%} {'more' if gap >= 0 else 'less'} than the formulas of the leaderboard say"
+    told = "as the rows of the leaderboard were" if context.cluster.groups else apart
     text = (
-        f"Simulated event by event, a step takes {format_seconds(result.step_time_s)}, {abs(gap):.1%} "
-        f"{'more' if gap >= 0 else 'less'} than the formulas of the leaderboard say. Stages wait for each other in "
-        f"{result.bubble_share:.1%} of their time. Thin rows are traffic between devices beside the computation."
+        f"Simulated event by event, a step takes {format_seconds(result.step_time_s)}, {told}. Stages wait for each "
+        f"other in {result.bubble_share:.1%} of their time. Thin rows are traffic between devices beside the "
+        "computation."
     )
+    names = stage_names(context.cluster, strategy)
     drawn = drawing(result)
     kinds = [kind for kind in LOOKS if any(kind in cells for row in drawn for cells in row)]
     items = [tag("li", _key(LOOKS[kind]), f" {kind}") for kind in kinds]
-    rows = [_row(result, stage, cells) for stage, cells in enumerate(drawn)]
+    rows = [_row(result, stage, names[stage], cells) for stage, cells in enumerate(drawn)]
     return joined([tag("p", text), tag("ul", *items, class_="legend"), tag("ol", *rows, class_="bars stages")])
 
 
@@ -110,13 +115,13 @@ def _columns(stages: int) -> int:
     return max(100, min(COLUMNS, MOST_CELLS // stages))
 
 
-def _row(result: EventResult, stage: int, cells: Sequence[Mapping[str, list[tuple[int, int]]]]) -> Safe:
+def _row(result: EventResult, stage: int, name: str, cells: Sequence[Mapping[str, list[tuple[int, int]]]]) -> Safe:
     use, step_s = result.stages[stage], result.step_time_s
     value = (
         f"computes {use.busy_s / step_s:.0%}, communicates {use.exposed_s / step_s:.0%}, "
         f"waits {use.idle_s / step_s:.0%}; at most {use.peak_bytes / GIB:.1f} GiB of live tensors"
     )
-    label = tag("div", tag("span", f"stage {stage}"), tag("span", value), class_="bar-label")
+    label = tag("div", tag("span", name), tag("span", value), class_="bar-label")
     compute, traffic = cells
     columns = _columns(len(result.stages))
     pictures = [_picture(compute, columns, "compute")]

@@ -90,6 +90,25 @@ def test_the_command_prints_a_leaderboard_that_simulate_repeats(mixed: str, caps
     assert again["peak_memory_gib"] == pytest.approx(first["peak_memory_gib"], rel=1e-9)
 
 
+def test_the_page_has_every_stage_on_its_own_group(mixed: str, tmp_path: Path) -> None:
+    page, out = tmp_path / "page.html", tmp_path / "run"
+    own = ["--set", "recompute=none", "--set", "zero=1", "--set", "pp=2", "--top", "2"]
+    assert (
+        main(["search", "qwen3-0.6b", "--cluster", mixed, *SMALL, *own, "--report", str(page), "--out", str(out)]) == 0
+    )
+    text = page.read_text(encoding="utf-8")
+
+    for stage, name in enumerate(("dgx-h100", "dgx-a100-40")):
+        assert text.count(f"stage {stage}, {name}") >= 2  # its memory and its timeline
+    assert "limit 39.5 to 79.2 GiB" in text  # of stages
+    assert "as the rows of the leaderboard were" in text
+    assert "No stages" not in text and "No timeline" not in text
+    for device in ("h100-sxm", "a100-sxm4-40"):
+        assert f">{device}" in text
+    assert main(["report", str(out)]) == 0
+    assert (out / "report.html").read_text(encoding="utf-8") == text
+
+
 @pytest.mark.parametrize(
     "more,message",
     [
