@@ -16,6 +16,7 @@ from forerun.search.limits import TOO_DEAR, TOO_LATE
 from forerun.search.objectives import objective_named
 from forerun.search.paying import paying
 from forerun.search.request import Request, Setting, legal_strategy, resolve
+from forerun.search.rounder import rounder_note
 from forerun.search.rows import Row, rows_of
 from forerun.search.safer import safer_note
 from forerun.search.workers import IN_THIS_PROCESS, Choice
@@ -73,7 +74,8 @@ def search_request(
     elapsed_s = time.perf_counter() - start
     board = leaderboard_of(setting, piece, elapsed_s=elapsed_s, workers=who, remarks=remarks, score=score)
     checked = checked_note(setting.context, board.rows[0].gpus)
-    notes = (*board.notes, *safer_note(setting, board.rows, score), *checked)
+    nearby = (*safer_note(setting, board.rows, score), *rounder_note(setting, board.rows, score))
+    notes = (*board.notes, *nearby, *checked)
     return dataclasses.replace(board, notes=notes, elapsed_s=time.perf_counter() - start)
 
 

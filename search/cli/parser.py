@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -11,11 +12,56 @@ if TYPE_CHECKING:
     from forerun.spaces.layered.batch import PerDevice
 
 
+COMMANDS = ("  forerun ", "  torchrun ")
+
+
+class HelpText(argparse.HelpFormatter):
+    """Help that fits the terminal: prose is filled, commands are broken where a shell reads on, the rest is kept."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.replace("\\\n", " ").split("\n\n")
+        return "\n\n".join(_fitted(paragraph.split("\n"), width) for paragraph in paragraphs)
+
+
+def _fitted(lines: Sequence[str], width: int) -> str:
+    """Return the lines of a paragraph at most ``width`` wide: those that are not indented are one text."""
+    import textwrap
+
+    fitted, prose = [], []
+    for line in [*lines, "  "]:
+        if not line.startswith("  "):
+            prose.append(line)
+        if prose and (line.startswith("  ") or line.endswith(":")):
+            fitted += textwrap.wrap(" ".join(prose), width, break_on_hyphens=False)
+            prose = []
+        entry = re.match(r"  \S+ {2,}", line)
+        if line.startswith(COMMANDS) and "#" not in line:
+            fitted += _command(line, width)
+        elif entry and "#" not in line:
+            fitted += textwrap.wrap(line, width, subsequent_indent=" " * entry.end(), break_on_hyphens=False)
+        elif line.startswith("  "):
+            fitted.append(line.rstrip())
+    return "\n".join(fitted).rstrip()
+
+
+def _command(line: str, width: int) -> list[str]:
+    """Return a command as lines of at most ``width`` that a shell reads as one; a flag stays with its value."""
+    word = r'(?:[^\s"]|"[^"]*")+'
+    broken, start = [], "  "
+    for part in re.findall(rf"--{word}(?: (?!-){word})?|{word}", line):
+        longer = f"{start} {part}" if start.strip() else start + part
+        if len(longer) > width - 2 and start.strip():
+            broken.append(f"{start} \\")
+            longer = f"      {part}"
+        start = longer
+    return [*broken, start]
+
+
 class Parser(argparse.ArgumentParser):
-    """argparse without abbreviations, without exits on error, and with help text kept as written."""
+    """argparse without abbreviations, without exits on error, and with help that fits the terminal."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+        super().__init__(allow_abbrev=False, formatter_class=HelpText, **options)
         self.add_argument("--debug", action="store_true", help="on an error also print the trace")
 
     def error(self, message: str) -> NoReturn:

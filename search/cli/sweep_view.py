@@ -105,11 +105,19 @@ class SweepView(Watch):
 
 
 def print_sweep(result: SweepResult, *, show: int) -> None:
-    """Print the leaderboard across everything, how the searches ended, and those that did not make sense."""
+    """Print the best of every search in one order (of fronts and of a single search all rows), how the searches ended,
+    and those that did not make sense.
+    """
     console, document = open_console(), result.document
     rows = document["leaderboard"]
-    say(console, Text(f"{len(rows)} rows of {len(document['searches'])} searches", style="bold"))
-    say(console, _board(rows[:show]))
+    heading = f"{len(rows)} rows of {len(document['searches'])} searches"
+    if len(document["searches"]) > 1 and "," not in document["sweep"]["objective"]:
+        first: dict[int, dict[str, Any]] = {}
+        for row in rows:
+            first.setdefault(row["search"], row)
+        rows, heading = list(first.values()), f"{heading}; the best of each"
+    heading += f", {show} of {len(rows)}" if len(rows) > show else ""
+    say(console, Text(heading, style="bold"), _board(rows[:show]))
     counts = ", ".join(f"{number} {status}" for status, number in result.counts.items() if number)
     lines = [f"searches: {counts}; {result.searched} now ({result.workers}), {result.skipped} before"]
     for search in document["searches"]:

@@ -36,6 +36,7 @@ from forerun.search.objectives import objective_named
 from forerun.search.request import DEFAULT_FRAMEWORK, DEFAULT_OBJECTIVE, Request
 from forerun.search.samplers.choosing import Exploring
 from forerun.search.sweep.version import cost_model_version
+from forerun.spaces.budget import parse_budget
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.documents import read_document, validate
 from forerun.spaces.errors import RequestError
@@ -43,6 +44,7 @@ from forerun.spaces.frameworks import load_framework
 from forerun.spaces.models import resolve_model
 from forerun.spaces.strategies import restrict
 from forerun.spaces.units import parse_count, parse_seconds, parse_share
+from forerun.spaces.workload import Workload
 
 MOST_PIECES = 1_000_000
 
@@ -175,6 +177,11 @@ def plan_of(
     for name, values in lists.items():
         if not values:
             raise RequestError(f"{name} must have at least one entry")
+    for workload in workloads:  # what no model and no cluster could make right
+        Workload(**workload)
+    for budget in budgets:
+        if "gpus" in budget:
+            parse_budget(str(budget["gpus"]))
     restrict({}, axes or {})
     if objective_named(objective).front and any(explorings):
         raise RequestError(f"a sampler looks for one objective, but got {objective}; leave sampler and per_stage away")

@@ -214,7 +214,25 @@ def test_help_loads_nothing_heavy() -> None:
 def test_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run([verb, "--help"], capsys)
 
-    assert re.search(rf"examples?:\n( +forerun .*\n)*? +forerun {verb} ", out)
+    assert re.search(rf"examples?:\n( +forerun .*\n)*? +forerun {verb} ", out.replace("\\\n", " "))
+
+
+@pytest.mark.parametrize("arguments", [[], *([verb.name] for verb in VERBS)], ids=" ".join)
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_help_fits_the_terminal_and_its_commands_stay_whole(
+    arguments: list[str], columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def commands(text: str) -> list[list[str]]:
+        lines = text.replace("\\\n", " ").splitlines()
+        return [shlex.split(line, comments=True) for line in lines if line.startswith(("  forerun ", "  torchrun "))]
+
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out, _ = run([*arguments, "--help"], capsys)
+    module = next((import_module(verb.module) for verb in VERBS if [verb.name] == arguments), program)
+
+    if columns >= 80:  # YAML that is shown stays as it is written
+        assert max(map(len, out.splitlines())) <= columns
+    assert commands(out) == commands(module.EPILOG) != []
 
 
 def examples() -> list[str]:

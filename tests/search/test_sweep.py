@@ -85,6 +85,21 @@ def test_the_command_line(tmp_path: Path, plan: SweepPlan, capsys: pytest.Captur
     assert document == json.loads((tmp_path / "run" / "leaderboard.json").read_text())
 
 
+@pytest.mark.parametrize(("objective", "of_each"), [("throughput", True), ("throughput,gpus", False)])
+def test_the_table_has_the_best_of_each_search_and_of_fronts_all(
+    objective: str, of_each: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    (tmp_path / "plan.yaml").write_text(f"{PLAN}objective: {objective}\n")
+    folder = tmp_path / "run"
+    assert main(["sweep", str(tmp_path / "plan.yaml"), "--out", str(folder), "--workers", "serial"]) == 0
+    rows = json.loads((folder / "leaderboard.json").read_text())["leaderboard"]
+    wanted = [row["place"] for row in rows if row["rank"] == 1 or not of_each]
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines() if " on dgx-h100, " in line]
+
+    assert [int(place) for place in shown if place.isdigit()] == wanted
+
+
 def test_nothing_feasible_anywhere_ends_with_its_code(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text(PLAN.replace("[llama3-8b, llama3-70b]", "llama3-405b").replace("{gpus: 8}, ", ""))

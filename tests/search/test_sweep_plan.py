@@ -76,6 +76,10 @@ def test_keys_name_the_content_of_files_and_not_their_names(tmp_path: Path) -> N
         (("top: 2", "sampler: local\nseeds: []"), "seeds must have at least one entry"),
         (("[llama3-8b, llama3-70b]", "[]"), "models must have at least one entry"),
         (("top: 2", "objective: fastest"), "unknown objective"),
+        (("{gpus: 16}", "{gpus: 0}"), "at least 1 device, but got 0"),
+        (("{gpus: 16}", "{gpus: 64..16}"), "use 16..64"),
+        (("precision: fp8", "precision: fp9"), "unknown precision 'fp9'"),
+        (("32, seq_len: 2048}, {", "0, seq_len: 2048}, {"), "global_batch must be at least 1"),
     ],
 )
 def test_a_wrong_plan_is_refused_before_anything_runs(tmp_path: Path, change: tuple[str, str], law: str) -> None:

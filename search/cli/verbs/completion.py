@@ -11,9 +11,9 @@ examples:
   forerun completion bash
 
 where to put it:
-  bash   source <(forerun completion bash)                              in ~/.bashrc
-  zsh    source <(forerun completion zsh)                               in ~/.zshrc, after compinit
-  fish   forerun completion fish > ~/.config/fish/completions/forerun.fish
+  bash  in ~/.bashrc: source <(forerun completion bash)
+  zsh   in ~/.zshrc, after compinit: source <(forerun completion zsh)
+  fish  forerun completion fish > ~/.config/fish/completions/forerun.fish
 
 The script holds the verbs, flags and catalogue names of this forerun; write it again after an update."""
 

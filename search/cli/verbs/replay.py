@@ -15,7 +15,8 @@ EPILOG = """\
 examples:
   forerun replay traces/
   forerun replay rank0.json.gz rank1.json.gz --link "25 Gbit/s" --timeline replayed.json.gz
-  forerun replay traces/ --cluster dgx-h100 --profile-out links.yaml     # then: forerun search ... --profile links.yaml
+  forerun replay traces/ --cluster dgx-h100 --profile-out links.yaml
+  forerun search llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --profile links.yaml
 
 Reads traces of the PyTorch profiler (.json, .json.gz; one file per rank, profiled over the same steps with
 record_shapes=True), Chakra execution traces (NAME.RANK.et) and event files of dPRO. Clocks of different hosts are

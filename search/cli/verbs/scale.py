@@ -22,7 +22,7 @@ examples:
 MODEL is a model of the catalogue (`forerun list models`) on the cluster's device, or a file:
   name: my network
   batch: 32                     # samples per worker and step
-  update: 2ms                   # applying one gradient (host: time that a step takes besides its passes)
+  update: 2ms                   # applying one gradient; host: all else
   layers:                       # in the order of the forward pass
     - {name: conv, parameters: 7MB, forward: 3ms, backward: 6ms}
     - {name: head, parameters: 400MB, forward: 1ms, backward: 2ms}"""

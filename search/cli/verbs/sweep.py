@@ -18,7 +18,7 @@ plan.yaml names lists, and every combination is searched:
   workloads: [{global_batch: 512, seq_len: 8192}]
   budgets: [{gpus: 64}, {gpus: 128..512}]
   frameworks: [megatron-lm]      # optional, as are objective, top and axes
-  per_stage: [layers]            # optional: stages that differ, searched by a sampler (sampler, seeds, evaluations)
+  per_stage: [layers]            # optional, as are sampler, seeds, evaluations
 Workloads take tokens, budgets train_within and train_usd; objective: throughput,gpus asks for the Pareto front.
 
 A search that is finished is on disk, and so are parts of one that takes over 20 s; after a crash --resume does the
