@@ -186,6 +186,7 @@ def main() -> None:
     ]
     print("\n".join(page))
     if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
         (args.out / f"{datetime.date.today()}-agreement{'-unseen' * args.unseen}.md").write_text("\n".join(page) + "\n")
 
 
