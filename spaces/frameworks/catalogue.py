@@ -1,5 +1,9 @@
-"""The catalogue of framework profiles: one YAML file each, checked against the dataclasses they fill."""
+"""The catalogue of framework profiles: one YAML file each, checked against the dataclasses they fill.
 
+A file that is ``like`` another one states only in what it differs.
+"""
+
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -31,9 +35,12 @@ def load_framework(name: str) -> FrameworkProfile:
     if name not in framework_names():
         raise unknown("framework", name, framework_names())
     text = files("forerun.spaces.frameworks").joinpath("data", f"{name}.yaml").read_text(encoding="utf-8")
-    data: dict[str, Any] = yaml.load(text, Loader=_LOADER)
-    legality: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in data.pop("legality").items()
-    }
-    data = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    data = _tupled(yaml.load(text, Loader=_LOADER))
+    if "like" in data:
+        return replace(load_framework(data.pop("like")), name=name, **data)
+    legality = _tupled(data.pop("legality"))
     return FrameworkProfile(name=name, legality=Legality(**legality), **data)
+
+
+def _tupled(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}

@@ -6,7 +6,7 @@ import pytest
 from forerun_measured import write_runs
 
 from forerun.search.validate import RULES, Run, load_runs
-from forerun.spaces.frameworks import FrameworkProfile
+from forerun.spaces.frameworks import FrameworkProfile, load_framework
 from forerun.spaces.models.model import MixtureOfExperts
 from forerun.spaces.strategies import Recompute, Schedule, Split
 
@@ -299,6 +299,8 @@ def test_a_step_that_is_one_graph_waits_for_no_host(tmp_path: Path, change: dict
     assert (profile.host_expert_s > 0.0) == waits
     assert profile.fused_experts == (not waits)
     assert (profile.overlap_expert == 0.0) == waits
+    same = load_framework("nemo" if waits else "nemo-blackwell")
+    assert (profile.host_expert_s, profile.overlap_expert) == (same.host_expert_s, same.overlap_expert)
 
 
 def test_notes_name_how_tokens_are_dispatched(tmp_path: Path) -> None:
@@ -336,6 +338,10 @@ def test_experts_are_not_cut_into_more_parts_than_there_are_devices(tmp_path: Pa
     assert mapped(tmp_path, **wide).strategy.etp == 1
     assert reason(tmp_path, **wide, notes="ETP=2") == "ep*etp does not divide dp*tp*cp"
     assert mapped(tmp_path, framework="Megatron-LM").strategy.etp == 1  # no experts
+
+
+def test_runs_of_another_optimizer_are_no_runs_of_adam(tmp_path: Path) -> None:
+    assert reason(tmp_path, model="gpt3_moe_mcore_te_ep8_dist_muon") == "optimizer other than Adam"
 
 
 def test_rank_0_of_the_nanotron_sweep_logs_its_own_stage(tmp_path: Path) -> None:
