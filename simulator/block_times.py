@@ -126,7 +126,7 @@ def expert_launches_s(context: Context) -> float:
     """Seconds that the host needs besides for both passes of a layer with routed experts."""
     profile = context.framework
     scaled = CASTS.get(context.workload.precision) == "cast_scaled"
-    return profile.host_expert_s + (profile.host_scales_s if scaled else 0.0)
+    return profile.host_expert_s + (profile.host_scales_s / context.cluster.device.host_speed if scaled else 0.0)
 
 
 def host_passes_s(context: Context, layers: Floats, recompute: NDArray[np.int64], tp: Floats) -> tuple[Floats, Floats]:

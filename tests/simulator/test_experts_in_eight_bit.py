@@ -37,6 +37,13 @@ def test_one_scale_per_tensor_takes_launches_of_its_own(precision: str, seconds:
     assert sum(took) - sum(dense) == pytest.approx(3 * seconds, rel=1e-9)
 
 
+def test_a_faster_host_launches_scales_faster_and_waits_as_long() -> None:
+    context = training_at("fp8")
+    device = replace(context.cluster.device, host_speed=2.0)
+    quick = replace(context, cluster=replace(context.cluster, device=device))
+    assert expert_launches_s(quick) == pytest.approx(5e-3 + 2e-3 / 2, rel=1e-12)
+
+
 def test_a_cast_with_one_scale_reads_its_tensor_twice() -> None:
     plain, scaled = stream_operator("cast").forward, stream_operator("cast_scaled").forward
     assert (plain.bytes_per_element, plain.kernels) == (2 + 1 + 1, 1)
