@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 from forerun_examples import dense_model, moe_model, request, small_cluster
+from numpy.typing import NDArray
 
 from forerun.simulator import score
 from forerun.spaces.clusters import Cluster
@@ -27,16 +28,51 @@ def examples(framework: str) -> list[Context]:
 
 
 def never_slower(better: Context, worse: Context, table: StrategyTable) -> None:
-    """Assert that no candidate takes longer under ``better`` than under ``worse``."""
-    table = steady(worse, table)
+    """Assert that no candidate takes longer under ``better`` than under ``worse``: none at all where the core's times
+    are exact, and elsewhere few candidates, by no more than the slack of the estimate."""
     if not len(table):
         return
-    ratio = score(better, table).step_time_s / score(worse, table).step_time_s
-    worst = int(np.argmax(ratio))
-    assert ratio[worst] <= 1 + ROUNDING, (
-        f"{np.count_nonzero(ratio > 1 + ROUNDING)} of {len(table)}, worst {table.strategy(worst)}: "
-        f"{better.framework.name}, {ratio[worst]:.6f} of the time"
+    ratio, slack = score(better, table).step_time_s / score(worse, table).step_time_s, slacks(worse, table)
+    worst = int(np.argmax(ratio - slack))
+    assert ratio[worst] <= 1 + slack[worst] + ROUNDING, (
+        f"{np.count_nonzero(ratio > 1 + slack + ROUNDING)} of {len(table)}, worst {table.strategy(worst)}: "
+        f"{better.framework.name}, {ratio[worst]:.6f} of the time, where {1 + slack[worst]:g} is allowed"
     )
+    broken, estimated = np.count_nonzero(ratio > 1 + ROUNDING), np.count_nonzero(slack)
+    if estimated >= MANY:
+        assert broken <= RARE * estimated, f"{broken} of {estimated} estimated candidates are slower"
+
+
+FEW, SHARDED, FEW_SHARDED, UNEVEN, ZB_V = 0.06, 0.1, 0.2, 0.02, 0.01
+"""Slacks: shares of a step by which an estimate of the core may fall less than it should. Seen at most: 4.9 %, 8.0 %,
+18.3 %, 1.0 % and 0.3 %, over all candidates of ``examples`` and 24,000 of random requests."""
+RARE, MANY = 0.05, 1000
+"""Share of the candidates with a slack that may be slower at all (seen at most: 3.5 %), where there are so many."""
+
+
+def slacks(context: Context, table: StrategyTable) -> NDArray[np.float64]:
+    """Return by what share of a step the time of each candidate may grow though everything got faster; 0 for most.
+
+    All are of pipelines. Where one has but two microbatches, the time in which the traffic of replicas can hide is an
+    estimate that may fall faster than the step does (``FEW``); so it is where sharded gradients or parameters come with
+    every microbatch, because passes that fill the pipeline are taken to hide as much as those of the slowest stage
+    (``SHARDED``; with two microbatches or one ``FEW_SHARDED``). Virtual stages that are unequal and take turns have
+    their longest path looked for by nominal times, which another request changes (``UNEVEN``). Of a backward pass of
+    ZB-V that its launches decide, faster products leave more to input gradients, which stand in its way (``ZB_V``):
+    the events show that too.
+    """
+    count = context.workload.global_batch // (table.column("dp") * table.column("mbs"))
+    schedule, few, sharded = table.column("schedule"), count <= 2, table.column("zero") >= 2
+    found = np.zeros(len(table))
+    for holds, slack in (
+        (schedule == Schedule.ZB_V, ZB_V),
+        ((schedule == Schedule.INTERLEAVED) & (table.column("split") != Split.EVEN), UNEVEN),
+        (few, FEW),
+        (sharded, SHARDED),
+        (few & sharded, FEW_SHARDED),
+    ):
+        found[holds & (table.column("pp") > 1)] = slack
+    return found
 
 
 def with_flops(context: Context, factor: float) -> Context:
@@ -65,22 +101,6 @@ def with_links(context: Context, factor: float, *, only: int | None = None) -> C
         for number, level in enumerate(cluster.levels)
     )
     return _with_cluster(context, replace(cluster, levels=levels))
-
-
-def steady(context: Context, table: StrategyTable) -> StrategyTable:
-    """Candidates without a pipeline, or with microbatches enough that one of them is little of a step.
-
-    Where a pipeline has but two microbatches the time in which traffic can hide is an estimate that may fall faster
-    than the step does; so it may, by up to 1 % of the step, where traffic comes with every microbatch of a pipeline.
-    Left out too are ZB-V (of a backward pass that its launches decide, faster products leave more to input gradients,
-    which stand in its way) and unequal virtual stages that take turns (their longest path is looked for by nominal
-    times, which another request changes).
-    """
-    count = context.workload.global_batch // (table.column("dp") * table.column("mbs"))
-    schedule = table.column("schedule")
-    looped = (schedule == Schedule.INTERLEAVED) & (table.column("split") != Split.EVEN)
-    estimate = (table.column("zero") >= 2) | (schedule == Schedule.ZB_V) | looped
-    return table.take(((count > 2) & ~estimate) | (table.column("pp") == 1))
 
 
 def _with_device(context: Context, **changes: object) -> Context:
