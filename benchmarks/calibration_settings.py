@@ -15,7 +15,7 @@ from scipy.stats import t as student
 
 from forerun.search.validate import Run
 from forerun.simulator import score
-from forerun.simulator.calibration import NAMES, PRIORS, USUAL, Evidence, Settings
+from forerun.simulator.calibration import NAMES, PRIORS, USUAL, Evidence, Prior, Settings
 from forerun.simulator.calibration.evidence import FREEDOM, slopes_of
 from forerun.simulator.calibration.mixture import Covariances, weighed
 from forerun.simulator.calibration.residual import Features, features_of, joined
@@ -39,15 +39,18 @@ class Linear:
     slopes: Floats
     features: Features
 
-    def told(self, rows: NDArray[np.intp] | slice) -> Evidence:
-        """Return what some runs say."""
-        features = Features(self.features.numbers[rows], self.features.parts[rows], self.features.words[rows])
-        error = self.error[rows]
-        return Evidence(features=features, slopes=self.slopes[rows], error=error, weight=np.ones(len(error)))
+    def only(self, rows: NDArray[np.intp]) -> "Linear":
+        """Return some runs."""
+        return Linear(error=self.error[rows], slopes=self.slopes[rows], features=self.features.take(rows))
+
+    @property
+    def told(self) -> Evidence:
+        """What the runs say."""
+        return Evidence(features=self.features, slopes=self.slopes, error=self.error, weight=np.ones(len(self.error)))
 
     def covariances(self, settings: Settings) -> Covariances:
         """Return the prior covariances of the errors."""
-        return Covariances.of(self.told(slice(None)), _EVERY, settings)
+        return Covariances.of(self.told, _EVERY, settings)
 
 
 Density = Callable[[Sequence[Linear], Settings], float]
@@ -89,7 +92,7 @@ def errors_of_random_tens(group: Linear, draws: int, settings: Settings = USUAL)
     found = []
     for seed in range(draws):
         chosen, rest = split(group, seed, RUNS)
-        shares, means, _ = _predicted(group, covariances, settings, chosen)
+        shares, means, _ = predicted(group, covariances, settings, chosen)
         found.append(float(np.median(np.abs(np.expm1((shares @ means - group.error)[rest])))))
     return np.array(found)
 
@@ -106,7 +109,7 @@ def _own_density(group: Linear, settings: Settings) -> float:
     covariances, found = group.covariances(settings), []
     for seed in range(DRAWS):
         chosen, rest = split(group, seed, min(RUNS, len(group.error) // 2))
-        shares, means, variances = _predicted(group, covariances, settings, chosen)
+        shares, means, variances = predicted(group, covariances, settings, chosen)
         spreads = np.sqrt(variances[:, rest])
         apart = (group.error[rest] - means[:, rest]) / spreads
         found.append(np.mean(np.log(shares @ (student.pdf(apart, FREEDOM) / spreads))))
@@ -119,15 +122,19 @@ def split(group: Linear, seed: int, count: int) -> tuple[NDArray[np.intp], NDArr
     return order[:count], order[count:]
 
 
-def _predicted(
-    group: Linear, covariances: Covariances, settings: Settings, chosen: NDArray[np.intp]
+def predicted(
+    group: Linear,
+    covariances: Covariances,
+    settings: Settings,
+    chosen: NDArray[np.intp],
+    priors: Sequence[Prior] = PRIORS,
 ) -> tuple[Floats, Floats, Floats]:
     """Return the shares [K] of all priors, and their mean and variance [K, N] (noise included) of all errors once some
     runs are measured."""
-    evidence = group.told(chosen)
-    mixture = weighed(evidence, _EVERY, settings, PRIORS)
-    means, variances = np.empty((2, len(PRIORS), len(group.error)))
-    for place, (prior, weight) in enumerate(zip(PRIORS, mixture.weight, strict=True)):
+    evidence = group.only(chosen).told
+    mixture = weighed(evidence, _EVERY, settings, priors)
+    means, variances = np.empty((2, len(priors), len(group.error)))
+    for place, (prior, weight) in enumerate(zip(priors, mixture.weight, strict=True)):
         whole = covariances.under(prior)
         cross, noise = whole[:, chosen], prior.noise * settings.noise
         solved = np.linalg.solve(whole[np.ix_(chosen, chosen)] + np.diag(noise**2 / weight), cross.T)

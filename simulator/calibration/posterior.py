@@ -79,11 +79,11 @@ class Posterior:
         )
         for place, own in enumerate(self._covariances(prior, slopes @ self.evidence.slopes.T, residual)):
             covariance += shares[place] * (own + np.outer(apart[place], apart[place]))
-            spread[place] = np.sqrt(np.maximum(np.diag(own), 0.0) + self._noise[place])
+            spread[place] = np.sqrt(np.maximum(np.diag(own), 0.0) + self.noise[place])
         return Belief(
             log_time=log_time,
             covariance=covariance,
-            noise=float(shares @ self._noise),
+            noise=float(shares @ self.noise),
             components=Components(shares=shares, apart=apart, spread=spread),
         )
 
@@ -116,8 +116,8 @@ class Posterior:
             yield scale * left
 
     @property
-    def _noise(self) -> Floats:
-        """Variance [K] of one more run under every prior."""
+    def noise(self) -> Floats:
+        """Variance [K] of one more run under every prior, in logarithm of its time."""
         noise = np.array([prior.noise for prior in self.mixture.priors]) * self.settings.noise
         return np.asarray(self.mixture.scale * noise**2)
 

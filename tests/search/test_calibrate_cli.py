@@ -109,7 +109,11 @@ def test_more_runs_are_added(calibration: Path, tmp_path: Path, capsys: pytest.C
     more = write_runs(tmp_path / "more.csv", faster=FASTER, first=12, count=6)
     code, text, _ = cli(capsys, f"calibrate {more} --append --out {out} --json")
     assert code == 0
-    assert json.loads(text)["runs"] == 18
+    document = json.loads(text)
+    assert document["runs"] == 18
+    assert sum(prior["share"] for prior in document["priors"]) == pytest.approx(1.0)
+    wide = sum(prior["share"] for prior in document["priors"] if prior["constants"] == 1.0)
+    assert wide > 0.9, "a machine that is a quarter slower lies as far from the catalogue as others do"
     assert len(read_calibration(out).runs) == 18
     code, _, err = cli(capsys, f"calibrate {more} --append --out {out}")
     assert code == 2

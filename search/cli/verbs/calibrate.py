@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from forerun.search.calibrate import Calibrated
+    from forerun.simulator.calibration import Posterior
 
 EPILOG = """\
 examples:
@@ -82,7 +83,7 @@ def _document(found: "Calibrated", out: Path) -> dict[str, object]:
     from forerun.search.leaderboard import SCHEMA, versions
 
     calibration = found.calibration
-    fitted = [one for one in calibration.constants if one.refused is None]
+    fitted, mixture = [one for one in calibration.constants if one.refused is None], calibration.posterior.mixture
     return {
         "schema": SCHEMA,
         "file": str(out),
@@ -100,6 +101,10 @@ def _document(found: "Calibrated", out: Path) -> dict[str, object]:
             for one in fitted
         },
         "not_determined": {one.constant.name: one.refused for one in calibration.constants if one.refused},
+        "priors": [
+            {"constants": prior.constants, "residual": prior.residual, "noise": prior.noise, "share": float(share)}
+            for prior, share in zip(mixture.priors, mixture.shares, strict=True)
+        ],
         "memory": {
             one.factor.name: {"value": one.factor.factor(one.z), "between": list(one.between)}
             for one in calibration.memory
@@ -126,6 +131,7 @@ def _print(found: "Calibrated", out: Path) -> None:
         ),
         Text(f"worst error  {error['before_worst_pct']:.1f} %, {error['left_out_worst_pct']:.1f} %"),
         Text(f"within the 90 % interval that the others predict: {error['left_out_within_interval_pct']:.0f} %"),
+        *map(Text, _believed(calibration.posterior)),
         *map(Text, _memory(calibration.error)),
         "",
         _constants(found),
@@ -138,6 +144,21 @@ def _print(found: "Calibrated", out: Path) -> None:
     skipped = sorted(found.skipped.items(), key=lambda item: -item[1])[:MOST_SHOWN]
     lines += [f"skipped {count} rows: {reason}" for reason, count in skipped]
     say(console, *(Text(line, style="dim") for line in lines), Text(f"wrote {out}"))
+
+
+def _believed(posterior: "Posterior") -> list[str]:
+    """Return how well runs repeat, and how far from the catalogue the machine is believed to be, in lines."""
+    from forerun.simulator.calibration.mixture import WIDE
+
+    mixture = posterior.mixture
+    noise = float(mixture.shares @ posterior.noise) ** 0.5
+    wide = sum(
+        share for prior, share in zip(mixture.priors, mixture.shares, strict=True) if prior.constants >= WIDE.constants
+    )
+    return [
+        f"runs repeat within {100 * noise:.1f} % (one standard deviation)",
+        f"constants as far from the catalogue's as other machines' are: believed to {100 * wide:.0f} %",
+    ]
 
 
 def _memory(error: "Mapping[str, float]") -> list[str]:
