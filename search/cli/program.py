@@ -4,14 +4,16 @@ Exit codes: 0 done, 1 our fault, 2 the request is wrong, 3 nothing is feasible, 
 output went away.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TextIO
 
 from forerun.search.cli.parser import Parser, PrintVersion
 from forerun.search.cli.registry import VERBS
-from forerun.spaces.errors import ForerunError, unknown
+from forerun.spaces.errors import ForerunError, RequestError, unknown
 
 DESCRIPTION = "Finds the fastest way to train a model on a set of accelerators before anyone rents them."
 EPILOG = """\
@@ -26,12 +28,16 @@ Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 2 the
 
 INTERRUPTED = 130
 READER_GONE = 141
+OF_THE_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""Errors of a file system that no file name would have foreseen."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; never raises, except for ``--debug``'s trace on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    if sys.stdout is None:  # closed by who called: files are written all the same
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
     _forgive_narrow_encodings()
     try:
         code = _dispatch([argument for argument in arguments if argument != "--debug"])
@@ -43,18 +49,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more at exit and would complain there.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up(sys.stdout)
         return READER_GONE
     except ForerunError as error:
         _trace(debug)
         _say(str(error))
         return error.exit_code
-    except Exception as error:
+    except OSError as error:
+        if error.errno not in OF_THE_MACHINE:
+            return _internal(error, debug)
         _trace(debug)
-        hint = "" if debug else "; run again with --debug for the trace"
-        _say(f"internal error, our fault: {type(error).__name__}: {error}{hint}")
-        return 1
+        _say(f"cannot write {error.filename or 'all of the output'}: {error.strerror}")
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _give_up(sys.stdout)
+        return RequestError.exit_code
+    except Exception as error:
+        return _internal(error, debug)
+
+
+def _internal(error: Exception, debug: bool) -> int:
+    _trace(debug)
+    hint = "" if debug else "; run again with --debug for the trace"
+    _say(f"internal error, our fault: {type(error).__name__}: {error}{hint}")
+    return 1
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -89,7 +108,15 @@ def _top_parser() -> Parser:
 
 
 def _say(message: str) -> None:
-    print(f"forerun: {message}", file=sys.stderr)
+    try:
+        print(f"forerun: {message}", file=sys.stderr, flush=True)
+    except OSError:  # nobody reads it; the exit code says what happened
+        _give_up(sys.stderr)
+
+
+def _give_up(stream: TextIO) -> None:
+    """Drop what a stream still holds: Python flushes it once more at exit and would complain there."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _trace(debug: bool) -> None:

@@ -201,3 +201,23 @@ def test_a_reader_that_goes_away_is_no_error(verb: str, tmp_path: Path) -> None:
 
     assert done.stderr == ""
     assert done.returncode in (0, 141)  # 0 where all was written before the reader went
+
+
+@pytest.mark.parametrize(
+    ("words", "redirection", "code", "told"),
+    [
+        ("list clusters", "> /dev/full", 2, "cannot write all of the output: No space left on device"),
+        ("list clusters --json", "> /dev/full", 2, "cannot write all of the output: No space left on device"),
+        ("list clusters", ">&-", 0, ""),
+        ("list clusters", "2>&-", 0, ""),
+        ("show nobody", "2> /dev/full", 2, ""),
+    ],
+)
+def test_streams_that_take_nothing(words: str, redirection: str, code: int, told: str) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    command = f"{sys.executable} -m forerun.search {words} {redirection}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+
+    assert done.returncode == code
+    assert told in done.stderr and "our fault" not in done.stderr and "Traceback" not in done.stderr
