@@ -126,7 +126,7 @@ def _front_remarks(setting: Setting, piece: Piece, rows: tuple[Row, ...]) -> tup
     if not objective.front or piece.best is None:
         return ()
     whole = len(piece.best)
-    shown = f"the front has {whole:,} strategies" + (f", of which {len(rows):,} are kept" if len(rows) < whole else "")
+    shown = f"strategies of the front: {whole:,}" + (f", of which {len(rows):,} are kept" if len(rows) < whole else "")
     return shown, *filter(None, (paying(rows) if len(rows) == whole else "",))
 
 

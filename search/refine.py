@@ -9,7 +9,7 @@ from forerun.search.explain import why
 from forerun.search.leaderboard import Leaderboard, ranked
 from forerun.search.objectives import objective_named
 from forerun.search.request import Setting
-from forerun.search.rows import Row, rows_of
+from forerun.search.rows import Row, closed_form_mark, rows_of
 from forerun.simulator.events import event_scores
 from forerun.spaces.strategies import parse_strategy, table_of
 
@@ -40,7 +40,7 @@ def refine(board: Leaderboard, setting: Setting, top: int) -> Leaderboard:
 
 def _moved(row: Row, place: int) -> Row:
     """Return a row with the place that the closed forms gave it."""
-    return dataclasses.replace(row, marks=(*row.marks, f"#{place} by closed forms"))
+    return dataclasses.replace(row, marks=(*row.marks, closed_form_mark(place)))
 
 
 def _verdict(before: tuple[Row, ...], played: tuple[Row, ...], best: Row) -> str:

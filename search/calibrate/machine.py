@@ -57,7 +57,7 @@ def machine_of(runs: Sequence[Run]) -> Machine:
         raise RequestError("no row can be used: calibration needs runs with outcome ok and a step time")
     found = Counter((run.context.cluster.device.name, run.context.framework.name) for run in runs)
     if len(found) > 1:
-        shown = "; ".join(f"{device} with {framework} ({n} runs)" for (device, framework), n in found.most_common(5))
+        shown = "; ".join(f"{device} with {framework} ({n})" for (device, framework), n in found.most_common(5))
         raise RequestError(
             f"a calibration is of one device and one framework, but the runs are on {shown}; "
             "choose with --where device=NAME or --where framework=NAME"

@@ -13,7 +13,7 @@ from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.cli.varying import tree_lines
 from forerun.search.leaderboard import NEAR_MARK, Leaderboard
 from forerun.search.objectives import objective_named
-from forerun.search.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row
+from forerun.search.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row, closed_form_mark
 from forerun.simulator.memory_risk import RISKY
 from forerun.spaces.units import format_seconds, format_whole
 
@@ -188,7 +188,8 @@ def figures(row: Row) -> list[str]:
 def _strategy(row: Row) -> Text:
     """Return a strategy with its marks below it."""
     text = Text(row.strategy)
-    marks = [mark for mark in row.marks if mark not in (NEAR_MARK, TIGHT_MARK, MAY_NOT_FIT_MARK)]
+    elsewhere = (NEAR_MARK, TIGHT_MARK, MAY_NOT_FIT_MARK, closed_form_mark(row.rank))  # in signs, or no news
+    marks = [mark for mark in row.marks if mark not in elsewhere]
     if marks:
         text.append(f"\n! {', '.join(marks)}", style="yellow")
     return text

@@ -86,7 +86,7 @@ def _verdict(scaling: Scaling) -> list[Text]:
         text = ""
     elif curve.saturated:
         text = (
-            f"saturates at {knee.workers} workers: {knee.chosen.samples_per_s:,.1f} samples/s, 95 % of the best, "
+            f"saturates with {knee.workers}: {knee.chosen.samples_per_s:,.1f} samples/s, 95 % of the best, "
             f"{curve.best.chosen.samples_per_s:,.1f} with {curve.best.workers}"
         )
     else:

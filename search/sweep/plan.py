@@ -29,6 +29,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework
 from forerun.spaces.models import resolve_model
 from forerun.spaces.strategies import restrict
-from forerun.spaces.units import parse_count, parse_seconds, parse_share
+from forerun.spaces.units import parse_count, parse_seconds, parse_share, with_unit
 from forerun.spaces.workload import Workload
 
 MOST_PIECES = 1_000_000
@@ -268,7 +269,7 @@ def _budget(fields: dict[str, Any]) -> dict[str, Any]:
         raise RequestError(f"a budget names gpus, usd_per_hour or both, but one {'has only ' if fields else ''}{found}")
     readers: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "gpus": ("gpus", str),
-        "train_within": ("train_within_s", parse_seconds),
+        "train_within": ("train_within_s", partial(with_unit, parse_seconds)),
         "oom_risk": ("oom_risk", parse_share),
     }
     budget: dict[str, Any] = {}

@@ -93,7 +93,7 @@ class RunDirectory:
             self._journals[name].append(record)
 
     def _kept(self) -> str:
-        return f"; {len(self.records)} finished searches are kept, make room and continue with --resume"
+        return f"; finished searches ({len(self.records)}) are kept, make room and continue with --resume"
 
     def write(self, name: str, text: str) -> None:
         """Write a result file, whole or not at all.

@@ -68,7 +68,7 @@ def test_the_front_of_throughput_and_gpus_is_the_best_of_every_number_that_pays(
         if row.gpus in alone:
             assert row.strategy == alone[row.gpus].strategy
     assert sorted((row.gpus for row in board.rows), reverse=True) == [row.gpus for row in board.rows]
-    assert any(note.startswith("the front has") for note in board.notes)
+    assert any(note.startswith("strategies of the front: ") for note in board.notes)
 
 
 def test_gpus_pay_until_they_bring_less_than_half() -> None:

@@ -113,7 +113,7 @@ def test_text(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 0
     out, _ = capsys.readouterr()
     assert "small, async-ps, 1 shard on nodes of their own, multiplexed, batch 16 per worker" in out
-    assert "saturates at" in out
+    assert "saturates with" in out
     assert "at most 100.0 samples/s with 8 workers" in out
     assert "8 workers: limited by the network; twice the batch" in out
     assert "staleness" in out and "filled in: server bandwidth 125 MB/s; latency 0 ns" in out

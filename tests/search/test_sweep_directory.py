@@ -88,7 +88,7 @@ def test_a_full_disk_is_said_and_loses_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(journal_module.os, "write", write)
         with pytest.raises(
-            StorageError, match=r"pieces\.jsonl: No space left on device; \d finished searches are kept"
+            StorageError, match=r"pieces\.jsonl: No space left on device; finished searches \(\d\) are kept"
         ):
             run_sweep(plan, folder, workers=SERIAL)
     kept = (folder / "pieces.jsonl").read_bytes()

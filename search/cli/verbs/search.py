@@ -12,7 +12,7 @@ from forerun.search.cli.measuring import add_measuring, check_measuring, with_pr
 from forerun.search.cli.parser import Parser, positive, whole
 from forerun.search.cli.varying import add_varying, check_varying, varied, write_trees
 from forerun.spaces.errors import RequestError
-from forerun.spaces.units import parse_seconds, parse_share
+from forerun.spaces.units import parse_seconds, parse_share, with_unit
 
 if TYPE_CHECKING:
     from forerun.search.baseline import Present
@@ -200,7 +200,7 @@ def run(args: argparse.Namespace) -> int:
     request = request_of(
         args,
         usd_per_hour=args.usd_per_hour,
-        train_within_s=None if args.train_within is None else parse_seconds(args.train_within),
+        train_within_s=None if args.train_within is None else with_unit(parse_seconds, args.train_within),
         train_usd=args.train_usd,
         oom_risk=None if args.oom_risk is None else parse_share(args.oom_risk),
         objective=args.objective,
