@@ -82,6 +82,25 @@ def test_tables_show_intervals_and_ties(calibration: Path, capsys: pytest.Captur
     assert "cannot tell the two apart" in " ".join(capsys.readouterr().out.split())
 
 
+def test_verbs_agree_on_a_calibrated_row(calibration: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["llama3-8b", *TRAINING.split(), "--calibration", str(calibration), "--json"]
+
+    def document(verb: str, *words: str) -> dict[str, Any]:
+        assert main([verb, *own, *words]) == 0
+        return dict(json.loads(capsys.readouterr().out))
+
+    best = document("search", "--gpus", "8", "--top", "1")["leaderboard"][0]
+    strategy = ["--strategy", best["strategy"]]
+    rows = {
+        "simulate": document("simulate", *strategy),
+        "explain": document("explain", *strategy)["row"],
+        "compare": document("compare", *strategy, "--strategy", "tp2 dp4 mbs1 sp zero1")["rows"][0],
+    }
+    for verb, row in rows.items():
+        for name in ("step_time_s", "step_time_low_s", "step_time_high_s"):
+            assert row[name] == pytest.approx(best[name], rel=1e-9), (verb, name)
+
+
 def test_another_machine_is_refused(calibration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = cli(
         capsys, f"search llama3-8b {TRAINING} --gpus 8 --framework nanotron --calibration {calibration}"

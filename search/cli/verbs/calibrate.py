@@ -124,7 +124,10 @@ def _print(found: "Calibrated", out: Path) -> None:
     error, machine = calibration.error, calibration.machine
     say(
         console,
-        Text(f"{len(found.runs)} runs on {machine.device} with {machine.framework}", style="bold"),
+        Text(
+            f"{len(found.runs)} run{'s' * (len(found.runs) != 1)} on {machine.device} with {machine.framework}",
+            style="bold",
+        ),
         Text(
             f"median error {error['before_median_pct']:.1f} % with the catalogue, "
             f"{error['left_out_median_pct']:.1f} % calibrated (each run predicted from the others)"
