@@ -183,7 +183,11 @@ EXPERTS = (
     ),
 )
 TRITON = (Constant(name="_TRITON_SHARE", where="simulator/costs/attention.py", seen="llm_foundry", share=True),)
-FLASH1 = (Constant(name="_FLASH1_SHARE", where="simulator/costs/attention.py", seen="aleph_alpha_layouts", share=True),)
+FLASH1 = (
+    Constant(
+        name="_FLASH1_SHARE", where="simulator/costs/attention.py", seen="aleph_alpha_layouts, flagperf", share=True
+    ),
+)
 UNALIGNED = (Constant(name="_VECTOR_SHARE", where="simulator/costs/attention.py", seen="bigscience", share=True),)
 VOLTA = (Constant(name="clock v100 half", where=_CLOCKS, seen="dlperf_gpt, libai, bigscience", share=True),)
 TURING = (

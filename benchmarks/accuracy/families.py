@@ -102,7 +102,7 @@ FAMILIES = (
         title="FlashAttention 1",
         constants=constants.FLASH1,
         acts_on=lambda run: run.context.framework.attention == "flash1",
-        parts=("GPUs",),
+        parts=("GPUs", "table"),
     ),
     Family(
         title="heads that miss the matrix units",

@@ -25,7 +25,7 @@ MATERIALISED = ("fused_softmax", "unfused_half", "unfused")
 ATTENTION_KERNELS = ("flash", "flash2", "flash_triton", "flash1", *MATERIALISED)
 
 # FlashAttention 1 against 2: half the speed at 2k to 16k tokens on A100 (Dao 2023, figures 4 to 6, causal), and in
-# published A100 runs that differ in nothing but the kernel (release 1.0.8).
+# published A100 runs that differ in nothing but the kernel (release 1.0.8). Refitted to two trainers apart: 0.45, 0.50.
 _FLASH1_SHARE = 0.5
 
 # FlashAttention in Triton of 2023 against FlashAttention 2: published llm-foundry runs on A100 with 32k and 65k tokens,
