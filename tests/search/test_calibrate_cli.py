@@ -2,13 +2,12 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from forerun_cli import cli
 from forerun_examples import request
 from forerun_machines import some_strategies, write_runs
 
@@ -32,12 +31,6 @@ def calibration(tmp_path_factory: pytest.TempPathFactory) -> Path:
         out, calibrate_files([write_runs(folder / "runs.csv", faster=FASTER)], source="ours.yaml").calibration
     )
     return out
-
-
-def cli(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = main([word for text in words for word in text.split()])
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 def test_files_come_back_as_they_were_written(calibration: Path, tmp_path: Path) -> None:
@@ -247,90 +240,6 @@ def test_a_profile_and_a_calibration_go_together(tmp_path: Path, capsys: pytest.
     assert json.loads(out)["overall"]["median_ape_pct"] < 0.1
     assert cli(capsys, f"{validate} --calibration {tmp_path / 'profiled.yaml'}")[0] == 0
     assert cli(capsys, f"{validate} --calibration {tmp_path / 'plain.yaml'}")[0] == 2
-
-
-FULLER = 1.25
-"""The device of these runs holds a quarter more than the catalogue says."""
-
-
-def test_memory_is_learned_too_and_bounds_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table, out = write_runs(tmp_path / "runs.csv", fuller=FULLER), tmp_path / "ours.yaml"
-    code, text, _ = cli(capsys, f"calibrate {table} --out {out}")
-    assert code == 0
-    assert "peak memory" in text
-    assert "fits or not" in text
-    error = read_calibration(out).error
-    assert error["memory_before_median_pct"] == pytest.approx(100 * (1 - 1 / FULLER), abs=0.5)
-    assert error["memory_left_out_median_pct"] < 6
-    again = tmp_path / "again.yaml"
-    write_calibration(again, read_calibration(out))
-    assert again.read_text() == out.read_text()
-    strategy = '--strategy "tp2 dp4 mbs1 sp zero1"'.split(maxsplit=1)
-    simulate = f"simulate llama3-8b {TRAINING} --gpus 8 --json"
-    rows = []
-    for more in ("", f" --calibration {out}"):
-        assert main([*(simulate + more).split(), strategy[0], strategy[1].strip('"')]) == 0
-        rows.append(json.loads(capsys.readouterr().out))
-    assert "peak_memory_low_gib" not in rows[0]
-    assert rows[1]["peak_memory_gib"] == pytest.approx(FULLER * rows[0]["peak_memory_gib"], rel=0.12)
-    assert rows[1]["peak_memory_low_gib"] < rows[1]["peak_memory_gib"] < rows[1]["peak_memory_high_gib"]
-    assert sum(rows[1]["memory_gib"].values()) == pytest.approx(rows[1]["peak_memory_gib"])
-    code, text, _ = cli(capsys, f"search llama3-8b {TRAINING} --gpus 8 --top 40 --calibration {out} --json")
-    board = json.loads(text)["leaderboard"]
-    unsure = [row for row in board if "may not fit" in row["marks"]]
-    assert unsure
-    assert all(row["fits"] and row["oom_risk"] > 0.1 for row in unsure)
-    assert all(row["oom_risk"] <= 0.1 for row in board if row not in unsure)
-    code, text, _ = cli(
-        capsys, f"search llama3-8b {TRAINING} --gpus 8 --top 1000 --calibration {out} --oom-risk 1% --json"
-    )
-    bounded = json.loads(text)["leaderboard"]
-    assert 0 < len(bounded) and bounded[0]["memory_limit_gib"] < board[0]["memory_limit_gib"]
-    assert all(row["peak_memory_gib"] <= row["memory_limit_gib"] for row in bounded)
-
-
-def test_runs_that_ran_out_of_memory_are_used_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table, out = write_runs(tmp_path / "runs.csv"), tmp_path / "ours.yaml"
-    lines = table.read_text().splitlines()
-    failed = lines[1].replace("lab-0000", "lab-oom").replace(",ok,", ",oom,").split(",")
-    failed[lines[0].split(",").index("step_time_s")] = ""
-    table.write_text("\n".join([*lines, ",".join(failed)]) + "\n")
-    code, text, _ = cli(capsys, f"calibrate {table} --out {out} --json")
-    document = json.loads(text)
-    assert code == 0
-    assert (document["runs"], document["error"]["memory_runs"], document["skipped"]) == (12, 13, {})
-    read = read_calibration(out)
-    assert len(read.runs) == 13
-    assert len(read.posterior.evidence) == 12
-    assert read.posterior.held is not None
-    assert cli(capsys, f"calibrate --append --out {out}")[0] == 0
-    assert len(read_calibration(out).runs) == 13
-    only = tmp_path / "only.csv"
-    only.write_text(f"{lines[0]}\n{','.join(failed)}\n")
-    code, _, err = cli(capsys, f"calibrate {only} --out {tmp_path / 'none.yaml'}")
-    assert code == 2
-    assert "at least one run that ran" in err
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda memory: memory["evidence"]["error"].pop(), "memory.evidence.error"),
-        (lambda memory: memory.update(scale=-1.0), "memory.scale"),
-        (lambda memory: memory["not_determined"].append("swap"), "unknown part of memory"),
-    ],
-)
-def test_memory_that_does_not_fit_together_is_named(
-    change: Callable[[dict[str, Any]], object], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "ours.yaml"
-    assert cli(capsys, f"calibrate {write_runs(tmp_path / 'runs.csv', fuller=FULLER)} --out {out}")[0] == 0
-    document = yaml.safe_load(out.read_text())
-    change(document["memory"])
-    out.write_text(yaml.safe_dump(document))
-    code, _, err = cli(capsys, f"search llama3-8b {TRAINING} --gpus 8 --calibration {out}")
-    assert code == 2
-    assert reason in err
 
 
 BROKEN = {

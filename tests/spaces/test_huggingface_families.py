@@ -6,28 +6,30 @@ The fields that set sizes are those of each repository's config.json on https://
 from typing import Any
 
 import pytest
-from checkpoint_configs import (
+from checkpoint_configs_dense import (
     BLOOM_560M,
-    DEEPSEEK_V2_LITE,
-    DEEPSEEK_V3,
     FALCON_7B,
     GEMMA_2_9B,
     GEMMA_3_27B,
     GEMMA_7B,
     GPT2,
     GPT_NEOX_20B,
-    GPT_OSS_20B,
     GRANITE_3_8B,
     LLAMA_3_8B,
     MISTRAL_7B,
-    MIXTRAL_8X7B,
     PHI_2,
     PHI_3_MINI,
     QWEN3_0_6B,
-    QWEN3_30B_A3B,
-    QWEN_1_5_MOE,
     QWEN_2_5_7B,
     STARCODER2_3B,
+)
+from checkpoint_configs_mixtures import (
+    DEEPSEEK_V2_LITE,
+    DEEPSEEK_V3,
+    GPT_OSS_20B,
+    MIXTRAL_8X7B,
+    QWEN3_30B_A3B,
+    QWEN_1_5_MOE,
 )
 
 from forerun.spaces.models import load_model, model_from_config, parameter_count

@@ -1,5 +1,5 @@
-"""Configurations of released checkpoints: the fields that set sizes, from each repository's config.json on
-https://huggingface.co."""
+"""Configurations of released checkpoints of dense models: the fields that set sizes, from each repository's
+config.json on https://huggingface.co."""
 
 LLAMA_3_8B = {
     "architectures": ["LlamaForCausalLM"],
@@ -27,114 +27,6 @@ LLAMA_3_8B = {
     "vocab_size": 128256,
 }
 
-MIXTRAL_8X7B = {
-    "architectures": ["MixtralForCausalLM"],
-    "attention_dropout": 0.0,
-    "hidden_act": "silu",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "max_position_embeddings": 32768,
-    "model_type": "mixtral",
-    "num_attention_heads": 32,
-    "num_experts_per_tok": 2,
-    "num_hidden_layers": 32,
-    "num_key_value_heads": 8,
-    "num_local_experts": 8,
-    "output_router_logits": False,
-    "rms_norm_eps": 1e-05,
-    "rope_theta": 1000000.0,
-    "router_aux_loss_coef": 0.02,
-    "sliding_window": None,
-    "tie_word_embeddings": False,
-    "vocab_size": 32000,
-}
-
-DEEPSEEK_V3 = {
-    "architectures": ["DeepseekV3ForCausalLM"],
-    "attention_bias": False,
-    "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"},
-    "ep_size": 1,
-    "first_k_dense_replace": 3,
-    "hidden_size": 7168,
-    "intermediate_size": 18432,
-    "kv_lora_rank": 512,
-    "max_position_embeddings": 163840,
-    "model_type": "deepseek_v3",
-    "moe_intermediate_size": 2048,
-    "moe_layer_freq": 1,
-    "n_group": 8,
-    "n_routed_experts": 256,
-    "n_shared_experts": 1,
-    "norm_topk_prob": True,
-    "num_attention_heads": 128,
-    "num_experts_per_tok": 8,
-    "num_hidden_layers": 61,
-    "num_key_value_heads": 128,
-    "num_nextn_predict_layers": 1,
-    "q_lora_rank": 1536,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
-    "rope_scaling": {"factor": 40, "type": "yarn"},
-    "routed_scaling_factor": 2.5,
-    "scoring_func": "sigmoid",
-    "tie_word_embeddings": False,
-    "topk_group": 4,
-    "topk_method": "noaux_tc",
-    "v_head_dim": 128,
-    "vocab_size": 129280,
-}
-
-DEEPSEEK_V2_LITE = {
-    "model_type": "deepseek_v2",
-    "aux_loss_alpha": 0.001,
-    "first_k_dense_replace": 1,
-    "hidden_size": 2048,
-    "intermediate_size": 10944,
-    "kv_lora_rank": 512,
-    "max_position_embeddings": 163840,
-    "moe_intermediate_size": 1408,
-    "moe_layer_freq": 1,
-    "n_group": 1,
-    "n_routed_experts": 64,
-    "n_shared_experts": 2,
-    "num_attention_heads": 16,
-    "num_experts_per_tok": 6,
-    "num_hidden_layers": 27,
-    "num_key_value_heads": 16,
-    "q_lora_rank": None,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "seq_aux": True,
-    "topk_method": "greedy",
-    "v_head_dim": 128,
-    "vocab_size": 102400,
-}
-
-QWEN3_30B_A3B = {
-    "model_type": "qwen3_moe",
-    "attention_bias": False,
-    "decoder_sparse_step": 1,
-    "head_dim": 128,
-    "hidden_size": 2048,
-    "intermediate_size": 6144,
-    "max_position_embeddings": 40960,
-    "max_window_layers": 48,
-    "mlp_only_layers": [],
-    "moe_intermediate_size": 768,
-    "norm_topk_prob": True,
-    "num_attention_heads": 32,
-    "num_experts": 128,
-    "num_experts_per_tok": 8,
-    "num_hidden_layers": 48,
-    "num_key_value_heads": 4,
-    "router_aux_loss_coef": 0.001,
-    "sliding_window": None,
-    "tie_word_embeddings": False,
-    "use_sliding_window": False,
-    "vocab_size": 151936,
-}
-
 QWEN3_0_6B = {
     "model_type": "qwen3",
     "attention_bias": False,
@@ -150,29 +42,6 @@ QWEN3_0_6B = {
     "tie_word_embeddings": True,
     "use_sliding_window": False,
     "vocab_size": 151936,
-}
-
-GPT_OSS_20B = {
-    "architectures": ["GptOssForCausalLM"],
-    "attention_bias": True,
-    "experts_per_token": 4,
-    "head_dim": 64,
-    "hidden_size": 2880,
-    "initial_context_length": 4096,
-    "intermediate_size": 2880,
-    "layer_types": ["sliding_attention", "full_attention"] * 12,
-    "max_position_embeddings": 131072,
-    "model_type": "gpt_oss",
-    "num_attention_heads": 64,
-    "num_experts_per_tok": 4,
-    "num_hidden_layers": 24,
-    "num_key_value_heads": 8,
-    "num_local_experts": 32,
-    "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]},
-    "sliding_window": 128,
-    "swiglu_limit": 7.0,
-    "tie_word_embeddings": False,
-    "vocab_size": 201088,
 }
 
 GEMMA_3_27B = {
@@ -242,27 +111,6 @@ QWEN_2_5_7B = {
     "use_mrope": False,
     "use_sliding_window": False,
     "vocab_size": 152064,
-}
-
-QWEN_1_5_MOE = {
-    "model_type": "qwen2_moe",
-    "decoder_sparse_step": 1,
-    "hidden_size": 2048,
-    "intermediate_size": 5632,
-    "max_position_embeddings": 8192,
-    "max_window_layers": 21,
-    "moe_intermediate_size": 1408,
-    "norm_topk_prob": False,
-    "num_attention_heads": 16,
-    "num_experts": 60,
-    "num_experts_per_tok": 4,
-    "num_hidden_layers": 24,
-    "num_key_value_heads": 16,
-    "shared_expert_intermediate_size": 5632,
-    "sliding_window": 32768,
-    "tie_word_embeddings": False,
-    "use_sliding_window": False,
-    "vocab_size": 151936,
 }
 
 GPT2 = {
