@@ -61,5 +61,8 @@ def recognised(source: Source) -> Format:
     for item in FORMATS:
         if item.recognise(source):
             return item
+    if '"model_type"' in source.text and '"architectures"' in source.text:
+        told = "describes a model and no training: `forerun search` takes it as MODEL"
+        raise RequestError(f"{source.name} is a Hugging Face configuration, which {told}")
     names = ", ".join(item.name for item in FORMATS)
     raise RequestError(f"{source.name} looks like no format that forerun reads; name one with --format: {names}")

@@ -64,6 +64,11 @@ WRONG = {
     ),
     "a strategy that is none": ("c.yaml", "forerun: 1\nstrategy: fast\n", "cannot read"),
     "no configuration": ("c.yaml", "hello: world\n", "looks like no format"),
+    "a model": (
+        "config.json",
+        '{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}',
+        "`forerun search` takes it as MODEL",
+    ),
     "a list of settings": ("c.yaml", "- tensor_model_parallel_size\n", "mapping"),
     "null bytes": ("c.sh", "torchrun p.py --num-layers 4\0", "null bytes"),
     "several functions": (
