@@ -17,6 +17,8 @@ from forerun.spaces.clusters import Cluster
 from forerun.spaces.errors import RequestError
 
 _NAMES = {"pair": "send_recv"}
+FAR = 20.0
+"""Factor on the fitted time of messages from which a warning is due: contention explains a few times, not this."""
 
 
 def replayed_profile(analysis: Analysis, cluster: Cluster) -> Profile:
@@ -60,6 +62,18 @@ def replayed_profile(analysis: Analysis, cluster: Cluster) -> Profile:
         operators=(),
         collectives=tuple(_line(cluster, *key, times) for key, times in sorted(found.items())),
         skipped=dict(skipped),
+    )
+
+
+def strange_pace(profile: Profile) -> str:
+    """Return a warning where messages took far from what the cluster's links take: they were probably others'."""
+    ratio = float(np.median([line.seconds / line.fitted_s for line in profile.collectives]))
+    if 1 / FAR < ratio < FAR:
+        return ""
+    times = f"{ratio:,.0f} times" if ratio > 1 else f"a {1 / ratio:,.0f}th of"
+    return (
+        f"messages took {times} what they should between devices of {profile.made['cluster']}; was the run on that "
+        "cluster, and did its GPUs exchange them (not gloo on the host)?"
     )
 
 

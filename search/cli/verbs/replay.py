@@ -82,7 +82,7 @@ def _write_profile(args: argparse.Namespace, analysis: "Analysis") -> None:
         RequestError: the cluster is unknown, nothing can be kept, or the file cannot be written.
     """
     from forerun.search.profiling import write_profile
-    from forerun.search.replayed_profile import replayed_profile
+    from forerun.search.replayed_profile import replayed_profile, strange_pace
     from forerun.spaces.clusters import resolve_cluster
 
     profile = replayed_profile(analysis, resolve_cluster(args.cluster))
@@ -93,3 +93,5 @@ def _write_profile(args: argparse.Namespace, analysis: "Analysis") -> None:
         + (f", {left} messages left out" if left else ""),
         file=sys.stderr,
     )
+    if told := strange_pace(profile):
+        print(f"forerun: {told}", file=sys.stderr)
