@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ def resolve(request: Request, *, groups: bool = False) -> Setting:
     for name in ("global_batch", "seq_len"):
         _bounded(name.replace("_", " "), getattr(request, name), LARGEST_COUNT)
     objective = objective_named(request.objective or DEFAULT_OBJECTIVE)
-    top = request.top or (FRONT_TOP if objective.front else DEFAULT_TOP)
+    top = (FRONT_TOP if objective.front else DEFAULT_TOP) if request.top is None else request.top
     _bounded("top", top, 100_000)
     for name in ("usd_per_hour", "usd_per_gpu_hour", "tokens", "train_within_s", "train_usd"):
         value = getattr(request, name)
@@ -274,6 +275,8 @@ def parse_choices(text: str) -> tuple[str, list[object]]:
 
 
 def _bounded(name: str, value: int, highest: int) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool):  # from Python; the command line reads numbers
+        raise RequestError(f"{name} is a whole number, but got {value!r}")
     if not 1 <= value <= highest:
         raise RequestError(f"{name} must lie between 1 and {highest}, but got {value}")
 

@@ -1,6 +1,6 @@
 """Which choices each axis has when the user names none, and how the user's own choices replace them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, NAMED, SPELLING
@@ -84,6 +84,8 @@ def restrict(choices: Mapping[str, tuple[int, ...]], own: Mapping[str, Sequence[
             raise RequestError("dp follows from gpus = dp*tp*pp*cp; restrict tp, pp, cp or gpus instead")
         if axis == "gpus" or axis not in AXES:
             raise unknown("axis", axis, [a for a in AXES if a != "gpus"])
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise RequestError(f"choices of {axis} are a list, like [1, 2, 4], but got {values!r}")
         result[axis] = tuple(sorted({_choice(axis, value) for value in values}))
         if not result[axis]:
             raise RequestError(f"axis {axis} has no choice; name at least one")
