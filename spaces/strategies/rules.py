@@ -107,17 +107,22 @@ def _inactive(c: Columns, x: Context) -> Mask:
 
 
 def _shard_broken(c: Columns, x: Context) -> Mask:
+    asked = c["shard"] > 0
+    if not asked.any():
+        return np.asarray(asked)
     replicas, experts = c["dp"] * c["cp"], c["ep"] * c["etp"]
     whole = (c["shard"] > 1) & (replicas % np.maximum(c["shard"], 1) == 0) & (c["shard"] * c["tp"] % experts == 0)
-    return np.asarray((c["shard"] > 0) & ~whole)
+    return np.asarray(asked & ~whole)
 
 
 def _framework_shard_broken(c: Columns, x: Context) -> Mask:
-    legality = x.framework.legality
+    asked, legality = c["shard"] > 0, x.framework.legality
+    if not asked.any():
+        return np.asarray(asked)
     broken = ~np.isin(c["zero"], legality.partial_zero)
     if legality.shards_context:
         broken = broken | (c["shard"] % c["cp"] != 0)
-    return np.asarray((c["shard"] > 0) & broken)
+    return np.asarray(asked & broken)
 
 
 def _shard(v: Mapping[str, int], x: Context) -> str:

@@ -73,6 +73,11 @@ class _Growth:
     def expand(self, axis: str) -> None:
         """Give every prefix one child per choice of ``axis``; children outside the slice are left out."""
         radix = len(self.choices[axis])
+        if radix == 1:
+            self.codes[axis] = np.zeros(len(self.prefix), dtype=np.uint16)
+            if axis == "cp":
+                self._derive_dp()
+            return
         self.below //= radix
         digits = np.arange(radix, dtype=np.int64)
         children = (self.prefix[:, None] * radix + digits).ravel()
