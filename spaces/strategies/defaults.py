@@ -13,9 +13,9 @@ LARGEST_TP = 64
 LARGEST_CP = 32
 LARGEST_MBS = 32
 LARGEST_VPP = 16
-PARTIAL_FROM = 512
-"""Devices from which on a part of the replicas may share sharded gradients or parameters: below, it was never more than
-2 % faster than sharding over all of them, and it makes a space up to twice as large (docs/decisions/space.md)."""
+LARGEST_SET = 64
+"""Most replicas that share sharded states where not all do. Of sets of 8, 32, 64 and 128 those of 32 and 64 were the
+fastest, within 1 % of each other, and 64 hold the larger models (docs/decisions/space.md)."""
 
 
 def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[int, ...]]:
@@ -42,20 +42,20 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
         "split": _named("split", ("even", *legality.splits)),
         "mbs": tuple(m for m in (1, 2, 4, 8, 16, 32) if m <= min(batch, LARGEST_MBS)),
         "zero": tuple(sorted(legality.zero_stages)),
-        "shard": _sharing(context, max(gpus)),
+        "shard": _sharing(context, gpus),
         "sp": {"optional": (0, 1), "always": (0, 1), "never": (0,)}[legality.sequence_parallel],
         "recompute": _named("recompute", legality.recompute),
         "placement": _named("placement", legality.placements),
     }
 
 
-def _sharing(context: Context, gpus: int) -> tuple[int, ...]:
-    """All replicas, or as many as a node (or a larger scale-up domain) has devices, as a power of two."""
-    cluster = context.cluster
-    near = 1 << max(cluster.scale_up_size, cluster.devices_per_node).bit_length() - 1
-    if gpus < PARTIAL_FROM or near == 1 or max(context.framework.legality.partial_zero, default=0) < 2:
+def _sharing(context: Context, gpus: Sequence[int]) -> tuple[int, ...]:
+    """All replicas, and for every GPU count the largest set that divides it: where gradients or parameters are sharded,
+    for optimizer states alone never were faster for it."""
+    if max(context.framework.legality.partial_zero, default=0) < 2:
         return (ALL_REPLICAS,)
-    return ALL_REPLICAS, near
+    sets = {max(d for d in divisors(n) if d <= LARGEST_SET) for n in gpus if n > LARGEST_SET}
+    return (ALL_REPLICAS, *sorted(sets - {1}))
 
 
 def _virtual_stages(layers: int) -> tuple[int, ...]:
