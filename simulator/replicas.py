@@ -110,7 +110,7 @@ def gradient_buckets(context: Context, parameters: Floats | float, ranks: Floats
 
 def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, expert: Floats) -> Floats:
     """Seconds to reduce all gradients, or to gather all parameters, of a stage over its replicas, bucket by bucket
-    (parameters tensor by tensor where the framework does)."""
+    (parameters tensor by tensor where the framework does, layer by layer where sharded ones are)."""
     wire = activation_bytes(context.workload.precision) if what == "parameters" else reduced_bytes(context)
     ranks, total_s, copies = replicas.dp * replicas.cp, np.zeros_like(replicas.dp), replicas.copies
     several = bool(np.any(copies > 1))
@@ -128,6 +128,9 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
             buckets = np.maximum(tensors, 1.0)
         else:
             buckets = np.maximum(np.round(size * wire / bucket_bytes(context, members)), 1.0)
+        if context.framework.layer_units:
+            layers = np.maximum(np.round(context.model.layer_count / replicas.pp), 1.0)
+            buckets = np.where(replicas.zero >= 2, layers, buckets)
         each, sharing = size * wire / buckets, members / copies
         if what == "parameters" and context.framework.broadcasts_parameters:
             buckets, each = sharing, size * wire / sharing

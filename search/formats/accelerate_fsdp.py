@@ -131,7 +131,10 @@ def parse(source: Source) -> Imported:
     zero = _deepspeed_zero(settings, defaults, notes) if kind == "DEEPSPEED" else _fsdp_zero(settings, kind, notes)
     if zero and found.known and found.dp * cp == 1:
         zero = 0
-    near = (shard or 1) * cp if (shard or 1) > 1 and (replicate or 1) > 1 else _near(settings, world, found, notes)
+    near = _near(settings, world, found, notes)
+    if (replicate or 1) > 1:
+        near = (shard or 1) * cp
+        zero = zero if near > 1 else 0  # every replica is a copy
     full = settings.flag("fsdp_config.fsdp_activation_checkpointing") or program.flag("gradient_checkpointing")
     mbs, batch = _batch(settings, program, found, defaults)
     strategy = Strategy(

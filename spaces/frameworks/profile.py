@@ -88,8 +88,9 @@ class FrameworkProfile:
     buckets are views of it), or ``bucket_gradient_bytes`` per parameter where all buckets stay.
     ``bucket_width_bytes``: bytes by which a gradient fills a bucket (0: those on the wire); ``gathers_tensors``:
     sharded parameters are gathered one tensor at a time, not by buckets; ``tree_reduction``: gradients may be reduced
-    over a tree of nodes (else by rings alone); ``reduces_whole``: all replicas add up whole gradients, even where each
-    updates a part of the parameters only.
+    over a tree of nodes (else by rings alone); ``layer_units``: gradients or parameters that are sharded travel one
+    layer at a time, whatever buckets hold (FSDP's units); ``reduces_whole``: all replicas add up whole gradients, even
+    where each updates a part of the parameters only.
     """
 
     name: str
@@ -143,6 +144,7 @@ class FrameworkProfile:
     gathers_tensors: bool = False
     tree_reduction: bool = True
     reduces_whole: bool = False
+    layer_units: bool = False
     step_bytes: float = 0.0
     bucket_copies: float = 2.0
     bucket_gradient_bytes: float = 0.0

@@ -13,9 +13,10 @@ LARGEST_TP = 64
 LARGEST_CP = 32
 LARGEST_MBS = 32
 LARGEST_VPP = 16
-LARGEST_SET = 64
-"""Most replicas that share sharded states where not all do. Of sets of 8, 32, 64 and 128 those of 32 and 64 were the
-fastest, within 1 % of each other, and 64 hold the larger models (docs/decisions/space.md)."""
+SETS_FROM, LARGEST_SET = 512, 64
+"""Devices from which on sets of replicas are tried that share sharded states among themselves, and the most replicas of
+one. Smaller clusters gain nothing by them; sets of 32 to 128 are alike, and 64 hold large models
+(docs/decisions/space.md)."""
 
 
 def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[int, ...]]:
@@ -50,11 +51,11 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
 
 
 def _sharing(context: Context, gpus: Sequence[int]) -> tuple[int, ...]:
-    """All replicas, and for every GPU count the largest set that divides it: where gradients or parameters are sharded,
-    for optimizer states alone never were faster for it."""
+    """All replicas, and for every large GPU count the largest set that divides it: where gradients or parameters can be
+    sharded, for optimizer states alone never were much faster for it."""
     if max(context.framework.legality.partial_zero, default=0) < 2:
         return (ALL_REPLICAS,)
-    sets = {max(d for d in divisors(n) if d <= LARGEST_SET) for n in gpus if n > LARGEST_SET}
+    sets = {max(d for d in divisors(n) if d <= LARGEST_SET) for n in gpus if n >= SETS_FROM}
     return (ALL_REPLICAS, *sorted(sets - {1}))
 
 

@@ -42,6 +42,8 @@ def replica_parts(
                 count = max(round(parameters * width / bucket), 1)
                 if apiece and profile.gathers_tensors and not gradients:
                     count = apiece
+                if profile.layer_units and strategy.zero >= 2:
+                    count = max(round(context.model.layer_count / strategy.pp), 1)
                 among = members if collective == "all_reduce" else members / sets
                 if collective == "broadcast":
                     count = among

@@ -127,6 +127,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "gathers_ahead",
         "tree_reduction",
         "reduces_whole",
+        "layer_units",
     )
     for name in (*facts, "overlap_pipeline"):
         changes[name] = draw(st.booleans())
