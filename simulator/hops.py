@@ -34,26 +34,56 @@ def hop_time_s(context: Context, table: StrategyTable) -> Floats:
         return np.zeros_like(pp)
     near = table.column("placement") == Placement.TP_CP_EP_PP_DP
     end = HopEnd(tp=tp, dp=dp, mbs=mbs, sp=sp)
-    return np.where(pp > 1, one_hop_s(context, end, end, cp, near), 0.0)
+    return np.where(pp > 1, one_hop_s(context, end, end, cp, near, pp), 0.0)
 
 
-def one_hop_s(context: Context, sender: HopEnd, receiver: HopEnd, cp: Floats, near: Floats) -> Floats:
-    """Return the seconds of one transfer between two stages, which may cut activations differently; shape N.
+def one_hop_s(context: Context, sender: HopEnd, receiver: HopEnd, cp: Floats, near: Floats, pp: Floats) -> Floats:
+    """Return the seconds of one transfer between two stages of ``pp``, which may cut activations differently; shape N.
 
     A device passes its part on in as many messages as the degrees differ by; ``near``: stages are neighbours in device
-    numbering, replicas are not.
+    numbering, replicas are not. Where several stages share a node and the pipeline leaves it, a transfer is the mean of
+    those within a node and those that leave it, each counted as often as the step waits for it.
     """
     stride = sender.tp * cp * np.where(near, 1.0, sender.dp)
     sent, gathered = hop_parts_s(context, sender, receiver, cp, stride)
+    away = _away(context, stride, pp)
+    if np.any(away):
+        # Only the stage at the border sends beyond its node: its devices share what the others leave idle.
+        inside = context.cluster.levels[0].size
+        ends, reach = (context, sender, receiver, cp), np.maximum(stride, inside)
+        shared, _ = hop_parts_s(*ends, reach, share=np.minimum(stride / inside, 1.0))
+        alone, _ = hop_parts_s(*ends, reach, lone=True)
+        sent = sent + away * np.maximum(np.maximum(shared, alone) - sent, 0.0)
     return np.asarray(sent + gathered + context.framework.pipeline_hop_s)
 
 
+def _away(context: Context, stride: Floats, pp: Floats) -> Floats:
+    """Return the share of the transfers a step waits for that leave the innermost links, where others do not.
+
+    Stages take ``stride`` devices each. In the steady state of blocking transfers all go by the slowest stage, which
+    has one neighbour on another node and one on its own; sends under computation are waited for at all stages alike.
+    """
+    inside = float(context.cluster.levels[0].size) if context.cluster.levels else np.inf
+    borders = np.ceil(np.maximum(pp * stride / inside, 1.0)) - 1.0
+    share = np.where(stride < inside, borders / np.maximum(pp - 1.0, 1.0), 0.0)
+    if context.framework.overlap_pipeline:
+        return np.asarray(share)
+    return np.asarray(np.where((share > 0) & (share < 0.5), 0.5, share))
+
+
 def hop_parts_s(
-    context: Context, sender: HopEnd, receiver: HopEnd, cp: Floats, stride: Floats, share: float = 1.0
+    context: Context,
+    sender: HopEnd,
+    receiver: HopEnd,
+    cp: Floats,
+    stride: Floats,
+    share: Floats | float = 1.0,
+    lone: bool = False,
 ) -> tuple[Floats, Floats]:
     """Return the seconds of one transfer to the device ``stride`` further on, and of the gather behind it; shape N.
 
-    ``share``: of every message that is sent; with 0.0 what a transfer takes however small it is.
+    ``share``: of every message that is sent; with 0.0 what a transfer takes however small it is. ``lone``: no other
+    device sends.
     """
     tokens = context.workload.seq_len / cp * context.model.hidden * activation_bytes(context.workload.precision)
     sizes, parts = [], []
@@ -62,6 +92,6 @@ def hop_parts_s(
         sizes.append(end.mbs * tokens)
     messages = np.maximum(sender.tp, receiver.tp) / np.minimum(sender.tp, receiver.tp)
     part = np.maximum(sizes[0] / parts[0], sizes[1] / parts[1])
-    sent = messages * point_to_point_time_s(context.cluster, share * part / messages, stride)
+    sent = messages * point_to_point_time_s(context.cluster, share * part / messages, stride, lone=lone)
     gathered = collective_time_s(context.cluster, "all_gather", sizes[1], receiver.tp, 1.0)
     return sent, np.where((receiver.sp == 1) | (parts[1] == 1), 0.0, gathered)

@@ -65,8 +65,8 @@ def stage_hops_s(context: Context, rows: StageRows) -> Floats:
         for side in (slice(None, -1), slice(1, None))
     ]
     near = rows.placement[1:] == Placement.TP_CP_EP_PP_DP
-    there = one_hop_s(context, ends[0], ends[1], rows.cp[1:], near)
-    back = one_hop_s(context, ends[1], ends[0], rows.cp[1:], near)
+    there = one_hop_s(context, ends[0], ends[1], rows.cp[1:], near, rows.pp[1:])
+    back = one_hop_s(context, ends[1], ends[0], rows.cp[1:], near, rows.pp[1:])
     return np.stack([there, back]) * rows.exists[1:]
 
 

@@ -1,5 +1,7 @@
 """Bubble and hops of one pipeline: the schedule of the plain reference."""
 
+import math
+
 from plain_stage import PlainStage
 from plain_zero_bubble import run_ends, zb_h1_end_s
 
@@ -107,7 +109,19 @@ def hop_s(context: Context, strategy: Strategy) -> float:
     size = strategy.mbs * context.workload.seq_len / strategy.cp * context.model.hidden * width
     stride = tp * strategy.cp * (1 if strategy.placement == Placement.TP_CP_EP_PP_DP else strategy.dp)
     scattered = strategy.sp or context.framework.scatters_hops
-    seconds = float(point_to_point_time_s(context.cluster, size / tp if scattered else size, stride))
+    part = size / tp if scattered else size
+    seconds = float(point_to_point_time_s(context.cluster, part, stride))
+    node = context.cluster.levels[0].size
+    if stride < node < stride * strategy.pp:  # some stages are neighbours on a node, others are not
+        beyond_s = max(
+            float(point_to_point_time_s(context.cluster, part * stride / node, node)),
+            float(point_to_point_time_s(context.cluster, part, node, lone=True)),
+        )
+        borders = math.ceil(stride * strategy.pp / node) - 1
+        share = borders / (strategy.pp - 1)
+        if not context.framework.overlap_pipeline:
+            share = max(share, 0.5)
+        seconds += share * max(beyond_s - seconds, 0.0)
     if not strategy.sp and scattered:
         seconds += float(collective_time_s(context.cluster, "all_gather", size, tp, 1))
     return seconds + context.framework.pipeline_hop_s

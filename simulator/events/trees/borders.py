@@ -178,13 +178,14 @@ def stage_hops(context: Context, strategies: TreeStrategies) -> tuple[tuple[floa
     stages, found = strategies.tree.stages, []
     ends = _ends(strategies)
     known: dict[tuple[Strategy, Strategy], tuple[float, float]] = {}
+    count = len({tuple(stage.devices) for stage in stages})
     for number in range(len(stages) - 1):
         sender, receiver = ends[number][1], ends[number + 1][0]
         before, behind = stages[number].devices, stages[number + 1].devices
         if sender.cp == receiver.cp and len(before) == len(behind):
             key = (sender, receiver)
             if key not in known:
-                known[key] = _hop_s(context, sender, receiver), _hop_s(context, receiver, sender)
+                known[key] = _hop_s(context, sender, receiver, count), _hop_s(context, receiver, sender, count)
             found.append(known[key])
             continue
         ahead, back = moved(context, sender, receiver, before, behind)
@@ -193,13 +194,14 @@ def stage_hops(context: Context, strategies: TreeStrategies) -> tuple[tuple[floa
     return tuple(found)
 
 
-def _hop_s(context: Context, sender: Strategy, receiver: Strategy) -> float:
+def _hop_s(context: Context, sender: Strategy, receiver: Strategy, stages: int) -> float:
     one, other = (
         HopEnd(**{name: np.array([float(getattr(end, name))]) for name in ("tp", "dp", "mbs", "sp")})
         for end in (sender, receiver)
     )
     near = np.array([float(sender.placement == Placement.TP_CP_EP_PP_DP)])
-    return float(one_hop_s(context, one, other, np.array([float(sender.cp)]), near)[0])
+    cp, pp = np.array([float(sender.cp)]), np.array([float(stages)])
+    return float(one_hop_s(context, one, other, cp, near, pp)[0])
 
 
 def borders_between(context: Context, strategies: TreeStrategies) -> list[dict[str, object]]:
