@@ -9,15 +9,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.spaces.strategies.axes import AXES, SPELLING, Schedule
 from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.framework_laws import (
+    degree_unsupported,
+    no_such,
+    no_such_shard,
+    shard_unsupported,
+    sp_unsupported,
+    split_unsupported,
+    unsupported,
+    zero_unsupported,
+)
 from forerun.spaces.strategies.stages import split_is_legal
-from forerun.spaces.strategies.table import CUSTOM_SPLIT, IntArray
-
-Columns = Mapping[str, IntArray]
-Mask = NDArray[np.bool_]
+from forerun.spaces.strategies.table import Columns, IntArray, Mask
 
 _DP = ("gpus", "pp", "tp", "cp")
 
@@ -57,11 +63,6 @@ def _kv_broken(c: Columns, x: Context) -> Mask:
     if x.framework.legality.kv_replication:
         divides |= c["tp"] % x.kv_heads == 0
     return np.asarray(~divides)
-
-
-def _framework_split_broken(c: Columns, x: Context) -> Mask:
-    """A single stage needs no choice of split, so EVEN is always there for it."""
-    return np.asarray(_unsupported("split", "splits")(c, x) & ~((c["pp"] == 1) & (c["split"] == 0)))
 
 
 def _split_broken(c: Columns, x: Context) -> Mask:
@@ -115,16 +116,6 @@ def _shard_broken(c: Columns, x: Context) -> Mask:
     return np.asarray(asked & ~whole)
 
 
-def _framework_shard_broken(c: Columns, x: Context) -> Mask:
-    asked, legality = c["shard"] > 0, x.framework.legality
-    if not asked.any():
-        return np.asarray(asked)
-    broken = ~np.isin(c["zero"], legality.partial_zero)
-    if legality.shards_context:
-        broken = broken | (c["shard"] % c["cp"] != 0)
-    return np.asarray(asked & broken)
-
-
 def _shard(v: Mapping[str, int], x: Context) -> str:
     replicas, experts = v["dp"] * v["cp"], v["ep"] * v["etp"]
     options = ["all", *(str(d) for d in divisors(replicas)[1:-1] if d * v["tp"] % experts == 0)]
@@ -132,64 +123,6 @@ def _shard(v: Mapping[str, int], x: Context) -> str:
     if experts > 1:
         law += f", and shard*tp = {v['shard'] * v['tp']} be divisible by ep*etp = {experts}"
     return f"{law}; use shard={' or '.join([', '.join(options[:-1]), options[-1]] if options[1:] else options)}"
-
-
-def _framework_shard(v: Mapping[str, int], x: Context) -> str:
-    stages = [stage for stage in x.framework.legality.partial_zero if stage]
-    if v["zero"] == 0:
-        return f"zero=0 shards nothing that shard={v['shard']} replicas could share; drop shard="
-    if v["zero"] not in stages:
-        had = f" but with zero {' or '.join(map(str, stages))}" if stages else ""
-        return (
-            f"{x.framework.name} shards over all replicas{had}, but got zero={v['zero']} shard={v['shard']}; "
-            "use shard=all"
-        )
-    return (
-        f"{x.framework.name} shards over whole context-parallel groups, but shard={v['shard']} is no multiple of "
-        f"cp={v['cp']}; use a multiple of {v['cp']}"
-    )
-
-
-def _zero_broken(c: Columns, x: Context) -> Mask:
-    legality = x.framework.legality
-    return ~np.isin(c["zero"], legality.zero_stages) | ((c["pp"] > 1) & (c["zero"] > legality.zero_with_pipeline))
-
-
-def _sp_broken(c: Columns, x: Context) -> Mask:
-    policy = x.framework.legality.sequence_parallel
-    off, on = (c["sp"] == 0) & (c["tp"] > 1), c["sp"] == 1
-    broken = {"optional": np.zeros_like(on), "always": off, "never": on}[policy]
-    needed = x.framework.legality.sp_with_experts and x.moe
-    return np.asarray(broken | (off & (c["ep"] > 1)) if needed else broken)
-
-
-def _unsupported(axis: str, spellings: str) -> Callable[[Columns, Context], Mask]:
-    """Return the predicate "the framework does not have this choice" for a named axis."""
-
-    def illegal(c: Columns, x: Context) -> Mask:
-        allowed = [n for n, name in SPELLING[axis].items() if name in getattr(x.framework.legality, spellings)]
-        return ~np.isin(c[axis], [*allowed, *range(CUSTOM_SPLIT, CUSTOM_SPLIT + 64)] if axis == "split" else allowed)
-
-    return illegal
-
-
-def _no_such(axis: str, spellings: str) -> Callable[[Mapping[str, int], Context], str]:
-    """Return the message of ``_unsupported``."""
-    return lambda v, x: (
-        f"{x.framework.name} has no {axis} {SPELLING[axis].get(v[axis], v[axis])}; "
-        f"it has {', '.join(getattr(x.framework.legality, spellings))}"
-    )
-
-
-def _degree_unsupported(c: Columns, x: Context) -> Mask:
-    legality = x.framework.legality
-    return np.asarray(
-        (not legality.pipeline_parallel) & (c["pp"] > 1)
-        | (not legality.tensor_parallel) & (c["tp"] > 1)
-        | (not legality.context_parallel) & (c["cp"] > 1)
-        | (not legality.expert_parallel) & (c["ep"] > 1)
-        | (not legality.expert_tensor) & (c["etp"] > 1) & (c["etp"] != c["tp"])
-    )
 
 
 RULES: tuple[Rule, ...] = (
@@ -205,7 +138,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         code="framework degree",
         axes=("pp", "tp", "cp", "ep", "etp"),
-        illegal=_degree_unsupported,
+        illegal=degree_unsupported,
         message=lambda v, x: (
             f"{x.framework.name} does not offer one of pp={v['pp']}, tp={v['tp']}, cp={v['cp']}, ep={v['ep']}, "
             f"etp={v['etp']}; see `forerun show {x.framework.name}` for the degrees it has"
@@ -273,8 +206,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         code="framework schedule",
         axes=("schedule",),
-        illegal=_unsupported("schedule", "schedules"),
-        message=_no_such("schedule", "schedules"),
+        illegal=unsupported("schedule", "schedules"),
+        message=no_such("schedule", "schedules"),
     ),
     Rule(
         code="layers / stages",
@@ -289,8 +222,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         code="framework split",
         axes=("pp", "split"),
-        illegal=_framework_split_broken,
-        message=_no_such("split", "splits"),
+        illegal=split_unsupported,
+        message=no_such("split", "splits"),
     ),
     Rule(
         code="global batch",
@@ -314,7 +247,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         code="framework zero",
         axes=("pp", "zero"),
-        illegal=_zero_broken,
+        illegal=zero_unsupported,
         message=lambda v, x: (
             f"{x.framework.name} does not offer zero={v['zero']} with pp={v['pp']}; it has zero "
             f"{', '.join(map(str, x.framework.legality.zero_stages))}, with a pipeline at most "
@@ -330,13 +263,13 @@ RULES: tuple[Rule, ...] = (
     Rule(
         code="framework shard",
         axes=("cp", "zero", "shard"),
-        illegal=_framework_shard_broken,
-        message=_framework_shard,
+        illegal=shard_unsupported,
+        message=no_such_shard,
     ),
     Rule(
         code="framework sequence parallel",
         axes=("tp", "ep", "sp"),
-        illegal=_sp_broken,
+        illegal=sp_unsupported,
         message=lambda v, x: (
             f"{x.framework.name} has sequence parallel {x.framework.legality.sequence_parallel!r} with tp={v['tp']}"
             + (" and needs it when ep > 1" if x.framework.legality.sp_with_experts else "")
@@ -354,14 +287,14 @@ RULES: tuple[Rule, ...] = (
     Rule(
         code="framework recompute",
         axes=("recompute",),
-        illegal=_unsupported("recompute", "recompute"),
-        message=_no_such("recompute", "recompute"),
+        illegal=unsupported("recompute", "recompute"),
+        message=no_such("recompute", "recompute"),
     ),
     Rule(
         code="framework placement",
         axes=("placement",),
-        illegal=_unsupported("placement", "placements"),
-        message=_no_such("placement", "placements"),
+        illegal=unsupported("placement", "placements"),
+        message=no_such("placement", "placements"),
     ),
     Rule(
         code="same as another",

@@ -16,8 +16,8 @@ import numpy as np
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies.axes import AXES
 from forerun.spaces.strategies.context import Context
-from forerun.spaces.strategies.rules import RULES, Columns, Rule
-from forerun.spaces.strategies.table import COLUMNS, CodeArray, IntArray, StrategyTable
+from forerun.spaces.strategies.rules import RULES, Rule
+from forerun.spaces.strategies.table import COLUMNS, CodeArray, Columns, IntArray, StrategyTable
 
 _RULES_AT = tuple(tuple(rule for rule in RULES if rule.depth == depth) for depth in range(len(AXES) + 1))
 

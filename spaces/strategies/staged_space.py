@@ -12,7 +12,7 @@ before it, in an order and with choices that never change. Random numbers, Optun
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, Recompute, Schedule, Split
 from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.questions import Choose, ask, batched, every
 from forerun.spaces.strategies.rules import RULES
 from forerun.spaces.strategies.space import StrategySpace
 from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute, alike, tidy
@@ -29,9 +30,8 @@ from forerun.spaces.strategies.stages import layers_per_virtual_stage, split_is_
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import CUSTOM_SPLIT, IntArray, strategy_of, table_of
 
-Choose = Callable[[str, Sequence[int]], int]
-"""``choose(name, choices) -> choice``: how a question is answered."""
-
+WALKED = 4096
+"""Candidates whose legality is looked at together in a walk."""
 VIRTUAL = (Schedule.INTERLEAVED, Schedule.ZB_V)
 """Schedules with several virtual stages per device, whose layers are dealt by rule only."""
 
@@ -128,23 +128,23 @@ class StagedSpace:
         divide the devices, or a stage without layers). It may break other laws."""
         flat, value = self.flat.choices, dict[str, int]()
         for axis in ("gpus", "pp", "tp", "cp", "ep", "etp", "mbs"):
-            value[axis] = _ask(choose, axis, flat[axis])
+            value[axis] = ask(choose, axis, flat[axis])
         dp, rest = divmod(value["gpus"], value["pp"] * value["tp"] * value["cp"])
         piped = value["pp"] > 1
-        value["schedule"] = _ask(choose, "schedule", flat["schedule"]) if piped else int(Schedule.ONE_F_ONE_B)
+        value["schedule"] = ask(choose, "schedule", flat["schedule"]) if piped else int(Schedule.ONE_F_ONE_B)
         value["vpp"] = self._virtual_stages(choose, value["schedule"])
-        value["zero"] = _ask(choose, "zero", flat["zero"]) if dp * value["cp"] > 1 else 0
+        value["zero"] = ask(choose, "zero", flat["zero"]) if dp * value["cp"] > 1 else 0
         staged = piped and value["schedule"] in STAGED_SCHEDULES
-        second_tp = _ask(choose, "second_tp", flat["tp"]) if staged and self.halves else value["tp"]
+        second_tp = ask(choose, "second_tp", flat["tp"]) if staged and self.halves else value["tp"]
         partial = value["zero"] and second_tp == value["tp"]
-        value["shard"] = _ask(choose, "shard", flat["shard"]) if partial else ALL_REPLICAS
-        value["sp"] = _ask(choose, "sp", flat["sp"]) if max(value["tp"], second_tp) > 1 else 0
-        value["placement"] = _ask(choose, "placement", flat["placement"]) if piped and dp > 1 else 0
+        value["shard"] = ask(choose, "shard", flat["shard"]) if partial else ALL_REPLICAS
+        value["sp"] = ask(choose, "sp", flat["sp"]) if max(value["tp"], second_tp) > 1 else 0
+        value["placement"] = ask(choose, "placement", flat["placement"]) if piped and dp > 1 else 0
         each = staged and self.recompute and choose("recompute_per_stage", (0, 1))
-        value["recompute"] = int(Recompute.NONE) if each else _ask(choose, "recompute", flat["recompute"])
+        value["recompute"] = int(Recompute.NONE) if each else ask(choose, "recompute", flat["recompute"])
         free = piped and self.reach > 0 and value["schedule"] not in VIRTUAL
         splits = (*flat["split"], CUSTOM_SPLIT) if self.reach else flat["split"]
-        value["split"] = _ask(choose, "split", splits) if piped else int(Split.EVEN)
+        value["split"] = ask(choose, "split", splits) if piped else int(Split.EVEN)
         layers: tuple[int, ...] | None = None
         if value["split"] == CUSTOM_SPLIT:
             layers = self._layers(choose, value["pp"]) if free else None
@@ -162,7 +162,7 @@ class StagedSpace:
         kinds = (*self.flat.choices["recompute"], *((CUSTOM_SPLIT,) if self.partial else ()))
         entries = []
         for stage in range(pp):
-            kind = _ask(choose, f"recompute_{stage}", kinds)
+            kind = ask(choose, f"recompute_{stage}", kinds)
             if kind == CUSTOM_SPLIT:
                 most = -(-self.layers // pp) + 2 * self.reach
                 entries.append(
@@ -175,14 +175,14 @@ class StagedSpace:
     def _virtual_stages(self, choose: Choose, schedule: int) -> int:
         looped = tuple(vpp for vpp in self.flat.choices["vpp"] if vpp > 1)
         if schedule == Schedule.INTERLEAVED and looped:
-            return _ask(choose, "vpp", looped)
+            return ask(choose, "vpp", looped)
         return 2 if schedule == Schedule.ZB_V else 1
 
     def _layers(self, choose: Choose, pp: int) -> tuple[int, ...] | None:
         shifts = range(-self.reach, self.reach + 1)
         edges = [0]
         for boundary in range(1, pp):
-            edges.append(self._even(boundary, pp) + _ask(choose, f"boundary_{boundary}", shifts))
+            edges.append(self._even(boundary, pp) + ask(choose, f"boundary_{boundary}", shifts))
         counts = tuple(high - low for low, high in itertools.pairwise([*edges, self.layers]))
         return counts if min(counts) > 0 else None
 
@@ -303,49 +303,24 @@ class StagedSpace:
 
     def walk(self) -> Iterator[Strategy]:
         """Yield every legal candidate once; for spaces that are small after all."""
-        for chunk in _batched(self._grow()):
+        for chunk in batched(self._grow(), WALKED):
             kept = self.legal(chunk)
             yield from itertools.compress(chunk, kept)
 
     def _grow(self) -> Iterator[Strategy]:
-        """Yield all candidates by answering questions like an odometer."""
+        """Yield every candidate once, legal or not."""
         seen: set[Strategy] = set()
-        digits: list[int] = []
-        while True:
-            radices: list[int] = []
-            path = iter([*digits])
-
-            def choose(
-                name: str, choices: Sequence[int], path: Iterator[int] = path, radices: list[int] = radices
-            ) -> int:
-                radices.append(len(choices))
-                return choices[next(path, 0)]
-
-            strategy = self.build(choose)
-            if strategy is not None and strategy not in seen:
-                if strategy.layers_per_stage is None or self.recompute:  # only what a rule says has two names
-                    seen.add(strategy)
-                yield strategy
-            digits += [0] * (len(radices) - len(digits))
-            while digits and digits[-1] == radices[len(digits) - 1] - 1:
-                digits.pop()
-            if not digits:
-                return
-            digits[-1] += 1
-
-
-def _batched(strategies: Iterator[Strategy]) -> Iterator[tuple[Strategy, ...]]:
-    while chunk := tuple(itertools.islice(strategies, 4096)):
-        yield chunk
+        for strategy in every(self.build):
+            if strategy in seen:
+                continue
+            if strategy.layers_per_stage is None or self.recompute:  # only what a rule says has two names
+                seen.add(strategy)
+            yield strategy
 
 
 def _halves(value: Mapping[str, int], dp: int, second_tp: int) -> bool:
     """Whether stages can keep their devices and their share of a microbatch with another tp."""
     return dp * value["tp"] % second_tp == 0 and value["mbs"] * second_tp % value["tp"] == 0
-
-
-def _ask(choose: Choose, name: str, choices: Sequence[int]) -> int:
-    return choices[0] if len(choices) == 1 else choose(name, choices)
 
 
 def _values(strategy: Strategy) -> Mapping[str, int]:

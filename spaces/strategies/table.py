@@ -16,6 +16,8 @@ from forerun.spaces.strategies.strategy import Strategy
 
 IntArray = NDArray[np.int64]
 CodeArray = NDArray[np.uint16]
+Columns = Mapping[str, IntArray]
+Mask = NDArray[np.bool_]
 
 CUSTOM_SPLIT = 100
 """Split values from here on name an explicit tuple of layers per stage: ``custom_splits[value - CUSTOM_SPLIT]``."""

@@ -1,0 +1,45 @@
+"""Candidates that are built by questions, and how all of them are walked: by answering like an odometer."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+Choose = Callable[[str, Sequence[int]], int]
+"""``choose(name, choices) -> choice``: how a question is answered."""
+Built = TypeVar("Built")
+
+
+def ask(choose: Choose, name: str, choices: Sequence[int]) -> int:
+    """Return the answer to a question; one that leaves no choice is not asked."""
+    return choices[0] if len(choices) == 1 else choose(name, choices)
+
+
+def every(build: Callable[[Choose], Built | None]) -> Iterator[Built]:
+    """Yield what all ways to answer the questions of ``build`` lead to; None leads nowhere.
+
+    Which questions are asked may follow from the answers before. The last one changes fastest.
+    """
+    digits: list[int] = []
+    while True:
+        radices: list[int] = []
+        path = iter([*digits])
+
+        def choose(name: str, choices: Sequence[int], path: Iterator[int] = path, radices: list[int] = radices) -> int:
+            radices.append(len(choices))
+            return choices[next(path, 0)]
+
+        found = build(choose)
+        if found is not None:
+            yield found
+        digits += [0] * (len(radices) - len(digits))
+        while digits and digits[-1] == radices[len(digits) - 1] - 1:
+            digits.pop()
+        if not digits:
+            return
+        digits[-1] += 1
+
+
+def batched(items: Iterator[Built], count: int) -> Iterator[tuple[Built, ...]]:
+    """Yield the items in tuples of ``count``, the last one of what is left."""
+    while chunk := tuple(itertools.islice(items, count)):
+        yield chunk
