@@ -3,26 +3,11 @@
 from pathlib import Path
 
 import pytest
-from forerun_measured import write_runs
+from forerun_measured import mapped, reason, write_runs
 
-from forerun.search.validate import RULES, Run, load_runs
-from forerun.spaces.frameworks import FrameworkProfile, load_framework
+from forerun.search.validate import RULES, load_runs
 from forerun.spaces.models.model import MixtureOfExperts
-from forerun.spaces.strategies import Recompute, Schedule, Split
-
-
-def mapped(tmp_path: Path, **change: str) -> Run:
-    """The run of one changed row."""
-    result = load_runs([write_runs(tmp_path / "runs.csv", change)])
-    assert not result.skipped, result.skipped
-    return result.runs[0]
-
-
-def reason(tmp_path: Path, **change: str) -> str:
-    """Why one changed row is skipped."""
-    result = load_runs([write_runs(tmp_path / "runs.csv", change)])
-    assert not result.runs
-    return result.skipped[0].reason
+from forerun.spaces.strategies import Schedule, Split
 
 
 def test_a_row_that_states_everything_needs_only_the_family(tmp_path: Path) -> None:
@@ -144,30 +129,6 @@ def test_notes_name_the_layers_of_stages(tmp_path: Path, notes: str, stages: tup
     assert mapped(tmp_path, notes=notes, pp="3", tp="1", dp="1", gpus="3").strategy.layers_per_stage == stages
 
 
-@pytest.mark.parametrize(
-    ("attention", "notes", "kernel"),
-    [
-        ("flash", "kernel=flash_attentionv1.0.8 status=OOM", "flash1"),
-        ("flash", "kernel=flash_attention2 + RMS kernel", "flash"),
-        ("unfused", "kernel=torch", "unfused"),
-        ("fused_softmax", "", "fused_softmax"),
-    ],
-)
-def test_notes_name_the_version_of_the_attention_kernel(
-    tmp_path: Path, attention: str, notes: str, kernel: str
-) -> None:
-    framework = mapped(tmp_path, framework="AA-Scaling", attention=attention, notes=notes).context.framework
-    assert framework.attention == kernel
-    assert ("rmsnorm" in framework.eager) == ("RMS kernel" not in notes)
-    assert "swiglu" in framework.eager
-
-
-def test_paddle_has_the_flash_attention_of_its_day_and_products_apart(tmp_path: Path) -> None:
-    for notes, kernel in (("parallel=flash_attention=True", "flash1"), ("flash_attention=False", "unfused")):
-        framework = mapped(tmp_path, framework="paddle", notes=notes).context.framework
-        assert (framework.attention, framework.merged_products) == (kernel, False)
-
-
 def test_embedding_and_head_may_have_stages_of_their_own(tmp_path: Path) -> None:
     strategy = mapped(tmp_path, layers="2", pp="4", dp="1").strategy
     assert (strategy.split, strategy.layers_per_stage) == (Split.LIGHT_ENDS, None)
@@ -206,30 +167,6 @@ def test_experts_come_from_columns_or_from_the_catalogue(tmp_path: Path) -> None
     assert reason(tmp_path, model="Qwen3_235B_a22B", **(shape | {"layers": "90"})).startswith("layers contradicts")
 
 
-def test_frameworks_in_words(tmp_path: Path) -> None:
-    for framework, name in (
-        ("nanotron v0.5", "nanotron"),
-        ("Megatron-DeepSpeed", "megatron-deepspeed"),
-        ("Composer/llm-foundry FSDP", "fsdp"),
-        ("Megatron-Bridge/NeMo", "nemo"),
-        ("Megatron-LM main CI", "megatron-lm"),
-        ("torchtitan", "torchtitan"),
-        ("TorchTitan v0.2", "torchtitan"),
-        ("InternEvo", "internevo"),
-        ("PyTorch FSDP2", "fsdp"),
-        ("HF Trainer", "fsdp"),
-        ("HF accelerate + DeepSpeed", "deepspeed"),
-        ("ROCm fork of Megatron-LM", "megatron-lm"),
-        ("GPT-NeoX 2.0", "megatron-deepspeed"),
-        ("Hetu-Galvatron", "megatron-lm"),
-    ):
-        run = mapped(tmp_path, framework=framework)
-        assert run.context.framework.name == name, framework
-        assert "framework" not in run.filled
-    other = mapped(tmp_path, framework="one of our own")
-    assert (other.context.framework.name, "framework" in other.filled) == ("megatron-lm", True)
-
-
 @pytest.mark.parametrize(
     ("device", "gpus", "torus"), [("tpu-v4", 64, (4, 4, 4)), ("tpu-v5e", 64, (8, 8)), ("tpu-v5p", 8, (2, 2, 2))]
 )
@@ -246,72 +183,6 @@ def test_a_row_that_contradicts_itself_costs_no_other(tmp_path: Path) -> None:
     result = load_runs([write_runs(tmp_path / "runs.csv", {}, odd, {})])
     assert len(result.runs) == 2
     assert "scale-up size" in result.skipped[0].reason
-
-
-def test_releases_of_a_framework_differ_in_what_they_fuse(tmp_path: Path) -> None:
-    first = mapped(tmp_path, framework="Megatron-LM v1.1.5 + DeepSpeed 3D", attention="").context.framework
-    later = mapped(tmp_path, framework="Megatron-DeepSpeed", attention="").context.framework
-    assert (first.name, first.attention) == (later.name, "unfused_half")
-    assert later.attention == "fused_softmax"
-    assert {"gelu", "residual_dropout"} <= set(first.eager) - set(later.eager)
-
-
-def test_frameworks_choose_what_a_blank_cell_means(tmp_path: Path) -> None:
-    blank = {"zero_stage": "", "sequence_parallel": "", "recompute": ""}
-    bridge = mapped(tmp_path, framework="Megatron-Bridge", **blank).strategy
-    assert (bridge.zero, bridge.sp, bridge.recompute) == (1, True, Recompute.NONE)
-    plain = mapped(tmp_path, framework="Megatron-DeepSpeed", **blank).strategy
-    assert (plain.zero, plain.sp) == (0, False)
-
-
-SWEEP = {"source": "HF nanotron ultrascale bench", "framework": "nanotron v0.5", "sequence_parallel": "1"}
-
-
-@pytest.mark.parametrize(
-    ("job", "rank_s"), [("13502252", 0.0), ("14016420", 0.0), ("14019196", 2.7e-3), ("14280994", 2.7e-3), ("140", 0.0)]
-)
-def test_the_job_of_the_nanotron_sweep_tells_the_state_of_its_software(tmp_path: Path, job: str, rank_s: float) -> None:
-    profile = mapped(tmp_path, **SWEEP, notes=f"layout; job={job}; status=Success").context.framework
-    assert profile.host_rank_s == rank_s
-    assert profile.tree_reduction == (rank_s == 0)
-
-
-def test_other_sources_keep_the_profile_whatever_their_job(tmp_path: Path) -> None:
-    other = mapped(tmp_path, framework="nanotron v0.5", sequence_parallel="1", notes="job=14099189")
-    assert other.context.framework.host_rank_s == 0.0
-
-
-BRIDGE = {"framework": "Megatron-Bridge/NeMo", "device": "gb200-nvl72", "gpus_per_node": "4", "precision": "mxfp8"}
-OLD, NEW = "Megatron-Bridge 26.04.01 NeMo Container", "Megatron-Bridge 26.06 NeMo Container"
-
-
-@pytest.mark.parametrize(
-    ("change", "waits"),
-    [
-        ({"source": NEW}, False),
-        ({"source": OLD}, True),
-        ({"source": NEW, "precision": "fp8"}, True),
-        ({"source": NEW, "device": "h100-sxm", "gpus_per_node": "8", "precision": "fp8"}, True),
-    ],
-)
-def test_a_step_that_is_one_graph_waits_for_no_host(tmp_path: Path, change: dict[str, str], waits: bool) -> None:
-    profile = mapped(tmp_path, **(BRIDGE | change)).context.framework
-    assert (profile.host_expert_s > 0.0) == waits
-    assert profile.fused_experts == (not waits)
-    assert (profile.overlap_expert == 0.0) == waits
-    same = load_framework("nemo" if waits else "nemo-blackwell")
-    assert (profile.host_expert_s, profile.overlap_expert) == (same.host_expert_s, same.overlap_expert)
-
-
-def test_notes_name_how_tokens_are_dispatched(tmp_path: Path) -> None:
-    def profile(notes: str) -> FrameworkProfile:
-        return mapped(tmp_path, framework="Megatron-LM", notes=notes).context.framework
-
-    assert profile("dispatcher=DeepEP; EDP=1").dispatches_once
-    assert profile("dispatcher=DeepEP; EDP=1").overlap_expert == 0.0
-    assert not profile("dispatcher=A2A; EDP=1").dispatches_once
-    both = profile("dispatcher=A2A; +1f1b overlap")
-    assert (both.dispatches_once, both.overlap_expert) == (False, 0.8)
 
 
 MIXTURE = {"moe_experts": "8", "moe_topk": "2", "tp": "2", "dp": "2", "pp": "2", "ep": "2"}
@@ -338,14 +209,3 @@ def test_experts_are_not_cut_into_more_parts_than_there_are_devices(tmp_path: Pa
     assert mapped(tmp_path, **wide).strategy.etp == 1
     assert reason(tmp_path, **wide, notes="ETP=2") == "ep*etp does not divide dp*tp*cp"
     assert mapped(tmp_path, framework="Megatron-LM").strategy.etp == 1  # no experts
-
-
-def test_runs_of_another_optimizer_are_no_runs_of_adam(tmp_path: Path) -> None:
-    assert reason(tmp_path, model="gpt3_moe_mcore_te_ep8_dist_muon") == "optimizer other than Adam"
-
-
-def test_rank_0_of_the_nanotron_sweep_logs_its_own_stage(tmp_path: Path) -> None:
-    notes = "peak mem column = reserved, as in the official figure"
-    run = mapped(tmp_path, **SWEEP, notes=notes)
-    assert (run.memory_kind, run.memory_of_first) == ("reserved", True)
-    assert not mapped(tmp_path, notes=notes).memory_of_first

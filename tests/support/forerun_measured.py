@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from forerun.search.validate import Run, load_runs
 from forerun.search.validate.columns import OPTIONAL, REQUIRED
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 from forerun.spaces.strategies import Context, StrategyTable
@@ -56,6 +57,20 @@ def write_runs(path: Path, *changes: dict[str, str], columns: tuple[str, ...] = 
             cells = ROW | {"run_id": f"lab-{number:04}"} | change
             writer.writerow([cells.get(column, "") for column in columns])
     return path
+
+
+def mapped(tmp_path: Path, **change: str) -> Run:
+    """The run of one changed row."""
+    result = load_runs([write_runs(tmp_path / "runs.csv", change)])
+    assert not result.skipped, result.skipped
+    return result.runs[0]
+
+
+def reason(tmp_path: Path, **change: str) -> str:
+    """Why one changed row is skipped."""
+    result = load_runs([write_runs(tmp_path / "runs.csv", change)])
+    assert not result.runs
+    return result.skipped[0].reason
 
 
 def fake_score(context: Context, table: StrategyTable) -> ScoreTable:
