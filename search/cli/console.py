@@ -4,11 +4,14 @@ import os
 import sys
 
 from rich.console import Console, RenderableType
+from rich.table import Table
 
 from forerun.search.cli.bars import Brush
 
 WIDE = 200
 """Columns of a table that goes to a file or a pipe, where a row should stay one line."""
+WIDEST = 1000
+"""Columns of a console that is never too narrow."""
 LEAST = 56
 """Columns that a table needs; on a narrower terminal its lines are broken by the terminal, and nothing is cut off."""
 
@@ -40,6 +43,11 @@ def _opened(width: int | None) -> Console:
     console = PipedConsole(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False, width=width)
     console.width = max(LEAST, console.width)
     return console
+
+
+def fits(table: Table, console: Console) -> bool:
+    """Whether a console is wide enough to break no cell of a table."""
+    return table.__rich_measure__(console, console.options.update(max_width=WIDEST)).maximum <= console.width
 
 
 def brush_of(console: Console) -> Brush:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from rich import box
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 
+from forerun.search.cli.console import fits
 from forerun.search.validate.metrics import WIDE_NOISE, Metrics, memory_error, time_error, timed_rows
 from forerun.search.validate.predict import Predictions
 from forerun.search.validate.summary import Summary
@@ -17,8 +17,6 @@ from forerun.simulator import TIME_PARTS
 from forerun.spaces.errors import RequestError
 
 GIB = 2.0**30
-WIDEST = 1000
-"""Columns of a terminal that is never too narrow."""
 PREDICTION_COLUMNS = ("run_id", "predicted_step_time_s", "predicted_peak_mem_gib", "predicted_oom")
 
 
@@ -56,7 +54,7 @@ def figures_tables(summary: Summary, console: Console) -> list[Table]:
     """
     title = f"accuracy and order, by {summary.by} (%)"
     whole = _figures_table(title, summary, FIGURES)
-    if Measurement.get(console, console.options.update(max_width=WIDEST), whole).maximum <= console.width:
+    if fits(whole, console):
         return [whole]
     tables = [_figures_table(f"{what}, by {summary.by} (%)", summary, {what: FIGURES[what]}) for what in FIGURES]
     return [table for table in tables if len(table.columns) > 1]

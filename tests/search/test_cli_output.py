@@ -303,3 +303,15 @@ def test_a_list_in_a_pipe_has_a_line_per_entry(
 
     assert [line.split()[0] for line in lines[2:]] == [entry["cluster"] for entry in LISTS["clusters"]()]
     assert any(line.startswith("aws-p5 ") and line.endswith("AWS p5.48xlarge: 8 H100") for line in lines)
+
+
+def test_a_list_on_a_narrow_terminal_has_a_line_per_entry_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for kind in ("models", "clusters", "devices"):
+        assert main(["list", kind]) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+
+        assert len(lines) == 2 + len(LISTS[kind]())
+        assert max(map(len, lines)) <= 80

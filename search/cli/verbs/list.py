@@ -1,11 +1,15 @@
 """``forerun list``: what the catalogue has."""
 
 import argparse
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import add_json
 from forerun.search.cli.parser import Parser
 from forerun.spaces.units import format_count
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 KINDS = ("models", "clusters", "devices", "frameworks")
 
@@ -36,11 +40,20 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(dump_json({"schema": SCHEMA, args.kind: entries}))
         return 0
+    from forerun.search.cli.console import fits, open_wide_console, say
+
+    console = open_wide_console()
+    table = _table(entries)
+    if not fits(table, console):  # `forerun show` has the title; broken into words it would hide the rest
+        table = _table([{name: value for name, value in entry.items() if name != "title"} for entry in entries])
+    say(console, table)
+    return 0
+
+
+def _table(entries: Sequence[Mapping[str, Any]]) -> "Table":
     from rich import box
     from rich.table import Table
     from rich.text import Text
-
-    from forerun.search.cli.console import open_wide_console, say
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in entries[0]:
@@ -50,8 +63,7 @@ def run(args: argparse.Namespace) -> int:
     table.columns[0].no_wrap = True
     for entry in entries:
         table.add_row(*(Text(_cell(value)) for value in entry.values()))
-    say(open_wide_console(), table)
-    return 0
+    return table
 
 
 def _heading(name: str) -> str:
