@@ -106,11 +106,12 @@ def list_frameworks() -> list[dict[str, Any]]:
             "cp": legality.context_parallel,
             "ep": legality.expert_parallel,
             "etp": legality.expert_tensor,
+            "pp": legality.pipeline_parallel,
         }
         lines.append(
             {
                 "framework": name,
-                "degrees": ["dp", *(degree for degree, offered in degrees.items() if offered), "pp"],
+                "degrees": ["dp", *(degree for degree, offered in degrees.items() if offered)],
                 "zero": list(legality.zero_stages),
                 "schedules": list(legality.schedules),
                 "recompute": list(legality.recompute),

@@ -13,15 +13,30 @@ from forerun.spaces.strategies.table import CUSTOM_SPLIT, Columns, Mask
 
 
 def degree_unsupported(c: Columns, x: Context) -> Mask:
-    """Degrees above 1 that the framework does not offer."""
+    """Degrees of an axis that the framework does not have; experts are then cut as the rest of a layer is."""
+    broken = np.zeros(np.broadcast_shapes(*(np.shape(c[axis]) for axis in ("pp", "tp", "cp", "ep", "etp"))), dtype=bool)
+    for axis in _degrees_absent(x):
+        broken |= (c[axis] > 1) & (axis != "etp" or c["etp"] != c["tp"])
+    return broken
+
+
+def no_such_degree(v: Mapping[str, int], x: Context) -> str:
+    """Return the message of ``degree_unsupported``, which names the axes that were asked for alone."""
+    asked = [axis for axis in _degrees_absent(x) if v[axis] > 1 and not (axis == "etp" and v["etp"] == v["tp"])]
+    got, fix = " ".join(f"{axis}={v[axis]}" for axis in asked), " ".join(f"{axis}=1" for axis in asked)
+    return f"{x.framework.name} offers no {' and no '.join(asked)}, but got {got}; use {fix}, or another framework"
+
+
+def _degrees_absent(x: Context) -> list[str]:
     legality = x.framework.legality
-    return np.asarray(
-        (not legality.pipeline_parallel) & (c["pp"] > 1)
-        | (not legality.tensor_parallel) & (c["tp"] > 1)
-        | (not legality.context_parallel) & (c["cp"] > 1)
-        | (not legality.expert_parallel) & (c["ep"] > 1)
-        | (not legality.expert_tensor) & (c["etp"] > 1) & (c["etp"] != c["tp"])
-    )
+    offered = {
+        "pp": legality.pipeline_parallel,
+        "tp": legality.tensor_parallel,
+        "cp": legality.context_parallel,
+        "ep": legality.expert_parallel,
+        "etp": legality.expert_tensor,
+    }
+    return [axis for axis, offers in offered.items() if not offers]
 
 
 def unsupported(axis: str, spellings: str) -> Callable[[Columns, Context], Mask]:

@@ -15,6 +15,7 @@ from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.framework_laws import (
     degree_unsupported,
     no_such,
+    no_such_degree,
     no_such_shard,
     shard_unsupported,
     sp_unsupported,
@@ -139,10 +140,7 @@ RULES: tuple[Rule, ...] = (
         code="framework degree",
         axes=("pp", "tp", "cp", "ep", "etp"),
         illegal=degree_unsupported,
-        message=lambda v, x: (
-            f"{x.framework.name} does not offer one of pp={v['pp']}, tp={v['tp']}, cp={v['cp']}, ep={v['ep']}, "
-            f"etp={v['etp']}; see `forerun show {x.framework.name}` for the degrees it has"
-        ),
+        message=no_such_degree,
     ),
     Rule(
         code="heads",

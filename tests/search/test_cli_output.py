@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from forerun.search import simulate
 from forerun.search.catalogue import LISTS
 from forerun.search.cli import main, program
 from forerun.search.cli.bars import GLYPHS, share_cells
 from forerun.search.cli.registry import VERBS
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
+from forerun.spaces.errors import RequestError
 
 TRAINING = "--cluster dgx-h100 --global-batch 64 --seq-len 4096"
 SEARCH = f"search llama3-8b {TRAINING} --gpus 16"
@@ -315,3 +317,22 @@ def test_a_list_on_a_narrow_terminal_has_a_line_per_entry_too(
 
         assert len(lines) == 2 + len(LISTS[kind]())
         assert max(map(len, lines)) <= 80
+
+
+def test_frameworks_are_listed_with_the_degrees_that_they_allow() -> None:
+    for line in LISTS["frameworks"]():
+        if line["zero"]:
+            zero = f"zero{min(line['zero'])}"
+            for axis in ("tp", "cp", "pp"):
+                told = refused(line["framework"], f"{axis}2 dp2 {zero}")
+                assert (f"{line['framework']} offers no {axis}, but got {axis}=2; use {axis}=1" in told) == (
+                    axis not in line["degrees"]
+                ), told
+
+
+def refused(framework: str, strategy: str) -> str:
+    try:
+        simulate("llama3-8b", cluster="dgx-h100", global_batch=8, seq_len=2048, framework=framework, strategy=strategy)
+    except RequestError as error:
+        return str(error)
+    return ""
