@@ -41,7 +41,8 @@ def step_scores(
     memory = total_memory(context, pipelines.memory, key, replicas, replica)
     step_time_s = sum(time_s.values(), np.zeros(len(key)))
     if context.framework.allocator_stall:
-        stall_s = np.where(memory.pressed, context.framework.allocator_stall * step_time_s, 0.0)
+        # It frees and asks again where passes allocate; hops, replicas and the host's own turns allocate nothing.
+        stall_s = np.where(memory.pressed, context.framework.allocator_stall * pipelines.time.total_s[key], 0.0)
         time_s["host"] = time_s["host"] + stall_s
         step_time_s = step_time_s + stall_s
     return ScoreTable(

@@ -81,7 +81,7 @@ class FrameworkProfile:
     Memory: ``logit_bytes`` per logit that the loss keeps besides the logits themselves; ``context_bytes`` outside the
     allocator, ``communicator_bytes`` of all communicators, ``fragmentation`` share of the allocator's peak lost,
     ``activation_fragmentation`` share of activations and logits lost besides,
-    ``allocator_stall`` share of a step lost where its idle buffers do not fit and it has to free and ask again.
+    ``allocator_stall`` share of all passes lost where its idle buffers do not fit and it has to free and ask again.
     ``host_tensors`` may lie in the memory of the host ("optimizer", "parameters"), as ``host_setting`` asks for.
     Gradient buckets are of ``bucket_bytes`` and at least ``bucket_rank_bytes`` per replica (Megatron-LM: 40M or 1M
     gradients per rank, whichever is more); ``bucket_copies`` of them stand beside the gradient buffer (none where

@@ -185,6 +185,19 @@ def test_gradient_buckets_hide_under_the_last_backward_pass() -> None:
     assert simulate_costs(bare).step_time_s == pytest.approx(2.0 + 8.0 + 4.0)
 
 
+@pytest.mark.parametrize("text", ["tp2 pp4 dp2 mbs1 sp", "tp2 pp4 dp2 mbs1 sp schedule=gpipe split=by-cost"])
+def test_an_allocator_without_room_slows_passes_and_nothing_else(text: str) -> None:
+    base, strategy = small_request(framework="nanotron", global_batch=48), parse_strategy(text)
+    full = replace(base.cluster, device=replace(base.cluster.device, memory_bytes=1e9))
+    slow = replace(base, cluster=full, framework=replace(base.framework, host_microbatch_s=1.0, allocator_stall=0.25))
+    free = replace(slow, framework=replace(slow.framework, allocator_stall=0.0))
+    closed = [float(score(made, table_of([strategy])).step_time_s[0]) for made in (free, slow)]
+    events = [simulate(made, strategy).step_time_s for made in (free, slow)]
+
+    assert closed[1] > closed[0]
+    assert closed[1] - closed[0] == pytest.approx(events[1] - events[0], rel=0.03)
+
+
 @pytest.mark.parametrize("text", ["dp8 mbs2", "dp8 mbs2 zero1", "pp2 dp8 mbs1", "dp8 mbs1 zero3"])
 def test_both_levels_know_what_overlap_costs(text: str) -> None:
     """Traffic at two thirds of its speed under computation that runs at 1/1.2: both levels lose the same to it."""

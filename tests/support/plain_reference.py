@@ -74,7 +74,8 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
         time_s |= replica_parts(context, strategy, stages, slowest, pace, bubble_s, microbatches)
         time_s["host"] += context.framework.host_step_s + context.framework.host_microbatch_s * microbatches
         if stages[peak].idle_bytes > room_bytes(context, stages[peak]):
-            time_s["host"] += context.framework.allocator_stall * sum(time_s.values())
+            passes_s = microbatches * slowest.pace_s + bubble_s
+            time_s["host"] += context.framework.allocator_stall * passes_s
         score = PlainScore(
             step_time_s=sum(time_s.values()),
             time_s={part: time_s[part] for part in TIME_PARTS},
