@@ -68,7 +68,7 @@ class Calibration:
             return (f"no run of {self.source} has a peak memory or ran out of it: memory is the catalogue's",)
         before, after = (self.error.get(f"memory_{name}_median_pct") for name in ("before", "left_out"))
         error = "" if before is None else f", median error {before:.1f} % before, {after:.1f} % when left out"
-        return (f"memory calibrated by {len(held.evidence)} runs{error}",)
+        return (f"memory, and the risk of running out of it, calibrated by {len(held.evidence)} runs{error}",)
 
     def check_profile(self, profile: Path | None) -> None:
         """Refuse to be used with another profile than the one it was fitted on: its constants act on top of that.
