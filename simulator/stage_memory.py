@@ -26,15 +26,18 @@ REPLICA_BYTES = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "buffer
 def memory_by_stage(context: Context, strategy: Strategy) -> tuple[Mapping[str, float], ...]:
     """Return the bytes of every device-stage by ``MEMORY_PARTS``, of a strategy that must be legal.
 
-    The fullest stage has what ``score`` says of the strategy.
+    The fullest stage has what ``score`` says of the strategy, also where runs calibrated memory.
 
     Raises:
         RequestError: as for ``score``.
     """
     moving, replicas = _alike(context, strategy) if strategy.stage_choices is None else _staged(context, strategy)
     places = np.arange(strategy.pp)
-    memory = total_memory(context, moving, places, replicas, places)
-    return tuple({part: float(memory.parts[part][stage]) for part in MEMORY_PARTS} for stage in range(strategy.pp))
+    parts: Mapping[str, Floats] = total_memory(context, moving, places, replicas, places).parts
+    if context.correction is not None:
+        held = context.correction.memory(context, table_of([strategy] * strategy.pp), parts)
+        parts = parts if held is None else held.parts
+    return tuple({part: float(parts[part][stage]) for part in MEMORY_PARTS} for stage in range(strategy.pp))
 
 
 def _alike(context: Context, strategy: Strategy) -> tuple[StageMemory, ReplicaCosts]:

@@ -88,6 +88,7 @@ def memory_runs_of(runs: Sequence[Run]) -> list[MemoryRun]:
             peak_bytes=run.peak_memory_bytes if run.outcome == "ok" else None,
             kind=run.memory_kind,
             fitted=run.outcome == "ok",
+            of_first=run.memory_of_first,
         )
         for run in runs
     ]

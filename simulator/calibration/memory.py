@@ -31,7 +31,8 @@ from forerun.simulator.calibration.memory_posterior import MemoryPosterior
 from forerun.simulator.calibration.residual import USUAL, Features, Settings, joined, residual_covariance
 from forerun.simulator.score import score
 from forerun.simulator.score_table import Floats
-from forerun.spaces.strategies import Context, Strategy, table_of
+from forerun.simulator.stage_memory import memory_by_stage
+from forerun.spaces.strategies import Context, Strategy, StrategyTable, table_of
 
 KINDS = ("allocated", "reserved", "device")
 """What a peak may be of: live tensors, what the allocator holds, or all that the device has in use."""
@@ -45,13 +46,15 @@ _ROUNDS, _REWEIGHTS = 4, 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRun:
     """One run. ``peak_bytes``: its peak, of ``kind`` (``KINDS``); None where only ``fitted`` is known, which says
-    whether it ran. ``context`` is uncalibrated, and the same object for runs that differ in strategy only."""
+    whether it ran. ``of_first``: the peak is that of the first stage, and not of the fullest. ``context`` is
+    uncalibrated, and the same object for runs that differ in strategy only."""
 
     context: Context
     strategy: Strategy
     peak_bytes: float | None
     kind: str
     fitted: bool
+    of_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,11 +151,22 @@ def _predicted(runs: Sequence[MemoryRun]) -> tuple[Floats, Floats, Features]:
         groups.setdefault(id(run.context), []).append(row)
     for rows in groups.values():
         context, table = runs[rows[0]].context, table_of([runs[row].strategy for row in rows])
-        memory_bytes = score(context, table).memory_bytes
+        memory_bytes = _measured_bytes(context, table, [runs[row] for row in rows])
         held[rows], idle[rows] = held_bytes(context, memory_bytes), idle_bytes(context, memory_bytes)
         parts.append(memory_features(context, table, held[rows]))
         order += rows
     return held, idle, joined(parts).take(np.argsort(order))
+
+
+def _measured_bytes(context: Context, table: StrategyTable, runs: Sequence[MemoryRun]) -> Mapping[str, Floats]:
+    """Return the predicted parts of the peak of every run, on the stage where it was measured."""
+    scores = score(context, table)
+    memory_bytes = {part: values.copy() for part, values in scores.memory_bytes.items()}
+    for row, run in enumerate(runs):
+        if run.of_first and run.peak_bytes is not None and scores.peak_stage[row] > 0:
+            for part, value in memory_by_stage(context, run.strategy)[0].items():
+                memory_bytes[part][row] = value
+    return memory_bytes
 
 
 def _solved(

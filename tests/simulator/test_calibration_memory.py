@@ -11,7 +11,8 @@ from forerun.simulator import score
 from forerun.simulator.calibration import FACTORS, MemoryRun, fit_memory, nothing_measured
 from forerun.simulator.calibration.censored import observations
 from forerun.simulator.calibration.memory_factors import held_bytes
-from forerun.spaces.strategies import Context, Strategy, table_of
+from forerun.simulator.stage_memory import memory_by_stage
+from forerun.spaces.strategies import Context, Recompute, Strategy, table_of
 
 KINDS = {"allocated": 4, "reserved": 5, "device": 6}
 """How many of the factors, in their order, a measurement of each kind knows of."""
@@ -70,6 +71,32 @@ def test_a_kind_says_nothing_of_what_it_does_not_count(kind: str, unknown: set[s
     result = fit_memory(runs_of(context, some_strategies(), {"fragmentation": 2.0, "outside": 1.5}, kind))
     assert result is not None
     assert unknown <= {one.factor.name for one in result.factors if not one.determined}
+
+
+def test_a_peak_of_the_first_stage_is_held_against_the_first_stage() -> None:
+    """The head makes the last stage the fullest; runs whose first stage holds what is predicted teach nothing."""
+    context = roomy_context()
+    strategy = Strategy(dp=2, tp=1, pp=8, mbs=4, zero=1, recompute=Recompute.FULL)
+    stages = [sum(parts.values()) for parts in memory_by_stage(context, strategy)]
+    assert stages[0] < 0.9 * max(stages)
+    run = MemoryRun(context=context, strategy=strategy, peak_bytes=stages[0], kind="device", fitted=True, of_first=True)
+    told, misread = fit_memory([run]), fit_memory([replace(run, of_first=False)])
+    assert told is not None and misread is not None
+    assert told.before[0] == pytest.approx(0.0, abs=1e-12)
+    assert misread.before[0] == pytest.approx(np.log(stages[0] / max(stages)))
+
+
+def test_all_stages_are_calibrated_as_the_fullest_is() -> None:
+    context, strategies = roomy_context(), some_strategies()
+    result = fit_memory(runs_of(context, strategies, {"activations": 1.3, "outside": 1.4}, "device"))
+    assert result is not None
+    known = replace(nothing_measured(), held=result.posterior).applied(context)
+    strategy = Strategy(dp=2, tp=2, pp=4, mbs=2, zero=1, sp=True)
+    scores, stages = score(known, table_of([strategy])), memory_by_stage(known, strategy)
+    fullest = stages[int(scores.peak_stage[0])]
+    assert sum(fullest.values()) == pytest.approx(scores.peak_memory_bytes[0], rel=1e-9)
+    plain = memory_by_stage(context, strategy)
+    assert all(sum(own.values()) > sum(before.values()) for own, before in zip(stages, plain, strict=True))
 
 
 def test_runs_that_ran_out_of_memory_raise_the_peak() -> None:
