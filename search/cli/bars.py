@@ -53,15 +53,19 @@ class Brush:
             text.append_text(self.stroke(part, cells))
         return text
 
-    def legend(self, rows: Iterable[Mapping[str, float]]) -> Text:
-        """Return glyph and name of every part that counts in any of the rows."""
+    def legend(self, rows: Iterable[Mapping[str, float]], *, width: int = 1000) -> Text:
+        """Return glyph and name of every part that counts in any of the rows, in lines of ``width`` columns."""
         rows = list(rows)
         counted = [
             part for part in (rows[0] if rows else ()) if any(row[part] >= SHOWN * sum(row.values()) for row in rows)
         ]
-        text = Text()
+        text, used = Text(), 0
         for part in counted:
+            size = len(part) + 2  # a glyph and its name stay together
+            if used + size > width:
+                text, used = text.append("\n"), 0
             text.append_text(self.glyph(part)).append(f" {part}  ")
+            used += size + 2
         return text
 
 

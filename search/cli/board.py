@@ -49,7 +49,8 @@ def print_board(board: Leaderboard) -> None:
     own = None if board.baseline is None else board.baseline.row
     several = len({*board.request["gpu_counts"], *([] if own is None else [own.gpus])}) > 1
     say(console, title(board), board_table(board.rows, console, brush, several=several, own=own))
-    say(console, brush.legend(row.breakdown_s for row in (*board.rows, *([] if own is None else [own]))))
+    breakdowns = (row.breakdown_s for row in (*board.rows, *([] if own is None else [own])))
+    say(console, brush.legend(breakdowns, width=console.width))
     tight = f": more than {RISKY:.0%} of the measured runs predicted this full ran out (--oom-risk keeps below a share)"
     likely = f": runs out with more than {RISKY:.0%} probability by the calibration (--oom-risk keeps below one)"
     signs = (

@@ -78,7 +78,7 @@ def stage_stacks(stages: Sequence[Mapping[str, float]], limit_bytes: float, brus
         bar = Text(f"stage {number:<3} [").append_text(brush.bar(parts, width, full=full))
         bar.pad_right(width + 11 - len(bar))
         text.append_text(bar).append(f"] {sum(parts.values()) / GIB:5.1f} GiB\n")
-    return text.append_text(brush.legend(stages))
+    return text.append_text(brush.legend(stages, width=width + 22))
 
 
 def changes_table(title: str, changes: Sequence[ScoredChange]) -> Table:

@@ -17,7 +17,7 @@ import yaml
 from forerun.search import simulate
 from forerun.search.catalogue import LISTS
 from forerun.search.cli import main, program
-from forerun.search.cli.bars import GLYPHS, share_cells
+from forerun.search.cli.bars import GLYPHS, Brush, share_cells
 from forerun.search.cli.registry import VERBS
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.errors import RequestError
@@ -269,6 +269,14 @@ def test_cells_fill_the_bar(values: list[float], width: int) -> None:
     assert sum(share_cells(values, width)) == width
     assert sum(share_cells(values, width, full=2 * sum(values))) == round(width / 2)
     assert share_cells([0.0, 0.0], width) == [0, 0]
+
+
+@pytest.mark.parametrize("width", [12, 30, 1000])
+def test_a_legend_keeps_a_glyph_beside_its_name(width: int) -> None:
+    lines = Brush(ascii_only=False).legend([dict.fromkeys(TIME_PARTS, 1.0)], width=width).plain.split("\n")
+
+    assert [word for line in lines for word in line.split()[1::2]] == list(TIME_PARTS)
+    assert max(len(line.rstrip()) for line in lines) <= max(width, 12)
 
 
 def test_explain_draws_every_stage_and_the_step(capsys: pytest.CaptureFixture[str]) -> None:
