@@ -89,6 +89,23 @@ def test_hybrid_sharding_of_fsdp_1_is_within_nodes(sharding: str, nodes: int, st
     assert not found.notes
 
 
+@pytest.mark.parametrize(
+    ("replicate", "shard", "cp", "strategy"),
+    [
+        (4, 4, 1, "tp1 pp1 dp16 mbs1 zero3 shard=4"),
+        (2, 1, 8, "tp1 pp1 dp2 cp8 mbs1 zero3 shard=8"),
+        (1, 16, 1, "tp1 pp1 dp16 mbs1 zero3"),
+        (16, 1, 1, "tp1 pp1 dp16 mbs1"),
+    ],
+)
+def test_degrees_of_accelerate_say_who_shares(replicate: int, shard: int, cp: int, strategy: str) -> None:
+    sizes = {"dp_replicate": replicate, "dp_shard": shard, "cp": cp}
+    lines = [f"  parallelism_config_{name}_size: {size}" for name, size in sizes.items()]
+    text = "distributed_type: FSDP\nnum_processes: 16\nfsdp_config: {fsdp_version: 2}\nparallelism_config:\n"
+
+    assert str(imported("accelerate.yaml", text + "\n".join(lines)).strategy) == strategy
+
+
 def test_what_is_not_known_or_has_no_word_is_noted() -> None:
     toml = "[parallelism]\ndata_parallel_replicate_degree = 4\ndata_parallel_shard_degree = -1\n"
     unknown = imported("train.toml", toml)

@@ -64,6 +64,26 @@ def test_replicas_that_each_hold_a_set_are_replicas_without_sharding(stage: int)
         assert getattr(alone, name) == getattr(plain, name)
 
 
+@pytest.mark.parametrize("more", ["", " shard=8"])
+def test_whole_gradients_are_added_up_over_all_replicas_where_the_framework_does(more: str) -> None:
+    """InternEvo: what is shared out decides who broadcasts parameters to whom, and nothing about gradients."""
+    context = request(framework="internevo")
+    sharded, plain = costs_of(context, f"dp32 zero1{more}"), costs_of(context, "dp32")
+    ranks = 8 if more else 32
+    one = collective_time_s(context.cluster, "broadcast", 2 * PARAMETERS / ranks, ranks, 1)
+
+    assert sharded.reduce_s[0] == plain.reduce_s[0] > 0
+    assert sharded.gather_s[0] == pytest.approx(ranks * float(one), rel=1e-12)
+
+
+def test_a_layer_is_one_collective_only_where_gradients_or_parameters_are_sharded() -> None:
+    layers = request(framework="torchtitan")
+    buckets = replace(layers, framework=replace(layers.framework, layer_units=False))
+    for stage, same in ((0, True), (2, False), (3, False)):
+        first, second = (costs_of(context, f"dp32 zero{stage}").reduce_s[0] for context in (layers, buckets))
+        assert (first == second) == same
+
+
 @pytest.mark.parametrize("framework", ["generic", "megatron-lm", "torchtitan", "internevo"])
 def test_all_replicas_named_by_number_cost_the_same_to_the_bit(framework: str) -> None:
     context = request(framework=framework)
