@@ -12,6 +12,7 @@ from random_requests import contexts, legal_table
 from forerun.simulator import score
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.events import simulate
+from forerun.simulator.events.trees.inside import collectives_inside
 from forerun.simulator.parameters import StageParameters
 from forerun.simulator.replicas import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.spaces.clusters import load_cluster
@@ -40,6 +41,17 @@ def test_gradients_are_scattered_within_a_set_and_each_slice_is_added_up_over_it
     assert found.reduce_s[0] == pytest.approx(units * float(within + across), rel=1e-12)
     gather = collective_time_s(context.cluster, "all_gather", 2 * PARAMETERS / units, 4, 2)
     assert found.gather_s[0] == pytest.approx(units * float(gather), rel=1e-12)
+
+
+def test_collectives_of_a_layer_are_listed_by_who_takes_part() -> None:
+    """Sets of 4 of 16 replicas: slices of gradients a quarter as large are added up over 4 copies."""
+    context, strategy = request(framework="generic"), parse_strategy("dp16 zero1 shard=4")
+    found = collectives_inside(context, context.model.layers[0], "", strategy, range(16))
+    assert found is not None
+    size = {(str(line["kind"]), int(str(line["members"]))): float(str(line["bytes"])) for line in found}
+
+    assert set(size) == {("reduce_scatter", 4), ("all_reduce", 4), ("all_gather", 4)}
+    assert size["reduce_scatter", 4] == 4 * size["all_reduce", 4] == 2 * size["all_gather", 4]
 
 
 def test_experts_have_as_many_copies_as_the_rest() -> None:
