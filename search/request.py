@@ -189,7 +189,7 @@ def resolve(request: Request, *, groups: bool = False) -> Setting:
         top=top,
         usd_per_gpu_hour=cluster.usd_per_device_hour,
         defaults=tuple(_defaults(request, context)),
-        notes=(*resolved.notes, *_notes(context), *remarks),
+        notes=(*resolved.notes, *_unheard(request, context), *_notes(context), *remarks),
         limits=limits_of(
             workload,
             within_s=request.train_within_s,
@@ -310,6 +310,20 @@ def _defaults(request: Request, context: Context) -> list[str]:
         filled.append(f"price {price:g} USD per GPU-hour (from the cluster)")
     filled += [f"cluster {default}" for default in context.cluster.defaults]
     return filled
+
+
+def _unheard(request: Request, context: Context) -> list[str]:
+    """Return what the user said that this model does not listen to; a sweep says it to several models at once."""
+    model, told = context.model.name, []
+    if request.moe_imbalance is not None and not context.moe:
+        told.append(f"an imbalance of experts changes nothing: {model} has none")
+    if (
+        request.ignored_config_fields
+        and not request.model.lower().endswith(".json")
+        and not Path(request.model).is_dir()
+    ):
+        told.append(f"no field was ignored: {model} was not read from a config.json")
+    return told
 
 
 def _notes(context: Context) -> list[str]:

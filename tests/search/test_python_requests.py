@@ -31,3 +31,11 @@ def test_wrong_values(fields: dict[str, object], told: str) -> None:
 
 def test_numbers_of_numpy_are_numbers() -> None:
     assert asked(seq_len=np.int64(2048)).rows == asked().rows
+
+
+def test_what_a_model_does_not_listen_to_is_said() -> None:
+    notes = asked(moe_imbalance=1.5, ignored_config_fields=("foo",)).notes
+
+    assert "an imbalance of experts changes nothing: llama3-8b has none" in notes
+    assert "no field was ignored: llama3-8b was not read from a config.json" in notes
+    assert not any("ignored" in note or "imbalance" in note for note in asked().notes)
