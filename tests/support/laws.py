@@ -27,12 +27,17 @@ def examples(framework: str) -> list[Context]:
     return found
 
 
-def never_slower(better: Context, worse: Context, table: StrategyTable) -> None:
+def never_slower(better: Context, worse: Context, table: StrategyTable, *, odd: bool = False) -> None:
     """Assert that no candidate takes longer under ``better`` than under ``worse``: none at all where the core's times
-    are exact, and elsewhere few candidates, by no more than the slack of the estimate."""
+    are exact, and elsewhere few candidates, by no more than the slack of the estimate.
+
+    ``odd``: hops, launches and passes may take equally long, as they do in random requests: ``odd_slacks`` counts too.
+    """
     if not len(table):
         return
     ratio, slack = score(better, table).step_time_s / score(worse, table).step_time_s, slacks(worse, table)
+    if odd:
+        slack = np.maximum(slack, odd_slacks(table))
     worst = int(np.argmax(ratio - slack))
     assert ratio[worst] <= 1 + slack[worst] + ROUNDING, (
         f"{np.count_nonzero(ratio > 1 + slack + ROUNDING)} of {len(table)}, worst {table.strategy(worst)}: "
@@ -43,9 +48,12 @@ def never_slower(better: Context, worse: Context, table: StrategyTable) -> None:
         assert broken <= RARE * estimated, f"{broken} of {estimated} estimated candidates are slower"
 
 
-FEW, SHARDED, FEW_SHARDED, UNEVEN, ZB_V = 0.06, 0.1, 0.2, 0.02, 0.01
+FEW, SHARDED, FEW_SHARDED, UNEVEN, ZERO_BUBBLE = 0.06, 0.1, 0.2, 0.03, 0.01
 """Slacks: shares of a step by which an estimate of the core may fall less than it should. Seen at most: 4.9 %, 8.0 %,
-18.3 %, 1.0 % and 0.3 %, over all candidates of ``examples`` and 24,000 of random requests."""
+18.3 %, 1.9 % and 0.3 %, over all candidates of ``examples`` and 80,000 of random requests."""
+ODD_UNEVEN, ODD_PIPELINE, ODD = 0.1, 0.03, 1e-4
+"""The same where facts are drawn at random: of pipelines with unequal stages, of others, and of all else. Seen at most:
+6.7 %, 1.3 % and 0.003 %, of one candidate in ten thousand."""
 RARE, MANY = 0.05, 1000
 """Share of the candidates with a slack that may be slower at all (seen at most: 3.5 %), where there are so many."""
 
@@ -58,14 +66,14 @@ def slacks(context: Context, table: StrategyTable) -> NDArray[np.float64]:
     every microbatch, because passes that fill the pipeline are taken to hide as much as those of the slowest stage
     (``SHARDED``; with two microbatches or one ``FEW_SHARDED``). Virtual stages that are unequal and take turns have
     their longest path looked for by nominal times, which another request changes (``UNEVEN``). Of a backward pass of
-    ZB-V that its launches decide, faster products leave more to input gradients, which stand in its way (``ZB_V``):
-    the events show that too.
+    ZB-V or ZB-H1 that its launches decide, faster products leave more to input gradients, which stand in its way
+    (``ZERO_BUBBLE``): the events show that too.
     """
     count = context.workload.global_batch // (table.column("dp") * table.column("mbs"))
     schedule, few, sharded = table.column("schedule"), count <= 2, table.column("zero") >= 2
     found = np.zeros(len(table))
     for holds, slack in (
-        (schedule == Schedule.ZB_V, ZB_V),
+        ((schedule == Schedule.ZB_V) | (schedule == Schedule.ZB_H1), ZERO_BUBBLE),
         ((schedule == Schedule.INTERLEAVED) & (table.column("split") != Split.EVEN), UNEVEN),
         (few, FEW),
         (sharded, SHARDED),
@@ -73,6 +81,13 @@ def slacks(context: Context, table: StrategyTable) -> NDArray[np.float64]:
     ):
         found[holds & (table.column("pp") > 1)] = slack
     return found
+
+
+def odd_slacks(table: StrategyTable) -> NDArray[np.float64]:
+    """Return the slacks of requests in which a hop takes as long as a pass: longer passes of unequal stages may hide
+    more hops than they add, and launches that pace some passes let traffic hide behind others."""
+    piped, unequal = table.column("pp") > 1, table.column("split") != Split.EVEN
+    return np.where(piped, np.where(unequal, ODD_UNEVEN, ODD_PIPELINE), ODD)
 
 
 def with_flops(context: Context, factor: float) -> Context:
