@@ -5,32 +5,20 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import date
-from typing import TYPE_CHECKING
 
 import numpy as np
+from calibration_groups import DRAWS, RUNS, SMALLEST, TENS, Accuracy, Curves, Group
 
 from forerun.simulator.calibration.residual import USUAL, Settings
 from forerun.simulator.score_table import Floats
 
-if TYPE_CHECKING:
-    from calibration import Accuracy, Curves, Group
-
-SMALLEST = 20
-"""Measured runs of a group that is judged, at least."""
-RUNS = 10
-"""Runs that the tool chooses."""
-DRAWS = 40
-"""Random searches that the tool's is compared with."""
-TENS = 200
-"""Random choices of ten runs, the best of which say what a choice could reach."""
-
 
 def page(
-    found: "Sequence[Accuracy]",
-    honest: "Sequence[Accuracy]",
+    found: Sequence[Accuracy],
+    honest: Sequence[Accuracy],
     settings: Mapping[str, Settings],
-    groups_: "Sequence[Group]",
-    curves: "Sequence[Curves]",
+    groups_: Sequence[Group],
+    curves: Sequence[Curves],
     seconds: float,
 ) -> list[str]:
     """Return the result as lines of Markdown."""
@@ -94,20 +82,20 @@ def page(
     return lines + (_curve_lines(groups_, curves) if curves else [])
 
 
-def _mean(found: "Sequence[Accuracy]", name: str) -> str:
+def _mean(found: Sequence[Accuracy], name: str) -> str:
     return _pct(float(np.mean([getattr(one, name) for one in found])))
 
 
-def _inside(found: "Sequence[Accuracy]") -> str:
+def _inside(found: Sequence[Accuracy]) -> str:
     return _pct(float(np.average([one.inside for one in found], weights=[one.rest for one in found])))
 
 
-def _means(curves: "Sequence[Curves]") -> tuple[Floats, Floats, Floats]:
+def _means(curves: Sequence[Curves]) -> tuple[Floats, Floats, Floats]:
     chosen, drawn, used = (np.mean([getattr(c, name) for c in curves], axis=0) for name in ("chosen", "drawn", "used"))
     return chosen, drawn, used
 
 
-def _regret_line(curves: "Sequence[Curves]") -> str:
+def _regret_line(curves: Sequence[Curves]) -> str:
     chosen, drawn, _ = _means(curves)
     enough = [n for n in range(1, RUNS + 1) if chosen[n] <= drawn[2 * n]]
     return (
@@ -116,7 +104,7 @@ def _regret_line(curves: "Sequence[Curves]") -> str:
     )
 
 
-def _curve_lines(groups_: "Sequence[Group]", curves: "Sequence[Curves]") -> list[str]:
+def _curve_lines(groups_: Sequence[Group], curves: Sequence[Curves]) -> list[str]:
     chosen, drawn, used = _means(curves)
     lines = [
         "",

@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from calibration import RESULTS, groups
+from calibration_groups import RESULTS, groups
 from calibration_page import RUNS, SMALLEST
 from calibration_settings import Linear, predicted
 from numpy.typing import NDArray
