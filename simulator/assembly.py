@@ -9,14 +9,20 @@ from forerun.simulator.memory import StageMemory, total_memory
 from forerun.simulator.pipeline import PipelineTime, hops_s
 from forerun.simulator.replicas import ReplicaCosts
 from forerun.simulator.score_table import Floats, ScoreTable
-from forerun.simulator.sharded_traffic import Passes, sharded_gradients_s, sharded_parameters_s
+from forerun.simulator.sharded_traffic import (
+    Loops,
+    Passes,
+    looped_traffic_s,
+    sharded_gradients_s,
+    sharded_parameters_s,
+)
 from forerun.spaces.strategies import Context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipelines:
-    """S pipelines: their time, its parts per step, windows that hide replica traffic (passes of the first stage, and of
-    the slowest), and activation memory."""
+    """S pipelines: their time, its parts per step, windows that hide replica traffic (passes of the first stage, of the
+    slowest, and of ``loops`` where a device has several virtual stages), and activation memory."""
 
     time: PipelineTime
     parts_s: dict[str, Floats]
@@ -25,6 +31,7 @@ class Pipelines:
     passes: Passes
     microbatches: Floats
     memory: StageMemory
+    loops: Loops | None = None
 
 
 def step_scores(
@@ -35,9 +42,11 @@ def step_scores(
     replica: NDArray[np.intp],
     zero: NDArray[np.int64],
     hop_s: Floats,
+    table: Floats,
 ) -> ScoreTable:
-    """Return the scores of N candidates; ``key`` and ``replica`` are their columns in the two tables."""
-    time_s = _time(context, pipelines, key, replicas, replica, zero, hop_s)
+    """Return the scores of N candidates; ``key`` and ``replica`` are their columns in the two tables, ``table`` [D] is
+    what a token table is of the parameters of the largest stage (used where stages are interleaved)."""
+    time_s = _time(context, pipelines, key, replicas, replica, zero, hop_s, table)
     memory = total_memory(context, pipelines.memory, key, replicas, replica)
     step_time_s = sum(time_s.values(), np.zeros(len(key)))
     if context.framework.allocator_stall:
@@ -64,6 +73,7 @@ def _time(
     replica: NDArray[np.intp],
     zero: NDArray[np.int64],
     hop_s: Floats,
+    table: Floats,
 ) -> dict[str, Floats]:
     """Return the parts of the step time of N candidates."""
     profile, overlap = context.framework, context.overlap
@@ -77,21 +87,42 @@ def _time(
     forward_s, backward_s = pipelines.forward_s[key], pipelines.backward_s[key]
     reduce_s, gather_s = replicas.reduce_s[replica], replicas.gather_s[replica]
     early_s, late_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
-    covered = _hidden(pipelines.time, key, late_s, (pace_s - forward_s) * room, (backward_s + wait_s) * room)
+    share = 1 / pipelines.time.laps
+    laps = share[key], ((1 - share) * pipelines.time.lap)[key]
+    covered = _hidden(laps, late_s, (pace_s - forward_s) * room, (backward_s + wait_s) * room)
     # What hides the reduction cannot hide the gather of sharded parameters.
     window = (pipelines.time.total_s[key] + idle_s) * room - covered
-    hidden = _hidden(pipelines.time, key, early_s, (pace_s - backward_s) * room, (forward_s + wait_s) * room)
+    hidden = _hidden(laps, early_s, (pace_s - backward_s) * room, (forward_s + wait_s) * room)
     hidden = np.minimum(hidden, window)
     alone_s = reduce_s - covered
-    two, three = np.flatnonzero(zero == 2), np.flatnonzero(zero == 3)
+    two, two_looped = _by_laps(laps[0], zero == 2)
+    three, three_looped = _by_laps(laps[0], zero == 3)
+
+    def looped_s(rows: NDArray[np.intp], gathered_s: Floats | None) -> tuple[Floats, Floats]:
+        """Return the seconds of traffic of some rows of interleaved stages that stand alone, and that hide."""
+        assert pipelines.loops is not None
+        return looped_traffic_s(
+            profile,
+            pipelines.loops,
+            key[rows],
+            table[replica[rows]],
+            reduce_s[rows],
+            gathered_s,
+            overlap=profile.overlap_pipeline,
+        )
+
     if len(two):
         alone_s[two], covered[two] = sharded_gradients_s(profile, pipelines.passes, key[two], reduce_s[two])
+    if len(two_looped):
+        alone_s[two_looped], covered[two_looped] = looped_s(two_looped, None)
     alone_s += gather_s - hidden
     hidden += covered
     if len(three):
         alone_s[three], hidden[three] = sharded_parameters_s(
             profile, pipelines.passes, key[three], reduce_s[three], gather_s[three]
         )
+    if len(three_looped):
+        alone_s[three_looped], hidden[three_looped] = looped_s(three_looped, gather_s[three_looped])
     time_s = {name: values[key] for name, values in pipelines.parts_s.items()}
     time_s["pipeline"] = crossed_s
     time_s["bubble"] = (pipelines.time.total_s - pipelines.time.busy_s)[key]
@@ -101,13 +132,22 @@ def _time(
     return time_s
 
 
-def _hidden(time: PipelineTime, key: NDArray[np.intp], traffic_s: Floats, window_s: Floats, pass_s: Floats) -> Floats:
+def _by_laps(share: Floats, some: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the rows among ``some`` whose devices have one virtual stage, and those that have several; ``share`` of
+    one virtual stage."""
+    rows = np.flatnonzero(some)
+    several = share[rows] < 1.0
+    return rows[~several], rows[several]
+
+
+def _hidden(laps: tuple[Floats, Floats], traffic_s: Floats, window_s: Floats, pass_s: Floats) -> Floats:
     """Return how much of the traffic of all parameters hides before their first use, or after their last gradient.
 
     Each virtual stage has its share, and a lap of ``pass_s`` per microbatch between its turn and the next one's: the
     last (or first) has ``window_s`` of a pass alone, the farthest all laps but one. Those between have no less.
+    ``laps``: the share of one virtual stage, and microbatches in all laps but one, in units of all of them.
     """
-    laps, lap = time.laps[key], time.lap[key]
-    alone = (traffic_s - window_s) / laps
-    farthest = traffic_s - (window_s + (laps - 1) * lap * pass_s) / laps
+    share, others = laps
+    alone = (traffic_s - window_s) * share
+    farthest = traffic_s - window_s * share - others * pass_s
     return traffic_s - np.maximum(np.maximum(alone, farthest), 0.0)

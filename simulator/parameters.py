@@ -53,6 +53,12 @@ def stage_parameters(context: Context, plans: StagePlans, tp: Floats, ep: Floats
     return StageParameters(dense=dense, expert=expert, tied=tied, tensors=np.asarray(tensors))
 
 
+def table_share(context: Context, parameters: StageParameters, tp: Floats) -> Floats:
+    """Return what a token table is of the parameters of the largest stage, shape K."""
+    table = padded_vocab(context.model, tp) * context.model.hidden
+    return np.asarray(table / (parameters.dense + parameters.expert).max(axis=0))
+
+
 def _tensors(layer: Layer, *, merged: bool) -> int:
     """Return how many matrices and norms a layer has; ``merged``: products that read the same input are one."""
     attention = 2 if merged else 4

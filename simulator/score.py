@@ -15,12 +15,12 @@ from forerun.simulator.block_times import BlockTimes, block_times, host_passes_s
 from forerun.simulator.hops import HOP_AXES, hop_time_s
 from forerun.simulator.lap_paths import path_seconds
 from forerun.simulator.memory import stage_memory
-from forerun.simulator.parameters import stage_parameters
+from forerun.simulator.parameters import stage_parameters, table_share
 from forerun.simulator.pipeline import StageTimes, pipeline_time
 from forerun.simulator.replicas import REPLICA_AXES, REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.simulator.shard import Shard, layer_axes, shard_of
-from forerun.simulator.sharded_traffic import slowest_passes
+from forerun.simulator.sharded_traffic import looped_passes, slowest_passes
 from forerun.simulator.stage_plan import PLAN_AXES, StagePlans, stage_plans
 from forerun.simulator.staged_score import staged_score
 from forerun.simulator.zero_bubble import Ways, zb_v_s
@@ -58,10 +58,11 @@ def _flat(context: Context, table: StrategyTable) -> ScoreTable:
     keys = table.distinct(*dict.fromkeys((*PIPELINE_AXES, *layer_axes(context))))
     pipelines = _pipelines(context, table, plans, plan_keys.inverse[keys.rows], keys.rows)
     replica_keys = table.distinct(*REPLICA_AXES)
-    replicas = _replicas(context, table, plans, plan_keys.inverse[replica_keys.rows], replica_keys.rows)
+    replicas, tables = _replicas(context, table, plans, plan_keys.inverse[replica_keys.rows], replica_keys.rows)
     hop_keys = table.distinct(*HOP_AXES)
     hop_s = hop_time_s(context, table.take(hop_keys.rows))[hop_keys.inverse]
-    return step_scores(context, pipelines, keys.inverse, replicas, replica_keys.inverse, table.column("zero"), hop_s)
+    zero = table.column("zero")
+    return step_scores(context, pipelines, keys.inverse, replicas, replica_keys.inverse, zero, hop_s, tables)
 
 
 def _some_staged(context: Context, table: StrategyTable) -> ScoreTable:
@@ -90,11 +91,14 @@ def _pipelines(
     pp, vpp, schedule, dp, mbs = _floats(table, rows, "pp", "vpp", "schedule", "dp", "mbs")
     microbatches = context.workload.global_batch / (dp * mbs)
     halves = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
-    forward_s = _dot(blocks, times.forward_s[:, key]) * halves
-    backward_s = _dot(blocks, times.backward_s[:, key]) * halves
+    inner_s, forward_s = _passes_s(blocks, times.forward_s[:, key], halves)
+    inner_back_s, backward_s = _passes_s(blocks, times.backward_s[:, key], halves)
     host_forward_s, host_backward_s = host_passes_s(context, blocks[:-2] * halves, shard.recompute[key], shard.tp[key])
     device_s = forward_s + backward_s
-    forward_s, backward_s = np.maximum(forward_s, host_forward_s), np.maximum(backward_s, host_backward_s)
+    late = ((host_forward_s > inner_s) | (host_backward_s > inner_back_s)).any(axis=0)
+    late &= schedule == Schedule.INTERLEAVED
+    forward_s = _launched_s(forward_s, inner_s, host_forward_s, late, vpp)
+    backward_s = _launched_s(backward_s, inner_back_s, host_backward_s, late, vpp)
     gap_s = forward_s + backward_s - device_s
     stages = StageTimes(
         forward_s=forward_s,
@@ -122,19 +126,46 @@ def _pipelines(
     slowest = blocks[:, *decides] * (halves * microbatches)
     parts = {name: _dot(slowest, values[:, key]) for name, values in times.parts.items()}
     parts["host"] = gap_s[decides] * microbatches
+    room = context.overlap.room
+    passes = slowest_passes(stages, time.slowest, schedule, pp, vpp, microbatches, overlap=overlap, room=room)
     return Pipelines(
         time=time,
         parts_s=parts,
         forward_s=stages.forward_s[0],
         backward_s=stages.backward_s[0],
-        passes=slowest_passes(
-            stages, time.slowest, schedule, pp, vpp, microbatches, overlap=overlap, room=context.overlap.room
-        ),
+        passes=passes,
+        loops=looped_passes(stages, passes, time.laps, time.lap, room),
         microbatches=microbatches,
         memory=stage_memory(
             context, shard, key, blocks, plans.stage[:, plan], schedule, pp, vpp, microbatches, plans.lead[:, plan]
         ),
     )
+
+
+def _launched_s(
+    passes_s: Floats, layers_s: Floats, launches_s: Floats, late: NDArray[np.bool_], laps: Floats
+) -> Floats:
+    """Return the seconds of passes that are no shorter than their launches, [R, S].
+
+    Every virtual stage of an interleaved device waits for the host by itself: where it is ``late`` for layers, what
+    embedding or head take besides (``passes_s`` less ``layers_s``) makes up for it in one of ``laps`` alone.
+    """
+    whole = np.maximum(passes_s, launches_s)
+    some = np.flatnonzero(late)
+    if len(some):
+        inner, host, turns = layers_s[:, some], launches_s[:, some], laps[some]
+        ends = passes_s[:, some] - inner
+        whole[:, some] = (turns - 1) / turns * np.maximum(inner, host) + np.maximum(inner / turns + ends, host / turns)
+    return whole
+
+
+def _passes_s(blocks: Floats, values: Floats, share: Floats) -> tuple[Floats, Floats]:
+    """Return a ``share`` of the sum over blocks as ``_dot`` does, and that over layers alone before it, whole."""
+    layers = _dot(blocks[:-2], values[:-2])
+    whole = layers + blocks[-2] * values[-2]
+    whole += blocks[-1] * values[-1]
+    whole *= share
+    return layers, whole
 
 
 def _ways(
@@ -173,8 +204,9 @@ def _dot(blocks: Floats, values: Floats) -> Floats:
 
 def _replicas(
     context: Context, table: StrategyTable, plans: StagePlans, plan: NDArray[np.intp], rows: NDArray[np.intp]
-) -> ReplicaCosts:
-    """Return the once-per-step costs of D strategies."""
+) -> tuple[ReplicaCosts, Floats]:
+    """Return the once-per-step costs of D strategies, and what a token table is of their largest stages."""
     degrees = dict(zip(REPLICA_DEGREES, _floats(table, rows, *REPLICA_DEGREES), strict=True))
     parameters = stage_parameters(context, plans.columns(plan), degrees["tp"], degrees["ep"], degrees["etp"])
-    return replica_costs(context, Replicas(parameters=parameters, **degrees))
+    share = table_share(context, parameters, degrees["tp"])
+    return replica_costs(context, Replicas(parameters=parameters, **degrees)), share

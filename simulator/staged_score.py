@@ -55,7 +55,8 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
     )
     replicas = stage_replicas(context, rows, passes)
     hop_s = _hop_s(context, time, pp, stage_hops_s(context, rows))
-    return step_scores(context, pipelines, columns, replicas, columns, rows.zero[0].astype(np.int64), hop_s)
+    zero = rows.zero[0].astype(np.int64)
+    return step_scores(context, pipelines, columns, replicas, columns, zero, hop_s, np.zeros_like(pp))
 
 
 def stage_hops_s(context: Context, rows: StageRows) -> Floats:

@@ -202,10 +202,19 @@ def _add_times(
     # No pass is shorter than its launches.
     launch_forward_s, launch_backward_s = (share * seconds for seconds in launches_s(context, strategy, stage.layers))
     device_s = stage.pace_s
-    stage.forward_s = max(stage.forward_s, launch_forward_s)
-    stage.backward_s = max(stage.backward_s, launch_backward_s)
+    laps = strategy.vpp if strategy.schedule == Schedule.INTERLEAVED else 1
+    here = [block for block, held in zip(ends, (stage.embedding, stage.head), strict=True) if held]
+    ends_s = sum(block.forward_s for block in here), sum(block.backward_s for block in here)
+    stage.forward_s = _by_lap_s(stage.forward_s, ends_s[0] * share, launch_forward_s, laps)
+    stage.backward_s = _by_lap_s(stage.backward_s, ends_s[1] * share, launch_backward_s, laps)
     stage.weight_s = max(stage.weight_s, launch_forward_s)
     stage.gap_s = stage.pace_s - device_s
+
+
+def _by_lap_s(device_s: float, ends_s: float, launches_s: float, laps: int) -> float:
+    """Seconds of one microbatch on the virtual stages of a device, one of which has embedding or head."""
+    lap_s = (device_s - ends_s) / laps
+    return (laps - 1) * max(lap_s, launches_s / laps) + max(lap_s + ends_s, launches_s / laps)
 
 
 def _count_parameters(context: Context, strategy: Strategy, stage: PlainStage, device: PlainBlocks) -> None:
@@ -221,7 +230,7 @@ def _count_parameters(context: Context, strategy: Strategy, stage: PlainStage, d
         layer = model.layers[kind]
         stage.tensors += layer.norms + layer.attends * (2 if merged else 4)
         stage.tensors += layer.feeds_forward * (3 if layer.mlp.gated and not merged else 2)
-    table = device.padded_vocab() * model.hidden
+    stage.table = table = device.padded_vocab() * model.hidden
     if stage.embedding:
         stage.dense += table + embedding_parameters(model) - model.vocab * model.hidden
     if stage.head:

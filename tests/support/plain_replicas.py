@@ -84,7 +84,9 @@ def replica_parts(
     hidden = early_s - open_s(early_s, (pace_s - first.backward_s) * room, (first.forward_s + wait_s) * room)
     hidden = min(hidden, whole_s * room - covered)
     if strategy.zero >= 2:
-        data_s = _every_microbatch_s(context, strategy, slowest, (reduce_s, gather_s), microbatches, (room, lost))
+        every_s = _every_lap_s if strategy.schedule == Schedule.INTERLEAVED else _every_microbatch_s
+        traffic = reduce_s, gather_s if strategy.zero == 3 else 0.0
+        data_s = every_s(context, strategy, stages, slowest, traffic, microbatches, (room, lost))
         if strategy.zero == 2:
             data_s += gather_s - hidden + lost * hidden
     else:
@@ -102,6 +104,7 @@ def replica_parts(
 def _every_microbatch_s(
     context: Context,
     strategy: Strategy,
+    stages: list[PlainStage],
     slowest: PlainStage,
     traffic: tuple[float, float],
     microbatches: float,
@@ -113,20 +116,49 @@ def _every_microbatch_s(
     split = strategy.schedule in (Schedule.ZB_H1, Schedule.ZB_V)
     if strategy.schedule == Schedule.DUALPIPE:
         reduce_s, gather_s = reduce_s / 2, gather_s / 2
-    if strategy.zero == 2:
-        gather_s = 0.0
     making_s = slowest.weight_s if split else slowest.backward_s
     again_s = slowest.backward_s - slowest.weight_s if split else slowest.backward_s
     before = [min(profile.overlap_parameters * gather_s, room * pass_s) for pass_s in (slowest.forward_s, again_s)]
     behind = min(profile.overlap_gradients * reduce_s, room * making_s - (0.0 if split else before[1]))
-    turns = 0.0
-    if strategy.schedule in (Schedule.ONE_F_ONE_B, Schedule.GPIPE):
-        turns = strategy.pp - 1
-    if strategy.schedule == Schedule.INTERLEAVED:
-        turns = (strategy.pp - 1) / strategy.vpp
+    turns = strategy.pp - 1 if strategy.schedule in (Schedule.ONE_F_ONE_B, Schedule.GPIPE) else 0
     alone = (microbatches + turns) * (2 * gather_s - sum(before))
     alone += (microbatches + (0.0 if profile.overlap_pipeline else turns)) * (reduce_s - behind)
     return alone + lost * microbatches * (sum(before) + behind)
+
+
+def _every_lap_s(
+    context: Context,
+    strategy: Strategy,
+    stages: list[PlainStage],
+    slowest: PlainStage,
+    traffic: tuple[float, float],
+    microbatches: float,
+    beside: tuple[float, float],
+) -> float:
+    """The same where a device has several virtual stages: each hides its own traffic, and one has a token table."""
+    profile, (reduce_s, gather_s), (room, lost) = context.framework, traffic, beside
+    pp, vpp = strategy.pp, strategy.vpp
+    table = stages[0].table / max(stage.dense + stage.expert for stage in stages)
+    forward, backward = room * stages[0].forward_s / vpp, room * stages[0].backward_s / vpp
+    head_forward = max(room * slowest.forward_s - (vpp - 1) * forward, 0.0)
+    head_backward = max(room * slowest.backward_s - (vpp - 1) * backward, 0.0)
+
+    def alone(share: float, forward_s: float, backward_s: float) -> tuple[float, float]:
+        """Seconds of gathers and of reductions of one microbatch on one virtual stage that nothing hides."""
+        early = profile.overlap_parameters * share * gather_s
+        before = [min(early, forward_s), min(early, backward_s)]
+        behind = min(profile.overlap_gradients * share * reduce_s, backward_s - before[1])
+        return 2 * share * gather_s - sum(before), share * reduce_s - behind
+
+    inner = (1 - table) / vpp
+    gathers, reductions = alone(inner, forward, backward)
+    with_head = sum(alone(inner + table, head_forward, head_backward))
+    with_embedding = sum(alone(inner + table, forward, backward))
+    each = (vpp - 1) * (gathers + reductions) + with_head
+    filling = (pp - 1) * (gathers + (0.0 if profile.overlap_pipeline else reductions))
+    first_lap = min(pp, microbatches) * (with_embedding - gathers - reductions)
+    hidden = reduce_s + 2 * gather_s - each
+    return microbatches * (each + lost * hidden) + filling + first_lap
 
 
 def _tied_s(context: Context, strategy: Strategy, tied: float) -> float:

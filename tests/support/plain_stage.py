@@ -18,6 +18,7 @@ class PlainStage:
     parts_s: dict[str, float]
     dense: float = 0.0
     expert: float = 0.0
+    table: float = 0.0
     tied: float = 0.0
     tensors: int = 0
     memory_bytes: dict[str, float]
