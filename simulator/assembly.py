@@ -22,12 +22,14 @@ from forerun.spaces.strategies import Context
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipelines:
     """S pipelines: their time, its parts per step, windows that hide replica traffic (passes of the first stage, of the
-    slowest, and of ``loops`` where a device has several virtual stages), and activation memory."""
+    slowest, and of ``loops`` where a device has several virtual stages; ``unmade_s`` of the slowest one's, before the
+    first stage completes gradients), and activation memory."""
 
     time: PipelineTime
     parts_s: dict[str, Floats]
     forward_s: Floats
     backward_s: Floats
+    unmade_s: Floats
     passes: Passes
     microbatches: Floats
     memory: StageMemory
@@ -89,7 +91,7 @@ def _time(
     early_s, late_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
     share = 1 / pipelines.time.laps
     laps = share[key], ((1 - share) * pipelines.time.lap)[key]
-    covered = _hidden(laps, late_s, (pace_s - forward_s) * room, (backward_s + wait_s) * room)
+    covered = _hidden(laps, late_s, (pace_s - pipelines.unmade_s[key]) * room, (backward_s + wait_s) * room)
     # What hides the reduction cannot hide the gather of sharded parameters.
     window = (pipelines.time.total_s[key] + idle_s) * room - covered
     hidden = _hidden(laps, early_s, (pace_s - backward_s) * room, (forward_s + wait_s) * room)

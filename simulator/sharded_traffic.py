@@ -106,6 +106,16 @@ def slowest_passes(
     )
 
 
+def unmade_s(stages: StageTimes, schedule: Floats, pace_s: Floats) -> Floats:
+    """Return for how much of ``pace_s``, the slowest stage's passes of its last microbatch, the first stage has not yet
+    begun to complete gradients; shape S. What is left hides their reduction.
+
+    Backward passes of the first stage come last of all, and it waits for the slowest stage meanwhile. The weight
+    gradients of ZB-H1 stand at the end of every stage, without a wait.
+    """
+    return np.asarray(np.where(schedule == Schedule.ZB_H1, pace_s - stages.weight_s[0], stages.forward_s[0]))
+
+
 def sharded_gradients_s(
     profile: FrameworkProfile, passes: Passes, key: NDArray[np.intp], reduce_s: Floats
 ) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-"""Interleaved stages that are alike but for the token tables at both ends: the closed forms against the engine."""
+"""Virtual stages and weight gradients that run apart, with a large token table: the closed forms against the engine."""
 
 from dataclasses import replace
 
@@ -45,3 +45,10 @@ def test_a_host_is_late_for_every_virtual_stage_but_the_last(vpp: int) -> None:
     closed, events = closed_and_events(context, f"pp4 dp4 mbs1 vpp{vpp} schedule=interleaved")
 
     assert closed == pytest.approx(events, rel=0.01)
+
+
+@pytest.mark.parametrize("text", ["pp2 dp8 mbs1 schedule=zb-h1", "pp2 dp16 mbs4 schedule=zb-h1"])
+def test_reductions_hide_behind_weight_gradients_that_run_apart_and_nothing_else(text: str) -> None:
+    closed, events = closed_and_events(with_a_large_vocabulary(), f"{text} placement=tp-cp-ep-pp-dp")
+
+    assert closed == pytest.approx(events, rel=0.02)

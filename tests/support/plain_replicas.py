@@ -80,7 +80,8 @@ def replica_parts(
 
     lost = (1 - 1 / slow) * (slow / room)
     late_s, early_s = profile.overlap_gradients * reduce_s, profile.overlap_parameters * gather_s
-    covered = late_s - open_s(late_s, (pace_s - first.forward_s) * room, (first.backward_s + wait_s) * room)
+    making_s = first.weight_s + wait_s if strategy.schedule == Schedule.ZB_H1 else pace_s - first.forward_s
+    covered = late_s - open_s(late_s, making_s * room, (first.backward_s + wait_s) * room)
     hidden = early_s - open_s(early_s, (pace_s - first.backward_s) * room, (first.forward_s + wait_s) * room)
     hidden = min(hidden, whole_s * room - covered)
     if strategy.zero >= 2:
