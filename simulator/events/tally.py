@@ -109,7 +109,8 @@ class StepUse:
 
 
 Past = tuple[int, float, int]
-"""What is remembered of a task that let another one start: its kind, its start and its record (-1 without)."""
+"""What is remembered of a task that let another one start: its kind, since when nothing hid it (a transfer between
+stages: its start; other traffic: the end of the passes on its own devices) and its record (-1 without)."""
 
 
 class _Device:
@@ -148,14 +149,17 @@ class Tally:
         kind, stream, tag = graph.kind[task], graph.stream[task], graph.tag[task]
         streams: Sequence[int] = graph.gangs.get(task) or (stream,)
         self.makespan_s = end_s
+        bare_s = start_s
+        if kind in _TRAFFIC and kind != SEND:
+            bare_s = max(self.devices[each // len(STREAMS)].until_s for each in streams)
         for each in streams:
             occupied_s[each] += end_s - start_s
             if each % len(STREAMS) == 0:
                 self._compute(self.devices[each // len(STREAMS)], kind, tag, start_s, end_s, cause)
         if self.timeline is None:
-            return kind, start_s, -1
+            return kind, bare_s, -1
         before = -1 if cause is None else cause[2]
-        return kind, start_s, self.timeline.add(place_of(task), kind, tag, streams, start_s, end_s, before)
+        return kind, bare_s, self.timeline.add(place_of(task), kind, tag, streams, start_s, end_s, before)
 
     def _compute(self, device: _Device, kind: int, tag: Tag, start_s: float, end_s: float, cause: Past | None) -> None:
         """Count a task of a compute stream, and what that waited for."""
@@ -170,11 +174,11 @@ class Tally:
             device.spent_s[PART[kind]] += end_s - start_s
 
     def _wait(self, into: dict[str, float], cause: Past | None, low_s: float, high_s: float) -> None:
-        """Count a wait as what ends it: traffic of replicas, a transfer from when it is under way, else a bubble."""
+        """Count a wait as what ends it: traffic from when nothing hides it any more, before that and else a bubble."""
         exposed_s = 0.0
         if cause is not None and cause[0] in _TRAFFIC:
             kind, since_s, _ = cause
-            exposed_s = high_s - (max(low_s, since_s) if kind == SEND else low_s)
+            exposed_s = max(high_s - max(low_s, since_s), 0.0)
             into[PART[kind]] += exposed_s
         into["bubble"] += high_s - low_s - exposed_s
 
@@ -220,10 +224,13 @@ def watch_again(tally: Tally, graph: TaskGraph, run: Execution) -> None:
     place = np.empty(len(graph), dtype=np.int64)
     order = np.lexsort((start_s, end_s))
     place[order] = np.arange(len(order))
+    pasts: dict[int, Past] = {}
     for task in order.tolist():
         before = run.cause[task]
-        cause = None if before < 0 else (graph.kind[before], run.start_s[before], int(place[before]))
-        tally.ended(task, run.start_s[task], run.end_s[task], cause)
+        cause = None if before < 0 else pasts.get(before)
+        if before >= 0 and cause is None:  # both take no time, and the cause has the larger number
+            cause = graph.kind[before], run.start_s[before], int(place[before])
+        pasts[task] = tally.ended(task, run.start_s[task], run.end_s[task], cause)
     holds = [
         ((run.end_s if at_end else run.start_s)[task], task, Hold(device, order, size))
         for order, (task, device, at_end, size) in enumerate(graph.holds)

@@ -62,6 +62,17 @@ def result(request: pytest.FixtureRequest) -> EventResult:
     return simulate(context(), parse_strategy(request.param))
 
 
+@pytest.mark.parametrize("words", ["", "zero1 ", "vpp2 schedule=interleaved "])
+def test_the_end_of_a_pipeline_is_a_bubble_and_no_traffic(words: str) -> None:
+    """The last stage is done first, and its gradient norm waits for the first: its passes, then its traffic."""
+    context = small_request(dense_model(layers=32), global_batch=64)
+    strategy = parse_strategy(f"tp2 pp4 dp4 mbs1 {words}sp")
+    closed, played = score(context, table_of([strategy])), simulate(context, strategy)
+    for part in ("bubble", "data"):
+        assert played.time_s[part] == pytest.approx(closed.time_s[part][0], abs=0.02 * played.step_time_s), part
+    assert closed.time_s["bubble"][0] > 0.05 * played.step_time_s
+
+
 def test_parts_add_up_to_the_step_on_every_stage(result: EventResult) -> None:
     for stage in result.stages:
         assert set(stage.time_s) == set(TIME_PARTS)
