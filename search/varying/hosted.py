@@ -6,14 +6,14 @@ from forerun.search.candidates import strategies_at
 from forerun.search.exhaustive import Problem, Scorer, search_space
 from forerun.search.request import Setting
 from forerun.search.rows import Row
-from forerun.search.varying.judge import Judge, Judged, WithoutHosted
+from forerun.search.varying.judge import Judge, WithoutHosted
 from forerun.search.varying.varied import row_of, tree_text
 from forerun.spaces.trees.vary import Variation
 
 LARGEST = 20_000_000
 """Candidates up to which the whole space is walked for this: a few seconds."""
-PLAYED = 8
-"""Strategies that are simulated, fastest first by their closed forms."""
+FITTED = 8
+"""Strategies that are made trees of, fastest first by their closed forms; the best of those that fits is simulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,25 +25,19 @@ class Hosted:
 
 
 def best_hosted(setting: Setting, score: Scorer) -> Hosted | None:
-    """Return the fastest strategy that fits once the framework's host tensors lie in the memory of the host; None where
+    """Return the strategy that promises most once the framework's host tensors lie in the memory of the host; None where
     the framework cannot keep any there, nothing fits even so, or the space is too large to look.
     """
     context, space = setting.context, setting.space()
     if not context.framework.host_tensors or space.size > LARGEST:
         return None
-    piece = search_space(Problem(space=space, objective=setting.objective, top=PLAYED), score=WithoutHosted(score))
+    piece = search_space(Problem(space=space, objective=setting.objective, top=FITTED), score=WithoutHosted(score))
     if piece.best is None or not len(piece.best):
         return None
-    judge, best = Judge(context), None
-    for strategy in strategies_at(space, piece.best.index):
-        fitted = judge.fit(Variation(strategy=strategy, host=context.framework.host_tensors))
-        played = None if fitted is None else judge.play(fitted)
-        if played is not None and (best is None or _worth(played) < _worth(best)):
-            best = played
+    judge, host = Judge(context), context.framework.host_tensors
+    found = (judge.fit(Variation(strategy=one, host=host)) for one in strategies_at(space, piece.best.index))
+    fitted = sorted(filter(None, found), key=lambda each: each.rough_s * each.variation.strategy.devices)
+    best = next(filter(None, map(judge.play, fitted)), None)
     if best is None:
         return None
     return Hosted(row=row_of(setting, best), tree=tree_text(context, best.variation))
-
-
-def _worth(judged: Judged) -> float:
-    return judged.step_s * judged.variation.strategy.devices
