@@ -25,8 +25,9 @@ class Hosted:
 
 
 def best_hosted(setting: Setting, score: Scorer) -> Hosted | None:
-    """Return the strategy that promises most once the framework's host tensors lie in the memory of the host; None where
-    the framework cannot keep any there, nothing fits even so, or the space is too large to look.
+    """Return the strategy that promises most once the framework's host tensors lie in the memory of the host.
+
+    None where the framework cannot keep any there, nothing fits even so, or the space is too large to look.
     """
     context, space = setting.context, setting.space()
     if not context.framework.host_tensors or space.size > LARGEST:
