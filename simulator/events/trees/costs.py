@@ -40,8 +40,9 @@ def tree_costs(context: Context, strategies: TreeStrategies) -> StepCosts:
     tree, first, profile = strategies.tree, strategies.first, context.framework
     blocks, homes = blocks_of(context, strategies), homes_of(first)
     rate = host_rate(context, strategies)
-    check_host_memory(context, strategies, homes)
-    replicas = with_host_replicas(context, strategies, homes, all_replicas(context, blocks, homes), rate)
+    whole = all_replicas(context, blocks, homes)
+    replicas = with_host_replicas(context, strategies, homes, whole, rate)
+    check_host_memory(context, strategies, homes, whole, replicas)
     stall = 0.0
     if profile.allocator_stall:
         memory = stage_memory_of(context, blocks, homes, replicas, tree.microbatches)

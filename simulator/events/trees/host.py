@@ -28,8 +28,8 @@ from forerun.simulator.shard import activation_bytes
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
 from forerun.spaces.trees import TreeStrategies
+from forerun.spaces.units import format_bytes
 
-GIB = 2.0**30
 SOCKET_BYTES_PER_S = 140e9
 """Bandwidth that the processors of a socket reach where the cluster does not say: 0.7 of 8 channels of DDR4-3200."""
 UPDATE_TRAFFIC = 2.5
@@ -59,16 +59,24 @@ def host_blocks(context: Context, strategies: TreeStrategies, what: str) -> Bloc
     return blocks_of(context, strategies, lambda leaf: what in leaf.host)
 
 
-def check_host_memory(context: Context, strategies: TreeStrategies, homes: Sequence[tuple[int, ...]]) -> None:
+def check_host_memory(
+    context: Context,
+    strategies: TreeStrategies,
+    homes: Sequence[tuple[int, ...]],
+    whole: ReplicaCosts,
+    left: ReplicaCosts,
+) -> None:
     """Refuse a tree whose tensors do not fit into the memory of their hosts, where the cluster says how large it is.
+
+    ``whole``, ``left``: the once-per-step costs before and after what lies on the host was taken off the device.
 
     Raises:
         RequestError: they do not.
     """
     capacity = context.cluster.host.get("memory_bytes")
-    if capacity is None or not any(leaf.host for leaf in strategies.tree.leaves):
+    if capacity is None or whole is left:
         return
-    held, per_node = host_bytes(context, strategies, homes), context.cluster.devices_per_node
+    held, per_node = host_bytes(context, strategies, homes, whole, left), context.cluster.devices_per_node
     nodes: dict[int, float] = {}
     for stage, devices in enumerate(strategies.tree.groups):
         for device in devices:
@@ -76,21 +84,23 @@ def check_host_memory(context: Context, strategies: TreeStrategies, homes: Seque
     most = max(nodes.values())
     if most > capacity:
         raise RequestError(
-            f"{most / GIB:,.0f} GiB lie in the memory of a host that has {capacity / GIB:,.0f}; keep fewer tensors "
+            f"{format_bytes(most)} lie in the memory of a host that has {format_bytes(capacity)}; keep fewer tensors "
             "there (memory: host), shard the optimizer (zero: 1), or use more nodes"
         )
 
 
-def host_bytes(context: Context, strategies: TreeStrategies, homes: Sequence[tuple[int, ...]]) -> Floats:
+def host_bytes(
+    context: Context,
+    strategies: TreeStrategies,
+    homes: Sequence[tuple[int, ...]],
+    whole: ReplicaCosts,
+    left: ReplicaCosts,
+) -> Floats:
     """Return the bytes that each device of every device-stage keeps on its host, activations of all microbatches in
     flight included; shape of stages."""
-    total = np.zeros(len(homes))
-    for what, name in (("optimizer", "optimizer_bytes"), ("parameters", "parameter_bytes")):
-        total = total + _held(context, host_blocks(context, strategies, what), homes, name)
+    held: Floats = (whole.optimizer_bytes - left.optimizer_bytes + whole.parameter_bytes - left.parameter_bytes)[0]
     away = host_blocks(context, strategies, "activations")
-    if away:
-        total = total + moving_of(context, away, homes, strategies.tree.microbatches).kept[0]
-    return total
+    return held + moving_of(context, away, homes, strategies.tree.microbatches).kept[0] if away else held
 
 
 def with_host_chunks(
