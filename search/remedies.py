@@ -14,7 +14,6 @@ from forerun.search.rows import Row
 from forerun.simulator.memory_risk import risking
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.frameworks import framework_names, load_framework
-from forerun.spaces.trees.vary import host_words
 
 GROWTHS = (2, 4, 8, 16, 32, 64)
 """Factors on the device count that are tried in turn; between the last that fails and the first that fits, more are."""
@@ -75,7 +74,9 @@ def _more_risk(setting: Setting, score: Scorer) -> Remedy | None:
 
 def _on_the_host(setting: Setting, score: Scorer) -> Remedy | None:
     """Find the fastest strategy that fits with the tensors on the host that the framework can keep there."""
-    from forerun.search.varying.hosted import best_hosted  # event level and trees, which a search need not load
+    # The event level and trees, which a search need not load.
+    from forerun.search.varying.hosted import best_hosted
+    from forerun.spaces.trees.vary import host_words
 
     profile = setting.context.framework
     try:

@@ -10,7 +10,7 @@ from forerun.search.rows import Row
 from forerun.simulator.memory_risk import RISKY, risking
 
 LARGEST = 20_000_000
-"""Candidates up to which a space is searched a second time for this: a second or two."""
+"""Candidates up to which a space is searched a second time for what is only said beside the answer: a second or two."""
 
 
 def safer_note(setting: Setting, rows: tuple[Row, ...], score: Scorer) -> tuple[str, ...]:

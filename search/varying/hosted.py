@@ -6,12 +6,11 @@ from forerun.search.candidates import strategies_at
 from forerun.search.exhaustive import Problem, Scorer, search_space
 from forerun.search.request import Setting
 from forerun.search.rows import Row
+from forerun.search.safer import LARGEST
 from forerun.search.varying.judge import Judge, WithoutHosted
 from forerun.search.varying.varied import row_of, tree_text
 from forerun.spaces.trees.vary import Variation
 
-LARGEST = 20_000_000
-"""Candidates up to which the whole space is walked for this: a few seconds."""
 FITTED = 8
 """Strategies that are made trees of, fastest first by their closed forms; the best of those that fits is simulated."""
 
