@@ -20,7 +20,7 @@ from forerun.simulator.pipeline import StageTimes, pipeline_time
 from forerun.simulator.replicas import REPLICA_AXES, REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.simulator.shard import Shard, layer_axes, shard_of
-from forerun.simulator.sharded_traffic import looped_passes, slowest_passes, unmade_s
+from forerun.simulator.sharded_traffic import looped_passes, making_s, slowest_passes, unmade_s
 from forerun.simulator.stage_plan import PLAN_AXES, StagePlans, stage_plans
 from forerun.simulator.staged_score import staged_score
 from forerun.simulator.zero_bubble import Ways, zb_v_s
@@ -134,6 +134,7 @@ def _pipelines(
         forward_s=stages.forward_s[0],
         backward_s=stages.backward_s[0],
         unmade_s=unmade_s(stages, schedule, time.busy_s / microbatches),
+        making_s=making_s(stages, schedule),
         passes=passes,
         loops=looped_passes(stages, passes, time.laps, time.lap, room),
         microbatches=microbatches,
