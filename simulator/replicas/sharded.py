@@ -139,8 +139,9 @@ def sharded_gradients_s(
     late_s = profile.overlap_gradients * reduce_s
     behind_s = np.minimum(late_s, passes.making[key])
     count, reduced = passes.often(key)
-    filling_s = reduce_s - np.minimum(late_s, passes.others_backward[key])
-    return count * (reduce_s - behind_s) + (reduced - count) * filling_s, count * behind_s
+    filling_s = np.minimum(late_s, passes.others_backward[key])
+    hidden_s = count * behind_s + (reduced - count) * filling_s
+    return count * (reduce_s - behind_s) + (reduced - count) * (reduce_s - filling_s), hidden_s
 
 
 def sharded_parameters_s(
@@ -159,7 +160,9 @@ def sharded_parameters_s(
     alone_s = count * (reduce_s - behind_s + 2 * gather_s - before_s)
     alone_s += (reduced - count) * (reduce_s - others_behind_s)
     alone_s += (passes.gathered[key] - count) * (2 * gather_s - others_before_s)
-    return alone_s, count * (before_s + behind_s)
+    hidden_s = count * (before_s + behind_s)
+    hidden_s += (reduced - count) * others_behind_s + (passes.gathered[key] - count) * others_before_s
+    return alone_s, hidden_s
 
 
 def looped_traffic_s(
@@ -193,13 +196,16 @@ def looped_traffic_s(
     outer = inner + table
     last_s, first_s = np.minimum(outer * room_s, loops.last_backward[key]), np.minimum(outer * room_s, backward)
     filling_s: Floats | float = 0.0
+    filled_s: Floats | float = 0.0
     if not overlap:
-        filling_s = inner * traffic_s - behind_s
+        filling_s, filled_s = inner * traffic_s - behind_s, behind_s
     if gather_s is not None:
         last_s += np.minimum(outer * early_s, loops.last_forward[key])
         first_s += np.minimum(outer * early_s, forward)
         if overlap:
-            filling_s = 2 * inner * gather_s - before_s - np.minimum(inner * early_s, backward)
+            filled_s = before_s + np.minimum(inner * early_s, backward)
+            filling_s = 2 * inner * gather_s - filled_s
     hidden_s = count * ((laps - 1) * behind_s + last_s)
     alone_s = count * traffic_s - hidden_s + (lap - 1) * filling_s + lap * (table * traffic_s - first_s + behind_s)
+    hidden_s += (lap - 1) * filled_s + lap * (first_s - behind_s)
     return alone_s, hidden_s

@@ -1,4 +1,4 @@
-"""A leaf and spine with less than full bisection never speed a collective up, and more oversubscription slows it down."""
+"""A leaf and spine with less than full bisection never speed a collective up; more oversubscription slows it down."""
 
 from dataclasses import replace
 from typing import get_args

@@ -145,7 +145,9 @@ def _every_microbatch_s(
             for name in ("forward_s", "backward_s")
         )
         gathers, reductions = shown(forward, backward, backward)
-        alone += (strategy.pp - 1) * (gathers + (0.0 if profile.overlap_pipeline else reductions))
+        shown_s = gathers + (0.0 if profile.overlap_pipeline else reductions)
+        alone += (strategy.pp - 1) * shown_s
+        hidden += (strategy.pp - 1) * (2 * gather_s + (0.0 if profile.overlap_pipeline else reduce_s) - shown_s)
     return alone + lost * hidden
 
 
@@ -178,10 +180,12 @@ def _every_lap_s(
     with_head = sum(alone(inner + table, head_forward, head_backward))
     with_embedding = sum(alone(inner + table, forward, backward))
     each = (vpp - 1) * (gathers + reductions) + with_head
-    filling = (pp - 1) * (gathers + (0.0 if profile.overlap_pipeline else reductions))
+    shown_s = gathers + (0.0 if profile.overlap_pipeline else reductions)
     first_lap = min(pp, microbatches) * (with_embedding - gathers - reductions)
-    hidden = reduce_s + 2 * gather_s - each
-    return microbatches * (each + lost * hidden) + filling + first_lap
+    hidden = microbatches * (reduce_s + 2 * gather_s - each)
+    hidden += (pp - 1) * (inner * (2 * gather_s + (0.0 if profile.overlap_pipeline else reduce_s)) - shown_s)
+    hidden += min(pp, microbatches) * table * (reduce_s + 2 * gather_s) - first_lap
+    return microbatches * each + (pp - 1) * shown_s + first_lap + lost * hidden
 
 
 def _tied_s(context: Context, strategy: Strategy, tied: float) -> float:

@@ -77,7 +77,7 @@ def time_on_levels_s(
     rows = tuple(constants_of(level, architecture, known) for level in levels)
     if collective == "send_recv":
         return np.where(count > 1.0, _send_s(levels, rows, size, step, lone=lone), 0.0)
-    paths = _paths(levels, rows, count, step, lone=lone)
+    paths = paths_on_levels(levels, rows, count, step, lone=lone)
     match collective:
         case "all_reduce":
             time_s = algorithms.ring_s(paths, collective, size, count, 2)
@@ -93,7 +93,7 @@ def time_on_levels_s(
     return np.where(count > 1.0, time_s, 0.0)
 
 
-def _paths(
+def paths_on_levels(
     levels: tuple[Level, ...], rows: tuple[LinkConstants, ...], ranks: Floats, stride: Floats, *, lone: bool
 ) -> tuple[Path, ...]:
     """Return how groups of ``ranks`` devices ``stride`` apart use every level, innermost first."""
