@@ -8,7 +8,7 @@ import pytest
 from forerun.search.certainty import busy_share, certainty_of
 from forerun.search.certainty.intervals import UNLIKE_WIDTH, intervals
 from forerun.search.certainty.residuals import Kind, Residuals, kind_of, residuals
-from forerun.search.request import Request, resolve
+from forerun.search.request.request import Request, resolve
 
 KIND = Kind(
     device="a100-sxm4-80",
