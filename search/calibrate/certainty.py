@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from forerun.search.rows import Row
+from forerun.search.board.rows import Row
 from forerun.simulator.calibration import Posterior
 from forerun.simulator.calibration.belief import LEVEL
 from forerun.spaces.strategies import Context, parse_strategy, table_of

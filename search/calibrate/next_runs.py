@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from forerun.search.board.rows import Row
 from forerun.search.calibrate.choose import expected_regret, propose
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.exporting import express
 from forerun.search.formats.own_yaml import FORMAT as OWN
 from forerun.search.formats.table import format_named, writable
-from forerun.search.request import Setting
-from forerun.search.rows import Row
+from forerun.search.request.request import Setting
 from forerun.search.validate.columns import OPTIONAL, REQUIRED
 from forerun.simulator import score
 from forerun.simulator.calibration import Posterior, nothing_measured

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forerun.search.leaderboard import SCHEMA, flat_line, lines_to_csv, versions
+from forerun.search.board.leaderboard import SCHEMA, flat_line, lines_to_csv, versions
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPiece, SweepPlan
 from forerun.search.sweep.version import cost_model_version

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from forerun.search.leaderboard import dump_json
-from forerun.search.output import write_atomically
+from forerun.search.board.folder import write_atomically
+from forerun.search.board.leaderboard import dump_json
 from forerun.search.sweep.journal import Journal, Record, storage
 from forerun.search.sweep.plan import SweepPlan
 from forerun.search.sweep.version import cost_model_version

@@ -8,9 +8,10 @@ import pytest
 
 from forerun.search import Leaderboard
 from forerun.search.api import search_request
-from forerun.search.checked import checked_note, entry_of, figures
-from forerun.search.request import Request, resolve
-from forerun.search.samplers.searching import Exploring, explore_request
+from forerun.search.notes.checked import checked_note, entry_of, figures
+from forerun.search.request.request import Request, resolve
+from forerun.search.samplers import Exploring
+from forerun.search.stages import explore_request
 from forerun.spaces.strategies import Context
 
 
@@ -29,7 +30,7 @@ def test_every_entry_is_of_known_names_and_has_enough_runs() -> None:
     assert {device for device, _, _ in keys} <= {*device_names(), None}
     assert {framework for _, framework, _ in keys} <= {*framework_names(), None}
     assert all(entry["rows"] >= 10 and entry["gpus"] >= 1 for entry in figures()["entries"])
-    assert resources.files("forerun.search").joinpath("data", "checked.json").is_file()
+    assert resources.files("forerun.search.notes").joinpath("data", "checked.json").is_file()
 
 
 def test_the_nearest_runs_are_named() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.search import Leaderboard, Row, search
-from forerun.search.checked import entry_of
+from forerun.search.notes.checked import entry_of
 from forerun.search.report import report_html
 from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS

@@ -15,7 +15,7 @@ from forerun.search.validate import Predictions, RunSet, load_runs, predict, sum
 from forerun.search.validate.plot import accuracy_figure, order_figures, write_plot
 from forerun.search.validate.report import worst_rows, write_predictions
 from forerun.simulator import ScoreTable
-from forerun.simulator.stage_memory import memory_by_stage
+from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, StrategyTable
 

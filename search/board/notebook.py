@@ -1,0 +1,89 @@
+"""Results in notebooks: small HTML tables and bars.
+
+Styles stand on the elements, because notebooks keep those and drop others; texts take the notebook's own colour.
+"""
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from forerun.spaces.units import format_seconds
+
+if TYPE_CHECKING:
+    from forerun.search.board.rows import Row
+    from forerun.search.explain.explain import ScoredChange
+
+SHOWN = 20
+"""Rows that a notebook shows; ``to_pandas`` has all of them."""
+LEAST_SHARE = 0.002
+"""Share of a bar below which a part is left out."""
+COLOURS = ("#2c7048", "#806410", "#2166ac", "#0e7c86", "#b03a6f", "#a0500f", "#c0392b", "#5b4bb5", "#8436a8", "#6b6f76")
+"""Of the parts in order, as in the light theme of the report; each has a contrast of 3 against white and black."""
+HEADS = ("#", "strategy", "GPUs", "tok/s/GPU", "MFU", "step", "GiB", "notes")
+
+
+def rows_html(rows: Sequence["Row"], *, title: str, text: str) -> str:
+    """Return the first rows as an HTML table with a caption and a paragraph; texts are escaped."""
+    head = "".join(f'<th scope="col">{name}</th>' for name in HEADS)
+    body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows[:SHOWN])
+    more = f"<p>{len(rows) - SHOWN:,} more rows.</p>" if len(rows) > SHOWN else ""
+    return (
+        f"<table><caption>{html.escape(title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"{more}<p>{html.escape(text)}</p>"
+    )
+
+
+def row_html(row: "Row") -> str:
+    """Return a strategy with its figures and with bars of what its step and its memory are made of."""
+    fits = "" if row.fits else f", {row.excess_gib:.1f} GiB too much"
+    facts = (
+        f"{row.gpus:,} GPUs; step {format_seconds(row.step_time_s)}; "
+        f"{row.tokens_per_s_per_gpu:,.0f} tokens/s per GPU; MFU {row.mfu:.1%}; "
+        f"{row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB on stage {row.peak_stage}{fits}"
+    )
+    marks = f"<p>! {html.escape('; '.join(row.marks))}</p>" if row.marks else ""
+    return (
+        f"<p><code>{html.escape(row.strategy)}</code></p><p>{facts}</p>{marks}"
+        f"{bar_html('step', row.breakdown_s, row.step_time_s)}"
+        f"{bar_html('memory', row.memory_gib, max(row.memory_limit_gib, row.peak_memory_gib))}"
+    )
+
+
+def bar_html(name: str, parts: Mapping[str, float], full: float) -> str:
+    """Return parts as one stacked bar with a legend; ``full`` is what its whole width stands for."""
+    boxes, told = [], []
+    for number, (part, amount) in enumerate(parts.items()):
+        share = amount / full
+        if share < LEAST_SHARE:
+            continue
+        colour = COLOURS[number % len(COLOURS)]
+        boxes.append(f'<span style="width:{100 * share:.2f}%;background:{colour}" title="{part} {share:.1%}"></span>')
+        told.append(f'<span style="color:{colour}">&#9632;</span> {part} {share:.0%}')
+    track = "display:flex;height:1.2em;max-width:50em;border:1px solid #8888"
+    return f'<div>{name}<div style="{track}">{"".join(boxes)}</div><small>{" ".join(told)}</small></div>'
+
+
+def changes_html(changes: Sequence["ScoredChange"], *, title: str) -> str:
+    """Return changes of one axis as a table."""
+    lines = [
+        f"<tr><td>{html.escape(change.words)}</td><td>{format_seconds(change.row.step_time_s)}</td>"
+        f"<td>{change.added_s / (change.row.step_time_s - change.added_s):+.1%}</td>"
+        f"<td>{change.row.peak_memory_gib:.1f}{'' if change.row.fits else ' (too much)'}</td></tr>"
+        for change in changes
+    ]
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("change", "step", "by", "GiB"))
+    return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def _cells(row: "Row") -> str:
+    texts = (
+        "" if row.rank is None else str(row.rank),
+        row.strategy,
+        f"{row.gpus:,}",
+        f"{row.tokens_per_s_per_gpu:,.0f}" if row.tokens_per_s_per_gpu >= 100 else f"{row.tokens_per_s_per_gpu:.3g}",
+        f"{row.mfu:.1%}",
+        format_seconds(row.step_time_s),
+        f"{row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f}",
+        "; ".join(row.marks),
+    )
+    return "".join(f"<td>{html.escape(text)}</td>" for text in texts)
