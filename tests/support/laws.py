@@ -62,11 +62,11 @@ def slacks(context: Context, table: StrategyTable) -> NDArray[np.float64]:
     """Return by what share of a step the time of each candidate may grow though everything got faster; 0 for most.
 
     All are of pipelines. Where one has but two microbatches, the time in which the traffic of replicas can hide is an
-    estimate that may fall faster than the step does (``FEW``); so it is where sharded gradients or parameters come with
-    every microbatch, because virtual stages are taken to wait for the slowest one alone (``SHARDED``). Virtual stages that are unequal and take turns have
-    their longest path looked for by nominal times, which another request changes (``UNEVEN``). Of a backward pass of
-    ZB-V or ZB-H1 that its launches decide, faster products leave more to input gradients, which stand in its way
-    (``ZERO_BUBBLE``): the events show that too.
+    estimate that may fall faster than the step does (``FEW``); so it is where sharded gradients or parameters come
+    with every microbatch, because virtual stages are taken to wait for the slowest one alone (``SHARDED``). Virtual
+    stages that are unequal and take turns have their longest path looked for by nominal times, which another request
+    changes (``UNEVEN``). Of a backward pass of ZB-V or ZB-H1 that its launches decide, faster products leave more to
+    input gradients, which stand in its way (``ZERO_BUBBLE``): the events show that too.
     """
     count = context.workload.global_batch // (table.column("dp") * table.column("mbs"))
     schedule, few, sharded = table.column("schedule"), count <= 2, table.column("zero") >= 2
