@@ -1,7 +1,6 @@
 """The folder that a search leaves behind."""
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +10,7 @@ import yaml
 from forerun.search.board.leaderboard import SCHEMA, dump_json
 from forerun.spaces.documents import read_document
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
 
 BOARD = "leaderboard.json"
 LARGEST_BOARD = 1 << 28
@@ -76,22 +76,7 @@ class Written(Protocol):
 def write_folder(folder: Path, board: Written) -> None:
     """Write a leaderboard as ``leaderboard.json``, ``leaderboard.csv``, ``request.yaml`` and ``versions.json``."""
     document = board.to_json()
-    write_atomically(folder / BOARD, dump_json(document) + "\n")
-    write_atomically(folder / "leaderboard.csv", board.to_csv())
-    write_atomically(folder / "request.yaml", yaml.safe_dump(document["request"], sort_keys=False, allow_unicode=True))
-    write_atomically(folder / "versions.json", dump_json({"schema": document["schema"], **document["versions"]}) + "\n")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that no reader ever sees half of it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    write_text(folder / BOARD, dump_json(document) + "\n")
+    write_text(folder / "leaderboard.csv", board.to_csv())
+    write_text(folder / "request.yaml", yaml.safe_dump(document["request"], sort_keys=False, allow_unicode=True))
+    write_text(folder / "versions.json", dump_json({"schema": document["schema"], **document["versions"]}) + "\n")
