@@ -73,7 +73,7 @@ def search_request(
     piece, who, remarks = search_with(problem, workers or IN_THIS_PROCESS, score=score, progress=progress)
     elapsed_s = time.perf_counter() - start
     board = leaderboard_of(setting, piece, elapsed_s=elapsed_s, workers=who, remarks=remarks, score=score)
-    checked = checked_note(setting.context, board.rows[0].gpus)
+    checked = checked_note(setting.context, board.rows[0])
     nearby = (*safer_note(setting, board.rows, score), *rounder_note(setting, board.rows, score))
     notes = (*board.notes, *nearby, *checked)
     return dataclasses.replace(board, notes=notes, elapsed_s=time.perf_counter() - start)

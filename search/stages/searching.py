@@ -86,7 +86,7 @@ def explore_request(
             *starts.remarks,
             *notes,
             *_notes(sampler.name, reason, space, starts, found),
-            *(checked_note(setting.context, rows[0].gpus) if rows else ()),
+            *(checked_note(setting.context, rows[0]) if rows else ()),
         ),
         elapsed_s=time.perf_counter() - start,
         versions=versions(),
