@@ -30,9 +30,7 @@ def check_output(path: Path, *, force: bool) -> None:
         if os.path.lexists(path) and not force:
             raise RequestError(f"{path} exists; name another file, or add --force to write over it")
         if not path.parent.is_dir():
-            raise RequestError(
-                f"cannot write {path}: {path.parent} is not a folder; make it first"
-            )
+            raise RequestError(f"cannot write {path}: {path.parent} is not a folder; make it first")
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise RequestError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
     if not os.access(path.parent, os.W_OK):

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from forerun.search.board.leaderboard import dump_json
+from forerun.search.files.version import cost_model_version
 from forerun.search.sweep.journal import Journal, Record, storage
 from forerun.search.sweep.plan import SweepPlan
-from forerun.search.sweep.version import cost_model_version
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import replacing
 
