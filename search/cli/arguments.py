@@ -97,7 +97,12 @@ def add_switches(group: "argparse._ArgumentGroup") -> None:
         help="switches of the software, like tp-comm-overlap,dispatcher=deepep (`show FRAMEWORK` lists them)",
     )
     group.add_argument(
-        "--without", dest="without_switches", action="append", default=[], metavar="SWITCH,...", help="switches to turn off"
+        "--without",
+        dest="without_switches",
+        action="append",
+        default=[],
+        metavar="SWITCH,...",
+        help="switches to turn off",
     )
 
 

@@ -166,7 +166,7 @@ def plan_of(
 
     Combinations that make no sense (a precision that one cluster lacks) are found by their search, not here.
     ``explorings``: every combination is searched in each of these ways; None: the flat space.
-    ``switches``: settings of the software, for every search. ``calibration``, ``profile``: files that every search uses.
+    ``switches``: settings of the software; ``calibration``, ``profile``: files; all of them for every search.
 
     Raises:
         RequestError: a list is empty, a name unknown, or a search would stand in the plan twice.

@@ -104,7 +104,9 @@ def _switch(name: str, entry: Mapping[str, Any]) -> Switch:
         title=entry["title"],
         values=_by_word(entry["values"]),
         needs=entry.get("needs", {}),
-        requires={key: {k: as_word(v) for k, v in held.items()} for key, held in _by_word(entry.get("requires", {})).items()},
+        requires={
+            key: {k: as_word(v) for k, v in held.items()} for key, held in _by_word(entry.get("requires", {})).items()
+        },
         evidence=entry["evidence"],
         frameworks={framework: _support(name, held) for framework, held in entry["frameworks"].items()},
     )

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from forerun.search.api import search_request
 from forerun.search.board.folder import write_folder
 from forerun.search.catalogue import describe
@@ -70,7 +71,7 @@ def test_a_sweep_has_switches_for_all_of_its_searches(tmp_path: Path) -> None:
     requests = [piece.request for piece in read_plan(file).pieces]
     assert [dict(request.switches) for request in requests] == [{"dispatcher": "alltoall", "bf16-grads": "off"}] * 2
     file.write_text(json.dumps(document | {"frameworks": "torchtitan"}))
-    with pytest.raises(RequestError, match="torchtitan 0.3 has no switch bf16-grads"):
+    with pytest.raises(RequestError, match=r"torchtitan 0.3 has no switch bf16-grads"):
         read_plan(file)
 
 

@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import (
     FrameworkProfile,
@@ -82,7 +83,7 @@ def test_settings_that_cannot_be_read(wanted: list[str], without: list[str], mes
 
 
 def test_a_switch_that_a_framework_lacks_is_refused_with_those_that_have_it() -> None:
-    with pytest.raises(RequestError, match="megatron-lm 0.20 has no switch compile, which is one of torchtitan"):
+    with pytest.raises(RequestError, match=r"megatron-lm 0.20 has no switch compile, which is one of torchtitan"):
         switched(load_framework("megatron-lm"), {"compile": "on"})
     with pytest.raises(RequestError, match="overlap-param-gather=on requires overlap-grad-reduce=on"):
         switched(load_framework("megatron-lm"), {"overlap-grad-reduce": "off"})
@@ -95,7 +96,7 @@ def test_earlier_releases_lack_what_came_later() -> None:
     assert not early.dispatches_once
     assert early.overlap_parameters == load_framework("megatron-lm").overlap_parameters
     assert of_release(load_framework("megatron-lm"), "0.20") == load_framework("megatron-lm")
-    with pytest.raises(RequestError, match="a number like 0.16"):
+    with pytest.raises(RequestError, match=r"a number like 0.16"):
         load_framework("megatron-lm@core")
 
 
