@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "search" / "notes" / "data" / "checked.json"
 Key = tuple[str | None, str | None, bool | None]
 """Device, framework and whether the model has experts; None: any."""
-FEWEST = 10
-"""Runs below which a median says nothing."""
+FEWEST = 1
+"""Runs from which on figures are given: their number stands beside them."""
 
 
 def main() -> int:

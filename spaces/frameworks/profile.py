@@ -80,7 +80,7 @@ class FrameworkProfile:
     """Activations gathered over tensor ranks for one microbatch stay with the allocator, and are not gathered again in
     the backward pass."""
     gathers_ahead: bool = False
-    """Those of all microbatches in flight but two stay instead."""
+    """In a pipeline those of all microbatches in flight but two stay instead."""
     gathered_logits: bool = False
     """The loss sees the whole vocabulary on every tensor rank (else each its own rows)."""
     dropout: bool = False
@@ -128,6 +128,8 @@ class FrameworkProfile:
     """Launches of one layer and microbatch, both passes."""
     host_rank_s: float = 0.0
     """The same, more per further tensor rank."""
+    pipeline_rank_s: float = 0.0
+    """The same besides in a pipeline."""
     host_expert_s: float = 0.0
     """More per layer with routed experts, whose token counts the host waits for."""
     host_scales_s: float = 0.0
@@ -151,8 +153,8 @@ class FrameworkProfile:
     """Bytes per device of all communicators."""
     fragmentation: float = 0.05
     """Share of the allocator's peak that is lost."""
-    activation_fragmentation: float = 0.0
-    """Share of activations and logits that is lost besides."""
+    pipeline_idle: float = 0.0
+    """Share of activations and logits that the allocator keeps idle besides in a pipeline, while there is room."""
     allocator_stall: float = 0.0
     """Share of all passes lost where the allocator's idle buffers do not fit, so that it frees and asks again."""
     bucket_bytes: float = 25e6
@@ -179,11 +181,6 @@ class FrameworkProfile:
     """Tensors that may be kept in host memory ("optimizer", "parameters")."""
     host_setting: str = ""
     """Setting of the framework that does so."""
-
-    @property
-    def lost_with_activations(self) -> float:
-        """Share that the allocator loses of activations."""
-        return self.fragmentation + self.activation_fragmentation
 
     def adds_up_apart(self, precision: str) -> bool:
         """Whether some sharding stage adds gradients of ``precision`` up in an fp32 buffer beside them."""
