@@ -201,8 +201,8 @@ def of_release(profile: FrameworkProfile, version: str) -> FrameworkProfile:
     """Return a profile as of an earlier release: switches that it does not have yet are what ran before.
 
     >>> from forerun.spaces.frameworks import load_framework
-    >>> dict(of_release(load_framework("megatron-lm"), "0.10").switches)["dispatcher"]
-    'alltoall'
+    >>> of_release(load_framework("megatron-lm"), "0.10").dispatches_once
+    False
 
     Raises:
         RequestError: the version is no number like 0.16.
