@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import kendalltau
 
-from forerun.search.request import Request, Setting, resolve
+from forerun.search.request.request import Request, Setting, resolve
 from forerun.simulator import score
 from forerun.simulator.events import StepCosts, step_costs
-from forerun.simulator.events.steady import step_figures
+from forerun.simulator.events.step.steady import step_figures
 from forerun.spaces.strategies import Schedule, Split, Strategy, table_of
 
 PAIRS = (

@@ -29,7 +29,7 @@ from forerun.search.validate.metrics import memory_error
 from forerun.simulator import score
 from forerun.simulator.calibration import USUAL, MemoryPosterior, Settings, fit_memory, nothing_measured
 from forerun.simulator.calibration.belief import LEVEL
-from forerun.simulator.memory_risk import RISKY
+from forerun.simulator.memory.risk import RISKY
 from forerun.spaces.strategies import Context, table_of
 
 Floats = NDArray[np.float64]

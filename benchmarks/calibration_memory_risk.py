@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from forerun.search.validate import Run
 from forerun.simulator import memory_risk, score
 from forerun.simulator.calibration import MemoryPosterior, nothing_measured
-from forerun.simulator.memory_risk import EVEN_SHARE, PEAKS_SHARE, STEEPNESS, curve
+from forerun.simulator.memory.risk import EVEN_SHARE, PEAKS_SHARE, STEEPNESS, curve
 from forerun.spaces.strategies import table_of
 
 Floats = NDArray[np.float64]

@@ -83,8 +83,8 @@ def scaling(kind: str, count: int, gpus: str) -> dict[str, Any]:
     """
     import resource
 
-    from forerun.search.exhaustive import Piece, Problem
-    from forerun.search.request import Request, resolve
+    from forerun.search.flat.exhaustive import Piece, Problem
+    from forerun.search.request.request import Request, resolve
     from forerun.search.workers import Choice, open_workers
     from forerun.search.workers.slicing import Cuts, Task
     from forerun.simulator import score
@@ -146,7 +146,7 @@ def memory(slices: int) -> dict[str, Any]:
 
     import numpy as np
 
-    from forerun.search.exhaustive import Best, Piece, merge
+    from forerun.search.flat.exhaustive import Best, Piece, merge
 
     piece = Piece()
     tracemalloc.start()
@@ -236,7 +236,7 @@ def kills(count: int) -> dict[str, Any]:
 
 def samplers() -> dict[str, Any]:
     """Strategies scored until a sampler comes within some per cent of the best that any found, from flat starts."""
-    from forerun.search.request import Request, resolve
+    from forerun.search.request.request import Request, resolve
     from forerun.search.samplers import Exploring, Limits, explore, sampler_named
     from forerun.search.samplers.starts import flat_starts
     from forerun.search.workers import Choice

@@ -20,7 +20,7 @@ from pathlib import Path
 import events_memory
 import events_plot
 
-from forerun.search.request import Request, resolve
+from forerun.search.request.request import Request, resolve
 from forerun.simulator.events import (
     Disturbance,
     StepCosts,
@@ -32,8 +32,8 @@ from forerun.simulator.events import (
     simulate_costs,
     step_costs,
 )
-from forerun.simulator.events.contention import Contention
-from forerun.simulator.events.simulate import step_contention, step_use
+from forerun.simulator.events.step.contention import Contention
+from forerun.simulator.events.step.simulate import step_contention, step_use
 from forerun.spaces.strategies import Context, parse_strategy, table_of
 
 FLAT = "tp8 pp16 dp4 mbs1 zero1 sp"

@@ -17,10 +17,10 @@ import tracemalloc
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from forerun.search.request import Request, resolve
+from forerun.search.request.request import Request, resolve
 from forerun.simulator.events import StepCosts, compile_step, execute, simulate_costs, step_costs, write_trace
-from forerun.simulator.events.live_graph import LiveGraph
-from forerun.simulator.events.simulate import step_use
+from forerun.simulator.events.engine.live_graph import LiveGraph
+from forerun.simulator.events.step.simulate import step_use
 from forerun.spaces.strategies import parse_strategy
 
 MODES = ("figures", "timeline", "trace", "whole")

@@ -23,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from forerun.search.request import Request, resolve
+from forerun.search.request.request import Request, resolve
 from forerun.search.samplers import Exploration, Exploring, Limits, explore, sampler_named
 from forerun.search.samplers.local_sampler import LocalSampler
 from forerun.search.samplers.starts import flat_starts

@@ -17,12 +17,12 @@ import statistics
 from collections import defaultdict
 from pathlib import Path
 
-from forerun.simulator.layered import LayeredContext, score_splits
+from forerun.simulator.opgraph import LayeredContext, score_splits
 from forerun.spaces.clusters import load_cluster, load_device
-from forerun.spaces.layered import load_layered
-from forerun.spaces.layered.builder import Builder
-from forerun.spaces.layered.profile import load_layered_profile
-from forerun.spaces.layered.split import Split
+from forerun.spaces.opgraph import load_layered
+from forerun.spaces.opgraph.builder import Builder
+from forerun.spaces.opgraph.profile import load_layered_profile
+from forerun.spaces.opgraph.split import Split
 
 FILES = ("dp_dlperf.csv", "dp_scaling.csv", "dp_lambda_tf.csv")
 DEVICES = {

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from forerun.simulator.layered import LayeredContext, score_splits
-from forerun.simulator.layered.paradl import Oracle, abci_network
+from forerun.simulator.opgraph import LayeredContext, score_splits
+from forerun.simulator.opgraph.paradl import Oracle, abci_network
 from forerun.spaces.clusters import load_cluster
-from forerun.spaces.layered import load_layered
-from forerun.spaces.layered.net_file import parse_net
-from forerun.spaces.layered.profile import load_layered_profile
-from forerun.spaces.layered.split import parse_split
+from forerun.spaces.opgraph import load_layered
+from forerun.spaces.opgraph.net_file import parse_net
+from forerun.spaces.opgraph.profile import load_layered_profile
+from forerun.spaces.opgraph.split import parse_split
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from paradl_resnet50 import SAMPLES, SECONDS_PER_SAMPLE, resnet50_net

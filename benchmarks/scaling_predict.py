@@ -14,13 +14,13 @@ from pathlib import Path
 
 from scaling_rows import Skipped, Software, described, machine, profile_of, software
 
-from forerun.simulator.layered.messages import meeting_s, straggle_s
 from forerun.simulator.modes import GradientProfile, NicNetwork, TrainingMode
 from forerun.simulator.modes.coarse import exposed_all_reduce_s
 from forerun.simulator.modes.events import event_prediction
 from forerun.simulator.modes.network import HOST_BYTES_PER_S, ClusterNetwork
+from forerun.simulator.opgraph.messages import meeting_s, straggle_s
 from forerun.spaces.clusters import Cluster
-from forerun.spaces.layered.profile import LayeredProfile, load_layered_profile
+from forerun.spaces.opgraph.profile import LayeredProfile, load_layered_profile
 
 STEPS = 4
 """Steps of an event-level run: synchronous ones without jitter are all alike."""

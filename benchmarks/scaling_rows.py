@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from forerun.simulator.layered import LayeredContext
 from forerun.simulator.modes import GradientLayer, GradientProfile
 from forerun.simulator.modes.models import layered_profile
+from forerun.simulator.opgraph import LayeredContext
 from forerun.spaces.clusters import Cluster, resolve_cluster
 from forerun.spaces.clusters.catalogue import cluster_from_mapping
-from forerun.spaces.layered import is_layered, layered_names, load_layered
-from forerun.spaces.layered.profile import LayeredProfile, load_layered_profile
+from forerun.spaces.opgraph import is_layered, layered_names, load_layered
+from forerun.spaces.opgraph.profile import LayeredProfile, load_layered_profile
 
 OTHERS: Mapping[str, tuple[float, int, str]] = {
     "inception4": (42.7e6, 299, "cnn"),

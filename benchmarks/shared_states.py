@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from forerun.search import search
-from forerun.search.infeasible import NothingFeasible
-from forerun.search.leaderboard import Leaderboard
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.diagnosis.diagnosis import NothingFeasible
 from forerun.search.validate import load_runs, predict
 
 REQUESTS = (

@@ -71,8 +71,8 @@ def measure_candidates(count: int) -> dict[str, Any]:
 
     ``search``: enumeration, legality, scores and ranking. ``core``: scores of a table that stands ready.
     """
-    from forerun.search.exhaustive import Problem, search_slice
-    from forerun.search.request import Request, resolve
+    from forerun.search.flat.exhaustive import Problem, search_slice
+    from forerun.search.request.request import Request, resolve
     from forerun.simulator import score
 
     space = resolve(Request(**REQUEST)).space()  # type: ignore[arg-type]  # values of the fields' types
@@ -102,7 +102,7 @@ def measure_candidates(count: int) -> dict[str, Any]:
 
 def first_legal(space: Any, count: int) -> tuple[int, Any]:
     """Return the index up to which a space has about ``count`` legal candidates, and a table of some of them."""
-    from forerun.search.exhaustive import slices
+    from forerun.search.flat.exhaustive import slices
 
     legal = walked = 0
     chunk = min(count, SCORED_AT_ONCE)

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.api import search_request
-from forerun.search.layered import LayeredRequest, resolve_request
+from forerun.search.opgraph import LayeredRequest, resolve_request
 from forerun.search.refine import refine
-from forerun.search.request import Request, resolve
-from forerun.search.varying import with_trees
-from forerun.simulator.events.layered import layered_plan, simulate_plan
+from forerun.search.request.request import Request, resolve
+from forerun.search.trees import with_trees
 from forerun.simulator.events.trees import simulate_tree
+from forerun.simulator.opgraph.events import layered_plan, simulate_plan
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.trees import Node, legal_tree, model_layers, resolve_tree, tree_yaml
 from forerun.spaces.trees.document import parse_tree

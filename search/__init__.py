@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from forerun.search.api import search, search_request, simulate
-    from forerun.search.leaderboard import Leaderboard
-    from forerun.search.request import Request
-    from forerun.search.rows import Row
-    from forerun.search.samplers import Exploring, explore_request
+    from forerun.search.board.leaderboard import Leaderboard
+    from forerun.search.board.rows import Row
+    from forerun.search.request.request import Request
+    from forerun.search.samplers import Exploring
+    from forerun.search.stages import explore_request
     from forerun.search.sweep import read_plan, run_sweep
     from forerun.search.workers import Choice
 
@@ -32,12 +33,12 @@ __all__ = [
 _HOMES = {
     "Choice": "workers",
     "Exploring": "samplers",
-    "explore_request": "samplers",
+    "explore_request": "stages",
     "read_plan": "sweep",
     "run_sweep": "sweep",
-    "Leaderboard": "leaderboard",
-    "Request": "request",
-    "Row": "rows",
+    "Leaderboard": "board.leaderboard",
+    "Request": "request.request",
+    "Row": "board.rows",
     "search": "api",
     "search_request": "api",
     "simulate": "api",

@@ -5,20 +5,21 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from forerun.search.candidates import strategies_at
-from forerun.search.certain import certain
-from forerun.search.checked import checked_note
-from forerun.search.exhaustive import Piece, Problem, Progress, Scorer
-from forerun.search.explain import Explanation, explain_strategy, why
-from forerun.search.infeasible import NothingFeasible, beyond_limits, diagnose, empty_space
-from forerun.search.leaderboard import Leaderboard, SpaceCounts, ranked, versions
-from forerun.search.limits import TOO_DEAR, TOO_LATE
-from forerun.search.objectives import objective_named
-from forerun.search.paying import paying
-from forerun.search.request import Request, Setting, legal_strategy, resolve
-from forerun.search.rounder import rounder_note
-from forerun.search.rows import Row, rows_of
-from forerun.search.safer import safer_note
+from forerun.search.board.leaderboard import Leaderboard, SpaceCounts, ranked, versions
+from forerun.search.board.rows import Row, rows_of
+from forerun.search.diagnosis.diagnosis import NothingFeasible, beyond_limits, diagnose, empty_space
+from forerun.search.explain.explain import Explanation, explain_strategy, why
+from forerun.search.flat.candidates import strategies_at
+from forerun.search.flat.exhaustive import Piece, Problem
+from forerun.search.notes.certain import certain
+from forerun.search.notes.checked import checked_note
+from forerun.search.notes.paying import paying
+from forerun.search.notes.rounder import rounder_note
+from forerun.search.notes.safer import safer_note
+from forerun.search.request.limits import TOO_DEAR, TOO_LATE
+from forerun.search.request.objectives import objective_named
+from forerun.search.request.request import Request, Setting, legal_strategy, resolve
+from forerun.search.request.scorer import Progress, Scorer
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score
@@ -73,7 +74,7 @@ def search_request(
     piece, who, remarks = search_with(problem, workers or IN_THIS_PROCESS, score=score, progress=progress)
     elapsed_s = time.perf_counter() - start
     board = leaderboard_of(setting, piece, elapsed_s=elapsed_s, workers=who, remarks=remarks, score=score)
-    checked = checked_note(setting.context, board.rows[0].gpus)
+    checked = checked_note(setting.context, board.rows[0])
     nearby = (*safer_note(setting, board.rows, score), *rounder_note(setting, board.rows, score))
     notes = (*board.notes, *nearby, *checked)
     return dataclasses.replace(board, notes=notes, elapsed_s=time.perf_counter() - start)

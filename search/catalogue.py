@@ -18,11 +18,11 @@ from forerun.spaces.clusters import (
 from forerun.spaces.documents import read_document
 from forerun.spaces.errors import unknown
 from forerun.spaces.frameworks import framework_names, load_framework
-from forerun.spaces.layered import LayeredModel, Operator, layered_names, load_layered
-from forerun.spaces.layered.profile import layered_profile_names, load_layered_profile
-from forerun.spaces.layered.resolve import names_layered, resolve_layered
-from forerun.spaces.layered.split import Mode
 from forerun.spaces.models import Model, active_parameters, load_model, model_names, parameter_count, resolve_model
+from forerun.spaces.opgraph import LayeredModel, Operator, layered_names, load_layered
+from forerun.spaces.opgraph.profile import layered_profile_names, load_layered_profile
+from forerun.spaces.opgraph.resolve import names_layered, resolve_layered
+from forerun.spaces.opgraph.split import Mode
 
 GIB = 2.0**30
 TERA = 1e12

@@ -4,12 +4,12 @@ import dataclasses
 
 import numpy as np
 
-from forerun.search.certain import certain
-from forerun.search.explain import why
-from forerun.search.leaderboard import Leaderboard, ranked
-from forerun.search.objectives import objective_named
-from forerun.search.request import Setting
-from forerun.search.rows import Row, closed_form_mark, rows_of
+from forerun.search.board.leaderboard import Leaderboard, ranked
+from forerun.search.board.rows import Row, closed_form_mark, rows_of
+from forerun.search.explain.explain import why
+from forerun.search.notes.certain import certain
+from forerun.search.request.objectives import objective_named
+from forerun.search.request.request import Setting
 from forerun.simulator.events import event_scores
 from forerun.spaces.strategies import parse_strategy, table_of
 

@@ -2,9 +2,9 @@
 
     python benchmarks/accuracy/by_device.py DIR
 
-DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/data/checked.json: one entry for every device,
-framework and kind of model (with experts or dense) with measured runs, and for each of these with any other. Tables
-whose devices are not stated, or whose models are tiny, are left out. Takes half a minute.
+DIR holds CSV files of the schema in docs/measured-runs.md. Writes search/notes/data/checked.json: one entry for every
+device, framework and kind of model (with experts or dense) with measured runs, and for each of these with any other.
+Tables whose devices are not stated, or whose models are tiny, are left out. Takes half a minute.
 """
 
 import argparse
@@ -20,11 +20,11 @@ import targets
 from forerun.search.validate import Metrics, Predictions, load_runs, metrics_of, predict
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGET = ROOT / "search" / "data" / "checked.json"
+TARGET = ROOT / "search" / "notes" / "data" / "checked.json"
 Key = tuple[str | None, str | None, bool | None]
 """Device, framework and whether the model has experts; None: any."""
-FEWEST = 10
-"""Runs below which a median says nothing."""
+FEWEST = 1
+"""Runs from which on figures are given: their number stands beside them."""
 
 
 def main() -> int:

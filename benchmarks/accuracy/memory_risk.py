@@ -1,6 +1,6 @@
 """Whether runs ran out of memory, against the share of the device that forerun predicts them to need.
 
-Fits the curve of ``simulator/memory_risk.py`` to the tables that name runs which ran out, also with each table left
+Fits the curve of ``simulator/memory/risk.py`` to the tables that name runs which ran out, also with each table left
 out, and counts what the curve in use says against what happened.
 """
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from forerun.search.validate import Predictions
-from forerun.simulator.memory_risk import EVEN_SHARE, STEEPNESS, curve
+from forerun.simulator.memory.risk import EVEN_SHARE, STEEPNESS, curve
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ def markdown(predictions: Predictions) -> list[str]:
     if not len(share):
         return ["No table names runs that ran out of memory."]
     lines = [
-        f"Risk in use: half at {EVEN_SHARE} of the memory, steepness {STEEPNESS:g} (`simulator/memory_risk.py`).",
+        f"Risk in use: half at {EVEN_SHARE} of the memory, steepness {STEEPNESS:g} (`simulator/memory/risk.py`).",
         "",
         "| predicted share | runs | ran out | share that did | curve, mean |",
         "|---|---:|---:|---:|---:|",

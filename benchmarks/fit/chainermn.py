@@ -6,7 +6,7 @@ DIR holds ``paradl.csv`` (published measurements, which may not be passed on: on
 constants of the software are fitted, by relative errors with outliers damped and a weak pull to a start that is stated
 beside each: a constant that the rows at hand say nothing of stays there. Then every model, every strategy and every
 number of GPUs is left out in turn, the constants are fitted to the rest, and the rows left out are predicted.
-``--write`` writes the dated result; the constants go into ``spaces/layered/data/profiles.yaml`` by hand.
+``--write`` writes the dated result; the constants go into ``spaces/opgraph/data/profiles.yaml`` by hand.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from scipy.optimize import least_squares
 sys.path.insert(0, str(Path(__file__).parent.parent))
 import paradl
 
-from forerun.simulator.layered import LayeredContext, score_splits
-from forerun.simulator.layered.compute import Local, OperatorTimes
+from forerun.simulator.opgraph import LayeredContext, score_splits
+from forerun.simulator.opgraph.compute import Local, OperatorTimes
 from forerun.spaces.clusters import load_cluster
-from forerun.spaces.layered import load_layered
-from forerun.spaces.layered.profile import LayeredProfile, load_layered_profile
-from forerun.spaces.layered.split import parse_split
+from forerun.spaces.opgraph import load_layered
+from forerun.spaces.opgraph.profile import LayeredProfile, load_layered_profile
+from forerun.spaces.opgraph.split import parse_split
 
 Floats = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from forerun.simulator.events.disturb import Disturbance
+from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes import (
     MODES,
     GradientLayer,

@@ -8,7 +8,7 @@ from forerun.search.cli.parser import Parser, batch, count, positive, whole
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
-    from forerun.search.request import Request
+    from forerun.search.request.request import Request
     from forerun.search.workers import Choice
 
 
@@ -134,7 +134,7 @@ def request_of(args: argparse.Namespace, **fields: Any) -> "Request":
     Raises:
         RequestError: a flag that transformers need is missing, or one is set that they do not have.
     """
-    from forerun.search.request import Request
+    from forerun.search.request.request import Request
 
     _only_transformers(args)
     return Request(
@@ -161,7 +161,7 @@ def _only_transformers(args: argparse.Namespace) -> None:
     Raises:
         RequestError: see there.
     """
-    from forerun.spaces.layered.resolve import names_layered
+    from forerun.spaces.opgraph.resolve import names_layered
 
     if names_layered(args.model):
         raise RequestError(
@@ -186,6 +186,6 @@ def _only_transformers(args: argparse.Namespace) -> None:
 
 def single_request(args: argparse.Namespace) -> "Request":
     """Return the request of a verb that looks at given strategies: it ranks nothing."""
-    from forerun.search.request import DEFAULT_OBJECTIVE, DEFAULT_TOP
+    from forerun.search.request.request import DEFAULT_OBJECTIVE, DEFAULT_TOP
 
     return request_of(args, objective=DEFAULT_OBJECTIVE, top=DEFAULT_TOP)

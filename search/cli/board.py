@@ -8,18 +8,18 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from forerun.search.board.leaderboard import NEAR_MARK, Leaderboard
+from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row, closed_form_mark
 from forerun.search.cli.bars import Brush
 from forerun.search.cli.console import brush_of, open_console, say
-from forerun.search.cli.varying import tree_lines
-from forerun.search.leaderboard import NEAR_MARK, Leaderboard
-from forerun.search.objectives import objective_named
-from forerun.search.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row, closed_form_mark
-from forerun.simulator.memory_risk import RISKY
+from forerun.search.cli.trees import tree_lines
+from forerun.search.request.objectives import objective_named
+from forerun.simulator.memory.risk import RISKY
 from forerun.spaces.units import format_seconds, format_whole
 
 if TYPE_CHECKING:
     from forerun.search.baseline import Baseline
-    from forerun.search.calibrate import NextRuns
+    from forerun.search.board.next_runs import NextRuns
 
 WIDTHS = {
     "#": 4,

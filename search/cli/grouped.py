@@ -8,8 +8,8 @@ from forerun.search.cli.progress import Walk
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
-    from forerun.search.leaderboard import Leaderboard
-    from forerun.search.request import Request
+    from forerun.search.board.leaderboard import Leaderboard
+    from forerun.search.request.request import Request
 
 REFUSED = (
     "usd_per_hour",

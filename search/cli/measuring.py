@@ -8,8 +8,8 @@ from forerun.search.cli.parser import Parser, whole
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
-    from forerun.search.leaderboard import Leaderboard
-    from forerun.search.request import Request
+    from forerun.search.board.leaderboard import Leaderboard
+    from forerun.search.request.request import Request
 
 
 def add_measuring(parser: Parser) -> None:
@@ -50,8 +50,8 @@ def check_measuring(args: argparse.Namespace) -> None:
 
 def with_proposals(args: argparse.Namespace, request: "Request", board: "Leaderboard", shown: int) -> "Leaderboard":
     """Return the board with the runs to measure next, and no more rows than are asked for."""
-    from forerun.search.calibrate import next_runs
-    from forerun.search.request import resolve
+    from forerun.search.next_runs import next_runs
+    from forerun.search.request.request import resolve
 
     context = resolve(request).context
     found = next_runs(context, board.rows, args.measure_next, rule=args.measure_for)
@@ -60,9 +60,9 @@ def with_proposals(args: argparse.Namespace, request: "Request", board: "Leaderb
 
 def write_proposals(args: argparse.Namespace, request: "Request", board: "Leaderboard") -> None:
     """Write the launch files of the runs to measure, and the table for their results, below ``--out``."""
-    from forerun.search.calibrate import launches, results_table
-    from forerun.search.output import write_atomically
-    from forerun.search.request import resolve
+    from forerun.search.files.atomic import write_atomically
+    from forerun.search.next_runs import launches, results_table
+    from forerun.search.request.request import resolve
 
     found = board.measure_next
     if found is None:

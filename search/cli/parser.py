@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from forerun.spaces.errors import RequestError, unknown
 
 if TYPE_CHECKING:
-    from forerun.spaces.layered.batch import PerDevice
+    from forerun.spaces.opgraph.batch import PerDevice
 
 
 COMMANDS = ("  forerun ", "  torchrun ")
@@ -115,7 +115,7 @@ def batch(text: str) -> "int | PerDevice":
         return whole(text)
     if unit not in ("gpu", "device"):
         raise argparse.ArgumentTypeError(f"must be a whole number or one per GPU like 64/gpu, but got {text!r}")
-    from forerun.spaces.layered.batch import PerDevice
+    from forerun.spaces.opgraph.batch import PerDevice
 
     return PerDevice(whole(number))
 

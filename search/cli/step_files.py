@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from forerun.search.request import Setting
+    from forerun.search.request.request import Setting
     from forerun.simulator.events import EventResult
 
 _FLAGS = ("trace", "timeline", "chakra")
@@ -48,7 +48,7 @@ def write_step_files(args: argparse.Namespace, setting: "Setting", result: "Even
     if args.chakra is not None:
         if args.strategy is None:
             raise RequestError("--chakra goes with a flat --strategy; a tree has no execution traces yet")
-        from forerun.search.request import legal_strategy
+        from forerun.search.request.request import legal_strategy
 
         strategy = legal_strategy(setting, args.strategy)
         _write(args.chakra, lambda path: write_chakra(setting.context, strategy, result, path))

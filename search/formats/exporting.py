@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.search.candidates import axis_values
+from forerun.search.board.folder import BOARD, read_leaderboard
+from forerun.search.flat.candidates import axis_values
 from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.table import format_named, writable
-from forerun.search.output import BOARD, read_leaderboard
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework

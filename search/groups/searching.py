@@ -9,14 +9,14 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-from forerun.search.best import best_row
-from forerun.search.explain import why
+from forerun.search.board.leaderboard import Leaderboard, SpaceCounts, ranked, versions
+from forerun.search.board.rows import Row
+from forerun.search.explain.explain import why
+from forerun.search.flat.best import best_row
 from forerun.search.groups.plans import group_plans
 from forerun.search.groups.simulate import quick_row
-from forerun.search.leaderboard import Leaderboard, SpaceCounts, ranked, versions
-from forerun.search.limits import NO_LIMITS
-from forerun.search.request import Request, Setting, resolve
-from forerun.search.rows import Row
+from forerun.search.request.limits import NO_LIMITS
+from forerun.search.request.request import Request, Setting, resolve
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.strategies import Placement, Schedule, Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace

@@ -4,12 +4,12 @@ import dataclasses
 
 import numpy as np
 
-from forerun.search.request import Setting, legal_strategy
-from forerun.search.rows import Row, rows_of
+from forerun.search.board.rows import Row, rows_of
+from forerun.search.request.request import Setting, legal_strategy
 from forerun.simulator.events import EventResult, simulate
-from forerun.simulator.events.groups import group_costs, group_scores
-from forerun.simulator.events.simulate import simulate_costs
-from forerun.simulator.events.steady import step_figures
+from forerun.simulator.events.step.groups import group_costs, group_scores
+from forerun.simulator.events.step.simulate import simulate_costs
+from forerun.simulator.events.step.steady import step_figures
 from forerun.simulator.score_table import TIME_PARTS, ScoreTable
 from forerun.spaces.clusters import stage_groups
 from forerun.spaces.errors import RequestError

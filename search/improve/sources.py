@@ -11,8 +11,8 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
 if TYPE_CHECKING:
-    from forerun.search.layered import LayeredSetting
-    from forerun.search.request import Request
+    from forerun.search.opgraph import LayeredSetting
+    from forerun.search.request.request import Request
     from forerun.simulator.replay import Analysis
     from forerun.simulator.replay.readers.reading import Reading
 
@@ -96,8 +96,8 @@ def model_source(
     Raises:
         RequestError: the request is wrong.
     """
-    from forerun.search.request import DEFAULT_OBJECTIVE, DEFAULT_TOP, Request
-    from forerun.spaces.layered.resolve import names_layered
+    from forerun.search.request.request import DEFAULT_OBJECTIVE, DEFAULT_TOP, Request
+    from forerun.spaces.opgraph.resolve import names_layered
 
     if gpus < 2:
         raise RequestError(f"gradients are exchanged between replicas, but got --gpus {gpus}; use 2 or more")
@@ -139,7 +139,7 @@ def model_source(
 
 
 def _layered(model: str, cluster: str, gpus: int, batch: int, precision: str | None, framework: str | None) -> Source:
-    from forerun.search.layered import LayeredRequest, resolve_request
+    from forerun.search.opgraph import LayeredRequest, resolve_request
     from forerun.simulator.improve.from_layered import layered_step
 
     request = LayeredRequest(
@@ -163,7 +163,7 @@ def _layered(model: str, cluster: str, gpus: int, batch: int, precision: str | N
 
 def _other_splits(setting: "LayeredSetting") -> tuple[Alternative, ...]:
     """Return the best split of every family that would be faster than data parallel training."""
-    from forerun.search.layered import search_layered
+    from forerun.search.opgraph import search_layered
 
     best = {row.split.family: row for row in search_layered(setting).families}
     data = best.pop("data", None)
@@ -177,8 +177,8 @@ def _other_splits(setting: "LayeredSetting") -> tuple[Alternative, ...]:
 
 
 def _transformer(request: "Request", text: str) -> Source:
-    from forerun.search.explain import explain_strategy
-    from forerun.search.request import legal_strategy, resolve
+    from forerun.search.explain.explain import explain_strategy
+    from forerun.search.request.request import legal_strategy, resolve
     from forerun.simulator import score
     from forerun.simulator.improve.from_strategy import strategy_step
 

@@ -13,9 +13,9 @@ from typing import Any, cast
 import numpy as np
 import yaml
 
-from forerun.search.output import write_atomically
+from forerun.search.files.atomic import write_atomically
+from forerun.search.files.row_yaml import RowDumper
 from forerun.search.profiling.links import Short, with_measured_steps
-from forerun.search.row_yaml import RowDumper
 from forerun.simulator.costs import Collective, collective_time_s
 from forerun.simulator.costs.measured import MeasuredCosts, Samples
 from forerun.spaces.clusters.cluster import Cluster

@@ -1,7 +1,7 @@
 """The request behind a leaderboard, to ask for what the leaderboard does not hold."""
 
-from forerun.search.leaderboard import Leaderboard
-from forerun.search.request import Request
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.request.request import Request
 
 
 def request_again(board: Leaderboard, *, gpus: int | None = None) -> Request:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from forerun.search.rows import Row
+from forerun.search.board.rows import Row
 from forerun.spaces.strategies import NAMED, SPELLING, Strategy, parse_strategy
 from forerun.spaces.strategies.stage_choices import recompute_text
 

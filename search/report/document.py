@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forerun.search.baseline import Baseline, Measured
-from forerun.search.explain import ScoredChange, why
-from forerun.search.leaderboard import Leaderboard, SpaceCounts
-from forerun.search.objectives import objective_named
-from forerun.search.output import BOARD, read_leaderboard
-from forerun.search.rows import Row
+from forerun.search.board.changes import ScoredChange
+from forerun.search.board.folder import BOARD, read_leaderboard
+from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
+from forerun.search.board.rows import Row
+from forerun.search.explain.explain import why
+from forerun.search.request.objectives import objective_named
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
-from forerun.simulator.memory_risk import oom_risk
+from forerun.simulator.memory.risk import oom_risk
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from importlib import resources
 from string import Template
 
-from forerun.search.leaderboard import Leaderboard
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.board.rows import Row
 from forerun.search.report import sections
 from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.axes import differing
@@ -19,7 +20,6 @@ from forerun.search.report.stages import stages_section
 from forerun.search.report.table import filter_form, leaderboard_table
 from forerun.search.report.timeline import timeline_section
 from forerun.search.report.words import heading
-from forerun.search.rows import Row
 from forerun.spaces.errors import RequestError
 
 MOST_ROWS = 2000

@@ -7,14 +7,14 @@ again for the page.
 import math
 from collections.abc import Sequence
 
-from forerun.search.best import best_row
-from forerun.search.leaderboard import Leaderboard
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.board.rows import Row
+from forerun.search.flat.best import best_row
 from forerun.search.report.again import request_again
 from forerun.search.report.bars import plain_bar
 from forerun.search.report.markup import Safe, joined, tag
 from forerun.search.report.words import number
-from forerun.search.request import resolve
-from forerun.search.rows import Row
+from forerun.search.request.request import resolve
 from forerun.spaces.errors import ForerunError
 
 MOST_COUNTS = 12

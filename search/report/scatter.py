@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.search.fronts import front
+from forerun.search.board.rows import SECONDS_PER_HOUR, Row
+from forerun.search.flat.fronts import front
 from forerun.search.report.axes import Value, distinct, first_of
 from forerun.search.report.markup import Safe, joined, tag
 from forerun.search.report.words import number
-from forerun.search.rows import SECONDS_PER_HOUR, Row
 
 COLOURS = (2, 5, 0, 4, 3, 6, 7, 1, 8, 9)
 """Slots of ``page.css`` in the order in which categories take them: neighbours differ most."""

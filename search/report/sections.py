@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from forerun.search.explain import MEANING
-from forerun.search.leaderboard import Leaderboard
-from forerun.search.objectives import objective_named
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.board.rows import Row
+from forerun.search.explain.explain import MEANING
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, plain_bar, stacked_bars
 from forerun.search.report.markup import Safe, joined, tag
 from forerun.search.report.words import REASONS, command, heading, number, request_lines
-from forerun.search.rows import Row
+from forerun.search.request.objectives import objective_named
 from forerun.spaces.units import format_count, format_seconds, format_whole
 
 BEST = 10

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from forerun.search.explain import MEANING
-from forerun.search.leaderboard import Leaderboard
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.board.rows import GIB
+from forerun.search.explain.explain import MEANING
 from forerun.search.report.again import request_again
 from forerun.search.report.bars import MEMORY_SLOTS, Bar, Stack, stacked_bars
 from forerun.search.report.markup import Safe, joined, tag
-from forerun.search.request import resolve
-from forerun.search.rows import GIB
-from forerun.simulator.stage_memory import memory_by_stage
+from forerun.search.request.request import resolve
+from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.spaces.clusters import Cluster, stage_groups
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.strategies import Context, Strategy, parse_strategy

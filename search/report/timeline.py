@@ -8,14 +8,14 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from forerun.search.leaderboard import Leaderboard
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.board.rows import GIB
 from forerun.search.report.again import request_again
 from forerun.search.report.markup import Safe, joined, tag
 from forerun.search.report.stages import stage_names
-from forerun.search.request import resolve
-from forerun.search.rows import GIB
+from forerun.search.request.request import resolve
 from forerun.simulator.events import EventResult, simulate
-from forerun.simulator.events.gantt import deal_slices
+from forerun.simulator.events.export.gantt import deal_slices
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.units import format_seconds

@@ -3,7 +3,6 @@
 from forerun.search.samplers.choosing import SAMPLERS, Exploring, limits_of, sampler_named
 from forerun.search.samplers.contract import Evaluation, Sampler
 from forerun.search.samplers.driver import Exploration, Limits, explore
-from forerun.search.samplers.searching import explore_request
 
 __all__ = [
     "SAMPLERS",
@@ -13,7 +12,6 @@ __all__ = [
     "Limits",
     "Sampler",
     "explore",
-    "explore_request",
     "limits_of",
     "sampler_named",
 ]

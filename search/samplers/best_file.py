@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forerun.search.leaderboard import SCHEMA, dump_json, versions
-from forerun.search.output import write_atomically
-from forerun.search.request import Setting
-from forerun.search.rows import rows_of
+from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
+from forerun.search.board.rows import rows_of
+from forerun.search.files.atomic import write_atomically
+from forerun.search.request.request import Setting
 from forerun.search.samplers.contract import Evaluation
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy

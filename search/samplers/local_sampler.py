@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from forerun.search.moves import Moves
+from forerun.search.explain.moves import Moves
 from forerun.search.samplers.contract import Evaluation, Sampler
 from forerun.search.samplers.families import Family, families
 from forerun.search.samplers.planner import Plan, Planner

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from forerun.search.api import leaderboard_of, problem_of
-from forerun.search.exhaustive import FIRST, Best, Piece, search_slice
-from forerun.search.leaderboard import Leaderboard
-from forerun.search.request import resolve
-from forerun.search.samplers.searching import explore_request
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.flat.exhaustive import FIRST, Best, Piece, search_slice
+from forerun.search.request.request import resolve
+from forerun.search.stages.searching import explore_request
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPiece
 from forerun.search.workers.slicing import Cuts

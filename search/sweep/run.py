@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.search.leaderboard import dump_json
+from forerun.search.board.leaderboard import dump_json
 from forerun.search.sweep.final import entries_csv, final_document, pieces_csv
 from forerun.search.sweep.going import Agenda, by_key
 from forerun.search.sweep.journal import Record

@@ -1,6 +1,7 @@
 """Accuracy and order of predictions: the figures by which a ranking is trusted.
 
-Accuracy is over runs with a measured step time; order is over groups of at least four of them. Every run is one row.
+Accuracy is over runs with a measured step time; order is over groups of at least four strategies. Every run is one
+row, but for order runs of a group that repeat one strategy count once, with the medians of their times.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,13 +11,31 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
+from forerun.search.validate.intervals import Intervals
 from forerun.search.validate.predict import Predictions
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 SMALLEST_GROUP = 4
-"""A ranking of fewer runs says little about order."""
+"""A ranking of fewer strategies says little about order."""
+STRATEGY_COLUMNS = (
+    "framework",
+    "attention",
+    "dp",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "virtual_pp",
+    "schedule",
+    "sequence_parallel",
+    "zero_stage",
+    "micro_batch",
+    "recompute",
+    "strategy",
+)
+"""Runs of a group whose cells agree in these repeat one strategy."""
 NOISE = 0.05
 """Runs whose times differ by less are not asked to be ordered: repeats of one run differ by up to this much."""
 WIDE_NOISE = 0.25
@@ -25,9 +44,9 @@ WIDE_NOISE = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOrder:
-    """How one group of runs is ordered. ``pairs``, ``right``: pairs further apart than the noise, and those ordered
-    right; ``wide_pairs``, ``wide_right`` likewise at ``WIDE_NOISE``. ``regret1``: how much slower than the best run the
-    run predicted fastest is; ``regret3``: the best of the three predicted fastest."""
+    """How one group of ``runs`` distinct strategies is ordered. ``pairs``, ``right``: pairs further apart than the
+    noise, and those ordered right; ``wide_pairs``, ``wide_right`` likewise at ``WIDE_NOISE``. ``regret1``: how much
+    slower than the best run the run predicted fastest is; ``regret3``: the best of the three predicted fastest."""
 
     group: str
     runs: int
@@ -45,7 +64,8 @@ class Metrics:
     """Figures over some runs, in per cent; None where there is nothing to compute them from.
 
     ``rows``: runs with measured and predicted step time; ``covered_pct``: their share of all measured rows, also
-    those that could not be mapped.
+    those that could not be mapped. ``within_interval_pct``: runs whose step lies between the bounds predicted for it
+    (80 % should).
     """
 
     rows: int
@@ -53,6 +73,7 @@ class Metrics:
     mape_pct: float | None
     median_ape_pct: float | None
     bias_pct: float | None
+    within_interval_pct: float | None
     groups: int
     kendall_tau: float | None
     pair_order_pct: float | None
@@ -75,8 +96,10 @@ def metrics_of(
     *,
     noise: float = NOISE,
     measured: int | None = None,
+    intervals: Intervals | None = None,
 ) -> Metrics:
-    """Return the figures over some rows (default: all). ``measured``: measured rows including unmapped ones."""
+    """Return the figures over some rows (default: all). ``measured``: measured rows including unmapped ones;
+    ``intervals``: of all predictions, where they are judged too."""
     chosen = np.arange(len(predictions.runs)) if rows is None else np.asarray(rows, dtype=np.intp)
     timed = timed_rows(predictions, chosen)
     error = time_error(predictions, timed)
@@ -93,6 +116,7 @@ def metrics_of(
         mape_pct=_reduced(np.mean, np.abs(error)),
         median_ape_pct=_reduced(np.median, np.abs(error)),
         bias_pct=_reduced(np.median, error),
+        within_interval_pct=None if intervals is None else _reduced(np.mean, _within(predictions, timed, intervals)),
         groups=len(orders),
         kendall_tau=_tau(orders),
         pair_order_pct=_share(sum(o.right for o in orders), sum(o.pairs for o in orders)),
@@ -128,6 +152,13 @@ def time_error(predictions: Predictions, rows: Rows) -> Floats:
     return np.asarray(predictions.step_time_s[rows] / measured - 1.0, dtype=float)
 
 
+def _within(predictions: Predictions, rows: Rows, intervals: Intervals) -> Floats:
+    """Return 1.0 for those rows that were measured within their interval, else 0.0."""
+    measured = np.array([predictions.runs[row].step_time_s or np.nan for row in rows], dtype=float)
+    within: Floats = ((intervals.low_s[rows] <= measured) & (measured <= intervals.high_s[rows])).astype(np.float64)
+    return within
+
+
 def memory_error(predictions: Predictions, rows: Rows) -> Floats:
     """Return predicted over measured peak memory less one; NaN where not measured."""
     measured = np.array([predictions.runs[row].peak_memory_bytes or np.nan for row in rows], dtype=float)
@@ -135,21 +166,25 @@ def memory_error(predictions: Predictions, rows: Rows) -> Floats:
 
 
 def orders_of(predictions: Predictions, rows: Sequence[int] | Rows, *, noise: float = NOISE) -> list[GroupOrder]:
-    """Return the order of every group of at least ``SMALLEST_GROUP`` timed runs, by name."""
-    members: dict[str, list[int]] = {}
+    """Return the order of every group of at least ``SMALLEST_GROUP`` strategies, by name."""
+    members: dict[str, dict[tuple[str, ...], list[int]]] = {}
     for row in timed_rows(predictions, rows):
-        if group := predictions.runs[row].group:
-            members.setdefault(group, []).append(int(row))
+        run = predictions.runs[row]
+        if run.group:
+            strategy = tuple(run.cells[column] for column in STRATEGY_COLUMNS)
+            members.setdefault(run.group, {}).setdefault(strategy, []).append(int(row))
     return [
-        order_of(
-            group,
-            predictions.step_time_s[members[group]],
-            np.array([predictions.runs[row].step_time_s for row in members[group]], dtype=float),
-            noise,
-        )
-        for group in sorted(members)
-        if len(members[group]) >= SMALLEST_GROUP
+        order_of(group, *_medians(predictions, list(repeats.values())), noise)
+        for group, repeats in sorted(members.items())
+        if len(repeats) >= SMALLEST_GROUP
     ]
+
+
+def _medians(predictions: Predictions, repeats: Sequence[list[int]]) -> tuple[Floats, Floats]:
+    """Return predicted and measured seconds of strategies, each the median of its repeats."""
+    predicted = [np.median(predictions.step_time_s[rows]) for rows in repeats]
+    measured = [np.median([predictions.runs[row].step_time_s or np.nan for row in rows]) for rows in repeats]
+    return np.array(predicted, dtype=float), np.array(measured, dtype=float)
 
 
 def order_of(group: str, predicted_s: Floats, measured_s: Floats, noise: float) -> GroupOrder:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from forerun.search.validate.runs import Run
 from forerun.simulator import ScoreTable
 from forerun.simulator import score as simulator_score
-from forerun.simulator.stage_memory import memory_by_stage
+from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.strategies import COLUMNS, RULES, Context, StrategyTable, table_of
 

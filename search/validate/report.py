@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from forerun.search.cli.console import fits
+from forerun.search.validate.intervals import intervals_of
 from forerun.search.validate.metrics import WIDE_NOISE, Metrics, memory_error, time_error, timed_rows
 from forerun.search.validate.predict import Predictions
 from forerun.search.validate.summary import Summary
@@ -17,7 +16,16 @@ from forerun.simulator import TIME_PARTS
 from forerun.spaces.errors import RequestError
 
 GIB = 2.0**30
-PREDICTION_COLUMNS = ("run_id", "predicted_step_time_s", "predicted_peak_mem_gib", "predicted_oom")
+PREDICTION_COLUMNS = (
+    "run_id",
+    "predicted_step_time_s",
+    "predicted_low_s",
+    "predicted_high_s",
+    "predicted_peak_mem_gib",
+    "predicted_low_mem_gib",
+    "predicted_high_mem_gib",
+    "predicted_oom",
+)
 
 
 FIGURES: Mapping[str, Mapping[str, Callable[[Metrics], str]]] = {
@@ -27,6 +35,7 @@ FIGURES: Mapping[str, Mapping[str, Callable[[Metrics], str]]] = {
         "MAPE": lambda m: _percent(m.mape_pct),
         "median": lambda m: _percent(m.median_ape_pct),
         "bias": lambda m: _percent(m.bias_pct),
+        "in 80%": lambda m: _percent(m.within_interval_pct),
     },
     "order within groups": {
         "groups": lambda m: _number(m.groups),
@@ -48,13 +57,13 @@ FIGURES: Mapping[str, Mapping[str, Callable[[Metrics], str]]] = {
 """Figures by what they are about: the heading of a column, and its cell."""
 
 
-def figures_tables(summary: Summary, console: Console) -> list[Table]:
-    """Return the figures, one line per part and then all of them together: as one table if the console is wide enough,
+def figures_tables(summary: Summary, fits: Callable[[Table], bool]) -> list[Table]:
+    """Return the figures, one line per part and then all of them together: as one table if that ``fits``,
     else as one for each thing they are about. Columns without any figure are left out.
     """
     title = f"accuracy and order, by {summary.by} (%)"
     whole = _figures_table(title, summary, FIGURES)
-    if fits(whole, console):
+    if fits(whole):
         return [whole]
     tables = [_figures_table(f"{what}, by {summary.by} (%)", summary, {what: FIGURES[what]}) for what in FIGURES]
     return [table for table in tables if len(table.columns) > 1]
@@ -157,18 +166,27 @@ def _finite(value: float) -> float | None:
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:
-    """Write one line per predicted run: step time, peak memory in the kind that was measured, and verdict.
+    """Write one line per predicted run: step time and peak memory (in the kind that was measured), both with the
+    interval that holds four measurements of five, and verdict.
 
     Raises:
         RequestError: the file cannot be written.
     """
+    intervals = intervals_of(predictions)
+    values = (
+        predictions.step_time_s,
+        intervals.low_s,
+        intervals.high_s,
+        predictions.comparable_memory_bytes / GIB,
+        intervals.memory_low_bytes / GIB,
+        intervals.memory_high_bytes / GIB,
+    )
     try:
         with path.open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream, lineterminator="\n")
             writer.writerow(PREDICTION_COLUMNS)
             for row in np.flatnonzero(predictions.predicted):
-                step_time_s, memory = predictions.step_time_s[row], predictions.comparable_memory_bytes[row] / GIB
-                verdict = bool(predictions.oom[row])
-                writer.writerow([predictions.runs[row].run_id, f"{step_time_s:.9g}", f"{memory:.9g}", verdict])
+                numbers = [f"{value[row]:.9g}" for value in values]
+                writer.writerow([predictions.runs[row].run_id, *numbers, bool(predictions.oom[row])])
     except OSError as error:
         raise RequestError(f"cannot write {path}: {error.strerror or error}") from None

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from forerun.search.validate.intervals import intervals_of
 from forerun.search.validate.metrics import NOISE, Metrics, metrics_of
 from forerun.search.validate.predict import Predictions
 from forerun.search.validate.runs import RULES, RunSet
@@ -55,6 +56,7 @@ def summarise(
     Raises:
         RequestError: no such column.
     """
+    intervals = intervals_of(predictions)
     rows = [row for row, run in enumerate(predictions.runs) if not files or run.file in files]
     parts: dict[str, list[int]] = {}
     for row in rows:
@@ -66,10 +68,16 @@ def summarise(
         by=by or "table",
         noise=noise,
         parts={
-            name: metrics_of(predictions, members, noise=noise, measured=None if by else measured.get(name))
+            name: metrics_of(
+                predictions,
+                members,
+                noise=noise,
+                measured=None if by else measured.get(name),
+                intervals=intervals,
+            )
             for name, members in sorted(parts.items())
         },
-        overall=metrics_of(predictions, rows, noise=noise, measured=sum(measured.values())),
+        overall=metrics_of(predictions, rows, noise=noise, measured=sum(measured.values()), intervals=intervals),
         skipped=_counted(skipped.reason for skipped in kept),
         filled=_counted(RULES[code] for run in chosen for code in run.filled),
         laws=_counted(code for row in rows for code in predictions.laws[row]),

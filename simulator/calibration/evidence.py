@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.calibration.constants import CONSTANTS, NAMES, calibrated
 from forerun.simulator.calibration.residual import Features, Settings, residual_covariance
-from forerun.simulator.score import score
+from forerun.simulator.core.score import score
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, StrategyTable
 

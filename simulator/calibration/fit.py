@@ -13,7 +13,7 @@ from forerun.simulator.calibration.left_out import LeftOut, left_out
 from forerun.simulator.calibration.mixture import PRIORS, WIDE, Covariances, Mixture, Prior, weighed
 from forerun.simulator.calibration.posterior import Posterior
 from forerun.simulator.calibration.residual import USUAL, Settings, features_of, joined
-from forerun.simulator.score import score
+from forerun.simulator.core.score import score
 from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy, table_of

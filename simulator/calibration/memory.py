@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.simulator.calibration.censored import observations
 from forerun.simulator.calibration.evidence import DOUBT, FREEDOM, Evidence, known_covariance
 from forerun.simulator.calibration.memory_factors import (
@@ -29,9 +30,8 @@ from forerun.simulator.calibration.memory_factors import (
 )
 from forerun.simulator.calibration.memory_posterior import MemoryPosterior
 from forerun.simulator.calibration.residual import USUAL, Features, Settings, joined, residual_covariance
-from forerun.simulator.score import score
+from forerun.simulator.core.score import score
 from forerun.simulator.score_table import Floats
-from forerun.simulator.stage_memory import memory_by_stage
 from forerun.spaces.strategies import Context, Strategy, StrategyTable, table_of
 
 KINDS = ("allocated", "reserved", "device")

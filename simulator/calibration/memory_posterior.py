@@ -24,8 +24,8 @@ from forerun.simulator.calibration.memory_factors import (
     memory_slopes,
 )
 from forerun.simulator.calibration.residual import USUAL, Features, Settings, residual_covariance
-from forerun.simulator.memory_risk import CalibratedPeaks
-from forerun.simulator.score import score
+from forerun.simulator.core.score import score
+from forerun.simulator.memory.risk import CalibratedPeaks
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
 from forerun.spaces.strategies import Context, HeldMemory, StrategyTable
 

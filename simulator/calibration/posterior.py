@@ -18,7 +18,7 @@ from forerun.simulator.calibration.constants import NAMES, calibrated
 from forerun.simulator.calibration.evidence import FEW, Evidence, slopes_of
 from forerun.simulator.calibration.mixture import PRIORS, Covariances, Mixture, weighed
 from forerun.simulator.calibration.residual import USUAL, Features, Settings, features_of, joined, residual_covariance
-from forerun.simulator.score import score
+from forerun.simulator.core.score import score
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, HeldMemory, StrategyTable
 

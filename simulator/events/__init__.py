@@ -1,21 +1,21 @@
 """The second level of fidelity: one step of training, event by event."""
 
-from forerun.simulator.events.chakra import write_chakra
-from forerun.simulator.events.compile import compile_step
-from forerun.simulator.events.costs import ChunkCost, StageCost, StepCosts, step_costs
-from forerun.simulator.events.disturb import Disturbance
-from forerun.simulator.events.engine import Execution, execute
-from forerun.simulator.events.gantt import timeline_text
-from forerun.simulator.events.graph import TaskGraph
-from forerun.simulator.events.kinds import KINDS, STREAMS
-from forerun.simulator.events.memory import MemoryCurve
-from forerun.simulator.events.page import timeline_html
-from forerun.simulator.events.rescore import event_scores, result_scores
-from forerun.simulator.events.result import EventResult, StageUse, TimelineTask
-from forerun.simulator.events.simulate import simulate, simulate_costs
-from forerun.simulator.events.summary import event_summary
-from forerun.simulator.events.svg import timeline_svg
-from forerun.simulator.events.trace import trace_events, write_trace
+from forerun.simulator.events.engine.engine import Execution, execute
+from forerun.simulator.events.engine.graph import TaskGraph
+from forerun.simulator.events.engine.kinds import KINDS, STREAMS
+from forerun.simulator.events.engine.memory import MemoryCurve
+from forerun.simulator.events.export.chakra import write_chakra
+from forerun.simulator.events.export.gantt import timeline_text
+from forerun.simulator.events.export.page import timeline_html
+from forerun.simulator.events.export.summary import event_summary
+from forerun.simulator.events.export.svg import timeline_svg
+from forerun.simulator.events.export.trace import trace_events, write_trace
+from forerun.simulator.events.step.compile import compile_step
+from forerun.simulator.events.step.costs import ChunkCost, StageCost, StepCosts, step_costs
+from forerun.simulator.events.step.disturb import Disturbance
+from forerun.simulator.events.step.rescore import event_scores, result_scores
+from forerun.simulator.events.step.result import EventResult, StageUse, TimelineTask
+from forerun.simulator.events.step.simulate import simulate, simulate_costs
 
 __all__ = [
     "KINDS",

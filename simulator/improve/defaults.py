@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forerun.simulator.improve.step import Outcome, Plan, Step, simulate
-from forerun.simulator.layered.messages import Filling
-from forerun.spaces.layered.profile import LayeredProfile
+from forerun.simulator.opgraph.messages import Filling
+from forerun.spaces.opgraph.profile import LayeredProfile
 
 _MIB = 2.0**20
 _ALIKE = 2e-4

@@ -5,10 +5,10 @@ import numpy as np
 from forerun.simulator.costs import memory_bound_time_s
 from forerun.simulator.improve.step import Op, Step
 from forerun.simulator.improve.wires import RuleWire, Wire
-from forerun.simulator.layered.context import GRADIENT_BYTES, LayeredContext
-from forerun.simulator.layered.input import own_input_s, stored_input_s
-from forerun.simulator.layered.messages import meeting_s, reduce_s, straggle_s
-from forerun.spaces.layered import Kind, Operator
+from forerun.simulator.opgraph.context import GRADIENT_BYTES, LayeredContext
+from forerun.simulator.opgraph.input import own_input_s, stored_input_s
+from forerun.simulator.opgraph.messages import meeting_s, reduce_s, straggle_s
+from forerun.spaces.opgraph import Kind, Operator
 
 POINTWISE = frozenset({Kind.ACTIVATION, Kind.DROPOUT, Kind.ADD, Kind.MULTIPLY})
 """Operators that another kernel can do on its way out: they need nothing but the element itself."""

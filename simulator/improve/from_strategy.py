@@ -3,15 +3,15 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.block_times import block_times
-from forerun.simulator.events.costs import step_costs
+from forerun.simulator.events.step.costs import step_costs
 from forerun.simulator.improve.step import Op, Step
 from forerun.simulator.improve.wires import RuleWire
-from forerun.simulator.kinds import kind_of_entry, layer_kinds
-from forerun.simulator.parameters import stage_parameters
-from forerun.simulator.replicas import reduced_bytes
-from forerun.simulator.shard import shard_of
-from forerun.simulator.stage_plan import StagePlans
+from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
+from forerun.simulator.layer.shard import shard_of
+from forerun.simulator.layer.times import block_times
+from forerun.simulator.replicas.reduction import reduced_bytes
+from forerun.simulator.stages.parameters import stage_parameters
+from forerun.simulator.stages.plan import StagePlans
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Placement, Strategy, table_of
 

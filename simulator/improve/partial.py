@@ -7,7 +7,7 @@ tasks are visited in topological order, from the changed ones on, as long as the
 from collections.abc import Mapping
 from heapq import heappop, heappush
 
-from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.spaces.errors import RequestError
 
 

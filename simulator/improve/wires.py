@@ -6,7 +6,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from forerun.simulator.layered.messages import reduce_s
+from forerun.simulator.opgraph.messages import reduce_s
 from forerun.spaces.clusters import Cluster
 from forerun.spaces.errors import RequestError
 

@@ -12,15 +12,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.simulator.events.disturb import Disturbance
-from forerun.simulator.expected import Floats, expected_order, lognormal_factors
-from forerun.simulator.layered.messages import Messages, exposed_s
+from forerun.simulator.costs.slowest import Floats, expected_order, lognormal_factors
+from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes.loads import server_loads
 from forerun.simulator.modes.mode import TrainingMode
 from forerun.simulator.modes.network import Network
 from forerun.simulator.modes.prediction import ModePrediction
 from forerun.simulator.modes.profile import GradientProfile
 from forerun.simulator.modes.queueing import ClosedNetwork, mean_value_analysis, mean_value_classes
+from forerun.simulator.opgraph.messages import Messages, exposed_s
 from forerun.spaces.errors import RequestError
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from forerun.simulator.events.disturb import Disturbance
+from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes.coarse import coarse_prediction
 from forerun.simulator.modes.mode import TrainingMode
 from forerun.simulator.modes.network import Network

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from forerun.simulator.layered.messages import Filling
 from forerun.simulator.modes.profile import GradientProfile
+from forerun.simulator.opgraph.messages import Filling
 from forerun.spaces.errors import RequestError, unknown
 
 Exchange = Literal["all-reduce", "parameter-server"]

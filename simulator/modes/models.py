@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from forerun.simulator.layered import LayeredContext
-from forerun.simulator.layered.context import GRADIENT_BYTES
-from forerun.simulator.layered.input import own_input_s, stored_input_s
 from forerun.simulator.modes.profile import GradientLayer, GradientProfile
+from forerun.simulator.opgraph import LayeredContext
+from forerun.simulator.opgraph.context import GRADIENT_BYTES
+from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.spaces.errors import RequestError
-from forerun.spaces.layered import Kind
+from forerun.spaces.opgraph import Kind
 
 
 def layered_profile(context: LayeredContext, batch: float) -> GradientProfile:

@@ -6,11 +6,11 @@ from typing import Protocol
 
 import numpy as np
 
-from forerun.simulator.layered.messages import meeting_s, reduce_s
+from forerun.simulator.opgraph.messages import meeting_s, reduce_s
 from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.clusters.spec import NETWORK_KINDS
 from forerun.spaces.errors import RequestError
-from forerun.spaces.layered.profile import LayeredProfile
+from forerun.spaces.opgraph.profile import LayeredProfile
 
 HOST_BYTES_PER_S = 10e9
 """What a host that holds the parameters takes in, or hands out, for all its devices together: what passes between the

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from forerun.simulator.block_times import block_times, expert_launches_s, layer_launches_s
 from forerun.simulator.costs import adam_time_s
-from forerun.simulator.kinds import kind_of_entry
+from forerun.simulator.layer.kinds import kind_of_entry
+from forerun.simulator.layer.shard import activation_bytes, shard_of
+from forerun.simulator.layer.times import block_times, expert_launches_s, layer_launches_s
 from forerun.simulator.modes.profile import GradientLayer, GradientProfile
-from forerun.simulator.replicas import reduced_bytes
-from forerun.simulator.shard import activation_bytes, shard_of
+from forerun.simulator.replicas.reduction import reduced_bytes
 from forerun.spaces.models.model import MixtureOfExperts
 from forerun.spaces.models.parameters import embedding_parameters, head_parameters, layer_parameters
 from forerun.spaces.strategies import Context, parse_strategy, table_of

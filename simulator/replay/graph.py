@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.replay.clocks import Clocks
 from forerun.simulator.replay.matching import Exchange, Matching
 from forerun.simulator.replay.trace import Floats, Integers, Kind, RankTrace

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.events.engine import Execution, execute
-from forerun.simulator.events.result import critical_path
+from forerun.simulator.events.engine.engine import Execution, execute
+from forerun.simulator.events.step.result import critical_path
 from forerun.simulator.replay.graph import ReplayGraph
 from forerun.simulator.replay.trace import Floats
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from forerun.simulator.events.trace_file import write_json
+from forerun.simulator.events.engine.trace_file import write_json
 from forerun.simulator.replay.graph import GAP, JOIN
 from forerun.simulator.replay.replay import Replay
 

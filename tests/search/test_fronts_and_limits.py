@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from forerun.search import search
 from forerun.search.cli import main
-from forerun.search.exhaustive import Problem, search_slice, search_space
-from forerun.search.fronts import front
-from forerun.search.limits import Limits
-from forerun.search.objectives import OBJECTIVES, objective_named
-from forerun.search.paying import paying
-from forerun.search.request import Request, resolve
+from forerun.search.flat.exhaustive import Problem, search_slice, search_space
+from forerun.search.flat.fronts import front
+from forerun.search.notes.paying import paying
+from forerun.search.request.limits import Limits
+from forerun.search.request.objectives import OBJECTIVES, objective_named
+from forerun.search.request.request import Request, resolve
 from forerun.search.sweep.final import ORDERS
 from forerun.simulator import score
 from forerun.spaces.errors import InfeasibleError, RequestError

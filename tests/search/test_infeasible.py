@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from forerun.search import search
-from forerun.search.infeasible import NothingFeasible
-from forerun.search.request import Request, resolve
-from forerun.search.varying.hosted import best_hosted
+from forerun.search.diagnosis.diagnosis import NothingFeasible
+from forerun.search.request.request import Request, resolve
+from forerun.search.trees.hosted import best_hosted
 from forerun.simulator import MEMORY_PARTS, score
 from forerun.simulator.events.trees import simulate_tree
 from forerun.spaces.errors import InfeasibleError, RequestError

@@ -11,9 +11,9 @@ import pytest
 from paradl_resnet50 import resnet50_net
 
 from forerun.search.cli import main
-from forerun.search.cli.layered import SEARCH_FLAGS, SEQUENCE_FLAGS
+from forerun.search.cli.opgraph import SEARCH_FLAGS, SEQUENCE_FLAGS
 from forerun.search.cli.parser import Parser
-from forerun.search.layered import (
+from forerun.search.opgraph import (
     LayeredRequest,
     LayeredSetting,
     bottlenecks,
@@ -24,13 +24,13 @@ from forerun.search.layered import (
     scored_rows,
     search_layered,
 )
-from forerun.search.layered.limits import PAYS, doubled
-from forerun.search.layered.space import splits_over
+from forerun.search.opgraph.limits import PAYS, doubled
+from forerun.search.opgraph.space import splits_over
 from forerun.spaces.errors import InfeasibleError, RequestError
-from forerun.spaces.layered import load_layered
-from forerun.spaces.layered.batch import PerDevice
-from forerun.spaces.layered.limits import broken_laws
-from forerun.spaces.layered.split import Mode, parse_split
+from forerun.spaces.opgraph import load_layered
+from forerun.spaces.opgraph.batch import PerDevice
+from forerun.spaces.opgraph.limits import broken_laws
+from forerun.spaces.opgraph.split import Mode, parse_split
 
 RESNET = "resnet50 --cluster abci-v100 --global-batch 64/gpu"
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from forerun.search import Leaderboard, search, simulate
-from forerun.search.leaderboard import NEAR_MARK, dump_json, ranked
-from forerun.search.rows import GIB
+from forerun.search.board.leaderboard import NEAR_MARK, dump_json, ranked
+from forerun.search.board.rows import GIB
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.models import load_model, train_flops_per_sequence

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from forerun.search import search, simulate
+from forerun.search.board.rows import TIGHT_MARK
 from forerun.search.cli import main
-from forerun.search.request import Request, resolve
-from forerun.search.rows import TIGHT_MARK
-from forerun.search.samplers import Exploring, explore_request
+from forerun.search.request.request import Request, resolve
+from forerun.search.samplers import Exploring
+from forerun.search.stages import explore_request
 from forerun.simulator.events import event_scores
-from forerun.simulator.memory_risk import RISKY, oom_risk, share_at
+from forerun.simulator.memory.risk import RISKY, oom_risk, share_at
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy, table_of
 

@@ -8,13 +8,13 @@ import pytest
 from forerun_machines import write_runs
 
 from forerun.search import search, simulate
+from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK
 from forerun.search.calibrate import calibrate_files, write_calibration
 from forerun.search.cli import main
-from forerun.search.request import Request, Setting, resolve
-from forerun.search.rows import MAY_NOT_FIT_MARK, TIGHT_MARK
+from forerun.search.request.request import Request, Setting, resolve
 from forerun.simulator import score
 from forerun.simulator.events import event_scores
-from forerun.simulator.memory_risk import RISKY, CalibratedPeaks, oom_risk
+from forerun.simulator.memory.risk import RISKY, CalibratedPeaks, oom_risk
 from forerun.spaces.strategies import parse_strategy, table_of
 
 FULLER = 1.25

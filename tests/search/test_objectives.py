@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from forerun.search import search
-from forerun.search.objectives import OBJECTIVES, objective_named
-from forerun.search.request import Setting
+from forerun.search.request.objectives import OBJECTIVES, objective_named
+from forerun.search.request.request import Setting
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy, StrategyTable, table_of
@@ -58,7 +58,7 @@ def test_fewest_gpus_that_fit(make_setting: Callable[..., Setting]) -> None:
 
 
 def _feasible(gpus: int, fields: dict[str, object]) -> bool:
-    from forerun.search.infeasible import NothingFeasible
+    from forerun.search.diagnosis.diagnosis import NothingFeasible
 
     try:
         search("llama3-8b", gpus=gpus, **fields)

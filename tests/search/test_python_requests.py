@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forerun.search import search
-from forerun.search.leaderboard import Leaderboard
+from forerun.search.board.leaderboard import Leaderboard
 from forerun.spaces.errors import RequestError
 
 

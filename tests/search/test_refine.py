@@ -7,7 +7,7 @@ import pytest
 from forerun.search.api import search_request
 from forerun.search.cli import main
 from forerun.search.refine import refine
-from forerun.search.request import Request, resolve
+from forerun.search.request.request import Request, resolve
 from forerun.simulator.events import simulate
 from forerun.spaces.strategies import parse_strategy
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from forerun.search import Leaderboard, Request, search
+from forerun.search.board.folder import write_folder
 from forerun.search.cli import main
-from forerun.search.output import write_folder
 from forerun.search.report import read_run, report_html
 from forerun.search.report.words import FLAGS, command
-from forerun.simulator.memory_risk import oom_risk
+from forerun.simulator.memory.risk import oom_risk
 from forerun.spaces.errors import RequestError
 
 SEARCH = "search llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 4096 --gpus 16"

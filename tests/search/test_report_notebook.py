@@ -8,8 +8,8 @@ import pytest
 
 from forerun.search import Leaderboard, search
 from forerun.search.api import explain
-from forerun.search.explain import Explanation
-from forerun.search.notebook import LEAST_SHARE, SHOWN, bar_html
+from forerun.search.board.notebook import LEAST_SHARE, SHOWN, bar_html
+from forerun.search.explain.explain import Explanation
 from forerun.spaces.errors import RequestError
 
 
@@ -85,7 +85,7 @@ def test_an_explanation_has_its_changes(explanation: Explanation) -> None:
 
 
 def test_a_timeline_is_a_picture_and_a_table() -> None:
-    from forerun.search.request import Request, legal_strategy, resolve
+    from forerun.search.request.request import Request, legal_strategy, resolve
     from forerun.simulator.events import simulate as simulate_events
 
     setting = resolve(Request(model="llama3-8b", cluster="dgx-h100", global_batch=16, seq_len=4096))

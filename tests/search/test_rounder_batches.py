@@ -3,7 +3,7 @@
 import pytest
 
 from forerun.search import search
-from forerun.search.leaderboard import Leaderboard
+from forerun.search.board.leaderboard import Leaderboard
 
 
 def board(batch: int, **fields: object) -> Leaderboard:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forerun.search.cli import main
-from forerun.search.request import Request, Setting
+from forerun.search.request.request import Request, Setting
 from forerun.search.samplers import (
     Evaluation,
     Exploration,
@@ -17,11 +17,11 @@ from forerun.search.samplers import (
     Limits,
     Sampler,
     explore,
-    explore_request,
     sampler_named,
 )
 from forerun.search.samplers import optuna_samplers as optuna_module
 from forerun.search.samplers.starts import flat_starts
+from forerun.search.stages import explore_request
 from forerun.search.workers import Choice
 from forerun.simulator import ScoreTable, score
 from forerun.spaces.errors import RequestError

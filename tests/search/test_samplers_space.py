@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forerun.search.candidates import strategies_at
-from forerun.search.request import Setting
+from forerun.search.flat.candidates import strategies_at
+from forerun.search.request.request import Setting
 from forerun.simulator import score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Schedule, Split, Strategy, table_of

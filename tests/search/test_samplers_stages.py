@@ -13,14 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forerun.search.cli import main
-from forerun.search.moves import Moves
-from forerun.search.request import Request, Setting, legal_strategy, resolve
-from forerun.search.samplers import Exploring, Limits, explore, explore_request, sampler_named
+from forerun.search.explain.moves import Moves
+from forerun.search.request.request import Request, Setting, legal_strategy, resolve
+from forerun.search.samplers import Exploring, Limits, explore, sampler_named
 from forerun.search.samplers.families import families
 from forerun.search.samplers.local_sampler import LocalSampler
 from forerun.search.samplers.planner import Planner
 from forerun.search.samplers.starts import flat_starts
 from forerun.search.samplers.thumb import rules_of_thumb
+from forerun.search.stages import explore_request
 from forerun.search.workers import Choice
 from forerun.simulator import score
 from forerun.simulator.events import event_scores
@@ -301,7 +302,7 @@ def test_stagnation_and_time_stop_it() -> None:
 
 def test_strategies_with_stages_are_ranked_like_others(make_setting: Callable[..., Setting]) -> None:
     """Nothing of a strategy is lost on its way through rows: their text is parsed again by every later step."""
-    from forerun.search.rows import rows_of
+    from forerun.search.board.rows import rows_of
     from forerun.spaces.strategies import parse_strategy
 
     setting = make_setting(gpus="16")

@@ -17,7 +17,7 @@ import pytest
 import sweep_cases
 from sweep_cases import PLAN, SERIAL, TINY, records, results
 
-from forerun.search.exhaustive import Piece, Problem
+from forerun.search.flat.exhaustive import Piece, Problem
 from forerun.search.sweep import (
     Portions,
     SweepPiece,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sweep_cases import PLAN, SERIAL, TINY, SameCuts, results
 
-from forerun.search.exhaustive import Piece, Problem
+from forerun.search.flat.exhaustive import Piece, Problem
 from forerun.search.sweep import (
     SweepPiece,
     SweepPlan,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.search.validate.metrics import metrics_of, order_of, orders_of
+from forerun.search.validate.intervals import Intervals
+from forerun.search.validate.metrics import STRATEGY_COLUMNS, metrics_of, order_of, orders_of
 from forerun.search.validate.predict import Predictions
 
 
@@ -23,6 +24,7 @@ def predictions_of(rows: list[dict[str, Any]]) -> Predictions:
             outcome=row.get("outcome", "ok"),
             step_time_s=row.get("m"),
             peak_memory_bytes=row.get("memory"),
+            cells=dict.fromkeys(STRATEGY_COLUMNS, "") | {"strategy": str(row.get("strategy", number))},
         )
         for number, row in enumerate(rows)
     ]
@@ -138,3 +140,21 @@ def test_a_large_group_takes_little_memory() -> None:
 
     assert found.right == found.pairs > 3_000_000
     assert peak < 2e7  # all pairs at once are 36 MB for each number that is kept of them
+
+
+def test_repeats_of_a_strategy_count_once_with_their_medians() -> None:
+    rows = [{"m": m, "p": p, "strategy": name} for name, m, p in (("a", 1, 1), ("b", 2, 2), ("c", 3, 3), ("d", 9, 4))]
+    assert metrics_of(predictions_of(rows)).groups == 1
+    repeats = [{"m": m, "p": 1.5, "strategy": "a"} for m in (1.0, 8.0, 1.2)]
+    (order,) = orders_of(predictions_of(repeats + rows[1:]), range(6))
+    assert (order.runs, order.tau, order.pairs) == (4, pytest.approx(1.0), 6)
+    assert metrics_of(predictions_of(repeats + rows[1:3])).groups == 0
+
+
+def test_runs_within_their_interval_are_counted() -> None:
+    predictions = predictions_of([{"m": 1.0, "p": 2.0}, {"m": 3.0, "p": 2.0}, {"p": 2.0}, {"m": 5.0, "p": 2.0}])
+    bounds = Intervals(
+        low_s=np.full(4, 1.0), high_s=np.full(4, 3.0), memory_low_bytes=np.zeros(4), memory_high_bytes=np.zeros(4)
+    )
+    assert metrics_of(predictions, intervals=bounds).within_interval_pct == pytest.approx(200 / 3)
+    assert metrics_of(predictions).within_interval_pct is None

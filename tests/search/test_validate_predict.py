@@ -15,7 +15,7 @@ from forerun.search.validate import Predictions, RunSet, load_runs, predict, sum
 from forerun.search.validate.plot import accuracy_figure, order_figures, write_plot
 from forerun.search.validate.report import worst_rows, write_predictions
 from forerun.simulator import ScoreTable
-from forerun.simulator.stage_memory import memory_by_stage
+from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, StrategyTable
 
@@ -128,6 +128,10 @@ def test_predictions_as_csv(tmp_path: Path, predictions: Predictions) -> None:
     with (tmp_path / "out.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [row["run_id"] for row in rows] == [f"lab-{number:04}" for number in range(5)]
+    low_s, high_s = (float(rows[3].pop(name)) for name in ("predicted_low_s", "predicted_high_s"))
+    assert 4 < low_s < 8.5 and low_s < high_s < 16
+    low, high = (float(rows[3].pop(name)) for name in ("predicted_low_mem_gib", "predicted_high_mem_gib"))
+    assert 0.5 < low < high < 2
     assert rows[3] == {
         "run_id": "lab-0003",
         "predicted_step_time_s": "8",

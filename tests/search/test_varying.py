@@ -11,10 +11,10 @@ import pytest
 from forerun.search.api import search_request
 from forerun.search.cli import main
 from forerun.search.refine import refine
-from forerun.search.request import Request, Setting, resolve
-from forerun.search.varying import VariedRows, with_trees
-from forerun.search.varying.around import Start, best_around
-from forerun.search.varying.judge import Judge
+from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.trees import VariedRows, with_trees
+from forerun.search.trees.around import Start, best_around
+from forerun.search.trees.judge import Judge
 from forerun.simulator.events.trees import simulate_tree, stage_peaks
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, Recompute, StrategyTable, parse_strategy

@@ -8,12 +8,12 @@ import pytest
 
 from forerun.search.cli import main
 from forerun.search.improve import model_source
-from forerun.search.layered import LayeredRequest, resolve_request
-from forerun.search.layered.mixture import mixture_row
+from forerun.search.opgraph import LayeredRequest, resolve_request
+from forerun.search.opgraph.mixture import mixture_row
 from forerun.simulator.improve import rule_plan, simulate
-from forerun.spaces.layered import load_layered
-from forerun.spaces.layered.mixture import parse_mixture
-from forerun.spaces.layered.profile import load_layered_profile
+from forerun.spaces.opgraph import load_layered
+from forerun.spaces.opgraph.mixture import parse_mixture
+from forerun.spaces.opgraph.profile import load_layered_profile
 
 BATCH = 16
 CASES = [
@@ -108,7 +108,7 @@ def test_tables_exchange_the_rows_of_all_replicas() -> None:
 
 def test_loading_is_waited_for_whoever_asks(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     slow = replace(load_layered_profile("pytorch-ddp"), storage_bytes_per_s=5e6)
-    for module in ("forerun.search.layered.request", "forerun.search.scale"):
+    for module in ("forerun.search.opgraph.request", "forerun.search.scale.request"):
         monkeypatch.setattr(f"{module}.load_layered_profile", lambda name: slow)
     split = ["resnet50", "--cluster", "dgx1-v100", "--global-batch", "16/gpu", "--strategy", "data16"]
     row = answer(capsys, "simulate", *split)["row"]

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from forerun.search.api import search
-from forerun.search.exhaustive import Best, Piece, Problem, search_space
-from forerun.search.limits import Limits
-from forerun.search.request import Setting
+from forerun.search.flat.exhaustive import Best, Piece, Problem, search_space
+from forerun.search.request.limits import Limits
+from forerun.search.request.request import Setting
 from forerun.search.workers import Choice, Workers, open_workers
 from forerun.search.workers.slicing import Cuts, SliceFailed, Task, search_one, search_with
 from forerun.simulator import ScoreTable

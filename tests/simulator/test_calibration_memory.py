@@ -8,10 +8,10 @@ from forerun_machines import machine_context, some_strategies
 from scipy.stats import norm
 
 from forerun.simulator import score
+from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.simulator.calibration import FACTORS, MemoryRun, fit_memory, nothing_measured
 from forerun.simulator.calibration.censored import observations
 from forerun.simulator.calibration.memory_factors import held_bytes
-from forerun.simulator.stage_memory import memory_by_stage
 from forerun.spaces.strategies import Context, Recompute, Strategy, table_of
 
 KINDS = {"allocated": 4, "reserved": 5, "device": 6}

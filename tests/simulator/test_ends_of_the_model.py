@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from forerun_examples import request, small_cluster
 
-from forerun.simulator.operators import Work, embedding_work, head_work
-from forerun.simulator.shard import shard_of
+from forerun.simulator.layer.operators import Work, embedding_work, head_work
+from forerun.simulator.layer.shard import shard_of
 from forerun.spaces.clusters import load_device
 from forerun.spaces.models.shapes import transformer
 from forerun.spaces.strategies import Context, Strategy, table_of

@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, un
 
 from forerun.search.cli import main
 from forerun.simulator.events import Disturbance, EventResult, simulate, trace_events, write_chakra
-from forerun.simulator.events.sizes import step_sizes
+from forerun.simulator.events.step.sizes import step_sizes
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy, parse_strategy
 

@@ -17,9 +17,9 @@ from forerun.simulator.events import (
     execute,
     simulate_costs,
 )
-from forerun.simulator.pipeline import StageTimes, hops_in_the_way, hops_s, pipeline_time
+from forerun.simulator.pipeline.closed_forms import StageTimes, hops_in_the_way, hops_s, pipeline_time
 from forerun.simulator.schedules import Pass, PipelineShape, programs_of
-from forerun.simulator.stage_plan import in_flight
+from forerun.simulator.stages.plan import in_flight
 from forerun.spaces.strategies import Schedule
 
 EXACT = 1e-9

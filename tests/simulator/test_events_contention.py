@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.simulator.events import TaskGraph, event_summary, execute, simulate, simulate_costs, step_costs
-from forerun.simulator.events.contention import contention_of
-from forerun.simulator.events.costs import still_reduce_s
-from forerun.simulator.events.engine import Execution
-from forerun.simulator.events.steady import step_figures
-from forerun.simulator.events.traffic import Traffic, step_traffic
+from forerun.simulator.events.engine.engine import Execution
+from forerun.simulator.events.step.contention import contention_of
+from forerun.simulator.events.step.costs import still_reduce_s
+from forerun.simulator.events.step.steady import step_figures
+from forerun.simulator.events.step.traffic import Traffic, step_traffic
 from forerun.spaces.clusters import Cluster, load_cluster, load_device, simple_cluster
 from forerun.spaces.clusters.levels import levels_from_spec
 from forerun.spaces.errors import RequestError

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.simulator.events import sharing
-from forerun.simulator.events.engine import Execution, execute
-from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.engine import sharing
+from forerun.simulator.events.engine.engine import Execution, execute
+from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.spaces.errors import RequestError
 
 

@@ -9,9 +9,9 @@ from forerun_examples import request as small_request
 
 from forerun.search.cli import main
 from forerun.search.groups import simulate_groups
-from forerun.search.request import Request, resolve
+from forerun.search.request.request import Request, resolve
 from forerun.simulator.events import simulate
-from forerun.simulator.events.groups import group_costs
+from forerun.simulator.events.step.groups import group_costs
 from forerun.spaces.clusters import Cluster, NodeGroup, load_cluster, resolve_cluster, stage_groups
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, parse_strategy

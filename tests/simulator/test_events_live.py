@@ -22,12 +22,12 @@ from forerun.simulator.events import (
     simulate_costs,
     step_costs,
 )
-from forerun.simulator.events.contention import Contention
-from forerun.simulator.events.live_graph import LiveGraph
-from forerun.simulator.events.live_run import run_live
-from forerun.simulator.events.result import result_of_run
-from forerun.simulator.events.simulate import step_contention, step_use
-from forerun.simulator.events.tally import Tally
+from forerun.simulator.events.engine.live_graph import LiveGraph
+from forerun.simulator.events.engine.live_run import run_live
+from forerun.simulator.events.step.contention import Contention
+from forerun.simulator.events.step.result import result_of_run
+from forerun.simulator.events.step.simulate import step_contention, step_use
+from forerun.simulator.events.step.tally import Tally
 from forerun.simulator.schedules import PipelineShape
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.errors import RequestError

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from forerun.simulator.events.graph import TaskGraph
-from forerun.simulator.events.routes import Routes, transfer_times_s
+from forerun.simulator.events.engine.graph import TaskGraph
+from forerun.simulator.events.engine.routes import Routes, transfer_times_s
 from forerun.spaces.clusters import ClusterSpec, HostLinks, Network, ScaleUp, build_graph, cluster_names, load_cluster
 from forerun.spaces.errors import RequestError
 

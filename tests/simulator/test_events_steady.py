@@ -6,8 +6,9 @@ import pytest
 from forerun_examples import request as small_request
 
 from forerun.simulator import TIME_PARTS
-from forerun.simulator.events import EventResult, StepCosts, simulate_costs, steady, step_costs
-from forerun.simulator.events.steady import step_figures
+from forerun.simulator.events import EventResult, StepCosts, simulate_costs, step_costs
+from forerun.simulator.events.step import steady
+from forerun.simulator.events.step.steady import step_figures
 from forerun.spaces.strategies import parse_strategy
 
 STRATEGIES = (

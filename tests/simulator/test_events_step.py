@@ -22,8 +22,8 @@ from forerun.simulator.events import (
     simulate_costs,
     step_costs,
 )
-from forerun.simulator.events.costs import chunk_blocks
-from forerun.simulator.stage_plan import stage_plans
+from forerun.simulator.events.step.costs import chunk_blocks
+from forerun.simulator.stages.plan import stage_plans
 from forerun.spaces.clusters import Overlap
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.model import Model

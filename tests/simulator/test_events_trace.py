@@ -19,8 +19,8 @@ from forerun.simulator.events import (
     simulate_costs,
     timeline_svg,
 )
-from forerun.simulator.events.gantt import timeline_text
-from forerun.simulator.events.trace import trace_events, write_trace
+from forerun.simulator.events.export.gantt import timeline_text
+from forerun.simulator.events.export.trace import trace_events, write_trace
 from forerun.simulator.schedules import PipelineShape
 from forerun.spaces.strategies import Schedule, parse_strategy
 

@@ -6,7 +6,7 @@ import pytest
 from forerun_examples import dense_model, request
 
 from forerun.simulator.costs import point_to_point_time_s
-from forerun.simulator.hops import hop_time_s
+from forerun.simulator.pipeline.p2p import hop_time_s
 from forerun.spaces.strategies import Context, Placement, Strategy, table_of
 
 

@@ -7,10 +7,10 @@ import pytest
 from forerun_examples import request
 
 from forerun.simulator import score
-from forerun.simulator.block_times import host_passes_s, layer_launches_s
 from forerun.simulator.costs import collective_time_s
-from forerun.simulator.parameters import StageParameters
-from forerun.simulator.replicas import Replicas, replica_costs
+from forerun.simulator.layer.times import host_passes_s, layer_launches_s
+from forerun.simulator.replicas.reduction import Replicas, replica_costs
+from forerun.simulator.stages.parameters import StageParameters
 from forerun.spaces.strategies import Context, parse_strategy, table_of
 
 

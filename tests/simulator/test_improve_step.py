@@ -25,7 +25,7 @@ from forerun.simulator.improve.memory import fit_memory, split_batch
 from forerun.simulator.improve.partial import Timing
 from forerun.simulator.improve.step import coarse, memory_bytes, spread
 from forerun.spaces.errors import InfeasibleError, RequestError
-from forerun.spaces.layered.profile import load_layered_profile
+from forerun.spaces.opgraph.profile import load_layered_profile
 
 LINE = LineWire(latency_s=1e-4, bytes_per_s=1e9)
 

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.simulator.costs import collective_time_s, point_to_point_time_s
-from forerun.simulator.layered import PHASES, LayeredContext, score_splits
-from forerun.simulator.layered.layers import layers_of
-from forerun.simulator.layered.stages import balanced_cuts
+from forerun.simulator.opgraph import PHASES, LayeredContext, score_splits
+from forerun.simulator.opgraph.layers import layers_of
+from forerun.simulator.opgraph.stages import balanced_cuts
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.clusters.cluster import Cluster
-from forerun.spaces.layered import WEIGHTED, LayeredModel, load_layered
-from forerun.spaces.layered.builder import Builder
-from forerun.spaces.layered.profile import LayeredProfile, load_layered_profile
-from forerun.spaces.layered.split import parse_split
+from forerun.spaces.opgraph import WEIGHTED, LayeredModel, load_layered
+from forerun.spaces.opgraph.builder import Builder
+from forerun.spaces.opgraph.profile import LayeredProfile, load_layered_profile
+from forerun.spaces.opgraph.split import parse_split
 
 ABCI = load_cluster("abci-v100")
 SPLITS = (

@@ -2,17 +2,17 @@
 
 import pytest
 
-from forerun.simulator.layered import LayeredContext, score_splits
-from forerun.simulator.layered.mixture import MixtureScore, score_mixture
 from forerun.simulator.layouts import Phase
+from forerun.simulator.opgraph import LayeredContext, score_splits
+from forerun.simulator.opgraph.mixture import MixtureScore, score_mixture
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.errors import RequestError
-from forerun.spaces.layered import LayeredModel, load_layered
-from forerun.spaces.layered.axes import operator_graph
-from forerun.spaces.layered.builder import Builder
-from forerun.spaces.layered.mixture import parse_mixture
-from forerun.spaces.layered.profile import load_layered_profile
-from forerun.spaces.layered.split import parse_split
+from forerun.spaces.opgraph import LayeredModel, load_layered
+from forerun.spaces.opgraph.axes import operator_graph
+from forerun.spaces.opgraph.builder import Builder
+from forerun.spaces.opgraph.mixture import parse_mixture
+from forerun.spaces.opgraph.profile import load_layered_profile
+from forerun.spaces.opgraph.split import parse_split
 
 ABCI = load_cluster("abci-v100")
 

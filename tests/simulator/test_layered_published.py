@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from forerun.simulator.layered import LayeredContext, score_splits
+from forerun.simulator.opgraph import LayeredContext, score_splits
 from forerun.spaces.clusters import load_cluster, load_device
-from forerun.spaces.layered import load_layered
-from forerun.spaces.layered.profile import load_layered_profile
-from forerun.spaces.layered.split import Split, parse_split
+from forerun.spaces.opgraph import load_layered
+from forerun.spaces.opgraph.profile import load_layered_profile
+from forerun.spaces.opgraph.split import Split, parse_split
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from forerun.simulator.costs import collective_time_s, point_to_point_time_s
 from forerun.simulator.layouts import Layout, Transfer, fuse, halo, infer, operand_layout, transfer_time_s
 from forerun.spaces.errors import RequestError
-from forerun.spaces.layered import Kind
-from forerun.spaces.layered.axes import operator_axes
-from forerun.spaces.layered.operator import Operator as LayeredOperator
 from forerun.spaces.operators import Cut, linear
+from forerun.spaces.opgraph import Kind
+from forerun.spaces.opgraph.axes import operator_axes
+from forerun.spaces.opgraph.operator import Operator as LayeredOperator
 
 FOUR = (0, 1, 2, 3)
 FC = linear("fc", batch={"batch": 64}, outputs={"out": 32}, inputs={"in": 16})

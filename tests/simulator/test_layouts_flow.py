@@ -5,9 +5,6 @@ from collections import Counter
 import pytest
 
 from forerun.simulator.layouts import Need, Phase, Share, needs_of
-from forerun.spaces.layered import Kind
-from forerun.spaces.layered.axes import operator_axes
-from forerun.spaces.layered.operator import Operator as LayeredOperator
 from forerun.spaces.models import load_model
 from forerun.spaces.operators import (
     Cut,
@@ -18,6 +15,9 @@ from forerun.spaces.operators import (
     pointwise,
     transformer_layer,
 )
+from forerun.spaces.opgraph import Kind
+from forerun.spaces.opgraph.axes import operator_axes
+from forerun.spaces.opgraph.operator import Operator as LayeredOperator
 
 
 def layer_needs(degrees: Degrees, model: str = "llama3-8b", zero: int = 0) -> tuple[Need, ...]:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from forerun_examples import dense_model, moe_model, request
 
-from forerun.simulator.exchange import layer_exchange
+from forerun.simulator.layer.communication import layer_exchange
+from forerun.simulator.layer.operators import layer_work
+from forerun.simulator.layer.shard import activation_bytes, shard_of
 from forerun.simulator.layouts import Need, Phase, Share, needs_of, transfer_time_s
-from forerun.simulator.operators import layer_work
-from forerun.simulator.shard import activation_bytes, shard_of
 from forerun.spaces.models.model import MixtureOfExperts, Model
 from forerun.spaces.operators import Degrees, layer_cuts, transformer_layer
 from forerun.spaces.strategies import Context, Strategy, table_of

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from random_requests import candidates, contexts
 
 from forerun.simulator import score
-from forerun.simulator.stage_memory import memory_by_stage
+from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.spaces.strategies import parse_strategy, table_of
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from mode_profiles import nics, one_tensor, ten_layers
 
-from forerun.simulator.events.disturb import Disturbance
-from forerun.simulator.expected import blom_maximum, expected_maximum, expected_order, lognormal_factors
+from forerun.simulator.costs.slowest import blom_maximum, expected_maximum, expected_order, lognormal_factors
+from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes import TrainingMode, coarse_prediction
 from forerun.simulator.modes.queueing import mean_value_analysis, mean_value_classes
 

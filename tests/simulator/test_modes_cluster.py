@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 
 from forerun.simulator.costs import collective_time_s
-from forerun.simulator.layered import LayeredContext
 from forerun.simulator.modes import TrainingMode, coarse_prediction
 from forerun.simulator.modes.events import event_prediction
 from forerun.simulator.modes.models import layered_profile
 from forerun.simulator.modes.network import ClusterNetwork
 from forerun.simulator.modes.profile import GradientProfile
+from forerun.simulator.opgraph import LayeredContext
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.errors import RequestError
-from forerun.spaces.layered import load_layered
-from forerun.spaces.layered.profile import load_layered_profile
+from forerun.spaces.opgraph import load_layered
+from forerun.spaces.opgraph.profile import load_layered_profile
 
 DGX = load_cluster("dgx1-v100")
 IDEAL = load_layered_profile("ideal")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mode_profiles import nics, one_tensor, ten_layers
 
-from forerun.simulator.events.disturb import Disturbance
+from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes import GradientLayer, GradientProfile, TrainingMode, coarse_prediction, throughput_curve
 from forerun.spaces.errors import RequestError
 

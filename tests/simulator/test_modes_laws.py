@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mode_profiles import nics, one_tensor, ten_layers
 
-from forerun.simulator.events.disturb import Disturbance
+from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes import GradientProfile, Network, TrainingMode, coarse_prediction, one_worker_step_s
 from forerun.simulator.modes.events import event_prediction
 from forerun.simulator.modes.prediction import ModePrediction

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from paradl_resnet50 import SAMPLES, SECONDS_PER_SAMPLE, resnet50_net
 
-from forerun.simulator.layered.paradl import Oracle, abci_network
+from forerun.simulator.opgraph.paradl import Oracle, abci_network
 from forerun.spaces.errors import RequestError
-from forerun.spaces.layered import WEIGHTED
-from forerun.spaces.layered.net_file import parse_net, read_net, read_platform
+from forerun.spaces.opgraph import WEIGHTED
+from forerun.spaces.opgraph.net_file import parse_net, read_net, read_platform
 
 NET = parse_net(resnet50_net(), source="resnet50.net")
 CONVOLUTIONS = frozenset(layer.name for layer in NET.layers if layer.kind == "CONV")

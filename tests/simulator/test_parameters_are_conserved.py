@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_requests import candidates, contexts
 
-from forerun.simulator.parameters import stage_parameters
-from forerun.simulator.stage_plan import PLAN_AXES, stage_plans
+from forerun.simulator.stages.parameters import stage_parameters
+from forerun.simulator.stages.plan import PLAN_AXES, stage_plans
 from forerun.spaces.models import embedding_parameters, layer_parameters, parameter_count
 from forerun.spaces.models.model import Model
 from forerun.spaces.strategies import Context, Schedule, StrategyTable

@@ -13,8 +13,8 @@ from forerun.simulator import score
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.events import simulate
 from forerun.simulator.events.trees.inside import collectives_inside
-from forerun.simulator.parameters import StageParameters
-from forerun.simulator.replicas import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
+from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
+from forerun.simulator.stages.parameters import StageParameters
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.strategies import Context, parse_strategy, table_of
 

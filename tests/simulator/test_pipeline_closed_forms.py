@@ -7,8 +7,8 @@ import pytest
 from forerun_examples import dense_model, request
 
 from forerun.simulator import score
-from forerun.simulator.pipeline import PipelineTime, StageTimes, hops_s, pipeline_time
-from forerun.simulator.zero_bubble import Ways, zb_v_s
+from forerun.simulator.pipeline.closed_forms import PipelineTime, StageTimes, hops_s, pipeline_time
+from forerun.simulator.pipeline.zero_bubble import Ways, zb_v_s
 from forerun.spaces.strategies import Schedule, Strategy, table_of
 
 F, B, W = 1.0, 2.5, 1.0

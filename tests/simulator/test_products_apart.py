@@ -7,9 +7,9 @@ import pytest
 from forerun_examples import dense_model, request
 
 from forerun.simulator.costs import gemm_time_s, stream_operator_time_s
-from forerun.simulator.exchange import layer_exchange, tensor_sync
-from forerun.simulator.operators import layer_work
-from forerun.simulator.shard import shard_of
+from forerun.simulator.layer.communication import layer_exchange, tensor_sync
+from forerun.simulator.layer.operators import layer_work
+from forerun.simulator.layer.shard import shard_of
 from forerun.spaces.strategies import Context, Strategy, table_of
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from synthetic_runs import data_parallel
 
-from forerun.simulator.events.protobuf import varint
+from forerun.simulator.events.export.protobuf import varint
 from forerun.simulator.replay import analyse_files, match, read_traces
 from forerun.simulator.replay.readers.json_stream import JsonStream
 from forerun.simulator.replay.trace import Kind

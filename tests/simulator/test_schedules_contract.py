@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from forerun.simulator.schedules import SCHEDULES, Action, Pass, PipelineShape, limited
 from forerun.simulator.schedules import programs_of as written_programs_of
-from forerun.simulator.stage_plan import in_flight, interleaved_lead
+from forerun.simulator.stages.plan import in_flight, interleaved_lead
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Schedule
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.search.request import Request, resolve
+from forerun.search.request.request import Request, resolve
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, score
+from forerun.simulator.core.staged import staged_score
 from forerun.simulator.events import Disturbance, event_scores, simulate, step_costs
-from forerun.simulator.events.staged_costs import staged_costs
-from forerun.simulator.staged_score import staged_score
+from forerun.simulator.events.step.staged_costs import staged_costs
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy, parse_strategy, table_of
 from forerun.spaces.strategies.staged_space import VIRTUAL

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.simulator.exchange import domains_visited
+from forerun.simulator.layer.communication import domains_visited
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import load_model
 from forerun.spaces.models.model import MixtureOfExperts

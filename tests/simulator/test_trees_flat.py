@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from random_requests import candidates, contexts
 
 from forerun.simulator.events import StepCosts, event_scores, simulate
-from forerun.simulator.events.staged_costs import costs_of
+from forerun.simulator.events.step.staged_costs import costs_of
 from forerun.simulator.events.trees import simulate_tree, tree_costs
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.strategies import Context, Strategy, parse_strategy, table_of

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from forerun.search.layered import LayeredRequest, resolve_request, scored_rows
+from forerun.search.opgraph import LayeredRequest, resolve_request, scored_rows
 from forerun.simulator.events import EventResult, execute
-from forerun.simulator.events.layered import Buckets, LayeredPlan, layered_plan, simulate_plan
-from forerun.simulator.events.layered.compile import compile_layered
-from forerun.simulator.layered import LayeredContext
-from forerun.simulator.layered.memory import RESERVE_BYTES
-from forerun.simulator.layered.messages import Filling
 from forerun.simulator.layouts import Phase, Transfer
-from forerun.spaces.layered import layered_names, load_layered
-from forerun.spaces.layered.axes import operator_graph
-from forerun.spaces.layered.split import parse_split
+from forerun.simulator.opgraph import LayeredContext
+from forerun.simulator.opgraph.events import Buckets, LayeredPlan, layered_plan, simulate_plan
+from forerun.simulator.opgraph.events.compile import compile_layered
+from forerun.simulator.opgraph.memory import RESERVE_BYTES
+from forerun.simulator.opgraph.messages import Filling
 from forerun.spaces.operators import AxisKind
+from forerun.spaces.opgraph import layered_names, load_layered
+from forerun.spaces.opgraph.axes import operator_graph
+from forerun.spaces.opgraph.split import parse_split
 from forerun.spaces.trees import TreeError
 from forerun.spaces.trees.document import parse_tree
 

@@ -8,7 +8,7 @@ from forerun_examples import dense_model, request
 
 from forerun.simulator.events import StepCosts, simulate_costs
 from forerun.simulator.events.trees import TreeResult, borders_between, simulate_tree, tree_costs
-from forerun.simulator.hops import hop_time_s
+from forerun.simulator.pipeline.p2p import hop_time_s
 from forerun.simulator.schedules import SCHEDULES, Pass, PipelineShape, limited
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Schedule, parse_strategy, table_of

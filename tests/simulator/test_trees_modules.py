@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_requests import contexts
 
-from forerun.simulator.activations import gathered_buffers, layer_activations
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.events import event_scores
 from forerun.simulator.events.trees import (
@@ -21,11 +20,12 @@ from forerun.simulator.events.trees import (
     simulate_tree,
     tree_costs,
 )
-from forerun.simulator.exchange import tensor_blocks
-from forerun.simulator.kinds import layer_kinds
+from forerun.simulator.layer.activations import gathered_buffers, layer_activations
+from forerun.simulator.layer.communication import tensor_blocks
+from forerun.simulator.layer.kinds import layer_kinds
+from forerun.simulator.layer.operators import layer_work
+from forerun.simulator.layer.shard import Shard, shard_of
 from forerun.simulator.layouts import Phase, Share, needs_of
-from forerun.simulator.operators import layer_work
-from forerun.simulator.shard import Shard, shard_of
 from forerun.spaces.models import LatentAttention, LayerParameters, Model, layer_parameters
 from forerun.spaces.models.modules import MODULES, module_of
 from forerun.spaces.operators import Degrees, layer_cuts, transformer_layer

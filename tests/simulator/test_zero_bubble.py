@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.simulator.events import ChunkCost, StageCost, StepCosts, simulate_costs
-from forerun.simulator.pipeline import StageTimes, pipeline_time
+from forerun.simulator.pipeline.closed_forms import StageTimes, pipeline_time
+from forerun.simulator.pipeline.zero_bubble import Ways, zb_v_s
 from forerun.simulator.schedules import PipelineShape
-from forerun.simulator.zero_bubble import Ways, zb_v_s
 from forerun.spaces.strategies import Schedule, chunks_of_stage
 
 Times = tuple[float, float, float]

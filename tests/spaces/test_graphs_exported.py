@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.layered import Kind
-from forerun.spaces.layered.graphs.exported_file import read_exported
-from forerun.spaces.layered.graphs.torch_module import model_of_module
+from forerun.spaces.opgraph import Kind
+from forerun.spaces.opgraph.graphs.exported_file import read_exported
+from forerun.spaces.opgraph.graphs.torch_module import model_of_module
 
 
 def tensor(*shape: int) -> dict[str, Any]:

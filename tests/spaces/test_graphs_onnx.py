@@ -8,8 +8,8 @@ import pytest
 
 from forerun.search.cli import main
 from forerun.spaces.errors import RequestError
-from forerun.spaces.layered import Kind, LayeredModel
-from forerun.spaces.layered.graphs.onnx_file import read_onnx
+from forerun.spaces.opgraph import Kind, LayeredModel
+from forerun.spaces.opgraph.graphs.onnx_file import read_onnx
 
 onnx = pytest.importorskip("onnx", reason="reading ONNX files needs the package onnx")
 helper, numpy_helper = onnx.helper, pytest.importorskip("onnx.numpy_helper")

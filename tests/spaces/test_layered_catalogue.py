@@ -5,10 +5,10 @@ import math
 import pytest
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.layered import WEIGHTED, Kind, LayeredModel, Operator, is_layered, layered_names, load_layered
-from forerun.spaces.layered.builder import Builder
-from forerun.spaces.layered.families.amoeba import PUBLISHED, amoebanet_d
-from forerun.spaces.layered.families.residual import resnet
+from forerun.spaces.opgraph import WEIGHTED, Kind, LayeredModel, Operator, is_layered, layered_names, load_layered
+from forerun.spaces.opgraph.builder import Builder
+from forerun.spaces.opgraph.families.amoeba import PUBLISHED, amoebanet_d
+from forerun.spaces.opgraph.families.residual import resnet
 
 
 @pytest.mark.parametrize("name", layered_names())

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.layered import LayeredModel, load_layered
-from forerun.spaces.layered.builder import Builder
-from forerun.spaces.layered.limits import broken_laws, check_split, divisors, grids, split_limits, tail_start
-from forerun.spaces.layered.profile import layered_profile_names, load_layered_profile
-from forerun.spaces.layered.split import NORM_HANDLING, Mode, Split, parse_split
+from forerun.spaces.opgraph import LayeredModel, load_layered
+from forerun.spaces.opgraph.builder import Builder
+from forerun.spaces.opgraph.limits import broken_laws, check_split, divisors, grids, split_limits, tail_start
+from forerun.spaces.opgraph.profile import layered_profile_names, load_layered_profile
+from forerun.spaces.opgraph.split import NORM_HANDLING, Mode, Split, parse_split
 
 counts = st.integers(1, 4096)
 

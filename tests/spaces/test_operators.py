@@ -7,9 +7,6 @@ from dataclasses import dataclass
 import pytest
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.layered import Kind
-from forerun.spaces.layered.axes import operator_axes
-from forerun.spaces.layered.operator import Operator as LayeredOperator
 from forerun.spaces.models import layer_parameters, load_model
 from forerun.spaces.models.flops import layer_forward_flops
 from forerun.spaces.operators import (
@@ -25,6 +22,9 @@ from forerun.spaces.operators import (
     pointwise,
     transformer_layer,
 )
+from forerun.spaces.opgraph import Kind
+from forerun.spaces.opgraph.axes import operator_axes
+from forerun.spaces.opgraph.operator import Operator as LayeredOperator
 
 
 def convolution(

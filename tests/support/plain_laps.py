@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from forerun.simulator.lap_paths import STEPS
+from forerun.simulator.pipeline.interleaved import STEPS
 from forerun.spaces.models.flops import layer_forward_flops
 from forerun.spaces.strategies import Context, Strategy
 

@@ -1,7 +1,7 @@
 """Slow and plain: the score of one strategy, every stage visited, one number at a time.
 
-The differential partner of ``forerun.simulator.score``. It shares the cost rules and the facts of ``forerun.spaces``
-with it and nothing else: no table, no distinct keys, no representative stages.
+The differential partner of ``forerun.simulator.core.score``. It shares the cost rules and the facts of
+``forerun.spaces`` with it and nothing else: no table, no distinct keys, no representative stages.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from forerun.search.request import Request
+from forerun.search.request.request import Request
 from forerun.search.sweep import (
     Portions,
     SweepPiece,

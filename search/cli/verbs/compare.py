@@ -25,11 +25,11 @@ def run(args: argparse.Namespace) -> int:
     """Predict both and print them with their differences."""
     from dataclasses import replace
 
-    from forerun.search.certain import certain
-    from forerun.search.explain import against, trust
-    from forerun.search.leaderboard import SCHEMA, dump_json, versions
-    from forerun.search.request import legal_strategy, resolve
-    from forerun.search.rows import rows_of
+    from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
+    from forerun.search.board.rows import rows_of
+    from forerun.search.explain.explain import against, trust
+    from forerun.search.notes.certain import certain
+    from forerun.search.request.request import legal_strategy, resolve
     from forerun.spaces.errors import RequestError
 
     if len(args.strategy) != 2:

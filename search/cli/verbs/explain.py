@@ -35,12 +35,12 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain and print."""
-    from forerun.search.cli.layered import is_layered, run_strategy
-    from forerun.search.explain import explain_strategy
-    from forerun.search.leaderboard import SCHEMA, dump_json, versions
-    from forerun.search.request import legal_strategy, resolve
-    from forerun.search.rows import GIB
-    from forerun.simulator.stage_memory import memory_by_stage
+    from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
+    from forerun.search.board.rows import GIB
+    from forerun.search.cli.opgraph import is_layered, run_strategy
+    from forerun.search.explain.explain import explain_strategy
+    from forerun.search.request.request import legal_strategy, resolve
+    from forerun.simulator.assignment.memory import memory_by_stage
 
     if is_layered(args):
         return run_strategy(args, explain=True)
@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from rich.text import Text
 
+    from forerun.search.board.rows import GIB
     from forerun.search.cli.console import brush_of, open_console, say
     from forerun.search.cli.details import (
         explanation_tables,
@@ -72,7 +73,6 @@ def run(args: argparse.Namespace) -> int:
         stage_stacks,
         step_table,
     )
-    from forerun.search.rows import GIB
 
     console = open_console()
     brush, row = brush_of(console), explanation.row

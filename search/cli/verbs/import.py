@@ -36,8 +36,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read and print."""
+    from forerun.search.board.leaderboard import SCHEMA, dump_json
     from forerun.search.formats.importing import import_files
-    from forerun.search.leaderboard import SCHEMA, dump_json
 
     found = import_files(args.files, format=args.format, gpus=args.gpus, entry=args.entry)
     if args.json:

@@ -71,9 +71,9 @@ def run(args: argparse.Namespace) -> int:
     """
     from dataclasses import replace
 
+    from forerun.search.board.leaderboard import dump_json
     from forerun.search.improve import with_fused_costs, write_plan
     from forerun.search.improve.summary import summary
-    from forerun.search.leaderboard import dump_json
     from forerun.simulator.improve import RULES, improve, what_ifs
     from forerun.simulator.improve.run_questions import run_questions
     from forerun.spaces.errors import unknown

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: the model is a transformer.
     """
-    from forerun.search.cli.layered import is_layered, run_limits
+    from forerun.search.cli.opgraph import is_layered, run_limits
 
     if not is_layered(args):
         raise RequestError(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forerun.search.profiling.messages import Message
     from forerun.search.profiling.operators import Operator
     from forerun.search.profiling.run import Settings
-    from forerun.search.request import Setting
+    from forerun.search.request.request import Setting
 
 EPILOG = """\
 examples:
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         RequestError: the request is wrong, torch is missing, or a file cannot be read or written.
     """
     from forerun.search.profiling.document import Profile, write_profile
-    from forerun.search.request import resolve
+    from forerun.search.request.request import resolve
 
     setting = resolve(request_of(args, overrides=_overrides(args)))
     _check(args)
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, list[object]]:
-    from forerun.search.request import choices_of
+    from forerun.search.request.request import choices_of
 
     return choices_of(None, args.set)
 
@@ -120,7 +120,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _operators(args: argparse.Namespace, setting: "Setting") -> "list[Operator]":
     from forerun.search.profiling.operators import operators_of
-    from forerun.search.request import legal_strategy
+    from forerun.search.request.request import legal_strategy
 
     if args.strategy:
         return operators_of(setting.context, [legal_strategy(setting, text) for text in args.strategy])
@@ -218,7 +218,7 @@ def _plan(
     print(f"{len(operators)} distinct operators ({shown}), {len(messages)} messages between ranks", file=stream)
     print(f"about {format_seconds(seconds)} for the operators on {settings.device}", file=stream)
     if args.plan and args.json:
-        from forerun.search.leaderboard import SCHEMA, dump_json
+        from forerun.search.board.leaderboard import SCHEMA, dump_json
 
         plan = {"operators": dict(kinds), "messages": len(messages), "expected_s": seconds, "device": settings.device}
         print(dump_json({"schema": SCHEMA, **plan}))
@@ -326,7 +326,7 @@ def _provenance(setting: "Setting") -> dict[str, Any]:
 
 def _report(args: argparse.Namespace, profile: Any) -> int:
     if args.json:
-        from forerun.search.leaderboard import SCHEMA, dump_json, versions
+        from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
 
         facts = {
             "file": str(args.out),

@@ -43,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: a trace is torn, empty, no trace or does not belong to the others, or a file cannot be written.
     """
+    from forerun.search.board.leaderboard import dump_json
     from forerun.search.cli.reading import ReadingBar
-    from forerun.search.leaderboard import dump_json
     from forerun.simulator.replay import analyse_files, find_traces, summary, write_timeline
     from forerun.spaces.errors import RequestError
     from forerun.spaces.units import parse_rate, with_unit
@@ -82,7 +82,7 @@ def _write_profile(args: argparse.Namespace, analysis: "Analysis") -> None:
         RequestError: the cluster is unknown, nothing can be kept, or the file cannot be written.
     """
     from forerun.search.profiling import write_profile
-    from forerun.search.replayed_profile import replayed_profile, strange_pace
+    from forerun.search.profiling.replayed import replayed_profile, strange_pace
     from forerun.spaces.clusters import resolve_cluster
 
     profile = replayed_profile(analysis, resolve_cluster(args.cluster))

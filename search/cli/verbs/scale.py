@@ -10,7 +10,7 @@ from forerun.search.cli.disturbances import straggler
 from forerun.search.cli.parser import Parser, whole
 
 if TYPE_CHECKING:
-    from forerun.search.scale import ScaleRequest, Scaling
+    from forerun.search.scale.request import ScaleRequest, Scaling
 
 EPILOG = """\
 examples:
@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: the request is wrong.
     """
-    from forerun.search.leaderboard import dump_json
-    from forerun.search.scale import scale
+    from forerun.search.board.leaderboard import dump_json
+    from forerun.search.scale.request import scale
 
     scaling = scale(request_of(args))
     if args.trace is not None:
@@ -98,7 +98,7 @@ def _write_trace(scaling: "Scaling", path: Path) -> None:
     """
     import sys
 
-    from forerun.simulator.events.disturb import Disturbance
+    from forerun.simulator.events.step.disturb import Disturbance
     from forerun.simulator.modes.events import mode_trace, write_mode_trace
     from forerun.spaces.errors import RequestError
 
@@ -117,7 +117,7 @@ def request_of(args: argparse.Namespace) -> "ScaleRequest":
     Raises:
         RequestError: a quantity or a slow worker cannot be read.
     """
-    from forerun.search.scale import ScaleRequest
+    from forerun.search.scale.request import ScaleRequest
     from forerun.spaces.errors import unknown
     from forerun.spaces.units import parse_bytes, parse_rate, parse_seconds, with_unit
 

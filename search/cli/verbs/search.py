@@ -10,14 +10,14 @@ from forerun.search.cli.arguments import add_json, add_training, add_workers, re
 from forerun.search.cli.grouped import grouped, search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
 from forerun.search.cli.parser import Parser, positive, whole
-from forerun.search.cli.varying import add_varying, check_varying, varied, write_trees
+from forerun.search.cli.trees import add_varying, check_varying, varied, write_trees
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds, parse_share, with_unit
 
 if TYPE_CHECKING:
     from forerun.search.baseline import Present
-    from forerun.search.leaderboard import Leaderboard
-    from forerun.search.request import Request
+    from forerun.search.board.leaderboard import Leaderboard
+    from forerun.search.request.request import Request
     from forerun.search.samplers import Exploring
 
 EPILOG = """\
@@ -177,7 +177,7 @@ def _exploring(args: argparse.Namespace) -> "Exploring | None":
 
 def _suited(request: "Request") -> "tuple[Exploring | None, str]":
     """Return how to explore where stages do not differ and the user leaves the sampler to us, and why."""
-    from forerun.search.request import resolve
+    from forerun.search.request.request import resolve
     from forerun.search.samplers import Exploring
     from forerun.search.samplers.choosing import suited_to_flat
 
@@ -187,10 +187,10 @@ def _suited(request: "Request") -> "tuple[Exploring | None, str]":
 
 def run(args: argparse.Namespace) -> int:
     """Search and print; 3 where nothing is feasible."""
-    from forerun.search.cli.layered import is_layered, run_search
-    from forerun.search.leaderboard import dump_json
-    from forerun.search.output import check_folder, write_folder
-    from forerun.search.request import choices_of
+    from forerun.search.board.folder import check_folder, write_folder
+    from forerun.search.board.leaderboard import dump_json
+    from forerun.search.cli.opgraph import is_layered, run_search
+    from forerun.search.request.request import choices_of
 
     if args.global_batch is None and not (args.baseline or args.measured):
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
@@ -242,9 +242,9 @@ def run(args: argparse.Namespace) -> int:
 def _board(args: argparse.Namespace, request: "Request") -> "Leaderboard":
     """Search; prints the answer as JSON before an error that carries one."""
     from forerun.search.api import search_request
+    from forerun.search.board.leaderboard import dump_json
     from forerun.search.cli.progress import Walk
-    from forerun.search.infeasible import NoAnswer
-    from forerun.search.leaderboard import dump_json
+    from forerun.search.diagnosis.diagnosis import NoAnswer
 
     if grouped(args):
         return search_on_groups(args, request)
@@ -255,7 +255,7 @@ def _board(args: argparse.Namespace, request: "Request") -> "Leaderboard":
     if args.refine is not None:
         request = replace(request, top=shown)
     if args.measure_next is not None:
-        from forerun.search.calibrate import CANDIDATES
+        from forerun.search.next_runs import CANDIDATES
 
         request = replace(request, top=max(shown, CANDIDATES))
     try:
@@ -264,7 +264,7 @@ def _board(args: argparse.Namespace, request: "Request") -> "Leaderboard":
                 board = search_request(request, progress=walk.advance, started=walk.started, workers=workers)
                 board = replace(board, notes=(*board.notes, note)) if note else board
             else:
-                from forerun.search.samplers import explore_request
+                from forerun.search.stages import explore_request
 
                 board = explore_request(request, exploring=exploring, workers=workers)
     except NoAnswer as error:
@@ -279,7 +279,7 @@ def _refined(args: argparse.Namespace, request: "Request", board: "Leaderboard")
     if args.refine is None:
         return board
     from forerun.search.refine import refine
-    from forerun.search.request import resolve
+    from forerun.search.request.request import resolve
 
     return varied(args, request, refine(board, resolve(request), _shown(args)), workers_of(args))
 
@@ -311,7 +311,7 @@ def _beside_the_present_run(
 ) -> "Leaderboard":
     """Search, and put the user's run beside the best row at the same level of fidelity."""
     from forerun.search.baseline import adopt, context_of, stand_beside
-    from forerun.search.request import resolve
+    from forerun.search.request.request import resolve
     from forerun.spaces.strategies.stage_laws import broken_laws
 
     counts = resolve(request).gpus or ()
@@ -330,6 +330,6 @@ def _beside_the_present_run(
 
 def _shown(args: argparse.Namespace) -> int:
     """Return the number of rows to show."""
-    from forerun.search.request import DEFAULT_TOP
+    from forerun.search.request.request import DEFAULT_TOP
 
     return DEFAULT_TOP if args.top is None else int(args.top)

@@ -11,8 +11,8 @@ from forerun.search.cli.parser import Parser
 from forerun.search.cli.step_files import add_step_files, refuse_step_files, write_step_files
 
 if TYPE_CHECKING:
-    from forerun.search.request import Setting
-    from forerun.search.rows import Row
+    from forerun.search.board.rows import Row
+    from forerun.search.request.request import Setting
     from forerun.simulator.events import EventResult
 
 EPILOG = """\
@@ -57,12 +57,12 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: the request is wrong, or a file cannot be written.
     """
-    from forerun.search.cli.layered import is_layered, run_strategy
+    from forerun.search.cli.opgraph import is_layered, run_strategy
 
     if is_layered(args):
         return run_strategy(args, explain=False)
-    from forerun.search.leaderboard import dump_json
-    from forerun.search.request import resolve
+    from forerun.search.board.leaderboard import dump_json
+    from forerun.search.request.request import resolve
 
     setting = resolve(single_request(args), groups=True)
     row, events, tree = _tree(setting, args) if args.tree is not None else _strategy(setting, args)
@@ -96,7 +96,7 @@ def _strategy(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, Event
     from forerun.simulator import score
 
     if args.write_tree is not None:
-        from forerun.search.trees import write_tree
+        from forerun.search.trees.simulate import write_tree
 
         write_tree(setting, args.strategy, args.write_tree)
     if setting.context.cluster.groups:
@@ -133,7 +133,7 @@ def _tree(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResu
     Raises:
         RequestError: the tree is wrong, or something is asked for that trees do not have.
     """
-    from forerun.search.trees import simulate_tree_file
+    from forerun.search.trees.simulate import simulate_tree_file
     from forerun.spaces.errors import RequestError
 
     if args.fidelity == "analytic":
@@ -165,7 +165,7 @@ def _events(setting: "Setting", args: argparse.Namespace) -> "EventResult | None
         if args.contention:
             raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
         return None
-    from forerun.search.request import legal_strategy
+    from forerun.search.request.request import legal_strategy
     from forerun.simulator.events import simulate
 
     strategy = legal_strategy(setting, args.strategy)

@@ -12,12 +12,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from forerun.simulator.block_times import shorter_sums_s
 from forerun.simulator.events.trees.parts import leaf_layer, with_modules
-from forerun.simulator.exchange import tensor_sync
-from forerun.simulator.hops import HopEnd, one_hop_s
+from forerun.simulator.layer.communication import tensor_sync
+from forerun.simulator.layer.shard import Shard, activation_bytes, shard_of
+from forerun.simulator.layer.times import shorter_sums_s
 from forerun.simulator.layouts import Layout, Transfer, infer, transfer_time_s
-from forerun.simulator.shard import Shard, activation_bytes, shard_of
+from forerun.simulator.pipeline.p2p import HopEnd, one_hop_s
 from forerun.spaces.models import Layer, MixtureOfExperts
 from forerun.spaces.strategies import Context, Placement, Strategy, table_of
 from forerun.spaces.trees import Leaf, TreeStrategies

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.simulator.events.costs import StageCost, StepCosts, chunk_costs, one_port
-from forerun.simulator.events.traffic import gathers_near
+from forerun.simulator.events.step.costs import StageCost, StepCosts, chunk_costs, one_port
+from forerun.simulator.events.step.traffic import gathers_near
 from forerun.simulator.events.trees.borders import inner_borders, stage_hops
 from forerun.simulator.events.trees.host import check_host_memory, host_rate, with_host_chunks, with_host_replicas
 from forerun.simulator.events.trees.parts import (
@@ -23,8 +23,8 @@ from forerun.simulator.events.trees.parts import (
     replicas_of,
     with_modules,
 )
-from forerun.simulator.memory import TotalMemory, total_memory
-from forerun.simulator.replicas import ReplicaCosts, gradient_buckets
+from forerun.simulator.memory.peak import TotalMemory, total_memory
+from forerun.simulator.replicas.reduction import ReplicaCosts, gradient_buckets
 from forerun.simulator.schedules import PipelineShape
 from forerun.spaces.strategies import Context, Strategy
 from forerun.spaces.trees import TreeStrategies

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.simulator.events.costs import ChunkCost
-from forerun.simulator.events.device_tasks import COPY_AHEAD
+from forerun.simulator.events.step.costs import ChunkCost
+from forerun.simulator.events.step.device_tasks import COPY_AHEAD
 from forerun.simulator.events.trees.parts import (
     Blocks,
     blocks_of,
@@ -22,9 +22,9 @@ from forerun.simulator.events.trees.parts import (
     replica_blocks,
     replicas_of,
 )
-from forerun.simulator.replicas import ReplicaCosts
+from forerun.simulator.layer.shard import activation_bytes
+from forerun.simulator.replicas.reduction import ReplicaCosts
 from forerun.simulator.score_table import Floats
-from forerun.simulator.shard import activation_bytes
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
 from forerun.spaces.trees import TreeStrategies

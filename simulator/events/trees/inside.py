@@ -6,9 +6,9 @@ transformers come from the core's rules, which know what computation hides.
 
 from collections.abc import Sequence
 
+from forerun.simulator.layer.shard import activation_bytes
 from forerun.simulator.layouts import Phase, Share, needs_of
-from forerun.simulator.replicas import reduced_bytes
-from forerun.simulator.shard import activation_bytes
+from forerun.simulator.replicas.reduction import reduced_bytes
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import Layer
 from forerun.spaces.operators import ATTENTION_OPERATORS, Degrees, layer_cuts, transformer_layer

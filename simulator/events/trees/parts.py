@@ -12,15 +12,15 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.block_times import BLOCK_PARTS
-from forerun.simulator.events.costs import Passes, strategy_passes
-from forerun.simulator.kinds import kind_of_entry, layer_kinds
-from forerun.simulator.memory import StageMemory, stage_memory
-from forerun.simulator.parameters import StageParameters, stage_parameters
-from forerun.simulator.replicas import REPLICA_DEGREES, ReplicaCosts, Replicas, bucket_bytes, replica_costs
+from forerun.simulator.events.step.costs import Passes, strategy_passes
+from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
+from forerun.simulator.layer.shard import shard_of
+from forerun.simulator.layer.times import BLOCK_PARTS
+from forerun.simulator.memory.peak import StageMemory, stage_memory
+from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, bucket_bytes, replica_costs
 from forerun.simulator.score_table import Floats
-from forerun.simulator.shard import shard_of
-from forerun.simulator.stage_plan import StagePlans
+from forerun.simulator.stages.parameters import StageParameters, stage_parameters
+from forerun.simulator.stages.plan import StagePlans
 from forerun.spaces.models.model import Layer, Model
 from forerun.spaces.models.modules import MODULES, module_of
 from forerun.spaces.strategies import Context, Recompute, Strategy, chunks_of_stage, table_of

@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.events.contention import Contention, contention_of
-from forerun.simulator.events.costs import StepCosts
-from forerun.simulator.events.result import EventResult
-from forerun.simulator.events.simulate import simulate_costs
-from forerun.simulator.events.steady import StepFigures, step_figures
-from forerun.simulator.events.traffic import line_rate_cluster, step_traffic
+from forerun.simulator.events.step.contention import Contention, contention_of
+from forerun.simulator.events.step.costs import StepCosts
+from forerun.simulator.events.step.result import EventResult
+from forerun.simulator.events.step.simulate import simulate_costs
+from forerun.simulator.events.step.steady import StepFigures, step_figures
+from forerun.simulator.events.step.traffic import line_rate_cluster, step_traffic
 from forerun.simulator.events.trees.costs import stage_memory_of, tree_costs
 from forerun.simulator.events.trees.host import host_rate, with_host_replicas
 from forerun.simulator.events.trees.parts import all_replicas, blocks_of, homes_of, with_modules
-from forerun.simulator.memory import TotalMemory
+from forerun.simulator.memory.peak import TotalMemory
 from forerun.simulator.score_table import TIME_PARTS, ScoreTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.simulator.events.disturb import Disturbance
-from forerun.simulator.events.graph import TaskGraph
-from forerun.simulator.expected import NATURAL_JITTER
+from forerun.simulator.costs.slowest import NATURAL_JITTER
+from forerun.simulator.events.engine.graph import TaskGraph
+from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes.coarse import check_slow, draws
 from forerun.simulator.modes.events.wires import (
     ALL_REDUCE,

@@ -4,8 +4,8 @@ import bisect
 import math
 from dataclasses import replace
 
-from forerun.simulator.events.disturb import Disturbance
-from forerun.simulator.events.engine import Execution, execute
+from forerun.simulator.events.engine.engine import Execution, execute
+from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes.coarse import coarse_prediction
 from forerun.simulator.modes.events.build import ModeGraph, build_mode
 from forerun.simulator.modes.mode import TrainingMode

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from forerun.simulator.events.disturb import Disturbance
-from forerun.simulator.events.engine import Execution, execute
-from forerun.simulator.events.trace_file import write_json
+from forerun.simulator.events.engine.engine import Execution, execute
+from forerun.simulator.events.engine.trace_file import write_json
+from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes.events.build import ModeGraph, build_mode
 from forerun.simulator.modes.events.wires import KINDS
 from forerun.simulator.modes.mode import TrainingMode

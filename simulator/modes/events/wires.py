@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from forerun.simulator.events.graph import TaskGraph
+from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.modes.mode import TrainingMode
 from forerun.simulator.modes.network import Network
 

@@ -1,0 +1,1 @@
+"""Rows, leaderboards and the documents that hold them."""

@@ -1,0 +1,82 @@
+"""The folder that a search leaves behind."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from forerun.search.board.leaderboard import SCHEMA, dump_json
+from forerun.search.files.atomic import write_atomically
+from forerun.spaces.documents import read_document
+from forerun.spaces.errors import RequestError
+
+BOARD = "leaderboard.json"
+LARGEST_BOARD = 1 << 28
+"""Bytes; the 100,000 rows that a search keeps at most have about half of it."""
+
+
+def check_folder(folder: Path, *, force: bool) -> None:
+    """Refuse a folder that cannot take the files, before anything is computed.
+
+    Raises:
+        RequestError: it is a file, cannot be made, or is not empty and ``force`` is not set.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"{folder} is a file; --out needs a folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        full = any(folder.iterdir())
+    except OSError as error:
+        raise RequestError(f"{folder} cannot be used as a folder: {error.strerror}") from None
+    if full and not force:
+        raise RequestError(f"{folder} is not empty; name another folder or add --force")
+    if not os.access(folder, os.W_OK):
+        raise RequestError(f"{folder} is not writable")
+
+
+def read_leaderboard(folder: Path) -> Mapping[str, Any]:
+    """Return the document that ``write_folder`` left in a folder, its schema and its parts checked.
+
+    Raises:
+        RequestError: the folder is no such one, or its leaderboard is damaged or of another schema.
+    """
+    if not folder.is_dir():
+        raise RequestError(f"{folder} is not a folder; name one that `forerun search --out` wrote")
+    path = folder / BOARD
+    if not path.exists():
+        raise RequestError(f"{folder} has no {BOARD}; name a folder that `forerun search --out` wrote")
+    data = read_document(path, max_bytes=LARGEST_BOARD).data
+    if isinstance(data, dict) and "searches" in data:
+        raise RequestError(f"{folder} is a sweep of many searches; run the one you want with `forerun search --out`")
+    parts = {"schema": int, "request": dict, "space": dict, "leaderboard": list}
+    if not isinstance(data, dict):
+        raise RequestError(f"{path} is not a leaderboard that forerun wrote: it is no mapping")
+    for name, kind in parts.items():
+        if not isinstance(data.get(name), kind):
+            raise RequestError(f"{path} is not a leaderboard that forerun wrote: {name} is missing or damaged")
+    if data["schema"] != SCHEMA:
+        raise RequestError(f"{path} has schema {data['schema']}, but this forerun reads schema {SCHEMA}")
+    if not data["leaderboard"]:
+        raise RequestError(f"{path} has no rows: nothing was feasible")
+    return data
+
+
+class Written(Protocol):
+    """A result that has a document and a table."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document, with ``schema``, ``request`` and ``versions``."""
+
+    def to_csv(self) -> str:
+        """Return the rows."""
+
+
+def write_folder(folder: Path, board: Written) -> None:
+    """Write a leaderboard as ``leaderboard.json``, ``leaderboard.csv``, ``request.yaml`` and ``versions.json``."""
+    document = board.to_json()
+    write_atomically(folder / BOARD, dump_json(document) + "\n")
+    write_atomically(folder / "leaderboard.csv", board.to_csv())
+    write_atomically(folder / "request.yaml", yaml.safe_dump(document["request"], sort_keys=False, allow_unicode=True))
+    write_atomically(folder / "versions.json", dump_json({"schema": document["schema"], **document["versions"]}) + "\n")

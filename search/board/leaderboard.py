@@ -1,0 +1,165 @@
+"""The result of a search as a value, and its JSON and CSV forms."""
+
+import csv
+import dataclasses
+import io
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from forerun.search.board.baseline import Baseline
+from forerun.search.board.next_runs import NextRuns
+from forerun.search.board.notebook import rows_html
+from forerun.search.board.rows import Row
+from forerun.search.board.trees import VariedRows
+from forerun.spaces.frames import frame_of
+
+SCHEMA = 1
+"""Version of every JSON document that forerun prints; it grows when a field changes its meaning or goes."""
+NEAR_MARK = "within 1% of the best"
+NEAR = 0.01
+"""Rows whose step time or cost lies this close to the best are marked: below what any model can tell apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceCounts:
+    """Candidates of a space: all, those that keep every law, those that also fit, and the others by reason."""
+
+    size: int
+    legal: int
+    feasible: int
+    rejected: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaderboard:
+    """The best candidates of one search in rank order.
+
+    ``request`` is what was asked, with ``defaults`` (each value that the user did not give) and ``notes``.
+    ``why`` says in words what bounds the winner and what the runner-up loses. ``elapsed_s`` is the wall time of the
+    search, start-up of the process not included. ``workers`` says in words who did the work. ``baseline`` is the user's
+    present run beside the first row, where one was named; ``measure_next`` the runs worth measuring, and ``trees``
+    strategies whose layers or modules differ, where asked for.
+    """
+
+    request: Mapping[str, Any]
+    space: SpaceCounts
+    rows: tuple[Row, ...]
+    why: str
+    defaults: tuple[str, ...]
+    notes: tuple[str, ...]
+    elapsed_s: float
+    versions: Mapping[str, str]
+    workers: str = "in this process"
+    baseline: Baseline | None = None
+    measure_next: NextRuns | None = None
+    trees: VariedRows | None = None
+
+    @property
+    def candidates_per_s(self) -> float:
+        """Legal candidates scored per second of wall time."""
+        return self.space.legal / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that ``forerun search --json`` prints."""
+        document = {
+            "schema": SCHEMA,
+            "request": {
+                **self.request,
+                "defaults": list(self.defaults),
+                "notes": list(self.notes),
+                "workers": self.workers,
+            },
+            "space": dataclasses.asdict(self.space),
+            "leaderboard": [row.to_json() for row in self.rows],
+            "elapsed_s": self.elapsed_s,
+            "candidates_per_s": self.candidates_per_s,
+            "versions": dict(self.versions),
+        }
+        if self.measure_next is not None:
+            document["measure_next"] = self.measure_next.to_json()
+        if self.trees is not None:
+            document["trees"] = self.trees.to_json()
+        if self.baseline is not None:
+            document["baseline"] = self.baseline.to_json(self.rows[0])
+        return document
+
+    def to_csv(self) -> str:
+        """Return the rows as CSV: one column per field, parts as ``time_<part>_s`` and ``memory_<part>_gib``."""
+        return rows_to_csv(self.rows)
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a ``pandas.DataFrame`` with the columns of ``to_csv``.
+
+        Raises:
+            RequestError: pandas is not installed.
+        """
+        return frame_of([flat_line(row.to_json()) for row in self.rows])
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the first rows as a table, and why the first wins."""
+        request = self.request
+        counts = request["gpu_counts"]
+        gpus = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        title = f"{request['model_name']} on {gpus} GPUs of {request['cluster_name']}: best of {self.space.feasible:,}"
+        return rows_html([row.to_json() for row in self.rows], title=title, text=self.why)
+
+
+def rows_to_csv(rows: tuple[Row, ...]) -> str:
+    """Return rows as CSV text with a header; empty text where there are none."""
+    return lines_to_csv([flat_line(row.to_json()) for row in rows])
+
+
+def lines_to_csv(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return lines with the same keys as CSV text with a header; empty text where there are none."""
+    if not lines:
+        return ""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def dump_json(document: Mapping[str, Any]) -> str:
+    """Return JSON text that every reader accepts (no NaN, no infinity)."""
+    return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+
+
+def ranked(rows: tuple[Row, ...], objective: str) -> tuple[Row, ...]:
+    """Number rows by their place and mark those that are as good as the first."""
+    result = []
+    for place, row in enumerate(rows, start=1):
+        near = place > 1 and row.gpus * row.step_time_s <= (1 + NEAR) * rows[0].gpus * rows[0].step_time_s
+        if objective != "cost":
+            near = near and row.gpus == rows[0].gpus
+        marks = (*row.marks, NEAR_MARK) if near else row.marks
+        result.append(dataclasses.replace(row, rank=place, marks=marks))
+    return tuple(result)
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions that a result depends on."""
+    return {
+        "forerun": metadata.version("forerun"),
+        "python": platform.python_version(),
+        "numpy": metadata.version("numpy"),
+    }
+
+
+def flat_line(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row's plain data with one entry per field: parts as ``time_<part>_s`` and ``memory_<part>_gib``."""
+    line: dict[str, Any] = {}
+    for name, value in data.items():
+        if name == "breakdown_s":
+            line.update({f"time_{part}_s": seconds for part, seconds in value.items()})
+        elif name == "memory_gib":
+            line.update({f"memory_{part}_gib": gib for part, gib in value.items()})
+        else:
+            line[name] = "; ".join(value) if name == "marks" else value
+    return line

@@ -1,0 +1,218 @@
+"""One line of every report: a strategy with what it costs, in the units of reports."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forerun.search.board.notebook import row_html
+from forerun.search.request.scorer import Scorer
+from forerun.simulator import MEMORY_PARTS, TIME_PARTS
+from forerun.simulator import score as simulator_score
+from forerun.simulator.memory.risk import RISKY, oom_risk
+from forerun.simulator.score_table import ScoreTable
+from forerun.spaces.models import train_flops_per_sequence
+from forerun.spaces.strategies import Context, Strategy, table_of
+
+GIB = 2.0**30
+SECONDS_PER_HOUR = 3600.0
+SECONDS_PER_DAY = 86400.0
+TIGHT_MARK = "tight memory"
+MAY_NOT_FIT_MARK = "may not fit"
+PLAUSIBLE_MFU = {False: 0.70, True: 0.55}
+"""Highest believable MFU without and with experts; the highest published: 0.65 and 0.53 (maxtext README, TPU v5p)."""
+
+
+def closed_form_mark(place: int | None) -> str:
+    """Return the mark of a row that stood at ``place`` before it was simulated event by event."""
+    return f"#{place} by closed forms"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One strategy and its predicted cost.
+
+    ``rank`` is None outside of a leaderboard. ``mfu`` is the share of the dense peak at the training precision, with
+    model FLOPs that count what a causal mask leaves of the attention square and no recompute (frameworks that count the
+    whole square report more: 7 % for an 8B model at 4k tokens, 40 % at 64k).
+    ``breakdown_s`` adds up to ``step_time_s`` and ``memory_gib`` to ``peak_memory_gib``, which device-stage
+    ``peak_stage`` reaches; ``allocated_memory_gib`` is what the framework's allocator would report and
+    ``memory_limit_gib`` what the strategy may need to count as fitting. ``oom_risk`` is the share of measured runs
+    predicted that full that ran out of memory; where memory was calibrated, the probability that the runs of that
+    machine leave.
+    Costs are None without a price, ``train_days`` and ``train_cost_usd`` also without a number of training tokens.
+    ``step_time_low_s`` and ``step_time_high_s`` bound a measured step with 90 % probability, ``same_as_rank`` is the
+    best rank whose step cannot be told apart from this one's; None without a calibration (``same_as_rank`` also where
+    all better ranks can). ``peak_memory_low_gib`` and ``peak_memory_high_gib`` bound a measured peak of the device
+    likewise; None unless memory was calibrated.
+    """
+
+    rank: int | None
+    strategy: str
+    gpus: int
+    step_time_s: float
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    mfu: float
+    fits: bool
+    peak_memory_gib: float
+    memory_limit_gib: float
+    oom_risk: float
+    allocated_memory_gib: float
+    peak_stage: int
+    breakdown_s: Mapping[str, float]
+    memory_gib: Mapping[str, float]
+    cost_usd_per_hour: float | None
+    cost_usd_per_million_tokens: float | None
+    train_days: float | None
+    train_cost_usd: float | None
+    marks: tuple[str, ...]
+    step_time_low_s: float | None = None
+    step_time_high_s: float | None = None
+    same_as_rank: int | None = None
+    peak_memory_low_gib: float | None = None
+    peak_memory_high_gib: float | None = None
+
+    @property
+    def plus_minus(self) -> float | None:
+        """Half the width of the step time's interval, as a share of it."""
+        if self.step_time_low_s is None or self.step_time_high_s is None:
+            return None
+        return (self.step_time_high_s - self.step_time_low_s) / (2 * self.step_time_s)
+
+    @property
+    def risk_text(self) -> str:
+        """What became of measured runs predicted that full, or what the machine's own runs say; empty where the risk is
+        small or the row does not fit."""
+        if MAY_NOT_FIT_MARK in self.marks:
+            return f"{self.oom_risk:.0%} is the calibrated probability that it runs out of memory"
+        if TIGHT_MARK not in self.marks:
+            return ""
+        return f"{self.oom_risk:.0%} of the measured runs predicted that full ran out of memory"
+
+    @property
+    def excess_gib(self) -> float:
+        """GiB by which the peak exceeds the device's memory; negative where it fits."""
+        return self.peak_memory_gib - self.memory_limit_gib
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: figures, and bars of what the step and the memory are made of."""
+        return row_html(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as plain data; what only a calibration knows is left out without one."""
+        data = dataclasses.asdict(self)
+        if self.step_time_low_s is None:
+            for name in ("step_time_low_s", "step_time_high_s", "same_as_rank"):
+                del data[name]
+        if self.peak_memory_low_gib is None:
+            for name in ("peak_memory_low_gib", "peak_memory_high_gib"):
+                del data[name]
+        data["marks"] = list(self.marks)
+        return data
+
+
+def rows_of(
+    context: Context,
+    strategies: Sequence[Strategy],
+    *,
+    usd_per_gpu_hour: float | None = None,
+    score: Scorer = simulator_score,
+) -> tuple[Row, ...]:
+    """Score strategies, which must be legal, and return a row for each in the order given."""
+    if not strategies:
+        return ()
+    scores = score(context, table_of(strategies))
+    flops = _model_flops(context)
+    return tuple(
+        _row(context, str(strategy), strategy.devices, (strategy,), scores, row, flops, usd_per_gpu_hour)
+        for row, strategy in enumerate(strategies)
+    )
+
+
+def tree_row(
+    context: Context,
+    name: str,
+    gpus: int,
+    strategies: Sequence[Strategy],
+    scores: ScoreTable,
+    *,
+    usd_per_gpu_hour: float | None = None,
+) -> Row:
+    """Return the row of a strategy tree whose layers have the settings of some flat ``strategies``; ``scores`` has one
+    row."""
+    return _row(context, name, gpus, strategies, scores, 0, _model_flops(context), usd_per_gpu_hour)
+
+
+def _model_flops(context: Context) -> float:
+    """Return model FLOPs of one step."""
+    sequence = train_flops_per_sequence(context.model, context.workload.seq_len, causal_half=True)
+    return sequence * context.workload.global_batch
+
+
+def _row(
+    context: Context,
+    name: str,
+    gpus: int,
+    strategies: Sequence[Strategy],
+    scores: ScoreTable,
+    row: int,
+    flops: float,
+    price: float | None,
+) -> Row:
+    """``strategies``: what marks are about. ``flops``: model FLOPs of one step. ``price``: USD per device and hour."""
+    workload, device = context.workload, context.cluster.device
+    step_s = float(scores.step_time_s[row])
+    tokens_per_s = workload.tokens_per_step / step_s
+    usd_per_hour = None if price is None else price * gpus
+    train_s = None if workload.tokens is None else workload.tokens / tokens_per_s
+    peak_gib, fits = float(scores.peak_memory_bytes[row]) / GIB, bool(scores.fits[row])
+    limit_bytes = context.memory_limit_bytes if scores.limit_bytes is None else float(scores.limit_bytes[row])
+    if scores.oom_risk is None:
+        risk, risky = oom_risk(float(scores.peak_memory_bytes[row]) / device.memory_bytes), TIGHT_MARK
+    else:
+        risk, risky = float(scores.oom_risk[row]), MAY_NOT_FIT_MARK
+    memory_marks = ("does not fit",) if not fits else (risky,) if risk > RISKY else ()
+    mfu = flops / (step_s * gpus * device.peak(workload.precision))
+    return Row(
+        rank=None,
+        strategy=name,
+        gpus=gpus,
+        step_time_s=step_s,
+        tokens_per_s=tokens_per_s,
+        tokens_per_s_per_gpu=tokens_per_s / gpus,
+        mfu=mfu,
+        fits=fits,
+        peak_memory_gib=peak_gib,
+        memory_limit_gib=limit_bytes / GIB,
+        oom_risk=risk,
+        allocated_memory_gib=float(scores.allocated_bytes[row]) / GIB,
+        peak_stage=int(scores.peak_stage[row]),
+        breakdown_s={part: float(scores.time_s[part][row]) for part in TIME_PARTS},
+        memory_gib={part: float(scores.memory_bytes[part][row]) / GIB for part in MEMORY_PARTS},
+        cost_usd_per_hour=usd_per_hour,
+        cost_usd_per_million_tokens=(
+            None if usd_per_hour is None else usd_per_hour / SECONDS_PER_HOUR / tokens_per_s * 1e6
+        ),
+        train_days=None if train_s is None else train_s / SECONDS_PER_DAY,
+        train_cost_usd=(None if train_s is None or usd_per_hour is None else train_s / SECONDS_PER_HOUR * usd_per_hour),
+        marks=tuple(dict.fromkeys(mark for one in strategies for mark in _marks(context, one, memory_marks, mfu))),
+    )
+
+
+def _marks(context: Context, strategy: Strategy, memory_marks: Sequence[str], mfu: float) -> tuple[str, ...]:
+    """Return what an engineer should know about a strategy before trying it."""
+    cluster = context.cluster
+    domain = max(cluster.scale_up_size, cluster.devices_per_node)
+    name = "nodes" if cluster.scale_up_size <= cluster.devices_per_node else "scale-up domains"
+    marks = []
+    if strategy.tp > domain or domain % strategy.tp:
+        marks.append(f"tp crosses {name}")
+    elif strategy.tp * strategy.cp > domain and strategy.cp > 1:
+        marks.append(f"cp crosses {name}")
+    if strategy.ep * strategy.etp > domain:
+        marks.append(f"ep crosses {name}")
+    marks += memory_marks
+    if mfu > PLAUSIBLE_MFU[context.moe]:
+        marks.append("MFU above anything published")
+    return tuple(marks)

@@ -1,0 +1,61 @@
+"""What a search over trees found, as values, and their JSON form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from forerun.search.board.rows import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariedRow:
+    """A tree that betters the flat strategy it starts from.
+
+    ``row``: its figures event by event, ranked among the flat rows beside it (``row.rank`` 1: faster than all of them).
+    ``start``: the flat strategy; ``start_s``: its step event by event, None where it does not fit as it is.
+    ``changes``: what differs, in words. ``yaml``: the tree as ``simulate --tree`` reads it.
+    """
+
+    row: Row
+    start: str
+    start_s: float | None
+    changes: tuple[str, ...]
+    yaml: str
+
+    @property
+    def gain(self) -> float | None:
+        """How much faster than its start it is, as a share; None where the start does not fit."""
+        return None if self.start_s is None else self.start_s / self.row.step_time_s - 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as plain data, with the tree."""
+        return {
+            **self.row.to_json(),
+            "start": self.start,
+            "start_step_time_s": self.start_s,
+            "gain": self.gain,
+            "changes": list(self.changes),
+            "tree": self.yaml,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariedRows:
+    """Trees in rank order. ``starts``: flat strategies they were looked for around; ``judged``: trees whose laws and
+    memory were looked at, ``simulated`` of them step by step. ``gain``: of the best tree over the best flat row."""
+
+    rows: tuple[VariedRow, ...]
+    starts: int
+    judged: int
+    simulated: int
+    gain: float
+
+    def to_json(self) -> Mapping[str, Any]:
+        """Return all of it as plain data."""
+        return {
+            "starts": self.starts,
+            "judged": self.judged,
+            "simulated": self.simulated,
+            "gain": self.gain,
+            "rows": [row.to_json() for row in self.rows],
+        }

@@ -1,0 +1,102 @@
+"""The interval of a prediction: weighted quantiles of what was left over of published runs, those most alike first.
+
+A run counts the less the less alike it is: by device, framework, kind of model, precision, number of devices and what
+the step waits for. Where few were alike, runs of other kinds decide, which lie further apart, and the interval is
+widened besides. Its middle is where measured runs lay, so that kinds known to be too fast have an interval above their
+prediction; the prediction itself stays as it is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.search.certainty.residuals import Floats, Kind, Residuals, kind_of, residuals
+from forerun.spaces.strategies import Context
+
+LEVEL = 0.8
+"""Share of measured runs that are to lie within their interval."""
+
+LIKENESS: Mapping[str, float] = {
+    "device": 0.3,
+    "generation": 0.8,
+    "framework": 0.4,
+    "by_layer": 0.5,
+    "experts": 0.1,
+    "narrow": 0.25,
+}
+"""What a run counts that differs in this, over one that does not. Chosen, with the three below, for the narrowest
+intervals that hold when the runs of a whole table, or of a group of one, are left out in turn
+(``benchmarks/accuracy/residuals.py``)."""
+BUSY_REACH = 0.1
+"""A run counts e times less for every so much that the computing share of its step differs."""
+DOUBLINGS = 2.0
+"""A run counts e times less for every so many doublings of devices that it differs by."""
+UNLIKE_WIDTH = 0.04
+"""By how much (as a logarithm) either end moves out where no run had the same device, framework and kind of model."""
+_STEP = 0.05
+"""Computing shares are rounded to this, so that strategies share their intervals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certainty:
+    """Measured over predicted, for each of N predictions: ``LEVEL`` of measured runs lie between ``low`` and ``high``,
+    half of them below ``middle``. ``alike``: share of what was looked at that had the same device, framework and kind
+    of model."""
+
+    low: Floats
+    middle: Floats
+    high: Floats
+    alike: Floats
+
+
+def busy_share(time_s: Mapping[str, Floats]) -> Floats:
+    """Return what part of a step computes, from its parts."""
+    total = sum(time_s.values(), np.zeros(1))
+    busy: Floats = (time_s["compute"] + time_s["recompute"]) / total
+    return busy
+
+
+def certainty_of(context: Context, gpus: NDArray[np.int64] | Floats, busy: Floats, quantity: str = "step") -> Certainty:
+    """Return how sure the predictions of N strategies are, before any calibration.
+
+    ``gpus`` (N): their devices; ``busy`` (N): the share of their steps that computes (``busy_share``); ``quantity``:
+    "step" for the time of a step, "memory" for its peak.
+    """
+    return intervals(residuals(quantity), kind_of(context), np.asarray(gpus, dtype=float), busy)
+
+
+def intervals(known: Residuals, kind: Kind, gpus: Floats, busy: Floats) -> Certainty:
+    """Return how sure N predictions of a kind are by what is known; each distinct one is looked up once."""
+    rounded = np.round(np.nan_to_num(busy, nan=1.0) / _STEP) * _STEP
+    keys, inverse = np.unique(np.stack([gpus, rounded]), axis=1, return_inverse=True)
+    order = np.argsort(known.log_ratio, kind="stable")
+    base = known.weight * _likeness(known, kind)
+    same = np.array([_same(one, kind) for one in known.kinds])
+    found = np.empty((4, keys.shape[1]))
+    for place, (devices, share) in enumerate(keys.T):
+        distance = np.abs(np.log2(known.gpus / devices)) / DOUBLINGS + np.abs(known.busy - share) / BUSY_REACH
+        weight = base * np.exp(-distance)
+        alike = float((weight * same).sum() / weight.sum())
+        total = np.cumsum(weight[order])
+        ends = np.array([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]) * total[-1]
+        low, middle, high = known.log_ratio[order][np.searchsorted(total, ends).clip(max=len(order) - 1)]
+        wider = UNLIKE_WIDTH * (1 - alike)
+        found[:, place] = np.exp(low - wider), np.exp(middle), np.exp(high + wider), alike
+    low, middle, high, alike = found[:, inverse.reshape(-1)]
+    return Certainty(low=low, middle=middle, high=high, alike=alike)
+
+
+def _same(one: Kind, other: Kind) -> bool:
+    return (one.device, one.framework, one.experts) == (other.device, other.framework, other.experts)
+
+
+def _likeness(known: Residuals, kind: Kind) -> Floats:
+    """Return how much every quantile counts by its kind alone, P."""
+    names = [field.name for field in fields(Kind)]
+    unique = {
+        one: float(np.prod([LIKENESS[name] for name in names if getattr(one, name) != getattr(kind, name)]))
+        for one in set(known.kinds)
+    }
+    return np.array([unique[one] for one in known.kinds])

@@ -1,0 +1,89 @@
+"""What is left over of predictions of published runs: cells of runs that are alike, each with quantiles of measured
+over predicted. ``data/residuals.json`` is written by ``benchmarks/accuracy/residuals.py``.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.spaces.strategies import Context
+
+Floats = NDArray[np.float64]
+
+NARROW = ("fp8", "mxfp8", "fp4", "nvfp4")
+"""Precisions whose products are narrower than 16 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What predictions are alike in besides numbers.
+
+    ``device``, ``generation`` (first word of its architecture), ``framework`` (a profile's name), ``by_layer``: it
+    shards layer by layer as FSDP does; ``experts``: the model has some; ``narrow``: products of fewer than 16 bits.
+    """
+
+    device: str
+    generation: str
+    framework: str
+    by_layer: bool
+    experts: bool
+    narrow: bool
+
+
+def kind_of(context: Context) -> Kind:
+    """Return the kind of predictions that are made in a context."""
+    device = context.cluster.device
+    return Kind(
+        device=device.name,
+        generation=device.architecture.split()[0],
+        framework=context.framework.name,
+        by_layer=context.framework.layer_units,
+        experts=context.moe,
+        narrow=context.workload.precision in NARROW,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residuals:
+    """Quantiles of measured over predicted, P of them, each with the cell it is of.
+
+    ``log_ratio`` (P), ``weight`` (P): how many runs each stands for, less the more their table has; ``kinds``: one for
+    each of P; ``gpus`` (P); ``busy`` (P): share of the predicted step that computes.
+    """
+
+    log_ratio: Floats
+    weight: Floats
+    kinds: tuple[Kind, ...]
+    gpus: Floats
+    busy: Floats
+
+
+@cache
+def residuals(quantity: str) -> Residuals:
+    """Return what is left over of "step" or "memory"."""
+    text = resources.files("forerun.search.certainty").joinpath("data", "residuals.json").read_text(encoding="utf-8")
+    return joined(json.loads(text)["cells"], quantity)
+
+
+def joined(cells: Sequence[Mapping[str, Any]], quantity: str) -> Residuals:
+    """Return the quantiles of all cells that have any of ``quantity``, one behind the other."""
+    kept = [(cell, cell[quantity]) for cell in cells if quantity in cell]
+    rows: dict[int, int] = {}
+    for cell, its in kept:
+        rows[cell["table"]] = rows.get(cell["table"], 0) + its["rows"]
+    counts = np.array([len(its["log_ratio"]) for _, its in kept])
+    each = [its["rows"] / len(its["log_ratio"]) / rows[cell["table"]] ** 0.5 for cell, its in kept]
+    kinds = [Kind(**cell["kind"]) for cell, _ in kept]
+    return Residuals(
+        log_ratio=np.concatenate([its["log_ratio"] for _, its in kept]),
+        weight=np.repeat(each, counts),
+        kinds=tuple(kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)),
+        gpus=np.repeat([float(cell["gpus"]) for cell, _ in kept], counts),
+        busy=np.repeat([float(cell["busy"]) for cell, _ in kept], counts),
+    )

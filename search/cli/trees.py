@@ -1,0 +1,99 @@
+"""The flag of ``search`` that looks for trees around the best rows, what it prints, and the files it writes."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forerun.search.cli.parser import whole
+from forerun.spaces.errors import RequestError
+from forerun.spaces.units import format_seconds
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from forerun.search.board.leaderboard import Leaderboard
+    from forerun.search.request.request import Request
+    from forerun.search.trees import VariedRows
+    from forerun.search.workers import Choice
+
+FOLDER = "trees"
+"""Where in the folder of --out trees go, as ``1.yaml``, ``2.yaml``, …"""
+STARTS = 3
+"""Shapes to start from, of rows and of what almost fits: a few seconds each."""
+REFINED = 20
+"""Rows that are simulated where --refine does not say how many: trees are compared with them."""
+
+
+def add_varying(group: "argparse._ArgumentGroup") -> None:
+    """Add the flag."""
+    group.add_argument(
+        "--trees",
+        type=whole,
+        nargs="?",
+        const=STARTS,
+        metavar="K",
+        help="look for strategy trees around the best K shapes (3 if not said) and K that almost fit: attention, MLP "
+        "and vocabulary cut apart, some layers recomputed, optimizer states in host memory; implies --refine",
+    )
+
+
+def check_varying(args: argparse.Namespace) -> None:
+    """Let trees be compared with rows that were simulated, and refuse what they cannot be ranked by.
+
+    Raises:
+        RequestError: several objectives at once, or one that a shorter step does not serve.
+    """
+    if args.trees is None:
+        return
+    from forerun.search.trees import check_objective
+
+    check_objective(args.objective or "throughput")
+    if args.measure_next is not None:
+        raise RequestError("--measure-next proposes runs of the flat rows; leave it away beside --trees")
+    if args.refine is None:
+        args.refine = REFINED
+
+
+def varied(args: argparse.Namespace, request: "Request", board: "Leaderboard", workers: "Choice") -> "Leaderboard":
+    """Return a board with the trees that were found, where they were asked for."""
+    if args.trees is None:
+        return board
+    from forerun.search.request.request import resolve
+    from forerun.search.trees import with_trees
+
+    return with_trees(board, resolve(request), args.trees, workers)
+
+
+def write_trees(folder: Path, board: "Leaderboard") -> None:
+    """Write every tree that was found as a file that ``simulate --tree`` reads."""
+    if board.trees is None or not board.trees.rows:
+        return
+    from forerun.search.files.atomic import write_atomically
+
+    (folder / FOLDER).mkdir(exist_ok=True)
+    for number, found in enumerate(board.trees.rows, start=1):
+        write_atomically(folder / FOLDER / f"{number}.yaml", found.yaml)
+
+
+def tree_lines(found: "VariedRows") -> "list[Text]":
+    """Return the trees that were found, one paragraph each."""
+    from rich.text import Text
+
+    looked = f"{found.judged:,} trees around {found.starts} strategies judged, {found.simulated:,} of them simulated"
+    if not found.rows:
+        return [Text(f"trees: none takes less time than its start and the last row above ({looked})")]
+    best = f"the best is {found.gain:.1%} faster than #1" if found.gain > 0 else "none is faster than #1"
+    lines = [Text(f"trees beside the rows above: {best} ({looked})", style="bold")]
+    for number, each in enumerate(found.rows, start=1):
+        row = each.row
+        gain = "its start does not fit" if each.gain is None else f"{each.gain:.1%} faster than its start"
+        lines.append(
+            Text(
+                f"  {number}. would be #{row.rank}: step {format_seconds(row.step_time_s)}, "
+                f"{row.peak_memory_gib:.1f} of {row.memory_limit_gib:.0f} GiB, {gain}"
+            )
+        )
+        lines.append(Text(f"     {each.start}"))
+        lines.append(Text(f"     {'; '.join(each.changes)}"))
+    hint = "--out DIR writes them as DIR/trees/N.yaml for simulate --tree; --json has them too"
+    return [*lines, Text(hint, style="dim")]

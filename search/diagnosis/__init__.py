@@ -1,0 +1,1 @@
+"""When nothing fits: what blocks, and which change would help."""

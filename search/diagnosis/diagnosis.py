@@ -1,0 +1,177 @@
+"""When nothing is feasible: what blocks, how close the closest candidate comes, and which change would help."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from forerun.search.board.rows import Row, rows_of
+from forerun.search.diagnosis.fixes import Remedy, relaxed, remedies
+from forerun.search.flat.best import best_row
+from forerun.search.flat.candidates import strategy_at, values_at
+from forerun.search.flat.exhaustive import Piece, Problem, slices
+from forerun.search.request.request import Setting
+from forerun.search.request.scorer import Scorer
+from forerun.spaces.errors import InfeasibleError, RequestError
+from forerun.spaces.strategies import RULES, StrategySpace
+from forerun.spaces.units import format_count, format_seconds
+
+TOP_BLOCKERS = 3
+SAMPLES = 64
+"""Candidates that are looked at, evenly over the space, to find one for each law to quote."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Why nothing is feasible.
+
+    ``blockers``: candidates by reason, most first; ``laws``: the law behind a reason with the values of one candidate
+    that breaks it (only where no candidate is legal). ``closest``: the legal candidate that misses by least memory.
+    ``remedies``: changes that were searched and found to help, the smallest first.
+    """
+
+    legal: int
+    blockers: tuple[tuple[str, int], ...]
+    laws: Mapping[str, str]
+    closest: Row | None
+    remedies: tuple[Remedy, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the diagnosis as plain data."""
+        return {
+            "blockers": [
+                {"reason": reason, "candidates": count, "law": self.laws.get(reason)} for reason, count in self.blockers
+            ],
+            "closest": None if self.closest is None else self.closest.to_json(),
+            "excess_gib": None if self.closest is None else self.closest.excess_gib,
+            "changes": [remedy.to_json() for remedy in self.remedies],
+        }
+
+    def text(self) -> str:
+        """Return the diagnosis in words."""
+        if self.legal:
+            lines = [f"nothing is feasible: none of {self.legal:,} legal candidates fits into memory"]
+        else:
+            lines = ["nothing is feasible: no candidate keeps all laws"]
+        lines += _blocker_lines(self.blockers, self.laws)
+        if self.closest is not None:
+            row = self.closest
+            largest = max(row.memory_gib, key=lambda part: row.memory_gib[part])
+            lines.append(
+                f"closest: {row.strategy} needs {row.excess_gib:.1f} GiB less than its {row.peak_memory_gib:.1f} GiB "
+                f"to fit into {row.memory_limit_gib:.1f} GiB; largest part: {largest} {row.memory_gib[largest]:.1f} GiB"
+            )
+        if self.remedies:
+            lines.append("smallest change that makes it feasible, with an example:")
+            lines += [
+                f"  {remedy.change}: {remedy.row.strategy}, {remedy.row.peak_memory_gib:.1f} GiB, "
+                f"{remedy.row.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
+                for remedy in self.remedies
+            ]
+            if any(remedy.tree for remedy in self.remedies):
+                lines.append("  (tensors in host memory make a strategy tree: --json has it for simulate --tree)")
+        else:
+            lines.append(
+                "no single change that was searched (axes, framework, more GPUs, batch, sequence length) helps"
+            )
+        return "\n".join(lines)
+
+
+class NoAnswer(InfeasibleError):
+    """A search has no row to show; ``document`` is the answer as JSON, with what is known under ``infeasible``."""
+
+    def __init__(self, text: str, document: dict[str, Any], infeasible: dict[str, Any]) -> None:
+        super().__init__(text)
+        self.document = {**document, "infeasible": infeasible}
+
+
+class NothingFeasible(NoAnswer):
+    """Nothing fits; ``diagnosis`` says why."""
+
+    def __init__(self, diagnosis: Diagnosis, document: dict[str, Any]) -> None:
+        super().__init__(diagnosis.text(), document, diagnosis.to_json())
+        self.diagnosis = diagnosis
+
+
+class BeyondLimits(NoAnswer):
+    """What fits takes too long or costs too much."""
+
+
+def empty_space(setting: Setting, problem: Problem, piece: Piece) -> RequestError:
+    """Return the error for restrictions that leave no legal candidate: the laws they meet and which one to lift."""
+    blockers = _blockers(piece)
+    laws = _laws(problem.space, [reason for reason, _ in blockers[:TOP_BLOCKERS]])
+    lines = ["the restricted space is empty: no candidate keeps all laws", *_blocker_lines(blockers, laws)]
+    freed = next((words for words, other in relaxed(setting) if _has_legal(other)), None)
+    lines.append(f"nearest fix: {freed}" if freed else "no restriction that was lifted gives a legal candidate either")
+    return RequestError("\n".join(lines))
+
+
+def beyond_limits(setting: Setting, score: Scorer, document: dict[str, Any]) -> BeyondLimits:
+    """Return the error for a training that no strategy ends in time and within its money, with the nearest ones."""
+    request, found, nearest = setting.request, [], {}
+    for objective, what in (("throughput", "fastest"), ("cost", "cheapest")):
+        row = best_row(setting, objective=objective, score=score)
+        if row is None:
+            continue
+        nearest[what] = row.to_json()
+        sum_usd = "" if row.train_cost_usd is None else f" and {row.train_cost_usd:,.0f} USD"
+        found.append(
+            f"  the {what} strategy needs {row.train_days or 0.0:,.1f} days{sum_usd}: {row.gpus:,} GPUs, {row.strategy}"
+        )
+    days = "" if request.train_within_s is None else f" within {format_seconds(request.train_within_s)}"
+    money = "" if request.train_usd is None else f" for {request.train_usd:,.0f} USD"
+    tokens = format_count(setting.context.workload.tokens or 0.0)
+    lines = [f"no strategy trains {tokens} tokens{days}{money}", *found]
+    lines.append("nearest fix: a later end, more money, more GPUs (--gpus), or fewer tokens")
+    return BeyondLimits("\n".join(lines), document, {"message": lines[0], "nearest": nearest})
+
+
+def _has_legal(setting: Setting) -> bool:
+    """Whether any candidate is legal; stops at the first slice that has one."""
+    return any(len(table) for _, table, _ in slices(setting.space(), 0, setting.space().size))
+
+
+def _blockers(piece: Piece) -> tuple[tuple[str, int], ...]:
+    """Return candidates by reason, most first. Memory is what legal candidates die of, so it precedes the laws."""
+    return tuple(sorted(piece.rejected.items(), key=lambda item: (item[0] != "memory", -item[1], item[0])))
+
+
+def _blocker_lines(blockers: tuple[tuple[str, int], ...], laws: Mapping[str, str]) -> list[str]:
+    lines = ["top blockers, by number of candidates:"]
+    for reason, number in blockers[:TOP_BLOCKERS]:
+        lines.append(f"  {reason} {number:,}" + (f", such as: {laws[reason]}" if reason in laws else ""))
+    return lines
+
+
+def diagnose(setting: Setting, problem: Problem, piece: Piece, score: Scorer) -> Diagnosis:
+    """Return why ``piece``, the whole of a space, has nothing feasible and what would help."""
+    closest = None
+    if piece.closest is not None and len(piece.closest):
+        strategy = strategy_at(problem.space, int(piece.closest.index[0]))
+        closest = rows_of(setting.context, [strategy], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)[0]
+    blockers = _blockers(piece)
+    return Diagnosis(
+        legal=piece.legal,
+        blockers=blockers,
+        laws={} if piece.legal else _laws(problem.space, [reason for reason, _ in blockers[:TOP_BLOCKERS]]),
+        closest=closest,
+        remedies=tuple(remedies(setting, score)),
+    )
+
+
+def _laws(space: StrategySpace, reasons: Collection[str]) -> dict[str, str]:
+    """Return the law behind each reason as one candidate of the space breaks it; some may not be met."""
+    samples = [values_at(space, sample * (space.size - 1) // (SAMPLES - 1)) for sample in range(SAMPLES)]
+    laws: dict[str, str] = {}
+    for rule in RULES:
+        # Laws about replicas say nothing where the degrees do not even divide the devices.
+        asked = [v for v in samples if v["dp"] or "gpus" not in rule.axes or rule.code == "devices"]
+        if rule.code not in reasons or not asked:
+            continue
+        columns = {axis: np.array([values[axis] for values in asked], dtype=np.int64) for axis in asked[0]}
+        broken = np.flatnonzero(rule.illegal(columns, space.context))
+        if len(broken):
+            laws[rule.code] = rule.message(asked[int(broken[0])], space.context)
+    return laws

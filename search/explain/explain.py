@@ -1,0 +1,196 @@
+"""Why a strategy costs what it costs, in words and in changes of one axis."""
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forerun.search.board.changes import ScoredChange
+from forerun.search.board.notebook import changes_html
+from forerun.search.board.rows import Row, rows_of
+from forerun.search.explain.neighbours import Change, neighbours
+from forerun.search.notes.certain import certain
+from forerun.search.notes.order_trust import order_holds
+from forerun.search.request.scorer import Scorer
+from forerun.simulator import score as simulator_score
+from forerun.spaces.frames import frame_of
+from forerun.spaces.strategies import Context, Strategy
+from forerun.spaces.units import format_seconds
+
+MEANING: Mapping[str, str] = {
+    "compute": "kernels of the forward and backward pass",
+    "recompute": "forward work done again in the backward pass",
+    "tensor": "exposed tensor-parallel communication",
+    "context": "exposed context-parallel communication",
+    "expert": "exposed expert-parallel communication",
+    "pipeline": "exposed sends between pipeline stages",
+    "bubble": "devices that wait for other stages",
+    "data": "exposed gradient reduction and parameter gather",
+    "optimizer": "update of the parameters",
+    "host": "devices that wait for kernel launches",
+    "parameters": "weights in training precision",
+    "gradients": "gradient buffers",
+    "optimizer states": "moments and master weights",
+    "activations": "kept for the backward pass, all microbatches in flight",
+    "working": "recompute working set and transient tensors",
+    "logits": "vocabulary logits and loss",
+    "buffers": "communication and gather buffers",
+    "reserve": "device context, communicators, fragmentation",
+}
+"""What the parts of a step and of memory are, for legends."""
+
+NEGLIGIBLE = 0.002
+"""Share of a step below which a difference is not worth a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One strategy in depth: its ``row``, ``text`` in words, and the changes of one axis, fastest first."""
+
+    row: Row
+    text: str
+    changes: tuple[ScoredChange, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the explanation as plain data."""
+        return {
+            "row": self.row.to_json(),
+            "text": self.text,
+            "helping": [change.to_json() for change in self.helping()],
+            "hurting": [change.to_json() for change in self.hurting()],
+            "saving_memory": [change.to_json() for change in self.saving_memory()],
+            "changes": [change.to_json() for change in self.changes],
+        }
+
+    def to_pandas(self) -> Any:
+        """Return the changes as a ``pandas.DataFrame``, fastest first.
+
+        Raises:
+            RequestError: pandas is not installed.
+        """
+        from forerun.search.board.leaderboard import flat_line
+
+        return frame_of(
+            [
+                {
+                    "axis": change.axis,
+                    "change": change.words,
+                    "added_s": change.added_s,
+                    **flat_line(change.row.to_json()),
+                }
+                for change in self.changes
+            ]
+        )
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the strategy, the text, and the changes that help, hurt and save memory."""
+        groups = (("helps", self.helping()), ("hurts", self.hurting()), ("saves memory", self.saving_memory()))
+        tables = [
+            changes_html([change.to_json() for change in changes], title=f"what {name} most")
+            for name, changes in groups
+            if changes
+        ]
+        return f"{self.row._repr_html_()}<p>{html.escape(self.text)}</p>{''.join(tables)}"
+
+    def helping(self, count: int = 3) -> tuple[ScoredChange, ...]:
+        """Return the changes that fit and save most time, best first."""
+        return tuple(change for change in self.changes if change.row.fits and change.added_s < 0)[:count]
+
+    def hurting(self, count: int = 3) -> tuple[ScoredChange, ...]:
+        """Return the changes that cost most time, worst first."""
+        return tuple(change for change in self.changes[::-1] if change.added_s > 0)[:count]
+
+    def saving_memory(self, count: int = 3) -> tuple[ScoredChange, ...]:
+        """Return the changes that lower the peak memory most, best first."""
+        lower = [change for change in self.changes if change.row.peak_memory_gib < self.row.peak_memory_gib]
+        return tuple(sorted(lower, key=lambda change: change.row.peak_memory_gib)[:count])
+
+
+def explain_strategy(
+    context: Context,
+    strategy: Strategy,
+    *,
+    usd_per_gpu_hour: float | None = None,
+    score: Scorer = simulator_score,
+) -> Explanation:
+    """Score a legal strategy and everything one axis away from it."""
+    found: tuple[Change, ...] = neighbours(context, strategy)
+    row, *others = rows_of(
+        context,
+        [strategy, *(change.strategy for change in found)],
+        usd_per_gpu_hour=usd_per_gpu_hour,
+        score=score,
+    )
+    changes = [
+        ScoredChange(axis=change.axis, words=change.words, row=other, added_s=other.step_time_s - row.step_time_s)
+        for change, other in zip(found, others, strict=True)
+    ]
+    changes.sort(key=lambda change: change.added_s)
+    return Explanation(row=certain(context, (row,))[0], text=bound_by(row), changes=tuple(changes))
+
+
+def why(rows: Sequence[Row]) -> str:
+    """Return the paragraph below a leaderboard: what bounds the winner and what the runner-up loses."""
+    if not rows:
+        return ""
+    text = bound_by(rows[0])
+    return f"{text} {against(rows[0], rows[1])}{trust(rows[0], rows[1])}" if len(rows) > 1 else text
+
+
+def bound_by(row: Row) -> str:
+    """Return what takes most of a step, what else counts, and where memory stands."""
+    shares = sorted(((value / row.step_time_s, part) for part, value in row.breakdown_s.items()), reverse=True)
+    (share, part), rest = shares[0], [(s, p) for s, p in shares[1:4] if s >= 0.01]
+    text = f"{row.strategy} is bound by {part}: {share:.0%} of a step of {format_seconds(row.step_time_s)}"
+    if rest:
+        text += ", before " + _join([f"{name} ({s:.0%})" for s, name in rest])
+    largest = max(row.memory_gib, key=lambda name: row.memory_gib[name])
+    verdict = "" if row.fits else ", which is too much"
+    risk = f" {row.risk_text}." if row.risk_text else ""
+    return (
+        f"{text}. Its fullest device (stage {row.peak_stage}) holds {row.peak_memory_gib:.1f} of "
+        f"{row.memory_limit_gib:.1f} GiB{verdict}, most of it {largest} ({row.memory_gib[largest]:.1f} GiB).{risk}"
+    )
+
+
+def against(winner: Row, other: Row, *, name: str = "") -> str:
+    """Return where the time between two rows goes, part by part; ``name`` is what to call the other row."""
+    called = name or f"The runner-up {other.strategy}"
+    scale = other.gpus / winner.gpus
+    gap = scale * other.step_time_s / winner.step_time_s - 1
+    seconds = {part: scale * other.breakdown_s[part] - winner.breakdown_s[part] for part in winner.breakdown_s}
+    floor = NEGLIGIBLE * winner.step_time_s
+    lost = sorted(((s, part) for part, s in seconds.items() if s > floor), reverse=True)[:3]
+    won = sorted(((-s, part) for part, s in seconds.items() if s < -floor), reverse=True)[:3]
+    if other.gpus != winner.gpus:
+        times = other.step_time_s / winner.step_time_s
+        text = (
+            f"{called} on {other.gpus} instead of {winner.gpus} GPUs takes {times:.2f} times as long and "
+            f"{abs(gap):.1%} {'more' if gap > 0 else 'less'} GPU time; in time on {winner.gpus} GPUs"
+        )
+    elif abs(gap) < 0.0005:
+        text = f"{called} is as fast"
+    else:
+        text = f"{called} is {abs(gap):.1%} {'slower' if gap > 0 else 'faster'}"
+    losses = _join([f"{format_seconds(s)} to {part}" for s, part in lost])
+    gains = _join([f"{format_seconds(s)} of {part}" for s, part in won])
+    join = " it" if other.gpus != winner.gpus else ": it"
+    if losses and gains:
+        return f"{text}{join} loses {losses}, and saves {gains}."
+    if losses or gains:
+        return f"{text}{join} {'loses ' + losses if losses else 'saves ' + gains}."
+    return f"{text}; no part differs by more than {NEGLIGIBLE:.1%} of a step."
+
+
+def trust(one: Row, other: Row) -> str:
+    """Return how often measured pairs predicted as far apart were in that order; empty where intervals say it better,
+    where numbers of devices differ, or where both are predicted alike."""
+    gap = abs(other.step_time_s / one.step_time_s - 1)
+    if one.step_time_low_s is not None or one.gpus != other.gpus or gap < 0.0005:
+        return ""
+    return f" Of measured pairs predicted {gap:.1%} apart, {order_holds(gap):.0%} were in that order."
+
+
+def _join(items: Sequence[str]) -> str:
+    """Return "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))

@@ -1,0 +1,1 @@
+"""Search over flat strategies: walk the space in slices, score, keep the best."""

@@ -1,0 +1,211 @@
+"""The exhaustive driver: walk a space in slices, score every legal candidate, keep the best few.
+
+A slice is two integers. What it yields is a ``Piece``: counts and the best candidates with their ranking keys, so that
+pieces merge in any order, by any number of workers, into the same result. Memory follows the chunk and not the space.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.search.flat.fronts import front
+from forerun.search.request.limits import NO_LIMITS, Limits
+from forerun.search.request.objectives import objective_named
+from forerun.search.request.scorer import Progress, Scorer
+from forerun.simulator import score as simulator_score
+from forerun.simulator.score_table import Floats
+from forerun.spaces.strategies import AXES, StrategySpace, StrategyTable
+
+CHUNK = 1 << 17
+"""Legal candidates scored at once: large enough to amortise numpy's calls, small enough for the cache."""
+FIRST = 1 << 19
+"""Candidates of the first slice: a few per cent of them are legal in the usual space."""
+WIDEST = 1 << 24
+"""Candidates of one slice, legal or not: bounds memory where a sparse space suddenly becomes dense. Laws leave a tenth
+of such a slice at most (each ``vpp`` goes with few schedules and splits), at some hundred bytes a candidate."""
+CLOSEST = 8
+"""Candidates kept that miss the device's memory by least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What a worker needs to know: the space (with its context), the objective, how many of the best to keep (of a
+    front: all) and the limits on a step."""
+
+    space: StrategySpace
+    objective: str
+    top: int
+    limits: Limits = NO_LIMITS
+
+    def merged(self, pieces: Iterable["Piece"]) -> "Piece":
+        """Return the piece of several slices together."""
+        return merge(pieces, top=self.top, front=objective_named(self.objective).front)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """Some candidates in rank order: ``index`` (shape K) in the space and ``keys`` (shape M x K), lower is better."""
+
+    index: NDArray[np.int64]
+    keys: Floats
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What one or several slices hold.
+
+    ``walked`` candidates of which ``legal`` keep all laws and ``feasible`` also fit into memory and keep the limits;
+    ``rejected`` counts the others by reason code ("memory" for legal ones that do not fit). ``best`` ranks feasible
+    candidates by the objective; ``closest`` ranks legal ones that do not fit by the bytes they miss.
+    """
+
+    walked: int = 0
+    legal: int = 0
+    feasible: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    best: Best | None = None
+    closest: Best | None = None
+
+
+def search_space(problem: Problem, *, score: Scorer = simulator_score, progress: Progress | None = None) -> Piece:
+    """Search a whole space in this process."""
+    return search_slice(problem, 0, problem.space.size, score=score, progress=progress)
+
+
+def search_slice(
+    problem: Problem,
+    low: int,
+    high: int,
+    *,
+    score: Scorer = simulator_score,
+    progress: Progress | None = None,
+    chunk: int = CHUNK,
+) -> Piece:
+    """Return the piece of the candidates with index in ``[low, high)``; it does not depend on ``chunk``."""
+    low, high = max(low, 0), min(high, problem.space.size)
+    piece, waiting = Piece(), list[StrategyTable]()
+    walked = legal = 0
+    for width, table, rejected in slices(problem.space, low, high, chunk):
+        walked, legal = walked + width, legal + len(table)
+        piece = problem.merged([piece, Piece(walked=width, rejected=rejected)])
+        waiting.append(table)
+        if sum(map(len, waiting)) >= chunk or walked == high - low:
+            scored = [score_chunk(problem, part, score) for part in _chunks(waiting, chunk)]
+            piece, waiting = problem.merged([piece, *scored]), []
+        if progress is not None:
+            progress(walked, legal)
+    return piece
+
+
+def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> Piece:
+    """Score some legal candidates."""
+    context = problem.space.context
+    scores = score(context, table)
+    kept, beyond = problem.limits.kept(scores, table)
+    objective = objective_named(problem.objective)
+    keys = np.stack(objective.keys(scores, table))
+    missing = (scores.peak_memory_bytes - scores.limits(context))[None, :]
+    over = int(np.count_nonzero(~scores.fits))
+    return Piece(
+        legal=len(table),
+        feasible=int(np.count_nonzero(kept)),
+        rejected={**({"memory": over} if over else {}), **beyond},
+        best=_best(table.index, keys, kept, problem.top, objective.front),
+        closest=lowest(table.index, missing, ~scores.fits, CLOSEST),
+    )
+
+
+def merge(pieces: Iterable[Piece], *, top: int, front: bool = False) -> Piece:
+    """Return the piece of all slices together; the order of ``pieces`` does not matter. A ``front`` stays whole: a cut
+    one could not be merged."""
+    pieces = list(pieces)
+    rejected: Counter[str] = Counter()
+    for piece in pieces:
+        rejected.update(piece.rejected)
+    return Piece(
+        walked=sum(piece.walked for piece in pieces),
+        legal=sum(piece.legal for piece in pieces),
+        feasible=sum(piece.feasible for piece in pieces),
+        rejected=rejected,
+        best=_merge_best([piece.best for piece in pieces], top, front=front),
+        closest=_merge_best([piece.closest for piece in pieces], CLOSEST),
+    )
+
+
+def lowest(index: NDArray[np.int64], keys: Floats, mask: NDArray[np.bool_], count: int) -> Best:
+    """Return the ``count`` candidates of ``mask`` with the lowest keys, ties by index.
+
+    Shapes: ``index`` and ``mask`` N, ``keys`` M x N with the most important key first.
+    """
+    rows = np.flatnonzero(mask)
+    if len(rows) > count:
+        first = keys[0, rows]
+        threshold = np.partition(first, count - 1)[count - 1]
+        # All that tie with the last one stay, because later keys and the index decide among them.
+        rows = rows[first <= threshold]
+    order = np.lexsort((index[rows], *keys[::-1, rows]))[:count]
+    return Best(index=index[rows[order]], keys=keys[:, rows[order]])
+
+
+def _best(index: NDArray[np.int64], keys: Floats, mask: NDArray[np.bool_], count: int, is_front: bool) -> Best:
+    """Return the ``count`` lowest candidates of ``mask``, or all of its front."""
+    if not is_front:
+        return lowest(index, keys, mask, count)
+    rows = front(index, keys, mask)
+    return Best(index=index[rows], keys=keys[:, rows])
+
+
+def _merge_best(parts: list[Best | None], count: int, *, front: bool = False) -> Best | None:
+    present = [part for part in parts if part is not None and len(part)]
+    if not present:
+        return next((part for part in parts if part is not None), None)
+    index = np.concatenate([part.index for part in present])
+    keys = np.concatenate([part.keys for part in present], axis=1)
+    return _best(index, keys, np.ones(len(index), dtype=bool), count, front)
+
+
+def slices(
+    space: StrategySpace, low: int, high: int, chunk: int = CHUNK
+) -> Iterator[tuple[int, StrategyTable, Mapping[str, int]]]:
+    """Cut ``[low, high)`` into slices of about ``chunk`` legal candidates: (width, legal ones, illegal by reason).
+
+    The width of a slice follows the density of the one before it, because the density changes slowly along the index.
+    """
+    width = FIRST
+    while low < high:
+        width = min(width, high - low)
+        table, rejected = space.table(low, low + width)
+        yield width, table, rejected
+        low += width
+        growth = min(4.0, chunk / max(len(table), 1))
+        width = max(1, min(WIDEST, int(width * growth)))
+
+
+def _chunks(tables: list[StrategyTable], chunk: int) -> Iterator[StrategyTable]:
+    """Yield the rows of all tables in tables of about equal size, ``chunk`` rows at most."""
+    joined = _join([table for table in tables if len(table)])
+    if joined is None:
+        return
+    count = -(-len(joined) // chunk)
+    for part in range(count):
+        yield joined.take(slice(part * len(joined) // count, (part + 1) * len(joined) // count))
+
+
+def _join(tables: list[StrategyTable]) -> StrategyTable | None:
+    """Return one table with the rows of all: slices of one space differ in nothing but the choices of ``dp``."""
+    if len(tables) < 2:
+        return tables[0] if tables else None
+    dp = np.unique(np.concatenate([table.choices["dp"] for table in tables]))
+    codes = {axis: np.concatenate([table.codes[axis] for table in tables]) for axis in AXES}
+    recoded = [np.searchsorted(dp, table.choices["dp"]).astype(np.uint16)[table.codes["dp"]] for table in tables]
+    return StrategyTable(
+        choices={**tables[0].choices, "dp": dp},
+        codes={**codes, "dp": np.concatenate(recoded)},
+        index=np.concatenate([table.index for table in tables]),
+    )

@@ -1,0 +1,1 @@
+"""What a leaderboard says about its own certainty and about better requests nearby."""

@@ -1,0 +1,39 @@
+"""The fastest strategy that is unlikely to run out of memory, where the best of a search is not."""
+
+import dataclasses
+
+from forerun.search.board.rows import Row
+from forerun.search.flat.best import best_row
+from forerun.search.request.objectives import objective_named
+from forerun.search.request.request import Setting
+from forerun.search.request.scorer import Scorer
+from forerun.simulator.memory.risk import RISKY, risking
+
+LARGEST = 20_000_000
+"""Candidates up to which a space is searched a second time for what is only said beside the answer: a second or two."""
+
+
+def safer_note(setting: Setting, rows: tuple[Row, ...], score: Scorer) -> tuple[str, ...]:
+    """Return what the fastest strategy with a small risk costs, as one note; none where the first row is one, where the
+    user said what risk to take, or where finding it would take long. ``rows`` are in rank order.
+    """
+    if not rows or rows[0].oom_risk <= RISKY or setting.request.oom_risk is not None:
+        return ()
+    if objective_named(setting.objective).front:
+        return ()
+    found = next((row for row in rows if row.oom_risk <= RISKY), None)
+    if found is None and setting.space().size <= LARGEST:
+        found = _search(setting, score)
+    if found is None:
+        return ()
+    slower = found.gpus * found.step_time_s / (rows[0].gpus * rows[0].step_time_s) - 1
+    return (
+        f"{found.strategy} on {found.gpus} GPUs is the best with a small risk ({found.oom_risk:.0%}) of running out of "
+        f"memory: {found.peak_memory_gib:.1f} GiB, {slower:.1%} more GPU time than the first (--oom-risk {RISKY:.0%})",
+    )
+
+
+def _search(setting: Setting, score: Scorer) -> Row | None:
+    """Return the best row of the same space with a small risk."""
+    safe = dataclasses.replace(setting, context=risking(setting.context, RISKY))
+    return best_row(safe, limits=setting.limits, score=score)

@@ -1,0 +1,28 @@
+"""Searching, explaining and limits for models that are written operator by operator."""
+
+from forerun.search.opgraph.api import LayeredBoard, NothingFits, search_layered
+from forerun.search.opgraph.bottleneck import Bottleneck, bottlenecks
+from forerun.search.opgraph.limits import FamilyLimits, Limits, limits_of
+from forerun.search.opgraph.request import LayeredRequest, LayeredSetting, resolve_request
+from forerun.search.opgraph.rows import LayeredRow
+from forerun.search.opgraph.scoring import scored_rows
+from forerun.search.opgraph.what_if import Doubling, congestion, doublings
+
+__all__ = [
+    "Bottleneck",
+    "Doubling",
+    "FamilyLimits",
+    "LayeredBoard",
+    "LayeredRequest",
+    "LayeredRow",
+    "LayeredSetting",
+    "Limits",
+    "NothingFits",
+    "bottlenecks",
+    "congestion",
+    "doublings",
+    "limits_of",
+    "resolve_request",
+    "scored_rows",
+    "search_layered",
+]

@@ -1,0 +1,130 @@
+"""Search over the splits of a layer-by-layer model."""
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from forerun.search.board.leaderboard import SCHEMA, flat_line, lines_to_csv, versions
+from forerun.search.opgraph.request import LayeredSetting
+from forerun.search.opgraph.rows import LayeredRow
+from forerun.search.opgraph.scoring import scored_rows
+from forerun.search.opgraph.space import enumerate_splits
+from forerun.spaces.errors import InfeasibleError, RequestError
+from forerun.spaces.opgraph.batch import PerDevice
+
+SLICE = 512
+"""Rows scored at once: bounds the memory of large models."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayeredBoard:
+    """The best splits in rank order, and the best of every family whatever its rank."""
+
+    setting: LayeredSetting
+    size: int
+    legal: int
+    feasible: int
+    rejected: dict[str, int]
+    rows: tuple[LayeredRow, ...]
+    families: tuple[LayeredRow, ...]
+    elapsed_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that ``forerun search --json`` prints for layer-by-layer models."""
+        return {
+            "schema": SCHEMA,
+            "request": self.setting.to_json(),
+            "space": {
+                "size": self.size,
+                "legal": self.legal,
+                "feasible": self.feasible,
+                "rejected": self.rejected,
+            },
+            "leaderboard": [row.to_json() for row in self.rows],
+            "families": [row.to_json() for row in self.families],
+            "elapsed_s": self.elapsed_s,
+            "candidates_per_s": self.legal / self.elapsed_s if self.elapsed_s > 0 else 0.0,
+            "versions": versions(),
+        }
+
+    def to_csv(self) -> str:
+        """Return the rows as CSV."""
+        return lines_to_csv([flat_line(row.to_json()) for row in self.rows])
+
+
+def search_layered(setting: LayeredSetting) -> LayeredBoard:
+    """Score every legal split over the numbers of devices asked for, and rank those that fit.
+
+    Raises:
+        RequestError: no number of devices was named.
+        NothingFits: nothing is legal, or nothing fits; the message has the smallest change that would help.
+    """
+    if setting.counts is None:
+        raise RequestError("a search needs devices; add --gpus, like --gpus 64 or --gpus 4..1024")
+    started = time.perf_counter()
+    space = enumerate_splits(setting, setting.counts)
+    rows: list[LayeredRow] = []
+    for begin in range(0, len(space.splits), SLICE):
+        part = slice(begin, begin + SLICE)
+        rows += scored_rows(setting.context, space.splits[part], space.batches[part])
+    fitting = [row for row in rows if row.fits]
+    if not fitting:
+        rejected = {**space.rejected, **({"memory": len(rows)} if rows else {})}
+        raise NothingFits(_nothing(setting, rows, space.rejected), _empty(setting, space.size, len(rows), rejected))
+    ordered = sorted(fitting, key=lambda row: _order(setting, row))
+    rejected = dict(space.rejected)
+    if len(rows) > len(fitting):
+        rejected["memory"] = len(rows) - len(fitting)
+    ranked = [replace(row, rank=place) for place, row in enumerate(ordered, start=1)]
+    best: dict[str, LayeredRow] = {}
+    for row in ranked:
+        best.setdefault(row.split.family, row)
+    return LayeredBoard(
+        setting=setting,
+        size=space.size,
+        legal=len(rows),
+        feasible=len(fitting),
+        rejected=rejected,
+        rows=tuple(ranked[: setting.top]),
+        families=tuple(best.values()),
+        elapsed_s=time.perf_counter() - started,
+    )
+
+
+class NothingFits(InfeasibleError):
+    """No split is legal and fits; ``document`` is what ``--json`` prints."""
+
+    def __init__(self, message: str, document: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.document = {**document, "message": message}
+
+
+def _empty(setting: LayeredSetting, size: int, legal: int, rejected: dict[str, int]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "request": setting.to_json(),
+        "space": {"size": size, "legal": legal, "feasible": 0, "rejected": rejected},
+        "leaderboard": [],
+        "families": [],
+        "versions": versions(),
+    }
+
+
+def _order(setting: LayeredSetting, row: LayeredRow) -> tuple[float, float, str]:
+    """Return the key that ranks; ties break by fewer devices and then by the text of the split."""
+    if setting.objective == "gpus":
+        return row.gpus, -row.samples_per_s, str(row.split)
+    score = row.samples_per_s_per_gpu if setting.objective == "cost" else row.samples_per_s
+    return -score, row.gpus, str(row.split)
+
+
+def _nothing(setting: LayeredSetting, rows: list[LayeredRow], rejected: dict[str, int]) -> str:
+    if not rows:
+        counted = ", ".join(f"{reason} {count}" for reason, count in sorted(rejected.items()))
+        return f"no split of {setting.context.model.name} is legal here (by reason: {counted})"
+    least = min(rows, key=lambda row: row.peak_memory_gib)
+    more = "" if isinstance(setting.request.global_batch, PerDevice) else " or more GPUs"
+    return (
+        f"nothing fits: the leanest split, {least.split}, needs {least.peak_memory_gib:.1f} GiB of the "
+        f"{least.memory_limit_gib:.1f} GiB usable; use a smaller batch than {setting.request.global_batch}{more}"
+    )

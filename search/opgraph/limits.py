@@ -1,0 +1,167 @@
+"""How far every family of splits goes: throughput and memory against GPUs, where it stops paying, what would help."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from forerun.search.board.leaderboard import SCHEMA, versions
+from forerun.search.opgraph.request import LayeredSetting
+from forerun.search.opgraph.rows import LayeredRow
+from forerun.search.opgraph.scoring import scored_rows
+from forerun.search.opgraph.space import enumerate_splits
+from forerun.search.opgraph.what_if import Doubling, doublings
+from forerun.spaces.errors import InfeasibleError
+from forerun.spaces.opgraph import Kind
+from forerun.spaces.opgraph.limits import split_limits
+
+PAYS = 0.5
+"""Doubling the GPUs pays while it adds at least this share of what it should: half again as many samples per second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyLimits:
+    """One family. ``curve``: its best fitting split at every number of GPUs. ``useful_gpus``: the largest number that
+    still pays; ``stops`` says what ends it there. ``law``: the bound that the model or the batch sets."""
+
+    family: str
+    curve: tuple[LayeredRow, ...]
+    useful_gpus: int
+    stops: str
+    law: str
+    changes: tuple[Doubling, ...]
+
+    @property
+    def best(self) -> LayeredRow:
+        """The row at the largest number that pays."""
+        return next(row for row in self.curve if row.gpus == self.useful_gpus)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; a point of the curve has its split and what it reaches."""
+        base = self.curve[0]
+        return {
+            "family": self.family,
+            "law": self.law,
+            "largest_useful_gpus": self.useful_gpus,
+            "stops": self.stops,
+            "curve": [
+                {
+                    "gpus": row.gpus,
+                    "strategy": str(row.split),
+                    "global_batch": row.global_batch,
+                    "samples_per_s": row.samples_per_s,
+                    "efficiency": efficiency(base, row),
+                    "step_time_s": row.step_time_s,
+                    "peak_memory_gib": row.peak_memory_gib,
+                    "bottleneck": row.bottleneck,
+                }
+                for row in self.curve
+            ],
+            "doubling": {change.what: change.gain for change in self.changes},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """All families, the one with the highest throughput first."""
+
+    setting: LayeredSetting
+    families: tuple[FamilyLimits, ...]
+    never: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document that ``forerun limits --json`` prints."""
+        return {
+            "schema": SCHEMA,
+            "request": self.setting.to_json(),
+            "limits": [family.to_json() for family in self.families],
+            "never_feasible": self.never,
+            "versions": versions(),
+        }
+
+
+def efficiency(base: LayeredRow, row: LayeredRow) -> float:
+    """Throughput per GPU over that of the first point."""
+    return row.samples_per_s_per_gpu / base.samples_per_s_per_gpu
+
+
+def doubled(counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the smallest of ``counts`` and its doublings among them, with the largest."""
+    powers = {counts[0] << power for power in range(counts[-1].bit_length())}
+    return tuple(count for count in counts if count in powers or count == counts[-1])
+
+
+def limits_of(setting: LayeredSetting, counts: tuple[int, ...]) -> Limits:
+    """Return how far every family goes over ``counts``.
+
+    Raises:
+        InfeasibleError: nothing fits on any number of them.
+    """
+    counts = doubled(counts)
+    space = enumerate_splits(setting, counts)
+    rows = scored_rows(setting.context, space.splits, space.batches)
+    curves: dict[str, dict[int, LayeredRow]] = {}
+    leanest: dict[str, LayeredRow] = {}
+    for row in rows:
+        name = row.split.family
+        if name not in leanest or row.peak_memory_gib < leanest[name].peak_memory_gib:
+            leanest[name] = row
+        best = curves.setdefault(name, {}).get(row.gpus)
+        if row.fits and (best is None or row.samples_per_s > best.samples_per_s):
+            curves[name][row.gpus] = row
+    families = [
+        _family(setting, name, tuple(points[gpus] for gpus in sorted(points)), counts)
+        for name, points in curves.items()
+        if points
+    ]
+    never = {
+        name: f"needs {leanest[name].peak_memory_gib:.1f} of {leanest[name].memory_limit_gib:.1f} GiB at the least"
+        for name, points in curves.items()
+        if not points
+    }
+    if not families:
+        raise InfeasibleError("nothing fits: " + "; ".join(f"{name} {text}" for name, text in never.items()))
+    ordered = sorted(families, key=lambda family: (-family.best.samples_per_s, family.family))
+    return Limits(setting=setting, families=tuple(ordered), never=never)
+
+
+def _family(setting: LayeredSetting, name: str, curve: tuple[LayeredRow, ...], counts: tuple[int, ...]) -> FamilyLimits:
+    last, stops = curve[0], ""
+    for row in curve[1:]:
+        gained = row.samples_per_s / last.samples_per_s - 1.0
+        wanted = PAYS * (row.gpus / last.gpus - 1.0)
+        if gained < wanted:
+            stops = (
+                f"{row.gpus} GPUs bring {gained:+.0%} for {row.gpus / last.gpus - 1.0:+.0%} devices: {row.bottleneck}"
+            )
+            break
+        last = row
+    if not stops:
+        beyond = [count for count in counts if count > curve[-1].gpus]
+        law = _law(setting, name)
+        stops = f"not legal or not fitting on {beyond[0]} GPUs: {law}" if beyond else "not within the range looked at"
+    return FamilyLimits(
+        family=name,
+        curve=curve,
+        useful_gpus=last.gpus,
+        stops=stops,
+        law=_law(setting, name),
+        changes=doublings(setting.context, last),
+    )
+
+
+def _law(setting: LayeredSetting, family: str) -> str:
+    """Return the bound that the model or the batch sets, in words (ParaDL, table 3)."""
+    limits = split_limits(setting.context.model)
+    asked = setting.request.global_batch
+    own = {
+        "filter": f"at most {limits.filters} parts ({limits.filters_at})",
+        "channel": f"at most {limits.channels} parts ({limits.channels_at})",
+        "pipeline": f"at most {limits.weighted} stages",
+        "spatial": f"at most {'x'.join(map(str, limits.extents))} parts, and the halo of every layer in one neighbour",
+    }
+    names = family.split("+")
+    laws = [own[name] for name in names if name in own]
+    if names[0].startswith("data") and isinstance(asked, int):
+        laws.append(f"replicas divide the global batch of {asked}")
+    if "tables" in family:
+        laws.append(f"{sum(o.kind is Kind.EMBEDDING for o in setting.context.model.operators)} tables to deal out")
+    return "; ".join(laws) or "none here: the batch grows with the devices"

@@ -1,0 +1,153 @@
+"""Strategy trees for models of operators, and splits as such: simulated event by event, and shown as plain data."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forerun.search.opgraph.request import LayeredSetting
+from forerun.simulator import TIME_PARTS
+from forerun.simulator.events import EventResult
+from forerun.simulator.opgraph.events import LayeredPlan, layered_plan, simulate_plan
+from forerun.simulator.opgraph.memory import RESERVE_BYTES, USABLE
+from forerun.spaces.documents import Document
+from forerun.spaces.errors import RequestError
+from forerun.spaces.opgraph import Kind
+from forerun.spaces.opgraph.split import Split
+from forerun.spaces.trees import Node, TreeError
+from forerun.spaces.trees.document import at_line, parse_tree, read_tree
+from forerun.spaces.trees.names import ranges_text
+
+GIB = 2.0**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayeredTree:
+    """A simulated tree: ``row`` with the keys of a layered row as far as a tree has them, ``tree`` what it says."""
+
+    row: dict[str, Any]
+    tree: dict[str, Any]
+    events: EventResult
+
+
+def simulate_layered_tree(setting: LayeredSetting, path: Path) -> LayeredTree:
+    """Simulate the tree of a file.
+
+    Raises:
+        RequestError: the file is no tree or the tree is wrong; the message has file, line and path of the node.
+    """
+    root, document = read_tree(path)
+    plan = _plan(setting, root, document)
+    count = plan.tree.device_count
+    if setting.counts is not None and count not in setting.counts:
+        counts = " or ".join(map(str, setting.counts[:8]))
+        raise RequestError(f"{path} occupies {count} GPUs, but --gpus asks for {counts}")
+    events = simulate_plan(plan)
+    return LayeredTree(row=_row(setting, plan, events, f"tree {path.name}"), tree=_tree(plan, path), events=events)
+
+
+def simulate_split(setting: LayeredSetting, split: Split) -> LayeredTree:
+    """Simulate a data-parallel split event by event, as the tree that it is.
+
+    Raises:
+        RequestError: a replica is split further; what stands on each device then is for a tree to say.
+    """
+    if split.parts > 1:
+        raise RequestError(
+            f"splits of a replica are costed in closed form, but got {split}; for events write it as a --tree "
+            "(docs/strategy-trees.md), or drop --fidelity"
+        )
+    names = {kind: [one.name for one in setting.context.model.operators if one.kind is kind] for kind in Kind}
+    children: list[dict[str, Any]] = []
+    if split.mixed:
+        children.append({"layers": names[Kind.LINEAR], "compute": {"cut": {"channels": split.replicas}}})
+    if split.spread:
+        children.append({"layers": names[Kind.EMBEDDING], "compute": {"deal": True}})
+    document = {
+        "schedule": {"microbatches": split.segments},
+        "compute": {"cut": {"batch": split.replicas}},
+        "children": children,
+    }
+    name = str(split)
+    root = parse_tree(json.dumps(document), name)
+    plan = layered_plan(setting.context, root, setting.batch(split.devices))
+    events = simulate_plan(plan)
+    return LayeredTree(row=_row(setting, plan, events, name), tree=_tree(plan, Path(name)), events=events)
+
+
+def _plan(setting: LayeredSetting, root: Node, document: Document) -> LayeredPlan:
+    try:
+        batch = setting.batch(_devices(root))
+        return layered_plan(setting.context, root, batch)
+    except TreeError as error:
+        raise at_line(error, document) from None
+
+
+def _devices(node: Node) -> int:
+    """Return how many devices the nodes of a tree name; what one without stages is cut into."""
+    named: set[int] = set()
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        named |= set(one.devices)
+        stack += one.children
+    if named:
+        return len(named)
+    count = 1
+    for degree in (node.compute.cut or {}).values():
+        count *= degree
+    return count
+
+
+def _row(setting: LayeredSetting, plan: LayeredPlan, events: EventResult, name: str) -> dict[str, Any]:
+    gpus, batch = plan.tree.device_count, setting.batch(plan.tree.device_count)
+    peak = (events.peak_memory_bytes + RESERVE_BYTES) / GIB
+    limit = USABLE * setting.context.cluster.device.memory_bytes / GIB
+    samples = batch / events.step_time_s
+    return {
+        "strategy": name,
+        "gpus": gpus,
+        "global_batch": batch,
+        "step_time_s": events.step_time_s,
+        "samples_per_s": samples,
+        "samples_per_s_per_gpu": samples / gpus,
+        "peak_memory_gib": peak,
+        "memory_limit_gib": limit,
+        "fits": peak <= limit,
+        "breakdown_s": {part: events.time_s[part] for part in TIME_PARTS},
+    }
+
+
+def _tree(plan: LayeredPlan, path: Path) -> dict[str, Any]:
+    """Return stages, and the inferred communication by phase and kind: how many transfers, and their elements."""
+    stages = []
+    for number, stage in enumerate(plan.tree.stages):
+        cuts: dict[str, list[str]] = {}
+        for leaf in stage.leaves:
+            cut = " ".join(f"{axis}={degree}" for axis, degree in (leaf.compute.cut or {}).items())
+            cuts.setdefault(cut, []).append(leaf.layer)
+        stages.append(
+            {
+                "name": stage.name,
+                "devices": ranges_text(stage.devices),
+                "device_stage": plan.tree.home[number],
+                "layers": len(stage.leaves),
+                "cuts": {cut: len(layers) for cut, layers in cuts.items()},
+            }
+        )
+    counts: Counter[tuple[str, str]] = Counter()
+    elements: Counter[tuple[str, str]] = Counter()
+    for need in plan.needs:
+        for transfer in need.transfers:
+            counts[need.phase.value, transfer.kind] += 1
+            elements[need.phase.value, transfer.kind] += round(max(transfer.elements))
+    return {
+        "file": str(path),
+        "microbatches": plan.tree.microbatches,
+        "stages": stages,
+        "communication": [
+            {"phase": phase, "kind": kind, "transfers": count, "elements": elements[phase, kind]}
+            for (phase, kind), count in counts.items()
+        ],
+    }

@@ -1,0 +1,92 @@
+"""What twice the bandwidth, the compute or the batch would bring."""
+
+import dataclasses
+from dataclasses import dataclass
+
+from forerun.search.opgraph.bottleneck import Bottleneck
+from forerun.search.opgraph.rows import LayeredRow
+from forerun.search.opgraph.scoring import scored_rows
+from forerun.simulator.opgraph import LayeredContext
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.units import format_seconds
+
+NOTICED = 0.002
+"""Share of a step from which congestion is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubling:
+    """``gain``: throughput with the change over that without, less one; None where it does not fit in memory."""
+
+    what: str
+    gain: float | None
+    words: str
+
+
+def wider(cluster: Cluster, factor: float = 2.0) -> Cluster:
+    """Return ``cluster`` with every link ``factor`` times as fast."""
+    levels = tuple(
+        dataclasses.replace(
+            level, bytes_per_s=level.bytes_per_s * factor, port_bytes_per_s=level.port_bytes_per_s * factor
+        )
+        for level in cluster.levels
+    )
+    return dataclasses.replace(cluster, levels=levels)
+
+
+def stronger(cluster: Cluster, factor: float = 2.0) -> Cluster:
+    """Return ``cluster`` with devices ``factor`` times as fast, memory bandwidth included."""
+    device = cluster.device
+    peaks = {name: peak * factor for name, peak in device.peak_flops_per_s.items()}
+    faster = dataclasses.replace(device, peak_flops_per_s=peaks, memory_bytes_per_s=device.memory_bytes_per_s * factor)
+    return dataclasses.replace(cluster, device=faster)
+
+
+def uncongested(cluster: Cluster) -> Cluster:
+    """Return ``cluster`` with full bisection at every level."""
+    levels = tuple(
+        dataclasses.replace(level, bytes_per_s=level.bytes_per_s * level.oversubscription, oversubscription=1.0)
+        for level in cluster.levels
+    )
+    return dataclasses.replace(cluster, levels=levels)
+
+
+def doublings(context: LayeredContext, row: LayeredRow) -> tuple[Doubling, ...]:
+    """Return what each doubling brings for the split of ``row``."""
+    measured = context.seconds_per_sample
+    staged = context.profile.staged_bytes_per_s
+    fast_profile = dataclasses.replace(context.profile, staged_bytes_per_s=None if staged is None else 2 * staged)
+    cases = (
+        ("bandwidth", "all links twice as fast", wider(context.cluster), fast_profile, measured, 1),
+        ("compute", "devices twice as fast", stronger(context.cluster), context.profile, _half(measured), 1),
+        ("batch", "twice the batch on the same devices", context.cluster, context.profile, measured, 2),
+        ("bisection", "no oversubscribed level", uncongested(context.cluster), context.profile, measured, 1),
+    )
+    found = []
+    for what, words, cluster, profile, seconds, factor in cases:
+        if what == "bisection" and all(level.oversubscription == 1.0 for level in context.cluster.levels):
+            continue
+        changed = dataclasses.replace(context, cluster=cluster, profile=profile, seconds_per_sample=seconds)
+        (new,) = scored_rows(changed, [row.split], [row.global_batch * factor])
+        if not new.fits:  # as many samples at a time as before, gradients exchanged half as often
+            more = dataclasses.replace(row.split, segments=row.split.segments * factor)
+            (new,) = scored_rows(changed, [more], [row.global_batch * factor])
+            words = f"{words}, in {more.segments} segments"
+        gain = new.samples_per_s / row.samples_per_s - 1.0 if new.fits else None
+        found.append(Doubling(what=what, gain=gain, words=words))
+    return tuple(found)
+
+
+def congestion(context: LayeredContext, row: LayeredRow) -> tuple[Bottleneck, ...]:
+    """Return the class for what oversubscribed links add to a step (it is part of the exchanges' time), if they do."""
+    changed = dataclasses.replace(context, cluster=uncongested(context.cluster))
+    (free,) = scored_rows(changed, [row.split], [row.global_batch])
+    added = row.step_time_s - free.step_time_s
+    if added < NOTICED * row.step_time_s:
+        return ()
+    words = f"{format_seconds(added)} of the exchanges, on links with less than full bisection"
+    return (Bottleneck(name="congestion", seconds=None, words=words, inference=True),)
+
+
+def _half(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds / 2

@@ -1,0 +1,1 @@
+"""What a request means: one context, one space, every default named."""

@@ -1,0 +1,333 @@
+"""A request as the user wrote it, and what it means: one context, one space, every default named."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+from forerun.search.request.limits import NO_LIMITS, Limits, limits_of
+from forerun.search.request.objectives import objective_named
+from forerun.simulator.memory.risk import risking
+from forerun.spaces.budget import Budget, parse_budget
+from forerun.spaces.clusters import Cluster, resolve_cluster
+from forerun.spaces.documents import read_document, validate
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import load_framework
+from forerun.spaces.models import resolve_model
+from forerun.spaces.strategies import (
+    Context,
+    Strategy,
+    StrategySpace,
+    default_choices,
+    parse_strategy,
+    restrict,
+)
+from forerun.spaces.strategies.defaults import LARGEST_CP, LARGEST_MBS, LARGEST_TP, LARGEST_VPP
+from forerun.spaces.strategies.stage_laws import broken_laws
+from forerun.spaces.workload import Workload
+
+DEFAULT_PRECISION = "bf16"
+DEFAULT_FRAMEWORK = "megatron-lm"
+DEFAULT_OBJECTIVE = "throughput"
+DEFAULT_TOP = 10
+FRONT_TOP = 1000
+"""Rows of a Pareto front where the user does not say how many: a front that is cut hides choices."""
+LARGEST_COUNT = 10**9
+"""Bound on batch, sequence and device counts: products of three of them stay within an int64 index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a user asks for; None where the user said nothing.
+
+    ``model`` and ``cluster`` are catalogue names or files. ``gpus`` is a count or a range (``64..512``),
+    ``usd_per_hour`` bounds them by money at ``usd_per_gpu_hour``. A training of ``tokens`` lasts no longer
+    than ``train_within_s`` seconds and costs no more than ``train_usd``. ``oom_risk``: the highest risk of running out
+    of memory at which a strategy counts as fitting. ``objective``: a name, or several with commas
+    between them for their Pareto front. ``overrides`` are the user's own choices by axis. ``profile`` and
+    ``calibration`` are files that ``forerun profile`` and ``forerun calibrate`` wrote. ``ignored_config_fields`` are
+    fields of a Hugging Face
+    configuration that are known not to change the cost.
+    """
+
+    model: str
+    cluster: str
+    global_batch: int
+    seq_len: int
+    gpus: str | None = None
+    usd_per_hour: float | None = None
+    usd_per_gpu_hour: float | None = None
+    precision: str | None = None
+    framework: str | None = None
+    tokens: float | None = None
+    train_within_s: float | None = None
+    train_usd: float | None = None
+    oom_risk: float | None = None
+    moe_imbalance: float | None = None
+    objective: str | None = None
+    top: int | None = None
+    overrides: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    profile: str | None = None
+    calibration: str | None = None
+    ignored_config_fields: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the request as plain data, fields without a value left out."""
+        data = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
+        data["overrides"] = {axis: [str(value) for value in values] for axis, values in self.overrides.items()}
+        return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a request means. ``gpus`` are the device counts to search, None where a strategy decides.
+
+    ``defaults`` names every value that the user did not give, ``notes`` what reading model and cluster brought up.
+    """
+
+    request: Request
+    context: Context
+    gpus: tuple[int, ...] | None
+    objective: str
+    top: int
+    usd_per_gpu_hour: float | None
+    defaults: tuple[str, ...]
+    notes: tuple[str, ...]
+    limits: Limits = NO_LIMITS
+
+    def space(self, overrides: Mapping[str, Sequence[object]] | None = None) -> StrategySpace:
+        """Return the space to search; ``overrides`` replace those of the request.
+
+        Raises:
+            RequestError: no device count is known, or an axis or choice is.
+        """
+        if self.gpus is None:
+            raise RequestError("a search needs a number of GPUs; add --gpus 512 or --gpus 64..512")
+        own = self.request.overrides if overrides is None else overrides
+        choices = restrict(default_choices(self.context, self.gpus), own)
+        return StrategySpace(
+            choices={axis: tuple(sorted(set(values))) for axis, values in choices.items()}, context=self.context
+        )
+
+    def axes_left_open(self) -> str:
+        """Return in words which choices the axes have that the user did not restrict."""
+        return (
+            f"{'other ' if self.request.overrides else ''}axes: all that {self.context.framework.name} offers, up to "
+            f"tp {LARGEST_TP}, cp {LARGEST_CP}, vpp {LARGEST_VPP}, mbs {LARGEST_MBS}"
+        )
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what was filled in and what is to be noted, as lines."""
+        filled = (f"filled in: {'; '.join(self.defaults)}",) if self.defaults else ()
+        return (*filled, *(f"note: {note}" for note in self.notes))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the request with every default filled in, as plain data."""
+        workload = self.context.workload
+        data = self.request.to_json()
+        data |= {
+            "model_name": self.context.model.name,
+            "cluster_name": self.context.cluster.name,
+            "precision": workload.precision,
+            "framework": self.context.framework.name,
+            "gpu_counts": None if self.gpus is None else list(self.gpus),
+            "objective": self.objective,
+            "top": self.top,
+        }
+        return data
+
+
+def resolve(request: Request, *, groups: bool = False) -> Setting:
+    """Return what a request means; ``groups``: its cluster may have groups of nodes that differ.
+
+    Raises:
+        RequestError: any part of it is unknown, contradicts another or lies out of bounds.
+    """
+    for name in ("global_batch", "seq_len"):
+        _bounded(name.replace("_", " "), getattr(request, name), LARGEST_COUNT)
+    objective = objective_named(request.objective or DEFAULT_OBJECTIVE)
+    top = (FRONT_TOP if objective.front else DEFAULT_TOP) if request.top is None else request.top
+    _bounded("top", top, 100_000)
+    for name in ("usd_per_hour", "usd_per_gpu_hour", "tokens", "train_within_s", "train_usd"):
+        value = getattr(request, name)
+        if value is not None and not value > 0:
+            raise RequestError(f"{name} must be more than 0, but got {value}")
+    framework = load_framework(request.framework or DEFAULT_FRAMEWORK)
+    cluster = resolve_cluster(request.cluster, groups=groups)
+    if request.usd_per_gpu_hour is not None:
+        cluster = dataclasses.replace(cluster, usd_per_device_hour=request.usd_per_gpu_hour)
+    resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
+    workload = Workload(
+        global_batch=request.global_batch,
+        seq_len=request.seq_len,
+        precision=request.precision or DEFAULT_PRECISION,
+        tokens=request.tokens,
+        moe_imbalance=1.0 if request.moe_imbalance is None else request.moe_imbalance,
+    )
+    cluster.device.peak(workload.precision)  # refuses precisions that the device does not have
+    context = Context(model=resolved.model, cluster=cluster, workload=workload, framework=framework)
+    context = risking(context, request.oom_risk)
+    remarks: tuple[str, ...] = ()
+    if request.profile is not None:
+        from forerun.search.profiling import read_profile
+
+        context, remarks = read_profile(Path(request.profile)).applied(context)
+    if request.calibration is not None:
+        from forerun.search.calibrate import read_calibration  # brings scipy, which a search does not need
+
+        calibration = read_calibration(Path(request.calibration))
+        calibration.check_profile(None if request.profile is None else Path(request.profile))
+        context, more = calibration.applied(context)
+        remarks = (*remarks, *more)
+    return Setting(
+        request=request,
+        context=context,
+        gpus=_gpu_counts(request, cluster),
+        objective=objective.name,
+        top=top,
+        usd_per_gpu_hour=cluster.usd_per_device_hour,
+        defaults=tuple(_defaults(request, context)),
+        notes=(*resolved.notes, *_unheard(request, context), *_notes(context), *remarks),
+        limits=limits_of(
+            workload,
+            within_s=request.train_within_s,
+            usd=request.train_usd,
+            usd_per_gpu_hour=cluster.usd_per_device_hour,
+        ),
+    )
+
+
+def legal_strategy(setting: Setting, text: str) -> Strategy:
+    """Return a strategy that keeps every law of the setting.
+
+    Raises:
+        RequestError: the text cannot be read, or the strategy breaks laws; the message has all of them.
+    """
+    strategy = parse_strategy(text)
+    _bounded("devices of the strategy", strategy.devices, setting.context.cluster.max_devices)
+    if setting.gpus is not None and strategy.devices not in setting.gpus:
+        counts = " or ".join(map(str, setting.gpus[:8]))
+        raise RequestError(f"strategy {strategy} occupies {strategy.devices} GPUs, but --gpus asks for {counts}")
+    broken = broken_laws(strategy, setting.context)
+    if broken:
+        laws = "\n".join(f"  {message}" for message in broken)
+        raise RequestError(f"strategy {strategy} is not legal:\n{laws}")
+    return strategy
+
+
+def read_space(path: Path) -> dict[str, list[object]]:
+    """Return the choices by axis of a space document: ``axes: {tp: [1, 2, 4], recompute: [full]}``.
+
+    Raises:
+        RequestError: the file cannot be read, or has other keys or values than these.
+    """
+    from pydantic import BaseModel, ConfigDict
+
+    class SpaceDocument(BaseModel):
+        """Choices that replace the default ones of some axes."""
+
+        model_config = ConfigDict(extra="forbid", strict=True)
+        axes: dict[str, list[int | str | bool] | int | str | bool]
+
+    document = read_document(path)
+    axes = validate(document, SpaceDocument).axes
+    choices: dict[str, list[object]] = {
+        axis: list(value) if isinstance(value, list) else [value] for axis, value in axes.items()
+    }
+    for axis, values in choices.items():
+        try:
+            restrict({}, {axis: values})
+        except RequestError as error:
+            raise RequestError(f"{document.where(('axes', axis))}: {error}") from None
+    return choices
+
+
+def choices_of(space: Path | None, settings: Iterable[str]) -> dict[str, list[object]]:
+    """Return the user's own choices by axis: those of a space document, replaced by those of ``AXIS=CHOICES`` texts.
+
+    Raises:
+        RequestError: either cannot be read, or an axis is set twice.
+    """
+    choices = {} if space is None else read_space(space)
+    own: dict[str, list[object]] = {}
+    for text in settings:
+        axis, values = parse_choices(text)
+        if axis in own:
+            raise RequestError(f"axis {axis} is set twice; name all its choices at once, like {axis}=1,2")
+        restrict({}, {axis: values})
+        own[axis] = values
+    return choices | own
+
+
+def parse_choices(text: str) -> tuple[str, list[object]]:
+    """Return axis and choices of one ``AXIS=CHOICE,CHOICE``.
+
+    Raises:
+        RequestError: the text has another form.
+    """
+    axis, separator, values = text.partition("=")
+    choices = [value.strip() for value in values.split(",") if value.strip()]
+    if not separator or not choices:
+        raise RequestError(f"choices are written AXIS=CHOICE,CHOICE, like tp=1,2,4 or recompute=full, but got {text!r}")
+    return axis.strip(), list(choices)
+
+
+def _bounded(name: str, value: int, highest: int) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool):  # from Python; the command line reads numbers
+        raise RequestError(f"{name} is a whole number, but got {value!r}")
+    if not 1 <= value <= highest:
+        raise RequestError(f"{name} must lie between 1 and {highest}, but got {value}")
+
+
+def _gpu_counts(request: Request, cluster: Cluster) -> tuple[int, ...] | None:
+    """Return the device counts to search; None where the user named neither a number nor a sum."""
+    budget = None if request.gpus is None else parse_budget(request.gpus)
+    if request.usd_per_hour is not None:
+        least, most = (1, None) if budget is None else (budget.least, budget.most)
+        budget = Budget(least=least, most=most, usd_per_hour=request.usd_per_hour)
+    if budget is not None and budget.usd_per_hour is not None and cluster.usd_per_device_hour is None:
+        raise RequestError("a budget in USD per hour needs a price; add --usd-per-gpu-hour")
+    return None if budget is None else budget.device_counts(cluster)
+
+
+def _defaults(request: Request, context: Context) -> list[str]:
+    """Return every value that was filled in for the user."""
+    price = context.cluster.usd_per_device_hour
+    filled = []
+    if request.precision is None:
+        filled.append(f"precision {DEFAULT_PRECISION}")
+    if request.framework is None:
+        filled.append(f"framework {DEFAULT_FRAMEWORK}")
+    if request.objective is None:
+        filled.append(f"objective {DEFAULT_OBJECTIVE}")
+    if request.top is None and "," not in (request.objective or ""):
+        filled.append(f"top {DEFAULT_TOP}")
+    if request.moe_imbalance is None and context.moe:
+        filled.append("moe imbalance 1.0 (tokens spread evenly over experts)")
+    if request.usd_per_gpu_hour is None and price is not None:
+        filled.append(f"price {price:g} USD per GPU-hour (from the cluster)")
+    filled += [f"cluster {default}" for default in context.cluster.defaults]
+    return filled
+
+
+def _unheard(request: Request, context: Context) -> list[str]:
+    """Return what the user said that this model does not listen to; a sweep says it to several models at once."""
+    model, told = context.model.name, []
+    if request.moe_imbalance is not None and not context.moe:
+        told.append(f"an imbalance of experts changes nothing: {model} has none")
+    if (
+        request.ignored_config_fields
+        and not request.model.lower().endswith(".json")
+        and not Path(request.model).is_dir()
+    ):
+        told.append(f"no field was ignored: {model} was not read from a config.json")
+    return told
+
+
+def _notes(context: Context) -> list[str]:
+    longest = context.model.max_seq_len
+    if longest is not None and context.workload.seq_len > longest:
+        return [f"sequence length {context.workload.seq_len} exceeds the {longest} that {context.model.name} states"]
+    return []

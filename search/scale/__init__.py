@@ -1,0 +1,1 @@
+"""Throughput against workers of data-parallel training."""

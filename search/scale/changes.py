@@ -1,0 +1,110 @@
+"""What would help a data-parallel training: one thing at a time made twice as good."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from forerun.simulator.events.step.disturb import Disturbance
+from forerun.simulator.modes import GradientProfile, Network, TrainingMode, coarse_prediction, one_worker_step_s
+from forerun.simulator.modes.mode import MOST_SHARDS
+
+WORTH = 0.02
+"""Gain from which on a change says what limits a run."""
+EQUAL = "equal workers"
+LIMITS = {"bandwidth": "the network", "compute": "compute", EQUAL: "stragglers"}
+"""What limits a run whose largest gain comes from a change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change and what it brings: samples/s over those without it, less one."""
+
+    name: str
+    samples_per_s: float
+    gain: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as plain data."""
+        return {"change": self.name, "samples_per_s": self.samples_per_s, "gain": self.gain}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faster:
+    """A network with ``factor`` times the bandwidth of another, and its latencies."""
+
+    network: Network
+    factor: float
+
+    @property
+    def worker_bytes_per_s(self) -> float:
+        """Rate of a worker's NIC."""
+        return self.factor * self.network.worker_bytes_per_s
+
+    @property
+    def server_bytes_per_s(self) -> float:
+        """Rate of a server's NIC."""
+        return self.factor * self.network.server_bytes_per_s
+
+    @property
+    def latency_s(self) -> float:
+        """As before."""
+        return self.network.latency_s
+
+    @property
+    def ring(self) -> bool:
+        """As before."""
+        return self.network.ring
+
+    def all_reduce_s(self, size_bytes: float, workers: int) -> float:
+        """Twice the bandwidth is half the bytes."""
+        return self.network.all_reduce_s(size_bytes / self.factor, workers)
+
+    def blocked_s(self, workers: int) -> float:
+        """As before."""
+        return self.network.blocked_s(workers)
+
+    def meeting_s(self, workers: int) -> float:
+        """As before."""
+        return self.network.meeting_s(workers)
+
+
+def changes(profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance) -> tuple[Change, ...]:
+    """Return what each change brings a run in some ``mode``, by the coarse model, the best first."""
+    workers = mode.workers
+    now = _rate(profile, mode, network, noise)
+    found = [
+        ("bandwidth", _rate(profile, mode, Faster(network=network, factor=2.0), noise)),
+        ("compute", _rate(_times(profile, 0.5), mode, network, noise)),
+        ("batch", _rate(replace(_times(profile, 2.0), batch=2 * profile.batch), mode, network, noise)),
+    ]
+    room = min(MOST_SHARDS, profile.total_bytes / 4, workers if mode.colocated else math.inf)
+    if mode.exchange == "parameter-server" and mode.placement == "even" and 2 * mode.shards <= room:
+        found.append(("shards", _rate(profile, replace(mode, shards=2 * mode.shards), network, noise)))
+    if noise.slow or noise.jitter or profile.step_factors:
+        equal = replace(profile, step_factors=())
+        found.append((EQUAL, _rate(equal, mode, network, Disturbance())))
+    made = [Change(name=name, samples_per_s=rate, gain=rate / now - 1) for name, rate in found]
+    return tuple(sorted(made, key=lambda change: -change.gain))
+
+
+def limited_by(found: Sequence[Change]) -> str | None:
+    """Return what limits a run: the thing of which twice as much brings most; None where nothing brings much."""
+    best = max((change for change in found if change.name in LIMITS), key=lambda change: change.gain)
+    return LIMITS[best.name] if best.gain >= WORTH else None
+
+
+def _times(profile: GradientProfile, factor: float) -> GradientProfile:
+    """Return the profile with passes and host ``factor`` times as long; updates go with parameters and stay."""
+    layers = tuple(
+        replace(layer, forward_s=factor * layer.forward_s, backward_s=factor * layer.backward_s)
+        for layer in profile.layers
+    )
+    return replace(profile, layers=layers, host_s=factor * profile.host_s)
+
+
+def _rate(profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance) -> float:
+    alone_s = None
+    if mode.exchange == "parameter-server" and mode.overlap:
+        alone_s = one_worker_step_s(profile, mode, network)
+    return coarse_prediction(profile, mode, network, noise, one_worker_s=alone_s).samples_per_s

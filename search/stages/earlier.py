@@ -1,0 +1,59 @@
+"""Strategies to begin with that the user has: as text, or in the results of an earlier search."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from forerun.search.request.request import Setting, legal_strategy
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Strategy, parse_strategy
+from forerun.spaces.strategies.staged_space import StagedSpace
+
+RESULTS = ("leaderboard.json", "best.json")
+"""Files of a folder that have strategies, the best source first."""
+
+
+def given_starts(setting: Setting, space: StagedSpace, given: tuple[str, ...]) -> tuple[list[Strategy], list[str]]:
+    """Return the strategies that a user gives, canonical and legal in this space, and notes about those that are not.
+
+    Raises:
+        RequestError: a text is neither a strategy nor a file of results, or a strategy given as text breaks a law.
+    """
+    found: list[Strategy] = []
+    notes = []
+    for text in given:
+        path = Path(text)
+        if not (path.exists() or text.endswith(".json")):
+            found.append(space.canonical(legal_strategy(setting, text)))
+            continue
+        strategies = [space.canonical(strategy) for strategy in _read(path)]
+        kept = [s for s, keeps in zip(strategies, space.legal(strategies), strict=True) if keeps]
+        found += kept
+        notes.append(f"{len(kept)} of {len(strategies)} strategies of {text} lie in this space; it starts from them")
+    outside = [s for s, keeps in zip(found, space.legal(found), strict=True) if not keeps]
+    notes += [f"{strategy} lies outside the space to search; it is not started from" for strategy in outside]
+    return [strategy for strategy in dict.fromkeys(found) if strategy not in outside], notes
+
+
+def _read(path: Path) -> list[Strategy]:
+    """Return the strategies of a file or folder of results.
+
+    Raises:
+        RequestError: there are none.
+    """
+    if path.is_dir():
+        files = [path / name for name in RESULTS if (path / name).exists()]
+        if not files:
+            raise RequestError(f"{path} has no {' or '.join(RESULTS)} to start from")
+        return [strategy for file in files for strategy in _read(file)]
+    try:
+        document: Any = json.loads(path.read_text(encoding="utf-8"))
+        rows = document["leaderboard"] if "leaderboard" in document else [document]
+        return [parse_strategy(str(row["strategy"])) for row in rows]
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise RequestError(
+            f"{path} is no result of a search; name its leaderboard.json or best.json, or write a strategy like "
+            '"tp8 pp2 dp4 mbs1"'
+        ) from None

@@ -1,0 +1,155 @@
+"""A request whose stages may hold any number of layers, answered by a sampler."""
+
+import time
+from dataclasses import replace
+
+from forerun.search.board.leaderboard import Leaderboard, SpaceCounts, ranked, versions
+from forerun.search.board.rows import rows_of
+from forerun.search.diagnosis.diagnosis import NothingFeasible, diagnose
+from forerun.search.explain.explain import why
+from forerun.search.flat.exhaustive import Piece, Problem
+from forerun.search.notes.certain import certain
+from forerun.search.notes.checked import checked_note
+from forerun.search.request.limits import NO_LIMITS
+from forerun.search.request.objectives import objective_named
+from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.scorer import Scorer
+from forerun.search.samplers.best_file import BestFile
+from forerun.search.samplers.choosing import FLAT_ENUMERABLE, Exploring, limits_of, sampler_named
+from forerun.search.samplers.driver import Exploration, Seen, explore
+from forerun.search.samplers.starts import Starts, flat_starts
+from forerun.search.samplers.thumb import rules_of_thumb
+from forerun.search.stages.earlier import given_starts
+from forerun.search.workers import IN_THIS_PROCESS, Choice
+from forerun.simulator import score as simulator_score
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Strategy
+from forerun.spaces.strategies.staged_space import StagedSpace
+
+
+def explore_request(
+    request: Request,
+    *,
+    exploring: Exploring | None = None,
+    workers: Choice | None = None,
+    seen: Seen | None = None,
+    score: Scorer = simulator_score,
+) -> Leaderboard:
+    """Search what a request asks for, with explicit layers per stage where they help.
+
+    The flat space is searched whole first (by ``workers``), so that the result is never worse than that search's.
+
+    Raises:
+        RequestError: the request is wrong, or the sampler cannot do it.
+        NothingFeasible: neither search found anything that fits.
+    """
+    start = time.perf_counter()
+    exploring, setting = exploring or Exploring(), resolve(request)
+    if objective_named(setting.objective).front or setting.limits != NO_LIMITS:
+        raise RequestError(
+            "stages that differ are searched for one objective and without limits on the whole training; "
+            "leave --per-stage, --uneven-stages and --sampler away"
+        )
+    space = exploring.space(setting.space())
+    sampler, reason = sampler_named(exploring, space)
+    given, notes = given_starts(setting, space, exploring.starts)
+    starts = _starts(space, setting, workers or IN_THIS_PROCESS, score)
+    limits = limits_of(exploring, sampler.name)
+    if limits.seconds is not None:
+        limits = replace(limits, seconds=max(limits.seconds - (time.perf_counter() - start), 0.0))
+    best_file = None if exploring.best is None else BestFile(exploring.best, setting, sampler.name)
+    found = explore(
+        space,
+        sampler,
+        objectives=(setting.objective,),
+        starts=tuple(dict.fromkeys((*given, *starts.strategies))),
+        limits=limits,
+        score=score,
+        seen=seen,
+        improved=None if best_file is None else best_file.improved,
+    )
+    best = found.feasible[: setting.top]
+    rows = rows_of(setting.context, best, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score) if best else ()
+    rows = certain(setting.context, ranked(rows, setting.objective), setting.objective)
+    board = Leaderboard(
+        request={
+            **setting.to_json(),
+            "sampler": sampler.name,
+            "seed": exploring.seed,
+            "per_stage": list(exploring.per_stage),
+        },
+        space=_counts(space, starts, found),
+        rows=rows,
+        why=why(rows),
+        defaults=(*setting.defaults, setting.axes_left_open(), *_opened(space)),
+        notes=(
+            *setting.notes,
+            *starts.remarks,
+            *notes,
+            *_notes(sampler.name, reason, space, starts, found),
+            *(checked_note(setting.context, rows[0]) if rows else ()),
+        ),
+        elapsed_s=time.perf_counter() - start,
+        versions=versions(),
+        workers=starts.workers,
+    )
+    if not rows:
+        problem = Problem(space=space.flat, objective=setting.objective, top=setting.top)
+        raise NothingFeasible(diagnose(setting, problem, starts.piece, score), board.to_json())
+    return board
+
+
+def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer) -> Starts:
+    """Return where to begin: the flat space searched whole, or rules of thumb where that is too large."""
+    if space.flat.size <= FLAT_ENUMERABLE:
+        return flat_starts(space.flat, setting.objective, setting.top, workers, score)
+    strategies = tuple(rules_of_thumb(space))
+    remark = f"{space.flat.size:.3g} flat candidates are too many to walk; it starts from rules of thumb"
+    return Starts(strategies=strategies, piece=Piece(), workers="in this process", remarks=(remark,))
+
+
+def _opened(space: StagedSpace) -> list[str]:
+    """Return in words what may differ between stages."""
+    words = [f"boundaries of stages within {space.reach} layers"] if space.reach else []
+    words += ["recompute of every stage"] if space.recompute else []
+    return words + (["tp of the second half of the stages"] if space.halves else [])
+
+
+def _counts(space: StagedSpace, starts: Starts, found: Exploration) -> SpaceCounts:
+    """Count what was looked at: the flat space, and what the sampler found beyond it."""
+    walked = starts.piece.walked > 0
+    beyond = {s: e for s, e in found.known.items() if not walked or _staged(s)}
+    illegal = sum(evaluation is None for evaluation in beyond.values())
+    fitting = sum(evaluation is not None and evaluation.fits for evaluation in beyond.values())
+    rejected = dict(starts.piece.rejected)
+    rejected["memory"] = rejected.get("memory", 0) + len(beyond) - illegal - fitting
+    rejected["not dealt"] = illegal
+    rejected["not looked at"] = space.size - starts.piece.walked - len(beyond)
+    return SpaceCounts(
+        size=space.size,
+        legal=starts.piece.legal + len(beyond) - illegal,
+        feasible=starts.piece.feasible + fitting,
+        rejected={reason: n for reason, n in sorted(rejected.items(), key=lambda item: (-item[1], item[0])) if n},
+    )
+
+
+def _staged(strategy: Strategy) -> bool:
+    """Whether a strategy lies beyond the flat space."""
+    return strategy.layers_per_stage is not None or strategy.stage_choices is not None
+
+
+def _notes(name: str, reason: str, space: StagedSpace, starts: Starts, found: Exploration) -> list[str]:
+    """Say what the sampler did and what it gained over the flat space."""
+    notes = [f"sampler {name} ({reason}): {found.scored:,} strategies scored, stopped because {found.stopped}"]
+    flat = starts.piece.best
+    best = found.known[found.feasible[0]] if found.feasible else None
+    if flat is not None and len(flat) and best is not None:
+        # Of several keys the first that differs is what was gained.
+        pairs = [(float(before), after) for before, after in zip(flat.keys[:, 0], best.keys[0], strict=True)]
+        gain = next((before / after - 1 for before, after in pairs if before != after), 0.0)
+        notes.append(
+            f"stages that differ gain {gain:.2%} over the best of the {starts.piece.legal:,} flat strategies"
+            if gain > 0
+            else f"no stages that differ were found to better the best of the {starts.piece.legal:,} flat strategies"
+        )
+    return notes

@@ -1,0 +1,176 @@
+"""Variations judged: by the laws of trees, by memory, and by the event level, each once."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from forerun.search.request.scorer import Scorer
+from forerun.simulator import score
+from forerun.simulator.core.score import corrected
+from forerun.simulator.events import StepCosts
+from forerun.simulator.events.trees import rough_step_s, stage_peaks, tree_costs, tree_scores
+from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context, Recompute, Strategy, StrategyTable, table_of
+from forerun.spaces.trees import TreeError, TreeStrategies, legal_tree, model_layers, resolve_tree
+from forerun.spaces.trees.vary import Variation, layers_of, varied_tree
+
+TURNS = 8
+"""Times that layers are added to what is recomputed before a tree counts as not fitting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """A variation that fits by the closed forms, with as many layers recomputed as that takes, and its costs.
+    ``rough_s``: what a step takes about (``rough_step_s``)."""
+
+    variation: Variation
+    strategies: TreeStrategies
+    costs: StepCosts
+    rough_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A variation that fits event by event, and its scores (one row)."""
+
+    variation: Variation
+    strategies: TreeStrategies
+    scores: ScoreTable
+
+    @property
+    def step_s(self) -> float:
+        """Seconds per step."""
+        return float(self.scores.step_time_s[0])
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutHosted:
+    """A scorer that leaves the tensors that may lie on the host out of the peak; workers can be sent it."""
+
+    score: Scorer
+
+    def __call__(self, context: Context, table: StrategyTable) -> ScoreTable:
+        scores = self.score(context, table)
+        away = sum(scores.memory_bytes[part] for part in context.framework.host_tensors)
+        peak = scores.peak_memory_bytes - away
+        return replace(scores, peak_memory_bytes=peak, fits=peak <= scores.limits(context))
+
+
+_Legal = tuple[Variation, TreeStrategies]
+
+
+@dataclass(slots=True)
+class Judge:
+    """Looks at every variation once; ``judged`` and ``simulated`` count what that took."""
+
+    context: Context
+    judged: int = 0
+    simulated: int = 0
+    fitted: dict[Variation, Fitted | None] = field(default_factory=dict)
+    parts_s: dict[Strategy, Mapping[str, Floats]] = field(default_factory=dict)
+    played: dict[Variation, Judged | None] = field(default_factory=dict)
+
+    def flat(self, variation: Variation) -> Fitted | None:
+        """Return a variation as it is, whether it fits or not; None where it breaks a law or has no costs."""
+        return self._costed(self._legal(variation))
+
+    def fit(self, variation: Variation) -> Fitted | None:
+        """Return a variation with as few layers recomputed whole as the memory asks for; None where it breaks a law or
+        cannot fit."""
+        if variation not in self.fitted:
+            self.fitted[variation] = self._costed(self._fitting(variation))
+        return self.fitted[variation]
+
+    def play(self, fitted: Fitted) -> Judged | None:
+        """Return what a variation comes to event by event; None where it does not fit there."""
+        if fitted.variation not in self.played:
+            self.played[fitted.variation] = self._played(fitted)
+        return self.played[fitted.variation]
+
+    def corrected(self, start: Strategy, scores: ScoreTable) -> ScoreTable:
+        """Return the scores of a tree around a flat strategy as a calibration corrects that."""
+        if self.context.correction is None:
+            return scores
+        table = table_of([start])
+        if start not in self.parts_s:
+            self.parts_s[start] = score(replace(self.context, correction=None), table).time_s
+        return corrected(self.context, table, scores, self.parts_s[start])
+
+    def _played(self, fitted: Fitted | None) -> Judged | None:
+        for _ in range(TURNS):
+            if fitted is None:
+                return None
+            self.simulated += 1
+            scores = tree_scores(self.context, fitted.strategies, fitted.costs)
+            scores = self.corrected(fitted.variation.strategy, scores)
+            if scores.fits[0]:
+                return Judged(variation=fitted.variation, strategies=fitted.strategies, scores=scores)
+            if _recomputes_all(fitted.variation):
+                return None
+            # The events keep a little more than the closed forms that layers were counted by.
+            over = float((scores.peak_memory_bytes - scores.limits(self.context))[0])
+            more = self._more((fitted.variation, fitted.strategies), {int(scores.peak_stage[0]): over})
+            fitted = self._costed(more)
+        return None
+
+    def _legal(self, variation: Variation) -> _Legal | None:
+        self.judged += 1
+        try:
+            root = varied_tree(self.context, variation)
+            return variation, legal_tree(self.context, resolve_tree(root, model_layers(self.context.model)))
+        except TreeError:
+            return None
+
+    def _costed(self, found: _Legal | None) -> Fitted | None:
+        if found is None:
+            return None
+        variation, strategies = found
+        try:
+            costs = tree_costs(self.context, strategies)
+        except RequestError:  # no rule for an operator, link or precision: flat rows have told the user of it
+            return None
+        rough_s = rough_step_s(strategies, costs)
+        return Fitted(variation=variation, strategies=strategies, costs=costs, rough_s=rough_s)
+
+    def _fitting(self, variation: Variation) -> _Legal | None:
+        found = self._legal(variation)
+        for _ in range(TURNS):
+            if found is None:
+                return None
+            over = stage_peaks(self.context, found[1]) - self.context.memory_limit_bytes
+            if np.all(over <= 0):
+                # A module of which nothing is recomputed says nothing.
+                return found if any(found[0].again) else (replace(found[0], again=(), module=""), found[1])
+            if _recomputes_all(variation):
+                return None
+            found = self._more(found, {int(stage): float(over[stage]) for stage in np.flatnonzero(over > 0)})
+        return None
+
+    def _more(self, found: _Legal, over: dict[int, float]) -> _Legal | None:
+        """Return a variation with more layers recomputed on device-stages that miss ``over`` bytes; None where none are
+        left."""
+        variation, strategies = found
+        most = [len(layers_of(stage)) for stage in varied_tree(self.context, variation).children]
+        now = list(variation.again or [0] * len(most))
+        every = self._legal(replace(variation, again=tuple(most)))
+        if every is None:
+            return None
+        peaks = stage_peaks(self.context, strategies), stage_peaks(self.context, every[1])
+        for device, bytes_over in over.items():
+            chunks = [chunk for chunk, home in enumerate(strategies.tree.home) if home == device]
+            left = sum(most[chunk] - now[chunk] for chunk in chunks)
+            freed = float(peaks[0][device] - peaks[1][device])
+            if freed < bytes_over:
+                return None
+            for _ in range(min(max(math.ceil(bytes_over / freed * left), 1), left)):
+                # The virtual stage with the least recomputed so far; the first, which keeps most, of equal ones.
+                now[min((c for c in chunks if now[c] < most[c]), key=lambda c: now[c])] += 1
+        return self._legal(replace(variation, again=tuple(now)))
+
+
+def _recomputes_all(variation: Variation) -> bool:
+    kind = variation.strategy.recompute if variation.recompute is None else variation.recompute
+    return kind == Recompute.FULL

@@ -1,0 +1,139 @@
+"""Strategy trees that users name: read, judged against a setting, simulated, and shown as rows."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forerun.search.board.rows import Row, tree_row
+from forerun.search.request.request import Setting, legal_strategy
+from forerun.simulator.events import EventResult
+from forerun.simulator.events.trees import borders_between, collectives_inside, simulate_tree
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context
+from forerun.spaces.trees import (
+    Stage,
+    TreeError,
+    TreeStrategies,
+    flat_of,
+    legal_tree,
+    model_layers,
+    resolve_tree,
+    tree_of,
+    tree_yaml,
+)
+from forerun.spaces.trees.document import at_line, read_tree
+from forerun.spaces.trees.names import layer_at, layers_text, ranges_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeAnswer:
+    """A simulated tree: its row, its events and what it means as plain data."""
+
+    row: Row
+    events: EventResult
+    tree: dict[str, Any]
+
+
+def read_legal_tree(setting: Setting, path: Path) -> TreeStrategies:
+    """Return the tree of a file, which is legal in a setting.
+
+    Raises:
+        RequestError: the file is no tree or the tree is illegal; the message has file, line and path of the node.
+    """
+    root, document = read_tree(path)
+    try:
+        strategies = legal_tree(setting.context, resolve_tree(root, model_layers(setting.context.model)))
+    except TreeError as error:
+        raise at_line(error, document) from None
+    count = strategies.tree.device_count
+    if setting.gpus is not None and count not in setting.gpus:
+        counts = " or ".join(map(str, setting.gpus[:8]))
+        raise RequestError(f"{path} occupies {count} GPUs, but --gpus asks for {counts}")
+    return strategies
+
+
+def simulate_tree_file(setting: Setting, path: Path, *, contention: bool = False) -> TreeAnswer:
+    """Simulate the tree of a file; ``contention`` as for ``simulate_tree``.
+
+    Raises:
+        RequestError: as ``read_legal_tree`` and ``simulate_tree``.
+    """
+    strategies = read_legal_tree(setting, path)
+    result = simulate_tree(setting.context, strategies, contention=contention)
+    flat = flat_of(setting.context, strategies)
+    distinct = tuple(dict.fromkeys(one for row in strategies.of_leaf for one in row))
+    row = tree_row(
+        setting.context,
+        f"tree {path.name}" if flat is None else str(flat),
+        strategies.tree.device_count,
+        distinct,
+        result.scores,
+        usd_per_gpu_hour=setting.usd_per_gpu_hour,
+    )
+    tree = {
+        "file": str(path),
+        "flat": None if flat is None else str(flat),
+        "microbatches": strategies.tree.microbatches,
+        "stages": [
+            _stage(setting.context, stage, strategies, number) for number, stage in enumerate(strategies.tree.stages)
+        ],
+        "borders": borders_between(setting.context, strategies),
+    }
+    return TreeAnswer(row=row, events=result.events, tree=tree)
+
+
+def _stage(context: Context, stage: Stage, strategies: TreeStrategies, number: int) -> dict[str, Any]:
+    """Return a virtual stage as plain data: its runs of layers, or of modules of layers, with equal settings, and the
+    collectives inside the first layer of each."""
+    runs: list[dict[str, Any]] = []
+    latest: dict[str, dict[str, Any]] = {}
+    for leaf, strategy in zip(stage.leaves, strategies.of_leaf[number], strict=True):
+        settings = {
+            "dp": strategy.dp,
+            "tp": strategy.tp,
+            "cp": strategy.cp,
+            "ep": strategy.ep,
+            "etp": strategy.etp,
+            "sp": strategy.sp,
+            "mbs": strategy.mbs,
+            "zero": strategy.zero,
+            **({"shard": strategy.shard} if strategy.shard else {}),
+            "recompute": strategy.recompute.name.lower(),
+            "host": sorted(leaf.host),
+        }
+        run = latest.get(leaf.module)
+        if run is not None and all(run[key] == value for key, value in settings.items()):
+            run["layers"].append(leaf.layer)
+            continue
+        # Modules of one layer take turns, so that each goes on with its own run; a whole layer ends them all.
+        latest = {module: run for module, run in latest.items() if module and leaf.module}
+        latest[leaf.module] = {"layers": [leaf.layer], **({"module": leaf.module} if leaf.module else {}), **settings}
+        runs.append(latest[leaf.module])
+        if leaf.layer.isdigit():
+            layer = layer_at(context.model, int(leaf.layer))
+            inside = collectives_inside(context, layer, leaf.module, strategy, stage.devices)
+            if inside is not None:
+                latest[leaf.module]["collectives"] = inside
+    for run in runs:
+        run["layers"] = layers_text(run["layers"])
+    return {
+        "name": stage.name,
+        "devices": ranges_text(stage.devices),
+        "device_stage": strategies.tree.home[number],
+        "in_flight": stage.in_flight,
+        "runs": runs,
+    }
+
+
+def write_tree(setting: Setting, strategy: str, path: Path) -> None:
+    """Write a flat strategy as a tree to start from.
+
+    Raises:
+        RequestError: the strategy is illegal, or the file cannot be written.
+    """
+    legal = legal_strategy(setting, strategy)
+    text = f"# {legal}\n# of {setting.context.model.name}\n{tree_yaml(tree_of(setting.context, legal))}"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,204 @@
+"""Trees beside the rows of a board: around its best rows, one of each shape, and around strategies that would be as
+fast if they only fitted."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.board.rows import Row, tree_row
+from forerun.search.board.trees import VariedRow, VariedRows
+from forerun.search.flat.exhaustive import Problem
+from forerun.search.request.request import Setting
+from forerun.search.samplers.choosing import FLAT_ENUMERABLE
+from forerun.search.samplers.starts import Lenient, strategies_of
+from forerun.search.trees.around import Start, best_around
+from forerun.search.trees.judge import Judge, Judged, WithoutHosted
+from forerun.search.workers import IN_THIS_PROCESS, Choice
+from forerun.search.workers.slicing import search_with
+from forerun.simulator import score
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import (
+    ALL_REPLICAS,
+    Context,
+    Placement,
+    Recompute,
+    Schedule,
+    Split,
+    Strategy,
+    parse_strategy,
+    table_of,
+)
+from forerun.spaces.trees import flat_of, tree_yaml
+from forerun.spaces.trees.vary import Variation, varied_tree
+
+MARGIN = 4.0
+"""Peak memory over the device's up to which a strategy may fit once layers are recomputed: activations of a microbatch
+are some ten times their inputs."""
+LENIENT = 2_000
+"""Of those, how many are looked at: most of the fastest are too large however much is recomputed."""
+HOSTED = 100
+"""Strategies that are looked at with tensors in host memory: a few shapes are among them."""
+LEAST = 1e-3
+"""Gain over its start from which a tree is worth showing: less is within what the event level itself leaves out."""
+RANKED = ("throughput", "cost", "gpus")
+"""Objectives that a shorter step on the same devices always serves."""
+
+
+def with_trees(board: Leaderboard, setting: Setting, starts: int, workers: Choice | None = None) -> Leaderboard:
+    """Return a board, whose rows went through the event level, with the trees that better their starts.
+
+    Raises:
+        RequestError: trees cannot be ranked by the objective.
+    """
+    check_objective(setting.objective)
+    if not board.rows:
+        return board
+    judge = Judge(setting.context)
+    around = _starts(board, setting, starts, workers or IN_THIS_PROCESS)
+    rows = []
+    for start in around:
+        found = best_around(judge, start, _worth_s(board, start.strategy))
+        row = None if found is None else _row(setting, start, found)
+        if row is not None and (row.gain is None or row.gain >= LEAST):
+            rows.append(row)
+    rows.sort(key=lambda row: row.row.step_time_s * row.row.gpus)
+    varied = VariedRows(
+        rows=tuple(_ranked(board, row) for row in rows),
+        starts=len(around),
+        judged=judge.judged,
+        simulated=judge.simulated,
+        gain=max((_gain(board, row) for row in rows), default=0.0),
+    )
+    return dataclasses.replace(board, trees=varied)
+
+
+def check_objective(objective: str) -> None:
+    """Refuse objectives that a shorter step does not serve.
+
+    Raises:
+        RequestError: it is one of them.
+    """
+    if objective not in RANKED:
+        raise RequestError(
+            f"trees are looked for to shorten a step, for the objectives {', '.join(RANKED)}; drop --trees, or "
+            f"--objective {objective}"
+        )
+
+
+def _worth_s(board: Leaderboard, strategy: Strategy) -> float:
+    """Return the step time from which a tree would not be on the board."""
+    steps = [row.step_time_s for row in board.rows if row.gpus == strategy.devices]
+    return max(steps, default=math.inf)
+
+
+def _starts(board: Leaderboard, setting: Setting, count: int, workers: Choice) -> list[Start]:
+    """Return flat strategies of different shapes: the best of the board, then what would be best if it fitted, or
+    had its optimizer states in host memory."""
+    steps = {row.strategy: row.step_time_s for row in board.rows if row.fits}
+    found = [Start(one, steps[str(one)]) for one in _of_different_shape(list(map(parse_strategy, steps)), count)]
+    known = {_shape(start.strategy) for start in found}
+    for others in (_almost_fitting(setting, workers), _if_hosted(setting, workers)):
+        more = list(_of_different_shape([one for one in others if _shape(one) not in known], count))
+        found += [Start(one, steps.get(str(one))) for one in more]
+        known |= set(map(_shape, more))
+    return found
+
+
+def _almost_fitting(setting: Setting, workers: Choice) -> list[Strategy]:
+    """Return flat strategies that do not fit, but would if every layer were recomputed, most promising first: by what a
+    step would take with as large a share of its recomputation as the memory that is missing is of what it frees."""
+    space, context = setting.space(), setting.context
+    if space.size > FLAT_ENUMERABLE:
+        return []
+    problem = Problem(space=space, objective=setting.objective, top=LENIENT)
+    found = strategies_of(space, search_with(problem, workers, score=Lenient(margin=MARGIN))[0])
+    if not found:
+        return []
+    as_is = score(context, table_of(found))
+    again = score(context, table_of([replace(one, recompute=Recompute.FULL) for one in found]))
+    missing = as_is.peak_memory_bytes - as_is.limits(context)
+    share = np.clip(missing / np.maximum(as_is.peak_memory_bytes - again.peak_memory_bytes, 1.0), 0.0, 1.0)
+    step_s = as_is.step_time_s + share * (again.step_time_s - as_is.step_time_s)
+    promising = np.argsort(step_s, kind="stable")
+    return [found[place] for place in promising if again.fits[place] and not as_is.fits[place]]
+
+
+def _if_hosted(setting: Setting, workers: Choice) -> Sequence[Strategy]:
+    """Return the flat strategies that would be best with the framework's host tensors in the memory of the host."""
+    space = setting.space()
+    if space.size > FLAT_ENUMERABLE or not setting.context.framework.host_tensors:
+        return []
+    problem = Problem(space=space, objective=setting.objective, top=HOSTED)
+    return strategies_of(space, search_with(problem, workers, score=WithoutHosted(score))[0])
+
+
+def _of_different_shape(strategies: Sequence[Strategy], count: int) -> Iterator[Strategy]:
+    shapes: set[Strategy] = set()
+    for strategy in strategies:
+        if strategy.stage_choices is None and _shape(strategy) not in shapes and len(shapes) < count:
+            shapes.add(_shape(strategy))
+            yield strategy
+
+
+def _shape(strategy: Strategy) -> Strategy:
+    """Return what strategies have in common that differ in their schedule, or in what variations change."""
+    return replace(
+        strategy,
+        vpp=1,
+        schedule=Schedule.ONE_F_ONE_B,
+        split=Split.EVEN,
+        placement=Placement.TP_CP_EP_DP_PP,
+        layers_per_stage=None,
+        recompute=Recompute.NONE,
+        sp=False,
+        zero=0,
+        shard=ALL_REPLICAS,
+    )
+
+
+def _row(setting: Setting, start: Start, found: Judged) -> VariedRow:
+    """Return a tree as a row beside others."""
+    return VariedRow(
+        row=row_of(setting, found),
+        start=str(start.strategy),
+        start_s=start.step_s,
+        changes=found.variation.changes,
+        yaml=tree_text(setting.context, found.variation),
+    )
+
+
+def row_of(setting: Setting, found: Judged) -> Row:
+    """Return the figures of a tree that fits, under the name of its strategy and what differs."""
+    context, strategies, variation = setting.context, found.strategies, found.variation
+    flat = flat_of(context, strategies)
+    return tree_row(
+        context,
+        " + ".join((str(variation.strategy), *variation.changes)) if flat is None else str(flat),
+        strategies.tree.device_count,
+        tuple(dict.fromkeys(one for row in strategies.of_leaf for one in row)),
+        found.scores,
+        usd_per_gpu_hour=setting.usd_per_gpu_hour,
+    )
+
+
+def tree_text(context: Context, variation: Variation) -> str:
+    """Return a variation as the file that ``simulate --tree`` reads, headed by what it starts from."""
+    head = (f"{context.model.name}: {variation.strategy}", *variation.changes)
+    return "\n".join((*(f"# {line}" for line in head), tree_yaml(varied_tree(context, variation))))
+
+
+def _ranked(board: Leaderboard, found: VariedRow) -> VariedRow:
+    """Return a row with its place among the flat rows of the board."""
+    worth = found.row.step_time_s * found.row.gpus
+    place = 1 + sum(row.step_time_s * row.gpus < worth for row in board.rows)
+    return replace(found, row=replace(found.row, rank=place))
+
+
+def _gain(board: Leaderboard, found: VariedRow) -> float:
+    """Return how much faster a tree is than the best flat row of as many devices."""
+    steps = [row.step_time_s for row in board.rows if row.gpus == found.row.gpus]
+    return min(steps, default=math.inf) / found.row.step_time_s - 1

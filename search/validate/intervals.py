@@ -1,0 +1,57 @@
+"""The interval of every predicted step and peak, as it is told with any other prediction."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.search.certainty import LEVEL, busy_share, certainty_of
+from forerun.search.validate.predict import Predictions
+from forerun.simulator.calibration import Posterior
+from forerun.spaces.strategies import table_of
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """Between which a measurement lies with probability ``LEVEL``, for every run; NaN without a prediction.
+
+    ``low_s``, ``high_s``: of the step; ``memory_low_bytes``, ``memory_high_bytes``: of the peak, of the kind that the
+    run measured.
+    """
+
+    low_s: Floats
+    high_s: Floats
+    memory_low_bytes: Floats
+    memory_high_bytes: Floats
+
+
+def intervals_of(predictions: Predictions) -> Intervals:
+    """Return the intervals of all runs; those of calibrated ones are their posterior's."""
+    low, high, memory_low, memory_high = np.full((4, len(predictions.runs)), np.nan)
+    busy = busy_share(predictions.time_s) if predictions.time_s else low
+    by_context: dict[int, list[int]] = {}
+    for row in np.flatnonzero(predictions.predicted):
+        by_context.setdefault(id(predictions.runs[row].context), []).append(int(row))
+    for rows in by_context.values():
+        context, strategies = predictions.runs[rows[0]].context, [predictions.runs[row].strategy for row in rows]
+        gpus = np.array([strategy.devices for strategy in strategies])
+        held = certainty_of(context, gpus, busy[rows], "memory")
+        memory_low[rows], memory_high[rows] = held.low, held.high
+        posterior, table = context.correction, table_of(strategies)
+        if isinstance(posterior, Posterior):
+            faster, slower = posterior.believe([(context, table)]).reach(LEVEL)
+            low[rows], high[rows] = 1 / faster, slower
+            if posterior.held is not None:
+                reach = posterior.held.reach(context, table, LEVEL)
+                memory_low[rows], memory_high[rows] = 1 / reach, reach
+        else:
+            step = certainty_of(context, gpus, busy[rows])
+            low[rows], high[rows] = step.low, step.high
+    return Intervals(
+        low_s=low * predictions.step_time_s,
+        high_s=high * predictions.step_time_s,
+        memory_low_bytes=memory_low * predictions.comparable_memory_bytes,
+        memory_high_bytes=memory_high * predictions.comparable_memory_bytes,
+    )

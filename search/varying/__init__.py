@@ -1,6 +1,0 @@
-"""Trees on top of the best flat strategies of a search: modules and layers that may differ, event by event."""
-
-from forerun.search.varying.found import VariedRow, VariedRows
-from forerun.search.varying.varied import check_objective, with_trees
-
-__all__ = ["VariedRow", "VariedRows", "check_objective", "with_trees"]

@@ -1,0 +1,1 @@
+"""Costs of stages that differ: layers with their settings on pipeline ranks."""

@@ -1,0 +1,1 @@
+"""The vectorised core: seconds and bytes of every candidate of a table."""

@@ -1,0 +1,173 @@
+"""From pipelines and replicas to the step: what every candidate's parts are, what of them hides, and what fits."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.memory.peak import StageMemory, total_memory
+from forerun.simulator.pipeline.closed_forms import PipelineTime, hops_s
+from forerun.simulator.replicas.reduction import ReplicaCosts
+from forerun.simulator.replicas.sharded import (
+    Loops,
+    Passes,
+    looped_traffic_s,
+    sharded_gradients_s,
+    sharded_parameters_s,
+)
+from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.spaces.strategies import Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipelines:
+    """S pipelines: their time, its parts per step, windows that hide replica traffic (passes of the first stage, of the
+    slowest, and of ``loops`` where a device has several virtual stages; ``unmade_s`` of the slowest one's, before the
+    first stage completes gradients in ``making_s``), and activation memory."""
+
+    time: PipelineTime
+    parts_s: dict[str, Floats]
+    forward_s: Floats
+    backward_s: Floats
+    unmade_s: Floats
+    making_s: Floats
+    passes: Passes
+    microbatches: Floats
+    memory: StageMemory
+    loops: Loops | None = None
+
+
+def step_scores(
+    context: Context,
+    pipelines: Pipelines,
+    key: NDArray[np.intp],
+    replicas: ReplicaCosts,
+    replica: NDArray[np.intp],
+    zero: NDArray[np.int64],
+    hop_s: Floats,
+    table: Floats,
+) -> ScoreTable:
+    """Return the scores of N candidates; ``key`` and ``replica`` are their columns in the two tables, ``table`` [D] is
+    what a token table is of the parameters of the largest stage (used where stages are interleaved)."""
+    time_s = _time(context, pipelines, key, replicas, replica, zero, hop_s, table)
+    memory = total_memory(context, pipelines.memory, key, replicas, replica)
+    step_time_s = sum(time_s.values(), np.zeros(len(key)))
+    if context.framework.allocator_stall:
+        # It frees and asks again where passes allocate; hops, replicas and the host's own turns allocate nothing.
+        stall_s = np.where(memory.pressed, context.framework.allocator_stall * pipelines.time.total_s[key], 0.0)
+        time_s["host"] = time_s["host"] + stall_s
+        step_time_s = step_time_s + stall_s
+    return ScoreTable(
+        step_time_s=step_time_s,
+        time_s=time_s,
+        peak_memory_bytes=memory.peak_bytes,
+        allocated_bytes=memory.allocated_bytes,
+        memory_bytes=memory.parts,
+        peak_stage=memory.stage,
+        fits=memory.peak_bytes <= context.memory_limit_bytes,
+    )
+
+
+def _time(
+    context: Context,
+    pipelines: Pipelines,
+    key: NDArray[np.intp],
+    replicas: ReplicaCosts,
+    replica: NDArray[np.intp],
+    zero: NDArray[np.int64],
+    hop_s: Floats,
+    table: Floats,
+) -> dict[str, Floats]:
+    """Return the parts of the step time of N candidates."""
+    profile, overlap = context.framework, context.overlap
+    room = overlap.room
+    microbatches = pipelines.microbatches[key]
+    # Traffic hides behind one pass of the first stage and while it waits for the slowest one, and behind the laps of
+    # the other virtual stages. What runs side by side slows each other; nothing slows a wait.
+    crossed_s, idle_s = hops_s(pipelines.time, key, hop_s)
+    wait_s = idle_s / microbatches
+    pace_s = pipelines.time.busy_s[key] / microbatches + wait_s
+    forward_s, backward_s = pipelines.forward_s[key], pipelines.backward_s[key]
+    reduce_s, gather_s = replicas.reduce_s[replica], replicas.gather_s[replica]
+    early_s, late_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
+    share = 1 / pipelines.time.laps
+    laps = share[key], ((1 - share) * pipelines.time.lap)[key]
+    covered, beside = _hidden(
+        laps, late_s, pace_s - pipelines.unmade_s[key], pipelines.making_s[key], backward_s, wait_s, room
+    )
+    # What hides the reduction cannot hide the gather of sharded parameters.
+    passes_s = microbatches * (forward_s + backward_s)
+    window = pipelines.time.total_s[key] + idle_s + passes_s * (room - 1) - covered
+    hidden, early_beside = _hidden(laps, early_s, pace_s - backward_s, forward_s, forward_s, wait_s, room)
+    hidden = np.minimum(hidden, window)
+    early_beside = np.minimum(hidden, early_beside)
+    alone_s = reduce_s - covered
+    two, two_looped = _by_laps(laps[0], zero == 2)
+    three, three_looped = _by_laps(laps[0], zero == 3)
+
+    def looped_s(rows: NDArray[np.intp], gathered_s: Floats | None) -> tuple[Floats, Floats]:
+        """Return the seconds of traffic of some rows of interleaved stages that stand alone, and that hide."""
+        assert pipelines.loops is not None
+        return looped_traffic_s(
+            profile,
+            pipelines.loops,
+            key[rows],
+            table[replica[rows]],
+            reduce_s[rows],
+            gathered_s,
+            overlap=profile.overlap_pipeline,
+        )
+
+    if len(two):
+        alone_s[two], beside[two] = sharded_gradients_s(profile, pipelines.passes, key[two], reduce_s[two])
+    if len(two_looped):
+        alone_s[two_looped], beside[two_looped] = looped_s(two_looped, None)
+    alone_s += gather_s - hidden
+    beside += early_beside
+    if len(three):
+        alone_s[three], beside[three] = sharded_parameters_s(
+            profile, pipelines.passes, key[three], reduce_s[three], gather_s[three]
+        )
+    if len(three_looped):
+        alone_s[three_looped], beside[three_looped] = looped_s(three_looped, gather_s[three_looped])
+    time_s = {name: values[key] for name, values in pipelines.parts_s.items()}
+    time_s["pipeline"] = crossed_s
+    time_s["bubble"] = (pipelines.time.total_s - pipelines.time.busy_s)[key]
+    time_s["data"] = alone_s + replicas.tied_s[replica] + overlap.lost_s(beside)
+    time_s["optimizer"] = replicas.optimizer_s[replica]
+    time_s["host"] = time_s["host"] + profile.host_step_s + profile.host_microbatch_s * microbatches
+    return time_s
+
+
+def _by_laps(share: Floats, some: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the rows among ``some`` whose devices have one virtual stage, and those that have several; ``share`` of
+    one virtual stage."""
+    rows = np.flatnonzero(some)
+    several = share[rows] < 1.0
+    return rows[~several], rows[several]
+
+
+def _hidden(
+    laps: tuple[Floats, Floats],
+    traffic_s: Floats,
+    window_s: Floats,
+    own_s: Floats,
+    pass_s: Floats,
+    wait_s: Floats,
+    room: float,
+) -> tuple[Floats, Floats]:
+    """Return how much of the traffic of all parameters hides before their first use, or after their last gradient, and
+    how much of that runs beside passes. What fits into waits runs there, where it slows nothing.
+
+    Each virtual stage has its share, and a lap of ``pass_s`` and ``wait_s`` per microbatch between its turn and the
+    next one's: the last (or first) has ``window_s`` alone, ``own_s`` of which are passes, the farthest all laps but
+    one. Those between have no less. ``laps``: the share of one virtual stage, and microbatches in all laps but one, in
+    units of all of them. ``room``: seconds of traffic that hide under one of passes; one hides under one of waits.
+    """
+    share, others = laps
+    more = room - 1
+    whole_s = window_s + own_s * more
+    alone = (traffic_s - whole_s) * share
+    farthest = traffic_s - whole_s * share - others * (pass_s + wait_s + pass_s * more)
+    hidden = traffic_s - np.maximum(np.maximum(alone, farthest), 0.0)
+    return hidden, np.maximum(hidden - (window_s - own_s) * share - others * wait_s, 0.0)

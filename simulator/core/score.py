@@ -1,0 +1,214 @@
+"""The vectorised core: seconds and bytes of every candidate of a table.
+
+A candidate's cost is put together from sub-results that depend on few axes. Each is computed once per distinct key and
+gathered: blocks (tp, cp, ep, etp, mbs, sp, recompute), stage plans (pp, vpp, schedule, split), replicas (all but the
+microbatch), pipelines (all but zero and placement), hops. No Python object is made per candidate.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.core.assembly import Pipelines, step_scores
+from forerun.simulator.core.staged import staged_score
+from forerun.simulator.layer.shard import Shard, layer_axes, shard_of
+from forerun.simulator.layer.times import BlockTimes, block_times, host_passes_s
+from forerun.simulator.memory.peak import stage_memory
+from forerun.simulator.pipeline.closed_forms import StageTimes, pipeline_time
+from forerun.simulator.pipeline.interleaved import path_seconds
+from forerun.simulator.pipeline.p2p import HOP_AXES, hop_time_s
+from forerun.simulator.pipeline.zero_bubble import Ways, zb_v_s
+from forerun.simulator.replicas.reduction import REPLICA_AXES, REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
+from forerun.simulator.replicas.sharded import looped_passes, making_s, slowest_passes, unmade_s
+from forerun.simulator.score_table import Floats, ScoreTable, joined
+from forerun.simulator.stages.parameters import stage_parameters, table_share
+from forerun.simulator.stages.plan import PLAN_AXES, StagePlans, stage_plans
+from forerun.spaces.strategies import Context, Schedule, StrategyTable
+
+PIPELINE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "mbs", "sp", "recompute")
+"""Axes that the pipelined part of a step depends on, besides those of its layers."""
+
+
+def score(context: Context, table: StrategyTable) -> ScoreTable:
+    """Return time and memory of every candidate of ``table``, legal or not, row by row.
+
+    Raises:
+        RequestError: the device lacks the workload's precision, or a cost rule knows no such operator or link.
+    """
+    scores = _some_staged(context, table) if table.stage_choices else _flat(context, table)
+    return corrected(context, table, scores, scores.time_s)
+
+
+def corrected(context: Context, table: StrategyTable, scores: ScoreTable, time_s: Mapping[str, Floats]) -> ScoreTable:
+    """Return scores as measured runs correct them, where the context was calibrated; ``time_s``: parts of the step as
+    this level predicts them, by which strategies are told to be alike."""
+    known = context.correction
+    if known is None:
+        return scores
+    slowed = scores.slowed(known.factor(context, table, time_s))
+    held = known.memory(context, table, scores.memory_bytes)
+    return slowed if held is None else slowed.holding(held)
+
+
+def _flat(context: Context, table: StrategyTable) -> ScoreTable:
+    """Return the scores of a table whose stages are alike."""
+    plan_keys = table.distinct(*PLAN_AXES)
+    plans = stage_plans(context, table, plan_keys.rows)
+    keys = table.distinct(*dict.fromkeys((*PIPELINE_AXES, *layer_axes(context))))
+    pipelines = _pipelines(context, table, plans, plan_keys.inverse[keys.rows], keys.rows)
+    replica_keys = table.distinct(*REPLICA_AXES)
+    replicas, tables = _replicas(context, table, plans, plan_keys.inverse[replica_keys.rows], replica_keys.rows)
+    hop_keys = table.distinct(*HOP_AXES)
+    hop_s = hop_time_s(context, table.take(hop_keys.rows))[hop_keys.inverse]
+    zero = table.column("zero")
+    return step_scores(context, pipelines, keys.inverse, replicas, replica_keys.inverse, zero, hop_s, tables)
+
+
+def _some_staged(context: Context, table: StrategyTable) -> ScoreTable:
+    """Return the scores of a table some rows of which have stages that differ."""
+    staged = np.array([choices is not None for choices in table.stage_choices])
+    parts = [staged_score(context, table.take(np.flatnonzero(staged)))]
+    if not staged.all():
+        parts.append(_flat(context, table.take(np.flatnonzero(~staged))))
+    return joined(parts, np.argsort(np.argsort(~staged, kind="stable"), kind="stable"))
+
+
+def _floats(table: StrategyTable, rows: NDArray[np.intp], *axes: str) -> list[Floats]:
+    """Return columns of some rows as floats."""
+    return [table.choices[axis][table.codes[axis][rows]].astype(np.float64) for axis in axes]
+
+
+def _pipelines(
+    context: Context, table: StrategyTable, plans: StagePlans, plan: NDArray[np.intp], rows: NDArray[np.intp]
+) -> Pipelines:
+    """Return the pipelined part of S strategies; ``plan`` is the column of ``plans`` of each."""
+    part = table.take(rows)
+    layer_keys = part.distinct(*layer_axes(context))
+    shard = shard_of(context, part, layer_keys.rows)
+    times, key = block_times(context, shard), layer_keys.inverse
+    blocks = plans.blocks[:, :, plan]
+    pp, vpp, schedule, dp, mbs = _floats(table, rows, "pp", "vpp", "schedule", "dp", "mbs")
+    microbatches = context.workload.global_batch / (dp * mbs)
+    halves = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
+    inner_s, forward_s = _passes_s(blocks, times.forward_s[:, key], halves)
+    inner_back_s, backward_s = _passes_s(blocks, times.backward_s[:, key], halves)
+    host_forward_s, host_backward_s = host_passes_s(context, blocks[:-2] * halves, shard.recompute[key], shard.tp[key])
+    device_s = forward_s + backward_s
+    late = ((host_forward_s > inner_s) | (host_backward_s > inner_back_s)).any(axis=0)
+    late &= schedule == Schedule.INTERLEAVED
+    forward_s = _launched_s(forward_s, inner_s, host_forward_s, late, vpp)
+    backward_s = _launched_s(backward_s, inner_back_s, host_backward_s, late, vpp)
+    gap_s = forward_s + backward_s - device_s
+    stages = StageTimes(
+        forward_s=forward_s,
+        backward_s=backward_s,
+        weight_s=np.maximum(_dot(blocks, times.weight_s[:, key]) * halves, host_forward_s),
+        multiplicity=plans.multiplicity[:, plan],
+        first=plans.first[:, plan],
+    )
+    least_s = np.zeros(len(rows))
+    if plans.paths is not None:
+        uneven = np.flatnonzero(plans.paths.held.sum(axis=(0, 1))[plan])
+        paths, own = plans.paths.columns(plan[uneven]), key[uneven]
+        chunks = np.moveaxis(paths.held, 0, 1)
+        launches = host_passes_s(context, chunks[:-2], shard.recompute[own], shard.tp[own])
+        there = np.maximum(_dot(chunks, times.forward_s[:, own]), launches[0])
+        back = np.maximum(_dot(chunks, times.backward_s[:, own]), launches[1])
+        least_s[uneven] = path_seconds(paths, there, back, (microbatches / pp)[uneven])
+    if plans.down is not None:
+        vee = np.flatnonzero(schedule == Schedule.ZB_V)
+        ways = _ways(context, plans, plan[vee], shard, times, key[vee])
+        least_s[vee] = zb_v_s(ways, pp[vee], microbatches[vee])
+    overlap = context.framework.overlap_pipeline
+    time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=overlap, least_s=least_s)
+    decides = time.slowest, np.arange(len(rows))
+    slowest = blocks[:, *decides] * (halves * microbatches)
+    parts = {name: _dot(slowest, values[:, key]) for name, values in times.parts.items()}
+    parts["host"] = gap_s[decides] * microbatches
+    room = context.overlap.room
+    passes = slowest_passes(stages, time.slowest, schedule, pp, vpp, microbatches, overlap=overlap, room=room)
+    return Pipelines(
+        time=time,
+        parts_s=parts,
+        forward_s=stages.forward_s[0],
+        backward_s=stages.backward_s[0],
+        unmade_s=unmade_s(stages, schedule, time.busy_s / microbatches),
+        making_s=making_s(stages, schedule),
+        passes=passes,
+        loops=looped_passes(stages, passes, time.laps, time.lap, room),
+        microbatches=microbatches,
+        memory=stage_memory(
+            context, shard, key, blocks, plans.stage[:, plan], schedule, pp, vpp, microbatches, plans.lead[:, plan]
+        ),
+    )
+
+
+def _launched_s(
+    passes_s: Floats, layers_s: Floats, launches_s: Floats, late: NDArray[np.bool_], laps: Floats
+) -> Floats:
+    """Return the seconds of passes that are no shorter than their launches, [R, S].
+
+    Every virtual stage of an interleaved device waits for the host by itself: where it is ``late`` for layers, what
+    embedding or head take besides (``passes_s`` less ``layers_s``) makes up for it in one of ``laps`` alone.
+    """
+    whole = np.maximum(passes_s, launches_s)
+    some = np.flatnonzero(late)
+    if len(some):
+        inner, host, turns = layers_s[:, some], launches_s[:, some], laps[some]
+        ends = passes_s[:, some] - inner
+        whole[:, some] = (turns - 1) / turns * np.maximum(inner, host) + np.maximum(inner / turns + ends, host / turns)
+    return whole
+
+
+def _passes_s(blocks: Floats, values: Floats, share: Floats) -> tuple[Floats, Floats]:
+    """Return a ``share`` of the sum over blocks as ``_dot`` does, and that over layers alone before it, whole."""
+    layers = _dot(blocks[:-2], values[:-2])
+    whole = layers + blocks[-2] * values[-2]
+    whole += blocks[-1] * values[-1]
+    whole *= share
+    return layers, whole
+
+
+def _ways(
+    context: Context,
+    plans: StagePlans,
+    plan: NDArray[np.intp],
+    shard: Shard,
+    times: BlockTimes,
+    key: NDArray[np.intp],
+) -> Ways:
+    """Return the passes of both virtual stages of every device of some strategies whose stages stand in a V."""
+    assert plans.down is not None
+    down = plans.down[:, :, plan]
+    forward, inputs, weight = [], [], []
+    for blocks in (down, plans.blocks[:, :, plan] - down):
+        launches = host_passes_s(context, blocks[:-2], shard.recompute[key], shard.tp[key])
+        forward.append(np.maximum(_dot(blocks, times.forward_s[:, key]), launches[0]))
+        weight.append(np.maximum(_dot(blocks, times.weight_s[:, key]), launches[0]))
+        inputs.append(np.maximum(_dot(blocks, times.backward_s[:, key]), launches[1]) - weight[-1])
+    return Ways(
+        forward_s=(forward[0], forward[1]),
+        input_s=(inputs[0], inputs[1]),
+        weight_s=(weight[0], weight[1]),
+        multiplicity=plans.multiplicity[:, plan],
+        first=plans.first[:, plan],
+    )
+
+
+def _dot(blocks: Floats, values: Floats) -> Floats:
+    """Sum over blocks of counts [B, R, S] times values [B, S]."""
+    total: Floats = blocks[0] * values[0]
+    for count, value in zip(blocks[1:], values[1:], strict=True):
+        total += count * value
+    return total
+
+
+def _replicas(
+    context: Context, table: StrategyTable, plans: StagePlans, plan: NDArray[np.intp], rows: NDArray[np.intp]
+) -> tuple[ReplicaCosts, Floats]:
+    """Return the once-per-step costs of D strategies, and what a token table is of their largest stages."""
+    degrees = dict(zip(REPLICA_DEGREES, _floats(table, rows, *REPLICA_DEGREES), strict=True))
+    parameters = stage_parameters(context, plans.columns(plan), degrees["tp"], degrees["ep"], degrees["etp"])
+    share = table_share(context, parameters, degrees["tp"])
+    return replica_costs(context, Replicas(parameters=parameters, **degrees)), share

@@ -1,0 +1,86 @@
+"""Scores of strategies whose stages differ in what they recompute or in tp.
+
+Every cost comes from the rules of the flat core, stage by stage; the step is put together by the core's own last step.
+Where all stages are alike the figures are those of the flat core.
+"""
+
+import numpy as np
+
+from forerun.simulator.assignment.stage_costs import stage_passes, stage_replicas
+from forerun.simulator.core.assembly import Pipelines, step_scores
+from forerun.simulator.pipeline.closed_forms import PipelineTime, StageTimes, pipeline_time
+from forerun.simulator.pipeline.p2p import HopEnd, one_hop_s
+from forerun.simulator.replicas.sharded import making_s, slowest_passes, unmade_s
+from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.simulator.stages.rows import StageRows, stage_rows
+from forerun.spaces.strategies import Context, Placement, StrategyTable
+
+
+def staged_score(context: Context, table: StrategyTable) -> ScoreTable:
+    """Return time and memory of every row of ``table``, none of which may have virtual stages.
+
+    Raises:
+        RequestError: as for ``score``.
+    """
+    return score_rows(context, stage_rows(context, table))
+
+
+def score_rows(context: Context, rows: StageRows) -> ScoreTable:
+    """Return time and memory of N strategies whose stages are given."""
+    passes = stage_passes(context, rows)
+    columns: np.ndarray[tuple[int], np.dtype[np.intp]] = np.arange(rows.number.shape[1])
+    pp, count, schedule = rows.pp[0], rows.microbatches[0], rows.schedule[0]
+    stages = StageTimes(
+        forward_s=passes.forward_s,
+        backward_s=passes.backward_s,
+        weight_s=passes.weight_s,
+        multiplicity=rows.exists,
+        first=rows.number,
+    )
+    overlap, vpp = context.framework.overlap_pipeline, np.ones_like(pp)
+    time = pipeline_time(stages, schedule, pp, vpp, count, overlap=overlap)
+    decides = time.slowest, columns
+    parts = {name: values[decides] * count for name, values in passes.parts.items()}
+    parts["host"] = passes.gap_s[decides] * count
+    pipelines = Pipelines(
+        time=time,
+        parts_s=parts,
+        forward_s=passes.forward_s[0],
+        backward_s=passes.backward_s[0],
+        unmade_s=unmade_s(stages, schedule, time.busy_s / count),
+        making_s=making_s(stages, schedule),
+        passes=slowest_passes(
+            stages, time.slowest, schedule, pp, vpp, count, overlap=overlap, room=context.overlap.room
+        ),
+        microbatches=count,
+        memory=passes.memory,
+    )
+    replicas = stage_replicas(context, rows, passes)
+    hop_s = _hop_s(context, time, pp, stage_hops_s(context, rows))
+    zero = rows.zero[0].astype(np.int64)
+    return step_scores(context, pipelines, columns, replicas, columns, zero, hop_s, np.zeros_like(pp))
+
+
+def stage_hops_s(context: Context, rows: StageRows) -> Floats:
+    """Return the seconds from each stage to the next and back, [2, S - 1, N]; 0 behind the last stage."""
+    ends = [
+        HopEnd(tp=rows.tp[side], dp=rows.dp[side], mbs=rows.mbs[side], sp=rows.sp[side].astype(np.float64))
+        for side in (slice(None, -1), slice(1, None))
+    ]
+    near = rows.placement[1:] == Placement.TP_CP_EP_PP_DP
+    there = one_hop_s(context, ends[0], ends[1], rows.cp[1:], near, rows.pp[1:])
+    back = one_hop_s(context, ends[1], ends[0], rows.cp[1:], near, rows.pp[1:])
+    return np.stack([there, back]) * rows.exists[1:]
+
+
+def _hop_s(context: Context, time: PipelineTime, pp: Floats, hops_s: Floats) -> Floats:
+    """Return what one of the ``time.hops`` in the way takes on average: sends under computation are waited for at all
+    stages alike, and of those that block only the crossings of filling and draining are, others at the slowest."""
+    if not hops_s.shape[1]:
+        return np.zeros_like(pp)
+    crossings = 2 * (pp - 1)
+    mean = hops_s.sum(axis=(0, 1)) / np.maximum(crossings, 1.0)
+    if context.framework.overlap_pipeline:
+        return np.asarray(mean)
+    longest = hops_s.max(axis=(0, 1))
+    return np.asarray((crossings * mean + (time.hops - crossings) * longest) / np.maximum(time.hops, 1.0))

@@ -1,0 +1,1 @@
+"""The event engine: tasks, flows on shared links, and when they run."""

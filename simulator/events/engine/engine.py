@@ -1,0 +1,338 @@
+"""The executor: runs a task graph event by event.
+
+Order of simultaneous events, which makes every run the same: the heap key is (time, priority, number of the task).
+First all ends of an instant are handled; then streams that became free take the ready task with the lowest (priority,
+number); then rates are set. A task of no duration that starts ends in the same instant, behind those. So a task that
+becomes ready at an instant competes for a stream that becomes free at that instant, whichever of the two comes first.
+"""
+
+import math
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+from forerun.simulator.events.engine.bundles import Bundle, Pool
+from forerun.simulator.events.engine.graph import ByTask, Graph, TaskGraph
+from forerun.simulator.events.engine.sharing import shared_links
+from forerun.simulator.events.engine.slowed import Slowed
+from forerun.simulator.events.engine.stuck import stuck_error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """When every task ran. ``cause``: the task whose end let it start (-1: it started at once). ``makespan_s``: the
+    last end."""
+
+    start_s: list[float]
+    end_s: list[float]
+    cause: list[int]
+    makespan_s: float
+
+
+def execute(graph: TaskGraph) -> Execution:
+    """Run all tasks of a graph; linear in tasks and edges where nothing is shared.
+
+    Raises:
+        RequestError: tasks wait for each other in a circle; the message names them.
+    """
+    run = _WholeRun(graph)
+    run.start()
+    run.loop()
+    if run.done < len(graph):
+        raise stuck_error(graph, run.missing)
+    return Execution(start_s=run.start_s, end_s=run.end_s, cause=run.cause, makespan_s=max(run.end_s, default=0.0))
+
+
+PLAIN, TRANSFER, UNUSUAL = range(3)
+"""Tasks of a fixed length on an ordered stream or on none, transfers that wait for no stream, and all others."""
+
+
+class Run:
+    """State of one execution. Tasks without anything special run in ``loop``; the methods do the rest.
+
+    Keys of events: the task's rank for its end, ``joins`` more for a transfer that joins its links, ``wakes`` and the
+    number of a pool for the next end in that. ``begins``: tasks whose start is told to ``begun``; ``grows``: whether
+    tasks come and go while it runs, see ``leave``.
+    """
+
+    rank: ByTask[int]
+    by_rank: ByTask[int]
+    missing: ByTask[int]
+    start_s: ByTask[float]
+    end_s: ByTask[float]
+    cause: ByTask[Any]
+    special: ByTask[int]
+    begins: Container[int] = ()
+    grows = False
+
+    def __init__(self, graph: Graph, count: int) -> None:
+        self.graph = graph
+        self.joins, self.wakes = count, 2 * count
+        self.heap: list[tuple[float, int]] = []
+        self.done = 0
+        self.bundle_of, self.pools = shared_links(graph)
+        self.sending: dict[int, tuple[float, Bundle]] = {}
+        self.free = [True] * len(graph.ordered)
+        self.freed_by: list[Any] = [-1] * len(graph.ordered)
+        self.freed_s = [-1.0] * len(graph.ordered)
+        self.queue: list[list[int]] = [[] for _ in graph.ordered]
+        self.slowed = {stream: Slowed(factor) for stream, (factor, _) in graph.slowed_by.items()}
+        self.causing: dict[int, list[int]] = {}
+        for stream, (_, causes) in graph.slowed_by.items():
+            for cause in causes:
+                self.causing.setdefault(cause, []).append(stream)
+        self.unusual = [
+            not ordered or stream in self.slowed or stream in self.causing
+            for stream, ordered in enumerate(graph.ordered)
+        ]
+        self.waits: dict[int, tuple[int, ...]] = {}
+        self.ready: list[int] = []
+        self.touched: set[int] = set()
+        self.unsettled: set[int] = set()
+
+    def start(self, tasks: Iterable[int]) -> None:
+        """Start what waits for nothing."""
+        for task in tasks:
+            if self.special[task] == UNUSUAL:
+                self.ready.append(task)
+            else:
+                self.start_s[task] = 0.0
+                if task in self.begins:
+                    self.begun(task, 0.0)
+                heappush(self.heap, (self.graph.duration_s[task], self.rank[task] + self.joins * self.special[task]))
+        self.settle(0.0)
+
+    def begun(self, task: int, now: float) -> None:
+        """Note that one of ``begins`` starts."""
+        raise NotImplementedError
+
+    def leave(self, task: int, now: float) -> tuple[list[int], Any]:
+        """Note that a task ends; return its successors and what they are told to be their cause."""
+        raise NotImplementedError
+
+    def loop(self) -> None:
+        """Take one event after the other until there are none left."""
+        heap, by_rank, rank, begins, grows = self.heap, self.by_rank, self.rank, self.begins, self.grows
+        missing, special, ready, cause = self.missing, self.special, self.ready, self.cause
+        touched, unsettled = self.touched, self.unsettled
+        changed: list[Pool] = []
+        start_s, end_s, duration_s, successors = self.start_s, self.end_s, self.graph.duration_s, self.graph.successors
+        pop, push, done = heappop, heappush, 0
+        sending, pools = self.sending, self.pools
+        joins, wakes = self.joins, self.wakes
+        past: Any
+        while heap:
+            now, key = pop(heap)
+            if key < joins:
+                ends: tuple[int, ...] | list[int] = (key,)
+            elif key < wakes:
+                size_bytes, bundle = sending[by_rank[key - joins]]
+                pool = bundle.pool
+                pool.join(bundle, key - joins, size_bytes, now)
+                if not pool.changed:
+                    pool.changed = True
+                    changed.append(pool)
+                ends = ()
+            else:
+                pool = pools[key - wakes]
+                ends = ()
+                if pool.asked_s == now:
+                    pool.asked_s = math.inf
+                if pool.wake_s == now:
+                    pool.wake_s = math.inf
+                    ends = pool.leave(now)
+                    if not pool.changed:
+                        pool.changed = True
+                        changed.append(pool)
+                elif pool.wake_s < pool.asked_s:
+                    pool.asked_s = pool.wake_s
+                    push(heap, (pool.wake_s, key))
+            for ended in ends:
+                task = by_rank[ended]
+                if special[task] == UNUSUAL and not self.finish(task, now):
+                    continue
+                done += 1
+                if grows:
+                    followers, past = self.leave(task, now)
+                else:
+                    end_s[task] = now
+                    followers, past = successors[task], task
+                for after in followers:
+                    left = missing[after] - 1
+                    missing[after] = left
+                    if not left:
+                        cause[after] = past
+                        kind = special[after]
+                        if kind == UNUSUAL:
+                            ready.append(after)
+                        else:
+                            start_s[after] = now
+                            if after in begins:
+                                self.begun(after, now)
+                            push(heap, (now + duration_s[after], rank[after] + joins * kind))
+            if heap and heap[0][0] == now:
+                continue
+            if ready or touched or unsettled:
+                self.settle(now)
+            for pool in changed:
+                pool.changed = False
+                pool.wake_s = wake_s = pool.share(now)
+                if wake_s < pool.asked_s:
+                    # An end that moved further off is left to be found out when its old time comes.
+                    pool.asked_s = wake_s
+                    push(heap, (wake_s, wakes + pool.number))
+            changed.clear()
+        self.done = done
+
+    def finish(self, task: int, now: float) -> bool:
+        """Release what a special task occupies; False where its end has been moved since this event was made."""
+        slowed = self._timed_on(task)
+        if slowed is not None:
+            if slowed.task != task or slowed.due_s != now:
+                return False
+            slowed.task = -1
+            for member in slowed.members:
+                member.lead = None
+        for each in self.waits[task]:
+            self.free[each] = True
+            self.freed_by[each], self.freed_s[each] = task, now
+            self.touched.add(each)
+        if self.causing:
+            self._count_busy(task, -1)
+        return True
+
+    def _count_busy(self, task: int, change: int) -> None:
+        """Tell the streams that a task slows, which are not its own, that it began or ended."""
+        occupied = self._occupied(task, self.graph.stream[task])
+        for each in occupied:
+            for victim in self.causing.get(each, ()):
+                if victim not in occupied:
+                    self.slowed[victim].busy += change
+                    self.unsettled.add(victim)
+
+    def _timed_on(self, task: int) -> Slowed | None:
+        """Return the stream that a task is slowed on, None where nothing slows it or links decide its speed."""
+        if task in self.sending or not self.slowed:
+            return None
+        stream = self.graph.stream[task]
+        if stream in self.slowed:
+            return self.slowed[stream]
+        gang = self.graph.gangs.get(task, ())
+        return next((self.slowed[each] for each in gang if each in self.slowed), None)
+
+    def settle(self, now: float) -> None:
+        """Start what can start, once all ends of an instant are known."""
+        for task in self.ready:
+            waits = self.waits[task]
+            if not waits:
+                self._begin(task, now)
+            for stream in waits:
+                heappush(self.queue[stream], self.rank[task])
+                self.touched.add(stream)
+        self.ready.clear()
+        if self.touched:
+            for stream in sorted(self.touched):
+                self._take(stream, now)
+            self.touched.clear()
+        if self.unsettled:
+            for stream in sorted(self.unsettled):
+                lead = self.slowed[stream].lead
+                if lead is not None:
+                    self._pace(lead, now)
+            self.unsettled.clear()
+
+    def _occupied(self, task: int, stream: int) -> Sequence[int]:
+        gang = self.graph.gangs.get(task)
+        if gang is not None:
+            return gang
+        return (stream,) if stream >= 0 else ()
+
+    def _take(self, stream: int, now: float) -> None:
+        """Start the first task in a stream's queue if all streams that it needs are free and have come to it."""
+        queue = self.queue[stream]
+        if not queue or not self.free[stream]:
+            return
+        key = queue[0]
+        task = self.by_rank[key]
+        needed = self.waits[task]
+        if len(needed) == 1 or all(self.free[other] and self.queue[other][0] == key for other in needed):
+            for other in needed:
+                heappop(self.queue[other])
+                self.free[other] = False
+                if self.freed_s[other] == now:
+                    self.cause[task] = self.freed_by[other]
+            self._begin(task, now)
+
+    def _begin(self, task: int, now: float) -> None:
+        """Start a special task."""
+        graph = self.graph
+        self.start_s[task] = now
+        if task in self.begins:
+            self.begun(task, now)
+        if self.causing:
+            self._count_busy(task, 1)
+        duration_s = graph.duration_s[task]
+        slowed = self._timed_on(task)
+        if task in self.sending:
+            heappush(self.heap, (now + duration_s, self.joins + self.rank[task]))
+        elif slowed is not None:
+            streams = [stream for stream in self._occupied(task, graph.stream[task]) if stream in self.slowed]
+            slowed.task, slowed.left_s, slowed.since_s, slowed.rate = task, duration_s, now, 0.0
+            slowed.members = [self.slowed[stream] for stream in streams]
+            for member in slowed.members:
+                member.lead = slowed
+            self.unsettled.update(streams)
+        else:
+            heappush(self.heap, (now + duration_s, self.rank[task]))
+
+    def _pace(self, slowed: Slowed, now: float) -> None:
+        """Bring the speed of what is under way up to date with who is busy: its slowest member decides."""
+        rate = min((1 / member.factor for member in slowed.members if member.busy), default=1.0)
+        if slowed.task >= 0 and rate != slowed.rate:
+            slowed.left_s = max(slowed.left_s - (now - slowed.since_s) * slowed.rate, 0.0)
+            slowed.since_s, slowed.rate = now, rate
+            slowed.due_s = now + slowed.left_s / rate
+            heappush(self.heap, (slowed.due_s, self.rank[slowed.task]))
+
+
+class _WholeRun(Run):
+    """The run of a graph that is whole before it starts."""
+
+    missing: list[int]
+    start_s: list[float]
+    end_s: list[float]
+    cause: list[int]
+
+    def __init__(self, graph: TaskGraph) -> None:
+        count = len(graph)
+        super().__init__(graph, count)
+        self.missing = graph.missing.copy()
+        self.start_s, self.end_s, self.cause = [0.0] * count, [0.0] * count, [-1] * count
+        self.by_rank = self.rank = ranks = list(range(count))
+        if graph.priority:
+            priority = [0] * count
+            for task, own in graph.priority.items():
+                priority[task] = own
+            self.by_rank, self.rank = sorted(ranks, key=priority.__getitem__), [0] * count
+            for place, task in enumerate(self.by_rank):
+                self.rank[task] = place
+        self.sending = {
+            task: (size_bytes, self.bundle_of[route]) for task, (size_bytes, route) in graph.transfers.items()
+        }
+        special = bytearray(UNUSUAL * (stream >= 0 and self.unusual[stream]) for stream in graph.stream)
+        for task, gang in graph.gangs.items():
+            if any(self.unusual[stream] for stream in gang):
+                special[task] = UNUSUAL
+        for task in graph.transfers:
+            special[task] = special[task] or TRANSFER
+        alone: list[tuple[int, ...]] = [() if ordered else (stream,) for stream, ordered in enumerate(graph.ordered)]
+        self.waits = {task: alone[graph.stream[task]] for task, kind in enumerate(special) if kind == UNUSUAL}
+        for task, gang in graph.gangs.items():
+            if task in self.waits:
+                self.waits[task] = tuple(stream for stream in gang if not graph.ordered[stream])
+        self.special = special
+
+    def start(self, tasks: Iterable[int] = ()) -> None:
+        """Start what waits for nothing."""
+        super().start(task for task, count in enumerate(self.missing) if not count)

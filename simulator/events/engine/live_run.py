@@ -1,0 +1,121 @@
+"""Runs a graph that is written while it runs, and tells a watcher what every task did before it is forgotten."""
+
+from typing import Any, Protocol
+
+from forerun.simulator.events.engine.engine import TRANSFER, UNUSUAL, Run
+from forerun.simulator.events.engine.live_graph import MOST_NUMBERS, Hold, LiveGraph
+
+_SAME_NUMBERS = range(MOST_NUMBERS)
+"""Numbers of a live graph have their priority in front, so that they are their own ranks."""
+
+
+class Source(Protocol):
+    """Writes a graph."""
+
+    graph: LiveGraph
+
+    def open(self) -> None:
+        """Write the first tasks."""
+
+    def advance(self, task: int) -> None:
+        """Write what devices get near to now that a task ends; that is still in the graph."""
+
+
+class Watcher(Protocol):
+    """Is told what happens, in order of time."""
+
+    def held(self, task: int, hold: Hold, now_s: float) -> None:
+        """Note what a task allocates or frees."""
+
+    def ended(self, task: int, start_s: float, end_s: float, cause: Any) -> Any:
+        """Note when a task ran and what it was that let it start; return what this one will be as a cause."""
+
+
+def run_live(source: Source, watcher: Watcher) -> bool:
+    """Run all tasks that a source writes; return whether all of them ended (else they wait for each other).
+
+    The order of simultaneous events is that of ``engine.execute``, and so are all times.
+
+    Raises:
+        RuntimeError: the source wrote a task after it could have started, which would be an error of the source.
+    """
+    source.open()
+    run = _LiveRun(source, watcher)
+    run.start(run.enter())
+    run.loop()
+    return not source.graph.missing
+
+
+class _Special(dict[int, int]):
+    """What is special about live tasks. The last event of a slowed task may be overtaken by its end: then it finds
+    nothing, and ``finish`` is asked."""
+
+    def __missing__(self, task: int) -> int:
+        return UNUSUAL
+
+
+class _LiveRun(Run):
+    """The run of a graph that is written while it runs."""
+
+    special: dict[int, int]
+    start_s: dict[int, float]
+    cause: dict[int, Any]
+    graph: LiveGraph
+    grows = True
+
+    def __init__(self, source: Source, watcher: Watcher) -> None:
+        super().__init__(source.graph, MOST_NUMBERS)
+        self.source, self.watcher = source, watcher
+        self.rank = self.by_rank = _SAME_NUMBERS  # type: ignore[assignment]  # a range is never written to
+        self.missing, self.begins = source.graph.missing, source.graph.begins
+        self.special = _Special()
+        self.start_s, self.end_s, self.cause = {}, {}, {}
+
+    def enter(self) -> list[int]:
+        """Take in what has been written; return what waits for nothing."""
+        graph, ready = self.graph, []
+        for task, streams in graph.fresh:
+            unusual = False
+            for stream in streams:
+                if stream >= 0 and self.unusual[stream]:
+                    unusual = True
+                    waits = self.waits.get(task, ())
+                    self.waits[task] = waits if graph.ordered[stream] else (*waits, stream)
+            kind = UNUSUAL if unusual else self.special.get(task, 0)
+            if task in graph.transfers:
+                kind = kind or TRANSFER
+                size_bytes, route = graph.transfers[task]
+                if route in self.bundle_of:  # else members of a collective are still missing
+                    self.sending[task] = size_bytes, self.bundle_of[route]
+            self.special[task] = kind
+            if not graph.missing[task]:
+                ready.append(task)
+        graph.fresh.clear()
+        return ready
+
+    def finish(self, task: int, now: float) -> bool:
+        """Release what a special task occupies; False where it has ended already, or will end later."""
+        return task in self.special and super().finish(task, now)
+
+    def begun(self, task: int, now: float) -> None:
+        """Note what a task allocates as it starts."""
+        for hold in self.graph.begins.pop(task):
+            self.watcher.held(task, hold, now)
+
+    def leave(self, task: int, now: float) -> tuple[list[int], Any]:
+        """Let the source write on, tell the watcher of a task that ends, and forget it."""
+        graph, ends = self.graph, self.graph.ends
+        self.source.advance(task)
+        if graph.fresh and self.enter():
+            raise RuntimeError(f"a task was written after it could have started, when {graph.name(task)} ended")
+        past = self.watcher.ended(task, self.start_s.pop(task), now, self.cause.pop(task, None))
+        if task in ends:
+            for hold in ends.pop(task):
+                self.watcher.held(task, hold, now)
+        kind = self.special.pop(task)
+        if kind == UNUSUAL:
+            for stream in self.waits.pop(task):
+                self.freed_by[stream] = past
+        if kind:
+            self.sending.pop(task, None)
+        return graph.forget(task), past

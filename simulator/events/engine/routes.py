@@ -1,0 +1,154 @@
+"""The links of a cluster's graph as links of a task graph, and the way of a transfer over them.
+
+Every edge of the graph becomes two links, one per direction; a socket through which transfers are staged becomes a link
+that all of them cross. A way is the fastest for a message of 4 MiB. Devices do not forward for others, but on a
+torus; of equal NICs a device takes the one that its number falls to, so that the devices of a socket spread over them.
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from forerun.simulator.events.engine.engine import execute
+from forerun.simulator.events.engine.graph import TaskGraph
+from forerun.spaces.clusters.spec import ClusterSpec
+from forerun.spaces.errors import RequestError
+
+if TYPE_CHECKING:
+    from forerun.spaces.clusters.topology import Graph
+
+_MESSAGE_BYTES = 4 * 2.0**20
+"""Size for which a way is the fastest: between NCCL's smallest and largest pipelining chunks (512 KiB, several MiB)."""
+_OTHER_NIC_S = 1e-9
+"""Added for a NIC that is not the device's own: below every latency, so that it only decides between equals."""
+
+_IN_NODES = ("socket", "pcie", "nic")
+"""Places that stand in one node, whose number comes next in their name."""
+
+
+class Routes:
+    """Links of a cluster's graph in a task graph, which it adds; ways are found once per pair of devices."""
+
+    __slots__ = ("_around", "_cluster", "_found", "_hubs", "_links", "_nics", "_spec", "_torus")
+
+    def __init__(self, cluster: "Graph", graph: TaskGraph) -> None:
+        self._cluster = cluster
+        self._spec: ClusterSpec = cluster.graph["spec"]
+        self._torus = self._spec.scale_up is not None and self._spec.scale_up.kind == "torus"
+        self._around: dict[Hashable, dict[Hashable, list[tuple[Any, Any]]]] = {}
+        self._links: dict[tuple[Hashable, Hashable], int] = {}
+        self._hubs: dict[Hashable, int] = {}
+        self._found: dict[tuple[int, int], tuple[tuple[int, ...], float]] = {}
+        self._nics: dict[tuple[int, int], list[int]] = {}
+        for a, b, data in cluster.edges(data=True):
+            for low, high in ((a, b), (b, a)):
+                name = f"{_name(low)} to {_name(high)}"
+                self._links[low, high] = graph.add_link(name, data["capacity_bytes_per_s"])
+        for hub, data in cluster.nodes(data=True):
+            if "throughput_bytes_per_s" in data:
+                self._hubs[hub] = graph.add_link(_name(hub), data["throughput_bytes_per_s"])
+            if hub[0] == "nic":
+                self._nics.setdefault((hub[1], hub[2] % self._spec.host.sockets), []).append(hub[2])
+
+    def route(self, source: int, target: int) -> tuple[tuple[int, ...], float]:
+        """Return the links from one device to another and the latency of the way.
+
+        Raises:
+            RequestError: a device does not exist, cannot be reached or is both ends.
+        """
+        if (source, target) not in self._found:
+            self._found[source, target] = self._search(source, target)
+        return self._found[source, target]
+
+    def _search(self, source: int, target: int) -> tuple[tuple[int, ...], float]:
+        """Find the fastest way (Dijkstra)."""
+        begin, end = ("device", source), ("device", target)
+        for device in (begin, end):
+            if device not in self._cluster:
+                devices = sum(name[0] == "device" for name in self._cluster)
+                raise RequestError(f"device {device[1]} is not in the topology; use 0 to {devices - 1}")
+        if source == target:
+            raise RequestError(f"a transfer needs two different devices, but got {source} twice")
+        nodes = {self._cluster.nodes[place]["node"] for place in (begin, end)}
+        before = self._reach(source, begin, end, nodes)
+        if end in before:
+            return self._links_along(before, end)
+        reached = sorted(name[1] for name in self._reach(source, begin, None, None) if name[0] == "device")
+        raise RequestError(f"device {target} cannot be reached from device {source}; that reaches devices {reached}")
+
+    def _reach(
+        self, source: int, begin: Hashable, end: Hashable | None, nodes: Collection[int] | None
+    ) -> dict[Any, Any]:
+        """Return the place before every place, in order of cost, up to ``end``; what stands in other ``nodes`` than
+        those of the two ends is left out, since no way leads through it."""
+        heap: list[tuple[float, int, Any, Any]] = [(0.0, 0, begin, None)]
+        before: dict[Any, Any] = {}
+        added = 0
+        while heap:
+            cost, _, name, previous = heappop(heap)
+            if name in before:
+                continue
+            before[name] = previous
+            if name == end:
+                break
+            if name[0] == "device" and name != begin and not self._torus:
+                continue
+            for other, data in self._beside(name, end, nodes):
+                if other in before or (name[0] == "device" and name != begin and data["kind"] != "scale-up"):
+                    continue
+                added += 1
+                heappush(heap, (cost + self._seconds(source, name, other, data), added, other, name))
+        return before
+
+    def _beside(self, place: Any, end: Hashable | None, nodes: Collection[int] | None) -> Iterable[tuple[Any, Any]]:
+        """Return the neighbours of a place and the links to them; with ``nodes`` those that a way to ``end`` may lead
+        through, of which a switch of a large cluster has few."""
+        if nodes is None or self._torus:
+            return self._cluster[place].items()
+        if place not in self._around:
+            around: dict[Hashable, list[tuple[Any, Any]]] = {}
+            for other, data in self._cluster[place].items():
+                key = other if other[0] == "device" else other[1] if other[0] in _IN_NODES else None
+                around.setdefault(key, []).append((other, data))
+            self._around[place] = around
+        around = self._around[place]
+        return [pair for key in (None, *nodes, end) for pair in around.get(key, ())]
+
+    def _seconds(self, source: int, name: Any, other: Any, data: Mapping[str, Any]) -> float:
+        """Return what a transfer of ``source`` takes from a place to the next."""
+        seconds: float = data["latency_s"] + _MESSAGE_BYTES / data["capacity_bytes_per_s"]
+        if name[0] == "socket" and other[0] == "nic":
+            own = self._nics[name[1], name[2]]
+            seconds += _OTHER_NIC_S * (other[2] != own[source % self._spec.devices_per_socket % len(own)])
+        return seconds
+
+    def _links_along(self, before: dict[Any, Any], end: Hashable) -> tuple[tuple[int, ...], float]:
+        links: list[int] = []
+        latency_s = 0.0
+        name: Any = end
+        while before[name] is not None:
+            previous = before[name]
+            links.append(self._links[previous, name])
+            if previous in self._hubs:
+                links.append(self._hubs[previous])
+            latency_s += self._cluster[previous][name]["latency_s"]
+            name = previous
+        return tuple(reversed(links)), latency_s
+
+
+def transfer_times_s(cluster: "Graph", transfers: list[tuple[int, int, float]]) -> list[float]:
+    """Return when each of some transfers (source, target, bytes) that begin together ends, at line rate.
+
+    Raises:
+        RequestError: as for ``Routes.route``.
+    """
+    graph = TaskGraph(["send"])
+    routes = Routes(cluster, graph)
+    for source, target, size_bytes in transfers:
+        links, latency_s = routes.route(source, target)
+        graph.add_transfer(0, size_bytes, links, latency_s=latency_s, tag=(source, target))
+    return execute(graph).end_s
+
+
+def _name(place: Any) -> str:
+    return " ".join(str(part) for part in place)

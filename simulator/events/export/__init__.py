@@ -1,0 +1,1 @@
+"""A simulated step for people and other programs: timelines, traces, Chakra."""

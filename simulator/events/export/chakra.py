@@ -1,0 +1,262 @@
+"""Chakra execution traces of a step (MLCommons schema et_def.proto), which ASTRA-sim and other simulators replay.
+
+One file per device, ``forerun.N.et``: passes as computation of a fixed length, transfers between stages as a send here
+and a receive there, gradients and parameters as collectives over the devices that hold the same part of a stage.
+``forerun.groups.json`` names the devices of every communicator (ASTRA-sim: ``--comm-group-configuration``). Traffic
+inside a pass stays part of its length. Lengths are whole microseconds, as the format wants them.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from forerun.simulator.events.engine.engine import Execution, execute
+from forerun.simulator.events.engine.graph import TaskGraph
+from forerun.simulator.events.engine.kinds import GATHER, OPTIMIZER, REDUCE, SEND, TIED
+from forerun.simulator.events.export import protobuf as pb
+from forerun.simulator.events.step.compile import compile_step
+from forerun.simulator.events.step.contention import Contention
+from forerun.simulator.events.step.costs import StepCosts
+from forerun.simulator.events.step.result import EventResult
+from forerun.simulator.events.step.sizes import StepSizes, step_sizes
+from forerun.simulator.events.step.traffic import Layout
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context, Strategy
+
+VERSION = "0.0.4"
+"""Of the schema, as its own generator writes it."""
+MOST_DEVICES = 4096
+"""Devices up to which files are written; more would be gigabytes that nobody replays."""
+_COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7
+_ALL_REDUCE, _ALL_GATHER, _REDUCE_SCATTER = 0, 2, 7
+_NORM_BYTES = 4
+"""The gradient norm that all stages add up before the optimizer: one float."""
+
+
+def write_chakra(context: Context, strategy: Strategy, result: EventResult, folder: Path) -> int:
+    """Write the traces of a step into a folder, which is made; return the number of devices.
+
+    Raises:
+        RequestError: more than ``MOST_DEVICES`` devices, or a strategy whose halves differ in tp.
+    """
+    if strategy.devices > MOST_DEVICES or strategy.second_tp is not None:
+        raise RequestError(
+            f"execution traces have at most {MOST_DEVICES} devices and one tp, but got {strategy}; use a smaller dp"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    groups: dict[tuple[int, ...], int] = {}
+    nodes = _nodes_of_stages(_run_again(result), step_sizes(context, strategy), strategy)
+    layout = Layout(strategy)
+    apart = len(result.stages) > strategy.pp
+    for replica in range(layout.replicas):
+        colour = result.contention.colours[replica] if result.contention else replica if apart else 0
+        for stage in range(strategy.pp):
+            for rank, device in enumerate(layout.devices(replica, stage)):
+                place = _Place(
+                    layout=layout,
+                    sharing=strategy.sharing,
+                    pp=strategy.pp,
+                    replica=replica,
+                    stage=stage,
+                    rank=rank,
+                    groups=groups,
+                )
+                with (folder / f"forerun.{device}.et").open("wb") as file:
+                    file.write(pb.delimited(pb.text(1, VERSION)))
+                    file.writelines(pb.delimited(place.encoded(node)) for node in nodes[colour, stage])
+    named = {str(number): list(devices) for devices, number in groups.items()}
+    (folder / "forerun.groups.json").write_text(json.dumps(named, indent=1) + "\n", encoding="utf-8")
+    return strategy.devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """A step as one whole graph with its edges, which a result does not keep."""
+
+    costs: StepCosts
+    contention: Contention | None
+    graph: TaskGraph
+    run: Execution
+
+
+def _run_again(result: EventResult) -> _Step:
+    graph = compile_step(
+        result.costs, replicas=result.replicas, contention=result.contention, disturbance=result.disturbance
+    )
+    return _Step(costs=result.costs, contention=result.contention, graph=graph, run=execute(graph))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Node:
+    """One node of all devices of a stage. ``peer``: stage at the other end of a transfer; ``among``: whose collective
+    it is ("replicas", those "sharing" slices, "copies" of one, "stages", "ends"); ``collective``: its number in
+    the schema."""
+
+    number: int
+    name: str
+    kind: int
+    before: tuple[int, ...]
+    micros: int = 0
+    size_bytes: int = 0
+    peer: int = -1
+    tag: int = 0
+    among: str = ""
+    collective: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where one device stands, which turns stages and groups into devices."""
+
+    layout: Layout
+    sharing: int
+    pp: int
+    replica: int
+    stage: int
+    rank: int
+    groups: dict[tuple[int, ...], int]
+
+    def encoded(self, node: _Node) -> bytes:
+        """Return a node as a message."""
+        attributes = [_attribute("is_cpu_op", 27, 0)]
+        if node.kind != _COMPUTE:
+            attributes.append(_attribute("comm_size", 13, node.size_bytes))
+        if node.kind == _COLLECTIVE:
+            attributes.append(_attribute("comm_type", 9, node.collective))
+            attributes.append(_words("pg_name", str(self._group(node.among))))
+        elif node.kind in (_SEND, _RECEIVE):
+            here, there = self._device(self.stage), self._device(node.peer)
+            ends = (here, there) if node.kind == _SEND else (there, here)
+            attributes.append(_attribute("comm_src", 11, ends[0]))
+            attributes.append(_attribute("comm_dst", 11, ends[1]))
+            attributes.append(_attribute("comm_tag", 11, node.tag))
+        return b"".join(
+            (
+                pb.number(1, node.number),
+                pb.text(2, node.name),
+                pb.number(3, node.kind),
+                pb.numbers(5, node.before),
+                pb.number(7, node.micros),
+                *(pb.message(10, attribute) for attribute in attributes),
+            )
+        )
+
+    def _device(self, stage: int) -> int:
+        return self.layout.devices(self.replica, stage)[self.rank]
+
+    def _group(self, among: str) -> int:
+        if among in ("replicas", "sharing", "copies"):
+            first = self.replica - self.replica % self.sharing
+            near = range(first, first + self.sharing)
+            apart = range(self.replica % self.sharing, self.layout.replicas, self.sharing)
+            replicas = {"replicas": range(self.layout.replicas), "sharing": near, "copies": apart}[among]
+            members = [self.layout.devices(replica, self.stage)[self.rank] for replica in replicas]
+        else:
+            members = [self._device(stage) for stage in (range(self.pp) if among == "stages" else (0, self.pp - 1))]
+        # Group 0 is all devices to ASTRA-sim.
+        return self.groups.setdefault(tuple(members), len(self.groups) + 1)
+
+
+def _attribute(name: str, field: int, value: int) -> bytes:
+    return pb.text(1, name) + pb.number(field, value, always=True)
+
+
+def _words(name: str, value: str) -> bytes:
+    return pb.text(1, name) + pb.text(29, value)
+
+
+def _nodes_of_stages(step: _Step, sizes: StepSizes, strategy: Strategy) -> Mapping[tuple[int, int], list[_Node]]:
+    """Return the nodes of the devices of every (simulated replica, stage)."""
+    graph, pp = step.graph, strategy.pp
+    before: list[list[int]] = [[] for _ in graph.stream]
+    for task, successors in enumerate(graph.successors):
+        for after in successors:
+            before[after].append(task)
+    found: dict[tuple[int, int], list[_Node]] = {}
+    for task in range(len(graph)):
+        for device in _devices(step, task):
+            found.setdefault((device // pp, device % pp), []).extend(
+                _nodes(step, sizes, strategy, task, device, before[task])
+            )
+    return found
+
+
+def _devices(step: _Step, task: int) -> tuple[int, ...]:
+    """Return the device-stages that take part in a task."""
+    graph = step.graph
+    streams = graph.gangs.get(task, (graph.stream[task],))
+    return tuple(dict.fromkeys(graph.stream_device[stream] for stream in streams))
+
+
+def _nodes(
+    step: _Step, sizes: StepSizes, strategy: Strategy, task: int, device: int, before: list[int]
+) -> Iterator[_Node]:
+    """Yield the node of a task on a device, behind the receives that it waits for."""
+    graph, run, pp = step.graph, step.run, strategy.pp
+    own = [other for other in before if device in _devices(step, other)]
+    arrived = [
+        other for other in before if graph.kind[other] == SEND and graph.stream_device[graph.stream[other]] != device
+    ]
+    waits = tuple(2 * other for other in own)
+    for other in arrived:
+        yield _Node(
+            number=2 * other + 1,
+            name=f"receive {graph.name(other)}",
+            kind=_RECEIVE,
+            before=waits,
+            size_bytes=sizes.hop_bytes,
+            peer=graph.stream_device[graph.stream[other]] % pp,
+            tag=other,
+        )
+    kind, name, number = graph.kind[task], graph.name(task), 2 * task
+    waits = (*waits, *(2 * other + 1 for other in arrived))
+    seconds = run.end_s[task] - run.start_s[task]
+    if kind == SEND:
+        peer = int(str(graph.tag[task][2]))
+        size, tag = sizes.hop_bytes, task
+        yield _Node(number=number, name=name, kind=_SEND, before=waits, size_bytes=size, peer=peer, tag=tag)
+    elif kind in (REDUCE, GATHER):
+        stage = device % pp
+        whole = sizes.gradient_bytes[stage] if kind == REDUCE else sizes.shard_bytes[stage]
+        cost = step.costs.stages[stage]
+        share = _share(step, task, cost.reduce_s if kind == REDUCE else cost.gather_s)
+        reduces = _REDUCE_SCATTER if sizes.scattered else _ALL_REDUCE
+        slices = strategy.shard and (sizes.scattered or kind == GATHER)
+        among, size = "sharing" if slices else "replicas", max(round(whole * share), 1)
+        if slices and kind == REDUCE:
+            scattered = 2 * task + 1
+            yield _Node(
+                number=scattered,
+                name=f"{name} within a set of slices",
+                kind=_COLLECTIVE,
+                before=waits,
+                size_bytes=size,
+                among=among,
+                collective=reduces,
+            )
+            waits, reduces, among = (scattered,), _ALL_REDUCE, "copies"
+            size = max(size // strategy.sharing, 1)
+        yield _Node(
+            number=number,
+            name=name,
+            kind=_COLLECTIVE,
+            before=waits,
+            size_bytes=size,
+            among=among,
+            collective=reduces if kind == REDUCE else _ALL_GATHER,
+        )
+    elif kind == TIED or (kind == OPTIMIZER and task in graph.gangs and pp > 1):
+        size, among = (sizes.tied_bytes, "ends") if kind == TIED else (_NORM_BYTES, "stages")
+        yield _Node(number=number, name=name, kind=_COLLECTIVE, before=waits, size_bytes=size, among=among)
+    else:
+        yield _Node(number=number, name=name, kind=_COMPUTE, before=waits, micros=round(seconds * 1e6))
+
+
+def _share(step: _Step, task: int, whole_s: float) -> float:
+    """Return the share of a pass over all gradients (or parameters) that one collective is."""
+    graph = step.graph
+    if step.contention is None or (graph.kind[task] == GATHER and step.costs.gathers_near):
+        return (graph.transfers[task][0] if task in graph.transfers else graph.duration_s[task]) / whole_s
+    stage = graph.stream_device[graph.stream[task]] % step.costs.shape.pp
+    return step.contention.share_of(graph, task, (stage,)) * step.costs.stages[stage].reduce_s / whole_s

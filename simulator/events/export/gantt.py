@@ -1,0 +1,118 @@
+"""The timeline as text: one row per device-stage, one column per slice of the step."""
+
+import itertools
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from forerun.simulator.events.engine.kinds import (
+    COPY,
+    EXCHANGE,
+    GATHER,
+    HOST,
+    KINDS,
+    OPTIMIZER,
+    RECOMPUTE,
+    REDUCE,
+    SEND,
+    STREAMS,
+    TIED,
+)
+from forerun.simulator.events.step.result import EventResult
+from forerun.simulator.schedules import Pass
+
+Kind = TypeVar("Kind", bound=Hashable)
+
+MARKS = {
+    Pass.FORWARD: "F",
+    Pass.BACKWARD: "B",
+    Pass.INPUT_GRADIENT: "b",
+    Pass.WEIGHT_GRADIENT: "w",
+    SEND: "s",
+    GATHER: "g",
+    REDUCE: "r",
+    TIED: "t",
+    OPTIMIZER: "o",
+    HOST: "h",
+    COPY: "c",
+    RECOMPUTE: "R",
+    EXCHANGE: "x",
+}
+"""The letter of every kind of task; a dot is an idle stream."""
+_RARE = (COPY, RECOMPUTE, EXCHANGE)
+"""Kinds that only some trees have: the legend has them where they occur."""
+MOST_ROWS = 32
+"""Device-stages that a terminal shows."""
+LEGEND = (
+    "F forward  B backward  b input gradient  w weight gradient  s send  g gather  r reduce  t tied  o optimizer  "
+    "h host  . idle"
+)
+
+
+def timeline_text(result: EventResult, width: int = 100, *, streams: bool = False) -> str:
+    """Return a Gantt chart of ``width`` columns; kinds take turns where a column holds several (``deal_slices``).
+
+    Of more than ``MOST_ROWS`` device-stages the first and the last are shown. With ``streams`` every stage also shows
+    its feature and gradient streams, where they are ever used.
+    """
+    columns = max(width - 9, 10)
+    rows = _occupied_s(result, columns)
+    slice_s = result.step_time_s / columns
+    lines = []
+    count = len(result.stages)
+    shown = list(range(count))
+    if count > MOST_ROWS:
+        shown = [*range(MOST_ROWS - MOST_ROWS // 4), *range(count - MOST_ROWS // 4, count)]
+    for before, stage in itertools.pairwise((-1, *shown)):
+        if stage > before + 1:
+            lines.append(f"{'…':<8} {stage - before - 1} more")
+        for place, stream in enumerate(STREAMS):
+            row = rows[stage * len(STREAMS) + place]
+            if place and not (streams and any(row)):
+                continue
+            label = f"stage {stage}" if not place else f" {stream[:7]}"
+            lines.append(f"{label:<8} {_marks(row, slice_s)}")
+    scale = f"0{f'{result.step_time_s * 1e3:.4g} ms':>{columns - 1}}"
+    found = result.records.found()
+    more = [f"{MARKS[kind]} {KINDS[kind]}" for kind in _RARE if kind in found]
+    return "\n".join([*lines, f"{'':<8} {scale}", "  ".join([LEGEND, *more])])
+
+
+def _occupied_s(result: EventResult, columns: int) -> list[list[dict[int, float]]]:
+    """Return seconds by kind of every column of every stream."""
+    records = result.records
+    rows: list[list[dict[int, float]]] = [[{} for _ in range(columns)] for _ in result.occupied_s]
+    scale = columns / result.step_time_s if result.step_time_s else 0.0
+    for task, kind in enumerate(records.kinds()):
+        low, high = float(records.start_s[task]) * scale, float(records.end_s[task]) * scale
+        for stream in records.streams_of(task):
+            row = rows[stream]
+            for column in range(int(low), min(int(high) + 1, columns)):
+                covered = min(high, column + 1) - max(low, column)
+                if covered > 0:
+                    row[column][kind] = row[column].get(kind, 0.0) + covered / scale
+    return rows
+
+
+def deal_slices(cells: Sequence[Mapping[Kind, float]], whole: float) -> Iterator[Kind | None]:
+    """Yield what every slice of a timeline shows, None where it is idle; ``cells`` has the time of each kind in it.
+
+    A slice of length ``whole`` shows one kind, and what it leaves out counts for the next: where a slice holds many
+    passes, kinds take turns in proportion to their time and none hides behind a longer one. Nothing is shown where
+    none of it runs.
+
+    >>> "".join(kind or "." for kind in deal_slices([{"F": 0.4, "B": 0.6}, {"F": 0.4, "B": 0.6}, {}], 1.0))
+    'BF.'
+    """
+    owed: dict[Kind | None, float] = {None: 0.0}
+    for cell in cells:
+        for kind, time in cell.items():
+            owed[kind] = owed.get(kind, 0.0) + time
+        owed[None] += max(whole - sum(cell.values()), 0.0)
+        shown = max([*cell, None], key=lambda kind: owed[kind])
+        owed[shown] -= whole
+        yield shown
+
+
+def _marks(cells: Sequence[Mapping[int, float]], slice_s: float) -> str:
+    """Return the letters of a row, a dot where it is idle."""
+    return "".join("." if kind is None else MARKS[kind] for kind in deal_slices(cells, slice_s))

@@ -1,0 +1,83 @@
+"""An event-level result as plain data: what ``simulate --json`` adds to its row."""
+
+from typing import Any
+
+from forerun.simulator.events.engine.kinds import KINDS, STREAMS
+from forerun.simulator.events.export.link_use import link_use
+from forerun.simulator.events.step.result import EventResult
+
+_GIB = 2.0**30
+
+
+def event_summary(result: EventResult) -> dict[str, Any]:
+    """Return bubble share, use of every stage and stream, and the critical path; times in seconds, shares 0 to 1.
+
+    With contention also ``replicas``, how many each simulated one stands for, and ``links``, the busiest ones.
+    """
+    return {
+        "step_time_s": result.step_time_s,
+        "bubble_share": result.bubble_share,
+        "slowest_stage": result.slowest,
+        "critical_share": {part: _share(value, result.step_time_s) for part, value in result.critical_s.items()},
+        "critical_path": _path(result),
+        "stages": _stages(result),
+        **_shared(result),
+    }
+
+
+def _shared(result: EventResult) -> dict[str, Any]:
+    """Return what contention adds: how many replicas had to be told apart, and how busy links were."""
+    if result.contention is None:
+        return {}
+    colours = list(result.contention.colours)
+    return {
+        "replicas": [colours.count(colour) for colour in range(result.contention.simulated)],
+        "links": link_use(result),
+    }
+
+
+def _share(value: float, whole: float) -> float:
+    return value / whole if whole else 0.0
+
+
+def _stages(result: EventResult) -> list[dict[str, Any]]:
+    """Return one entry per device-stage; ``stream_share`` is how much of the step each of its streams is occupied."""
+    occupied = result.occupied_s
+    return [
+        {
+            "stage": number,
+            "busy_s": stage.busy_s,
+            "exposed_s": stage.exposed_s,
+            "idle_s": stage.idle_s,
+            "breakdown_s": dict(stage.time_s),
+            "stream_share": {
+                name: _share(occupied[len(STREAMS) * number + place], result.step_time_s)
+                for place, name in enumerate(STREAMS)
+            },
+            "peak_live_gib": stage.peak_bytes / _GIB,
+            "peak_s": stage.peak_s,
+            "peak_task": stage.peak_task,
+        }
+        for number, stage in enumerate(result.stages)
+    ]
+
+
+def _path(result: EventResult) -> list[dict[str, Any]]:
+    """Return the critical path, neighbours of one kind on one stream as one entry with their number."""
+    records = result.records
+    entries: list[dict[str, Any]] = []
+    now_s = 0.0
+    for task in result.critical_path:
+        stream, end_s = records.streams_of(task)[0], float(records.end_s[task])
+        place = {
+            "kind": KINDS[records.kind_of(task)],
+            "stage": stream // len(STREAMS),
+            "stream": STREAMS[stream % len(STREAMS)],
+        }
+        if entries and all(entries[-1][key] == value for key, value in place.items()):
+            entries[-1]["tasks"] += 1
+            entries[-1]["end_s"] = end_s
+        else:
+            entries.append({**place, "tasks": 1, "start_s": now_s, "end_s": end_s})
+        now_s = end_s
+    return entries

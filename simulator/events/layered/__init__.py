@@ -1,8 +1,0 @@
-"""Models of operators under strategy trees: every operator, exchange and bucket of a step as a task."""
-
-from forerun.simulator.events.layered.buckets import Bucket, Buckets
-from forerun.simulator.events.layered.compile import compile_layered
-from forerun.simulator.events.layered.plan import LayeredPlan, layered_plan
-from forerun.simulator.events.layered.simulate import simulate_plan
-
-__all__ = ["Bucket", "Buckets", "LayeredPlan", "compile_layered", "layered_plan", "simulate_plan"]

@@ -1,0 +1,1 @@
+"""One training step as tasks, and the figures of its run."""

@@ -1,0 +1,216 @@
+"""Which flows of a step meet on which links, told with as few of each as symmetry allows.
+
+Replicas that see the same links, shared with the same flows, run alike and are simulated once: replicas are coloured by
+what their flows cross until no colour splits any more (an equitable partition, as in Weisfeiler and Leman's colour
+refinement). Max-min fair rates are the same for all of one colour, so one replica of each colour with the weight of all
+gives the whole cluster's rates exactly. Links that differ in nothing are one, and a link that others always fill first
+is left out.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from forerun.simulator.events.engine.graph import Graph, TaskGraph
+from forerun.simulator.events.step.traffic import Flow, Traffic
+
+_SAME = 1e-9
+"""Relative difference up to which two weights count as equal when a link is left out."""
+
+Key = tuple[int, ...]
+"""(colour, from stage, to stage) of a hop, (stage,) of a ring."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossedLink:
+    """A link of the reduced graph, one of ``alike``: ``weight`` connections of each flow cross it."""
+
+    name: str
+    capacity_bytes_per_s: float
+    weight: Mapping[Key, float]
+    alike: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contention:
+    """``flows`` by colour and stages; ``links``: those that they cross; ``shared``: those where they may slow each
+    other down. ``most_bytes_per_s``: what each flow gets while it is alone. ``colours``: that of every replica; one of
+    each is simulated."""
+
+    flows: Mapping[Key, Flow]
+    most_bytes_per_s: Mapping[Key, float]
+    links: Sequence[CrossedLink]
+    shared: Sequence[CrossedLink]
+    colours: Sequence[int]
+
+    @property
+    def simulated(self) -> int:
+        """Replicas that are simulated."""
+        return max(self.colours) + 1
+
+    def share_of(self, graph: TaskGraph, task: int, key: Key) -> float:
+        """Return which share of a whole flow a task is."""
+        flow = self.flows[key]
+        if task in graph.transfers and flow.wire_s:
+            return graph.transfers[task][0] / (flow.wire_s * flow.assumed_bytes_per_s)
+        whole_s = flow.latency_s if task in graph.transfers else alone_s(self, key)
+        return graph.duration_s[task] / whole_s if whole_s else 0.0
+
+
+def contention_of(traffic: Traffic, *, apart: bool = False) -> Contention:
+    """Return what a step's flows share; with ``apart`` every replica is a colour of its own."""
+    colours = list(range(traffic.replicas)) if apart else _colours(traffic)
+    flows: dict[Key, Flow] = {(stage,): flow for stage, flow in traffic.rings.items()}
+    for (replica, here, there), flow in traffic.hops.items():
+        flows.setdefault((colours[replica], here, there), flow)
+    loads = _loads(traffic, colours)
+    alike: dict[Hashable, list[int]] = {}
+    for link, load in loads.items():
+        alike.setdefault((traffic.capacity_bytes_per_s[link], frozenset(load.items())), []).append(link)
+    links = [
+        CrossedLink(
+            name=traffic.link_names[numbers[0]],
+            capacity_bytes_per_s=traffic.capacity_bytes_per_s[numbers[0]],
+            weight=loads[numbers[0]],
+            alike=len(numbers),
+        )
+        for numbers in alike.values()
+    ]
+    most = {key: flow.lone_bytes_per_s for key, flow in flows.items()}
+    for one in links:
+        for key, weight in one.weight.items():
+            most[key] = min(most[key], one.capacity_bytes_per_s / weight)
+    shared = _needed([one for one in links if _can_fill(one, most)])
+    return Contention(flows=flows, most_bytes_per_s=most, links=links, shared=shared, colours=colours)
+
+
+def _colours(traffic: Traffic) -> list[int]:
+    """Return the colour of every replica; those of one colour cannot be told apart by anything that they share."""
+    own: list[list[tuple[int, int, Flow]]] = [[] for _ in range(traffic.replicas)]
+    for (replica, here, there), flow in traffic.hops.items():
+        own[replica].append((here, there, flow))
+    colours, count = [0] * traffic.replicas, 1
+    while True:
+        loads = _loads(traffic, colours)
+        seen: dict[int, Hashable] = {
+            link: (traffic.capacity_bytes_per_s[link], frozenset(load.items())) for link, load in loads.items()
+        }
+        names: dict[Hashable, int] = {value: number for number, value in enumerate(dict.fromkeys(seen.values()))}
+        kinds: dict[Hashable, int] = {}
+        found = [
+            kinds.setdefault((colours[replica], _signature(own[replica], seen, names)), len(kinds))
+            for replica in range(traffic.replicas)
+        ]
+        colours = found
+        if len(kinds) == count:
+            return colours
+        count = len(kinds)
+
+
+def _signature(
+    flows: Iterable[tuple[int, int, Flow]], seen: Mapping[int, Hashable], names: Mapping[Hashable, int]
+) -> Hashable:
+    """Return what one replica's flows look like: their rates and the kinds of links that they cross."""
+    return tuple(
+        (
+            *(here, there, flow.assumed_bytes_per_s, flow.wire_s, flow.latency_s),
+            *sorted((names[seen[link]], count) for link, count in flow.load.items()),
+        )
+        for here, there, flow in flows
+    )
+
+
+def _loads(traffic: Traffic, colours: Sequence[int]) -> dict[int, dict[Key, float]]:
+    """Return the connections of every kind of flow on every link that is crossed."""
+    loads: dict[int, dict[Key, float]] = {}
+
+    def add(key: Key, flow: Flow) -> None:
+        for link, count in flow.load.items():
+            load = loads.setdefault(link, {})
+            load[key] = load.get(key, 0.0) + count
+
+    for (replica, here, there), flow in traffic.hops.items():
+        add((colours[replica], here, there), flow)
+    for stage, flow in traffic.rings.items():
+        add((stage,), flow)
+    return loads
+
+
+def _can_fill(link: CrossedLink, most: Mapping[Key, float]) -> bool:
+    """Whether several flows together ask for more than a link has."""
+    wanted = sum(weight * most[key] for key, weight in link.weight.items())
+    return len(link.weight) > 1 and wanted > link.capacity_bytes_per_s * (1 + _SAME)
+
+
+def _needed(links: list[CrossedLink]) -> list[CrossedLink]:
+    """Return links without those that another one always fills before."""
+    shares = [{key: weight / one.capacity_bytes_per_s for key, weight in one.weight.items()} for one in links]
+    by_key: dict[Key, list[int]] = {}
+    for number, share in enumerate(shares):
+        for key in share:
+            by_key.setdefault(key, []).append(number)
+    kept = []
+    for number, share in enumerate(shares):
+        rivals = min((by_key[key] for key in share), key=len)
+        if not any(_before(shares[other], share, other < number) for other in rivals if other != number):
+            kept.append(links[number])
+    return kept
+
+
+def _before(other: Mapping[Key, float], share: Mapping[Key, float], first: bool) -> bool:
+    """Whether a link is full whenever one with ``share`` is; of two alike only the ``first`` is."""
+    if any(other.get(key, 0.0) < value * (1 - _SAME) for key, value in share.items()):
+        return False
+    same = len(other) == len(share) and all(value <= share[key] * (1 + _SAME) for key, value in other.items())
+    return first or not same
+
+
+def alone_s(contention: Contention, key: Key) -> float:
+    """Return the seconds of a whole flow that meets no other."""
+    flow = contention.flows[key]
+    return flow.latency_s + flow.wire_s * flow.assumed_bytes_per_s / contention.most_bytes_per_s[key]
+
+
+class Wires:
+    """Puts flows on the links of a task graph. A flow that meets no other takes a fixed time. ``sent_bytes``: what
+    every connection of each flow carries."""
+
+    def __init__(self, contention: Contention, graph: Graph) -> None:
+        self._contention = contention
+        self._graph = graph
+        self._routes: dict[Key, tuple[int, ...]] = {}
+        self.sent_bytes: dict[Key, float] = {}
+        crossed: dict[Key, list[tuple[int, float]]] = {}
+        for one in contention.shared:
+            number = graph.add_link(one.name, one.capacity_bytes_per_s)
+            for key, weight in one.weight.items():
+                crossed.setdefault(key, []).append((number, weight))
+        for key, links in crossed.items():
+            own = graph.add_link(f"all that flow {key} may take", contention.most_bytes_per_s[key])
+            self._routes[key] = (own, *(number for number, _ in links))
+            graph.weigh(self._routes[key], (1.0, *(weight for _, weight in links)))
+            graph.declare(self._routes[key])
+
+    def send(self, kind: int, key: Key, stream: int, after: int, tag: tuple[object, ...]) -> int:
+        """Add a transfer between stages behind a task and return it."""
+        flow, route = self._contention.flows[key], self._routes.get(key)
+        self._count(key, flow.wire_s * flow.assumed_bytes_per_s)
+        if route is None:
+            return self._graph.add(kind, alone_s(self._contention, key), stream, (after,), tag=tag)
+        size_bytes = flow.wire_s * flow.assumed_bytes_per_s
+        return self._graph.add_transfer(kind, size_bytes, route, stream, (after,), latency_s=flow.latency_s, tag=tag)
+
+    def carry(self, task: int, stage: int, share: float) -> None:
+        """Let a task be ``share`` of the traffic of a stage's replicas. Without replicas it keeps its duration: copies
+        of experts on the tensor ranks of one pipeline add up their gradients inside a stage."""
+        flow, route = self._contention.flows.get((stage,)), self._routes.get((stage,))
+        if flow is None:
+            return
+        self._count((stage,), share * flow.wire_s * flow.assumed_bytes_per_s)
+        if route is None:
+            self._graph.duration_s[task] = share * alone_s(self._contention, (stage,))
+        else:
+            size_bytes = share * flow.wire_s * flow.assumed_bytes_per_s
+            self._graph.carry(task, size_bytes, route, latency_s=share * flow.latency_s)
+
+    def _count(self, key: Key, size_bytes: float) -> None:
+        self.sent_bytes[key] = self.sent_bytes.get(key, 0.0) + size_bytes

@@ -1,0 +1,331 @@
+"""The tasks of one device-stage, written action by action.
+
+A device-stage has streams (``kinds.STREAMS``): *compute* in the order of the schedule, *feature* for transfers to other
+stages in the order in which their passes run, *gradient* for the traffic of replicas, which takes what is ready, and
+two for copies to the host and back. Where the first two kinds of traffic leave by one port they share it: the port is a
+link that passes one second of either per second.
+
+What may overlap is cut in buckets: bucket j of a gradient reduction waits for segment j of the backward pass, and
+segment j of a forward pass waits for bucket j of its parameters. Only the share that the framework hides is dealt with
+like that; the rest stands behind the last backward pass, or before the first forward pass, where nothing covers it.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from forerun.simulator.events.engine.graph import Graph
+from forerun.simulator.events.engine.kinds import COPY, GATHER, HOST, REDUCE, SEND, STREAMS
+from forerun.simulator.events.step.contention import Wires
+from forerun.simulator.events.step.costs import StepCosts
+from forerun.simulator.events.step.disturb import Draws
+from forerun.simulator.events.step.hand_over import Collectives, HandOver
+from forerun.simulator.events.step.stage_order import LAST_PASSES, StageOrder
+from forerun.simulator.schedules import Action, Pass
+
+MOST_SEGMENTS = 32
+"""Most segments that one pass is cut into: frameworks have one per layer or bucket; fewer leave the last one bare."""
+PREFETCH = 2
+"""Segments that a sharded parameter's gather may run ahead of its use (Proteus prefetches two operators ahead)."""
+COPY_AHEAD = 3
+"""The same for copies from the host, which take longer (Proteus: three)."""
+
+
+def add_streams(graph: Graph, device: int, computation: float, traffic: float) -> None:
+    """Add the streams of one device; factors on the seconds of computation beside traffic of replicas, and of that
+    traffic beside computation."""
+    compute, _, gradient, _, _ = (
+        graph.add_stream(f"stage {device} {name}", device=device, ordered=name != "gradient") for name in STREAMS
+    )
+    graph.slow(compute, computation, [gradient])
+    graph.slow(gradient, traffic, [compute])
+
+
+class _Flow(NamedTuple):
+    """Seconds of traffic of replicas that one pass gives rise to and waits for, in ``buckets``."""
+
+    zero: int
+    buckets: int
+    reduced_s: float
+    gathered_s: float
+    copied_s: float = 0.0
+
+
+def _among(zero: int, flows: list[_Flow]) -> tuple[object, ...]:
+    """Return what tells traffic of one stage of sharding from that of others beside the same pass."""
+    return (f"zero{zero}",) if len(flows) > 1 else ()
+
+
+class DeviceWriter:
+    """Writes the tasks of one device-stage. ``common``: collectives that all replicas take part in; ``wires``: shared
+    links of the cluster, None for ports; ``draws``: factors on its passes."""
+
+    def __init__(
+        self,
+        costs: StepCosts,
+        graph: Graph,
+        order: StageOrder,
+        replica: int,
+        hand_over: HandOver,
+        common: Collectives,
+        wires: Wires | None,
+        draws: Draws | None,
+    ) -> None:
+        self.costs, self.graph, self.order, self.replica = costs, graph, order, replica
+        self.hand_over, self.common, self.wires, self.draws = hand_over, common, wires, draws
+        self.stage, self.device = order.stage, replica * costs.shape.pp + order.stage
+        self.compute, self.feature, self.gradient, self.to_host, self.from_host = (
+            len(STREAMS) * self.device + place for place in range(len(STREAMS))
+        )
+        self.cost = costs.stages[self.stage]
+        self.traffic = [(costs.zero if cost.zero is None else cost.zero, cost) for cost in (self.cost, *self.cost.also)]
+        self.gathered: set[int] = set()
+        self.first = -1
+        self.recent: deque[int] = deque(maxlen=COPY_AHEAD + 1)
+        self.behind: list[int] = []
+        self.most_behind = 64
+        self.sharing = False
+        self.away: dict[tuple[int, int], int] = {}
+        self.unsent: list[tuple[Pass, int, int]] = []
+        self.woven = -1
+        self.quiet = self._quiet()
+        self.pass_s = [
+            (cost.forward_s, cost.backward_s, cost.backward_s - cost.weight_s, cost.weight_s) for cost in costs.chunks
+        ]
+
+    def _quiet(self) -> range:
+        """Return the places of the program at which no traffic of replicas can be under way: behind the first use of
+        all parameters and before the first whole gradient. A transfer that shares nothing is cheaper to execute."""
+        order = self.order
+        low = max(order.first.values()) + 1 if any(cost.gather_s for _, cost in self.traffic) else 0
+        high = min(order.last.values()) if any(cost.reduce_s for _, cost in self.traffic) else order.length
+        return range(0) if any(zero >= 2 for zero, _ in self.traffic) else range(low, high)
+
+    def runs_short(self, ending: int) -> bool:
+        """Return whether more must be written now that a task ends: whatever waits for the oldest of the last segments
+        is still to come."""
+        recent = self.recent
+        return len(recent) <= COPY_AHEAD or recent[0] == ending or not self.graph.pending(recent[0])
+
+    def write(self) -> Iterator[bool]:
+        """Write action by action; yield after each whether a device may begin to run before it has the next ones. It
+        may once all parameters have been asked for, whose gathers wait for the first task only."""
+        costs, cost = self.costs, self.cost
+        self.graph.at(self.device, 0)
+        self.graph.hold(self._begin(), self.device, cost.fixed_bytes)
+        asked = max(self.order.first.values()) if any(cost.gather_s for _, cost in self.traffic) else 0
+        for number, action in enumerate(self.order.program):
+            self.sharing = costs.one_port and number not in self.quiet
+            if action.kind == Pass.FORWARD and self.order.begins(action):
+                if costs.host_microbatch_s:
+                    self.graph.add(HOST, costs.host_microbatch_s, self.compute, tag=(action.microbatch,))
+            self._act(number, action)
+            if len(self.behind) > self.most_behind:
+                self.behind = [task for task in self.behind if self.graph.pending(task)]
+                self.most_behind = 2 * len(self.behind) + 64
+            if not action.interwoven:  # else the next one adds to what its first task waits for
+                place = self.graph.place
+                yield number >= asked
+                self.graph.at(self.device, place)
+        rest_s = (1 - costs.overlap_gradients) * sum(cost.reduce_s for zero, cost in self.traffic if zero < 2)
+        if rest_s:
+            self.behind = [self._replicas(REDUCE, rest_s, self.behind, ("rest",), blocking=True)]
+
+    def _begin(self) -> int:
+        """Add the host's work of a step and the gather that nothing covers; return the first task."""
+        first = self.graph.add(HOST, self.costs.host_step_s, self.compute)
+        rest_s = (1 - self.costs.overlap_parameters) * sum(cost.gather_s for zero, cost in self.traffic if zero < 3)
+        if rest_s:
+            self._replicas(GATHER, rest_s, (first,), ("rest",), blocking=True)
+        self.first = first
+        self.recent.append(first)
+        return first
+
+    def _act(self, place: int, action: Action) -> None:
+        """Add the tasks of one action."""
+        kind, microbatch, chunk, interwoven = action
+        flows = [] if place in self.quiet else self._traffic_s(place, action)
+        flows += self._fetched(action)
+        gathered_s = sum(flow.gathered_s for flow in flows if flow.zero == 3)
+        if gathered_s:
+            rest_s = (1 - self.costs.overlap_parameters) * gathered_s
+            self._replicas(GATHER, rest_s, (), (microbatch, chunk, "rest", kind), blocking=True)
+        brought = self._bring_back(action)
+        if flows:
+            tasks = self._segments(action, flows)
+            first, last = tasks[0], tasks[-1]
+        else:
+            seconds = self.pass_s[chunk][kind] * self._factor()
+            first = last = self.graph.add(int(kind), seconds, self.compute, tag=(microbatch, chunk))
+            self.recent.append(first)
+        if brought is not None:
+            self.graph.need(first, brought)
+        reduced_s = sum(flow.reduced_s for flow in flows if flow.zero >= 2)
+        if reduced_s:
+            rest_s = (1 - self.costs.overlap_gradients) * reduced_s
+            self._replicas(REDUCE, rest_s, (), (microbatch, chunk, "rest"), blocking=True)
+        self._hold(action, first, last)
+        made = Pass.INPUT_GRADIENT if kind == Pass.BACKWARD else kind
+        if kind != Pass.WEIGHT_GRADIENT:
+            self.woven = self.woven if self.unsent else first
+            self.hand_over.enter(made, microbatch, chunk, self.woven)
+            self.unsent.append((made, microbatch, chunk))
+        if not interwoven:
+            self._send(last)
+
+    def _traffic_s(self, place: int, action: Action) -> list[_Flow]:
+        """Return the traffic of replicas that belongs to one action, by the stage of sharding that causes it."""
+        kind, _, chunk, _ = action
+        first_use = kind == Pass.FORWARD and chunk not in self.gathered
+        if first_use:
+            self.gathered.add(chunk)
+        flows = []
+        for zero, cost in self.traffic:
+            share = cost.share[chunk]
+            reduced_s = gathered_s = 0.0
+            if kind in LAST_PASSES and (zero >= 2 or self.order.last[chunk] == place):
+                reduced_s = cost.reduce_s * share
+            needed = kind != Pass.WEIGHT_GRADIENT if zero == 3 else first_use
+            if needed:
+                gathered_s = cost.gather_s * share
+            if reduced_s or gathered_s:
+                flows.append(_Flow(zero, cost.buckets, reduced_s, gathered_s))
+        return flows
+
+    def _fetched(self, action: Action) -> list[_Flow]:
+        """Return the copies of parameters from the host that a pass waits for, layer by layer."""
+        cost = self.costs.chunks[action.chunk]
+        if not cost.fetch_bytes or action.kind == Pass.WEIGHT_GRADIENT:
+            return []
+        return [_Flow(3, cost.fetches, 0.0, 0.0, cost.fetch_bytes / self.costs.host_bytes_per_s)]
+
+    def _bring_back(self, action: Action) -> int | None:
+        """Copy activations that lie in the host's memory back before the pass that needs them, while another runs."""
+        cost = self.costs.chunks[action.chunk]
+        if not cost.host_bytes or action.kind in (Pass.FORWARD, Pass.WEIGHT_GRADIENT):
+            return None
+        away = self.away.pop((action.microbatch, action.chunk))
+        gate = self._before(PREFETCH)
+        seconds = cost.host_bytes / self.costs.host_bytes_per_s
+        task = self.graph.add(
+            COPY, seconds, self.from_host, (gate, away), tag=(action.microbatch, action.chunk, "back")
+        )
+        self.graph.hold(task, self.device, cost.host_bytes)
+        return task
+
+    def _segments(self, action: Action, flows: list[_Flow]) -> list[int]:
+        """Add a pass in segments with the buckets that they wait for and give rise to."""
+        kind, microbatch, chunk, _ = action
+        graph, costs = self.graph, self.costs
+        tag: tuple[object, ...] = (microbatch, chunk)
+        count = max(min(flow.buckets, MOST_SEGMENTS) for flow in flows)
+        one_s = self.pass_s[chunk][kind] / count
+        gathers = [(flow.zero, flow.gathered_s * costs.overlap_parameters / count) for flow in flows]
+        reductions = [(flow.zero, flow.reduced_s * costs.overlap_gradients / count) for flow in flows]
+        tasks = []
+        copied_s = sum(flow.copied_s for flow in flows) / count
+        for number in range(count):
+            after = []
+            if copied_s:
+                gate = self._before(COPY_AHEAD)
+                after.append(graph.add(COPY, copied_s, self.from_host, (gate,), tag=(*tag, number, "parameters")))
+            for zero, seconds in gathers:
+                if seconds:
+                    gate = self._before(PREFETCH) if zero == 3 else self.first
+                    key = (*tag, number, kind, *_among(zero, flows))
+                    after.append(self._replicas(GATHER, seconds, (gate,), key, beside=zero == 3 or number > 0))
+            task = graph.add(
+                int(kind), one_s * self._factor(), self.compute, after, tag=tag if count == 1 else (*tag, number)
+            )
+            tasks.append(task)
+            self.recent.append(task)
+            for zero, seconds in reductions:
+                if seconds:
+                    key = (*tag, number, *_among(zero, flows))
+                    beside = zero >= 2 or number < count - 1
+                    self.behind.append(self._replicas(REDUCE, seconds, (task,), key, beside=beside))
+        return tasks
+
+    def _replicas(
+        self,
+        kind: int,
+        seconds: float,
+        after: Iterable[int],
+        tag: tuple[object, ...],
+        *,
+        blocking: bool = False,
+        beside: bool = False,
+    ) -> int:
+        """Add a collective of all replicas of this stage, or take part in it where one of them has added it.
+
+        Its tag names it among those of its kind; gathers go before reductions, for passes wait for them. ``beside``:
+        segments of passes run while it does. On a stream of its own its speed follows them; on a port that it shares
+        it takes its slower pace for all of its time.
+        """
+        near = kind == GATHER and self.costs.gathers_near
+        shares = self.costs.one_port and not self.wires and not near
+        if beside and shares:
+            seconds *= self.costs.traffic_slowdown
+        streams = (self.compute, self.gradient) if blocking else (self.gradient,)
+        graph, key = self.graph, (self.stage, kind, *tag)
+        task = self.common.find(key)
+        if task is not None:
+            graph.at(self.device, graph.place + 1)
+            graph.join(task, streams, after, promised=True)
+        else:
+            # Whoever comes first, it is numbered as that of the first replica would be.
+            graph.at(self.stage, graph.place)
+            task = graph.add_collective(kind, seconds, streams, after, tag=tag, priority=int(kind == REDUCE))
+            graph.at(self.device, graph.place)
+            graph.promise(task, self.common.begin(key, task))
+            if self.wires and not near:
+                self.wires.carry(task, self.stage, seconds / self.cost.reduce_s)
+        if shares and not blocking:
+            graph.share(task, (self.device,))
+        return task
+
+    def _before(self, segments: int) -> int:
+        """Return the segment that stands some places before the next one, or the first there is."""
+        return self.recent[-min(segments, len(self.recent))]
+
+    def _factor(self) -> float:
+        return self.draws.factor() if self.draws else 1.0
+
+    def _hold(self, action: Action, first: int, last: int) -> None:
+        """Note what a pass allocates and frees; activations live until the weight gradient, which reads them."""
+        cost, graph = self.costs.chunks[action.chunk], self.graph
+        if action.kind == Pass.FORWARD:
+            graph.hold(first, self.device, cost.kept_bytes + cost.logit_bytes)
+            if cost.host_bytes:
+                seconds, key = cost.host_bytes / self.costs.host_bytes_per_s, (action.microbatch, action.chunk)
+                self.away[key] = graph.add(COPY, seconds, self.to_host, (last,), tag=(*key, "away"))
+                graph.hold(self.away[key], self.device, -cost.host_bytes, at_end=True)
+            return
+        freed = cost.kept_bytes if action.kind in LAST_PASSES else 0.0
+        if action.kind != Pass.WEIGHT_GRADIENT:
+            freed += cost.logit_bytes + cost.working_bytes
+            if cost.working_bytes:
+                graph.hold(first, self.device, cost.working_bytes)
+        if freed:
+            graph.hold(last, self.device, -freed, at_end=True)
+
+    def _send(self, last: int) -> None:
+        """Send the results that the last task completes to the stages that need them."""
+        costs = self.costs
+        for kind, microbatch, chunk in self.unsent:
+            target = self.order.home(microbatch, chunk - 1 if kind else chunk + 1)
+            sends = bool(costs.hop_s) and target not in (None, self.stage)
+            task = self._transfer(kind, microbatch, chunk, target, last) if sends and target is not None else last
+            self.hand_over.leave(kind, microbatch, chunk, task, sent=sends)
+        self.unsent.clear()
+
+    def _transfer(self, kind: Pass, microbatch: int, chunk: int, target: int, last: int) -> int:
+        """Add the transfer of a result to another stage."""
+        stream = self.feature if self.costs.overlap_hops else self.compute
+        tag = (microbatch, chunk, target)
+        if self.wires:
+            return self.wires.send(SEND, (self.replica, self.stage, target), stream, last, tag)
+        hop_s = self.costs.hop_from(chunk, back=bool(kind))
+        if self.sharing:
+            return self.graph.add_transfer(SEND, hop_s, (self.device,), stream, (last,), tag=tag)
+        return self.graph.add(SEND, hop_s, stream, (last,), tag=tag)

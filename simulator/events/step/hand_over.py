@@ -1,0 +1,76 @@
+"""Edges between what different devices write, whoever is written first."""
+
+from array import array
+
+from forerun.simulator.events.engine.graph import Graph
+from forerun.simulator.events.engine.live_graph import place_of
+from forerun.simulator.schedules import Pass
+
+Made = tuple[bool, int, int]
+"""Whether it is a gradient, microbatch, virtual stage that makes it."""
+
+
+class HandOver:
+    """What the virtual stages of one pipeline hand to each other. ``arrows``: where transfers and what they let start
+    are noted for pictures."""
+
+    def __init__(self, graph: Graph, chunks: int, arrows: "array[int] | None") -> None:
+        self._graph, self._chunks, self._arrows = graph, chunks, arrows
+        self._made: dict[Made, tuple[int, bool]] = {}
+        self._wanted: dict[Made, int] = {}
+
+    def enter(self, kind: Pass, microbatch: int, chunk: int, task: int) -> None:
+        """Let a pass wait for what the virtual stage before it, or behind it, makes."""
+        gradient = kind != Pass.FORWARD
+        source = chunk + 1 if gradient else chunk - 1
+        if not 0 <= source < self._chunks:
+            return
+        key = gradient, microbatch, source
+        if key in self._made:
+            before, sent = self._made.pop(key)
+            self._graph.need(task, before)
+            self._draw(before, task, sent)
+        else:
+            self._graph.promise(task)
+            self._wanted[key] = task
+
+    def leave(self, kind: Pass, microbatch: int, chunk: int, task: int, *, sent: bool) -> None:
+        """Hand on what a pass has made, with the task that ends when it is there; ``sent``: that is a transfer."""
+        gradient = kind != Pass.FORWARD
+        if not 0 <= (chunk - 1 if gradient else chunk + 1) < self._chunks:
+            return
+        key = gradient, microbatch, chunk
+        if key in self._wanted:
+            after = self._wanted.pop(key)
+            self._graph.fulfil(after, task)
+            self._draw(task, after, sent)
+        else:
+            self._made[key] = task, sent
+
+    def _draw(self, before: int, after: int, sent: bool) -> None:
+        if sent and self._arrows is not None:
+            self._arrows.extend((place_of(before), place_of(after)))
+
+
+class Collectives:
+    """Collectives that all replicas of a stage take part in, by what names them: the task, and how many replicas are
+    still to come."""
+
+    def __init__(self, replicas: int) -> None:
+        self.replicas = replicas
+        self._open: dict[tuple[object, ...], tuple[int, int]] = {}
+
+    def find(self, key: tuple[object, ...]) -> int | None:
+        """Return the collective for a further member; None for the first one."""
+        if key not in self._open:
+            return None
+        task, missing = self._open.pop(key)
+        if missing > 1:
+            self._open[key] = task, missing - 1
+        return task
+
+    def begin(self, key: tuple[object, ...], task: int) -> int:
+        """Note a collective that its first member has added; return how many are still to come."""
+        if self.replicas > 1:
+            self._open[key] = task, self.replicas - 1
+        return self.replicas - 1

@@ -1,0 +1,113 @@
+"""The entry point: one step of one strategy, event by event."""
+
+from dataclasses import replace
+
+from forerun.simulator.events.engine.engine import execute
+from forerun.simulator.events.engine.live_run import run_live
+from forerun.simulator.events.engine.timeline import TimelineWriter
+from forerun.simulator.events.step.compile import StepSource, compile_step
+from forerun.simulator.events.step.contention import Contention, contention_of
+from forerun.simulator.events.step.costs import StepCosts, still_reduce_s
+from forerun.simulator.events.step.disturb import Disturbance, replicas_needed
+from forerun.simulator.events.step.groups import group_costs
+from forerun.simulator.events.step.result import EventResult, result_of
+from forerun.simulator.events.step.staged_costs import costs_of
+from forerun.simulator.events.step.tally import StepUse, Tally
+from forerun.simulator.events.step.traffic import step_traffic
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context, Strategy
+
+
+def simulate(
+    context: Context, strategy: Strategy, disturbance: Disturbance | None = None, *, contention: bool = False
+) -> EventResult:
+    """Simulate one optimizer step of a strategy, which must be legal.
+
+    One pipeline is simulated for all replicas, since all are equal; with a ``disturbance`` all ``dp * cp`` of them.
+    With ``contention`` all traffic between stages and replicas takes its way over the cluster's graph and shares links
+    by max-min fairness; then one pipeline is simulated for each kind of replica that this makes.
+
+    Raises:
+        RequestError: a cost rule knows no such operator, link or precision, the schedule has no order for the shape, a
+            disturbed device does not exist, the cluster's groups do not hold the stages, a disturbance or contention
+            meets a strategy whose halves differ in tp, or contention is asked for on a cluster without one graph.
+    """
+    grouped = bool(context.cluster.groups)
+    costs = group_costs(context, strategy) if grouped else costs_of(context, strategy)
+    replicas = replicas_needed(disturbance, strategy.dp * strategy.cp)
+    if replicas > 1 and strategy.second_tp is not None:
+        raise RequestError(
+            f"replicas of {strategy} cross where tp changes, so that no pipeline is disturbed alone; drop the jitter"
+        )
+    if not contention or strategy.devices == 1:
+        return simulate_costs(costs, replicas=replicas, disturbance=disturbance)
+    shared = step_contention(context, strategy, costs, apart=replicas > 1)
+    return simulate_costs(costs, replicas=shared.simulated, disturbance=disturbance, contention=shared)
+
+
+def step_contention(context: Context, strategy: Strategy, costs: StepCosts, *, apart: bool = False) -> Contention:
+    """Return what the traffic of a step shares; with ``apart`` every replica is told apart.
+
+    Raises:
+        RequestError: the cluster has no graph, a device cannot be reached, or the strategy's halves differ in tp.
+    """
+    if context.cluster.groups:
+        raise RequestError(f"the groups of {context.cluster.name} have no common graph of links; drop the contention")
+    if strategy.second_tp is not None:
+        raise RequestError(
+            f"replicas of {strategy} cross where tp changes, so that no links are theirs; drop the contention"
+        )
+    reduce_s = [stage.reduce_s for stage in costs.stages]
+    traffic = step_traffic(context, strategy, reduce_s, still_reduce_s(context, strategy))
+    return contention_of(traffic, apart=apart)
+
+
+def simulate_costs(
+    costs: StepCosts,
+    *,
+    replicas: int = 1,
+    disturbance: Disturbance | None = None,
+    contention: Contention | None = None,
+) -> EventResult:
+    """Simulate a step whose costs are given, on ``replicas`` pipelines side by side.
+
+    Raises:
+        RequestError: the schedule has no order for the shape, or a disturbed device does not exist.
+    """
+    writer = TimelineWriter()
+    source = StepSource(costs, replicas=replicas, contention=contention, disturbance=disturbance, arrows=writer.arrows)
+    result = result_of(costs, _tally(source, costs, replicas, contention, disturbance, writer))
+    return replace(
+        result, contention=contention, sent_bytes=source.sent_bytes, replicas=replicas, disturbance=disturbance
+    )
+
+
+def step_use(costs: StepCosts, *, replicas: int = 1, contention: Contention | None = None) -> StepUse:
+    """Return how a step is spent, without its timeline: memory grows with the tasks that are live, not with all.
+
+    Raises:
+        RequestError: as for ``simulate_costs``.
+    """
+    source = StepSource(costs, replicas=replicas, contention=contention)
+    return _tally(source, costs, replicas, contention, None, None).use(costs)
+
+
+def _tally(
+    source: StepSource,
+    costs: StepCosts,
+    replicas: int,
+    contention: Contention | None,
+    disturbance: Disturbance | None,
+    timeline: TimelineWriter | None,
+) -> Tally:
+    """Run what a source writes.
+
+    Raises:
+        RequestError: tasks wait for each other in a circle.
+    """
+    tally = Tally(source.graph, timeline)
+    if not run_live(source, tally):
+        # Only the whole graph can name the circle, some of which has not been written.
+        execute(compile_step(costs, replicas=replicas, contention=contention, disturbance=disturbance))
+        raise RuntimeError("a step came to a halt that its whole graph does not come to")
+    return tally

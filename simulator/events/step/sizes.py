@@ -1,0 +1,39 @@
+"""Bytes that one device sends in a step; everything else here counts seconds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.events.step.costs import stage_parameter_counts
+from forerun.simulator.layer.shard import activation_bytes
+from forerun.simulator.replicas.reduction import reduced_bytes
+from forerun.spaces.strategies import Context, Strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSizes:
+    """``hop_bytes``: what one tensor rank sends to the next stage per microbatch; per stage ``gradient_bytes`` that
+    replicas add up, and ``shard_bytes``, the part of the parameters that each of them holds before they are gathered;
+    ``tied_bytes``: gradient of a table that first and last stage share. ``scattered``: whether replicas are left with
+    slices of the sum of gradients only."""
+
+    hop_bytes: int
+    gradient_bytes: tuple[float, ...]
+    shard_bytes: tuple[float, ...]
+    tied_bytes: int
+    scattered: bool
+
+
+def step_sizes(context: Context, strategy: Strategy) -> StepSizes:
+    """Return the bytes of a step under a strategy of one tp, which must be legal."""
+    width = activation_bytes(context.workload.precision)
+    tokens = strategy.mbs * context.workload.seq_len / strategy.cp
+    parts = strategy.tp if strategy.sp or context.framework.scatters_hops else 1
+    counts, tied = stage_parameter_counts(context, strategy)
+    return StepSizes(
+        hop_bytes=max(round(tokens * context.model.hidden * width / parts), 1),
+        gradient_bytes=tuple((counts * reduced_bytes(context)).tolist()),
+        shard_bytes=tuple((counts * width / strategy.sharing).tolist()),
+        tied_bytes=max(round(float(np.max(tied)) * reduced_bytes(context)), 1),
+        scattered=strategy.zero > 0 and not context.framework.reduces_whole,
+    )

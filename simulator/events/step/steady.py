@@ -1,0 +1,97 @@
+"""Steps of many microbatches from steps of few: a pipeline in its steady state repeats itself.
+
+Starts and ends of tasks that only wait for each other are a max-plus linear system. Such a system is periodic after a
+finite start (Baccelli, Cohen, Olsder and Quadrat, Synchronization and Linearity, chapter 3), so that the same number of
+further microbatches adds the same time over and over. The period is looked for, not assumed. A step that grows by less
+than what occupies its busiest stream has not got there, however evenly it grows: the path that is longest in the end
+may not be the longest yet. Where every microbatch has traffic of replicas (ZeRO 2 and 3), a stream takes what is ready,
+which is not linear; such steps are simulated whole. Traffic of stages that shares links is not linear
+either, but repeats itself like the passes that cause it, or nearly: 387 of 387 random steps with contention came out as
+when simulated whole, and one in a test, in which three kinds of replicas drift against each other, 0.1 % too long.
+"""
+
+from dataclasses import dataclass, replace
+
+from forerun.simulator.events.step.contention import Contention
+from forerun.simulator.events.step.costs import StepCosts
+from forerun.simulator.events.step.simulate import step_use
+from forerun.simulator.events.step.tally import StepUse
+from forerun.simulator.score_table import TIME_PARTS
+
+_SAME = 1e-9
+"""Relative difference up to which two increments count as equal: the exactness asked of the closed forms."""
+_FIRST = 4
+"""Microbatches of the first try, in units of the pipeline's depth; filling takes one, draining another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFigures:
+    """The figures of a step that grow evenly with its microbatches once it is long: its time, the parts of that at the
+    slowest stage (``TIME_PARTS``), what occupies every stream, the largest peak of live tensors; and the stage that has
+    it."""
+
+    step_time_s: float
+    time_s: tuple[float, ...]
+    occupied_s: tuple[float, ...]
+    peak_bytes: float
+    fullest: int
+
+
+def step_figures(costs: StepCosts, contention: Contention | None = None) -> StepFigures:
+    """Return what a step takes, from three shorter ones where it is long and they have become periodic.
+
+    ``contention``: what its traffic shares, where not only ports.
+
+    Raises:
+        RequestError: the schedule has no order for the shape.
+    """
+    count, period = costs.shape.microbatches, costs.shape.pp
+    first = _FIRST * costs.shape.pp + count % period
+    while costs.zero < 2 and 2 * (first + 2 * period) < count:
+        figures = [_simulated(costs, first + turn * period, contention) for turn in range(3)]
+        if _even(figures):
+            return _extended(figures, (count - first) / period)
+        first += (first // period + 1) * period
+    return _simulated(costs, count, contention)
+
+
+def _simulated(costs: StepCosts, microbatches: int, contention: Contention | None) -> StepFigures:
+    shorter = replace(costs, shape=replace(costs.shape, microbatches=microbatches))
+    if contention is None:
+        return figures_of(step_use(shorter))
+    return figures_of(step_use(shorter, replicas=contention.simulated, contention=contention))
+
+
+def figures_of(result: StepUse) -> StepFigures:
+    """Return the figures of a step that was simulated whole."""
+    return StepFigures(
+        step_time_s=result.step_time_s,
+        time_s=tuple(result.time_s[part] for part in TIME_PARTS),
+        occupied_s=tuple(result.occupied_s),
+        peak_bytes=result.peak_memory_bytes,
+        fullest=result.fullest % result.costs.shape.pp,
+    )
+
+
+def _even(figures: list[StepFigures]) -> bool:
+    """Whether every figure grows by the same twice, and the step by no less than any stream's tasks."""
+    low, middle, high = ([one.step_time_s, one.peak_bytes, *one.time_s] for one in figures)
+    whole = (high[0], high[1], *[high[0]] * len(TIME_PARTS))
+    grown = zip(low, middle, high, whole, strict=True)
+    same = all(abs((c - b) - (b - a)) <= _SAME * size for a, b, c, size in grown)
+    busiest_s = max(b - a for a, b in zip(figures[-2].occupied_s, figures[-1].occupied_s, strict=True))
+    reached = high[0] - middle[0] >= busiest_s - _SAME * high[0]
+    return same and reached and len({one.fullest for one in figures}) == 1
+
+
+def _extended(figures: list[StepFigures], periods: float) -> StepFigures:
+    """Return the figures ``periods`` periods after the first."""
+    low, high = figures[0], figures[-1]
+    turns = periods / (len(figures) - 1)
+    return StepFigures(
+        step_time_s=low.step_time_s + turns * (high.step_time_s - low.step_time_s),
+        time_s=tuple(a + turns * (b - a) for a, b in zip(low.time_s, high.time_s, strict=True)),
+        occupied_s=tuple(a + turns * (b - a) for a, b in zip(low.occupied_s, high.occupied_s, strict=True)),
+        peak_bytes=low.peak_bytes + turns * (high.peak_bytes - low.peak_bytes),
+        fullest=low.fullest,
+    )

@@ -1,0 +1,239 @@
+"""How every device-stage spends a step, counted while it runs: nothing is kept of a task that has ended.
+
+A whole graph that has been run is counted by the same code, its tasks in the order of time.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.events.engine.engine import Execution
+from forerun.simulator.events.engine.graph import Graph, Tag, TaskGraph
+from forerun.simulator.events.engine.kinds import (
+    COPY,
+    EXCHANGE,
+    GATHER,
+    HOST,
+    KINDS,
+    OPTIMIZER,
+    RECOMPUTE,
+    REDUCE,
+    SEND,
+    STREAMS,
+    TIED,
+)
+from forerun.simulator.events.engine.live_graph import Hold, place_of
+from forerun.simulator.events.engine.memory import MemoryMeter, Named
+from forerun.simulator.events.engine.timeline import TimelineWriter
+from forerun.simulator.events.step.costs import StepCosts
+from forerun.simulator.score_table import TIME_PARTS
+
+PART = {
+    SEND: "pipeline",
+    GATHER: "data",
+    REDUCE: "data",
+    TIED: "data",
+    OPTIMIZER: "optimizer",
+    HOST: "host",
+    COPY: "host",
+    RECOMPUTE: "recompute",
+    EXCHANGE: "tensor",
+}
+"""Part of a step that a task counts as; passes are split by their ``ChunkCost.parts``."""
+_WAITS = ("bubble", "pipeline", "data")
+_TRAFFIC = (SEND, GATHER, REDUCE, TIED, COPY, EXCHANGE)
+_EXPOSED = ("tensor", "context", "expert", "pipeline", "data")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageUse:
+    """How one device-stage spends the step: ``time_s`` by ``TIME_PARTS`` adds up to the step time.
+
+    ``busy_s``: computation, host and optimizer; ``exposed_s``: communication that its computation waits for;
+    ``idle_s``: waiting for other stages' computation. ``peak_bytes`` of live tensors, at ``peak_s``, when ``peak_task``
+    allocated.
+    """
+
+    time_s: Mapping[str, float]
+    busy_s: float
+    exposed_s: float
+    idle_s: float
+    peak_bytes: float
+    peak_s: float
+    peak_task: str
+
+    @property
+    def work_s(self) -> float:
+        """What the stage spends on its own passes: all but waiting for others and traffic with them."""
+        return sum(value for part, value in self.time_s.items() if part not in _WAITS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepUse:
+    """How a step was spent. ``stages``: every device-stage of one pipeline, all others being equal, or of all pipelines
+    one after the other; ``occupied_s``: for how long every stream was, by its number."""
+
+    step_time_s: float
+    stages: tuple[StageUse, ...]
+    occupied_s: tuple[float, ...]
+    costs: StepCosts
+
+    @property
+    def bubble_share(self) -> float:
+        """Idle time of all stages over all their time."""
+        idle_s = sum(stage.idle_s for stage in self.stages)
+        return idle_s / (len(self.stages) * self.step_time_s) if self.step_time_s else 0.0
+
+    @property
+    def slowest(self) -> int:
+        """The (first) device-stage with most work of its own."""
+        work = [stage.work_s for stage in self.stages]
+        return work.index(max(work))
+
+    @property
+    def time_s(self) -> Mapping[str, float]:
+        """Parts of the step (``TIME_PARTS``) as the slowest stage sees them."""
+        return self.stages[self.slowest].time_s
+
+    @property
+    def peak_memory_bytes(self) -> float:
+        """Largest peak of live tensors of any stage."""
+        return self.stages[self.fullest].peak_bytes
+
+    @property
+    def fullest(self) -> int:
+        """The (first) device-stage with the largest peak."""
+        peaks = [stage.peak_bytes for stage in self.stages]
+        return peaks.index(max(peaks))
+
+
+Past = tuple[int, float, int]
+"""What is remembered of a task that let another one start: its kind, since when nothing hid it (a transfer between
+stages: its start; other traffic: the end of the passes on its own devices) and its record (-1 without)."""
+
+
+class _Device:
+    """What one device-stage has done. ``until_s``: end of the last task on its compute stream; ``passes_s``: seconds of
+    passes by virtual stage."""
+
+    __slots__ = ("meter", "passes_s", "spent_s", "until_s")
+
+    def __init__(self, *, curve: bool) -> None:
+        self.until_s = 0.0
+        self.spent_s = dict.fromkeys(TIME_PARTS, 0.0)
+        self.passes_s: dict[int, float] = {}
+        self.meter = MemoryMeter(curve=curve)
+
+
+class Tally:
+    """Watches a run; with a ``timeline`` it writes that and keeps memory over time."""
+
+    def __init__(self, graph: Graph, timeline: TimelineWriter | None = None) -> None:
+        self.graph = graph
+        self.timeline = timeline
+        self.makespan_s = 0.0
+        self.occupied_s = [0.0] * len(graph.ordered)
+        count = max(graph.stream_device, default=-1) + 1
+        self.devices = [_Device(curve=timeline is not None) for _ in range(count)]
+
+    def held(self, task: int, hold: Hold, now_s: float) -> None:
+        """Note what a task allocates or frees."""
+        graph = self.graph
+        named: Named = (graph.kind[task], graph.tag[task], graph.stream[task])
+        self.devices[hold.device].meter.change(now_s, hold.order, hold.size_bytes, named)
+
+    def ended(self, task: int, start_s: float, end_s: float, cause: Past | None) -> Past:
+        """Note when a task ran, in the order of time, and what let it start."""
+        graph, occupied_s = self.graph, self.occupied_s
+        kind, stream, tag = graph.kind[task], graph.stream[task], graph.tag[task]
+        streams: Sequence[int] = graph.gangs.get(task) or (stream,)
+        self.makespan_s = end_s
+        bare_s = start_s
+        if kind in _TRAFFIC and kind != SEND:
+            bare_s = max(self.devices[each // len(STREAMS)].until_s for each in streams)
+        for each in streams:
+            occupied_s[each] += end_s - start_s
+            if each % len(STREAMS) == 0:
+                self._compute(self.devices[each // len(STREAMS)], kind, tag, start_s, end_s, cause)
+        if self.timeline is None:
+            return kind, bare_s, -1
+        before = -1 if cause is None else cause[2]
+        return kind, bare_s, self.timeline.add(place_of(task), kind, tag, streams, start_s, end_s, before)
+
+    def _compute(self, device: _Device, kind: int, tag: Tag, start_s: float, end_s: float, cause: Past | None) -> None:
+        """Count a task of a compute stream, and what that waited for."""
+        if start_s > device.until_s:
+            self._wait(device.spent_s, cause, device.until_s, start_s)
+        device.until_s = end_s
+        if kind < SEND:
+            chunk = tag[1]
+            assert isinstance(chunk, int)
+            device.passes_s[chunk] = device.passes_s.get(chunk, 0.0) + (end_s - start_s)
+        else:
+            device.spent_s[PART[kind]] += end_s - start_s
+
+    def _wait(self, into: dict[str, float], cause: Past | None, low_s: float, high_s: float) -> None:
+        """Count a wait as what ends it: traffic from when nothing hides it any more, before that and else a bubble."""
+        exposed_s = 0.0
+        if cause is not None and cause[0] in _TRAFFIC:
+            kind, since_s, _ = cause
+            exposed_s = max(high_s - max(low_s, since_s), 0.0)
+            into[PART[kind]] += exposed_s
+        into["bubble"] += high_s - low_s - exposed_s
+
+    def use(self, costs: StepCosts) -> StepUse:
+        """Return how the step was spent, once all tasks have ended."""
+        shares = shares_of(costs)
+        stages = tuple(self._stage(device, shares) for device in self.devices)
+        return StepUse(step_time_s=self.makespan_s, stages=stages, occupied_s=tuple(self.occupied_s), costs=costs)
+
+    def _stage(self, device: _Device, shares: Sequence[Sequence[tuple[str, float]]]) -> StageUse:
+        time_s, meter = device.spent_s.copy(), device.meter
+        meter.settle()
+        for chunk, seconds in device.passes_s.items():
+            for name, share in shares[chunk] or [("compute", 1.0)]:
+                time_s[name] += share * seconds
+        time_s["bubble"] += self.makespan_s - device.until_s
+        return StageUse(
+            time_s=time_s,
+            busy_s=sum(value for part, value in time_s.items() if part != "bubble" and part not in _EXPOSED),
+            exposed_s=sum(time_s[part] for part in _EXPOSED),
+            idle_s=time_s["bubble"],
+            peak_bytes=meter.peak_bytes if meter.peak_task else 0.0,
+            peak_s=meter.peak_s,
+            peak_task=self._name(*meter.peak_task) if meter.peak_task else "",
+        )
+
+    def _name(self, kind: int, tag: Tag, stream: int) -> str:
+        return " ".join([KINDS[kind], *map(str, tag), f"on {self.graph.stream_names[stream]}"])
+
+
+def shares_of(costs: StepCosts) -> list[list[tuple[str, float]]]:
+    """Return for every virtual stage which share of a pass is which part."""
+    shares = []
+    for chunk in costs.chunks:
+        whole = sum(chunk.parts.values())
+        shares.append([(part, value / whole) for part, value in chunk.parts.items() if value] if whole else [])
+    return shares
+
+
+def watch_again(tally: Tally, graph: TaskGraph, run: Execution) -> None:
+    """Let a tally watch a run of a whole graph that is over, in the order of time."""
+    start_s, end_s = np.array(run.start_s), np.array(run.end_s)
+    place = np.empty(len(graph), dtype=np.int64)
+    order = np.lexsort((start_s, end_s))
+    place[order] = np.arange(len(order))
+    pasts: dict[int, Past] = {}
+    for task in order.tolist():
+        before = run.cause[task]
+        cause = None if before < 0 else pasts.get(before)
+        if before >= 0 and cause is None:  # both take no time, and the cause has the larger number
+            cause = graph.kind[before], run.start_s[before], int(place[before])
+        pasts[task] = tally.ended(task, run.start_s[task], run.end_s[task], cause)
+    holds = [
+        ((run.end_s if at_end else run.start_s)[task], task, Hold(device, order, size))
+        for order, (task, device, at_end, size) in enumerate(graph.holds)
+    ]
+    for now_s, task, hold in sorted(holds):
+        tally.held(task, hold, now_s)

@@ -1,0 +1,282 @@
+"""What one step sends over which links of the cluster's graph.
+
+A *flow* is what one transfer or one collective keeps under way between some pairs of devices, all at one rate: the
+tensor ranks of a stage that send to the next, or the ring of a stage's replicas. Of a ring over several nodes every
+member of a node carries one channel out of it, as NCCL's rings do, so that all of the node's NICs are used; tree and
+in-switch algorithms are taken to load the network alike. Durations are those of the cost rules, which assume that all
+devices talk at once; the rate that they assume is ``assumed_bytes_per_s``, so that a flow which gets another one from
+the graph takes longer or shorter by just that. ``lone_bytes_per_s`` is the most that the rules grant it.
+
+Traffic inside a pass (tensor, context and expert parallel) is part of the pass and not seen here. Devices of one
+scale-up domain that is no switch meet on their own ports only; the links between them are as many as it has pairs.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from forerun.simulator.costs.collectives.constants import constants_of
+from forerun.simulator.costs.collectives.rule import paths_on_levels
+from forerun.simulator.events.engine.graph import TaskGraph
+from forerun.simulator.events.engine.routes import Routes
+from forerun.simulator.pipeline.p2p import HopEnd, hop_parts_s
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.clusters.topology import build_graph
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context, Placement, Strategy
+
+_LINE_RATE = 1e9
+"""Factor on all links at which only the latency of a collective is left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """``wire_s``: seconds that shrink and grow with its rate, at the assumed one; ``latency_s``: all others. Rates are
+    of one connection; ``load``: connections of the flow on every link that it crosses."""
+
+    assumed_bytes_per_s: float
+    lone_bytes_per_s: float
+    wire_s: float
+    latency_s: float
+    load: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """``hops`` by (replica, from stage, to stage); ``rings`` by stage: one pass over all gradients, which the gather of
+    parameters resembles. Links by number."""
+
+    replicas: int
+    stages: int
+    link_names: Sequence[str]
+    capacity_bytes_per_s: Sequence[float]
+    hops: Mapping[tuple[int, int, int], Flow]
+    rings: Mapping[int, Flow]
+
+
+def step_traffic(context: Context, strategy: Strategy, reduce_s: Sequence[float], still_s: Sequence[float]) -> Traffic:
+    """Return the traffic of a step; ``reduce_s``: seconds of one pass over the gradients of every stage, ``still_s``:
+    the same on ``line_rate_cluster``.
+
+    Raises:
+        RequestError: the cluster has no graph, or a device cannot be reached.
+    """
+    spec = context.cluster.spec
+    if spec is None:
+        raise RequestError(f"{context.cluster.name} has levels but no graph of links; contention needs one")
+    links = TaskGraph(())
+    nodes = -(-strategy.devices // spec.devices_per_node)
+    crossed = _Crossed(context.cluster, Routes(build_graph(spec, nodes), links), links)
+    layout = Layout(strategy)
+    known = {number: _hop_over(context, strategy, number) for number in range(len(context.cluster.levels))}
+    hops = {
+        (replica, here, there): _hop(layout, crossed, known, replica, here, there)
+        for here, there in _neighbours(strategy)
+        for replica in range(layout.replicas)
+    }
+    rings = {}
+    if layout.replicas > 1:
+        for stage in range(strategy.pp):
+            rings[stage] = _ring(context, strategy, layout, crossed, stage, reduce_s[stage], still_s[stage])
+    return Traffic(
+        replicas=layout.replicas,
+        stages=strategy.pp,
+        link_names=links.link_names,
+        capacity_bytes_per_s=links.capacity_bytes_per_s,
+        hops=hops,
+        rings=rings,
+    )
+
+
+def line_rate_cluster(context: Context, strategy: Strategy) -> Cluster:
+    """Return a cluster on which only the latency of a reduction over replicas is left, and what of it takes place near
+    them (``gathers_near``)."""
+    cluster = context.cluster
+    beyond = _sharing_level(cluster, strategy) + 1 if _reduces_apart(context, strategy) else 0
+    fast = range(beyond, len(cluster.levels))
+    levels = tuple(
+        replace(
+            level,
+            bytes_per_s=level.bytes_per_s * (_LINE_RATE if number in fast else 1.0),
+            port_bytes_per_s=level.port_bytes_per_s * (_LINE_RATE if number in fast else 1.0),
+        )
+        for number, level in enumerate(cluster.levels)
+    )
+    return replace(cluster, levels=levels, measured=None)
+
+
+def gathers_near(context: Context, strategy: Strategy) -> bool:
+    """Whether replicas that share slices of parameters are closer to each other than the copies of these slices, so
+    that gathering stays off the links on which copies are added up."""
+    levels = context.cluster.levels
+    return strategy.copies > 1 and _sharing_level(context.cluster, strategy) < len(levels) - 1
+
+
+def _reduces_apart(context: Context, strategy: Strategy) -> bool:
+    """Whether it is between copies of slices only that gradients leave those near by."""
+    return gathers_near(context, strategy) and not context.framework.reduces_whole
+
+
+def _sharing_level(cluster: Cluster, strategy: Strategy) -> int:
+    """Return the number of the innermost level with room for replicas that share one set of slices."""
+    stride = _stride(strategy)
+    sizes = [level.size // stride for level in cluster.levels[:-1]]
+    return next((number for number, size in enumerate(sizes) if size >= strategy.sharing), len(sizes))
+
+
+def _stride(strategy: Strategy) -> int:
+    """Return the distance between neighbouring replicas."""
+    return strategy.tp * (strategy.pp if strategy.placement == Placement.TP_CP_EP_PP_DP else 1)
+
+
+def _neighbours(strategy: Strategy) -> list[tuple[int, int]]:
+    """Return the stages between which microbatches and their gradients travel."""
+    pairs = [(stage, stage + 1) for stage in range(strategy.pp - 1)]
+    if strategy.vpp > 1 and strategy.pp > 2:
+        pairs.append((strategy.pp - 1, 0))
+    return [*pairs, *((there, here) for here, there in pairs)]
+
+
+class Layout:
+    """Numbers of the devices of a strategy: tensor ranks are neighbours, then context ranks."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._tp, self._cp, self._pp = strategy.tp, strategy.cp, strategy.pp
+        self.replicas = strategy.dp * strategy.cp
+        self._near = strategy.placement == Placement.TP_CP_EP_PP_DP
+
+    def devices(self, replica: int, stage: int) -> range:
+        """Return the tensor ranks of one stage of one replica."""
+        if self._near:
+            place = replica % self._cp + self._cp * (stage + self._pp * (replica // self._cp))
+        else:
+            place = replica + self.replicas * stage
+        return range(place * self._tp, (place + 1) * self._tp)
+
+
+class _Crossed:
+    """Counts connections on links."""
+
+    def __init__(self, cluster: Cluster, routes: Routes, links: TaskGraph) -> None:
+        assert cluster.spec is not None
+        self._spec, self._levels, self._routes, self._links = cluster.spec, cluster.levels, routes, links
+        self._ports: dict[tuple[int, int], int] = {}
+
+    def level(self, source: int, target: int) -> int:
+        """Return the number of the innermost level with room for both."""
+        for number, level in enumerate(self._levels[:-1]):
+            if source // level.size == target // level.size:
+                return number
+        return len(self._levels) - 1
+
+    def load(self, connections: Iterable[tuple[int, int, float]]) -> dict[int, float]:
+        """Return the connections on every link that any of (source, target, connections) crosses."""
+        load: dict[int, float] = {}
+        for source, target, count in connections:
+            for link in self._way(source, target):
+                load[link] = load.get(link, 0.0) + count
+        return load
+
+    def _way(self, source: int, target: int) -> Sequence[int]:
+        scale_up, size = self._spec.scale_up, self._spec.scale_up_size
+        if scale_up is not None and scale_up.kind != "nvswitch" and source // size == target // size:
+            return self._port(source, 0, "to"), self._port(target, 1, "from")
+        return self._routes.route(source, target)[0]
+
+    def _port(self, device: int, direction: int, word: str) -> int:
+        key = (device, direction)
+        if key not in self._ports:
+            assert self._spec.scale_up is not None
+            name = f"device {device} {word} its neighbours"
+            self._ports[key] = self._links.add_link(name, self._spec.scale_up.bytes_per_s)
+        return self._ports[key]
+
+
+def _hop(layout: Layout, crossed: _Crossed, known: dict[int, Flow], replica: int, here: int, there: int) -> Flow:
+    """Return what the tensor ranks of a stage send; ``known``: a transfer over each level, without its links."""
+    pairs = list(zip(layout.devices(replica, here), layout.devices(replica, there), strict=True))
+    number = max(crossed.level(*pair) for pair in pairs)
+    return replace(known[number], load=crossed.load((source, target, 1.0) for source, target in pairs))
+
+
+def _hop_over(context: Context, strategy: Strategy, number: int) -> Flow:
+    """Return a transfer between stages over one level of the cluster, without its links."""
+    level = context.cluster.levels[number]
+    stride = np.array([float(context.cluster.levels[number - 1].size if number else 1)])
+    tp, dp, mbs, sp, cp = (
+        np.array([float(value)]) for value in (strategy.tp, strategy.dp, strategy.mbs, strategy.sp, strategy.cp)
+    )
+    end = HopEnd(tp=tp, dp=dp, mbs=mbs, sp=sp)
+    whole_s, gathered_s = hop_parts_s(context, end, end, cp, stride)
+    still_s, _ = hop_parts_s(context, end, end, cp, stride, share=0.0)
+    mesh = constants_of(level, context.cluster.device.architecture).mesh
+    port = level.port_bytes_per_s
+    return Flow(
+        assumed_bytes_per_s=port if mesh else min(port, level.bytes_per_s),
+        lone_bytes_per_s=port,
+        wire_s=float(whole_s[0] - still_s[0]),
+        latency_s=float(still_s[0] + gathered_s[0]) + context.framework.pipeline_hop_s,
+        load={},
+    )
+
+
+def _ring(
+    context: Context,
+    strategy: Strategy,
+    layout: Layout,
+    crossed: _Crossed,
+    stage: int,
+    whole_s: float,
+    still_s: float,
+) -> Flow:
+    unit = context.cluster.spec.unit if context.cluster.spec else 1
+    # Where slices are shared near by, what takes to the network are rings over the copies of each slice.
+    apart = strategy.sharing if _reduces_apart(context, strategy) else 1
+    channels, connections = 1, []
+    for rank, first in itertools.product(range(strategy.tp), range(apart)):
+        members = [layout.devices(replica, stage)[rank] for replica in range(first, layout.replicas, apart)]
+        channels, edges = _ring_edges(members, unit)
+        connections += edges
+    ranks, stride = layout.replicas // apart, _stride(strategy) * apart
+    assumed, lone = (_ring_rate(context.cluster, ranks, stride, lone=lone) for lone in (False, True))
+    still_s = min(still_s, whole_s)
+    return Flow(
+        assumed_bytes_per_s=assumed / channels,
+        lone_bytes_per_s=lone / channels,
+        wire_s=whole_s - still_s,
+        latency_s=still_s,
+        load=crossed.load(connections),
+    )
+
+
+def _ring_edges(members: list[int], unit: int) -> tuple[int, list[tuple[int, int, float]]]:
+    """Return the channels of the rings over some devices and (source, target, channels) of their edges.
+
+    Channel j enters every node (``unit`` devices) and leaves it by the NIC of its j-th member, so that it stays on one
+    rail, and passes all members in between.
+    """
+    nodes: dict[int, list[int]] = {}
+    for member in members:
+        nodes.setdefault(member // unit, []).append(member)
+    groups = list(nodes.values())
+    if len(groups) == 1:
+        return 1, [(source, target, 1.0) for source, target in zip(members, (*members[1:], members[0]), strict=True)]
+    channels = min(len(group) for group in groups)
+    edges: dict[tuple[int, int], float] = {}
+    for channel in range(channels):
+        for number, group in enumerate(groups):
+            order = [*group[channel:], *group[:channel]]
+            across = (order[0], groups[(number + 1) % len(groups)][channel])
+            for edge in (*itertools.pairwise(order), across):
+                edges[edge] = edges.get(edge, 0.0) + 1.0
+    return channels, [(source, target, count) for (source, target), count in edges.items()]
+
+
+def _ring_rate(cluster: Cluster, ranks: int, stride: int, *, lone: bool) -> float:
+    """Return the line rate of one ring: that of the slowest level that it uses, all of its channels together."""
+    rows = tuple(constants_of(level, cluster.device.architecture) for level in cluster.levels)
+    members = np.asarray(float(ranks)), np.asarray(float(stride))
+    paths = paths_on_levels(cluster.levels, rows, *members, lone=lone)
+    return min(float(path.member_bytes_per_s() * path.span.inside) for path in paths if path.span.used)

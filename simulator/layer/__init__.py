@@ -1,0 +1,1 @@
+"""What one layer costs on one device and microbatch: operators, communication, activations."""

@@ -1,0 +1,199 @@
+"""Seconds that one layer spends in communication on one microbatch, and the part of it that computation hides.
+
+Tensor parallel: with sequence parallel every block gathers its input and scatters its output (Korthikanti et al.,
+arXiv 2205.05198, figure 5); without, it all-reduces its output (Shoeybi et al., arXiv 1909.08053). Context parallel
+passes keys and values around; expert parallel sends every token to its experts and back.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.costs import Collective, collective_time_s
+from forerun.simulator.layer.operators import Work, loss_vocab
+from forerun.simulator.layer.shard import Shard, activation_bytes
+from forerun.simulator.score_table import Floats
+from forerun.spaces.models.model import Layer, MixtureOfExperts
+from forerun.spaces.strategies import Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """Exposed seconds of communication by kind and direction, shape K each."""
+
+    tensor_forward_s: Floats
+    tensor_backward_s: Floats
+    context_forward_s: Floats
+    context_backward_s: Floats
+    expert_forward_s: Floats
+    expert_backward_s: Floats
+
+    @property
+    def forward_s(self) -> Floats:
+        """All exposed communication of the forward pass."""
+        return self.tensor_forward_s + self.context_forward_s + self.expert_forward_s
+
+    @property
+    def backward_s(self) -> Floats:
+        """All exposed communication of the backward pass."""
+        return self.tensor_backward_s + self.context_backward_s + self.expert_backward_s
+
+
+class Cover:
+    """Computation that communication can run under; no second of it hides two communications."""
+
+    def __init__(self, free_s: Floats) -> None:
+        self.free_s = free_s
+
+    def exposed(self, communication_s: Floats, share: float, most_s: Floats | None = None) -> Floats:
+        """Seconds left when up to ``share`` of a communication runs under what is free, and ``most_s`` at most."""
+        room_s = self.free_s if most_s is None else np.minimum(self.free_s, most_s)
+        hidden_s = np.minimum(communication_s * share, room_s)
+        self.free_s = self.free_s - hidden_s
+        return np.asarray(communication_s - hidden_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSync:
+    """Seconds to bring one [tokens, width] activation to (``gather_s``) and from (``scatter_s``) all tensor ranks with
+    sequence parallel, or to add it up over them (``reduce_s``) without; the kind that is not used is zero."""
+
+    gather_s: Floats
+    scatter_s: Floats
+    reduce_s: Floats
+
+    @property
+    def once_s(self) -> Floats:
+        """One synchronisation of a block's forward pass."""
+        return self.gather_s + self.scatter_s + self.reduce_s
+
+
+def tensor_sync(context: Context, shard: Shard, width: float) -> TensorSync:
+    """Return the cost of synchronising an activation over tensor ranks, fixed cost of each launch included."""
+    cluster, profile = context.cluster, context.framework
+    size = shard.tokens * width * activation_bytes(context.workload.precision)
+    away = np.where(shard.tp > cluster.scale_up_size, profile.tensor_step_s * (shard.tp - 1), 0.0)
+
+    def seconds(collective: Collective, used: NDArray[np.bool_], passes: int) -> Floats:
+        one = collective_time_s(cluster, collective, size, shard.tp, 1.0)
+        return np.where(used, one + profile.collective_launch_s + passes * away, 0.0)
+
+    apart = (shard.tp > 1) & shard.sp
+    return TensorSync(
+        gather_s=seconds("all_gather", apart, 1),
+        scatter_s=seconds("reduce_scatter", apart, 1),
+        reduce_s=seconds("all_reduce", (shard.tp > 1) & ~shard.sp, 2),
+    )
+
+
+def tensor_blocks(layer: Layer) -> int:
+    """Return how many blocks of a layer synchronise their output over tensor ranks: attentions, dense MLP, shared
+    experts."""
+    blocks = (2 if layer.cross_attention else 1) if layer.attends else 0
+    routed = isinstance(layer.mlp, MixtureOfExperts) and not layer.mlp.shared_hidden
+    return blocks + (layer.feeds_forward and not routed)
+
+
+def layer_exchange(
+    context: Context, layer: Layer, shard: Shard, work: Work, shorter_s: tuple[Floats | float, Floats | float] = (0, 0)
+) -> Exchange:
+    """Return the exposed communication of one layer; ``work`` is the computation it may hide under.
+
+    ``shorter_s``: seconds by which the last sum of the forward pass, and that of the backward pass, take less than an
+    all-reduce, because the neighbours need them in parts.
+    """
+    profile = context.framework
+    blocks = tensor_blocks(layer)
+    sync = tensor_sync(context, shard, context.model.hidden)
+    covered = max(profile.overlap_tensor, profile.overlap_tensor_backward)
+    # The input is gathered again for its weight gradient; the gradient of a row-parallel product waits for its gather.
+    again = 0.0 if profile.keeps_gathered else 1.0
+    hidden = blocks * (again * sync.gather_s + sync.scatter_s) + _readers(context, layer) * sync.reduce_s - shorter_s[1]
+    open_s = blocks * sync.gather_s
+    keys = _context_s(context, layer, shard)
+    experts = _expert_s(context, layer, shard)
+    forward, backward = Cover(work.forward_s), Cover(work.backward_s)
+    return Exchange(
+        context_forward_s=forward.exposed(keys, profile.overlap_context, work.core_s),
+        context_backward_s=backward.exposed(2 * keys, profile.overlap_context, 2 * work.core_s),
+        tensor_forward_s=forward.exposed(blocks * sync.once_s - shorter_s[0], profile.overlap_tensor),
+        tensor_backward_s=backward.exposed(open_s, profile.overlap_tensor, work.core_s)
+        + backward.exposed(hidden, covered),
+        expert_forward_s=forward.exposed(experts, profile.overlap_expert),
+        expert_backward_s=backward.exposed(experts, profile.overlap_expert),
+    )
+
+
+def _readers(context: Context, layer: Layer) -> int:
+    """Return how many column-parallel products of a layer add the gradient of their input up over tensor ranks.
+
+    Products that read the same input are one, or each is a module that adds up its own (Megatron-LM's
+    ColumnParallelLinear). With sequence parallel the input is gathered, and its gradient scattered, once for all.
+    """
+    blocks = tensor_blocks(layer)
+    if context.framework.merged_products:
+        return blocks
+    attentions = (layer.attention, layer.cross_attention) if layer.attends else ()
+    attending = [attention for attention in attentions if attention is not None]
+    gates = blocks - len(attending) if layer.mlp.gated else 0
+    return blocks + 2 * sum(attention.latent is None for attention in attending) + gates
+
+
+def _context_s(context: Context, layer: Layer, shard: Shard) -> Floats:
+    """Seconds to bring the keys and values of all context ranks to each of them."""
+    attention = layer.attention
+    if not layer.attends:
+        return np.zeros_like(shard.tp)
+    width = np.maximum(attention.kv_heads / shard.tp, 1.0) * (attention.head_dim + attention.value_head_dim)
+    size = shard.tokens * shard.cp * width * activation_bytes(context.workload.precision)
+    return np.where(shard.cp > 1, collective_time_s(context.cluster, "all_gather", size, shard.cp, shard.tp), 0.0)
+
+
+def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:
+    """Seconds of dispatch and combine of one direction: all-to-all over ep, gather and scatter over etp."""
+    if not isinstance(layer.mlp, MixtureOfExperts) or not layer.feeds_forward:
+        return np.zeros_like(shard.tp)
+    cluster, imbalance = context.cluster, context.workload.moe_imbalance
+    copies = np.full_like(shard.tp, layer.mlp.top_k)
+    if context.framework.dispatches_once:
+        domains = np.maximum(shard.ep * shard.etp / cluster.scale_up_size, 1.0)
+        once = domains_visited(layer.mlp, domains)
+        copies = np.where(domains > 1, once, copies)
+    routed = shard.tokens / shard.tp * copies * imbalance
+    size = routed * context.model.hidden * activation_bytes(context.workload.precision)
+    ones = np.ones_like(shard.tp)
+    sent = 2 * collective_time_s(cluster, "all_to_all", size, shard.ep, shard.etp)
+    gathered = collective_time_s(cluster, "all_gather", size * shard.etp, shard.etp, ones)
+    scattered = collective_time_s(cluster, "reduce_scatter", size * shard.etp, shard.etp, ones)
+    return np.where(shard.ep > 1, sent, 0.0) + np.where(shard.etp > 1, gathered + scattered, 0.0)
+
+
+def domains_visited(mixture: MixtureOfExperts, domains: Floats) -> Floats:
+    """Return to how many of the scale-up domains that experts stand on a token goes on average.
+
+    Of top_k copies to random experts on N domains, N (1 - (1 - 1/N)^top_k) go to different ones. N are those that hold
+    a part of any of the token's groups: with M groups on each domain, one is out of reach with (1 - top/groups)^M.
+    """
+    together = np.maximum(mixture.groups / domains, 1.0)
+    reached = np.maximum(domains * (1.0 - (1.0 - mixture.top_groups / mixture.groups) ** together), 1.0)
+    return np.asarray(reached * (1.0 - (1.0 - 1.0 / reached) ** mixture.top_k))
+
+
+def ends_exchange_s(context: Context, shard: Shard) -> tuple[Floats, Floats]:
+    """Seconds of tensor-parallel communication per direction of (embedding, head).
+
+    The vocabulary-parallel loss also reduces three scalars per token (Megatron-LM's cross entropy); a loss over the
+    whole vocabulary gathers the logits.
+    """
+    sync = tensor_sync(context, shard, context.model.hidden)
+    once = np.where(shard.sp, sync.scatter_s, sync.reduce_s / 2)
+    if not context.model.vocab:
+        return np.zeros_like(once), np.zeros_like(once)
+    if context.framework.gathered_logits:
+        width = activation_bytes(context.workload.precision)
+        whole = shard.tokens * width * loss_vocab(context, shard.tp)
+        loss_s = collective_time_s(context.cluster, "all_gather", whole, shard.tp, 1.0)
+    else:
+        loss_s = 3 * tensor_sync(context, replace(shard, sp=np.zeros_like(shard.sp)), 2.0).once_s
+    return once, (once + loss_s / 2) * (1 + context.model.mtp_layers)

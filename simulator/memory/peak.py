@@ -1,0 +1,119 @@
+"""Peak memory of every candidate: the largest of its representative stages, with what it is made of.
+
+Steady state from the second step on: gradients and optimizer states exist when the forward passes run.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.layer.activations import (
+    embedding_activations,
+    gathered_buffers,
+    head_activations,
+    layer_activations,
+)
+from forerun.simulator.layer.kinds import layer_kinds
+from forerun.simulator.layer.shard import Shard
+from forerun.simulator.replicas.reduction import ReplicaCosts
+from forerun.simulator.score_table import MEMORY_PARTS, Floats
+from forerun.simulator.stages.plan import in_flight
+from forerun.spaces.strategies import Context, Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Bytes per representative stage, [R, S]: ``kept`` activations of all microbatches in flight, ``working`` set of
+    one layer's backward pass, ``logits`` around the loss, ``idle`` buffers that the allocator keeps while it has
+    room; ``stage`` is the device-stage's number."""
+
+    kept: Floats
+    working: Floats
+    logits: Floats
+    idle: Floats
+    stage: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalMemory:
+    """Shape N each: the peak and its parts (``MEMORY_PARTS``), live tensors alone, the stage that has the peak, and
+    whether the allocator's idle buffers find no room there."""
+
+    peak_bytes: Floats
+    allocated_bytes: Floats
+    parts: dict[str, Floats]
+    stage: NDArray[np.int64]
+    pressed: NDArray[np.bool_]
+
+
+def stage_memory(
+    context: Context,
+    shard: Shard,
+    key: NDArray[np.intp],
+    blocks: Floats,
+    stage: Floats,
+    schedule: Floats,
+    pp: Floats,
+    vpp: Floats,
+    microbatches: Floats,
+    lead: Floats | float = 1.0,
+) -> StageMemory:
+    """Return the activation memory of S strategies; ``key`` is the shard of each, ``blocks`` [B, R, S] its layers,
+    ``lead`` that of ``StagePlans``."""
+    flight = in_flight(schedule, stage, pp, vpp, microbatches, lead)
+    kept = np.zeros_like(stage)
+    working = np.zeros_like(stage)
+    idle = np.zeros_like(stage)
+    for kind, layer in enumerate(layer_kinds(context.model)):
+        activations = layer_activations(context, layer, shard)
+        kept += blocks[kind] * activations.kept[key]
+        idle += blocks[kind] * gathered_buffers(context, layer, shard)[key]
+        working = np.maximum(working, np.where(blocks[kind] > 0, activations.working[key], 0.0))
+    kept += blocks[-2] * embedding_activations(context, shard)[key]
+    at_once = np.where(schedule == Schedule.GPIPE, microbatches, 1.0)
+    logits = blocks[-1] * (head_activations(context, shard)[key] * at_once)
+    held = np.maximum(flight - 2.0, 0.0) if context.framework.gathers_ahead else 1.0
+    return StageMemory(kept=kept * flight, working=working, logits=logits, idle=idle * held, stage=stage)
+
+
+def total_memory(
+    context: Context,
+    activations: StageMemory,
+    key: NDArray[np.intp],
+    replicas: ReplicaCosts,
+    replica: NDArray[np.intp],
+) -> TotalMemory:
+    """Return the peak over stages of N candidates; ``key`` and ``replica`` are their columns in the two tables."""
+    profile = context.framework
+    fixed = replicas.parameter_bytes + replicas.gradient_bytes + replicas.optimizer_bytes + replicas.buffer_bytes
+    moving = activations.kept + activations.working + activations.logits
+    allocated = fixed[:, replica] + moving[:, key]
+    slot = np.argmax(allocated, axis=0)
+    live = np.take_along_axis(allocated, slot[None, :], axis=0)[0]
+    # Where the peak's stage stands in arrays of all stages, row by row: one index is quicker than two.
+    held, active = slot * fixed.shape[1] + replica, slot * moving.shape[1] + key
+    lost = profile.fragmentation * live
+    if profile.activation_fragmentation:
+        lost = lost + profile.activation_fragmentation * moving.take(active)
+    parts = {
+        "parameters": replicas.parameter_bytes.take(held),
+        "gradients": replicas.gradient_bytes.take(held),
+        "optimizer": replicas.optimizer_bytes.take(held),
+        "activations": activations.kept.take(active),
+        "working": activations.working.take(active),
+        "logits": activations.logits.take(active),
+        "buffers": replicas.buffer_bytes.take(held),
+        "reserve": profile.context_bytes + profile.communicator_bytes + lost,
+    }
+    # Idle buffers are given back before an allocation fails, so they never make a strategy infeasible.
+    room = np.maximum(context.cluster.device.memory_bytes - live - parts["reserve"], 0.0)
+    idle = activations.idle.take(active)
+    parts["reserve"] += np.minimum(idle, room)
+    return TotalMemory(
+        peak_bytes=live + parts["reserve"],
+        allocated_bytes=live,
+        parts={name: parts[name] for name in MEMORY_PARTS},
+        stage=activations.stage.take(active).astype(np.int64),
+        pressed=idle > room,
+    )

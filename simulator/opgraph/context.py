@@ -1,0 +1,100 @@
+"""What is trained, on what, with which software: everything of a score but the split."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.costs import memory_bound_time_s
+from forerun.simulator.opgraph.compute import Local, OperatorCosts, OperatorTimes, activation_bytes
+from forerun.simulator.opgraph.layers import Floats, Layers, layers_of
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.opgraph import Kind, LayeredModel, Operator
+from forerun.spaces.opgraph.profile import LayeredProfile
+
+PROFILED_BATCH = 64
+"""Samples of the one-device run that a measured time per sample is taken from, unless said otherwise."""
+
+GRADIENT_BYTES = 4.0
+"""Gradients move in fp32, also with half-precision arithmetic (automatic mixed precision keeps fp32 parameters)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayeredContext:
+    """``seconds_per_sample``: forward and backward pass on one device as measured (None: by the cost rules); all
+    operators are scaled by what it says of the sum of them."""
+
+    model: LayeredModel
+    cluster: Cluster
+    profile: LayeredProfile
+    precision: str
+    seconds_per_sample: float | None = None
+
+    @property
+    def layers(self) -> Layers:
+        """The model as arrays."""
+        return layers_of(self.model.name, self.model)
+
+    @property
+    def width(self) -> float:
+        """Bytes per element of an activation."""
+        return activation_bytes(self.precision)
+
+    def times(self, local: Local) -> OperatorTimes:
+        """Device seconds of the distinct operators for K cases, scaled to what was measured."""
+        times = self._by_rule(local)
+        if self.seconds_per_sample is None:
+            return times
+        one = self._by_rule(Local.whole(np.array([float(PROFILED_BATCH)])))
+        counts = np.bincount(self.layers.kind_of_L, minlength=len(self.layers.distinct))
+        predicted = float(((one.forward_KU + one.backward_KU)[0] * counts).sum())
+        scale = self.seconds_per_sample * PROFILED_BATCH / predicted
+        return OperatorTimes(
+            forward_KU=times.forward_KU * scale, input_KU=times.input_KU * scale, weight_KU=times.weight_KU * scale
+        )
+
+    def _by_rule(self, local: Local) -> OperatorTimes:
+        """Cost every distinct case once."""
+        columns = (local.batch_K[:, None], local.grid_KA, local.filters_K[:, None], local.channels_K[:, None])
+        cases, which = np.unique(np.hstack(columns), axis=0, return_inverse=True)
+        distinct = Local(batch_K=cases[:, 0], grid_KA=cases[:, 1:4], filters_K=cases[:, 4], channels_K=cases[:, 5])
+        times = OperatorCosts(self.cluster.device, self.precision, self.profile).times(self.layers, distinct)
+        which = which.reshape(-1)
+        return OperatorTimes(
+            forward_KU=times.forward_KU[which], input_KU=times.input_KU[which], weight_KU=times.weight_KU[which]
+        )
+
+    def passes(self, batch: float) -> tuple[Floats, Floats]:
+        """Return seconds forward and backward of every operator of a device with ``batch`` samples: of its kernels, or
+        stretched evenly where the host takes longer to issue them all, since it runs ahead of the device."""
+        times = self.times(Local.whole(np.array([float(batch)])))
+        forward, backward = times.forward_KU[0][self.layers.kind_of_L], times.backward_KU[0][self.layers.kind_of_L]
+        device = float((forward + backward).sum())
+        slower = max(device, float(self.issued_s())) / device
+        return forward * slower, backward * slower
+
+    def update_s(self, held: Floats | float) -> Floats:
+        """Seconds of the update of so many parameters. Rows of tables are not among them: they are updated in their
+        backward pass."""
+        return memory_bound_time_s(self.cluster.device, np.asarray(held) * 4.0 * self.profile.optimizer_moves)
+
+    def sent_elements(self, operator: Operator, batch: Floats | float) -> Floats:
+        """Elements of an operator's gradient that are exchanged: of a table the rows that the samples of all replicas
+        look up."""
+        samples = np.asarray(batch, dtype=np.float64)
+        if operator.kind is not Kind.EMBEDDING:
+            return np.full_like(samples, operator.parameters)
+        return np.minimum(float(operator.parameters), samples * operator.lookups * operator.output[-1])
+
+    def issued_s(self, segments: Floats | float = 1.0, calls: Floats | float = 0.0) -> Floats:
+        """Seconds of the host to issue every operator once per direction, and ``calls`` of collectives."""
+        issued = 2.0 * sum(operator.kind is not Kind.VIEW for operator in self.model.operators)
+        return np.asarray((issued * segments + calls) * self.profile.operator_host_s)
+
+    @property
+    def dense_parameters(self) -> int:
+        """Parameters that are exchanged and updated whole: all but those of tables."""
+        return self.model.parameters - sum(table.parameters for table in self.model.tables)
+
+    def nodes(self, devices_N: Floats) -> Floats:
+        """Nodes that hold so many devices."""
+        return np.ceil(devices_N / self.cluster.devices_per_node)

@@ -1,0 +1,275 @@
+"""From operators, their cuts and their communication to the task graph of one step.
+
+One device stands for all of a device-stage: the parts of every operator are equal. Its compute stream runs operators in
+the order of the schedule's program; what activations need on their way is sent on the feature stream, what weights need
+on the gradient stream, in buckets that start as soon as their last gradient is there. A recomputed run of operators is
+cloned where the backward pass reaches it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from forerun.simulator.events.engine.graph import TaskGraph
+from forerun.simulator.events.engine.kinds import (
+    COPY,
+    EXCHANGE,
+    GATHER,
+    HOST,
+    KINDS,
+    OPTIMIZER,
+    RECOMPUTE,
+    REDUCE,
+    SEND,
+    STREAMS,
+)
+from forerun.simulator.events.step.device_tasks import PREFETCH, add_streams
+from forerun.simulator.layouts import Need, Phase, Transfer
+from forerun.simulator.opgraph.events.buckets import Bucket, Buckets
+from forerun.simulator.opgraph.events.plan import LayeredPlan
+from forerun.simulator.opgraph.messages import Filling
+from forerun.simulator.opgraph.transfers import blocked_s
+from forerun.simulator.schedules import Action, Pass
+from forerun.spaces.operators import Operator
+
+Key = tuple[object, ...]
+
+
+def compile_layered(plan: LayeredPlan) -> TaskGraph:
+    """Return the graph of one step."""
+    graph = TaskGraph(KINDS)
+    programs, overlap = plan.programs(), plan.context.cluster.overlap
+    for device in range(len(programs)):
+        add_streams(graph, device, overlap.computation, overlap.communication)
+    step = _Step(plan, graph)
+    for device, program in enumerate(programs):
+        _Device(step, device, list(program)).run()
+    for task, key in step.waiting:
+        graph.need(task, step.done[key])
+    return graph
+
+
+@dataclass(slots=True)
+class _Step:
+    """What the devices of a step share: tasks by what they make available (``done``), and who waits for it."""
+
+    plan: LayeredPlan
+    graph: TaskGraph
+    done: dict[Key, int] = field(default_factory=dict)
+    waiting: list[tuple[int, Key]] = field(default_factory=list)
+
+
+class _Device:
+    """Writes the tasks of one device-stage."""
+
+    def __init__(self, step: _Step, device: int, program: Sequence[Action]) -> None:
+        self.step, self.plan, self.graph = step, step.plan, step.graph
+        self.device, self.program = device, program
+        base = len(STREAMS) * device
+        self.compute, self.feature, self.gradient = base, base + 1, base + 2
+        self.loading = base + STREAMS.index("from host")
+        profile = self.plan.context.profile
+        self.overlaps = profile.overlap > 0
+        self.full: list[Bucket] = []
+        self.joined: dict[Key, int] = {}
+        self.computed: list[int] = []
+        self.behind: list[int] = []
+        self.last = {action.chunk: place for place, action in enumerate(program) if action.kind == Pass.BACKWARD}
+        sent = [one for place, action in enumerate(program) for one in self._sent(action, place)]
+        self.buckets = Buckets(Filling.of(profile), self.plan.gradient_bytes, sent)
+
+    def run(self) -> None:
+        """Add the passes of the program, what is left of the gradients, and the update."""
+        first = self.graph.add(HOST, 0.0, self.compute)
+        if loading_s := self.plan.loading_s():
+            # Samples of the next step.
+            self.graph.add(COPY, loading_s, self.loading, tag=("input",))
+        self.graph.hold(first, self.device, self.plan.fixed_bytes(self.device))
+        self.computed.append(first)
+        for place, action in enumerate(self.program):
+            if action.kind == Pass.FORWARD:
+                self._forward(action)
+            else:
+                self._backward(action, last=self.last[action.chunk] == place)
+        for bucket in self.full:
+            self._reduce(bucket)
+        # The slowest device and other nodes are waited for, whatever is exchanged.
+        busy_s = sum(self.graph.duration_s[task] for task in self.computed)
+        waiting_s = self.plan.waiting_s(self.device, busy_s, exchanged=bool(self.behind))
+        waited = self.graph.add(HOST, waiting_s, self.compute, self.behind)
+        update = self.graph.add(OPTIMIZER, self.plan.optimizer_s(self.device), self.compute, (waited,))
+        seconds = self.plan.update_s(self.device)
+        if seconds:
+            # The next step waits for them: nothing else is left to run meanwhile.
+            streams = (self.compute, self.gradient)
+            self.graph.add_collective(GATHER, seconds, streams, (update,), tag=("updated weights",))
+
+    def _forward(self, action: Action) -> None:
+        for operator in self.plan.operators[action.chunk]:
+            task = self._compute_forward(operator, action, Pass.FORWARD)
+            self._hold_forward(operator, action, task)
+
+    def _compute_forward(self, operator: Operator, action: Action, kind: int) -> int:
+        """Add an operator's forward pass with the communication before and behind it; return the computation."""
+        plan, graph, microbatch = self.plan, self.graph, action.microbatch
+        again = kind == RECOMPUTE
+        tag = (microbatch, action.chunk, operator.name)
+        waits: list[Key] = []
+        for operand in operator.inputs:
+            producer = plan.graph.producers.get(operand.name)
+            if producer is not None:
+                waits.append(self._source("value", microbatch, operand.name, producer))
+        reads = [need for need in plan.local(Phase.FORWARD, operator) if need.tensor != operator.output.name]
+        after = [self._exchange(need, waits, tag) for need in reads]
+        after += self._fetch(operator, tag)
+        task = graph.add(kind, plan.costs[operator.name].forward_s, self.compute, after, tag=tag)
+        self.step.waiting += [(task, key) for key in waits]
+        self.computed.append(task)
+        ready = task
+        for need in plan.local(Phase.FORWARD, operator):
+            if need.tensor == operator.output.name:
+                ready = self._exchange(need, (), tag, (ready,))
+        if not again:
+            self.step.done["value", microbatch, operator.output.name, self.device] = ready
+            self._send_forward(operator, ready, tag)
+        return task
+
+    def _source(self, what: str, microbatch: int, tensor: str, producer: Operator) -> Key:
+        """Return what a reader of a tensor waits for: the tensor here, or its arrival from another device-stage."""
+        if self.plan.home[producer.name] == self.device:
+            return (what, microbatch, tensor, self.device)
+        return ("sent", microbatch, tensor, self.device)
+
+    def _send_forward(self, operator: Operator, ready: int, tag: Key) -> None:
+        """Send an output to every other device-stage that reads it."""
+        tensor = operator.output.name
+        readers = self.plan.graph.consumers.get(tensor, ())
+        for device in dict.fromkeys(self.plan.home[reader.name] for reader in readers):
+            if device == self.device:
+                continue
+            seconds = sum(
+                self.plan.seconds(need)
+                for reader in readers
+                if self.plan.home[reader.name] == device
+                for need in self.plan.crossing(Phase.FORWARD, reader)
+                if need.tensor == tensor
+            )
+            task = self.graph.add(SEND, seconds, self.feature, (ready,), tag=(*tag, device))
+            self.step.done["sent", tag[0], tensor, device] = task
+
+    def _exchange(self, need: Need, waits: Sequence[Key], tag: Key, after: Sequence[int] = ()) -> int:
+        """Add the communication of an activation or of its gradient."""
+        key = (need.phase, *tag)
+        task = self.joined.get(key) if need.joined else None
+        if task is None:
+            task = self.graph.add(EXCHANGE, self.plan.seconds(need), self.feature, after, tag=(*tag, need.tensor))
+            if need.joined:
+                self.joined[key] = task
+        self.step.waiting += [(task, source) for source in waits]
+        return task
+
+    def _fetch(self, operator: Operator, tag: Key) -> list[int]:
+        """Gather weights that are kept in slices, at most ``PREFETCH`` operators ahead."""
+        gate = self.computed[-PREFETCH:][0]
+        return [
+            self.graph.add(GATHER, self.plan.weight_seconds(need), self.gradient, (gate,), tag=(*tag, "weights"))
+            for need in self.plan.local(Phase.FETCH, operator)
+        ]
+
+    def _backward(self, action: Action, *, last: bool) -> None:
+        for operator in reversed(self.plan.operators[action.chunk]):
+            for clone in self.plan.cloned_before(operator):
+                task = self._compute_forward(clone, action, RECOMPUTE)
+                self.graph.hold(task, self.device, self.plan.costs[clone.name].kept_bytes)
+            first, task = self._compute_backward(operator, action, last=last)
+            cost = self.plan.costs[operator.name]
+            self.graph.hold(first, self.device, cost.working_bytes)
+            self.graph.hold(task, self.device, -cost.kept_bytes - cost.working_bytes, at_end=True)
+
+    def _compute_backward(self, operator: Operator, action: Action, *, last: bool) -> tuple[int, int]:
+        """Add an operator's gradients with their communication; return its first and its last computation."""
+        plan, graph, cost = self.plan, self.graph, self.plan.costs[operator.name]
+        tag: Key = (action.microbatch, action.chunk, operator.name)
+        waits = self._gradients_of(operator, action.microbatch)
+        after = [
+            self._exchange(need, waits, tag)
+            for need in plan.local(Phase.BACKWARD, operator)
+            if need.tensor == f"d {operator.output.name}"
+        ]
+        after += [self._exchange(need, (), tag, self.computed[-1:]) for need in plan.local(Phase.AGAIN, operator)]
+        after += self._fetch(operator, tag)
+        first = task = graph.add(Pass.INPUT_GRADIENT, cost.input_s, self.compute, after, tag=tag)
+        self.step.waiting += [(task, key) for key in waits]
+        self.computed.append(task)
+        self._pass_on(operator, action.microbatch, task, tag)
+        if operator.weights:
+            task = graph.add(Pass.WEIGHT_GRADIENT, cost.weight_s, self.compute, tag=tag)
+            self.computed.append(task)
+            if last or plan.shares[operator.name].zero >= 2:
+                self._weights(operator, task)
+        return first, task
+
+    def _gradients_of(self, operator: Operator, microbatch: int) -> list[Key]:
+        """Return what the gradient of an output waits for: the readers' contributions, here or sent."""
+        readers = [r for r in self.plan.graph.consumers.get(operator.output.name, ()) if r.differentiable]
+        return [("gradient", microbatch, operator.output.name, reader.name) for reader in readers]
+
+    def _pass_on(self, operator: Operator, microbatch: int, task: int, tag: Key) -> None:
+        """Bring the gradients of an operator's inputs to where these are kept."""
+        for operand in operator.inputs:
+            producer = self.plan.graph.producers.get(operand.name)
+            if producer is None:
+                continue
+            name, ready = f"d {operand.name}", task
+            for need in self.plan.local(Phase.BACKWARD, operator):
+                if need.tensor == name:
+                    ready = self._exchange(need, (), tag, (ready,))
+            target = self.plan.home[producer.name]
+            if target != self.device:
+                crossing = self.plan.crossing(Phase.BACKWARD, operator)
+                seconds = sum(self.plan.seconds(need) for need in crossing if need.tensor == name)
+                ready = self.graph.add(SEND, seconds, self.feature, (ready,), tag=(*tag, target))
+            self.step.done["gradient", microbatch, operand.name, operator.name] = ready
+
+    def _sent(self, action: Action, place: int) -> list[Transfer]:
+        """Return what one action of the program sends of its gradients, in order."""
+        if action.kind != Pass.BACKWARD:
+            return []
+        last = self.last[action.chunk] == place
+        return [
+            self.plan.sent_gradient(operator, transfer)
+            for operator in reversed(self.plan.operators[action.chunk])
+            if self._sends(operator, last=last)
+            for need in self.plan.local(Phase.GRADIENT, operator)
+            for transfer in need.transfers
+        ]
+
+    def _sends(self, operator: Operator, *, last: bool) -> bool:
+        return bool(operator.weights) and (last or self.plan.shares[operator.name].zero >= 2)
+
+    def _weights(self, operator: Operator, task: int) -> None:
+        for need in self.plan.local(Phase.GRADIENT, operator):
+            for transfer in need.transfers:
+                bucket = self.buckets.add(self.plan.sent_gradient(operator, transfer), task)
+                if bucket is not None and self.overlaps:
+                    self._reduce(bucket)
+                elif bucket is not None:  # afterwards, with all others
+                    self.full.append(bucket)
+
+    def _reduce(self, bucket: Bucket) -> None:
+        """Add the collective of a bucket, and what its launch takes from computation."""
+        after = bucket.members
+        if not self.overlaps:
+            after = tuple(self.computed[-1:])
+        elif stands_s := blocked_s(self.plan.context, bucket.transfer):
+            # Computation goes on behind it, and the gradients before it are there.
+            after = (self.graph.add(HOST, stands_s, self.compute, bucket.members),)
+        seconds = self.plan.bucket_seconds(bucket.transfer)
+        tag = (bucket.transfer.kind, f"{len(bucket.members)} gradients")
+        self.behind.append(self.graph.add(REDUCE, seconds, self.gradient, after, tag=tag))
+
+    def _hold_forward(self, operator: Operator, action: Action, task: int) -> None:
+        """Note what an operator keeps; a recomputed one until the end of its run."""
+        size = self.plan.costs[operator.name].kept_bytes
+        self.graph.hold(task, self.device, size)
+        for recomputed in self.plan.dropped_behind(operator):
+            self.graph.hold(task, self.device, -self.plan.costs[recomputed.name].kept_bytes, at_end=True)

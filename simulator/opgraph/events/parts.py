@@ -1,0 +1,117 @@
+"""What one part of every operator costs, by the rules of the layer-by-layer core."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from forerun.simulator.layouts import Transfer, transfer_time_s
+from forerun.simulator.opgraph import LayeredContext
+from forerun.simulator.opgraph.compute import Local
+from forerun.simulator.opgraph.memory import IN_PLACE
+from forerun.spaces.operators import Cut, Operator, OperatorGraph
+from forerun.spaces.opgraph import Kind
+
+_GRID = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
+_MATRIX = frozenset({"conv", "conv_transpose", "linear"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartCost:
+    """Seconds of one device for its part of an operator on one microbatch, bytes that it keeps for the backward pass,
+    and bytes of the gradients that its backward pass reads and writes."""
+
+    forward_s: float
+    input_s: float
+    weight_s: float
+    kept_bytes: float
+    working_bytes: float
+
+
+def part_costs(
+    context: LayeredContext,
+    graph: OperatorGraph,
+    cuts: Mapping[str, Sequence[Cut]],
+    elsewhere: frozenset[str] = frozenset(),
+) -> Mapping[str, PartCost]:
+    """Return the cost of a part of every operator of a model's graph; nothing of those that stand ``elsewhere``. Equal
+    cases are costed once."""
+    degrees = {name: _by_axis(own) for name, own in cuts.items()}
+    batch = {operator.name: operator.axis("batch").size for operator in graph.operators}
+    cases: dict[tuple[float, ...], int] = {}
+    case_of: dict[str, int] = {}
+    for layer in context.model.operators:
+        own = degrees[layer.name]
+        grid = [own.get(axis, 1) for axis in _GRID.get(len(layer.output) - 1, ())]
+        key = (batch[layer.name] / own.get("batch", 1), *grid, *(1,) * (3 - len(grid)))
+        key = (*key, own.get("channels", 1), own.get("in_channels", 1)) if layer.kind.value in _MATRIX else (*key, 1, 1)
+        case_of[layer.name] = cases.setdefault(tuple(map(float, key)), len(cases))
+    columns = np.array(list(cases))
+    local = Local(batch_K=columns[:, 0], grid_KA=columns[:, 1:4], filters_K=columns[:, 4], channels_K=columns[:, 5])
+    times, kinds = context.times(local), context.layers.kind_of_L
+    found = {}
+    for number, layer in enumerate(context.model.operators):
+        if layer.name in elsewhere:
+            found[layer.name] = PartCost(forward_s=0.0, input_s=0.0, weight_s=0.0, kept_bytes=0.0, working_bytes=0.0)
+            continue
+        own, case, kind = degrees[layer.name], case_of[layer.name], int(kinds[number])
+        # Passes over memory shrink with the channels that they pass over.
+        share = 1.0 if layer.kind.value in _MATRIX else 1.0 / own.get("channels", 1)
+        seconds = [float(table[case, kind]) * share for table in (times.forward_KU, times.input_KU, times.weight_KU)]
+        forward_s, input_s, weight_s = seconds
+        parts = math.prod(degree for axis, degree in own.items() if axis in ("batch", "channels", *_GRID[3]))
+        each = batch[layer.name] * context.width / parts
+        kept = 0.0 if layer.kind in IN_PLACE else each * layer.output_elements
+        # The model's own input is kept by those that read it.
+        kept += 0.0 if layer.inputs else each * layer.input_elements
+        found[layer.name] = PartCost(
+            forward_s=forward_s,
+            input_s=input_s,
+            weight_s=weight_s,
+            kept_bytes=kept,
+            working_bytes=each * (layer.output_elements + layer.input_elements),
+        )
+    return found
+
+
+def at_host_speed(
+    context: LayeredContext, stages: Sequence[Sequence[Operator]], costs: Mapping[str, PartCost]
+) -> Mapping[str, PartCost]:
+    """Return the costs with the passes of a stage as long as their launches, where these take longer."""
+    found = dict(costs)
+    for operators in stages:
+        launches = 2 * sum(operator.kind != Kind.VIEW.value for operator in operators)
+        own = [costs[operator.name] for operator in operators]
+        device_s = math.fsum(cost.forward_s + cost.input_s + cost.weight_s for cost in own)
+        slower = launches * context.profile.operator_host_s / device_s if device_s else 1.0
+        if slower > 1:
+            for operator, cost in zip(operators, own, strict=True):
+                found[operator.name] = replace(
+                    cost,
+                    forward_s=cost.forward_s * slower,
+                    input_s=cost.input_s * slower,
+                    weight_s=cost.weight_s * slower,
+                )
+    return found
+
+
+def _by_axis(cuts: Sequence[Cut]) -> dict[str, int]:
+    degrees: dict[str, int] = {}
+    for cut in cuts:
+        if cut.axis is not None:
+            degrees[cut.axis] = degrees.get(cut.axis, 1) * cut.degree
+    return degrees
+
+
+def activation_seconds(context: LayeredContext, transfers: Sequence[Transfer], element_bytes: float | None) -> float:
+    """Return the seconds of transfers of activations, one after the other; halos go through the host's memory where
+    the framework copies them there."""
+    width = context.width if element_bytes is None else element_bytes
+    staged, total = context.profile.staged_bytes_per_s, 0.0
+    for transfer in transfers:
+        if transfer.kind == "halo" and staged is not None:
+            total += max(transfer.elements) * 2 * width / staged
+        else:
+            total += transfer_time_s(context.cluster, transfer, width)
+    return total

@@ -1,0 +1,261 @@
+"""Everything that a step of a model of operators is compiled from: who runs where, what it costs, what must be sent."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+
+from forerun.simulator.layouts import Need, Phase, Share, Transfer, needs_of
+from forerun.simulator.opgraph import LayeredContext
+from forerun.simulator.opgraph.context import GRADIENT_BYTES
+from forerun.simulator.opgraph.events.parts import (
+    PartCost,
+    activation_seconds,
+    at_host_speed,
+    part_costs,
+)
+from forerun.simulator.opgraph.input import own_input_s, stored_input_s
+from forerun.simulator.opgraph.messages import meeting_s, straggle_s
+from forerun.simulator.opgraph.transfers import sent_gradient, weight_transfer_s
+from forerun.simulator.schedules import PipelineShape, Programs, limited, programs_of
+from forerun.spaces.errors import RequestError
+from forerun.spaces.operators import Operator, OperatorGraph
+from forerun.spaces.opgraph import Kind
+from forerun.spaces.opgraph.axes import operator_graph
+from forerun.spaces.strategies import Recompute
+from forerun.spaces.trees.cuts import legal_cuts
+from forerun.spaces.trees.resolve import ResolvedTree, Stage, resolve_tree
+from forerun.spaces.trees.values import KeyPath, Node, TreeError
+
+MOST_DEVICES = 4096
+"""Layouts name every device of every tensor; twice as many take twice as long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayeredPlan:
+    """``operators`` of every virtual stage in order; ``home``: the device-stage of every operator; ``shares``: its cuts
+    and devices; ``costs`` of its parts on one microbatch; ``recomputed``: operators that are computed again, with the
+    node that says so (neighbours of one node are one run). ``elsewhere``: operators that are dealt to other devices of
+    their stage than the fullest one, which stands for all."""
+
+    context: LayeredContext
+    tree: ResolvedTree
+    graph: OperatorGraph
+    operators: tuple[tuple[Operator, ...], ...]
+    home: Mapping[str, int]
+    shares: Mapping[str, Share]
+    costs: Mapping[str, PartCost]
+    recomputed: Mapping[str, KeyPath]
+    elsewhere: frozenset[str]
+
+    @property
+    def gradient_bytes(self) -> float:
+        """Bytes per gradient as it is sent."""
+        return GRADIENT_BYTES
+
+    def programs(self) -> Programs:
+        """Return what every device-stage runs.
+
+        Raises:
+            RequestError: the order has none for this shape.
+        """
+        stages, devices = len(self.tree.stages), len(self.tree.groups)
+        shape = PipelineShape(pp=devices, vpp=stages // devices, microbatches=self.tree.microbatches)
+        if self.tree.in_flight:
+            return limited(shape, self.tree.in_flight)
+        return programs_of(int(self.tree.order), shape)
+
+    @cached_property
+    def needs(self) -> tuple[Need, ...]:
+        """All communication of a microbatch, and of the weights."""
+        return needs_of(self.graph, self.shares, input_gradients=False)
+
+    @cached_property
+    def _by_operator(self) -> Mapping[tuple[Phase, str], tuple[tuple[Need, ...], tuple[Need, ...]]]:
+        found: dict[tuple[Phase, str], tuple[list[Need], list[Need]]] = {}
+        groups = [set(group) for group in self.tree.groups]
+        for need in self.needs:
+            own = groups[self.home[need.operator]]
+            members = {device for t in need.transfers for group in t.groups for device in group}
+            found.setdefault((need.phase, need.operator), ([], []))[0 if members <= own else 1].append(need)
+        return {key: (tuple(local), tuple(crossing)) for key, (local, crossing) in found.items()}
+
+    def local(self, phase: Phase, operator: Operator) -> tuple[Need, ...]:
+        """What an operator needs among the devices of its own stage."""
+        return self._by_operator.get((phase, operator.name), ((), ()))[0]
+
+    def crossing(self, phase: Phase, operator: Operator) -> tuple[Need, ...]:
+        """What it needs from or gives to those of another."""
+        return self._by_operator.get((phase, operator.name), ((), ()))[1]
+
+    def seconds(self, need: Need) -> float:
+        """Seconds of the transfers of an activation."""
+        return activation_seconds(self.context, need.transfers, need.element_bytes)
+
+    def weight_seconds(self, need: Need) -> float:
+        """Seconds to gather weights, which are kept in fp32 and computed with in the training precision."""
+        return sum(weight_transfer_s(self.context, transfer, self.context.width) for transfer in need.transfers)
+
+    def bucket_seconds(self, transfer: Transfer) -> float:
+        """Seconds of one bucket of gradients."""
+        return weight_transfer_s(self.context, transfer, self.gradient_bytes)
+
+    def sent_gradient(self, operator: Operator, transfer: Transfer) -> Transfer:
+        """Return what is sent of a gradient: of a table that is copied the rows that were looked up."""
+        model = next(one for one in self.context.model.operators if one.name == operator.name)
+        batch = operator.axis("batch").size * self.tree.microbatches
+        return sent_gradient(self.context, model, batch, transfer)
+
+    def waiting_s(self, device: int, busy_s: float, *, exchanged: bool) -> float:
+        """Seconds that devices of a stage wait for the slowest of all, and replicas on several nodes to agree on what
+        they exchange, if they do; ``busy_s``: of the passes."""
+        profile, group = self.context.profile, self.tree.groups[device]
+        nodes = len({number // self.context.cluster.devices_per_node for number in group})
+        waiting = straggle_s(profile, busy_s, self.tree.device_count)
+        return float(waiting + (meeting_s(profile, nodes) if exchanged else 0.0))
+
+    def loading_s(self) -> float:
+        """Seconds to bring the samples of a step to the devices that read them first: no step is shorter."""
+        first = self.graph.operators[0]
+        batch, devices = first.axis("batch").size * self.tree.microbatches, self.tree.device_count
+        cut = {cut.axis: cut.degree for cut in self.shares[first.name].cuts}
+        parts = math.prod(cut.get(axis, 1) for axis in ("batch", "depth", "height", "width"))
+        nodes = -(-devices // self.context.cluster.devices_per_node)
+        return float(max(own_input_s(self.context, batch / parts), stored_input_s(self.context, batch / nodes)))
+
+    def cloned_before(self, operator: Operator) -> Sequence[Operator]:
+        """Return the operators that are computed again before the backward pass of the last one of their run."""
+        run = self._runs.get(operator.name, ())
+        return run[:-1] if run and run[-1].name == operator.name else ()
+
+    def dropped_behind(self, operator: Operator) -> Sequence[Operator]:
+        """Return the operators whose outputs go when the forward pass of the last one of their run has ended."""
+        return self.cloned_before(operator)
+
+    @cached_property
+    def _runs(self) -> Mapping[str, tuple[Operator, ...]]:
+        """The run of neighbouring recomputed operators that each one belongs to."""
+        runs: dict[str, tuple[Operator, ...]] = {}
+        for operators in self.operators:
+            for place, run in groupby(operators, lambda operator: self.recomputed.get(operator.name)):
+                same = tuple(run)
+                if place is not None:
+                    runs |= {operator.name: same for operator in same}
+        return runs
+
+    def held_elements(self, device: int, from_stage: int) -> float:
+        """Parameters on one device, where sharding from a stage of ZeRO on leaves slices of them. Of tables the rows
+        that were looked up are updated in their backward pass: they have no gradients (2) or states (1) of their own.
+        """
+        total = 0.0
+        for operator in self.graph.operators:
+            if self.home[operator.name] != device:
+                continue
+            share = self.shares[operator.name]
+            if operator.name in self.elsewhere or (operator.kind == Kind.EMBEDDING.value and from_stage < 3):
+                continue
+            cuts = {cut.axis: cut.degree for cut in share.cuts if cut.axis is not None}
+            for weight in operator.weights:
+                parts = 1
+                for axis, degree in cuts.items():
+                    parts *= degree if axis in weight.axes else 1
+                replicas = 1
+                for axis, degree in cuts.items():
+                    replicas *= degree if axis not in weight.axes else 1
+                total += operator.elements(weight) / parts / (replicas if share.zero >= from_stage else 1)
+        return total
+
+    def fixed_bytes(self, device: int) -> float:
+        """Bytes of parameters, gradients, optimizer states and buckets of one device."""
+        states = self.context.profile.state_elements
+        parameters, gradients, others = (self.held_elements(device, stage) for stage in (3, 2, 1))
+        several = len(self.tree.groups[device]) > 1
+        buckets = min(2 * self.context.profile.bucket_bytes, gradients * GRADIENT_BYTES) if several else 0.0
+        return 4.0 * (parameters + gradients + others * max(states - 1.0, 0.0)) + buckets
+
+    def optimizer_s(self, device: int) -> float:
+        """Seconds of the update of the parameters that one device keeps the states of."""
+        return float(self.context.update_s(self.held_elements(device, 1)))
+
+    def update_s(self, device: int) -> float:
+        """Seconds to gather the weights that were updated in slices: one transfer for all of a group."""
+        sizes: dict[tuple[str, tuple[tuple[int, ...], ...]], float] = {}
+        for need in self.needs:
+            if need.phase == Phase.UPDATE and self.home[need.operator] == device:
+                for transfer in need.transfers:
+                    key = (transfer.kind, transfer.groups)
+                    sizes[key] = sizes.get(key, 0.0) + max(transfer.elements)
+        joined = (
+            Transfer(kind=kind, groups=groups, elements=(size,) * len(groups)) for (kind, groups), size in sizes.items()
+        )
+        return sum(weight_transfer_s(self.context, transfer, self.context.width) for transfer in joined)
+
+
+def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> LayeredPlan:
+    """Return the plan of a step of ``global_batch`` samples under a tree.
+
+    Raises:
+        TreeError: the tree is wrong; the error has the path of the node.
+        RequestError: a cost rule knows no such precision or link.
+    """
+    names = [operator.name for operator in context.model.operators]
+    tree = resolve_tree(root, names, modules=())
+    if global_batch % tree.microbatches:
+        raise TreeError(
+            ("schedule", "microbatches"),
+            f"global batch {global_batch} is not divisible by {tree.microbatches} microbatches",
+        )
+    most = min(context.cluster.max_devices, MOST_DEVICES)
+    if tree.device_count > most:
+        raise TreeError((), f"a tree of operators has at most {most} devices here, but this one {tree.device_count}")
+    graph = operator_graph(context.model, global_batch // tree.microbatches)
+    cuts = legal_cuts(graph, tree)
+    by_name = {operator.name: operator for operator in graph.operators}
+    home, shares, stages, recomputed = dict[str, int](), dict[str, Share](), [], dict[str, KeyPath]()
+    elsewhere: set[str] = set()
+    for number, stage in enumerate(tree.stages):
+        stages.append(tuple(by_name[leaf.layer] for leaf in stage.leaves))
+        for leaf in stage.leaves:
+            home[leaf.layer] = tree.home[number]
+            if leaf.shard:
+                raise TreeError(
+                    (*leaf.place, "memory", "shard"),
+                    f"replicas of a model of operators share slices among all of them, but got shard={leaf.shard}; "
+                    "drop it",
+                )
+            shares[leaf.layer] = Share(cuts=cuts[leaf.layer], devices=stage.devices, zero=leaf.zero)
+            if leaf.recompute == Recompute.FULL:
+                recomputed[leaf.layer] = leaf.place
+        dealt = dict(_dealt(stage, by_name))
+        shares |= {layer: Share(cuts=(), devices=(device,)) for layer, device in dealt.items()}
+        elsewhere |= {layer for layer, device in dealt.items() if device != next(iter(dealt.values()))}
+    try:
+        costs = at_host_speed(context, stages, part_costs(context, graph, cuts, frozenset(elsewhere)))
+    except RequestError as error:
+        raise RequestError(f"{context.model.name}: {error}") from None
+    return LayeredPlan(
+        context=context,
+        tree=tree,
+        graph=graph,
+        operators=tuple(stages),
+        home=home,
+        shares=shares,
+        costs=costs,
+        recomputed=recomputed,
+        elsewhere=frozenset(elsewhere),
+    )
+
+
+def _dealt(stage: Stage, operators: Mapping[str, Operator]) -> list[tuple[str, int]]:
+    """Return the device of every layer of a stage that is dealt out, those of the fullest device first: layers with
+    most weights first, each to the device that has least so far."""
+    chosen = [operators[leaf.layer] for leaf in stage.leaves if leaf.compute.deal]
+    load = dict.fromkeys(stage.devices, 0)
+    found = []
+    for operator in sorted(chosen, key=lambda one: -one.weight_elements):
+        device = min(load, key=lambda number: load[number])
+        load[device] += operator.weight_elements
+        found.append((operator.name, device))
+    fullest = max(load, key=lambda number: load[number])
+    return sorted(found, key=lambda pair: pair[1] != fullest)

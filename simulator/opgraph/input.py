@@ -1,0 +1,23 @@
+"""Seconds to bring samples to devices, while the step before computes."""
+
+import numpy as np
+
+from forerun.simulator.opgraph.context import LayeredContext
+from forerun.simulator.opgraph.layers import Floats
+
+
+def own_input_s(context: LayeredContext, samples: Floats | float) -> Floats:
+    """Return the seconds of so many samples from the host to one device, decoded; 0 where the rate is not known."""
+    counts = np.asarray(samples, dtype=np.float64)
+    rate = context.cluster.device.host_bytes_per_s
+    elements = float(np.prod(context.model.input))
+    return counts * elements * context.width / rate if rate else np.zeros_like(counts)
+
+
+def stored_input_s(context: LayeredContext, samples: Floats | float) -> Floats:
+    """Return the seconds of so many samples from storage to one node, as they are stored; 0 where it never limits."""
+    counts, model = np.asarray(samples, dtype=np.float64), context.model
+    if context.profile.storage_bytes_per_s is None:
+        return np.zeros_like(counts)
+    stored = model.stored_bytes if model.stored_bytes is not None else 4.0 * float(np.prod(model.input))
+    return counts * stored / context.profile.storage_bytes_per_s

@@ -1,0 +1,99 @@
+"""A layer-by-layer model as arrays: one entry per operator (L), and per distinct operator (U), which is costed once."""
+
+import math
+from dataclasses import dataclass, fields
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.spaces.opgraph import WEIGHTED, WINDOWED, Kind, LayeredModel, Operator
+
+Floats = NDArray[np.float64]
+AXES = 3
+"""Spatial axes at most; shorter shapes are filled up with ones."""
+
+_NAMED = frozenset({"name", "inputs", "notes"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """``distinct``: the operators that differ in more than their name; ``kind_of_L`` numbers them.
+
+    ``spatial_*_UA``: extents, 1 where an axis is missing. ``halo_UA``: rows beyond a part's own. ``live_L``: elements
+    per sample that cross the border behind an operator, which a pipeline would send.
+    """
+
+    model: LayeredModel
+    distinct: tuple[Operator, ...]
+    kind_of_L: NDArray[np.int64]
+    input_UA: Floats
+    output_UA: Floats
+    halo_UA: Floats
+    live_L: Floats
+
+    def per_operator(self, value: str) -> Floats:
+        """A property of every operator as an array of shape L."""
+        return np.array([float(getattr(operator, value)) for operator in self.model.operators])
+
+    def is_kind(self, *kinds: Kind) -> NDArray[np.bool_]:
+        """Which of the L operators are of one of ``kinds``."""
+        return np.array([operator.kind in kinds for operator in self.model.operators])
+
+    @property
+    def weighted(self) -> NDArray[np.bool_]:
+        """Which of the L operators are products with a weight."""
+        return self.is_kind(*WEIGHTED)
+
+    @property
+    def first(self) -> NDArray[np.bool_]:
+        """Which of the L operators read the model's input: nothing asks for the gradient of that."""
+        return np.array([not operator.inputs for operator in self.model.operators])
+
+
+@lru_cache(maxsize=32)
+def layers_of(name: str, model: LayeredModel) -> Layers:  # the name makes the hash cheap to tell apart
+    """Return ``model`` as arrays."""
+    keys = [_signature(operator) for operator in model.operators]
+    order = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    first = {key: operator for key, operator in reversed(list(zip(keys, model.operators, strict=True)))}
+    distinct = tuple(first[key] for key in order)
+    return Layers(
+        model=model,
+        distinct=distinct,
+        kind_of_L=np.array([order[key] for key in keys]),
+        input_UA=np.array([_extents(operator.input_spatial) for operator in distinct]),
+        output_UA=np.array([_extents(operator.spatial) for operator in distinct]),
+        halo_UA=np.array([_halo(operator) for operator in distinct]),
+        live_L=_live(model),
+    )
+
+
+def _signature(operator: Operator) -> tuple[object, ...]:
+    facts = tuple(getattr(operator, field.name) for field in fields(Operator) if field.name not in _NAMED)
+    return (*facts, not operator.inputs)
+
+
+def _extents(shape: tuple[int, ...]) -> tuple[float, ...]:
+    """Return three extents; what lies beyond the third is part of it."""
+    padded = (*shape, 1, 1, 1)
+    return (*map(float, padded[: AXES - 1]), float(math.prod(shape[AXES - 1 :]) or 1))
+
+
+def _halo(operator: Operator) -> tuple[float, ...]:
+    halo = operator.halo if operator.kind in WINDOWED else ()
+    return tuple(map(float, (*halo, 0, 0, 0)[:AXES]))
+
+
+def _live(model: LayeredModel) -> Floats:
+    """Elements that later operators still read, behind every operator."""
+    place = {operator.name: index for index, operator in enumerate(model.operators)}
+    last = {operator.name: index for index, operator in enumerate(model.operators)}
+    for index, operator in enumerate(model.operators):
+        for name in operator.inputs:
+            last[name] = max(last[name], index)
+    change = np.zeros(len(model.operators) + 1)
+    for operator in model.operators:
+        change[place[operator.name]] += operator.output_elements
+        change[last[operator.name]] -= operator.output_elements
+    return np.asarray(np.cumsum(change)[:-1], dtype=np.float64)

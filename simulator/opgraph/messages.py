@@ -1,0 +1,120 @@
+"""Gradients on their way: filled into buckets as the backward pass makes them, sent one after the other.
+
+The one rule of what a data-parallel step exchanges, for closed forms, training modes, improvements and events alike.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.costs import collective_time_s
+from forerun.simulator.costs.slowest import slowest
+from forerun.simulator.opgraph.layers import Floats
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.opgraph.profile import LayeredProfile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filling:
+    """How buckets are filled: closed once they hold ``cap_bytes``, the first ``first_bytes``; ``strict``: before they
+    would exceed that."""
+
+    cap_bytes: float
+    first_bytes: float
+    strict: bool = False
+
+    @staticmethod
+    def of(profile: LayeredProfile) -> "Filling":
+        """Return how a framework fills them."""
+        first = profile.first_bucket_bytes
+        cap = profile.bucket_bytes
+        return Filling(cap_bytes=cap, first_bytes=cap if first is None else first, strict=profile.strict_buckets)
+
+    def buckets(self, sizes: Sequence[float]) -> list[list[int]]:
+        """Return the places in ``sizes``, which are in the order of sending, of every bucket; nothing of no bytes."""
+        found: list[list[int]] = []
+        held = full = 0.0
+        for place, size in enumerate(sizes):
+            if not size:
+                continue
+            if not found or (held + size > full if self.strict else held >= full):
+                full = self.cap_bytes if found else self.first_bytes
+                found.append([])
+                held = 0.0
+            found[-1].append(place)
+            held += size
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Messages:
+    """The buckets of N rows, at most B each: bytes (0 behind the last), and seconds from the begin of the backward pass
+    until the last gradient of each is there."""
+
+    bytes_NB: Floats
+    ready_NB: Floats
+
+    @property
+    def sent_NB(self) -> Floats:
+        """1 for every bucket that there is."""
+        return np.where(self.bytes_NB > 0, 1.0, 0.0)
+
+
+def fill(filling: Filling, sizes_NL: Floats, backward_NL: Floats) -> Messages:
+    """Return the buckets of rows whose operators, in the order of the forward pass, have gradients of ``sizes_NL``
+    bytes after ``backward_NL`` seconds of backward pass."""
+    rows, most = len(sizes_NL), max(int((sizes_NL > 0).sum(axis=1).max(initial=0)), 1)
+    sizes, ready = np.zeros((rows, most)), np.zeros((rows, most))
+    number = np.full(rows, -1)
+    held, full, now = np.zeros(rows), np.zeros(rows), np.zeros(rows)
+    every = np.arange(rows)
+    for operator in range(sizes_NL.shape[1] - 1, -1, -1):
+        size = sizes_NL[:, operator]
+        now = now + backward_NL[:, operator]
+        there = size > 0
+        if not there.any():
+            continue
+        over = held + size > full if filling.strict else held >= full
+        begins = there & ((number < 0) | over)
+        full = np.where(begins, np.where(number < 0, filling.first_bytes, filling.cap_bytes), full)
+        number = number + begins
+        held = np.where(begins, 0.0, held) + size
+        place = np.maximum(number, 0)
+        sizes[every, place] = np.where(there, held, sizes[every, place])
+        ready[every, place] = np.where(there, now, ready[every, place])
+    used = max(int(number.max(initial=0)) + 1, 1)
+    return Messages(bytes_NB=sizes[:, :used], ready_NB=ready[:, :used])
+
+
+def exposed_s(messages: Messages, wire_NB: Floats, blocked_N: Floats, backward_N: Floats) -> Floats:
+    """Return by how much sending outlasts computation, per row: each message goes when its gradients are there and the
+    one before has gone. Every message stops computation for ``blocked_N``; that is part of the answer."""
+    sent = messages.sent_NB
+    end = np.zeros(len(wire_NB))
+    for number in range(wire_NB.shape[1]):
+        ready = messages.ready_NB[:, number] + (number + 1) * blocked_N
+        end = np.where(sent[:, number] > 0, np.maximum(end, ready) + wire_NB[:, number], end)
+    computed = backward_N + blocked_N * sent.sum(axis=1)
+    return np.asarray(np.maximum(end, computed) - backward_N)
+
+
+def reduce_s(cluster: Cluster, size: Floats, ranks: Floats, stride: Floats, share: float) -> Floats:
+    """Seconds of an all-reduce of which the framework reaches ``share`` of the rate between nodes."""
+    seconds = collective_time_s(cluster, "all_reduce", size, ranks, stride)
+    away = np.asarray(ranks * stride > cluster.devices_per_node)
+    return np.asarray(np.where(away, seconds / share, seconds))
+
+
+def meeting_s(profile: LayeredProfile, nodes: Floats | float, groups: Floats | float = 1.0) -> Floats:
+    """Seconds that devices of several nodes take to agree on an exchange; ``groups`` of replicas take turns at the
+    ports that they share."""
+    nodes = np.asarray(nodes, dtype=np.float64)
+    return np.where(nodes > 1, profile.meeting_s + profile.node_step_s * groups * (nodes - 1.0), 0.0)
+
+
+def straggle_s(profile: LayeredProfile, busy_s: Floats | float, devices: Floats | float) -> Floats:
+    """Seconds that all devices wait for the slowest of them, whose steps vary by the profile's jitter."""
+    counts = np.asarray(devices, dtype=np.float64)
+    factors = np.array([slowest(profile.jitter, int(count)) for count in counts.reshape(-1)]).reshape(counts.shape)
+    return np.asarray(busy_s * (factors - 1.0))

@@ -1,0 +1,224 @@
+"""Step time and memory of a mixture: every operator cut in its own way, communication inferred from the layouts.
+
+Costs are those of the closed forms (``compute``, ``messages``, ``input``, the collective rules); halos and collectives
+are what ``simulator.layouts`` finds between neighbours. Staging of halos through the host, and shares of rates inside a
+replica, are left out: mixtures are for software that exchanges directly.
+"""
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.layouts import Need, Phase, Share, Transfer, needs_of, transfer_time_s
+from forerun.simulator.opgraph.compute import Local
+from forerun.simulator.opgraph.context import GRADIENT_BYTES, LayeredContext
+from forerun.simulator.opgraph.input import own_input_s, stored_input_s
+from forerun.simulator.opgraph.layers import AXES, Floats
+from forerun.simulator.opgraph.memory import RESERVE_BYTES, kept_elements
+from forerun.simulator.opgraph.messages import Filling, Messages, exposed_s, meeting_s, straggle_s
+from forerun.simulator.opgraph.score import PHASES
+from forerun.simulator.opgraph.transfers import blocked_s, sent_gradient, weight_transfer_s
+from forerun.spaces.operators import Cut, OperatorGraph, spatial_axes
+from forerun.spaces.opgraph import Kind
+from forerun.spaces.opgraph.axes import operator_graph
+from forerun.spaces.opgraph.mixture import Mixture, check_mixture, cuts_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureScore:
+    """``phases``: seconds by the names of the closed forms, which add up to ``step_s``. ``cuts``: what every operator
+    was really cut in. ``needs``: the communication between operators and of gradients."""
+
+    phases: dict[str, float]
+    hidden_s: float
+    device_s: float
+    host_s: float
+    memory_bytes: dict[str, float]
+    cuts: dict[str, tuple[Cut, ...]]
+    needs: tuple[Need, ...]
+
+    @property
+    def step_s(self) -> float:
+        """Seconds per step."""
+        return math.fsum(self.phases.values())
+
+    @property
+    def peak_bytes(self) -> float:
+        """Bytes on one device."""
+        return math.fsum(self.memory_bytes.values())
+
+
+def score_mixture(context: LayeredContext, mixture: Mixture, batch: int) -> MixtureScore:
+    """Return what one step of ``batch`` samples costs.
+
+    Raises:
+        RequestError: the replicas do not divide the batch, or an operator has no iteration space.
+    """
+    check_mixture(batch, mixture)
+    graph = operator_graph(context.model, batch)
+    cuts = {operator.name: cuts_of(operator, mixture.of(operator.name)) for operator in graph.operators}
+    devices = tuple(range(mixture.devices))
+    padded = {name: _filled(found, mixture.devices) for name, found in cuts.items()}
+    shares = {name: Share(cuts=found, devices=devices) for name, found in padded.items()}
+    needs = needs_of(graph, shares, input_gradients=False)
+    degrees = {name: _degrees(found) for name, found in cuts.items()}
+    forward_L, backward_L = _device_s(context, graph, degrees, batch)
+    device, host = float((forward_L + backward_L).sum()), float(context.issued_s())
+    slower = max(device, host) / device
+    phases = dict.fromkeys(PHASES, 0.0)
+    phases["forward"], phases["backward"] = float(forward_L.sum()) * slower, float(backward_L.sum()) * slower
+    _communication(context, needs, phases)
+    hidden = _gradients(context, graph, needs, backward_L * slower, batch, phases)
+    phases["straggle"] = float(straggle_s(context.profile, device * slower, mixture.devices))
+    held, tables, kept = _memory(context, graph, degrees, batch)
+    phases["update"] = float(context.update_s(held))
+    phases["input"] = max(_loading_s(context, degrees, batch, mixture.devices) - math.fsum(phases.values()), 0.0)
+    return MixtureScore(
+        phases=phases,
+        hidden_s=hidden,
+        device_s=device,
+        host_s=host,
+        memory_bytes={
+            "parameters": (held + tables) * 4.0,
+            "gradients": held * 4.0,
+            "optimizer": held * 4.0 * max(context.profile.state_elements - 1.0, 0.0),
+            "activations": kept * context.width,
+            "working": 2.0 * _largest(graph, degrees) * context.width,
+            "buffers": min(2 * context.profile.bucket_bytes, held * GRADIENT_BYTES) if len(devices) > 1 else 0.0,
+            "reserve": RESERVE_BYTES,
+        },
+        cuts=cuts,
+        needs=needs,
+    )
+
+
+def _filled(cuts: tuple[Cut, ...], devices: int) -> tuple[Cut, ...]:
+    """Cuts whose degrees multiply to the number of devices, which they do; none at all on one device."""
+    return cuts or (Cut(axis=None, degree=devices),)
+
+
+def _degrees(cuts: tuple[Cut, ...]) -> dict[str, int]:
+    found: dict[str, int] = defaultdict(lambda: 1)
+    for cut in cuts:
+        if cut.axis is not None:
+            found[cut.axis] *= cut.degree
+    return found
+
+
+def _device_s(
+    context: LayeredContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
+) -> tuple[Floats, Floats]:
+    """Device seconds forward and backward of every operator with its own local shape."""
+    layers = context.layers
+    known = {operator.name: place for place, operator in enumerate(context.model.operators)}
+    places = [known[operator.name] for operator in graph.operators]
+    cases = []
+    for operator in graph.operators:
+        own = degrees[operator.name]
+        count = len(context.model.operators[known[operator.name]].spatial)
+        names = spatial_axes(count) if 1 <= count <= AXES else ()
+        grid = [own[name] for name in names] + [1] * (AXES - len(names))
+        cases.append((batch / own["batch"], *grid, own["channels"], own["in_channels"]))
+    table = np.array(cases, dtype=np.float64)
+    times = context.times(
+        Local(batch_K=table[:, 0], grid_KA=table[:, 1:4], filters_K=table[:, 4], channels_K=table[:, 5])
+    )
+    kinds, rows = layers.kind_of_L[places], np.arange(len(places))
+    return times.forward_KU[rows, kinds], times.backward_KU[rows, kinds]
+
+
+def _communication(context: LayeredContext, needs: tuple[Need, ...], phases: dict[str, float]) -> None:
+    """Add communication of activations to ``phases``."""
+    prices: dict[tuple[object, ...], float] = {}
+    for need in needs:
+        if need.phase is Phase.GRADIENT:
+            continue
+        width = need.element_bytes or context.width
+        for transfer in need.transfers:
+            key = (transfer.kind, transfer.groups, transfer.elements, width)
+            if key not in prices:
+                prices[key] = transfer_time_s(context.cluster, transfer, width)
+            phases["halo" if len(transfer.groups[0]) == 2 and transfer.kind not in _WHOLE else "collective"] += prices[
+                key
+            ]
+
+
+def _gradients(
+    context: LayeredContext,
+    graph: OperatorGraph,
+    needs: tuple[Need, ...],
+    backward_L: Floats,
+    batch: int,
+    phases: dict[str, float],
+) -> float:
+    """Add the exchange of gradients to ``phases``; returns what of it the backward pass hides."""
+    profile, cluster = context.profile, context.cluster
+    place = {operator.name: number for number, operator in enumerate(graph.operators)}
+    known = {operator.name: operator for operator in context.model.operators}
+    after_L = np.cumsum(backward_L[::-1])[::-1]
+    queues: dict[tuple[str, tuple[tuple[int, ...], ...]], list[tuple[float, tuple[float, ...]]]] = {}
+    for need in sorted((one for one in needs if one.phase is Phase.GRADIENT), key=lambda one: -place[one.operator]):
+        for transfer in need.transfers:
+            elements = sent_gradient(context, known[need.operator], batch, transfer).elements
+            sent = (float(after_L[place[need.operator]]), elements)
+            queues.setdefault((transfer.kind, transfer.groups), []).append(sent)
+    found: list[tuple[float, float, float]] = []
+    nodes = 1
+    # Gradients of layers that are exchanged among the same devices share buckets.
+    for (kind, groups), queue in queues.items():
+        for bucket in Filling.of(profile).buckets([max(sizes) * GRADIENT_BYTES for _, sizes in queue]):
+            sizes = tuple(map(math.fsum, zip(*(queue[number][1] for number in bucket), strict=True)))
+            joined = Transfer(kind=kind, groups=groups, elements=sizes)
+            seconds = weight_transfer_s(context, joined, GRADIENT_BYTES)
+            found.append((queue[bucket[-1]][0], seconds, blocked_s(context, joined)))
+        nodes = max(nodes, *(len({device // cluster.devices_per_node for device in group}) for group in groups))
+    if not found:
+        return 0.0
+    ready, wire, blocked = np.array(sorted(found)).T[:, None]
+    messages = Messages(bytes_NB=np.ones_like(wire), ready_NB=ready)
+    whole, met = float(wire.sum()), float(meeting_s(profile, nodes))
+    under = float(exposed_s(messages, wire, blocked.mean(axis=1), after_L[:1])[0])
+    phases["gradient"] = profile.overlap * under + (1.0 - profile.overlap) * whole + met
+    return max(whole + met - phases["gradient"], 0.0)
+
+
+def _loading_s(context: LayeredContext, degrees: dict[str, dict[str, int]], batch: int, devices: int) -> float:
+    """Seconds to bring the samples of a step to the devices that read them first."""
+    own = next(iter(degrees.values()))
+    parts = own["batch"] * math.prod(own[name] for name in ("depth", "height", "width"))
+    nodes = float(context.nodes(np.array(float(devices))))
+    return max(float(own_input_s(context, batch / parts)), float(stored_input_s(context, batch / nodes)))
+
+
+_WHOLE = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "scatter", "gather")
+
+
+def _memory(
+    context: LayeredContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
+) -> tuple[float, float, float]:
+    """Parameters on one device, those of tables apart, and elements that it keeps for the backward pass."""
+    kept = dict(zip((o.name for o in context.model.operators), kept_elements(context), strict=True))
+    known = {operator.name: operator for operator in context.model.operators}
+    held, tables, elements = 0.0, 0.0, batch * math.prod(context.model.input) / _batch_degree(degrees)
+    for operator in graph.operators:
+        own = degrees[operator.name]
+        parts = own["channels"] * own["in_channels"]
+        if known[operator.name].kind is Kind.EMBEDDING:
+            tables += known[operator.name].parameters
+        else:
+            held += known[operator.name].parameters / parts
+        space = math.prod(own[name] for name in ("depth", "height", "width"))
+        elements += batch / own["batch"] * float(kept[operator.name]) / space
+    return held, tables, elements
+
+
+def _batch_degree(degrees: dict[str, dict[str, int]]) -> int:
+    return next(iter(degrees.values()))["batch"]
+
+
+def _largest(graph: OperatorGraph, degrees: dict[str, dict[str, int]]) -> float:
+    return max(
+        operator.elements(operator.output) / math.prod(degrees[operator.name].values()) for operator in graph.operators
+    )

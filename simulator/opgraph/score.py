@@ -1,0 +1,175 @@
+"""Step time with its phases, and memory, of many splits of a layer-by-layer model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.opgraph.candidates import Candidates, candidates_of
+from forerun.simulator.opgraph.compute import Local
+from forerun.simulator.opgraph.context import LayeredContext
+from forerun.simulator.opgraph.exchange import Exchange, exchanges, tails
+from forerun.simulator.opgraph.gradients import Gradients, gradients, held_parameters, table_share
+from forerun.simulator.opgraph.input import own_input_s, stored_input_s
+from forerun.simulator.opgraph.layers import Floats
+from forerun.simulator.opgraph.memory import USABLE, LayeredMemory, layered_memory
+from forerun.simulator.opgraph.stages import pipeline_stages
+from forerun.spaces.opgraph import Kind
+from forerun.spaces.opgraph.split import Mode, Split
+
+PHASES = (
+    "forward",
+    "backward",
+    "halo",
+    "collective",
+    "tail",
+    "hop",
+    "bubble",
+    "gradient",
+    "straggle",
+    "update",
+    "input",
+)
+"""Parts of a step in the order of outputs. ``forward`` and ``backward`` are computation (host included), ``halo`` to
+``hop`` communication between layers, ``gradient`` the exchange that is not hidden, ``straggle`` the wait for the
+slowest device, ``input`` what loading adds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayeredScores:
+    """N rows. ``phases``: seconds by name, which add up to ``step_s``.
+
+    ``hidden_s``: gradient exchange under the backward pass; ``loading_s``: all of loading; ``device_s`` and ``host_s``:
+    what the computation would take by either alone; ``repeated_s``: device seconds that every part of a replica spends
+    on the same work. ``fits_N``: the peak memory is within the device's.
+    """
+
+    candidates: Candidates
+    phases: dict[str, Floats]
+    hidden_s: Floats
+    loading_s: Floats
+    device_s: Floats
+    host_s: Floats
+    repeated_s: Floats
+    memory: LayeredMemory
+    fits_N: NDArray[np.bool_]
+
+    @property
+    def step_s(self) -> Floats:
+        """Seconds per step."""
+        return np.asarray(sum(self.phases.values()), dtype=np.float64)
+
+    @property
+    def samples_per_s(self) -> Floats:
+        """Samples per second of all devices."""
+        return self.candidates.batch_N / self.step_s
+
+
+def score_splits(context: LayeredContext, splits: Sequence[Split], batches: Sequence[int]) -> LayeredScores:
+    """Score ``splits``, each with its global batch. Legality is not looked at (``limits.broken_laws``)."""
+    c = candidates_of(splits, batches)
+    tail = tails(context, c)
+    stages = pipeline_stages(context, c)
+    moved = exchanges(context, c, tail)
+    forward_NL, backward_NL, whole = _device_s(context, c, tail)
+    kept = np.where(c.is_mode(Mode.PIPELINE), 0.0, c.segments_N)
+    forward, backward = forward_NL.sum(axis=1) * kept, backward_NL.sum(axis=1) * kept
+    host = _host_s(context, c, moved)
+    device = forward + backward
+    # The host runs ahead of the device until the slower of the two sets the pace of the whole pass.
+    slower = np.where(device > 0, np.maximum(device, host) / np.maximum(device, 1e-30), 1.0)
+    pipeline = c.is_mode(Mode.PIPELINE)
+    held = held_parameters(context, c, stages.parameters_N, stages.tables_N)
+    forward_s = np.where(pipeline, stages.forward_s, forward * slower)
+    backward_s = np.where(pipeline, stages.backward_s, backward * slower)
+    # Gradients go under the backward pass of the last segment.
+    last = backward_s / c.segments_N
+    behind_NL = backward_NL * (last / np.maximum(backward_NL.sum(axis=1), 1e-30))[:, None]
+    exchanged = gradients(context, c, held, behind_NL, forward_s + backward_s)
+    phases = _phases(forward_s, backward_s, moved, exchanged, stages.hop_s, stages.bubble_s)
+    loading = _loading_s(context, c)
+    phases["input"] = np.maximum(loading - np.asarray(sum(phases.values())), 0.0)
+    memory = layered_memory(context, c, held, stages.kept_N, tail)
+    return LayeredScores(
+        candidates=c,
+        phases=phases,
+        hidden_s=np.maximum(exchanged.whole_s - exchanged.exposed_s, 0.0),
+        loading_s=loading,
+        device_s=np.where(pipeline, forward_s + backward_s, device),
+        host_s=host,
+        repeated_s=np.where(pipeline, 0.0, whole),
+        memory=memory,
+        fits_N=np.asarray(memory.peak_bytes <= USABLE * context.cluster.device.memory_bytes),
+    )
+
+
+def _phases(
+    forward: Floats, backward: Floats, moved: Exchange, exchanged: Gradients, hop: Floats, bubble: Floats
+) -> dict[str, Floats]:
+    return {
+        "forward": forward,
+        "backward": backward,
+        "halo": moved.halo_s,
+        "collective": moved.collective_s,
+        "tail": moved.tail_s,
+        "hop": hop,
+        "bubble": bubble,
+        "gradient": exchanged.exposed_s,
+        "straggle": exchanged.straggle_s,
+        "update": exchanged.update_s,
+    }
+
+
+def _device_s(context: LayeredContext, c: Candidates, tail: Floats) -> tuple[Floats, Floats, Floats]:
+    """Device seconds of every operator forward and backward, of one segment, and what of a step all parts repeat."""
+    layers = context.layers
+    batch = c.local_N
+    ones = np.ones(len(c))
+    cut = Local(
+        batch_K=batch,
+        grid_KA=c.grid_NA,
+        filters_K=np.where(c.is_mode(Mode.FILTER), c.parts_N, ones),
+        channels_K=np.where(c.is_mode(Mode.CHANNEL), c.parts_N, ones),
+    )
+    split, whole = context.times(cut), context.times(Local.whole(batch))
+    position = np.arange(len(layers.kind_of_L))
+    repeated = position >= tail[:, None]  # a spatial tail
+    repeated = repeated | (c.is_mode(Mode.CHANNEL)[:, None] & layers.first)
+    unsplit = (c.is_mode(Mode.FILTER) | c.is_mode(Mode.CHANNEL))[:, None] & ~layers.weighted
+    forward, backward = (
+        np.where(repeated, one[:, layers.kind_of_L], other[:, layers.kind_of_L])
+        for one, other in ((whole.forward_KU, split.forward_KU), (whole.backward_KU, split.backward_KU))
+    )
+    if np.any(c.mixed_N):
+        everything = context.times(
+            Local(
+                batch_K=c.local_N * c.replicas_N,
+                grid_KA=np.ones_like(c.grid_NA),
+                filters_K=c.replicas_N,
+                channels_K=ones,
+            )
+        )
+        linear = c.mixed_N[:, None] & layers.is_kind(Kind.LINEAR)
+        forward = np.where(linear, everything.forward_KU[:, layers.kind_of_L], forward)
+        backward = np.where(linear, everything.backward_KU[:, layers.kind_of_L], backward)
+    if np.any(c.spread_N):
+        # The fullest device looks up its tables for all samples.
+        load = np.where(c.spread_N, table_share(context, c) * c.replicas_N, 1.0)[:, None]
+        table = layers.is_kind(Kind.EMBEDDING)
+        forward, backward = (np.where(table, values * load, values) for values in (forward, backward))
+    kept = np.where(c.is_mode(Mode.PIPELINE), 0.0, c.segments_N)
+    again = np.where((repeated | unsplit) & (c.parts_N > 1)[:, None], forward + backward, 0.0).sum(axis=1)
+    return forward, backward, again * kept
+
+
+def _host_s(context: LayeredContext, c: Candidates, moved: Exchange) -> Floats:
+    """Host seconds of a step: every operator and collective once per direction, and the pieces of gathered tensors."""
+    return context.issued_s(c.segments_N, moved.calls_N) + moved.pieces_N * context.profile.piece_host_s
+
+
+def _loading_s(context: LayeredContext, c: Candidates) -> Floats:
+    """Seconds to bring the samples of a step to the devices, while the step before computes."""
+    parts = np.where(c.is_mode(Mode.SPATIAL), c.parts_N, 1.0)
+    own = own_input_s(context, c.batch_N / c.replicas_N / parts)
+    return np.asarray(np.maximum(own, stored_input_s(context, c.batch_N / context.nodes(c.devices_N))))

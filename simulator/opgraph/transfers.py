@@ -1,0 +1,38 @@
+"""What inferred transfers of gradients and weights carry, and how long they take."""
+
+import numpy as np
+
+from forerun.simulator.layouts import Transfer, transfer_time_s
+from forerun.simulator.layouts.price import stride_of
+from forerun.simulator.opgraph.context import LayeredContext
+from forerun.simulator.opgraph.messages import reduce_s
+from forerun.spaces.opgraph import Operator
+
+
+def sent_gradient(context: LayeredContext, operator: Operator, batch: float, transfer: Transfer) -> Transfer:
+    """Return what is sent of an operator's gradient for ``batch`` samples of all replicas: of a table that is copied,
+    the rows that were looked up."""
+    share = float(context.sent_elements(operator, batch)) / max(operator.parameters, 1)
+    if share == 1.0:
+        return transfer
+    return Transfer(kind=transfer.kind, groups=transfer.groups, elements=tuple(n * share for n in transfer.elements))
+
+
+def weight_transfer_s(context: LayeredContext, transfer: Transfer, element_bytes: float) -> float:
+    """Return the seconds of one transfer of gradients or weights; of all-reduces between nodes the framework reaches a
+    share of the rate."""
+    if transfer.kind != "all_reduce":
+        return transfer_time_s(context.cluster, transfer, element_bytes)
+    group = transfer.groups[0]
+    size = np.array(max(transfer.elements) * element_bytes)
+    ranks, stride = np.array(float(len(group))), np.array(float(stride_of(group)))
+    return float(reduce_s(context.cluster, size, ranks, stride, context.profile.gradient_share))
+
+
+def blocked_s(context: LayeredContext, transfer: Transfer) -> float:
+    """Return the seconds that computation stands still when an all-reduce is launched under it."""
+    share = context.profile.blocked_share
+    if not share or transfer.kind != "all_reduce":
+        return 0.0
+    empty = Transfer(kind=transfer.kind, groups=transfer.groups, elements=(1.0,) * len(transfer.groups))
+    return share * weight_transfer_s(context, empty, 1.0)

@@ -1,0 +1,1 @@
+"""How long a pipeline of stages takes for all microbatches, in closed form."""

@@ -1,0 +1,97 @@
+"""Seconds that a microbatch takes from one pipeline stage to the next."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.costs import collective_time_s, point_to_point_time_s
+from forerun.simulator.layer.shard import activation_bytes
+from forerun.simulator.score_table import Floats
+from forerun.spaces.strategies import Context, Placement, StrategyTable
+
+HOP_AXES = ("gpus", "pp", "tp", "cp", "mbs", "sp", "placement")
+"""Axes that the transfer between two stages depends on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HopEnd:
+    """How N stages cut what they pass on: degrees, microbatch and sequence parallel as floats, shape N each."""
+
+    tp: Floats
+    dp: Floats
+    mbs: Floats
+    sp: Floats
+
+
+def hop_time_s(context: Context, table: StrategyTable) -> Floats:
+    """Return the seconds of one transfer of a microbatch's activations to the next stage; shape N, 0 where pp is 1.
+
+    Every tensor rank sends its part. Without sequence parallel the whole is gathered again behind the hop
+    (Megatron-LM's scatter-gather, arXiv 2104.04473, section 4.1; DeepSpeed partitions likewise).
+    """
+    tp, cp, mbs, sp, dp, pp = (table.column(axis).astype(np.float64) for axis in ("tp", "cp", "mbs", "sp", "dp", "pp"))
+    if not np.any(pp > 1):
+        return np.zeros_like(pp)
+    near = table.column("placement") == Placement.TP_CP_EP_PP_DP
+    end = HopEnd(tp=tp, dp=dp, mbs=mbs, sp=sp)
+    return np.where(pp > 1, one_hop_s(context, end, end, cp, near, pp), 0.0)
+
+
+def one_hop_s(context: Context, sender: HopEnd, receiver: HopEnd, cp: Floats, near: Floats, pp: Floats) -> Floats:
+    """Return the seconds of one transfer between two stages of ``pp``, which may cut activations differently; shape N.
+
+    A device passes its part on in as many messages as the degrees differ by; ``near``: stages are neighbours in device
+    numbering, replicas are not. Where several stages share a node and the pipeline leaves it, a transfer is the mean of
+    those within a node and those that leave it, each counted as often as the step waits for it.
+    """
+    stride = sender.tp * cp * np.where(near, 1.0, sender.dp)
+    sent, gathered = hop_parts_s(context, sender, receiver, cp, stride)
+    away = _away(context, stride, pp)
+    if np.any(away):
+        # Only the stage at the border sends beyond its node: its devices share what the others leave idle.
+        inside = context.cluster.levels[0].size
+        ends, reach = (context, sender, receiver, cp), np.maximum(stride, inside)
+        shared, _ = hop_parts_s(*ends, reach, share=np.minimum(stride / inside, 1.0))
+        alone, _ = hop_parts_s(*ends, reach, lone=True)
+        sent = sent + away * np.maximum(np.maximum(shared, alone) - sent, 0.0)
+    return np.asarray(sent + gathered + context.framework.pipeline_hop_s)
+
+
+def _away(context: Context, stride: Floats, pp: Floats) -> Floats:
+    """Return the share of the transfers a step waits for that leave the innermost links, where others do not.
+
+    Stages take ``stride`` devices each. In the steady state of blocking transfers all go by the slowest stage, which
+    has one neighbour on another node and one on its own; sends under computation are waited for at all stages alike.
+    """
+    inside = float(context.cluster.levels[0].size) if context.cluster.levels else np.inf
+    borders = np.ceil(np.maximum(pp * stride / inside, 1.0)) - 1.0
+    share = np.where(stride < inside, borders / np.maximum(pp - 1.0, 1.0), 0.0)
+    if context.framework.overlap_pipeline:
+        return np.asarray(share)
+    return np.asarray(np.where((share > 0) & (share < 0.5), 0.5, share))
+
+
+def hop_parts_s(
+    context: Context,
+    sender: HopEnd,
+    receiver: HopEnd,
+    cp: Floats,
+    stride: Floats,
+    share: Floats | float = 1.0,
+    lone: bool = False,
+) -> tuple[Floats, Floats]:
+    """Return the seconds of one transfer to the device ``stride`` further on, and of the gather behind it; shape N.
+
+    ``share``: of every message that is sent; with 0.0 what a transfer takes however small it is. ``lone``: no other
+    device sends.
+    """
+    tokens = context.workload.seq_len / cp * context.model.hidden * activation_bytes(context.workload.precision)
+    sizes, parts = [], []
+    for end in (sender, receiver):
+        parts.append(np.where((end.sp == 1) | context.framework.scatters_hops, end.tp, 1.0))
+        sizes.append(end.mbs * tokens)
+    messages = np.maximum(sender.tp, receiver.tp) / np.minimum(sender.tp, receiver.tp)
+    part = np.maximum(sizes[0] / parts[0], sizes[1] / parts[1])
+    sent = messages * point_to_point_time_s(context.cluster, share * part / messages, stride, lone=lone)
+    gathered = collective_time_s(context.cluster, "all_gather", sizes[1], receiver.tp, 1.0)
+    return sent, np.where((receiver.sp == 1) | (parts[1] == 1), 0.0, gathered)

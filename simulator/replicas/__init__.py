@@ -1,0 +1,1 @@
+"""What data-parallel replicas cost per step: gradient reduction, optimizer, sharded states."""

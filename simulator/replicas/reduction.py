@@ -1,0 +1,188 @@
+"""What replicas cost once per step (or per microbatch, when gradients or parameters are sharded): gradient reduction,
+parameter gather, optimizer, and the memory of parameters, gradients and optimizer states.
+
+Sharding stages after ZeRO (arXiv 1910.02054): 1 optimizer states, 2 gradients too, 3 parameters too. Where only a part
+of the replicas shares one set of slices (hybrid sharding: HSDP, instances of a distributed optimizer), gradients are
+reduced and scattered within it and each slice is added up over its copies; parameters are gathered within it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.costs import adam_time_s, collective_time_s, memory_bound_time_s
+from forerun.simulator.layer.shard import BUFFER_BYTES, activation_bytes, added_up_apart
+from forerun.simulator.score_table import Floats
+from forerun.simulator.stages.parameters import StageParameters
+from forerun.spaces.strategies import Context, Placement
+
+REPLICA_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "zero", "shard", "placement", "dp")
+"""Axes that the cost of replicas depends on."""
+
+REPLICA_DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "shard", "placement")
+"""Degrees that ``Replicas`` is made of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCosts:
+    """Shape D each, memory [R, D]. ``reduce_s`` and ``gather_s`` are one pass over all parameters of the device's
+    stage; ``tied_s`` keeps first and last copies of a tied table equal."""
+
+    reduce_s: Floats
+    gather_s: Floats
+    tied_s: Floats
+    optimizer_s: Floats
+    parameter_bytes: Floats
+    gradient_bytes: Floats
+    optimizer_bytes: Floats
+    buffer_bytes: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """Degrees of D strategies as floats, and the parameters of their stages ([R, D])."""
+
+    dp: Floats
+    tp: Floats
+    pp: Floats
+    cp: Floats
+    ep: Floats
+    etp: Floats
+    zero: Floats
+    shard: Floats
+    placement: Floats
+    parameters: StageParameters
+
+    @property
+    def copies(self) -> Floats:
+        """Sets of slices that replicas hold, shape D: 1.0 where all of them share one. Experts have as many."""
+        replicas = self.dp * self.cp
+        return np.asarray(replicas / np.where(self.shard > 0, self.shard, replicas))
+
+
+def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
+    """Return the once-per-step costs of D strategies."""
+    shards = replicas.dp * replicas.cp / replicas.copies
+    expert_shards = shards * replicas.tp / (replicas.ep * replicas.etp)
+    dense, expert = replicas.parameters.dense, replicas.parameters.expert
+    profile, width = context.framework, activation_bytes(context.workload.precision)
+    half = width == 2.0
+    reduced = _reduce_s(context, replicas, "gradients", dense.max(axis=0), expert.max(axis=0))
+    gathered = _reduce_s(context, replicas, "parameters", dense.max(axis=0), expert.max(axis=0))
+    apart = added_up_apart(context, replicas.zero)
+    gradient = profile.held_gradient_bytes(context.workload.precision) + np.where(apart, BUFFER_BYTES, 0.0)
+    states = profile.optimizer_bytes + (profile.master_bytes if half else 0.0)
+
+    def held(from_stage: int) -> Floats:
+        """Parameters of which this device holds the only copy it needs, when sharding begins at ``from_stage``."""
+        cut = replicas.zero >= from_stage
+        return np.asarray(dense / np.where(cut, shards, 1.0) + expert / np.where(cut, expert_shards, 1.0))
+
+    own = held(1)
+    return ReplicaCosts(
+        reduce_s=reduced,
+        gather_s=gathered,
+        tied_s=_tied_s(context, replicas),
+        optimizer_s=_optimizer_s(context, own.max(axis=0), (dense + expert).max(axis=0)),
+        parameter_bytes=held(3) * width,
+        gradient_bytes=held(2) * gradient,
+        optimizer_bytes=own * states,
+        buffer_bytes=_buffers(context, replicas, dense + expert),
+    )
+
+
+def reduced_bytes(context: Context) -> float:
+    """Return the bytes per parameter of the gradients that replicas exchange."""
+    half = activation_bytes(context.workload.precision) == 2.0
+    return context.framework.reduce_bytes if half else 4.0
+
+
+def bucket_bytes(context: Context, ranks: Floats) -> Floats:
+    """Return the bytes of gradients or parameters that one collective over some ranks carries."""
+    return np.maximum(context.framework.bucket_bytes, context.framework.bucket_rank_bytes * ranks)
+
+
+def gradient_buckets(context: Context, parameters: Floats | float, ranks: Floats) -> Floats:
+    """Return in how many buckets the gradients of some parameters are reduced over some ranks, 1 at least."""
+    width = context.framework.bucket_width_bytes or reduced_bytes(context)
+    return np.asarray(np.maximum(np.round(parameters * width / bucket_bytes(context, ranks)), 1.0))
+
+
+def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, expert: Floats) -> Floats:
+    """Seconds to reduce all gradients, or to gather all parameters, of a stage over its replicas, bucket by bucket
+    (parameters tensor by tensor where the framework does, layer by layer where sharded ones are)."""
+    wire = activation_bytes(context.workload.precision) if what == "parameters" else reduced_bytes(context)
+    ranks, total_s, copies = replicas.dp * replicas.cp, np.zeros_like(replicas.dp), replicas.copies
+    several = bool(np.any(copies > 1))
+    apart = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, replicas.pp, 1.0)
+    expert_ranks = ranks * replicas.tp / (replicas.ep * replicas.etp)
+    for size, members, stride, tensors in (
+        (dense, ranks, replicas.tp * apart, replicas.parameters.tensors.max(axis=0)),
+        (expert, expert_ranks, replicas.ep * replicas.etp * apart, None),
+    ):
+        if not np.any(size):
+            continue
+        if what == "gradients":
+            buckets = gradient_buckets(context, size, members)
+        elif context.framework.gathers_tensors and tensors is not None:
+            buckets = np.maximum(tensors, 1.0)
+        else:
+            buckets = np.maximum(np.round(size * wire / bucket_bytes(context, members)), 1.0)
+        if context.framework.layer_units:
+            layers = np.maximum(np.round(context.model.layer_count / replicas.pp), 1.0)
+            buckets = np.where(replicas.zero >= 2, layers, buckets)
+        each, sharing = size * wire / buckets, members / copies
+        if what == "parameters" and context.framework.broadcasts_parameters:
+            buckets, each = sharing, size * wire / sharing
+            one = collective_time_s(context.cluster, "broadcast", each, sharing, stride)
+        elif what == "parameters":
+            one = collective_time_s(context.cluster, "all_gather", each, sharing, stride)
+        elif context.framework.reduces_whole:
+            one = _add_up_s(context, each, members, stride)
+        else:
+            shared = collective_time_s(context.cluster, "reduce_scatter", each, sharing, stride)
+            if several:
+                shared = shared + _add_up_s(context, each / sharing, copies, stride * sharing)
+            one = np.where(replicas.zero >= 1, shared, _add_up_s(context, each, members, stride))
+        total_s = total_s + np.where(members > 1, buckets * one, 0.0)
+    if what == "parameters":
+        total_s = np.where(replicas.zero >= 1, total_s, 0.0)
+    return total_s
+
+
+def _add_up_s(context: Context, size: Floats, ranks: Floats, stride: Floats) -> Floats:
+    """Seconds of one all-reduce of ``size`` bytes of gradients."""
+    if context.framework.tree_reduction:
+        return collective_time_s(context.cluster, "all_reduce", size, ranks, stride)
+    scattered = collective_time_s(context.cluster, "reduce_scatter", size, ranks, stride)
+    return scattered + collective_time_s(context.cluster, "all_gather", size, ranks, stride)
+
+
+def _tied_s(context: Context, replicas: Replicas) -> Floats:
+    """Seconds of the all-reduce of a tied token table's gradient between first and last stage."""
+    wire = reduced_bytes(context) * replicas.parameters.tied.max(axis=0)
+    far = replicas.tp * replicas.cp * (replicas.pp - 1)
+    stride = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, far, far * replicas.dp)
+    ranks = np.where((replicas.pp > 1) & (wire > 0), 2.0, 1.0)
+    return collective_time_s(context.cluster, "all_reduce", wire, ranks, np.maximum(stride, 1.0))
+
+
+def _optimizer_s(context: Context, parameters: Floats, held: Floats) -> Floats:
+    """Seconds of gradient norm and Adam over the parameters that one device updates, and of what passes over the
+    gradients of all that it holds."""
+    device, profile = context.cluster.device, context.framework
+    half = activation_bytes(context.workload.precision) == 2.0
+    step = adam_time_s(device, parameters, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)
+    norm = memory_bound_time_s(device, 4.0 * parameters + profile.step_bytes * held)
+    return np.asarray(step + norm)
+
+
+def _buffers(context: Context, replicas: Replicas, parameters: Floats) -> Floats:
+    """Bytes of communication buffers: gradient buckets, and two gathered layers when parameters are sharded."""
+    width = activation_bytes(context.workload.precision)
+    layers = max(context.model.layer_count, 1) / replicas.pp
+    gathered = np.where(replicas.zero == 3, 2 * parameters * width / layers, 0.0)
+    ranks = replicas.dp * replicas.cp
+    buckets = context.framework.bucket_copies * bucket_bytes(context, ranks)
+    buckets = buckets + context.framework.bucket_gradient_bytes * parameters
+    return np.asarray(gathered + np.where(ranks > 1, buckets, 0.0))

@@ -1,0 +1,1 @@
+"""Which layers each pipeline stage has, and the parameters it stores."""

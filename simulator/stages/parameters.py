@@ -1,0 +1,66 @@
+"""Parameters on one device of every representative stage, by what replicates them.
+
+Dense parameters are replicated over ``dp * cp`` ranks, routed experts over ``edp = dp * cp * tp / (ep * etp)``.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.layer.kinds import layer_kinds
+from forerun.simulator.layer.operators import padded_vocab
+from forerun.simulator.score_table import Floats
+from forerun.simulator.stages.plan import StagePlans
+from forerun.spaces.models import layer_parameters
+from forerun.spaces.models.model import Layer
+from forerun.spaces.models.parameters import embedding_parameters, mtp_block_parameters
+from forerun.spaces.strategies import Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageParameters:
+    """Parameters per device, [R, K]: ``dense`` (all but routed experts), ``expert`` (routed), ``tied`` (those of the
+    token table that first and last stage both hold and must keep equal). ``tensors``: how many matrices and norms the
+    dense ones are."""
+
+    dense: Floats
+    expert: Floats
+    tied: Floats
+    tensors: Floats
+
+
+def stage_parameters(context: Context, plans: StagePlans, tp: Floats, ep: Floats, etp: Floats) -> StageParameters:
+    """Return the parameters of K (plan, tp, ep, etp) combinations; ``plans`` has one column for each."""
+    model = context.model
+    dense, expert = np.zeros_like(plans.multiplicity), np.zeros_like(plans.multiplicity)
+    tensors = plans.embedding + 2 * plans.head
+    for kind, layer in enumerate(layer_kinds(model)):
+        one = layer_parameters(layer, model.hidden)
+        dense = dense + plans.blocks[kind] * ((one.attention + one.mlp_dense) / tp + one.router + one.replicated)
+        expert = expert + plans.blocks[kind] * (one.experts_total / (ep * etp))
+        tensors = tensors + plans.blocks[kind] * _tensors(layer, merged=context.framework.merged_products)
+    if model.mtp_layers:
+        one = mtp_block_parameters(model)
+        last = layer_parameters(model.layers[-1], model.hidden)
+        dense = dense + plans.head * model.mtp_layers * (one.total - last.total) / tp
+    table = padded_vocab(model, tp) * model.hidden
+    rest = embedding_parameters(model) - model.vocab * model.hidden
+    dense = dense + plans.embedding * (table + rest)
+    shared = plans.embedding * plans.head if model.tied_embeddings else np.zeros_like(plans.head)
+    head = plans.head * (table + model.hidden + (model.hidden**2 if model.head_transform else 0))
+    dense = dense + head - shared * table + plans.head * model.hidden * model.classes
+    tied = (plans.embedding + plans.head - 2 * shared) * table if model.tied_embeddings else np.zeros_like(dense)
+    return StageParameters(dense=dense, expert=expert, tied=tied, tensors=np.asarray(tensors))
+
+
+def table_share(context: Context, parameters: StageParameters, tp: Floats) -> Floats:
+    """Return what a token table is of the parameters of the largest stage, shape K."""
+    table = padded_vocab(context.model, tp) * context.model.hidden
+    return np.asarray(table / (parameters.dense + parameters.expert).max(axis=0))
+
+
+def _tensors(layer: Layer, *, merged: bool) -> int:
+    """Return how many matrices and norms a layer has; ``merged``: products that read the same input are one."""
+    attention = 2 if merged else 4
+    mlp = 3 if layer.mlp.gated and not merged else 2
+    return layer.norms + attention * layer.attends + mlp * layer.feeds_forward

@@ -1,0 +1,126 @@
+"""Layer-by-layer models as operators with axes that can be cut, one ``OperatorGraph`` for a batch.
+
+Every tensor is [batch, channels, spatial axes] (features after the flattening are channels). Axes that may be cut:
+"batch", "channels" of the output, "in_channels" of what a weight sums over, "height", "width", "depth", "rows" of a
+table. Where positions of one tensor do not follow those of another (flattening, joining) axes are opaque.
+"""
+
+from collections.abc import Sequence
+
+from forerun.spaces.operators import Axis, AxisKind, Dimension, Operand, Operator, OperatorGraph, follow, spatial_axes
+from forerun.spaces.operators.axes import SPATIAL
+from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.operator import Kind, Shape
+from forerun.spaces.opgraph.operator import Operator as LayeredOperator
+
+INPUT = "input"
+"""What the model's own input is called."""
+_SAME_SHAPE = frozenset(
+    {Kind.ACTIVATION, Kind.ADD, Kind.MULTIPLY, Kind.DROPOUT, Kind.BATCH_NORM, Kind.COPY, Kind.POOL, Kind.CONV}
+)
+"""Kinds whose output follows their input position by position (or window by window) along spatial axes."""
+
+
+def operator_graph(model: LayeredModel, batch: int) -> OperatorGraph:
+    """Return a model on ``batch`` samples as a graph of operators."""
+    return OperatorGraph(
+        name=model.name, operators=tuple(operator_axes(operator, batch) for operator in model.operators)
+    )
+
+
+def operator_axes(operator: LayeredOperator, batch: int) -> Operator:
+    """Return one operator on ``batch`` samples as axes that can be cut."""
+    extents = len(operator.output) - 1 if operator.kind is not Kind.LINEAR else 0
+    spatial = spatial_axes(extents) if 1 <= extents <= len(SPATIAL) else ()
+    out = ("channels", *spatial) if spatial else tuple(f"feature{n}" for n in range(len(operator.output)))
+    if operator.kind in (Kind.LINEAR, Kind.EMBEDDING) or len(operator.output) == 1:
+        out = (*out[:-1], "channels")
+    sums = _summed(operator)
+    axes = [Axis(name="batch", size=batch, kind=AxisKind.BATCH)]
+    axes += [
+        Axis(name=name, size=size, kind=_kind_of(operator, name))
+        for name, size in zip(out, operator.output, strict=True)
+    ]
+    axes += [Axis(name=name, size=size, kind=AxisKind.REDUCE) for name, size in sums.items()]
+    shapes = (operator.input, *operator.extra_inputs)
+    # Ids of a lookup are an input of their own, and lie where they are looked up.
+    ids = operator.kind is Kind.EMBEDDING
+    names = operator.inputs or (f"ids of {operator.name}" if ids else INPUT,)
+    inputs = []
+    for place, name in enumerate(names):
+        shape = shapes[min(place, len(shapes) - 1)]
+        dimensions, more = _input(operator, shape, out, place)
+        axes += [axis for axis in more if axis.name not in {known.name for known in axes}]
+        inputs.append(Operand(name=name, dimensions=dimensions, element_bytes=8.0 if ids else None))
+    return Operator(
+        name=operator.name,
+        kind=operator.kind.value,
+        form="contraction" if operator.macs else operator.kind.value,
+        axes=tuple(axes),
+        inputs=tuple(inputs),
+        weights=_weights(operator, sums),
+        output=Operand(name=operator.name, dimensions=follow(("batch", *out))),
+        differentiable=operator.kind is not Kind.EMBEDDING,
+        multiply_adds=operator.macs * batch,
+    )
+
+
+def _kind_of(operator: LayeredOperator, name: str) -> AxisKind:
+    """Return what cutting an axis of the output means."""
+    weighted = operator.kind in (Kind.CONV, Kind.CONV_TRANSPOSE, Kind.LINEAR, Kind.EMBEDDING)
+    if name == "channels":
+        return AxisKind.PARALLEL if weighted or operator.kind in _SAME_SHAPE else AxisKind.OPAQUE
+    if name in ("height", "width", "depth"):
+        return AxisKind.PARALLEL if operator.kind in _SAME_SHAPE else AxisKind.OPAQUE
+    return AxisKind.OPAQUE
+
+
+def _summed(operator: LayeredOperator) -> dict[str, int]:
+    """Return the axes that a weight sums over."""
+    if operator.kind in (Kind.CONV, Kind.CONV_TRANSPOSE, Kind.LINEAR) and operator.groups == 1:
+        return {"in_channels": operator.channels_in}
+    return {"rows": operator.rows} if operator.kind is Kind.EMBEDDING else {}
+
+
+def _input(
+    operator: LayeredOperator, shape: Shape, out: Sequence[str], place: int
+) -> tuple[tuple[Dimension, ...], list[Axis]]:
+    """Return the dimensions of an input, and the axes that only it has."""
+    if operator.kind in _SAME_SHAPE and len(shape) == len(out):
+        first = _channels(operator, shape)
+        spatial = [_window(operator, number, axis, shape) for number, axis in enumerate(out[1:])]
+        return (Dimension(axis="batch"), first, *spatial), []
+    if operator.kind is Kind.LINEAR:
+        return (Dimension(axis="batch"), *follow(out[:-1]), Dimension(axis="in_channels")), []
+    own = [Axis(name=f"{INPUT}{place}_{n}", size=size, kind=AxisKind.OPAQUE) for n, size in enumerate(shape)]
+    names = [axis.name for axis in own]
+    if operator.kind is Kind.CONV_TRANSPOSE and operator.groups == 1:
+        names[0] = "in_channels"
+    return (Dimension(axis="batch"), *follow(names)), [axis for axis in own if axis.name in names]
+
+
+def _channels(operator: LayeredOperator, shape: Shape) -> Dimension:
+    """Return the channel dimension of an input of the output's rank; groups go together with their outputs."""
+    if operator.kind is Kind.CONV and operator.groups == 1:
+        return Dimension(axis="in_channels")
+    return Dimension(axis="channels", extent=shape[0])
+
+
+def _window(operator: LayeredOperator, number: int, axis: str, shape: Shape) -> Dimension:
+    if not operator.kernel:
+        return Dimension(axis=axis, extent=shape[number + 1])
+    spread = operator.dilation[number] if operator.dilation else 1
+    stride = operator.stride[number] if operator.stride else 1
+    reach = spread * (operator.kernel[number] - 1) + 1
+    return Dimension(axis=axis, step=stride, halo=max(reach - stride, 0), extent=shape[number + 1])
+
+
+def _weights(operator: LayeredOperator, sums: dict[str, int]) -> tuple[Operand, ...]:
+    if not operator.parameters:
+        return ()
+    if not sums or operator.kind is Kind.GENERIC:
+        axis = "channels" if operator.kind in (Kind.BATCH_NORM, Kind.CONV) else None
+        dimensions = follow((axis,)) if axis else ()
+    else:
+        dimensions = follow((*sums, "channels"))
+    return (Operand(name=f"{operator.name}.weight", dimensions=dimensions, count=operator.parameters),)

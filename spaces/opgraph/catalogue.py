@@ -1,0 +1,63 @@
+"""Layer-by-layer models by name: each is written by a generator when asked for."""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+
+from forerun.spaces.errors import unknown
+from forerun.spaces.opgraph.families.amoeba import amoebanet_d
+from forerun.spaces.opgraph.families.inception import inception_v3
+from forerun.spaces.opgraph.families.plain import alexnet, cosmoflow, vgg
+from forerun.spaces.opgraph.families.recommendation import dlrm_516m
+from forerun.spaces.opgraph.families.residual import resnet
+from forerun.spaces.opgraph.families.unet import unet
+from forerun.spaces.opgraph.model import LayeredModel
+
+GENERATORS: Mapping[str, Callable[[], LayeredModel]] = {
+    "alexnet": alexnet,
+    "amoebanet-d-18-208": amoebanet_d,
+    "amoebanet-d-18-416": partial(amoebanet_d, 18, 416),
+    "amoebanet-d-36-544": partial(amoebanet_d, 36, 544),
+    "cosmoflow-128": partial(cosmoflow, 128),
+    "cosmoflow-256": partial(cosmoflow, 256),
+    "cosmoflow-512": partial(cosmoflow, 512),
+    "dlrm-516m": dlrm_516m,
+    "inception-v3": inception_v3,
+    "resnet50": partial(resnet, "resnet50"),
+    "resnet101": partial(resnet, "resnet101"),
+    "resnet152": partial(resnet, "resnet152"),
+    "unet": unet,
+    "vgg16": partial(vgg, "vgg16"),
+    "vgg19": partial(vgg, "vgg19"),
+}
+
+
+def layered_names() -> tuple[str, ...]:
+    """Names of all layer-by-layer models of the catalogue, sorted; none is built."""
+    return tuple(sorted(GENERATORS))
+
+
+def is_layered(name: str) -> bool:
+    """Whether the catalogue has a layer-by-layer model of this name; ``ResNet-50`` means ``resnet50``."""
+    return _key(name) is not None
+
+
+@lru_cache(maxsize=32)
+def load_layered(name: str) -> LayeredModel:
+    """The model called ``name``; upper case, ``-`` and ``_`` are forgiven.
+
+    Raises:
+        RequestError: no model has that name; the text names the nearest ones.
+    """
+    key = _key(name)
+    if key is None:
+        raise unknown("model", name, layered_names())
+    return GENERATORS[key]()
+
+
+def _key(name: str) -> str | None:
+    bare = _bare(name)
+    return next((key for key in GENERATORS if _bare(key) == bare), None)
+
+
+def _bare(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")

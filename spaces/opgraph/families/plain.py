@@ -1,0 +1,85 @@
+"""Networks that are one straight line of layers: AlexNet, VGG and CosmoFlow."""
+
+from forerun.spaces.opgraph.builder import Builder, Value
+from forerun.spaces.opgraph.model import LayeredModel
+
+CLASSES = 1000
+
+VGG = {
+    "vgg16": ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)),
+    "vgg19": ((2, 64), (2, 128), (4, 256), (4, 512), (4, 512)),
+}
+"""Convolutions and channels of each block (arXiv 1409.1556, table 1, columns D and E)."""
+
+VGG_COUNTS = {"vgg16": (138_357_544, 15.47e9), "vgg19": (143_667_240, 19.63e9)}
+"""Published parameters and multiply-accumulates at 224 x 224 (torchvision model table)."""
+
+
+def _classifier(b: Builder, x: Value) -> Value:
+    x = b.flatten(x)
+    for _ in range(2):
+        x = b.dropout(b.relu(b.linear(x, 4096)))
+    return b.loss(b.linear(x, CLASSES))
+
+
+def alexnet() -> LayeredModel:
+    """AlexNet in its one-tower form (arXiv 1404.5997), 224 x 224."""
+    b = Builder(3, 224, 224)
+    x = b.pool(b.relu(b.conv(b.start, 64, 11, stride=4, padding=2, bias=True)), 3, stride=2)
+    x = b.pool(b.relu(b.conv(x, 192, 5, padding=2, bias=True)), 3, stride=2)
+    for filters in (384, 256, 256):
+        x = b.relu(b.conv(x, filters, 3, padding=1, bias=True))
+    _classifier(b, b.pool(x, 3, stride=2))
+    return b.build(
+        "AlexNet",
+        "Krizhevsky, arXiv 1404.5997; counts: torchvision model table",
+        parameters=61_100_840,
+        macs=0.7147e9,
+    )
+
+
+def vgg(name: str) -> LayeredModel:
+    """VGG-16 or VGG-19 without batch normalisation, 224 x 224."""
+    b = Builder(3, 224, 224)
+    x = b.start
+    for convolutions, filters in VGG[name]:
+        for _ in range(convolutions):
+            x = b.relu(b.conv(x, filters, 3, padding=1, bias=True))
+        x = b.pool(x, 2)
+    _classifier(b, x)
+    parameters, macs = VGG_COUNTS[name]
+    return b.build(
+        name.upper().replace("VGG", "VGG-"),
+        "Simonyan and Zisserman, arXiv 1409.1556, table 1; counts: torchvision model table",
+        parameters=parameters,
+        macs=macs,
+    )
+
+
+COSMOFLOW_FILTERS = (16, 32, 64, 128, 256, 256, 256)
+
+COSMOFLOW_FLOPS = {128: 55.55e9, 256: 443.8e9, 512: 3550e9}
+"""Published operations of all convolutions, forward and backward, of one sample by input extent (arXiv 2007.12856,
+table 1): six per multiply-accumulate."""
+
+
+def cosmoflow(extent: int) -> LayeredModel:
+    """CosmoFlow for ``extent`` cubed voxels of four channels: seven convolutions, pools down to 2 x 2 x 2, three
+    linear layers."""
+    b = Builder(4, extent, extent, extent)
+    x = b.start
+    for number, filters in enumerate(COSMOFLOW_FILTERS):
+        x = b.relu(b.conv(x, filters, 3, stride=2 if number == 3 else 1, padding=1, bias=True))
+        if x.shape[1] > 2:
+            x = b.pool(x, 2)
+    x = b.flatten(x)
+    for features in (2048, 256):
+        x = b.dropout(b.relu(b.linear(x, features)))
+    b.loss(b.linear(x, 4))
+    return b.build(
+        f"CosmoFlow {extent}^3",
+        "Mathuriya et al., arXiv 1808.04728, in the form of Oyama et al., arXiv 2007.12856, table 1",
+        parameters=9.44e6,
+        macs=COSMOFLOW_FLOPS[extent] / 6,
+        sample="volume",
+    )

@@ -1,0 +1,204 @@
+"""Reads PyTorch programs that ``torch.export.save`` wrote (``.pt2``): the JSON graph inside the archive.
+
+Neither torch nor pickle is used: weights and sample inputs in the archive are not opened, so that nothing of the file
+can run.
+"""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.opgraph.graphs import rules
+from forerun.spaces.opgraph.graphs.convert import model_of_graph
+from forerun.spaces.opgraph.graphs.record import Graph, Node
+from forerun.spaces.opgraph.graphs.rules import Rule
+from forerun.spaces.opgraph.model import LayeredModel
+
+MAX_GRAPH_BYTES = 256 << 20
+GRAPHS = ("models/model.json", "serialized_exported_program.json")
+"""Where versions of the archive keep the graph."""
+
+_ACTIVATIONS = (
+    "relu relu_ leaky_relu leaky_relu_ prelu sigmoid sigmoid_ tanh tanh_ elu elu_ gelu silu silu_ mish hardtanh "
+    "hardtanh_ hardswish hardswish_ hardsigmoid hardsigmoid_ softplus clamp clamp_ erf exp log sqrt rsqrt "
+    "reciprocal pow neg abs sin cos floor ceil round sign where masked_fill "
+    "masked_fill_ eq gt lt ge le ne logical_not bitwise_not relu6"
+)
+_COPIES = (
+    "contiguous clone to _to_copy permute_copy pad constant_pad_nd roll flip index_select index repeat tile "
+    "expand_copy pixel_shuffle pixel_unshuffle channel_shuffle triu tril cumsum gather scatter"
+)
+_VIEWS = (
+    "view reshape flatten unflatten squeeze unsqueeze permute transpose t expand select slice split split_with_sizes "
+    "chunk unbind alias detach detach_ narrow view_as expand_as unsafe_split _unsafe_view unfold"
+)
+_REDUCTIONS = (
+    "mean sum amax amin max min adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d"
+)
+
+RULES: dict[str, Rule] = {
+    "batch_norm": rules.batch_norm,
+    "group_norm": rules.batch_norm,
+    "instance_norm": rules.batch_norm,
+    "native_batch_norm": rules.batch_norm,
+    "_native_batch_norm_legit_functional": rules.batch_norm,
+    "layer_norm": rules.layer_norm,
+    "native_layer_norm": rules.layer_norm,
+    "rms_norm": rules.layer_norm,
+    "linear": rules.linear,
+    "addmm": rules.linear,
+    "mm": rules.linear,
+    "matmul": rules.linear,
+    "bmm": rules.product,
+    "baddbmm": rules.product,
+    "embedding": rules.embedding,
+    "softmax": rules.softmax,
+    "_softmax": rules.softmax,
+    "log_softmax": rules.softmax,
+    "_log_softmax": rules.softmax,
+    "dropout": rules.dropout,
+    "dropout_": rules.dropout,
+    "feature_dropout": rules.dropout,
+    "native_dropout": rules.dropout,
+    "cat": rules.concat,
+    "stack": rules.concat,
+    "scaled_dot_product_attention": rules.attention,
+    "cross_entropy_loss": rules.loss,
+    "nll_loss_forward": rules.loss,
+    **{f"conv{axes}d": rules.convolution for axes in (1, 2, 3)},
+    "convolution": rules.convolution,
+    **{f"conv_transpose{axes}d": rules.transposed_convolution for axes in (1, 2, 3)},
+    **{f"{kind}_pool{axes}d": rules.pool for kind in ("max", "avg") for axes in (1, 2, 3)},
+    **{name: rules.pool for name in _REDUCTIONS.split()},
+    **{name: rules.activation for name in _ACTIVATIONS.split()},
+    **{name: rules.binary for name in ("add", "add_", "sub", "sub_", "rsub", "maximum", "minimum")},
+    **{name: rules.scaling for name in ("mul", "mul_", "div", "div_")},
+    **{name: rules.copy for name in _COPIES.split()},
+    **{name: rules.view for name in _VIEWS.split()},
+    **{
+        f"upsample_{kind}": rules.upsample
+        for kind in ("nearest1d", "nearest2d", "nearest3d", "bilinear2d", "trilinear3d", "bicubic2d")
+    },
+}
+"""ATen operators with a cost rule, without namespace and overload."""
+
+SKIPPED = frozenset({"sym_size", "arange", "full", "zeros", "ones", "lift_fresh_copy", "_assert_tensor_metadata"})
+
+
+def read_exported(path: Path, *, allow_generic: bool = False) -> LayeredModel:
+    """The model of an exported program.
+
+    Raises:
+        RequestError: the file is cut short or no such archive, a shape is dynamic, or an operator has no rule and
+            ``allow_generic`` is not set.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            document = json.loads(_graph_text(archive, path))
+    except zipfile.BadZipFile:
+        raise RequestError(f"{path} is no exported PyTorch program (.pt2), or it is cut short") from None
+    except (OSError, ValueError, RecursionError, NotImplementedError, RuntimeError) as error:
+        raise RequestError(f"{path} cannot be read: {str(error)[:200]}") from None
+    try:
+        graph = graph_of_document(document, name=path.stem, source=path.name)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise RequestError(f"{path}: the graph has another form than torch.export writes ({error!r:.120})") from None
+    return model_of_graph(graph, RULES, allow_generic=allow_generic, skipped=SKIPPED)
+
+
+def _graph_text(archive: zipfile.ZipFile, path: Path) -> bytes:
+    """Return the text of the graph; the size that the archive states is not trusted.
+
+    Raises:
+        RequestError: there is none, or it is too large.
+    """
+    found = [info for info in archive.infolist() if info.filename.endswith(GRAPHS)]
+    if not found:
+        raise RequestError(f"{path} is no exported PyTorch program: it holds no {GRAPHS[0]}")
+    with archive.open(found[0]) as stream:
+        text = stream.read(MAX_GRAPH_BYTES + 1)
+    if len(text) > MAX_GRAPH_BYTES:
+        raise RequestError(f"{path}: its graph is larger than {MAX_GRAPH_BYTES} bytes")
+    return text
+
+
+def graph_of_document(document: Any, *, name: str, source: str) -> Graph:
+    """The record of a program as ``torch.export.save`` describes it.
+
+    Raises:
+        RequestError: a shape is dynamic, or the form is wrong.
+    """
+    graph = document["graph_module"]["graph"]
+    signature = document["graph_module"]["signature"]
+    weights: set[str] = set()
+    constants: set[str] = set()
+    inputs: list[str] = []
+    for spec in signature["input_specs"]:
+        (kind, body), *_ = spec.items()
+        argument = body.get("arg", {})
+        value = (argument.get("as_tensor") or argument).get("name")
+        if kind == "parameter":
+            weights.add(value)
+        elif kind == "user_input" and value in graph["tensor_values"]:
+            inputs.append(value)
+        elif value:
+            constants.add(value)
+    shapes = {
+        value: tuple(_extent(size, value, source) for size in meta["sizes"])
+        for value, meta in graph["tensor_values"].items()
+    }
+    nodes = tuple(_node(number, node) for number, node in enumerate(graph["nodes"]))
+    if not inputs:
+        raise RequestError(f"{source}: the program has no tensor among its inputs")
+    first = shapes[inputs[0]]
+    return Graph(
+        name=name,
+        source=source,
+        nodes=nodes,
+        shapes=shapes,
+        inputs=tuple(inputs),
+        weights=frozenset(weights),
+        constants=frozenset(constants),
+        batch=first[0] if first and first[0] > 0 else 1,
+    )
+
+
+def _extent(size: Any, value: str, source: str) -> int:
+    if isinstance(size, dict) and isinstance(size.get("as_int"), int):
+        return int(size["as_int"])
+    words = json.dumps(size)[:80]
+    raise RequestError(f"{source}: value {value!r} has a dynamic extent {words}; export with fixed shapes")
+
+
+def _node(number: int, node: Any) -> Node:
+    parts = node["target"].split(".")
+    # torch.ops.aten.conv2d.default; operators of other namespaces keep theirs.
+    target = parts[3] if parts[:3] == ["torch", "ops", "aten"] and len(parts) > 3 else node["target"]
+    inputs: list[str] = []
+    attributes: dict[str, Any] = {}
+    for one in node["inputs"]:
+        argument = one["arg"]
+        names = _values(argument)
+        if names:
+            inputs.extend(names)
+        elif argument:
+            attributes[one["name"]] = next(iter(argument.values()))
+    outputs = [name for argument in node["outputs"] for name in _values(argument)]
+    return Node(
+        name=node.get("name") or (outputs[0] if outputs else f"{target}.{number}"),
+        target=target,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        attributes=attributes,
+    )
+
+
+def _values(argument: Any) -> list[str]:
+    """Return the names of the tensors of one argument."""
+    if argument.get("as_tensor"):
+        return [argument["as_tensor"]["name"]]
+    found = argument.get("as_tensors") or argument.get("as_optional_tensors") or []
+    names = [(one.get("as_tensor") or one).get("name", "") for one in found]
+    return [name for name in names if name]

@@ -1,0 +1,218 @@
+"""Reads ONNX files. Only the description is read: weights that lie beside the file are not opened, nothing is run."""
+
+from pathlib import Path
+from typing import Any
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.opgraph.graphs import rules
+from forerun.spaces.opgraph.graphs.convert import model_of_graph
+from forerun.spaces.opgraph.graphs.onnx_shapes import inferred
+from forerun.spaces.opgraph.graphs.record import MAX_NODES, Graph, Node
+from forerun.spaces.opgraph.graphs.rules import Rule
+from forerun.spaces.opgraph.model import LayeredModel
+
+MAX_BYTES = 2 << 30
+"""A protocol buffer holds at most 2 GiB."""
+
+FLOATS = frozenset({1, 10, 11, 16})
+"""TensorProto data types that training changes: float, float16, double, bfloat16."""
+
+_ACTIVATIONS = (
+    "Relu LeakyRelu PRelu Sigmoid Tanh Elu Selu Celu Gelu Mish HardSigmoid HardSwish Softplus Softsign ThresholdedRelu "
+    "Clip Erf Exp Log Sqrt Reciprocal Pow Neg Abs Sin Cos Floor Ceil Round Sign Not Where Equal Greater Less Swish"
+)
+
+RULES: dict[str, Rule] = {
+    "Conv": rules.convolution,
+    "ConvTranspose": rules.transposed_convolution,
+    "Gemm": rules.linear,
+    "MatMul": rules.linear,
+    "BatchNormalization": rules.batch_norm,
+    "InstanceNormalization": rules.batch_norm,
+    "GroupNormalization": rules.batch_norm,
+    "LayerNormalization": rules.layer_norm,
+    "RMSNormalization": rules.layer_norm,
+    "LRN": rules.activation,
+    "MaxPool": rules.pool,
+    "AveragePool": rules.pool,
+    "LpPool": rules.pool,
+    "Gather": rules.embedding,
+    "Softmax": rules.softmax,
+    "LogSoftmax": rules.softmax,
+    "Dropout": rules.dropout,
+    "Concat": rules.concat,
+    "Resize": rules.upsample,
+    "Upsample": rules.upsample,
+    "Attention": rules.attention,
+    "SoftmaxCrossEntropyLoss": rules.loss,
+    **{name: rules.activation for name in _ACTIVATIONS.split()},
+    **{name: rules.binary for name in ("Add", "Sub", "Sum", "Mean", "Max", "Min")},
+    **{name: rules.scaling for name in ("Mul", "Div")},
+    **{name: rules.view for name in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")},
+    **{
+        name: rules.copy
+        for name in ("Transpose", "Cast", "Pad", "Slice", "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth")
+    },
+    **{
+        name: rules.pool
+        for name in (
+            "GlobalAveragePool",
+            "GlobalMaxPool",
+            "ReduceMean",
+            "ReduceSum",
+            "ReduceMax",
+            "ReduceMin",
+            "ReduceL2",
+            "ArgMax",
+        )
+    },
+}
+"""ONNX operators of the default domain with a cost rule."""
+
+_ALIASES = frozenset({"Identity", "Transpose", "Cast", "Reshape", "Squeeze", "Unsqueeze"})
+"""Operators whose output is a weight when their input is one."""
+
+SKIPPED = frozenset({"Constant", "ConstantOfShape", "Shape", "Size", "Range"})
+
+
+def read_onnx(path: Path, *, allow_generic: bool = False) -> LayeredModel:
+    """The model of an ONNX file.
+
+    Raises:
+        RequestError: the package ``onnx`` is missing, the file is cut short or no ONNX, a shape is dynamic or unknown,
+            or an operator has no rule and ``allow_generic`` is not set.
+    """
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ImportError:
+        raise RequestError("reading ONNX files needs the package onnx; pip install 'forerun[graphs]'") from None
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise RequestError(f"{path} is larger than {MAX_BYTES} bytes; store its weights beside it")
+        model = onnx.load_model(str(path), load_external_data=False)
+    except (DecodeError, ValueError, RuntimeError, UnicodeDecodeError) as error:
+        raise RequestError(f"{path} is no ONNX file, or it is cut short: {_first_line(error)}") from None
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror}") from None
+    if not model.graph.node:
+        raise RequestError(f"{path} is no ONNX file, or it is cut short: it has no nodes")
+    if len(model.graph.node) > MAX_NODES:
+        raise RequestError(f"{path}: a graph has at most {MAX_NODES} nodes, but got {len(model.graph.node)}")
+    notes = _fix_batch(model, path.name)
+    _drop_weights(model)
+    try:
+        model = inferred(model)
+    except Exception as error:  # the checker raises errors of its own classes for laws of any operator
+        raise RequestError(f"{path}: the graph breaks a law of ONNX: {_first_line(error)}") from None
+    return model_of_graph(_graph(model, path, notes), RULES, allow_generic=allow_generic, skipped=SKIPPED)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0][:200] if text else type(error).__name__
+
+
+def _fix_batch(model: Any, source: str) -> tuple[str, ...]:
+    """Set the first axis of inputs to one sample where it has no fixed extent.
+
+    Raises:
+        RequestError: another axis has none.
+    """
+    held = {tensor.name for tensor in model.graph.initializer}
+    fixed = []
+    for value in model.graph.input:
+        if value.name in held:
+            continue
+        for axis, extent in enumerate(value.type.tensor_type.shape.dim):
+            if extent.HasField("dim_value") and extent.dim_value > 0:
+                continue
+            if axis:
+                what = f" {extent.dim_param!r}" if extent.dim_param else ""
+                raise RequestError(
+                    f"{source}: input {value.name!r} has a dynamic extent{what} at axis {axis}; "
+                    f"export with fixed shapes"
+                )
+            extent.Clear()
+            extent.dim_value = 1
+            fixed.append(value.name)
+    if fixed:
+        # What was inferred while the batch was open says nothing now.
+        del model.graph.value_info[:]
+        for value in model.graph.output:
+            value.type.tensor_type.ClearField("shape")
+        return (f"the batch axis of {', '.join(fixed)} is open; one sample is taken",)
+    return ()
+
+
+def _drop_weights(model: Any) -> None:
+    """Drop the values of large weights: shape inference copies the whole model."""
+    small = 1024
+    for tensor in model.graph.initializer:
+        size = 1
+        for extent in tensor.dims:
+            size *= max(extent, 0)
+        if size > small:
+            for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+                tensor.ClearField(name)
+
+
+def _graph(model: Any, path: Path, notes: tuple[str, ...]) -> Graph:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
+        kind = value.type.tensor_type
+        if kind.HasField("shape") and all(extent.HasField("dim_value") for extent in kind.shape.dim):
+            shapes[value.name] = tuple(extent.dim_value for extent in kind.shape.dim)
+    weights: set[str] = set()
+    constants: set[str] = set()
+    for tensor in model.graph.initializer:
+        shapes[tensor.name] = tuple(tensor.dims)
+        (weights if tensor.data_type in FLOATS and tensor.dims else constants).add(tensor.name)
+    for node in model.graph.node:
+        # Exporters write equal weights once, and turn or copy them in the graph.
+        if node.op_type in _ALIASES and node.input and node.input[0] in weights and len(node.output) == 1:
+            weights.add(node.output[0])
+    inputs = tuple(value.name for value in model.graph.input if value.name not in weights | constants)
+    for name in inputs:
+        if name not in shapes:
+            raise RequestError(f"{path.name}: input {name!r} has no shape; export with fixed shapes")
+    nodes = []
+    for number, node in enumerate(model.graph.node):
+        own = node.domain in ("", "ai.onnx")
+        nodes.append(
+            Node(
+                name=node.name or f"{node.op_type}.{number}",
+                target=node.op_type if own else f"{node.domain}.{node.op_type}",
+                inputs=tuple(node.input),
+                outputs=tuple(node.output),
+                attributes={one.name: _attribute(one) for one in node.attribute},
+            )
+        )
+    first = shapes[inputs[0]] if inputs else ()
+    return Graph(
+        name=model.graph.name or path.stem,
+        source=path.name,
+        nodes=tuple(nodes),
+        shapes=shapes,
+        inputs=inputs,
+        weights=frozenset(weights),
+        constants=frozenset(constants),
+        batch=first[0] if first and first[0] > 0 else 1,
+        notes=notes,
+    )
+
+
+def _attribute(one: Any) -> Any:
+    """Return the value of an attribute: a number, a text, or a list of numbers; None for graphs and tensors."""
+    match one.type:
+        case 1:
+            return one.f
+        case 2:
+            return one.i
+        case 3:
+            return one.s.decode("utf-8", "replace")
+        case 6:
+            return list(one.floats)
+        case 7:
+            return list(one.ints)
+    return None

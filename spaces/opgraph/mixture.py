@@ -1,0 +1,131 @@
+"""Mixtures: a split for every layer, some layers by their own.
+
+``data16, linear*: filter16, conv1: data4 spatial4`` gives every operator ``data16`` but those whose names match
+a pattern (shell wildcards, the last match counts). All splits occupy the same devices. Where an operator cannot be cut
+as its split says (a kernel that is wider than a part, three channels for four devices, no space behind a linear layer),
+each of these devices repeats it.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.operators import Cut, Operator, check_cuts, spatial_axes
+from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.operator import WEIGHTED
+from forerun.spaces.opgraph.split import Mode, Split, parse_split
+
+_PRODUCTS = frozenset(kind.value for kind in WEIGHTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """``default`` for all operators but those that ``layers`` names, a pattern and its split each.
+
+    Raises:
+        RequestError: splits occupy different numbers of devices, or one is a pipeline or has flags of whole models.
+    """
+
+    default: Split
+    layers: tuple[tuple[str, Split], ...]
+
+    def __post_init__(self) -> None:
+        for split in (self.default, *(split for _, split in self.layers)):
+            if split.mode is Mode.PIPELINE or split.mixed or split.spread or split.segments > 1:
+                raise RequestError(f"layers are split by data, spatial, filter or channel, but got {split}")
+            if split.devices != self.devices:
+                raise RequestError(
+                    f"all layers stand on the same devices, but {split} has {split.devices} and {self.default} has "
+                    f"{self.devices}"
+                )
+
+    @property
+    def devices(self) -> int:
+        """Devices of every layer."""
+        return self.default.devices
+
+    def of(self, name: str) -> Split:
+        """The split of the operator called ``name``."""
+        found = self.default
+        for pattern, split in self.layers:
+            if fnmatchcase(name, pattern):
+                found = split
+        return found
+
+    def __str__(self) -> str:
+        return ", ".join([str(self.default), *(f"{pattern}: {split}" for pattern, split in self.layers)])
+
+
+def is_mixture(text: str) -> bool:
+    """Whether a text names splits for single layers."""
+    return ":" in text or "," in text
+
+
+def parse_mixture(text: str, model: LayeredModel) -> Mixture:
+    """The mixture that ``text`` names for ``model``.
+
+    Raises:
+        RequestError: a part has another form, or a pattern matches no operator.
+    """
+    first, *rest = (part.strip() for part in text.split(","))
+    if ":" in first:
+        raise RequestError(f"a mixture begins with the split of all other layers, like data8, but got {first!r}")
+    layers = []
+    names = [operator.name for operator in model.operators]
+    for part in rest:
+        pattern, separator, split = (piece.strip() for piece in part.partition(":"))
+        if not separator or not pattern or not split:
+            raise RequestError(f"a layer's split is written NAME: SPLIT, like linear*: filter8, but got {part!r}")
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise unknown(f"operator of {model.name}", pattern, names)
+        layers.append((pattern, parse_split(split)))
+    return Mixture(default=parse_split(first), layers=tuple(layers))
+
+
+def cuts_of(operator: Operator, split: Split) -> tuple[Cut, ...]:
+    """Return how ``split`` cuts an operator: replicas outermost, then what its mode cuts, or copies of it."""
+    cuts = [Cut(axis="batch", degree=split.replicas)]
+    for axis, degree in _axes(operator, split):
+        whole = Cut(axis=None, degree=degree)
+        one = Cut(axis=axis, degree=degree)
+        cuts.append(one if axis is not None and _possible(operator, [*cuts, one]) else whole)
+    return tuple(cut for cut in cuts if cut.degree > 1)
+
+
+def _axes(operator: Operator, split: Split) -> Iterator[tuple[str | None, int]]:
+    known = {axis.name: axis for axis in operator.axes}
+    if split.mode is Mode.SPATIAL:
+        own = [axis for axis in ("depth", "height", "width") if axis in known]
+        names = spatial_axes(len(own)) if own else ()
+        for place, degree in enumerate(split.grid):
+            yield (names[place] if place < len(names) else None), degree
+    elif split.mode in (Mode.FILTER, Mode.CHANNEL):
+        axis = "channels" if split.mode is Mode.FILTER else "in_channels"
+        # Norms and activations of all channels are repeated, as the closed forms have it.
+        yield (axis if operator.kind in _PRODUCTS and axis in known else None), split.parts
+    elif split.parts > 1:
+        yield None, split.parts
+
+
+def _possible(operator: Operator, cuts: list[Cut]) -> bool:
+    try:
+        check_cuts(operator, cuts)
+    except RequestError:
+        return False
+    return True
+
+
+def check_mixture(graph_batch: int, mixture: Mixture) -> None:
+    """Refuse a mixture whose replicas do not divide the batch.
+
+    Raises:
+        RequestError: see there.
+    """
+    for split in (mixture.default, *(split for _, split in mixture.layers)):
+        if graph_batch % split.replicas:
+            near = math.gcd(graph_batch, split.replicas)
+            raise RequestError(
+                f"replicas divide the global batch, but got {split.replicas} of {graph_batch}; use {near}"
+            )

@@ -1,0 +1,70 @@
+"""A model as its operators in execution order, each with its shapes: convolutional, recommendation, imported."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.opgraph.operator import Kind, Operator, Shape
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayeredModel:
+    """Operators in an order in which every producer stands before its readers. A model is equal to itself alone, which
+    makes it cheap to look up what is known of it.
+
+    ``input``: shape of one sample (the first input). ``published_parameters`` and ``published_macs``: what the source
+    states (None: nothing); ``sample``: what one sample is called in outputs. ``stored_bytes``: one sample in storage
+    (None: as fp32 values). ``notes``: what a reader must know, for imported graphs every value that was filled in.
+
+    Raises:
+        RequestError: no operators, two of one name, or an input that no operator before produces.
+    """
+
+    name: str
+    source: str
+    input: Shape
+    operators: tuple[Operator, ...]
+    sample: str = "image"
+    published_parameters: float | None = None
+    published_macs: float | None = None
+    stored_bytes: float | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.operators:
+            raise RequestError(f"model {self.name} has no operators")
+        seen: set[str] = set()
+        for operator in self.operators:
+            missing = [name for name in operator.inputs if name not in seen]
+            if missing:
+                raise RequestError(
+                    f"model {self.name}: operator {operator.name} reads {missing[0]}, which is not there"
+                )
+            if operator.name in seen:
+                raise RequestError(f"model {self.name}: two operators are called {operator.name}")
+            seen.add(operator.name)
+
+    @cached_property
+    def parameters(self) -> int:
+        """Trainable parameters of all operators."""
+        return sum(operator.parameters for operator in self.operators)
+
+    @cached_property
+    def macs(self) -> int:
+        """Multiply-accumulates of one sample's forward pass."""
+        return sum(operator.macs for operator in self.operators)
+
+    @cached_property
+    def activations(self) -> int:
+        """Elements of all outputs of one sample, views not counted."""
+        return sum(o.output_elements for o in self.operators if o.kind is not Kind.VIEW)
+
+    @cached_property
+    def tables(self) -> tuple[Operator, ...]:
+        """Embedding tables."""
+        return tuple(operator for operator in self.operators if operator.kind is Kind.EMBEDDING)
+
+    @property
+    def spatial_axes(self) -> int:
+        """Spatial axes of the input: 2 for images, 3 for volumes, 0 for features."""
+        return max(len(self.input) - 1, 0)

@@ -1,0 +1,41 @@
+"""What a user names as a layer-by-layer model: a catalogue name, or the file of a graph."""
+
+from pathlib import Path
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.opgraph.catalogue import is_layered, load_layered
+from forerun.spaces.opgraph.model import LayeredModel
+
+SUFFIXES = (".net", ".onnx", ".pt2")
+
+
+def names_layered(text: str) -> bool:
+    """Whether ``text`` names a layer-by-layer model, by name or by the suffix of a file; nothing is opened."""
+    return Path(text).suffix.lower() in SUFFIXES or is_layered(text)
+
+
+def resolve_layered(text: str, *, allow_generic: bool = False) -> tuple[LayeredModel, tuple[str, ...]]:
+    """The model that ``text`` names, and what the user should know about how it was read.
+
+    ``allow_generic``: operators without a cost rule are known by their bytes and operations alone.
+
+    Raises:
+        RequestError: neither a name nor a readable file, or the file is wrong.
+    """
+    path = Path(text)
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        return load_layered(text), ()
+    if not path.is_file():
+        raise RequestError(f"{text}: no such file")
+    if suffix == ".net":
+        from forerun.spaces.opgraph.net_file import read_net
+
+        return read_net(path), ()
+    if suffix == ".onnx":
+        from forerun.spaces.opgraph.graphs.onnx_file import read_onnx
+
+        return read_onnx(path, allow_generic=allow_generic), ()
+    from forerun.spaces.opgraph.graphs.exported_file import read_exported
+
+    return read_exported(path, allow_generic=allow_generic), ()

@@ -1,0 +1,96 @@
+"""The interval that every prediction has without a calibration."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forerun.search.certainty import busy_share, certainty_of
+from forerun.search.certainty.intervals import UNLIKE_WIDTH, intervals
+from forerun.search.certainty.residuals import Kind, Residuals, kind_of, residuals
+from forerun.search.request.request import Request, resolve
+
+KIND = Kind(
+    device="a100-sxm4-80",
+    generation="Ampere",
+    framework="megatron-lm",
+    by_layer=False,
+    experts=False,
+    narrow=False,
+)
+
+
+def known(*parts: tuple[Kind, list[float]]) -> Residuals:
+    """Residuals of runs of 8 devices that compute four fifths of the time."""
+    values = [value for _, ratios in parts for value in ratios]
+    return Residuals(
+        log_ratio=np.log(values),
+        weight=np.ones(len(values)),
+        kinds=tuple(kind for kind, ratios in parts for _ in ratios),
+        gpus=np.full(len(values), 8.0),
+        busy=np.full(len(values), 0.8),
+    )
+
+
+def at(residuals: Residuals, kind: Kind = KIND, gpus: float = 8.0, busy: float = 0.8) -> tuple[float, float, float]:
+    sure = intervals(residuals, kind, np.array([gpus]), np.array([busy]))
+    return float(sure.low[0]), float(sure.middle[0]), float(sure.high[0])
+
+
+def test_the_interval_holds_four_of_five_runs_that_are_alike() -> None:
+    ratios = list(np.linspace(1.0, 1.2, 101))
+    assert at(known((KIND, ratios))) == pytest.approx((1.02, 1.1, 1.18), abs=0.003)
+
+
+def test_kinds_known_to_be_too_fast_have_their_interval_above_the_prediction() -> None:
+    low, middle, high = at(known((KIND, [1.3, 1.32, 1.35, 1.38, 1.4])))
+    assert middle == pytest.approx(1.35)
+    assert 1.25 < low < middle < high < 1.45
+
+
+def test_what_is_alike_decides_over_what_is_not() -> None:
+    other = replace(KIND, device="v100-sxm2-16", generation="Volta", experts=True)
+    assert at(known((KIND, [1.0] * 20), (other, [2.0] * 20))) == pytest.approx((1.0, 1.0, 1.0), abs=0.01)
+
+
+def test_where_nothing_is_alike_the_interval_is_wider() -> None:
+    other = replace(KIND, framework="nemo")
+    low, middle, high = at(known((KIND, [1.0] * 20)), other)
+    assert (low, middle, high) == pytest.approx((np.exp(-UNLIKE_WIDTH), 1.0, np.exp(UNLIKE_WIDTH)))
+
+
+def test_runs_of_as_many_devices_count_more() -> None:
+    few = known((KIND, [1.0] * 10))
+    both = replace(
+        few,
+        log_ratio=np.append(few.log_ratio, np.log([1.3] * 10)),
+        weight=np.ones(20),
+        kinds=few.kinds * 2,
+        gpus=np.append(few.gpus, np.full(10, 2048.0)),
+        busy=np.full(20, 0.8),
+    )
+    assert at(both, gpus=8.0)[1] == pytest.approx(1.0)
+    assert at(both, gpus=2048.0)[1] == pytest.approx(1.3)
+
+
+def test_strategies_are_looked_up_one_by_one_as_together() -> None:
+    gpus, busy = np.array([8.0, 512.0, 8.0]), np.array([0.8, 0.3, 0.8])
+    together = intervals(residuals("step"), KIND, gpus, busy)
+    for place in range(3):
+        alone = intervals(residuals("step"), KIND, gpus[[place]], busy[[place]])
+        assert (alone.low[0], alone.high[0]) == (together.low[place], together.high[place])
+
+
+def test_every_context_has_an_interval_for_step_and_memory() -> None:
+    request = Request(model="llama3-8b", cluster="mi300x-platform", gpus="8", global_batch=64, seq_len=2048)
+    context = resolve(request).context
+    for quantity in ("step", "memory"):
+        sure = certainty_of(context, np.array([8]), np.array([0.7]), quantity)
+        assert 0 < sure.low[0] < sure.middle[0] < sure.high[0] < 5
+        assert sure.alike[0] == 0.0
+    assert kind_of(context).generation
+
+
+def test_the_share_that_computes() -> None:
+    parts = {"compute": np.array([6.0, 1.0]), "recompute": np.array([2.0, 0.0]), "data": np.array([2.0, 3.0])}
+    assert busy_share(parts) == pytest.approx([0.8, 0.25])
