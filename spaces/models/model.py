@@ -49,6 +49,10 @@ class Layer:
         """Whether the feed-forward is part of this."""
         return self.mlp is not None and self.module != "attention"
 
+    def width(self, model: "Model") -> int:
+        """Columns of its input and output in ``model``."""
+        return self.hidden or model.hidden
+
     @property
     def attention(self) -> Attention:
         """The mixer, for whoever can treat softmax attention only.
@@ -112,6 +116,11 @@ class Model:
     encoder_layers: int = 0
     max_seq_len: int | None = None
     published_parameters: float | None = None
+
+    def encoder_tokens(self, seq_len: int) -> int:
+        """Tokens of a sequence of ``seq_len`` that the encoder makes, which cross attention reads."""
+        own = self.layers[0].tokens if self.encoder_layers else None
+        return own or seq_len
 
     @property
     def table_width(self) -> int:

@@ -58,8 +58,7 @@ def _expert_parameters(mixture: MixtureOfExperts, hidden: int) -> int:
 
 
 def layer_parameters(layer: Layer, hidden: int) -> LayerParameters:
-    """Parameters of one ``layer`` of a model of width ``hidden``, by kind; multiply by ``layer.count`` for all of them.
-    """
+    """Parameters of one ``layer`` of a model of width ``hidden``, by kind (not multiplied by ``layer.count``)."""
     hidden = layer.hidden or hidden
     if layer.shared_weights:
         return LayerParameters(mixer=0, mlp_dense=0, experts_total=0, router=0, replicated=layer.extra)

@@ -7,7 +7,7 @@ mixer by name.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +34,8 @@ def uncut(count: int) -> Width:
 class Product:
     """``outputs`` columns made of ``inputs`` columns by a matrix each, with a bias per column where ``bias``.
 
-    Several outputs read one input; frameworks run them as one product or apart. ``own_tokens``: a tensor rank runs it on
-    the tokens that it holds between blocks. ``blocks``: the matrix is block-diagonal with so many equal blocks.
+    Several outputs read one input; frameworks run them as one product or apart. ``own_tokens``: a tensor rank runs it
+    on the tokens that it holds between blocks. ``blocks``: the matrix is block-diagonal, with so many blocks.
     """
 
     inputs: Width
@@ -62,12 +62,11 @@ class Product:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """A memory-bound operator over ``width`` elements per token; ``form`` names it
-    (``forerun.simulator.costs.STREAM_OPERATORS``). ``own_tokens`` as for ``Product``."""
+    """A memory-bound operator over the elements of ``widths`` per token, in one kernel; ``form`` names it
+    (``forerun.simulator.costs.STREAM_OPERATORS``)."""
 
     form: str
-    width: Width
-    own_tokens: bool = False
+    widths: tuple[Width, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +91,12 @@ class Scan:
     """The core of a linear-time mixer: products inside chunks of the sequence, and a state passed between them.
 
     ``traffic``: elements per token that its kernels read and write besides (inputs, output, the states of chunks).
-    ``state``: elements of the running state of one sequence, what context ranks pass on. ``kept``: elements per token
-    kept for the backward pass beside the inputs and the output of the core. ``units``: independent recurrences.
+    ``state``: elements of the running state of one sequence, what context ranks pass on.
     """
 
     contractions: tuple[Contraction, ...]
     traffic: Width
     state: Width
-    kept: Width
 
     def flops_per_token(self) -> float:
         """Operations on matrix units of the forward pass for one token."""
@@ -119,19 +116,31 @@ class Softmax:
     value_head_dim: int
     causal: bool
     window: int | None
+    chunked: bool = False
     selected: int | None = None
 
     def mean_keys(self, seq_len: int, causal_half: bool) -> float:
         """Keys that a query is counted to meet, averaged over a sequence (``causal_half``: unmasked ones only)."""
         limits = [limit for limit in (self.window, self.selected) if limit is not None]
         keys = float(min([seq_len, *limits]))
+        if causal_half and self.causal and self.chunked:
+            return keys / 2
         if causal_half and self.causal:
             # The first `keys` queries see half as many on average, the others see all of their window.
             return keys - keys * keys / (2 * seq_len)
         return keys
 
 
-type Step = Product | Pass | Scan | Softmax
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """Scores of all pairs of a query and an earlier key by ``heads`` heads of ``head_dim`` that share one key, and the
+    choice of the best keys of every query."""
+
+    heads: int
+    head_dim: int
+
+
+Step: TypeAlias = Product | Pass | Scan | Softmax | Scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,11 +159,11 @@ class Mixer(Protocol):
     tensor parallelism must divide (``kv_heads`` may be copied)."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102 - see the class
+    def name(self) -> str: ...
     @property
-    def heads(self) -> int: ...  # noqa: D102 - see the class
+    def heads(self) -> int: ...
     @property
-    def kv_heads(self) -> int: ...  # noqa: D102 - see the class
+    def kv_heads(self) -> int: ...
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
         """Operators in execution order; the last one is the product back to ``hidden`` columns."""
@@ -166,7 +175,7 @@ class Mixer(Protocol):
         """What the backward pass needs."""
 
 
-def matrices(steps: Iterable[Any]) -> tuple[int, int]:
+def matrices(steps: Iterable[Step]) -> tuple[int, int]:
     """Elements of the matrices of products: (shared by tensor ranks, whole on every one)."""
     sizes = {True: 0, False: 0}
     for step in steps:
@@ -175,7 +184,7 @@ def matrices(steps: Iterable[Any]) -> tuple[int, int]:
     return sizes[True], sizes[False]
 
 
-def biases(steps: Iterable[Any]) -> tuple[int, int]:
+def biases(steps: Iterable[Step]) -> tuple[int, int]:
     """Elements of the biases of products: (shared by tensor ranks, whole on every one)."""
     sizes = {True: 0, False: 0}
     for step in steps:
@@ -185,7 +194,7 @@ def biases(steps: Iterable[Any]) -> tuple[int, int]:
     return sizes[True], sizes[False]
 
 
-def core_flops(steps: Iterable[Any], seq_len: int, causal_half: bool) -> float:
+def core_flops(steps: Iterable[Step], seq_len: int, causal_half: bool) -> float:
     """Forward FLOPs per token of the cores among ``steps``."""
     total = 0.0
     for step in steps:
@@ -194,4 +203,6 @@ def core_flops(steps: Iterable[Any], seq_len: int, causal_half: bool) -> float:
             total += 2.0 * keys * step.heads.whole * (step.head_dim + step.value_head_dim)
         elif isinstance(step, Scan):
             total += step.flops_per_token()
+        elif isinstance(step, Scores):
+            total += 2.0 * seq_len * (0.5 if causal_half else 1.0) * step.heads * step.head_dim
     return total

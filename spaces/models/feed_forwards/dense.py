@@ -18,6 +18,6 @@ class FeedForward:
         inner, wide = Width(count=self.hidden), uncut(hidden)
         return (
             Product(inputs=wide, outputs=(inner, inner) if self.gated else (inner,), bias=self.bias),
-            Pass(form="swiglu" if self.gated else "gelu", width=inner),
+            Pass(form="swiglu" if self.gated else "gelu", widths=(inner,)),
             Product(inputs=inner, outputs=(wide,), bias=self.bias),
         )

@@ -15,9 +15,8 @@ class MixtureOfExperts:
     ``groups``: the experts stand in so many groups, and all that a token visits are in ``top_groups`` of them
     (group-limited routing, DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
     ``null_experts``: choices of the router that compute nothing and return their token (LongCat-Flash, arXiv
-    2509.01322, section 2.1). ``latent``: width of the vector that experts read and write instead of the model's, made by
-    two products that every token passes (Nemotron 3, 0: none). ``router_extra``: further parameters of the router.
-    ``shared_bias``: biases in the shared experts.
+    2509.01322, section 2.1). ``latent``: width of the vector that experts read and write instead of the model's,
+    made by two products that every token passes (Nemotron 3, 0: none). ``router_extra``: further router parameters.
     """
 
     experts: int

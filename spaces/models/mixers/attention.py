@@ -5,13 +5,13 @@ Vaswani et al. (arXiv 1706.03762); grouped queries: Ainslie et al. (arXiv 2305.1
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from forerun.spaces.models.mixers.indexer import Indexer
 from forerun.spaces.models.mixers.latent import LatentAttention
 from forerun.spaces.models.parts import Kept, Pass, Product, Softmax, Step, Width, uncut
 
-type Norm = Literal["head", "width"]
+Norm: TypeAlias = Literal["head", "width"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +82,11 @@ class Attention:
             direct = (Product(inputs=wide, outputs=gate),) if gate else ()
             shape = (self.heads, self.head_dim, self.value_head_dim)
             return (*self.latent.projections(wide, *shape, bias=self.query_key_value_bias), *direct)
-        keys = () if self.shared_keys else (self.key_width,)
-        keys += () if self.shared_values or self.shared_keys else (self.value_width,)
+        keys: tuple[Width, ...] = (self.key_width, self.value_width)
+        if self.shared_keys:
+            keys = ()
+        elif self.shared_values:
+            keys = (self.key_width,)
         if self.key_input_width is not None:
             queries = Product(inputs=wide, outputs=(self.query_width, *gate), bias=self.query_key_value_bias)
             other = uncut(self.key_input_width)
@@ -98,8 +101,8 @@ class Attention:
         """Operators in execution order. Rotary embedding is a pass over queries and keys; a model with learned
         positions has none (``forerun.simulator`` leaves it out)."""
         both = (self.query_width, self.key_width)
-        norms = tuple(Pass(form="rmsnorm", width=width) for width in both) if self.query_key_norm else ()
-        rope = tuple(Pass(form="rope", width=width) for width in both)
+        norms = (Pass(form="rmsnorm", widths=both),) if self.query_key_norm else ()
+        rope = Pass(form="rope", widths=both)
         selected = None if self.indexer is None else self.indexer.top_k
         core = Softmax(
             heads=Width(count=self.heads),
@@ -108,13 +111,14 @@ class Attention:
             value_head_dim=self.value_head_dim,
             causal=self.causal,
             window=self.window,
+            chunked=self.chunked,
             selected=selected,
         )
         chosen = self.indexer.steps(self.latent.query_rank or hidden, hidden) if self.indexer and self.latent else ()
         if self.indexer and not self.latent:
             chosen = self.indexer.steps(hidden, hidden)
-        gated = (Pass(form="swiglu", width=self.output_width),) if self.gate else ()
-        return (*self.projections(hidden), *norms, *rope, *chosen, core, *gated, self.output(hidden))
+        gated = (Pass(form="swiglu", widths=(self.output_width,)),) if self.gate else ()
+        return (*self.projections(hidden), *norms, rope, *chosen, core, *gated, self.output(hidden))
 
     def vectors(self, hidden: int) -> tuple[int, int]:
         """Norms of queries and keys and of latent vectors, and the indexer's, are whole on every rank; sinks are

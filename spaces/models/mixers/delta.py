@@ -68,11 +68,11 @@ class GatedDelta:
             Product(inputs=wide, outputs=(*mixed, *narrow)),
             *decay,
             *gate,
-            *(Pass(form="gelu", width=width) for width in mixed),
-            *(Pass(form="rmsnorm", width=self.key_width) for _ in range(2)),
+            *(Pass(form="gelu", widths=(width,)) for width in mixed),
+            *(Pass(form="rmsnorm", widths=(self.key_width,)) for _ in range(2)),
             scan,
-            Pass(form="rmsnorm", width=self.value_width),
-            Pass(form="swiglu", width=self.value_width),
+            Pass(form="rmsnorm", widths=(self.value_width,)),
+            Pass(form="swiglu", widths=(self.value_width,)),
             Product(inputs=self.value_width, outputs=(wide,)),
         )
 

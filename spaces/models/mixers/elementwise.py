@@ -13,5 +13,4 @@ def elementwise(*, channels: int, state: int, tensors: int) -> Scan:
         contractions=(),
         traffic=Width(count=channels, each=tensors + max(state // 8, 0)),
         state=Width(count=channels, each=state),
-        kept=Width(count=channels, each=0),
     )

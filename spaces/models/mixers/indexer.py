@@ -1,12 +1,12 @@
 """The indexer of sparse attention: a small scorer that chooses the keys that each query reads.
 
-DeepSeek-V3.2-Exp (technical report, section 2.1): ``heads`` queries of ``head_dim`` per token against one key per token,
-weighted and summed; the ``top_k`` best keys are read by the main attention.
+DeepSeek-V3.2-Exp (technical report, section 2.1): ``heads`` queries of ``head_dim`` per token against one key per
+token, weighted and summed; the ``top_k`` best keys are read by the main attention.
 """
 
 from dataclasses import dataclass
 
-from forerun.spaces.models.parts import Pass, Product, Softmax, Step, uncut
+from forerun.spaces.models.parts import Product, Scores, Step, uncut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,21 +20,12 @@ class Indexer:
     weighted: bool = True
 
     def steps(self, query_width: int, hidden: int) -> tuple[Step, ...]:
-        """Projections of queries, key and weights, and the scores of all pairs; the choice reads one score per key."""
+        """Projections of queries, key and weights, and the scores of all pairs with the choice of keys."""
         weights = (uncut(self.heads),) if self.weighted else ()
-        scores = Softmax(
-            heads=uncut(self.heads),
-            kv_heads=uncut(1),
-            head_dim=self.head_dim,
-            value_head_dim=0,
-            causal=True,
-            window=None,
-        )
         return (
             Product(inputs=uncut(query_width), outputs=(uncut(self.heads * self.head_dim),)),
             Product(inputs=uncut(hidden), outputs=(uncut(self.head_dim), *weights)),
-            scores,
-            Pass(form="copy", width=uncut(self.top_k)),
+            Scores(heads=self.heads, head_dim=self.head_dim),
         )
 
     @property

@@ -31,12 +31,13 @@ class LightningAttention:
     def steps(self, hidden: int) -> tuple[Step, ...]:
         """Projections, activation, blocks, norm and gate, output projection."""
         wide, width = uncut(hidden), self.width
-        dims = {"key_dim": self.head_dim, "value_dim": self.head_dim}
+        own = self.head_dim
+        scan = chunked(heads=self.heads, key_heads=self.heads, key_dim=own, value_dim=own, chunk=self.chunk)
         return (
             Product(inputs=wide, outputs=(width,) * (4 if self.gated else 3)),
-            *(Pass(form="gelu", width=width) for _ in range(3)),
-            chunked(heads=self.heads, key_heads=self.heads, chunk=self.chunk, **dims),
-            *((Pass(form="rmsnorm", width=width), Pass(form="swiglu", width=width)) if self.gated else ()),
+            *(Pass(form="gelu", widths=(width,)) for _ in range(3)),
+            scan,
+            *((Pass(form="rmsnorm", widths=(width,)), Pass(form="swiglu", widths=(width,))) if self.gated else ()),
             Product(inputs=width, outputs=(wide,)),
         )
 

@@ -41,11 +41,11 @@ class Mamba:
         wide, small = uncut(hidden), self.rank + 2 * self.state
         return (
             Product(inputs=wide, outputs=(self.width, self.width), bias=self.bias),
-            Pass(form="gelu", width=self.width),
+            Pass(form="gelu", widths=(self.width,)),
             Product(inputs=self.width, outputs=(uncut(small),)),
             Product(inputs=uncut(self.rank), outputs=(self.width,), bias=True),
             elementwise(channels=self.inner, state=self.state, tensors=5),
-            Pass(form="swiglu", width=self.width),
+            Pass(form="swiglu", widths=(self.width,)),
             Product(inputs=self.width, outputs=(wide,), bias=self.bias),
         )
 

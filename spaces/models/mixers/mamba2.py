@@ -44,14 +44,14 @@ class Mamba2:
         """Input projection (z, x, B, C, dt), convolution, chunked scan, gated norm, output projection."""
         wide, mixed = uncut(hidden), (self.inner, self.shared, self.shared)
         columns = (self.inner, *mixed, Width(count=self.heads))
-        norm = (Pass(form="rmsnorm", width=self.inner),) if self.norm else ()
+        norm = (Pass(form="rmsnorm", widths=(self.inner,)),) if self.norm else ()
         return (
             Product(inputs=wide, outputs=columns, bias=self.bias),
-            *(Pass(form="gelu", width=width) for width in mixed),
+            *(Pass(form="gelu", widths=(width,)) for width in mixed),
             chunked(
                 heads=self.heads, key_heads=self.groups, key_dim=self.state, value_dim=self.head_dim, chunk=self.chunk
             ),
-            Pass(form="swiglu", width=self.inner),
+            Pass(form="swiglu", widths=(self.inner,)),
             *norm,
             Product(inputs=self.inner, outputs=(wide,), bias=self.bias),
         )

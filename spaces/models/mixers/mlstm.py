@@ -9,8 +9,8 @@ from forerun.spaces.models.parts import Kept, Pass, Product, Step, Width, uncut
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixLstm:
-    """``heads`` heads with keys of ``key_head_dim`` and values of ``value_head_dim``; input and forget gate per head, an
-    output gate as wide as the values."""
+    """``heads`` heads with keys of ``key_head_dim`` and values of ``value_head_dim``; input and forget gate per
+    head, an output gate as wide as the values."""
 
     heads: int
     key_head_dim: int
@@ -29,13 +29,19 @@ class MatrixLstm:
         wide, head = uncut(hidden), Width(count=self.heads)
         keys = Width(count=self.heads, each=self.key_head_dim)
         values = Width(count=self.heads, each=self.value_head_dim)
-        dims = {"key_dim": self.key_head_dim, "value_dim": self.value_head_dim}
+        scan = chunked(
+            heads=self.heads,
+            key_heads=self.heads,
+            key_dim=self.key_head_dim,
+            value_dim=self.value_head_dim,
+            chunk=self.chunk,
+        )
         return (
             Product(inputs=wide, outputs=(keys, keys, values, values), bias=self.bias),
             Product(inputs=wide, outputs=(head, head), bias=True),
-            chunked(heads=self.heads, key_heads=self.heads, chunk=self.chunk, **dims),
-            Pass(form="rmsnorm", width=values),
-            Pass(form="swiglu", width=values),
+            scan,
+            Pass(form="rmsnorm", widths=(values,)),
+            Pass(form="swiglu", widths=(values,)),
             Product(inputs=values, outputs=(wide,), bias=self.bias),
         )
 

@@ -1,5 +1,7 @@
-"""The recurrent block of Griffin: a gated linear recurrence per channel beside a GeLU branch (De et al., arXiv 2402.19427,
-section 2.4)."""
+"""The recurrent block of Griffin: a gated linear recurrence per channel beside a GeLU branch.
+
+De et al., arXiv 2402.19427, section 2.4.
+"""
 
 from dataclasses import dataclass
 
@@ -31,10 +33,10 @@ class GatedRecurrence:
         wide, inner = uncut(hidden), Width(count=self.blocks, each=self.width // self.blocks)
         return (
             Product(inputs=wide, outputs=(inner, inner), bias=True),
-            Pass(form="gelu", width=inner),
+            Pass(form="gelu", widths=(inner,)),
             Product(inputs=inner, outputs=(inner, inner), bias=True, blocks=self.blocks),
             elementwise(channels=self.width, state=1, tensors=5),
-            Pass(form="gelu", width=inner),
+            Pass(form="gelu", widths=(inner,)),
             Product(inputs=inner, outputs=(wide,), bias=True),
         )
 

@@ -27,10 +27,10 @@ class RwkvTimeMix:
         """Three token shifts, projections, recurrence, gate, output projection."""
         wide, width = uncut(hidden), Width(count=self.inner)
         return (
-            *(Pass(form="residual_add", width=wide) for _ in range(3)),
+            *(Pass(form="residual_add", widths=(wide,)) for _ in range(3)),
             *(Product(inputs=wide, outputs=(width,)) for _ in range(3)),
             elementwise(channels=self.inner, state=3, tensors=3),
-            Pass(form="swiglu", width=width),
+            Pass(form="swiglu", widths=(width,)),
             Product(inputs=width, outputs=(wide,)),
         )
 

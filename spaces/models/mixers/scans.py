@@ -3,9 +3,7 @@
 from forerun.spaces.models.parts import Contraction, Scan, Width
 
 
-def chunked(
-    *, heads: int, key_heads: int, key_dim: int, value_dim: int, chunk: int, delta: bool = False
-) -> Scan:
+def chunked(*, heads: int, key_heads: int, key_dim: int, value_dim: int, chunk: int, delta: bool = False) -> Scan:
     """Return the scan of ``heads`` recurrences with states of ``key_dim x value_dim``.
 
     Per chunk of C tokens (arXiv 2405.21060, section 6): scores ``[C, C]`` of queries and keys (once for each of the
@@ -33,5 +31,4 @@ def chunked(
         contractions=tuple(products),
         traffic=Width(count=heads, each=moved * (2 if delta else 1)),
         state=Width(count=heads, each=state),
-        kept=Width(count=heads, each=2 if delta else 1),
     )
