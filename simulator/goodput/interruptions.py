@@ -115,7 +115,8 @@ def goodput_of(
     if (interval_s + write_s) / mean_s + recovery > _HOPELESS:
         raise RequestError(
             f"{devices} devices fail every {mean_s:.0f} s, but a checkpoint interval with its write takes "
-            f"{interval_s + write_s:.0f} s and a recovery {reliability.recovery_s:.0f} s; the training does not progress"
+            f"{interval_s + write_s:.0f} s and a recovery {reliability.recovery_s:.0f} s; "
+            "the training does not progress"
         )
     running = mean_s / interval_s * math.expm1((interval_s + write_s) / mean_s)
     total = running * math.exp(recovery) + planned_share
