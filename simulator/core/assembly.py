@@ -23,13 +23,14 @@ from forerun.spaces.strategies import Context
 class Pipelines:
     """S pipelines: their time, its parts per step, windows that hide replica traffic (passes of the first stage, of the
     slowest, and of ``loops`` where a device has several virtual stages; ``unmade_s`` of the slowest one's, before the
-    first stage completes gradients), and activation memory."""
+    first stage completes gradients in ``making_s``), and activation memory."""
 
     time: PipelineTime
     parts_s: dict[str, Floats]
     forward_s: Floats
     backward_s: Floats
     unmade_s: Floats
+    making_s: Floats
     passes: Passes
     microbatches: Floats
     memory: StageMemory
@@ -82,7 +83,7 @@ def _time(
     room = overlap.room
     microbatches = pipelines.microbatches[key]
     # Traffic hides behind one pass of the first stage and while it waits for the slowest one, and behind the laps of
-    # the other virtual stages. What runs side by side slows each other.
+    # the other virtual stages. What runs side by side slows each other; nothing slows a wait.
     crossed_s, idle_s = hops_s(pipelines.time, key, hop_s)
     wait_s = idle_s / microbatches
     pace_s = pipelines.time.busy_s[key] / microbatches + wait_s
@@ -91,11 +92,15 @@ def _time(
     early_s, late_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
     share = 1 / pipelines.time.laps
     laps = share[key], ((1 - share) * pipelines.time.lap)[key]
-    covered = _hidden(laps, late_s, (pace_s - pipelines.unmade_s[key]) * room, (backward_s + wait_s) * room)
+    covered, beside = _hidden(
+        laps, late_s, pace_s - pipelines.unmade_s[key], pipelines.making_s[key], backward_s, wait_s, room
+    )
     # What hides the reduction cannot hide the gather of sharded parameters.
-    window = (pipelines.time.total_s[key] + idle_s) * room - covered
-    hidden = _hidden(laps, early_s, (pace_s - backward_s) * room, (forward_s + wait_s) * room)
+    passes_s = microbatches * (forward_s + backward_s)
+    window = pipelines.time.total_s[key] + idle_s + passes_s * (room - 1) - covered
+    hidden, early_beside = _hidden(laps, early_s, pace_s - backward_s, forward_s, forward_s, wait_s, room)
     hidden = np.minimum(hidden, window)
+    early_beside = np.minimum(hidden, early_beside)
     alone_s = reduce_s - covered
     two, two_looped = _by_laps(laps[0], zero == 2)
     three, three_looped = _by_laps(laps[0], zero == 3)
@@ -114,21 +119,21 @@ def _time(
         )
 
     if len(two):
-        alone_s[two], covered[two] = sharded_gradients_s(profile, pipelines.passes, key[two], reduce_s[two])
+        alone_s[two], beside[two] = sharded_gradients_s(profile, pipelines.passes, key[two], reduce_s[two])
     if len(two_looped):
-        alone_s[two_looped], covered[two_looped] = looped_s(two_looped, None)
+        alone_s[two_looped], beside[two_looped] = looped_s(two_looped, None)
     alone_s += gather_s - hidden
-    hidden += covered
+    beside += early_beside
     if len(three):
-        alone_s[three], hidden[three] = sharded_parameters_s(
+        alone_s[three], beside[three] = sharded_parameters_s(
             profile, pipelines.passes, key[three], reduce_s[three], gather_s[three]
         )
     if len(three_looped):
-        alone_s[three_looped], hidden[three_looped] = looped_s(three_looped, gather_s[three_looped])
+        alone_s[three_looped], beside[three_looped] = looped_s(three_looped, gather_s[three_looped])
     time_s = {name: values[key] for name, values in pipelines.parts_s.items()}
     time_s["pipeline"] = crossed_s
     time_s["bubble"] = (pipelines.time.total_s - pipelines.time.busy_s)[key]
-    time_s["data"] = alone_s + replicas.tied_s[replica] + overlap.lost_s(hidden)
+    time_s["data"] = alone_s + replicas.tied_s[replica] + overlap.lost_s(beside)
     time_s["optimizer"] = replicas.optimizer_s[replica]
     time_s["host"] = time_s["host"] + profile.host_step_s + profile.host_microbatch_s * microbatches
     return time_s
@@ -142,14 +147,27 @@ def _by_laps(share: Floats, some: NDArray[np.bool_]) -> tuple[NDArray[np.intp], 
     return rows[~several], rows[several]
 
 
-def _hidden(laps: tuple[Floats, Floats], traffic_s: Floats, window_s: Floats, pass_s: Floats) -> Floats:
-    """Return how much of the traffic of all parameters hides before their first use, or after their last gradient.
+def _hidden(
+    laps: tuple[Floats, Floats],
+    traffic_s: Floats,
+    window_s: Floats,
+    own_s: Floats,
+    pass_s: Floats,
+    wait_s: Floats,
+    room: float,
+) -> tuple[Floats, Floats]:
+    """Return how much of the traffic of all parameters hides before their first use, or after their last gradient, and
+    how much of that runs beside passes. What fits into waits runs there, where it slows nothing.
 
-    Each virtual stage has its share, and a lap of ``pass_s`` per microbatch between its turn and the next one's: the
-    last (or first) has ``window_s`` of a pass alone, the farthest all laps but one. Those between have no less.
-    ``laps``: the share of one virtual stage, and microbatches in all laps but one, in units of all of them.
+    Each virtual stage has its share, and a lap of ``pass_s`` and ``wait_s`` per microbatch between its turn and the
+    next one's: the last (or first) has ``window_s`` alone, ``own_s`` of which are passes, the farthest all laps but
+    one. Those between have no less. ``laps``: the share of one virtual stage, and microbatches in all laps but one, in
+    units of all of them. ``room``: seconds of traffic that hide under one of passes; one hides under one of waits.
     """
     share, others = laps
-    alone = (traffic_s - window_s) * share
-    farthest = traffic_s - window_s * share - others * pass_s
-    return traffic_s - np.maximum(np.maximum(alone, farthest), 0.0)
+    more = room - 1
+    whole_s = window_s + own_s * more
+    alone = (traffic_s - whole_s) * share
+    farthest = traffic_s - whole_s * share - others * (pass_s + wait_s + pass_s * more)
+    hidden = traffic_s - np.maximum(np.maximum(alone, farthest), 0.0)
+    return hidden, np.maximum(hidden - (window_s - own_s) * share - others * wait_s, 0.0)

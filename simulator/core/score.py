@@ -20,7 +20,7 @@ from forerun.simulator.pipeline.interleaved import path_seconds
 from forerun.simulator.pipeline.p2p import HOP_AXES, hop_time_s
 from forerun.simulator.pipeline.zero_bubble import Ways, zb_v_s
 from forerun.simulator.replicas.reduction import REPLICA_AXES, REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
-from forerun.simulator.replicas.sharded import looped_passes, slowest_passes, unmade_s
+from forerun.simulator.replicas.sharded import looped_passes, making_s, slowest_passes, unmade_s
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.simulator.stages.parameters import stage_parameters, table_share
 from forerun.simulator.stages.plan import PLAN_AXES, StagePlans, stage_plans
@@ -134,6 +134,7 @@ def _pipelines(
         forward_s=stages.forward_s[0],
         backward_s=stages.backward_s[0],
         unmade_s=unmade_s(stages, schedule, time.busy_s / microbatches),
+        making_s=making_s(stages, schedule),
         passes=passes,
         loops=looped_passes(stages, passes, time.laps, time.lap, room),
         microbatches=microbatches,

@@ -10,7 +10,7 @@ from forerun.simulator.assignment.stage_costs import stage_passes, stage_replica
 from forerun.simulator.core.assembly import Pipelines, step_scores
 from forerun.simulator.pipeline.closed_forms import PipelineTime, StageTimes, pipeline_time
 from forerun.simulator.pipeline.p2p import HopEnd, one_hop_s
-from forerun.simulator.replicas.sharded import slowest_passes, unmade_s
+from forerun.simulator.replicas.sharded import making_s, slowest_passes, unmade_s
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.simulator.stages.rows import StageRows, stage_rows
 from forerun.spaces.strategies import Context, Placement, StrategyTable
@@ -48,6 +48,7 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
         forward_s=passes.forward_s[0],
         backward_s=passes.backward_s[0],
         unmade_s=unmade_s(stages, schedule, time.busy_s / count),
+        making_s=making_s(stages, schedule),
         passes=slowest_passes(
             stages, time.slowest, schedule, pp, vpp, count, overlap=overlap, room=context.overlap.room
         ),

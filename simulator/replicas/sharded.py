@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.pipeline.closed_forms import StageTimes
+from forerun.simulator.pipeline.closed_forms import StageTimes, total_over_stages
 from forerun.simulator.score_table import Floats
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.strategies import Schedule
@@ -25,11 +25,13 @@ class Passes:
     the forward pass, the one that needs parameters again, and the one that makes gradients of weights, which is the
     same where ``one`` is 1 and not 0. ``count`` of microbatches with all parameters; with the passes in which a
     pipeline fills and drains: those that wait for gathers, and those that wait for reductions, because results are sent
-    behind these."""
+    behind these. ``others_``: the mean passes of the stages besides, which these are."""
 
     forward: Floats
     again: Floats
     making: Floats
+    others_forward: Floats
+    others_backward: Floats
     one: Floats
     count: Floats
     gathered: Floats
@@ -95,10 +97,16 @@ def slowest_passes(
     laps = np.where(schedule == Schedule.INTERLEAVED, vpp, 1.0)
     turns = np.where(schedule <= Schedule.GPIPE, (pp - 1) / laps, 0.0)
     count = microbatches * share
+    others_forward, others_backward = (
+        (total_over_stages(stages.multiplicity, values) - values[decides]) * (room / np.maximum(pp - 1, 1.0))
+        for values in (stages.forward_s, stages.backward_s)
+    )
     return Passes(
         forward=forward_s,
         again=np.where(apart, backward_s - weight_s, backward_s),
         making=np.where(apart, weight_s, backward_s),
+        others_forward=others_forward,
+        others_backward=others_backward,
         one=np.where(apart, 0.0, 1.0),
         count=count,
         gathered=count + turns,
@@ -116,6 +124,11 @@ def unmade_s(stages: StageTimes, schedule: Floats, pace_s: Floats) -> Floats:
     return np.asarray(np.where(schedule == Schedule.ZB_H1, pace_s - stages.weight_s[0], stages.forward_s[0]))
 
 
+def making_s(stages: StageTimes, schedule: Floats) -> Floats:
+    """Return the seconds of the first stage's pass that completes gradients; shape S."""
+    return np.asarray(np.where(schedule == Schedule.ZB_H1, stages.weight_s[0], stages.backward_s[0]))
+
+
 def sharded_gradients_s(
     profile: FrameworkProfile, passes: Passes, key: NDArray[np.intp], reduce_s: Floats
 ) -> tuple[Floats, Floats]:
@@ -123,22 +136,33 @@ def sharded_gradients_s(
 
     ``reduce_s``: of all gradients of the stage once.
     """
-    behind_s = np.minimum(profile.overlap_gradients * reduce_s, passes.making[key])
+    late_s = profile.overlap_gradients * reduce_s
+    behind_s = np.minimum(late_s, passes.making[key])
     count, reduced = passes.often(key)
-    return reduced * (reduce_s - behind_s), count * behind_s
+    filling_s = np.minimum(late_s, passes.others_backward[key])
+    hidden_s = count * behind_s + (reduced - count) * filling_s
+    return count * (reduce_s - behind_s) + (reduced - count) * (reduce_s - filling_s), hidden_s
 
 
 def sharded_parameters_s(
     profile: FrameworkProfile, passes: Passes, key: NDArray[np.intp], reduce_s: Floats, gather_s: Floats
 ) -> tuple[Floats, Floats]:
     """Return the same of reductions and gathers, these of all parameters of the stage once, before either pass."""
-    early_s = profile.overlap_parameters * gather_s
+    early_s, late_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
     again_s = np.minimum(early_s, passes.again[key])
     before_s = np.minimum(early_s, passes.forward[key]) + again_s
-    behind_s = np.minimum(profile.overlap_gradients * reduce_s, passes.making[key] - passes.one[key] * again_s)
+    behind_s = np.minimum(late_s, passes.making[key] - passes.one[key] * again_s)
     count, reduced = passes.often(key)
-    alone_s = reduced * (reduce_s - behind_s) + passes.gathered[key] * (2 * gather_s - before_s)
-    return alone_s, count * (before_s + behind_s)
+    # Passes that fill and drain the pipeline are those of the other stages, and hide what fits into them.
+    others_again_s = np.minimum(early_s, passes.others_backward[key])
+    others_before_s = np.minimum(early_s, passes.others_forward[key]) + others_again_s
+    others_behind_s = np.minimum(late_s, passes.others_backward[key] - others_again_s)
+    alone_s = count * (reduce_s - behind_s + 2 * gather_s - before_s)
+    alone_s += (reduced - count) * (reduce_s - others_behind_s)
+    alone_s += (passes.gathered[key] - count) * (2 * gather_s - others_before_s)
+    hidden_s = count * (before_s + behind_s)
+    hidden_s += (reduced - count) * others_behind_s + (passes.gathered[key] - count) * others_before_s
+    return alone_s, hidden_s
 
 
 def looped_traffic_s(
@@ -172,13 +196,16 @@ def looped_traffic_s(
     outer = inner + table
     last_s, first_s = np.minimum(outer * room_s, loops.last_backward[key]), np.minimum(outer * room_s, backward)
     filling_s: Floats | float = 0.0
+    filled_s: Floats | float = 0.0
     if not overlap:
-        filling_s = inner * traffic_s - behind_s
+        filling_s, filled_s = inner * traffic_s - behind_s, behind_s
     if gather_s is not None:
         last_s += np.minimum(outer * early_s, loops.last_forward[key])
         first_s += np.minimum(outer * early_s, forward)
         if overlap:
-            filling_s = 2 * inner * gather_s - before_s - np.minimum(inner * early_s, backward)
+            filled_s = before_s + np.minimum(inner * early_s, backward)
+            filling_s = 2 * inner * gather_s - filled_s
     hidden_s = count * ((laps - 1) * behind_s + last_s)
     alone_s = count * traffic_s - hidden_s + (lap - 1) * filling_s + lap * (table * traffic_s - first_s + behind_s)
+    hidden_s += (lap - 1) * filled_s + lap * (first_s - behind_s)
     return alone_s, hidden_s

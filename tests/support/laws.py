@@ -48,9 +48,9 @@ def never_slower(better: Context, worse: Context, table: StrategyTable, *, odd: 
         assert broken <= RARE * estimated, f"{broken} of {estimated} estimated candidates are slower"
 
 
-FEW, SHARDED, FEW_SHARDED, UNEVEN, ZERO_BUBBLE = 0.06, 0.1, 0.2, 0.03, 0.01
-"""Slacks: shares of a step by which an estimate of the core may fall less than it should. Seen at most: 4.9 %, 8.0 %,
-18.3 %, 1.9 % and 0.3 %, over all candidates of ``examples`` and 80,000 of random requests."""
+FEW, SHARDED, UNEVEN, ZERO_BUBBLE = 0.06, 0.03, 0.03, 0.01
+"""Slacks (docs/laws.md): shares of a step by which an estimate of the core may fall less than it should. Seen at most:
+5.6 %, 2.1 %, 1.9 % and 0.3 %, over all candidates of ``examples`` and 80,000 of random requests."""
 ODD_UNEVEN, ODD_PIPELINE, ODD = 0.1, 0.03, 1e-4
 """The same where facts are drawn at random: of pipelines with unequal stages, of others, and of all else. Seen at most:
 6.7 %, 1.3 % and 0.003 %, of one candidate in ten thousand."""
@@ -62,12 +62,11 @@ def slacks(context: Context, table: StrategyTable) -> NDArray[np.float64]:
     """Return by what share of a step the time of each candidate may grow though everything got faster; 0 for most.
 
     All are of pipelines. Where one has but two microbatches, the time in which the traffic of replicas can hide is an
-    estimate that may fall faster than the step does (``FEW``); so it is where sharded gradients or parameters come with
-    every microbatch, because passes that fill the pipeline are taken to hide as much as those of the slowest stage
-    (``SHARDED``; with two microbatches or one ``FEW_SHARDED``). Virtual stages that are unequal and take turns have
-    their longest path looked for by nominal times, which another request changes (``UNEVEN``). Of a backward pass of
-    ZB-V or ZB-H1 that its launches decide, faster products leave more to input gradients, which stand in its way
-    (``ZERO_BUBBLE``): the events show that too.
+    estimate that may fall faster than the step does (``FEW``); so it is where sharded gradients or parameters come
+    with every microbatch, because virtual stages are taken to wait for the slowest one alone (``SHARDED``). Virtual
+    stages that are unequal and take turns have their longest path looked for by nominal times, which another request
+    changes (``UNEVEN``). Of a backward pass of ZB-V or ZB-H1 that its launches decide, faster products leave more to
+    input gradients, which stand in its way (``ZERO_BUBBLE``): the events show that too.
     """
     count = context.workload.global_batch // (table.column("dp") * table.column("mbs"))
     schedule, few, sharded = table.column("schedule"), count <= 2, table.column("zero") >= 2
@@ -75,9 +74,8 @@ def slacks(context: Context, table: StrategyTable) -> NDArray[np.float64]:
     for holds, slack in (
         ((schedule == Schedule.ZB_V) | (schedule == Schedule.ZB_H1), ZERO_BUBBLE),
         ((schedule == Schedule.INTERLEAVED) & (table.column("split") != Split.EVEN), UNEVEN),
-        (few, FEW),
         (sharded, SHARDED),
-        (few & sharded, FEW_SHARDED),
+        (few, FEW),
     ):
         found[holds & (table.column("pp") > 1)] = slack
     return found

@@ -73,25 +73,34 @@ def replica_parts(
     laps = strategy.vpp if strategy.schedule == Schedule.INTERLEAVED else 1
     lap = min(strategy.pp, microbatches) / laps
 
-    def open_s(traffic_s: float, room_s: float, pass_s: float) -> float:
-        """What is not yet through when it is needed: virtual stage after virtual stage, each a lap apart."""
-        ends = [(turn + 1) / laps * traffic_s - room_s / laps - turn * lap * pass_s for turn in range(laps)]
-        return max(0.0, *ends)
+    def hidden_s(traffic_s: float, window_s: float, own_s: float, pass_s: float) -> tuple[float, float]:
+        """What is through when it is needed, virtual stage after virtual stage, each a lap apart; and what of it runs
+        beside passes (``own_s`` of the window), after what fits into waits."""
+        beside_s = room * own_s + window_s - own_s
+        each_s = room * pass_s + wait_s
+        ends = [(turn + 1) / laps * traffic_s - beside_s / laps - turn * lap * each_s for turn in range(laps)]
+        found_s = traffic_s - max(0.0, *ends)
+        return found_s, max(found_s - (window_s - own_s) / laps - (laps - 1) * lap * wait_s, 0.0)
 
     lost = (1 - 1 / slow) * (slow / room)
     late_s, early_s = profile.overlap_gradients * reduce_s, profile.overlap_parameters * gather_s
-    making_s = first.weight_s + wait_s if strategy.schedule == Schedule.ZB_H1 else pace_s - first.forward_s
-    covered = late_s - open_s(late_s, making_s * room, (first.backward_s + wait_s) * room)
-    hidden = early_s - open_s(early_s, (pace_s - first.backward_s) * room, (first.forward_s + wait_s) * room)
-    hidden = min(hidden, whole_s * room - covered)
+    if strategy.schedule == Schedule.ZB_H1:
+        making_s, own_s = first.weight_s + wait_s, first.weight_s
+    else:
+        making_s, own_s = pace_s - first.forward_s, first.backward_s
+    covered, beside = hidden_s(late_s, making_s, own_s, first.backward_s)
+    hidden, early = hidden_s(early_s, pace_s - first.backward_s, first.forward_s, first.forward_s)
+    passes_s = microbatches * (first.forward_s + first.backward_s)
+    hidden = min(hidden, whole_s + passes_s * (room - 1) - covered)
+    early = min(hidden, early)
     if strategy.zero >= 2:
         every_s = _every_lap_s if strategy.schedule == Schedule.INTERLEAVED else _every_microbatch_s
         traffic = reduce_s, gather_s if strategy.zero == 3 else 0.0
         data_s = every_s(context, strategy, stages, slowest, traffic, microbatches, (room, lost))
         if strategy.zero == 2:
-            data_s += gather_s - hidden + lost * hidden
+            data_s += gather_s - hidden + lost * early
     else:
-        data_s = reduce_s - covered + gather_s - hidden + lost * (covered + hidden)
+        data_s = reduce_s - covered + gather_s - hidden + lost * (beside + early)
     data_s += _tied_s(context, strategy, max(stage.tied for stage in stages))
     updated = [stage.dense + stage.expert for stage in stages]
     if strategy.zero:
@@ -119,12 +128,27 @@ def _every_microbatch_s(
         reduce_s, gather_s = reduce_s / 2, gather_s / 2
     making_s = slowest.weight_s if split else slowest.backward_s
     again_s = slowest.backward_s - slowest.weight_s if split else slowest.backward_s
-    before = [min(profile.overlap_parameters * gather_s, room * pass_s) for pass_s in (slowest.forward_s, again_s)]
-    behind = min(profile.overlap_gradients * reduce_s, room * making_s - (0.0 if split else before[1]))
-    turns = strategy.pp - 1 if strategy.schedule in (Schedule.ONE_F_ONE_B, Schedule.GPIPE) else 0
-    alone = (microbatches + turns) * (2 * gather_s - sum(before))
-    alone += (microbatches + (0.0 if profile.overlap_pipeline else turns)) * (reduce_s - behind)
-    return alone + lost * microbatches * (sum(before) + behind)
+
+    def shown(forward_s: float, again_s: float, making_s: float) -> tuple[float, float]:
+        """Seconds of gathers and of reductions that nothing hides."""
+        before = [min(profile.overlap_parameters * gather_s, room * pass_s) for pass_s in (forward_s, again_s)]
+        behind = min(profile.overlap_gradients * reduce_s, room * making_s - (0.0 if split else before[1]))
+        return 2 * gather_s - sum(before), reduce_s - behind
+
+    gathers, reductions = shown(slowest.forward_s, again_s, making_s)
+    alone = microbatches * (gathers + reductions)
+    hidden = microbatches * (2 * gather_s + reduce_s) - alone
+    if strategy.schedule in (Schedule.ONE_F_ONE_B, Schedule.GPIPE) and strategy.pp > 1:
+        # What fills the pipeline are passes of the other stages, and hides no more than fits into these.
+        forward, backward = (
+            (sum(getattr(stage, name) for stage in stages) - getattr(slowest, name)) / (strategy.pp - 1)
+            for name in ("forward_s", "backward_s")
+        )
+        gathers, reductions = shown(forward, backward, backward)
+        shown_s = gathers + (0.0 if profile.overlap_pipeline else reductions)
+        alone += (strategy.pp - 1) * shown_s
+        hidden += (strategy.pp - 1) * (2 * gather_s + (0.0 if profile.overlap_pipeline else reduce_s) - shown_s)
+    return alone + lost * hidden
 
 
 def _every_lap_s(
@@ -156,10 +180,12 @@ def _every_lap_s(
     with_head = sum(alone(inner + table, head_forward, head_backward))
     with_embedding = sum(alone(inner + table, forward, backward))
     each = (vpp - 1) * (gathers + reductions) + with_head
-    filling = (pp - 1) * (gathers + (0.0 if profile.overlap_pipeline else reductions))
+    shown_s = gathers + (0.0 if profile.overlap_pipeline else reductions)
     first_lap = min(pp, microbatches) * (with_embedding - gathers - reductions)
-    hidden = reduce_s + 2 * gather_s - each
-    return microbatches * (each + lost * hidden) + filling + first_lap
+    hidden = microbatches * (reduce_s + 2 * gather_s - each)
+    hidden += (pp - 1) * (inner * (2 * gather_s + (0.0 if profile.overlap_pipeline else reduce_s)) - shown_s)
+    hidden += min(pp, microbatches) * table * (reduce_s + 2 * gather_s) - first_lap
+    return microbatches * each + (pp - 1) * shown_s + first_lap + lost * hidden
 
 
 def _tied_s(context: Context, strategy: Strategy, tied: float) -> float:

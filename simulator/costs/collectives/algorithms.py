@@ -13,6 +13,7 @@ import numpy as np
 from forerun.simulator.costs.collectives.constants import PROTOCOLS, LinkConstants
 from forerun.simulator.costs.collectives.groups import Floats, Span
 from forerun.spaces.clusters.cluster import Level
+from forerun.spaces.clusters.spec import NETWORK_KINDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,14 +21,19 @@ class Path:
     """One level as one array of groups uses it: its links, its constants and the span of the groups.
 
     ``inner_size``: devices in one group of the level before; None where all groups work at once and share the level
-    evenly, so that nobody gains from idle neighbours. ``below``: devices in one group of the level before.
+    evenly, so that nobody gains from idle neighbours. All levels of a network begin with the same links, the NICs of a
+    node; other levels with those of a group of the level before. ``below``: devices behind such links that a sub-group
+    has members behind. ``crossing``: peers that a member reaches over them, those beyond further levels included.
+    ``crowd``: how many of them one group of the level uses.
     """
 
     level: Level
     constants: LinkConstants
     span: Span
     inner_size: int | None
-    below: int
+    below: Floats
+    crossing: Floats
+    crowd: Floats
 
     def rate_bytes_per_s(self, collective: str) -> Floats:
         """What one sub-group moves across this level: all its members' links (all NICs of a node) together."""
@@ -47,7 +53,7 @@ class Path:
             idle = self.level.size / self.span.joined if self.inner_size == 1 else self.inner_size / self.span.inside
             rate = np.maximum(rate, np.minimum(self.level.port_bytes_per_s, rate * idle))
         if self.constants.crowding:
-            rate = rate * (2.0 / np.maximum(self.span.joined, 2.0)) ** self.constants.crowding
+            rate = rate * (2.0 / np.maximum(self.crowd, 2.0)) ** self.constants.crowding
         return np.asarray(rate, dtype=np.float64)
 
 
@@ -92,16 +98,19 @@ def tree_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
     The message goes up and down, twice over every link (Sanders et al. 2009; NCCL 2.4). Two sub-groups could exchange
     it once in full duplex; training with tensor ranks on two nodes shows no sign of it (vTrain: 91 of 100 GB/s, as in a
     ring).
-    Where the switch of the innermost level reduces, it takes the place of the chain (NVLS tree).
+    Where the switch of the innermost level reduces, it takes the place of the chain (NVLS tree). Nodes of one device
+    have no chain: their network is a tree from the first level on.
     """
     best = np.full_like(full_bytes, np.inf)
-    inner = paths[0]
+    chain, trees = (paths[0], paths[1:]) if paths[0].level.kind not in NETWORK_KINDS else (None, paths)
     for protocol in range(len(PROTOCOLS)):
-        hop_s = inner.constants.hops_s(inner.level.latency_s)[protocol]
-        steps = 2.0 * _where_used(inner, inner.span.joined - 1.0) * hop_s
-        rate = inner.rate_bytes_per_s("all_reduce") * inner.constants.fraction[protocol]
-        slowest = _where_used(inner, 2.0 * full_bytes / rate)
-        for path in paths[1:]:
+        steps, slowest = np.zeros_like(full_bytes), np.zeros_like(full_bytes)
+        if chain is not None:
+            hop_s = chain.constants.hops_s(chain.level.latency_s)[protocol]
+            steps = 2.0 * _where_used(chain, chain.span.joined - 1.0) * hop_s
+            rate = chain.rate_bytes_per_s("all_reduce") * chain.constants.fraction[protocol]
+            slowest = _where_used(chain, 2.0 * full_bytes / rate)
+        for path in trees:
             hop_s = path.constants.hops_s(path.level.latency_s, tree=True)[protocol]
             steps = steps + 2.0 * np.ceil(np.log2(np.maximum(path.span.joined, 1.0)) - 1e-9) * hop_s
             rate = path.rate_bytes_per_s("all_reduce") * path.constants.fraction[protocol]
@@ -133,7 +142,10 @@ def in_switch_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Flo
 
 
 def exchange_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
-    """Pairwise exchange (all-to-all): each level carries what leaves its sub-groups, the slowest sets the pace."""
+    """Pairwise exchange (all-to-all): each level carries what leaves its sub-groups, the slowest sets the pace.
+
+    What crosses a spine has left its node by the same NICs as what stays under the leaf.
+    """
     first = _innermost(paths)
     best = np.full_like(full_bytes, np.inf)
     for protocol in range(len(PROTOCOLS)):
@@ -142,7 +154,7 @@ def exchange_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floa
             peers = path.span.inside * (path.span.joined - 1.0)
             hop_s = path.constants.hops_s(path.level.latency_s)[protocol]
             steps = steps + peers * path.constants.peer_s + _where_used(path, hop_s)
-            moved = full_bytes / ranks * (peers + inner * path.constants.own_share)
+            moved = full_bytes / ranks * (path.crossing + inner * path.constants.own_share)
             rate = path.rate_bytes_per_s("all_to_all") / path.span.inside * path.constants.fraction[protocol]
             slowest = np.maximum(slowest, _where_used(path, moved / rate))
         best = np.minimum(best, _base_s(paths, protocol) + steps + slowest)

@@ -10,6 +10,7 @@ from forerun.simulator.costs.collectives.algorithms import Path
 from forerun.simulator.costs.collectives.constants import PROTOCOLS, LinkConstants, Table, constants_of, table
 from forerun.simulator.costs.collectives.groups import Floats, spans
 from forerun.spaces.clusters.cluster import Cluster, Level
+from forerun.spaces.clusters.spec import NETWORK_KINDS
 from forerun.spaces.errors import RequestError, unknown
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
@@ -76,15 +77,11 @@ def time_on_levels_s(
     rows = tuple(constants_of(level, architecture, known) for level in levels)
     if collective == "send_recv":
         return np.where(count > 1.0, _send_s(levels, rows, size, step, lone=lone), 0.0)
-    sizes = (1, *(level.size for level in levels[:-1]))
-    paths = tuple(
-        Path(level=level, constants=row, span=span, inner_size=inside if lone else None, below=inside)
-        for level, row, span, inside in zip(levels, rows, spans(levels, count, step), sizes, strict=True)
-    )
+    paths = paths_on_levels(levels, rows, count, step, lone=lone)
     match collective:
         case "all_reduce":
             time_s = algorithms.ring_s(paths, collective, size, count, 2)
-            if len(paths) > 1:
+            if len(paths) > 1 or levels[0].kind in NETWORK_KINDS:
                 time_s = np.minimum(time_s, algorithms.tree_s(paths, size, count))
             time_s = np.minimum(time_s, algorithms.in_switch_s(paths, size, count))
         case "all_to_all":
@@ -94,6 +91,32 @@ def time_on_levels_s(
         case _:
             time_s = algorithms.ring_s(paths, collective, size, count, 1)
     return np.where(count > 1.0, time_s, 0.0)
+
+
+def paths_on_levels(
+    levels: tuple[Level, ...], rows: tuple[LinkConstants, ...], ranks: Floats, stride: Floats, *, lone: bool
+) -> tuple[Path, ...]:
+    """Return how groups of ``ranks`` devices ``stride`` apart use every level, innermost first."""
+    paths: list[Path] = []
+    inside, behind, near = 1, 1, np.ones_like(ranks)
+    for level, row, span in zip(levels, rows, spans(levels, ranks, stride), strict=True):
+        # The levels of a network begin with the same links: the NICs of a node.
+        if level.kind not in NETWORK_KINDS or not paths or paths[-1].level.kind not in NETWORK_KINDS:
+            behind, near = inside, span.inside
+        reached = (ranks if level.kind in NETWORK_KINDS else span.inside * span.joined) - span.inside
+        paths.append(
+            Path(
+                level=level,
+                constants=row,
+                span=span,
+                inner_size=inside if lone else None,
+                below=behind * (span.inside / near),
+                crossing=np.asarray(reached * span.used),
+                crowd=np.where(span.used, span.inside * span.joined / near, 1.0),
+            )
+        )
+        inside = level.size
+    return tuple(paths)
 
 
 def point_to_point_time_s(

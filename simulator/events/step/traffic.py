@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.simulator.costs.collectives.algorithms import Path
 from forerun.simulator.costs.collectives.constants import constants_of
-from forerun.simulator.costs.collectives.groups import spans
+from forerun.simulator.costs.collectives.rule import paths_on_levels
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.engine.routes import Routes
 from forerun.simulator.pipeline.p2p import HopEnd, hop_parts_s
@@ -277,11 +276,7 @@ def _ring_edges(members: list[int], unit: int) -> tuple[int, list[tuple[int, int
 
 def _ring_rate(cluster: Cluster, ranks: int, stride: int, *, lone: bool) -> float:
     """Return the line rate of one ring: that of the slowest level that it uses, all of its channels together."""
-    sizes = (1, *(level.size for level in cluster.levels[:-1]))
-    rates = []
-    for level, span, inside in zip(cluster.levels, spans(cluster.levels, ranks, stride), sizes, strict=True):
-        row = constants_of(level, cluster.device.architecture)
-        path = Path(level=level, constants=row, span=span, inner_size=inside if lone else None, below=inside)
-        if span.used:
-            rates.append(float(path.member_bytes_per_s() * span.inside))
-    return min(rates)
+    rows = tuple(constants_of(level, cluster.device.architecture) for level in cluster.levels)
+    members = np.asarray(float(ranks)), np.asarray(float(stride))
+    paths = paths_on_levels(cluster.levels, rows, *members, lone=lone)
+    return min(float(path.member_bytes_per_s() * path.span.inside) for path in paths if path.span.used)
