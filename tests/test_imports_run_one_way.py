@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +38,48 @@ def test_imports_of(path: Path) -> None:
         assert first not in MAY_IMPORT, f"{name} names a folder; import forerun.{name}"
         if first == "forerun":
             assert rest[0] in MAY_IMPORT[room], f"{room} may not import {name}"
+
+
+DOWNWARDS = ("search",)
+"""Packages in which imports run downwards: no circle among files or folders, those for types alone included."""
+
+
+def module_of(path: Path) -> str:
+    """Return the dotted name of a file below the root of the repository."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def import_graph(package: str) -> "nx.DiGraph[str]":
+    """Return which files of a package import which, by dotted name."""
+    files = {module_of(path): path for path in FILES if path.is_relative_to(ROOT / package)}
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for name, path in files.items():
+        for _, full in imported(path):
+            target = full.removeprefix("forerun.")
+            target = target if target in files else target.rpartition(".")[0]
+            if target in files and target != name:
+                graph.add_edge(name, target)
+    return graph
+
+
+def folder_of(name: str) -> str:
+    """Return the folder of a file two levels deep or more, and any other file itself."""
+    parts = name.split(".")
+    return ".".join(parts[:2]) if (ROOT / Path(*parts[:2])).is_dir() else name
+
+
+@pytest.mark.parametrize("package", DOWNWARDS)
+@pytest.mark.parametrize("what", ["files", "folders"])
+def test_imports_have_no_circle(package: str, what: str) -> None:
+    graph = import_graph(package)
+    if what == "folders":
+        edges = {(folder_of(one), folder_of(other)) for one, other in graph.edges}
+        graph = nx.DiGraph([(one, other) for one, other in edges if one != other])
+    circles = [sorted(part) for part in nx.strongly_connected_components(graph) if len(part) > 1]
+
+    assert graph.number_of_edges() > 20
+    assert circles == []
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from forerun.spaces.units import format_seconds, format_whole
 
 if TYPE_CHECKING:
     from forerun.search.baseline import Baseline
-    from forerun.search.calibrate import NextRuns
+    from forerun.search.board.next_runs import NextRuns
 
 WIDTHS = {
     "#": 4,

@@ -5,7 +5,7 @@ pieces merge in any order, by any number of workers, into the same result. Memor
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,13 +14,10 @@ from numpy.typing import NDArray
 from forerun.search.flat.fronts import front
 from forerun.search.request.limits import NO_LIMITS, Limits
 from forerun.search.request.objectives import objective_named
+from forerun.search.request.scorer import Progress, Scorer
 from forerun.simulator import score as simulator_score
-from forerun.simulator.score_table import Floats, ScoreTable
-from forerun.spaces.strategies import AXES, Context, StrategySpace, StrategyTable
-
-Scorer = Callable[[Context, StrategyTable], ScoreTable]
-Progress = Callable[[int, int], None]
-"""Called with (candidates walked, legal candidates among them) after each chunk."""
+from forerun.simulator.score_table import Floats
+from forerun.spaces.strategies import AXES, StrategySpace, StrategyTable
 
 CHUNK = 1 << 17
 """Legal candidates scored at once: large enough to amortise numpy's calls, small enough for the cache."""

@@ -33,10 +33,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from forerun.search.files.version import cost_model_version
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import DEFAULT_FRAMEWORK, DEFAULT_OBJECTIVE, Request
 from forerun.search.samplers.choosing import Exploring
-from forerun.search.sweep.version import cost_model_version
 from forerun.spaces.budget import parse_budget
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.documents import read_document, validate

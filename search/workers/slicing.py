@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forerun.search.flat.exhaustive import FIRST, Piece, Problem, Progress, Scorer, search_slice
+from forerun.search.flat.exhaustive import FIRST, Piece, Problem, search_slice
+from forerun.search.request.scorer import Progress, Scorer
 from forerun.search.workers.contract import Failure, Outcome, Workers
 from forerun.search.workers.opening import Choice, cores, open_workers
 from forerun.search.workers.serial import SerialWorkers
