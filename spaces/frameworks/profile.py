@@ -49,10 +49,11 @@ class FrameworkProfile:
     own); ``merged_products`` whether products that read the same input (queries, keys and values; gate and up) are one,
     else each is one of its own, whose gradient of the input is added up over tensor ranks by itself where sequence
     parallel is off; ``keeps_gathered`` whether the buffers of activations gathered for the blocks of one microbatch
-    stay with the allocator (and are not gathered again in the backward pass), ``gathers_ahead`` whether those of all
-    microbatches in flight but two do instead; ``gathered_logits`` whether the loss sees the whole vocabulary on every
-    tensor rank (else each its own rows); ``dropout`` whether dropout masks are kept; ``fused_experts`` whether the
-    products of experts apply the activation and cast their results themselves (in eight bit).
+    stay with the allocator (and are not gathered again in the backward pass), ``gathers_ahead`` whether in a pipeline
+    those of all microbatches in flight but two do instead; ``gathered_logits`` whether the loss sees the whole
+    vocabulary on every tensor rank (else each its own rows); ``dropout`` whether dropout masks are kept;
+    ``fused_experts`` whether the products of experts apply the activation and cast their results themselves (in eight
+    bit).
 
     Numbers: ``gradient_bytes`` per parameter of the local gradient buffer (``bf16_gradient_bytes`` where bf16 training
     differs from fp16), ``reduce_bytes`` per parameter on the wire, ``apart_to_zero``: up to this sharding stage bf16
@@ -70,7 +71,7 @@ class FrameworkProfile:
     has experts for it (DeepEP, HybridEP). ``overlap_slowdown``: factor on computation while it overlaps.
 
     Host: ``host_layer_s`` of launch work per layer and microbatch, both passes together, on the host of an H100, and
-    ``host_rank_s`` more per further tensor rank; ``host_expert_s`` more
+    ``host_rank_s`` more per further tensor rank, ``pipeline_rank_s`` besides in a pipeline; ``host_expert_s`` more
     per layer with routed experts, whose token counts the host waits for, ``host_scales_s`` more for those whose inputs
     get one eight-bit scale per tensor, expert by expert; ``tensor_step_s`` per ring step of a
     collective over tensor ranks that leaves the scale-up domain, beyond the link's own; ``host_step_s`` once per step,
@@ -80,7 +81,7 @@ class FrameworkProfile:
 
     Memory: ``logit_bytes`` per logit that the loss keeps besides the logits themselves; ``context_bytes`` outside the
     allocator, ``communicator_bytes`` of all communicators, ``fragmentation`` share of the allocator's peak lost,
-    ``activation_fragmentation`` share of activations and logits lost besides,
+    ``pipeline_idle`` share of activations and logits that it holds idle besides in a pipeline, while there is room,
     ``allocator_stall`` share of all passes lost where its idle buffers do not fit and it has to free and ask again.
     ``host_tensors`` may lie in the memory of the host ("optimizer", "parameters"), as ``host_setting`` asks for.
     Gradient buckets are of ``bucket_bytes`` and at least ``bucket_rank_bytes`` per replica (Megatron-LM: 40M or 1M
@@ -125,6 +126,7 @@ class FrameworkProfile:
     overlap_slowdown: float = 1.0
     host_layer_s: float = 4.4e-3
     host_rank_s: float = 0.0
+    pipeline_rank_s: float = 0.0
     host_expert_s: float = 0.0
     host_scales_s: float = 0.0
     tensor_step_s: float = 0.0
@@ -136,7 +138,7 @@ class FrameworkProfile:
     context_bytes: float = 1.0e9
     communicator_bytes: float = 0.25e9
     fragmentation: float = 0.05
-    activation_fragmentation: float = 0.0
+    pipeline_idle: float = 0.0
     allocator_stall: float = 0.0
     bucket_bytes: float = 25e6
     bucket_rank_bytes: float = 0.0
@@ -150,11 +152,6 @@ class FrameworkProfile:
     bucket_gradient_bytes: float = 0.0
     host_tensors: tuple[str, ...] = ()
     host_setting: str = ""
-
-    @property
-    def lost_with_activations(self) -> float:
-        """Share that the allocator loses of activations."""
-        return self.fragmentation + self.activation_fragmentation
 
     def adds_up_apart(self, precision: str) -> bool:
         """Whether some sharding stage adds gradients of ``precision`` up in an fp32 buffer beside them."""
