@@ -9,7 +9,7 @@ from forerun.spaces.errors import RequestError
 if TYPE_CHECKING:
     from forerun.search.opgraph import Doubling, LayeredRow, LayeredSetting
 
-SEQUENCE_FLAGS = ("seq_len", "tokens", "moe_imbalance", "ignore_config_field")
+SEQUENCE_FLAGS = ("seq_len", "tokens", "moe_imbalance", "ignore_config_field", "with_switches", "without_switches")
 SEARCH_FLAGS = (
     "usd_per_gpu_hour",
     "usd_per_hour",

@@ -173,6 +173,8 @@ def launches_s(context: Context, strategy: Strategy, layers: list[int]) -> tuple
     launches_s = profile.host_layer_s / context.cluster.device.host_speed
     for kind in layers:
         each = launches_s + profile.host_rank_s * (strategy.tp - 1)
+        if strategy.pp > 1:
+            each += profile.pipeline_rank_s * (strategy.tp - 1)
         if isinstance(context.model.layers[kind].mlp, MixtureOfExperts):
             each += profile.host_expert_s
             if context.workload.precision in ("fp8", "nvfp4"):

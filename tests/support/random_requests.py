@@ -113,7 +113,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "step_bytes": draw(st.sampled_from([0.0, 50.0])),
         "bucket_width_bytes": draw(st.sampled_from([0.0, 2.0])),
         "bucket_gradient_bytes": draw(st.sampled_from([0.0, 2.0])),
-        "activation_fragmentation": draw(st.sampled_from([0.0, 0.2])),
+        "pipeline_idle": draw(st.sampled_from([0.0, 0.2])),
         "allocator_stall": draw(st.sampled_from([0.0, 0.25])),
     }
     facts = ("fused_accumulation", "merged_products", "keeps_gathered", "gathered_logits", "dropout")

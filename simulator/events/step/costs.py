@@ -236,7 +236,7 @@ def strategy_passes(context: Context, strategy: Strategy, shard: Shard, held: Fl
     times, count = block_times(context, shard), held.shape[1]
     recompute = np.full(count, int(strategy.recompute))
     tp = np.full(count, float(strategy.tp))
-    host_forward_s, host_backward_s = host_passes_s(context, held[:-2], recompute, tp)
+    host_forward_s, host_backward_s = host_passes_s(context, held[:-2], recompute, tp, float(strategy.pp))
     key: NDArray[np.intp] = np.zeros(count, dtype=np.intp)
     one = np.ones(count)
     # The last stage of 1F1B has one microbatch in flight.

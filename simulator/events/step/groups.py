@@ -87,7 +87,7 @@ class StageRoom:
 def stage_rooms(context: Context, strategy: Strategy, result: EventResult) -> tuple[StageRoom, ...]:
     """Return the memory of every stage: its live tensors, and what context, communicators and fragmentation add."""
     homes = stage_groups(context.cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
-    lost = context.framework.lost_with_activations
+    lost = context.framework.fragmentation
     cores = {group: _core(context, strategy, group) for group in set(homes)}
     limits = [own.memory_limit_bytes for own in context.on_groups]
     rooms = []
@@ -109,7 +109,7 @@ def group_scores(context: Context, strategy: Strategy, result: EventResult) -> t
     more = live - core.allocated_bytes
     memory = dict(core.memory_bytes)
     memory["activations"] = memory["activations"] + more
-    memory["reserve"] = memory["reserve"] + context.framework.lost_with_activations * more
+    memory["reserve"] = memory["reserve"] + context.framework.fragmentation * more
     return room.group, replace(
         core,
         step_time_s=np.array([result.step_time_s]),

@@ -42,7 +42,7 @@ def _scores(context: Context, table: StrategyTable, results: list[StepFigures]) 
     core = score(replace(context, correction=None), table)
     live = np.array([result.peak_bytes for result in results], dtype=np.float64)
     more = live - core.allocated_bytes
-    lost = context.framework.lost_with_activations * more
+    lost = context.framework.fragmentation * more
     memory = dict(core.memory_bytes)
     memory["activations"] = memory["activations"] + more
     memory["reserve"] = memory["reserve"] + lost

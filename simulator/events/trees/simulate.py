@@ -89,7 +89,7 @@ def _scores(context: Context, strategies: TreeStrategies, figures: StepFigures) 
     core = _core_memory(context, strategies)
     stage = int(np.argmax(core.allocated_bytes))
     more = figures.peak_bytes - float(core.allocated_bytes[stage])
-    lost = context.framework.lost_with_activations * more
+    lost = context.framework.fragmentation * more
     memory = {part: float(values[stage]) for part, values in core.parts.items()}
     memory["activations"] += more
     memory["reserve"] += lost
