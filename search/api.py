@@ -10,7 +10,7 @@ from forerun.search.board.rows import Row, rows_of
 from forerun.search.diagnosis.diagnosis import NothingFeasible, beyond_limits, diagnose, empty_space
 from forerun.search.explain.explain import Explanation, explain_strategy, why
 from forerun.search.flat.candidates import strategies_at
-from forerun.search.flat.exhaustive import Piece, Problem, Progress, Scorer
+from forerun.search.flat.exhaustive import Piece, Problem
 from forerun.search.notes.certain import certain
 from forerun.search.notes.checked import checked_note
 from forerun.search.notes.paying import paying
@@ -19,6 +19,7 @@ from forerun.search.notes.safer import safer_note
 from forerun.search.request.limits import TOO_DEAR, TOO_LATE
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, Setting, legal_strategy, resolve
+from forerun.search.request.scorer import Progress, Scorer
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score

@@ -159,11 +159,10 @@ _PROFILE = "spaces/frameworks/profile.py"
 _FACTS = "search/validate/data/frameworks.yaml (AA-Scaling)"
 _CLOCKS = "benchmarks/fit/compute.py"
 _SWEEP = "hf_ultrascale"
-_STATE = "search/validate/data/sources.yaml (second state of the sweep's software)"
 
 NANOTRON = (
     Constant(name="host_layer_s", where=_NANOTRON, seen=_SWEEP),
-    Constant(name="host_rank_s", where=_STATE, seen=_SWEEP),
+    Constant(name="pipeline_rank_s", where=_NANOTRON, seen=_SWEEP),
     Constant(name="tensor_step_s", where=_NANOTRON, seen=_SWEEP),
     Constant(name="pipeline_hop_s", where=_NANOTRON, seen=_SWEEP),
     Constant(name="host_step_s", where=_NANOTRON, seen=_SWEEP),
@@ -214,7 +213,7 @@ NANOTRON_MEMORY = (
     Constant(name="logit_bytes", where=_NANOTRON, seen=_SWEEP),
     Constant(name="fragmentation", where=_NANOTRON, seen=_SWEEP),
     Constant(name="communicator_bytes", where=_NANOTRON, seen=_SWEEP),
-    Constant(name="activation_fragmentation", where=_STATE, seen=_SWEEP),
+    Constant(name="pipeline_idle", where=_NANOTRON, seen=_SWEEP),
 )
 DEEPSPEED_MEMORY = (
     Constant(name="fragmentation", where="spaces/frameworks/data/megatron-deepspeed.yaml", seen="bigscience (A100)"),

@@ -17,6 +17,7 @@ import targets
 from cross_validate import cross_validate
 from rich.console import Console
 
+from forerun.search.cli.console import fits
 from forerun.search.validate import Metrics, Predictions, load_runs, metrics_of, predict, summarise
 from forerun.search.validate.plot import write_plot
 from forerun.search.validate.report import figures_tables, worst_rows, worst_table
@@ -38,7 +39,7 @@ def main() -> int:
     scored = time.perf_counter()
     summary = summarise(runs, predictions)
     console = Console(width=WIDE)
-    for table in figures_tables(summary, console):
+    for table in figures_tables(summary, lambda table: fits(table, console)):
         console.print(table)
     print(dense_line(predictions))
     if args.worst:

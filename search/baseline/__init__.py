@@ -3,6 +3,6 @@ of it."""
 
 from forerun.search.baseline.compare import adopt, context_of, stand_beside
 from forerun.search.baseline.present import Present, read_present
-from forerun.search.baseline.value import Baseline, Measured
+from forerun.search.board.baseline import Baseline, Measured
 
 __all__ = ["Baseline", "Measured", "Present", "adopt", "context_of", "read_present", "stand_beside"]

@@ -4,15 +4,16 @@ import dataclasses
 from collections.abc import Iterator
 
 from forerun.search.baseline.present import Present
-from forerun.search.baseline.value import Baseline, Measured
+from forerun.search.board.baseline import Baseline, Measured
+from forerun.search.board.changes import ScoredChange
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row, rows_of
-from forerun.search.explain.explain import ScoredChange, against, explain_strategy
+from forerun.search.explain.explain import against, explain_strategy
 from forerun.search.flat.candidates import axis_values
-from forerun.search.flat.exhaustive import Scorer
 from forerun.search.formats.limits import canonical
 from forerun.search.notes.certain import certain
 from forerun.search.request.request import Request, Setting
+from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework

@@ -1,7 +1,6 @@
 """The folder that a search leaves behind."""
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,6 +8,7 @@ from typing import Any, Protocol
 import yaml
 
 from forerun.search.board.leaderboard import SCHEMA, dump_json
+from forerun.search.files.atomic import write_atomically
 from forerun.spaces.documents import read_document
 from forerun.spaces.errors import RequestError
 
@@ -80,18 +80,3 @@ def write_folder(folder: Path, board: Written) -> None:
     write_atomically(folder / "leaderboard.csv", board.to_csv())
     write_atomically(folder / "request.yaml", yaml.safe_dump(document["request"], sort_keys=False, allow_unicode=True))
     write_atomically(folder / "versions.json", dump_json({"schema": document["schema"], **document["versions"]}) + "\n")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that no reader ever sees half of it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise

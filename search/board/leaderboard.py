@@ -9,16 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from forerun.search.board.baseline import Baseline
+from forerun.search.board.next_runs import NextRuns
 from forerun.search.board.notebook import rows_html
 from forerun.search.board.rows import Row
+from forerun.search.board.trees import VariedRows
 from forerun.spaces.frames import frame_of
-
-if TYPE_CHECKING:
-    from forerun.search.baseline import Baseline
-    from forerun.search.calibrate import NextRuns
-    from forerun.search.trees import VariedRows
 
 SCHEMA = 1
 """Version of every JSON document that forerun prints; it grows when a field changes its meaning or goes."""
@@ -57,9 +55,9 @@ class Leaderboard:
     elapsed_s: float
     versions: Mapping[str, str]
     workers: str = "in this process"
-    baseline: "Baseline | None" = None
-    measure_next: "NextRuns | None" = None
-    trees: "VariedRows | None" = None
+    baseline: Baseline | None = None
+    measure_next: NextRuns | None = None
+    trees: VariedRows | None = None
 
     @property
     def candidates_per_s(self) -> float:
@@ -108,7 +106,7 @@ class Leaderboard:
         counts = request["gpu_counts"]
         gpus = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         title = f"{request['model_name']} on {gpus} GPUs of {request['cluster_name']}: best of {self.space.feasible:,}"
-        return rows_html(self.rows, title=title, text=self.why)
+        return rows_html([row.to_json() for row in self.rows], title=title, text=self.why)
 
 
 def rows_to_csv(rows: tuple[Row, ...]) -> str:

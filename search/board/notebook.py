@@ -5,13 +5,12 @@ Styles stand on the elements, because notebooks keep those and drop others; text
 
 import html
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from forerun.spaces.units import format_seconds
 
-if TYPE_CHECKING:
-    from forerun.search.board.rows import Row
-    from forerun.search.explain.explain import ScoredChange
+Plain = Mapping[str, Any]
+"""A row or a change as ``to_json`` returns it."""
 
 SHOWN = 20
 """Rows that a notebook shows; ``to_pandas`` has all of them."""
@@ -22,7 +21,7 @@ COLOURS = ("#2c7048", "#806410", "#2166ac", "#0e7c86", "#b03a6f", "#a0500f", "#c
 HEADS = ("#", "strategy", "GPUs", "tok/s/GPU", "MFU", "step", "GiB", "notes")
 
 
-def rows_html(rows: Sequence["Row"], *, title: str, text: str) -> str:
+def rows_html(rows: Sequence[Plain], *, title: str, text: str) -> str:
     """Return the first rows as an HTML table with a caption and a paragraph; texts are escaped."""
     head = "".join(f'<th scope="col">{name}</th>' for name in HEADS)
     body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows[:SHOWN])
@@ -33,19 +32,19 @@ def rows_html(rows: Sequence["Row"], *, title: str, text: str) -> str:
     )
 
 
-def row_html(row: "Row") -> str:
+def row_html(row: Plain) -> str:
     """Return a strategy with its figures and with bars of what its step and its memory are made of."""
-    fits = "" if row.fits else f", {row.excess_gib:.1f} GiB too much"
+    fits = "" if row["fits"] else f", {row['peak_memory_gib'] - row['memory_limit_gib']:.1f} GiB too much"
     facts = (
-        f"{row.gpus:,} GPUs; step {format_seconds(row.step_time_s)}; "
-        f"{row.tokens_per_s_per_gpu:,.0f} tokens/s per GPU; MFU {row.mfu:.1%}; "
-        f"{row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB on stage {row.peak_stage}{fits}"
+        f"{row['gpus']:,} GPUs; step {format_seconds(row['step_time_s'])}; "
+        f"{row['tokens_per_s_per_gpu']:,.0f} tokens/s per GPU; MFU {row['mfu']:.1%}; "
+        f"{row['peak_memory_gib']:.1f} of {row['memory_limit_gib']:.1f} GiB on stage {row['peak_stage']}{fits}"
     )
-    marks = f"<p>! {html.escape('; '.join(row.marks))}</p>" if row.marks else ""
+    marks = f"<p>! {html.escape('; '.join(row['marks']))}</p>" if row["marks"] else ""
     return (
-        f"<p><code>{html.escape(row.strategy)}</code></p><p>{facts}</p>{marks}"
-        f"{bar_html('step', row.breakdown_s, row.step_time_s)}"
-        f"{bar_html('memory', row.memory_gib, max(row.memory_limit_gib, row.peak_memory_gib))}"
+        f"<p><code>{html.escape(row['strategy'])}</code></p><p>{facts}</p>{marks}"
+        f"{bar_html('step', row['breakdown_s'], row['step_time_s'])}"
+        f"{bar_html('memory', row['memory_gib'], max(row['memory_limit_gib'], row['peak_memory_gib']))}"
     )
 
 
@@ -63,27 +62,30 @@ def bar_html(name: str, parts: Mapping[str, float], full: float) -> str:
     return f'<div>{name}<div style="{track}">{"".join(boxes)}</div><small>{" ".join(told)}</small></div>'
 
 
-def changes_html(changes: Sequence["ScoredChange"], *, title: str) -> str:
+def changes_html(changes: Sequence[Plain], *, title: str) -> str:
     """Return changes of one axis as a table."""
-    lines = [
-        f"<tr><td>{html.escape(change.words)}</td><td>{format_seconds(change.row.step_time_s)}</td>"
-        f"<td>{change.added_s / (change.row.step_time_s - change.added_s):+.1%}</td>"
-        f"<td>{change.row.peak_memory_gib:.1f}{'' if change.row.fits else ' (too much)'}</td></tr>"
-        for change in changes
-    ]
+    lines = []
+    for change in changes:
+        row, added_s = change["row"], change["added_s"]
+        lines.append(
+            f"<tr><td>{html.escape(change['change'])}</td><td>{format_seconds(row['step_time_s'])}</td>"
+            f"<td>{added_s / (row['step_time_s'] - added_s):+.1%}</td>"
+            f"<td>{row['peak_memory_gib']:.1f}{'' if row['fits'] else ' (too much)'}</td></tr>"
+        )
     head = "".join(f'<th scope="col">{name}</th>' for name in ("change", "step", "by", "GiB"))
     return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
-def _cells(row: "Row") -> str:
+def _cells(row: Plain) -> str:
+    speed = row["tokens_per_s_per_gpu"]
     texts = (
-        "" if row.rank is None else str(row.rank),
-        row.strategy,
-        f"{row.gpus:,}",
-        f"{row.tokens_per_s_per_gpu:,.0f}" if row.tokens_per_s_per_gpu >= 100 else f"{row.tokens_per_s_per_gpu:.3g}",
-        f"{row.mfu:.1%}",
-        format_seconds(row.step_time_s),
-        f"{row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f}",
-        "; ".join(row.marks),
+        "" if row["rank"] is None else str(row["rank"]),
+        row["strategy"],
+        f"{row['gpus']:,}",
+        f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}",
+        f"{row['mfu']:.1%}",
+        format_seconds(row["step_time_s"]),
+        f"{row['peak_memory_gib']:.1f} of {row['memory_limit_gib']:.1f}",
+        "; ".join(row["marks"]),
     )
     return "".join(f"<td>{html.escape(text)}</td>" for text in texts)

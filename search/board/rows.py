@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.search.board.notebook import row_html
-from forerun.search.flat.exhaustive import Scorer
+from forerun.search.request.scorer import Scorer
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator import score as simulator_score
 from forerun.simulator.memory.risk import RISKY, oom_risk
@@ -97,7 +97,7 @@ class Row:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: figures, and bars of what the step and the memory are made of."""
-        return row_html(self)
+        return row_html(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain data; what only a calibration knows is left out without one."""

@@ -13,13 +13,13 @@ from typing import Any
 
 import yaml
 
-from forerun.search.board.folder import write_atomically
 from forerun.search.calibrate.evidence_document import evidence_document, evidence_of
 from forerun.search.calibrate.machine import Machine
 from forerun.search.calibrate.memory_document import memory_document, memory_of
 from forerun.search.calibrate.mixture_document import mixture_document, mixture_of
+from forerun.search.files.atomic import write_atomically
 from forerun.search.files.row_yaml import RowDumper
-from forerun.search.sweep.version import cost_model_version
+from forerun.search.files.version import cost_model_version
 from forerun.simulator.calibration import NAMES, Fitted, FittedFactor, Posterior, constant_named
 from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError

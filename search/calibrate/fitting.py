@@ -14,7 +14,7 @@ import numpy as np
 from forerun.search.calibrate.checking import profiled_runs
 from forerun.search.calibrate.document import MOST_RUNS, Calibration, digest_of, read_runs
 from forerun.search.calibrate.machine import machine_of, measured_of, memory_runs_of, told_of_memory, usable
-from forerun.search.sweep.version import cost_model_version
+from forerun.search.files.version import cost_model_version
 from forerun.search.validate import Run, RunSet, load_runs
 from forerun.search.validate.columns import OPTIONAL, REQUIRED
 from forerun.simulator.calibration import Fit, MemoryFit, fit, fit_memory

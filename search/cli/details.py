@@ -7,9 +7,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from forerun.search.board.changes import ScoredChange
 from forerun.search.board.rows import GIB, Row
 from forerun.search.cli.bars import Brush
-from forerun.search.explain.explain import MEANING, Explanation, ScoredChange
+from forerun.search.explain.explain import MEANING, Explanation
 from forerun.spaces.units import format_seconds
 
 BAR = 20

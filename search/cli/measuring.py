@@ -50,7 +50,7 @@ def check_measuring(args: argparse.Namespace) -> None:
 
 def with_proposals(args: argparse.Namespace, request: "Request", board: "Leaderboard", shown: int) -> "Leaderboard":
     """Return the board with the runs to measure next, and no more rows than are asked for."""
-    from forerun.search.calibrate import next_runs
+    from forerun.search.next_runs import next_runs
     from forerun.search.request.request import resolve
 
     context = resolve(request).context
@@ -60,8 +60,8 @@ def with_proposals(args: argparse.Namespace, request: "Request", board: "Leaderb
 
 def write_proposals(args: argparse.Namespace, request: "Request", board: "Leaderboard") -> None:
     """Write the launch files of the runs to measure, and the table for their results, below ``--out``."""
-    from forerun.search.board.folder import write_atomically
-    from forerun.search.calibrate import launches, results_table
+    from forerun.search.files.atomic import write_atomically
+    from forerun.search.next_runs import launches, results_table
     from forerun.search.request.request import resolve
 
     found = board.measure_next

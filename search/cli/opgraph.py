@@ -9,7 +9,7 @@ from forerun.spaces.errors import RequestError
 if TYPE_CHECKING:
     from forerun.search.opgraph import Doubling, LayeredRow, LayeredSetting
 
-SEQUENCE_FLAGS = ("seq_len", "tokens", "moe_imbalance", "ignore_config_field")
+SEQUENCE_FLAGS = ("seq_len", "tokens", "moe_imbalance", "ignore_config_field", "with_switches", "without_switches")
 SEARCH_FLAGS = (
     "usd_per_gpu_hour",
     "usd_per_hour",
@@ -137,6 +137,7 @@ def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
     """Predict one split and print it; ``explain`` adds what holds it up and what would help."""
     from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
     from forerun.search.opgraph import bottlenecks, congestion
+    from forerun.search.opgraph.rows import phases
 
     setting = setting_of(args)
     if _by_events(args):
@@ -229,19 +230,6 @@ def run_limits(args: argparse.Namespace) -> int:
     if args.report is not None:
         print(f"forerun: wrote {args.report}", file=sys.stderr)
     return 0
-
-
-def phases(row: "LayeredRow") -> dict[str, float]:
-    """Return the four phases of a step: input, forward and backward with their communication, gradient exchange with
-    the wait for the slowest replica, weight update."""
-    parts = row.breakdown_s
-    between = sum(parts[name] for name in ("halo", "collective", "tail", "hop", "bubble"))
-    return {
-        "input": parts["input"],
-        "forward and backward": parts["forward"] + parts["backward"] + between,
-        "gradient exchange": parts["gradient"] + parts["straggle"],
-        "weight update": parts["update"],
-    }
 
 
 def _row(setting: "LayeredSetting", text: str) -> "LayeredRow":

@@ -8,10 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from forerun.search.cli.console import brush_of, open_console, say
-from forerun.search.cli.opgraph import phases
 from forerun.search.opgraph import Bottleneck, Doubling, FamilyLimits, LayeredBoard, LayeredRow, LayeredSetting, Limits
 from forerun.search.opgraph.limits import efficiency
 from forerun.search.opgraph.request import OBJECTIVES
+from forerun.search.opgraph.rows import phases
 from forerun.search.opgraph.tree import LayeredTree
 from forerun.spaces.units import format_count, format_seconds
 

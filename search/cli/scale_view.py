@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forerun.search.cli.console import say
-from forerun.search.scale.changes import EQUAL, changes, limited_by
+from forerun.search.scale.changes import EQUAL, limited_by
 from forerun.search.scale.request import Scaling
 from forerun.simulator.modes import CurvePoint
 from forerun.spaces.units import format_bytes, format_rate, format_seconds
@@ -111,7 +111,7 @@ def _verdict(scaling: Scaling) -> list[Text]:
 
 def _twice(scaling: Scaling) -> Text:
     """Say what limits the largest run, and what twice as much of each thing would bring it."""
-    found = changes(scaling)
+    found = scaling.changes()
     words = []
     for change in found:
         twice = "" if change.name == EQUAL else "twice the "

@@ -68,7 +68,7 @@ def write_trees(folder: Path, board: "Leaderboard") -> None:
     """Write every tree that was found as a file that ``simulate --tree`` reads."""
     if board.trees is None or not board.trees.rows:
         return
-    from forerun.search.board.folder import write_atomically
+    from forerun.search.files.atomic import write_atomically
 
     (folder / FOLDER).mkdir(exist_ok=True)
     for number, found in enumerate(board.trees.rows, start=1):

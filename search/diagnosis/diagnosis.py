@@ -10,8 +10,9 @@ from forerun.search.board.rows import Row, rows_of
 from forerun.search.diagnosis.fixes import Remedy, relaxed, remedies
 from forerun.search.flat.best import best_row
 from forerun.search.flat.candidates import strategy_at, values_at
-from forerun.search.flat.exhaustive import Piece, Problem, Scorer, slices
+from forerun.search.flat.exhaustive import Piece, Problem, slices
 from forerun.search.request.request import Setting
+from forerun.search.request.scorer import Scorer
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.strategies import RULES, StrategySpace
 from forerun.spaces.units import format_count, format_seconds

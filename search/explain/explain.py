@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from forerun.search.board.changes import ScoredChange
 from forerun.search.board.notebook import changes_html
 from forerun.search.board.rows import Row, rows_of
 from forerun.search.explain.neighbours import Change, neighbours
-from forerun.search.flat.exhaustive import Scorer
 from forerun.search.notes.certain import certain
 from forerun.search.notes.order_trust import order_holds
+from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
 from forerun.spaces.frames import frame_of
 from forerun.spaces.strategies import Context, Strategy
@@ -40,20 +41,6 @@ MEANING: Mapping[str, str] = {
 
 NEGLIGIBLE = 0.002
 """Share of a step below which a difference is not worth a word."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoredChange:
-    """A change of one axis with the row it leads to and the seconds it adds to the step (negative: faster)."""
-
-    axis: str
-    words: str
-    row: Row
-    added_s: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the change as plain data."""
-        return {"axis": self.axis, "change": self.words, "added_s": self.added_s, "row": self.row.to_json()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +85,11 @@ class Explanation:
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the strategy, the text, and the changes that help, hurt and save memory."""
         groups = (("helps", self.helping()), ("hurts", self.hurting()), ("saves memory", self.saving_memory()))
-        tables = [changes_html(changes, title=f"what {name} most") for name, changes in groups if changes]
+        tables = [
+            changes_html([change.to_json() for change in changes], title=f"what {name} most")
+            for name, changes in groups
+            if changes
+        ]
         return f"{self.row._repr_html_()}<p>{html.escape(self.text)}</p>{''.join(tables)}"
 
     def helping(self, count: int = 3) -> tuple[ScoredChange, ...]:

@@ -11,6 +11,6 @@ def certain(context: Context, rows: tuple[Row, ...], objective: str | None = Non
     """
     if context.correction is None or not rows:
         return rows
-    from forerun.search.calibrate.certainty import with_certainty
+    from forerun.search.notes.calibrated import with_certainty
 
     return with_certainty(context, rows, across_sizes=objective == "cost")

@@ -4,9 +4,9 @@ import dataclasses
 
 from forerun.search.board.rows import Row
 from forerun.search.flat.best import best_row
-from forerun.search.flat.exhaustive import Scorer
 from forerun.search.notes.safer import LARGEST
 from forerun.search.request.request import Setting
+from forerun.search.request.scorer import Scorer
 
 NEARBY = 0.05
 """Share of the batch by which another may differ: a training hardly tells them apart."""

@@ -4,9 +4,9 @@ import dataclasses
 
 from forerun.search.board.rows import Row
 from forerun.search.flat.best import best_row
-from forerun.search.flat.exhaustive import Scorer
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Setting
+from forerun.search.request.scorer import Scorer
 from forerun.simulator.memory.risk import RISKY, risking
 
 LARGEST = 20_000_000

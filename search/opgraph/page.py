@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 
-from forerun.search.board.folder import write_atomically
 from forerun.search.board.leaderboard import versions
+from forerun.search.files.atomic import write_atomically
 from forerun.search.opgraph.limits import FamilyLimits, Limits, efficiency
 from forerun.search.opgraph.request import OBJECTIVES
 from forerun.search.opgraph.rows import LayeredRow

@@ -104,3 +104,16 @@ def row_of(context: LayeredContext, scores: LayeredScores, index: int, serial_s:
         host_s=max(host - device, 0.0),
         loading_s=float(scores.loading_s[index]),
     )
+
+
+def phases(row: LayeredRow) -> dict[str, float]:
+    """Return the four phases of a step: input, forward and backward with their communication, gradient exchange with
+    the wait for the slowest replica, weight update."""
+    parts = row.breakdown_s
+    between = sum(parts[name] for name in ("halo", "collective", "tail", "hop", "bubble"))
+    return {
+        "input": parts["input"],
+        "forward and backward": parts["forward"] + parts["backward"] + between,
+        "gradient exchange": parts["gradient"] + parts["straggle"],
+        "weight update": parts["update"],
+    }

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import yaml
 
-from forerun.search.board.folder import write_atomically
+from forerun.search.files.atomic import write_atomically
 from forerun.search.files.row_yaml import RowDumper
 from forerun.search.profiling.links import Short, with_measured_steps
 from forerun.simulator.costs import Collective, collective_time_s

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forerun.search.baseline import Baseline, Measured
+from forerun.search.board.changes import ScoredChange
 from forerun.search.board.folder import BOARD, read_leaderboard
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.board.rows import Row
-from forerun.search.explain.explain import ScoredChange, why
+from forerun.search.explain.explain import why
 from forerun.search.request.objectives import objective_named
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator.memory.risk import oom_risk

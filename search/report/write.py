@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from forerun.search.board.folder import write_atomically
 from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.files.atomic import write_atomically
 from forerun.search.report.page import report_html
 from forerun.spaces.errors import RequestError
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forerun.search.board.folder import write_atomically
 from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
 from forerun.search.board.rows import rows_of
+from forerun.search.files.atomic import write_atomically
 from forerun.search.request.request import Setting
 from forerun.search.samplers.contract import Evaluation
 from forerun.spaces.errors import RequestError

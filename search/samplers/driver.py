@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from forerun.search.flat.exhaustive import Scorer
 from forerun.search.request.objectives import objective_named
+from forerun.search.request.scorer import Scorer
 from forerun.search.samplers.contract import Evaluation, Sampler
 from forerun.simulator import score as simulator_score
 from forerun.spaces.strategies import Strategy, table_of

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forerun.search.flat.candidates import strategies_at
-from forerun.search.flat.exhaustive import Piece, Problem, Scorer
+from forerun.search.flat.exhaustive import Piece, Problem
+from forerun.search.request.scorer import Scorer
 from forerun.search.workers import Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score

@@ -3,14 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes import GradientProfile, Network, TrainingMode, coarse_prediction, one_worker_step_s
 from forerun.simulator.modes.mode import MOST_SHARDS
-
-if TYPE_CHECKING:
-    from forerun.search.scale.request import Scaling
 
 WORTH = 0.02
 """Gain from which on a change says what limits a run."""
@@ -72,12 +69,9 @@ class Faster:
         return self.network.meeting_s(workers)
 
 
-def changes(scaling: "Scaling") -> tuple[Change, ...]:
-    """Return what each change brings the largest run of a curve, by the coarse model, the best first."""
-    profile, network, request = scaling.profile, scaling.network, scaling.request
-    workers = scaling.curve.points[-1].workers
-    mode = replace(scaling.mode, workers=workers)
-    noise = Disturbance(seed=request.seed, jitter=scaling.jitter, slow=request.slow)
+def changes(profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance) -> tuple[Change, ...]:
+    """Return what each change brings a run in some ``mode``, by the coarse model, the best first."""
+    workers = mode.workers
     now = _rate(profile, mode, network, noise)
     found = [
         ("bandwidth", _rate(profile, mode, Faster(network=network, factor=2.0), noise)),

@@ -1,11 +1,11 @@
 """Throughput against workers: a request for ``forerun scale`` and what it means."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.scale.changes import changes, limited_by
+from forerun.search.scale.changes import Change, changes, limited_by
 from forerun.search.scale.workers import worker_counts
 from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes import MODES, Curve, GradientProfile, Network, NicNetwork, TrainingMode, throughput_curve
@@ -72,10 +72,16 @@ class Scaling:
     jitter: float
     defaults: tuple[str, ...]
 
+    def changes(self) -> tuple[Change, ...]:
+        """Return what each change brings the largest run of the curve, the best first."""
+        mode = replace(self.mode, workers=self.curve.points[-1].workers)
+        noise = Disturbance(seed=self.request.seed, jitter=self.jitter, slow=self.request.slow)
+        return changes(self.profile, mode, self.network, noise)
+
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data."""
         mode, network = self.mode, self.network
-        helpful = changes(self)
+        helpful = self.changes()
         servers = {} if mode.exchange == "all-reduce" else {"shards": mode.shards, "colocated": mode.colocated}
         return {
             "schema": 1,
@@ -244,10 +250,17 @@ def _is_file(model: str) -> bool:
 
 
 def _core(request: ScaleRequest, profile: GradientProfile) -> "Callable[[int], ModePrediction] | None":
-    """Return the closed forms of a transformer of the catalogue, where they answer what is asked."""
+    """Return the closed forms of a transformer of the catalogue, where they answer what is asked: they know no servers,
+    no workers that differ, and no exchange but the framework's."""
     from forerun.spaces.opgraph import is_layered
 
     if _is_file(request.model) or is_layered(request.model) or request.seq_len is None:
+        return None
+    if request.mode not in (None, "all-reduce") or request.bandwidth_bytes_per_s is not None or request.slow:
+        return None
+    if request.step_time_s is not None or request.jitter or "bucket_bytes" in request.settings:
+        return None
+    if not request.settings.get("overlap", True):
         return None
     from forerun.search.scale.transformers import core_steps
 
@@ -258,7 +271,7 @@ def _core(request: ScaleRequest, profile: GradientProfile) -> "Callable[[int], M
         "precision": request.precision or DEFAULT_PRECISION,
         "framework": request.framework or TRANSFORMER_FRAMEWORK,
     }
-    return core_steps(request, int(profile.batch), training)
+    return core_steps(int(profile.batch), training)
 
 
 def _rules(request: ScaleRequest) -> LayeredProfile:

@@ -2,26 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forerun.search.request.request import Request, resolve
 from forerun.simulator.modes import ModePrediction
 
-if TYPE_CHECKING:
-    from forerun.search.scale.request import ScaleRequest
 
-
-def core_steps(
-    request: "ScaleRequest", batch: int, training: Mapping[str, Any]
-) -> Callable[[int], ModePrediction] | None:
-    """Return what the core says of any number of replicas of ``batch`` sequences, or None where that is not what is
-    asked: with servers, with unequal workers, or with an exchange that is not the framework's. ``training``: the rest
-    of a ``Request``."""
-    if request.mode not in (None, "all-reduce") or request.bandwidth_bytes_per_s is not None or request.slow:
-        return None
-    if request.step_time_s is not None or request.jitter or "bucket_bytes" in request.settings:
-        return None
-    return partial(_step, training, batch) if request.settings.get("overlap", True) else None
+def core_steps(batch: int, training: Mapping[str, Any]) -> Callable[[int], ModePrediction]:
+    """Return what the core says of any number of replicas of ``batch`` sequences; ``training``: the rest of a
+    ``Request``."""
+    return partial(_step, training, batch)
 
 
 def _step(training: Mapping[str, Any], batch: int, workers: int) -> ModePrediction:

@@ -7,12 +7,13 @@ from forerun.search.board.leaderboard import Leaderboard, SpaceCounts, ranked, v
 from forerun.search.board.rows import rows_of
 from forerun.search.diagnosis.diagnosis import NothingFeasible, diagnose
 from forerun.search.explain.explain import why
-from forerun.search.flat.exhaustive import Piece, Problem, Scorer
+from forerun.search.flat.exhaustive import Piece, Problem
 from forerun.search.notes.certain import certain
 from forerun.search.notes.checked import checked_note
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.scorer import Scorer
 from forerun.search.samplers.best_file import BestFile
 from forerun.search.samplers.choosing import FLAT_ENUMERABLE, Exploring, limits_of, sampler_named
 from forerun.search.samplers.driver import Exploration, Seen, explore

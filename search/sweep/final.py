@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from forerun.search.board.leaderboard import SCHEMA, flat_line, lines_to_csv, versions
+from forerun.search.files.version import cost_model_version
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPiece, SweepPlan
-from forerun.search.sweep.version import cost_model_version
 
 Entry = dict[str, Any]
 ASKED = ("model", "cluster", "framework", "global_batch", "seq_len", "precision")

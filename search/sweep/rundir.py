@@ -13,11 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from forerun.search.board.folder import write_atomically
 from forerun.search.board.leaderboard import dump_json
+from forerun.search.files.atomic import write_atomically
+from forerun.search.files.version import cost_model_version
 from forerun.search.sweep.journal import Journal, Record, storage
 from forerun.search.sweep.plan import SweepPlan
-from forerun.search.sweep.version import cost_model_version
 from forerun.spaces.errors import RequestError
 
 SCHEMA = 1

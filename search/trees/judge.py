@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from forerun.search.flat.exhaustive import Scorer
+from forerun.search.request.scorer import Scorer
 from forerun.simulator import score
 from forerun.simulator.assignment.memory import stage_memory
 from forerun.simulator.assignment.of_tree import assign_tree

@@ -10,12 +10,12 @@ import numpy as np
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row, tree_row
+from forerun.search.board.trees import VariedRow, VariedRows
 from forerun.search.flat.exhaustive import Problem
 from forerun.search.request.request import Setting
 from forerun.search.samplers.choosing import FLAT_ENUMERABLE
 from forerun.search.samplers.starts import Lenient, strategies_of
 from forerun.search.trees.around import Start, best_around
-from forerun.search.trees.found import VariedRow, VariedRows
 from forerun.search.trees.judge import Judge, Judged, WithoutHosted
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with

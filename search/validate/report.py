@@ -6,10 +6,8 @@ from pathlib import Path
 
 import numpy as np
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from forerun.search.cli.console import fits
 from forerun.search.validate.intervals import intervals_of
 from forerun.search.validate.metrics import WIDE_NOISE, Metrics, memory_error, time_error, timed_rows
 from forerun.search.validate.predict import Predictions
@@ -59,13 +57,13 @@ FIGURES: Mapping[str, Mapping[str, Callable[[Metrics], str]]] = {
 """Figures by what they are about: the heading of a column, and its cell."""
 
 
-def figures_tables(summary: Summary, console: Console) -> list[Table]:
-    """Return the figures, one line per part and then all of them together: as one table if the console is wide enough,
+def figures_tables(summary: Summary, fits: Callable[[Table], bool]) -> list[Table]:
+    """Return the figures, one line per part and then all of them together: as one table if that ``fits``,
     else as one for each thing they are about. Columns without any figure are left out.
     """
     title = f"accuracy and order, by {summary.by} (%)"
     whole = _figures_table(title, summary, FIGURES)
-    if fits(whole, console):
+    if fits(whole):
         return [whole]
     tables = [_figures_table(f"{what}, by {summary.by} (%)", summary, {what: FIGURES[what]}) for what in FIGURES]
     return [table for table in tables if len(table.columns) > 1]

@@ -58,7 +58,7 @@ def _with_settings(context: Context, settings: Strategy, held: Floats) -> ChunkP
     times = block_times(context, shard)
     recompute = np.full(count, int(settings.recompute))
     tp = np.full(count, float(settings.tp))
-    host_forward_s, host_backward_s = host_passes_s(context, held[:-2], recompute, tp)
+    host_forward_s, host_backward_s = host_passes_s(context, held[:-2], recompute, tp, float(settings.pp))
     key: NDArray[np.intp] = np.zeros(count, dtype=np.intp)
     one = np.ones(count)
     # The last stage of 1F1B has one microbatch in flight.

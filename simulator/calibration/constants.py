@@ -70,7 +70,7 @@ CONSTANTS: tuple[Constant, ...] = (
         title="host time per layer and further tensor rank",
         part="profile",
         spread=0.4,
-        fields=("host_rank_s",),
+        fields=("host_rank_s", "pipeline_rank_s"),
     ),
     Constant(
         name="host_microbatch",

@@ -58,7 +58,7 @@ def held_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:
 def idle_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:
     """Return what the allocator keeps only while there is room, shape N: the reserve beyond what is lost for good.
 
-    What activations of many sizes lose (``activation_fragmentation``) is among it: a caching allocator gives free
+    What activations of many sizes lose in pipelines (``pipeline_idle``) is among it: a caching allocator gives free
     segments back before it fails, and runs end accordingly (log loss 0.10 of the ultrascale sweep against 0.13).
     """
     profile, live = context.framework, sum((memory_bytes[part] for part in MEMORY_PARTS if part != "reserve"), 0.0)

@@ -93,7 +93,9 @@ def _pipelines(
     halves = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
     inner_s, forward_s = _passes_s(blocks, times.forward_s[:, key], halves)
     inner_back_s, backward_s = _passes_s(blocks, times.backward_s[:, key], halves)
-    host_forward_s, host_backward_s = host_passes_s(context, blocks[:-2] * halves, shard.recompute[key], shard.tp[key])
+    host_forward_s, host_backward_s = host_passes_s(
+        context, blocks[:-2] * halves, shard.recompute[key], shard.tp[key], pp
+    )
     device_s = forward_s + backward_s
     late = ((host_forward_s > inner_s) | (host_backward_s > inner_back_s)).any(axis=0)
     late &= schedule == Schedule.INTERLEAVED
@@ -112,13 +114,13 @@ def _pipelines(
         uneven = np.flatnonzero(plans.paths.held.sum(axis=(0, 1))[plan])
         paths, own = plans.paths.columns(plan[uneven]), key[uneven]
         chunks = np.moveaxis(paths.held, 0, 1)
-        launches = host_passes_s(context, chunks[:-2], shard.recompute[own], shard.tp[own])
+        launches = host_passes_s(context, chunks[:-2], shard.recompute[own], shard.tp[own], pp[uneven])
         there = np.maximum(_dot(chunks, times.forward_s[:, own]), launches[0])
         back = np.maximum(_dot(chunks, times.backward_s[:, own]), launches[1])
         least_s[uneven] = path_seconds(paths, there, back, (microbatches / pp)[uneven])
     if plans.down is not None:
         vee = np.flatnonzero(schedule == Schedule.ZB_V)
-        ways = _ways(context, plans, plan[vee], shard, times, key[vee])
+        ways = _ways(context, plans, plan[vee], shard, times, key[vee], pp[vee])
         least_s[vee] = zb_v_s(ways, pp[vee], microbatches[vee])
     overlap = context.framework.overlap_pipeline
     time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=overlap, least_s=least_s)
@@ -177,13 +179,14 @@ def _ways(
     shard: Shard,
     times: BlockTimes,
     key: NDArray[np.intp],
+    pp: Floats,
 ) -> Ways:
     """Return the passes of both virtual stages of every device of some strategies whose stages stand in a V."""
     assert plans.down is not None
     down = plans.down[:, :, plan]
     forward, inputs, weight = [], [], []
     for blocks in (down, plans.blocks[:, :, plan] - down):
-        launches = host_passes_s(context, blocks[:-2], shard.recompute[key], shard.tp[key])
+        launches = host_passes_s(context, blocks[:-2], shard.recompute[key], shard.tp[key], pp)
         forward.append(np.maximum(_dot(blocks, times.forward_s[:, key]), launches[0]))
         weight.append(np.maximum(_dot(blocks, times.weight_s[:, key]), launches[0]))
         inputs.append(np.maximum(_dot(blocks, times.backward_s[:, key]), launches[1]) - weight[-1])

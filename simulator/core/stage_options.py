@@ -77,7 +77,7 @@ def least_pace_s(context: Context, table: StrategyTable) -> Floats:
     blocks = np.concatenate((counts, [1.0, 1.0]))
     pp, tp = table.column("pp").astype(np.float64), table.column("tp").astype(np.float64)
     layers = np.repeat(counts[:, None].astype(np.float64), len(table), axis=1)
-    host = host_passes_s(context, layers, table.column("recompute"), tp)
+    host = host_passes_s(context, layers, table.column("recompute"), tp, pp)
     forward_s = np.maximum((blocks @ times.forward_s)[key], host[0])
     backward_s = np.maximum((blocks @ times.backward_s)[key], host[1])
     held = _held_bytes(context, table, np.repeat(blocks[:, None], len(table), axis=1) / pp)

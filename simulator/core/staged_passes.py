@@ -44,7 +44,8 @@ def stage_passes(context: Context, rows: StageRows) -> StagePasses:
     weight_s = _dot(repeated, times.weight_s, again) + _dot(others, times.weight_s, rest)
     none = np.full(rows.kind.shape, int(Recompute.NONE))
     host = [
-        host_passes_s(context, blocks[:-2], kind, rows.tp) for blocks, kind in ((repeated, rows.kind), (others, none))
+        host_passes_s(context, blocks[:-2], kind, rows.tp, rows.pp)
+        for blocks, kind in ((repeated, rows.kind), (others, none))
     ]
     host_forward_s, host_backward_s = host[0][0] + host[1][0], host[0][1] + host[1][1]
     device_s = forward_s + backward_s

@@ -73,8 +73,12 @@ def activation_memory(
     kept += blocks[-2] * embedding_activations(context, shard)[key]
     at_once = np.where(schedule == Schedule.GPIPE, microbatches, 1.0)
     logits = blocks[-1] * (head_activations(context, shard)[key] * at_once)
-    held = np.maximum(flight - 2.0, 0.0) if context.framework.gathers_ahead else 1.0
-    return StageMemory(kept=kept * flight, working=working, logits=logits, idle=idle * held, stage=stage)
+    profile = context.framework
+    held = np.where(pp > 1, np.maximum(flight - 2.0, 0.0), 1.0) if profile.gathers_ahead else 1.0
+    kept, idle = kept * flight, idle * held
+    if profile.pipeline_idle:
+        idle = idle + np.where(pp > 1, profile.pipeline_idle, 0.0) * (kept + working + logits)
+    return StageMemory(kept=kept, working=working, logits=logits, idle=idle, stage=stage)
 
 
 def total_memory(
@@ -94,8 +98,6 @@ def total_memory(
     # Where the peak's stage stands in arrays of all stages, row by row: one index is quicker than two.
     held, active = slot * fixed.shape[1] + replica, slot * moving.shape[1] + key
     lost = profile.fragmentation * live
-    if profile.activation_fragmentation:
-        lost = lost + profile.activation_fragmentation * moving.take(active)
     parts = {
         "parameters": replicas.parameter_bytes.take(held),
         "gradients": replicas.gradient_bytes.take(held),

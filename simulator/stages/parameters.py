@@ -37,15 +37,15 @@ def stage_parameters(context: Context, blocks: Floats, tp: Floats, ep: Floats, e
     tensors = embeds + 2 * heads
     for kind, layer in enumerate(layer_kinds(model)):
         one = layer_parameters(layer, model.hidden)
-        dense = dense + blocks[kind] * ((one.attention + one.mlp_dense) / tp + one.router + one.replicated)
+        dense = dense + blocks[kind] * ((one.mixer + one.mlp_dense) / tp + one.router + one.replicated)
         expert = expert + blocks[kind] * (one.experts_total / (ep * etp))
         tensors = tensors + blocks[kind] * _tensors(layer, merged=context.framework.merged_products)
     if model.mtp_layers:
         one = mtp_block_parameters(model)
         last = layer_parameters(model.layers[-1], model.hidden)
         dense = dense + heads * model.mtp_layers * (one.total - last.total) / tp
-    table = padded_vocab(model, tp) * model.hidden
-    rest = embedding_parameters(model) - model.vocab * model.hidden
+    table = padded_vocab(model, tp) * model.table_width
+    rest = embedding_parameters(model) - model.vocab * model.table_width
     dense = dense + embeds * (table + rest)
     shared = embeds * heads if model.tied_embeddings else np.zeros_like(heads)
     head = heads * (table + model.hidden + (model.hidden**2 if model.head_transform else 0))
@@ -63,5 +63,5 @@ def table_share(context: Context, parameters: StageParameters, tp: Floats) -> Fl
 def _tensors(layer: Layer, *, merged: bool) -> int:
     """Return how many matrices and norms a layer has; ``merged``: products that read the same input are one."""
     attention = 2 if merged else 4
-    mlp = 3 if layer.mlp.gated and not merged else 2
+    mlp = 3 if layer.mlp is not None and layer.mlp.gated and not merged else 2
     return layer.norms + attention * layer.attends + mlp * layer.feeds_forward

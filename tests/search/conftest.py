@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from sweep_cases import PLAN
 
-from forerun.search.flat.exhaustive import Scorer
 from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.scorer import Scorer
 from forerun.search.sweep import SweepPlan, read_plan
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 from forerun.spaces.strategies import Context, StrategyTable

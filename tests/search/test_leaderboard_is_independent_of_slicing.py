@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forerun.search.flat.exhaustive import Piece, Problem, Scorer, lowest, merge, search_slice, search_space
+from forerun.search.flat.exhaustive import Piece, Problem, lowest, merge, search_slice, search_space
 from forerun.search.request.objectives import OBJECTIVES
 from forerun.search.request.request import Setting
+from forerun.search.request.scorer import Scorer
 from forerun.simulator import score
 
 RELAXED = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])

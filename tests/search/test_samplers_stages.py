@@ -61,7 +61,7 @@ REDUCED: dict[str, tuple[dict[str, Any], dict[str, list[object]], float]] = {
 """Llama 3 70B on 128 GPUs, boundaries within one layer: few enough to look at all."""
 
 
-OFTEN_FULL = {"fragmentation": 0.1, "logit_bytes": 12.0, "bucket_gradient_bytes": 0.0, "host_rank_s": 2.8e-3}
+OFTEN_FULL = {"fragmentation": 0.1, "logit_bytes": 12.0, "bucket_gradient_bytes": 0.0, "pipeline_rank_s": 2.8e-3}
 """A profile under which some stages have to recompute and others need not."""
 
 

@@ -33,7 +33,7 @@ def test_one_scale_per_tensor_takes_launches_of_its_own(precision: str, seconds:
     assert expert_launches_s(context) == pytest.approx(seconds, rel=1e-12)
     layers = np.array([[0.0], [3.0]])  # kinds: dense, with experts
     free = replace(context, framework=replace(context.framework, host_expert_s=0.0, host_scales_s=0.0))
-    took, dense = (host_passes_s(one, layers, np.zeros(1, dtype=np.int64), np.ones(1)) for one in (context, free))
+    took, dense = (host_passes_s(one, layers, np.zeros(1, dtype=np.int64), np.ones(1), 1.0) for one in (context, free))
     assert sum(took) - sum(dense) == pytest.approx(3 * seconds, rel=1e-9)
 
 

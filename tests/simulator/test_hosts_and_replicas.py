@@ -89,11 +89,12 @@ def test_gradients_that_fill_buckets_stand_beside_the_buffer_of_replicas_only() 
 
 def test_every_tensor_rank_adds_to_the_launches_of_a_layer() -> None:
     base = request()
-    context = replace(base, framework=replace(base.framework, host_layer_s=1.0, host_rank_s=0.5))
-    layers = np.ones((1, 2))
-    forward_s, backward_s = host_passes_s(context, layers, np.zeros(2, dtype=np.int64), np.array([1.0, 4.0]))
+    profile = replace(base.framework, host_layer_s=1.0, host_rank_s=0.5, pipeline_rank_s=0.25)
+    context, layers, none = replace(base, framework=profile), np.ones((1, 2)), np.zeros(2, dtype=np.int64)
     alone_s = layer_launches_s(context)
-    assert forward_s + backward_s == pytest.approx([alone_s, alone_s + 3 * 0.5])
+    for pp, rank_s in ((1.0, 0.5), (2.0, 0.75)):
+        forward_s, backward_s = host_passes_s(context, layers, none, np.array([1.0, 4.0]), pp)
+        assert forward_s + backward_s == pytest.approx([alone_s, alone_s + 3 * rank_s])
 
 
 def test_passes_over_gradients_are_not_sharded() -> None:

@@ -78,15 +78,17 @@ def add_memory(
         "logits": losses * ends[1].loss_bytes if stage.head else 0.0,
         "buffers": buffers,
     }
-    gathered = max(in_flight - 2, 0) if profile.gathers_ahead else 1
+    gathered = max(in_flight - 2, 0) if profile.gathers_ahead and strategy.pp > 1 else 1
     stage.idle_bytes = gathered * sum(blocks[kind].idle_bytes for kind in stage.layers)
+    if strategy.pp > 1:
+        moving = sum(stage.memory_bytes[part] for part in ("activations", "working", "logits"))
+        stage.idle_bytes += profile.pipeline_idle * moving
 
 
 def _fixed(context: Context, stage: PlainStage) -> float:
     """Bytes outside of live tensors whatever happens."""
     profile = context.framework
-    moving = sum(stage.memory_bytes[part] for part in ("activations", "working", "logits"))
-    lost = profile.fragmentation * stage.live_bytes + profile.activation_fragmentation * moving
+    lost = profile.fragmentation * stage.live_bytes
     return profile.context_bytes + profile.communicator_bytes + lost
 
 

@@ -173,6 +173,8 @@ def launches_s(context: Context, strategy: Strategy, layers: list[int]) -> tuple
     launches_s = profile.host_layer_s / context.cluster.device.host_speed
     for kind in layers:
         each = launches_s + profile.host_rank_s * (strategy.tp - 1)
+        if strategy.pp > 1:
+            each += profile.pipeline_rank_s * (strategy.tp - 1)
         if isinstance(context.model.layers[kind].mlp, MixtureOfExperts):
             each += profile.host_expert_s
             if context.workload.precision in ("fp8", "nvfp4"):
@@ -222,7 +224,7 @@ def _count_parameters(context: Context, strategy: Strategy, stage: PlainStage, d
     model, tp = context.model, strategy.tp
     for kind in stage.layers:
         own = layer_parameters(model.layers[kind], model.hidden)
-        stage.dense += (own.attention + own.mlp_dense) / tp + own.router + own.replicated
+        stage.dense += (own.mixer + own.mlp_dense) / tp + own.router + own.replicated
         stage.expert += own.experts_total / (strategy.ep * strategy.etp)
     merged = context.framework.merged_products
     stage.tensors = stage.embedding + 2 * stage.head

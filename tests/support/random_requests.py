@@ -68,9 +68,7 @@ def layer_kinds(draw: st.DrawFn, heads: int, *, first: bool) -> Layer:
         cross = draw(attentions(heads, causal=False))
     count = draw(st.integers(1, 6))
     norms, bias = 3 if cross else 2, draw(st.booleans())
-    return Layer(
-        name=kind, count=count, attention=attention, mlp=mlp, cross_attention=cross, norms=norms, norm_bias=bias
-    )
+    return Layer(name=kind, count=count, mixer=attention, mlp=mlp, cross_attention=cross, norms=norms, norm_bias=bias)
 
 
 @st.composite
@@ -115,7 +113,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "step_bytes": draw(st.sampled_from([0.0, 50.0])),
         "bucket_width_bytes": draw(st.sampled_from([0.0, 2.0])),
         "bucket_gradient_bytes": draw(st.sampled_from([0.0, 2.0])),
-        "activation_fragmentation": draw(st.sampled_from([0.0, 0.2])),
+        "pipeline_idle": draw(st.sampled_from([0.0, 0.2])),
         "allocator_stall": draw(st.sampled_from([0.0, 0.25])),
     }
     facts = ("fused_accumulation", "merged_products", "keeps_gathered", "gathered_logits", "dropout")

@@ -255,7 +255,7 @@ def _board(args: argparse.Namespace, request: "Request") -> "Leaderboard":
     if args.refine is not None:
         request = replace(request, top=shown)
     if args.measure_next is not None:
-        from forerun.search.calibrate import CANDIDATES
+        from forerun.search.next_runs import CANDIDATES
 
         request = replace(request, top=max(shown, CANDIDATES))
     try:

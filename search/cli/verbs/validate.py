@@ -123,11 +123,11 @@ def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
 
 def _print(summary: "Summary", predictions: "Predictions", worst: list[int]) -> None:
     """Print tables: figures, worst rows, and what was skipped, filled in or broken."""
-    from forerun.search.cli.console import open_wide_console
+    from forerun.search.cli.console import fits, open_wide_console
     from forerun.search.validate.report import counts_table, figures_tables, worst_table
 
     console = open_wide_console()
-    for table in figures_tables(summary, console):
+    for table in figures_tables(summary, lambda table: fits(table, console)):
         console.print(table)
     if worst:
         console.print(worst_table(predictions, worst))

@@ -28,12 +28,12 @@ def event_row(assignment: Assignment, figures: StepFigures) -> ScoreTable:
     limits = np.array([assignment.contexts[group].memory_limit_bytes for group in own])
     live = np.array(figures.peaks_bytes)
     more = live - memory.allocated_bytes
-    peaks = memory.peak_bytes + more + profile.lost_with_activations * more
+    peaks = memory.peak_bytes + more + profile.fragmentation * more
     rank, fullest = int(np.argmax(memory.allocated_bytes)), figures.fullest
     if len(assignment.contexts) > 1:
         rank = fullest = int(np.argmax(peaks / limits))
     beyond = live[fullest] - memory.allocated_bytes[rank]
-    lost = profile.lost_with_activations * beyond
+    lost = profile.fragmentation * beyond
     parts = {part: values[rank : rank + 1] for part, values in memory.parts.items()}
     parts["activations"] = parts["activations"] + beyond
     parts["reserve"] = parts["reserve"] + lost

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from forerun.search.board.changes import ScoredChange
 from forerun.search.board.rows import Row
-from forerun.search.explain.explain import ScoredChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,18 +3,17 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from forerun.search.board.next_runs import NextRun, NextRuns
 from forerun.search.board.rows import Row
-from forerun.search.calibrate.choose import expected_regret, propose
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.exporting import express
 from forerun.search.formats.own_yaml import FORMAT as OWN
 from forerun.search.formats.table import format_named, writable
+from forerun.search.next_runs.choose import expected_regret, propose
 from forerun.search.request.request import Setting
 from forerun.search.validate.columns import OPTIONAL, REQUIRED
 from forerun.simulator import score
@@ -28,38 +27,6 @@ CANDIDATES = 200
 """Best rows among which runs are chosen: what lies below is not going to be the best."""
 _SAME = 1e-3
 """Distance below which features are the same: a file holds six digits of them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextRun:
-    """One run to measure: its row, and by how much (of the step time) it is expected to lower the regret of the final
-    choice (or, for accuracy, the mean uncertainty)."""
-
-    row: Row
-    gain: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the run as plain data."""
-        return {"strategy": self.row.strategy, "rank": self.row.rank, "gpus": self.row.gpus, "gain": self.gain}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextRuns:
-    """Runs to measure, most useful first; ``regret``: what the present choice is expected to lose."""
-
-    rule: str
-    regret: float
-    runs: tuple[NextRun, ...]
-    measured: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the proposal as plain data."""
-        return {
-            "rule": self.rule,
-            "expected_regret": self.regret,
-            "measured_among_candidates": self.measured,
-            "runs": [run.to_json() for run in self.runs],
-        }
 
 
 def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = "regret") -> NextRuns:

@@ -10,7 +10,7 @@ found.best, found.history
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from forerun.search.calibrate.choose import expected_regret, propose
+from forerun.search.next_runs.choose import expected_regret, propose
 from forerun.simulator.calibration import Measured, Posterior, fit, nothing_measured
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy, table_of
