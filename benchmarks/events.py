@@ -82,7 +82,7 @@ def contended_step(
     """Return a step whose traffic shares the links of a cluster; with ``apart`` every replica is told apart."""
     context, strategy = context_of("gpt3-13b", cluster, gpus, batch), parse_strategy(text)
     costs = step_costs(assign(context, strategy))
-    return costs, step_contention(context, strategy, costs, apart=apart)
+    return costs, step_contention(assign(context, strategy), costs, apart=apart)
 
 
 def best_s(run: Callable[[], object], repeat: int) -> float:
