@@ -9,6 +9,7 @@ from forerun.search.request.request import Setting, legal_strategy
 from forerun.simulator.events import EventResult
 from forerun.simulator.events.trees import borders_between, collectives_inside, simulate_tree
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
 from forerun.spaces.strategies import Context
 from forerun.spaces.trees import (
     Stage,
@@ -133,7 +134,4 @@ def write_tree(setting: Setting, strategy: str, path: Path) -> None:
     """
     legal = legal_strategy(setting, strategy)
     text = f"# {legal}\n# of {setting.context.model.name}\n{tree_yaml(tree_of(setting.context, legal))}"
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}") from None
+    write_text(path, text)

@@ -36,15 +36,15 @@ def stage_parameters(context: Context, plans: StagePlans, tp: Floats, ep: Floats
     tensors = plans.embedding + 2 * plans.head
     for kind, layer in enumerate(layer_kinds(model)):
         one = layer_parameters(layer, model.hidden)
-        dense = dense + plans.blocks[kind] * ((one.attention + one.mlp_dense) / tp + one.router + one.replicated)
+        dense = dense + plans.blocks[kind] * ((one.mixer + one.mlp_dense) / tp + one.router + one.replicated)
         expert = expert + plans.blocks[kind] * (one.experts_total / (ep * etp))
         tensors = tensors + plans.blocks[kind] * _tensors(layer, merged=context.framework.merged_products)
     if model.mtp_layers:
         one = mtp_block_parameters(model)
         last = layer_parameters(model.layers[-1], model.hidden)
         dense = dense + plans.head * model.mtp_layers * (one.total - last.total) / tp
-    table = padded_vocab(model, tp) * model.hidden
-    rest = embedding_parameters(model) - model.vocab * model.hidden
+    table = padded_vocab(model, tp) * model.table_width
+    rest = embedding_parameters(model) - model.vocab * model.table_width
     dense = dense + plans.embedding * (table + rest)
     shared = plans.embedding * plans.head if model.tied_embeddings else np.zeros_like(plans.head)
     head = plans.head * (table + model.hidden + (model.hidden**2 if model.head_transform else 0))
@@ -62,5 +62,5 @@ def table_share(context: Context, parameters: StageParameters, tp: Floats) -> Fl
 def _tensors(layer: Layer, *, merged: bool) -> int:
     """Return how many matrices and norms a layer has; ``merged``: products that read the same input are one."""
     attention = 2 if merged else 4
-    mlp = 3 if layer.mlp.gated and not merged else 2
+    mlp = 3 if layer.mlp is not None and layer.mlp.gated and not merged else 2
     return layer.norms + attention * layer.attends + mlp * layer.feeds_forward

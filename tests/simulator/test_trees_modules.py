@@ -213,7 +213,7 @@ def test_sharding_and_host_of_one_module() -> None:
     both = simulated("dp: 8", "layers: 0-23, memory: {zero: 3}")
     parameters = [result.scores.memory_bytes["parameters"][0] for result in (whole, cut, both)]
     mlp, attention = (
-        24 * 2 * 7 / 8 * (one.mlp_dense + one.attention + one.replicated)
+        24 * 2 * 7 / 8 * (one.mlp_dense + one.mixer + one.replicated)
         for one in (_parameters("mlp"), _parameters("attention"))
     )
 
@@ -250,7 +250,7 @@ def test_collectives_inside_a_module_are_those_of_its_operators() -> None:
     assert both["forward", "all_gather"] == (2, 2 * once[1])
     latent = dataclasses.replace(
         layer,
-        attention=dataclasses.replace(
+        mixer=dataclasses.replace(
             layer.attention, latent=LatentAttention(query_rank=None, key_value_rank=64, rope_head_dim=16)
         ),
     )
