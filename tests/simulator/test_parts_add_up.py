@@ -39,8 +39,8 @@ def test_parts_belong_to_the_axes_that_cause_them(data: st.DataObject) -> None:
     assert not np.any(time_s["tensor"][axis["tp"] == 1])
     assert not np.any(time_s["context"][axis["cp"] == 1])
     assert not np.any(time_s["expert"][axis["ep"] * axis["etp"] == 1])
-    for part in ("pipeline", "bubble"):  # differences of equal sums: zero to rounding
-        assert np.all(np.abs(time_s[part][axis["pp"] == 1]) < 1e-12)
+    assert not np.any(time_s["pipeline"][axis["pp"] == 1])
+    assert np.all(np.abs(time_s["bubble"][axis["pp"] == 1]) < 1e-12)
     assert not np.any(time_s["recompute"][axis["recompute"] == 0])
     lone = (axis["dp"] * axis["cp"] * axis["tp"] == 1) & (tied is False)
-    assert not np.any(time_s["data"][lone])
+    assert np.all(np.abs(time_s["data"][lone]) < 1e-12)  # a difference of equal sums
