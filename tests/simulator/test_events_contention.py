@@ -7,6 +7,7 @@ from forerun_examples import moe_model
 from forerun_examples import request as small_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.assignment.step_costs import reduction_latency_s
@@ -166,7 +167,7 @@ def ends(graph: TaskGraph, run: Execution, name: str) -> list[float]:
     return [run.end_s[task] for task in range(len(graph)) if graph.tag[task][0] == name]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=tries(60))
 @given(st.data())
 def test_a_weighted_transfer_is_as_many_transfers_side_by_side(data: st.DataObject) -> None:
     """Flows of some connections that cross one link each and then a common one."""

@@ -8,6 +8,7 @@ import pytest
 from forerun_examples import request as small_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import (
@@ -128,7 +129,7 @@ def chunk_costs(draw: st.DrawFn) -> ChunkCost:
 
 
 @pytest.mark.slow  # many graphs, twice each
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=tries(80))
 @given(costs=steps(), replicas=st.sampled_from((1, 1, 2, 3)), jitter=st.sampled_from((0.0, 0.0, 0.2)))
 def test_a_random_step_is_that_of_the_whole_graph(costs: StepCosts, replicas: int, jitter: float) -> None:
     same(costs, replicas=replicas, disturbance=Disturbance(seed=5, jitter=jitter, slow={0: 1.5}) if jitter else None)
@@ -148,7 +149,7 @@ def test_a_step_with_contention_is_that_of_the_whole_graph(text: str, apart: boo
     same(costs, replicas=shared.simulated, contention=shared)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=tries(20))
 @given(costs=steps())
 def test_figures_without_a_timeline_are_those_with_one(costs: StepCosts) -> None:
     use, result = step_use(costs), simulate_costs(costs)

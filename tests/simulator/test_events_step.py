@@ -11,6 +11,7 @@ from forerun_examples import dense_model, moe_model
 from forerun_examples import request as small_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.simulator import TIME_PARTS, score
 from forerun.simulator.assignment.of_strategy import assign
@@ -274,7 +275,7 @@ def test_a_later_stage_hides_its_reduction_in_the_drain() -> None:
         assert simulate_costs(changed).step_time_s == pytest.approx(without + more, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=tries(15))
 @given(text=st.sampled_from(STRATEGIES), factor=st.floats(1.0, 3.0), place=st.integers(0, 30))
 def test_a_slower_virtual_stage_never_makes_the_step_shorter(text: str, factor: float, place: int) -> None:
     costs = step_costs(assign(context(), parse_strategy(text)))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.search.request.request import Request, resolve
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, score
@@ -70,7 +71,7 @@ dealt = st.lists(st.integers(-2, 2), min_size=3, max_size=3).map(
 )
 
 
-@settings(deadline=None, max_examples=20, derandomize=True)
+@settings(max_examples=tries(20), derandomize=True)
 @given(
     recompute=recomputes,
     layers=dealt,

@@ -6,6 +6,7 @@ import pytest
 from forerun_examples import request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 from random_requests import candidates, contexts
 
 from forerun.simulator.assignment.of_strategy import assign
@@ -92,7 +93,7 @@ def test_contention_is_the_same(text: str) -> None:
 
 
 @pytest.mark.slow  # many trees
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20))
 @given(data=st.data())
 def test_costs_are_the_same_and_the_tree_is_known_to_be_flat(data: st.DataObject) -> None:
     context = data.draw(contexts())

@@ -8,6 +8,7 @@ import pytest
 from forerun_examples import dense_model, moe_model, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 from random_requests import contexts
 
 from forerun.simulator.assignment.borders import activation_layout, borders_between
@@ -57,7 +58,7 @@ def shard(made: Context, text: str) -> Shard:
     return shard_of(made, table_of([parse_strategy(text)]), np.zeros(1, dtype=np.intp))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25))
 @given(made=contexts(), degrees=st.sampled_from(["dp8", "tp2 dp4 sp", "tp4 dp2 mbs2", "cp2 dp4"]))
 def test_work_and_tensors_of_modules_add_up(made: Context, degrees: str) -> None:
     one = shard(made, degrees)
