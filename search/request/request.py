@@ -113,6 +113,7 @@ class Request:
         return cls(
             **{name: data[name] for name in ("model", "cluster", "global_batch", "seq_len")} | known,
             overrides={str(axis): list(values) for axis, values in (data.get("overrides") or {}).items()},
+            switches={str(name): str(setting) for name, setting in (data.get("switches") or {}).items()},
             ignored_config_fields=tuple(map(str, data.get("ignored_config_fields") or ())),
         )
 
