@@ -6,8 +6,10 @@ from typing import Any
 
 from forerun.search.board.rows import Row, tree_row
 from forerun.search.request.request import Setting, legal_strategy
+from forerun.simulator.assignment.borders import borders_between
+from forerun.simulator.assignment.collectives import collectives_inside
 from forerun.simulator.events import EventResult
-from forerun.simulator.events.trees import borders_between, collectives_inside, simulate_tree
+from forerun.simulator.events.trees import simulate_tree
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
 from forerun.spaces.strategies import Context

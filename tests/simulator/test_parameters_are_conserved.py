@@ -17,10 +17,10 @@ from forerun.spaces.strategies import Context, Schedule, StrategyTable
 def on_all_devices(context: Context, table: StrategyTable) -> np.ndarray:
     """Parameters on the pp * tp devices of one replica; experts once however many expert-parallel groups there are."""
     keys = table.distinct(*PLAN_AXES)
-    plans = stage_plans(context, table, keys.rows).columns(keys.inverse)
+    plans = stage_plans(context, table, keys.rows)
     tp, ep, etp = (table.column(axis).astype(float) for axis in ("tp", "ep", "etp"))
-    found = stage_parameters(context, plans, tp, ep, etp)
-    return ((found.dense * tp + found.expert * ep * etp) * plans.multiplicity).sum(axis=0)
+    found = stage_parameters(context, plans.blocks[:, :, keys.inverse], tp, ep, etp)
+    return ((found.dense * tp + found.expert * ep * etp) * plans.multiplicity[:, keys.inverse]).sum(axis=0)
 
 
 def left_out(model: Model) -> int:

@@ -11,9 +11,9 @@ from profiles import tries
 from random_requests import contexts, legal_table
 
 from forerun.simulator import score
+from forerun.simulator.assignment.collectives import collectives_inside
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.events import simulate
-from forerun.simulator.events.trees.inside import collectives_inside
 from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.stages.parameters import StageParameters
 from forerun.spaces.clusters import load_cluster

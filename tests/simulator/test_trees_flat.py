@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from profiles import tries
 from random_requests import candidates, contexts
 
+from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.assignment.of_tree import assign_tree
+from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.events import StepCosts, event_scores, simulate
-from forerun.simulator.events.step.staged_costs import costs_of
-from forerun.simulator.events.trees import simulate_tree, tree_costs
+from forerun.simulator.events.trees import simulate_tree
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.strategies import Context, Strategy, parse_strategy, table_of
 from forerun.spaces.trees import (
@@ -98,9 +100,9 @@ def test_costs_are_the_same_and_the_tree_is_known_to_be_flat(data: st.DataObject
     table = data.draw(candidates(context, 3))
     for row in range(len(table)):
         strategy = table.strategy(row)
-        tree, flat = as_tree(context, strategy), costs_of(context, strategy)
+        tree, flat = as_tree(context, strategy), step_costs(assign(context, strategy))
         again = flat_of(context, tree)
 
-        assert plain(tree_costs(context, tree)) == plain(flat)
+        assert plain(step_costs(assign_tree(context, tree))) == plain(flat)
         assert again is not None
-        assert costs_of(context, again) == flat
+        assert step_costs(assign(context, again)) == flat
