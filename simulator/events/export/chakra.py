@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.events.engine.engine import Execution, execute
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.engine.kinds import GATHER, OPTIMIZER, REDUCE, SEND, TIED
 from forerun.simulator.events.export import protobuf as pb
 from forerun.simulator.events.step.compile import compile_step
 from forerun.simulator.events.step.contention import Contention
-from forerun.simulator.events.step.costs import StepCosts
 from forerun.simulator.events.step.result import EventResult
 from forerun.simulator.events.step.sizes import StepSizes, step_sizes
 from forerun.simulator.events.step.traffic import Layout
