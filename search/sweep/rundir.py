@@ -165,9 +165,7 @@ def _manifest(plan: SweepPlan) -> dict[str, Any]:
 
 def _read_manifest(path: Path) -> Mapping[str, Any]:
     with suppress(RequestError):
-        manifest = read_json(
-            read_text(path, most=LARGEST_MANIFEST, kind="a manifest"), str(path), most=LARGEST_MANIFEST
-        )
+        manifest = read_json(read_text(path, most=LARGEST_MANIFEST, kind="a manifest"), str(path), own=True)
         if isinstance(manifest, dict) and {"inputs", "cost_model", "schema"} <= set(manifest):
             return manifest
     raise RequestError(f"{path} is not a sweep's; name another folder")
