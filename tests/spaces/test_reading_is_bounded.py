@@ -15,9 +15,10 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import read_bytes, read_text
 
 SEARCH = "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8 --seq-len 512"
+PROFILE = "profile llama3-8b --cluster dgx-h100 --global-batch 8 --seq-len 512 --strategy dp8"
 REQUESTS = {
     "runs.csv": "validate {}",
-    "out.txt": "profile llama3-8b --cluster dgx-h100 --global-batch 8 --seq-len 512 --strategy dp8 --nccl-tests {} --out {}.yaml",
+    "out.txt": PROFILE + " --nccl-tests {} --out {}.yaml",
     "start.json": SEARCH + " --per-stage layers --start {}",
     "space.yaml": SEARCH + " --space {}",
     "cluster.xml": "show {}",
