@@ -76,7 +76,7 @@ def test_a_full_disk_is_said_and_loses_nothing(
     tmp_path: Path, plan: SweepPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, real = tmp_path / "run", os.write
-    left = [3000]
+    left = [5000]
 
     def write(descriptor: int, data: bytes) -> int:
         part = data[: left[0]]
