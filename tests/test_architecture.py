@@ -17,14 +17,6 @@ GRAPH = ImportGraph(root=ROOT)
 HEAVY = ("ray", "optuna", "torch", "networkx", "pandas", "plotly", "scipy")
 
 KNOWN = {
-    ("simulator/assignment/", "simulator/events/"),
-    ("simulator/core/", "simulator/assignment/"),
-    ("simulator/events/", "simulator/assignment/"),
-    ("simulator/events/", "simulator/core/"),
-    ("simulator/events/export/", "simulator/events/step/"),
-    ("simulator/events/export/svg.py", "simulator/events/step/result.py"),
-    ("simulator/events/step/", "simulator/events/export/"),
-    ("simulator/events/step/result.py", "simulator/events/export/svg.py"),
     ("spaces/strategies/context.py", "spaces/strategies/correction.py"),
     ("spaces/strategies/correction.py", "spaces/strategies/context.py"),
 }

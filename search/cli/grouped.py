@@ -9,7 +9,7 @@ from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.board.leaderboard import Leaderboard
-    from forerun.search.request.request import Request
+    from forerun.search.request.request import Setting
 
 REFUSED = (
     "usd_per_hour",
@@ -28,14 +28,7 @@ REFUSED = (
 """Flags of a search that plans on groups have no use for."""
 
 
-def grouped(args: argparse.Namespace) -> bool:
-    """Whether the cluster that the user names has groups of nodes that differ."""
-    from forerun.spaces.clusters import resolve_cluster
-
-    return bool(resolve_cluster(args.cluster, groups=True).groups)
-
-
-def search_on_groups(args: argparse.Namespace, request: "Request") -> "Leaderboard":
+def search_on_groups(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
     """Search on groups.
 
     Raises:
@@ -56,7 +49,7 @@ def search_on_groups(args: argparse.Namespace, request: "Request") -> "Leaderboa
     with Walk(sys.stderr) as walk:
         walk.started(evaluations)
         return search_groups(
-            request,
+            setting,
             per_stage=tuple(dict.fromkeys(["layers", *named])),
             evaluations=evaluations,
             played=lambda count: walk.advance(count, count),

@@ -24,7 +24,7 @@ def own_run_section(board: Leaderboard) -> Safe | None:
     best, own = board.rows[0], baseline.row
     return joined(
         [
-            tag("p", tag("code", own.strategy), class_="winner"),
+            tag("p", tag("code", own.name), class_="winner"),
             tag("p", _told(baseline, board)),
             _bars(best, own),
             tag("h3", "Difference"),

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forerun.search.board.leaderboard import Leaderboard
+from forerun.spaces.frameworks import settings_text
 from forerun.spaces.units import format_count
 
 REASONS: Mapping[str, str] = {
@@ -106,6 +107,8 @@ def command(board: Leaderboard) -> str:
     overrides = request.get("overrides") or {}
     for axis, values in overrides.items():
         lines.append(f"--set {shlex.quote(f'{axis}=' + ','.join(map(str, values)))}")
+    if request.get("switches"):
+        lines.append(f"--with {shlex.quote(settings_text(request['switches']).replace(' ', ''))}")
     lines += [f"--ignore-config-field {shlex.quote(str(name))}" for name in request.get("ignored_config_fields") or ()]
     lines += [f"--baseline {shlex.quote(str(name))}" for name in request.get("baseline") or ()]
     if request.get("measured") is not None:

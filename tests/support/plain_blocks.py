@@ -44,7 +44,7 @@ class PlainBlocks(PlainDevice):
             self.feed_forward(work, layer.mlp.hidden, layer.mlp.gated)
         own = layer_parameters(layer, self.hidden)
         whole = own.router + own.replicated + own.experts_total / (strategy.ep * strategy.etp)
-        self.accumulate(work, (own.attention + own.mlp_dense) / strategy.tp + whole)
+        self.accumulate(work, (own.mixer + own.mlp_dense) / strategy.tp + whole)
         block = self.with_exchange(layer, work)
         self.add_activations(block, layer)
         return block

@@ -68,9 +68,7 @@ def layer_kinds(draw: st.DrawFn, heads: int, *, first: bool) -> Layer:
         cross = draw(attentions(heads, causal=False))
     count = draw(st.integers(1, 6))
     norms, bias = 3 if cross else 2, draw(st.booleans())
-    return Layer(
-        name=kind, count=count, attention=attention, mlp=mlp, cross_attention=cross, norms=norms, norm_bias=bias
-    )
+    return Layer(name=kind, count=count, mixer=attention, mlp=mlp, cross_attention=cross, norms=norms, norm_bias=bias)
 
 
 @st.composite
