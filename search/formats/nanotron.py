@@ -5,7 +5,6 @@ of the devices after tp, pp and cp, and experts fold into them.
 """
 
 import dataclasses
-from dataclasses import replace
 from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Imported, Launch, Limit, Source
@@ -25,7 +24,7 @@ from forerun.search.formats.shell_script import world_of
 from forerun.search.formats.software import flags_of, read_switches, split_known
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.errors import RequestError
-from forerun.spaces.models.model import FeedForward, MixtureOfExperts
+from forerun.spaces.models.model import Attention, FeedForward, MixtureOfExperts
 from forerun.spaces.strategies import Recompute, Schedule, Split, Strategy
 
 NAME, VERSION = "nanotron", "0.5"
@@ -57,20 +56,23 @@ FACTS = {
 def _lost(launch: Launch) -> str:
     """Return what of a model nanotron's configurations have no words for; "" where they express it."""
     model, layer = launch.model, launch.model.layers[-1]
-    attention, mixtures = layer.attention, [x for x in model.layers if isinstance(x.mlp, MixtureOfExperts)]
+    if not all(isinstance(x.mixer, Attention) and x.mlp is not None for x in model.layers):
+        return "layers without softmax attention or feed-forward"
+    attention, mlp = layer.attention, layer.feed_forward
+    mixtures = [x.mlp for x in model.layers if isinstance(x.mlp, MixtureOfExperts)]
     lost = {
         "latent attention": attention.latent is not None,
-        "layers of several kinds": len({replace(x, count=1) for x in model.layers}) > 1,
+        "layers of several kinds": len({dataclasses.replace(x, name="", count=1) for x in model.layers}) > 1,
         "learned positions": bool(model.learned_positions),
         "LayerNorm with biases": layer.norm_bias,
-        "an MLP of two matrices": not layer.mlp.gated,
+        "an MLP of two matrices": not mlp.gated,
         "biases": attention.output_bias,
         "query and key norms": attention.query_key_norm,
         "sliding windows": any(x.attention.window for x in model.layers),
         f"heads of {attention.head_dim}": attention.heads * attention.head_dim != model.hidden,
         "norms after blocks": layer.norms > 2,
-        "shared experts": any(getattr(x.mlp, "shared_hidden", 0) for x in mixtures),
-        "biases of router or experts": any(x.mlp.router_bias or x.mlp.expert_bias for x in mixtures),
+        "shared experts": any(x.shared_hidden for x in mixtures),
+        "biases of router or experts": any(x.router_bias or x.expert_bias for x in mixtures),
         "extra predictions": bool(model.mtp_layers),
     }
     return ", ".join(name for name, missing in lost.items() if missing)

@@ -54,7 +54,8 @@ def flags_of(launch: Launch, framework: str) -> dict[str, Any]:
     Raises:
         RequestError: the framework has no words for a setting; the text names those that it has.
     """
-    profile, found = load_framework(framework), {}
+    profile = load_framework(framework)
+    found: dict[str, Any] = {}
     for name, setting in assumed(launch, framework).items():
         switch = all_switches()[name]
         support = switch.support(profile)
