@@ -119,28 +119,37 @@ def exports(flags: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 @cache
-def _unmodelled(framework: str) -> tuple[tuple[re.Pattern[str], str], ...]:
+def _entries() -> Mapping[str, Any]:
     text = files("forerun.spaces.frameworks").joinpath("data", "switches", "unmodelled.yaml").read_text("utf-8")
-    entries = yaml.load(text, Loader=_LOADER)
-    lines = [entry for name in (framework, "any") for entry in entries.get(name, [])]
-    return tuple((re.compile(entry["match"]), entry["what"]) for entry in lines)
+    entries: Mapping[str, Any] = yaml.load(text, Loader=_LOADER)
+    return entries
+
+
+@cache
+def _unmodelled(framework: str) -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(entry["match"]), entry["what"]) for entry in _entries().get(framework, []))
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("--").replace("-", "_")
 
 
 def split_known(settings: Mapping[str, Any], framework: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return settings that change speed or memory in ways that are not modelled, and those that are harmless.
 
-    The names are matched as the data has them: without dashes at their head, with underscores.
+    Names count without dashes at their head, with underscores; a setting that has the value that every prediction
+    assumes is harmless.
     """
-    patterns = _unmodelled(framework)
+    usual = _entries()["assumed"]
     relevant = {
         name: value
         for name, value in settings.items()
-        if any(pattern.fullmatch(name.removeprefix("--").replace("-", "_")) for pattern, _ in patterns)
+        if any(pattern.fullmatch(_plain(name)) for pattern, _ in _unmodelled(framework))
+        and not (_plain(name) in usual and _alike(value, usual[_plain(name)]))
     }
     return relevant, {name: value for name, value in settings.items() if name not in relevant}
 
 
 def why_relevant(name: str, framework: str) -> str:
     """Return in words what a setting that is not modelled changes; "" where nothing is known about it."""
-    key = name.removeprefix("--").replace("-", "_")
-    return next((what for pattern, what in _unmodelled(framework) if pattern.fullmatch(key)), "")
+    return next((what for pattern, what in _unmodelled(framework) if pattern.fullmatch(_plain(name))), "")
