@@ -87,7 +87,7 @@ def all_switches() -> Mapping[str, Switch]:
     """Return all switches by name, in the order in which their effects are applied.
 
     >>> sorted(all_switches()["dispatcher"].values)
-    ['alltoall', 'deepep', 'hybridep']
+    ['allgather', 'alltoall', 'deepep', 'hybridep']
     """
     found = {}
     for name in _FILES:
