@@ -14,9 +14,8 @@ from forerun.search.flat.exhaustive import Problem, search_slice, search_space
 from forerun.search.flat.fronts import front
 from forerun.search.notes.paying import paying
 from forerun.search.request.limits import Limits
-from forerun.search.request.objectives import OBJECTIVES, objective_named
+from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, resolve
-from forerun.search.sweep.final import ORDERS
 from forerun.simulator import score
 from forerun.spaces.errors import InfeasibleError, RequestError
 
@@ -171,7 +170,3 @@ def test_the_command_line_takes_times_and_fronts(capsys: pytest.CaptureFixture[s
 
 def test_a_front_is_named_in_words() -> None:
     assert objective_named("throughput, gpus").title == "Pareto front of throughput and gpus"
-
-
-def test_a_sweep_knows_every_objective() -> None:
-    assert set(ORDERS) == set(OBJECTIVES)
