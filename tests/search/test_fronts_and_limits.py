@@ -84,7 +84,8 @@ def test_gpus_pay_until_they_bring_less_than_half() -> None:
 
 def test_limits_are_counted_by_reason_and_no_row_breaks_them() -> None:
     setting = resolve(REQUEST)
-    free = search_space(Problem(space=setting.space(), objective="throughput", top=1))
+    space = setting.space()
+    free = search_slice(Problem(space=space, objective="throughput", top=1), 0, space.size)  # every candidate scored
     assert free.best is not None
     limits = Limits(step_s=1.5 * float(free.best.keys[0, 0]), device_s=64 * 1.4 * float(free.best.keys[0, 0]))
     piece = search_space(Problem(space=setting.space(), objective="cost", top=10_000, limits=limits))
