@@ -42,10 +42,33 @@ def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activatio
         core = core + _attention_core(context, layer.cross_attention, shard)
         blocks = blocks + _attention_inputs(context, layer.cross_attention, shard)
     everything = between + core + blocks
+    again = core
+    if context.framework.selective == "products":
+        again = np.maximum(everything - _every_second_product(context, layer, shard) - core - boundary, 0.0)
     full, selective = shard.recompute == Recompute.FULL, shard.recompute == Recompute.SELECTIVE
-    kept = np.where(full, boundary, np.where(selective, everything - core, everything))
-    working = np.where(full, everything, np.where(selective, core, 0.0))
+    kept = np.where(full, boundary, np.where(selective, everything - again, everything))
+    working = np.where(full, everything, np.where(selective, again, 0.0))
     return Activations(kept=kept, working=working)
+
+
+def _every_second_product(context: Context, layer: Layer, shard: Shard) -> Floats:
+    """Outputs of the attention core and of every second matrix product from the first: queries, values, the first of
+    the MLP, and with a gate its last (torchtitan's op-level checkpoints keep them whether read or not)."""
+    width, hidden, heads = activation_bytes(context.workload.precision), context.model.hidden, layer.attention
+    values = np.zeros_like(shard.tokens)
+    if layer.attends:
+        queries = heads.heads / shard.tp * (heads.head_dim + heads.value_head_dim)
+        values = values + queries + np.maximum(heads.kv_heads / shard.tp, 1.0) * heads.value_head_dim
+    total = width * shard.tokens * values
+    mlp = layer.mlp
+    if not layer.feeds_forward:
+        return np.asarray(total)
+    last = width * shard.inner_tokens * hidden if mlp.gated else 0.0
+    if not isinstance(mlp, MixtureOfExperts):
+        return np.asarray(total + width * shard.tokens * mlp.hidden / shard.tp + last)
+    routed = shard.tokens / shard.tp * mlp.top_k * shard.etp * context.workload.moe_imbalance
+    inner = routed * mlp.expert_hidden / shard.etp + shard.tokens * mlp.shared_hidden / shard.tp
+    return np.asarray(total + width * inner + last)
 
 
 def _between_blocks(context: Context, layer: Layer, shard: Shard) -> Floats:

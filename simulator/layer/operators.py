@@ -33,12 +33,14 @@ ADDING: Mapping[float, GemmKind] = {4.0: "weight_gradient", 2.0: "weight_gradien
 
 @dataclass(slots=True)
 class Work:
-    """Device seconds of a sequence of operators, shape K each; ``core_s`` is the attention core's forward part."""
+    """Device seconds of a sequence of operators, shape K each; ``core_s`` is the attention core's forward part,
+    ``again_s`` what selective recomputation repeats."""
 
     forward_s: Floats
     input_gradient_s: Floats
     weight_gradient_s: Floats
     core_s: Floats = field(default_factory=lambda: np.zeros(1))
+    again_s: Floats = field(default_factory=lambda: np.zeros(1))
 
     @property
     def backward_s(self) -> Floats:
@@ -54,8 +56,10 @@ class Operators:
         self.device, self.precision = context.cluster.device, context.workload.precision
         self.gradient_bytes = context.framework.held_gradient_bytes(self.precision)
         self.wide = 2.0 if self.precision in ("fp32", "tf32") else 1.0
+        self.by_product = context.framework.selective == "products"
+        self.products = 0
         zeros = np.zeros(len(shard))
-        self.work = Work(zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy())
+        self.work = Work(zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy())
 
     def linear(
         self,
@@ -73,6 +77,7 @@ class Operators:
         if self.context.framework.fused_accumulation:
             weight = ADDING.get(self.gradient_bytes, weight)
         device, work = self.device, self.work
+        before_s = work.forward_s.copy() if self.by_product else work.forward_s
         work.forward_s += gemm_time_s(device, precision, m, n, k, groups=groups)
         work.input_gradient_s += gemm_time_s(device, precision, m, k, n, groups=groups, kind="data_gradient")
         work.weight_gradient_s += gemm_time_s(device, precision, n, k, m, groups=groups, kind=weight)
@@ -82,6 +87,9 @@ class Operators:
                 work.forward_s += stream_operator_time_s(device, cast, groups * m * k)
             if not already_cast[1]:
                 work.input_gradient_s += stream_operator_time_s(device, cast, groups * m * n, backward=True)
+        self.products += 1
+        if self.by_product and self.products % 2 == 0:
+            work.again_s += work.forward_s - before_s
 
     def _columns(self, widths: tuple[Floats, ...], hidden: int) -> None:
         """Add products of ``widths`` columns that read one input: as one, or each by itself. Then their gradients of
@@ -100,7 +108,10 @@ class Operators:
     def stream(self, name: str, elements: Floats) -> None:
         """Add a memory-bound operator over ``elements`` elements, as one kernel or eagerly as the profile says."""
         fused, elements = name not in self.context.framework.eager, elements * self.wide
-        self.work.forward_s += stream_operator_time_s(self.device, name, elements, fused=fused)
+        forward_s = stream_operator_time_s(self.device, name, elements, fused=fused)
+        self.work.forward_s += forward_s
+        if self.by_product:
+            self.work.again_s += forward_s
         self.work.input_gradient_s += stream_operator_time_s(self.device, name, elements, fused=fused, backward=True)
 
     def attention(self, attention: Attention, hidden: int, keys: float | None = None) -> None:
@@ -164,6 +175,8 @@ class Operators:
             step_s = halved + stream_operator_time_s(self.device, "residual_add", merged)
             seconds.append(np.where(ring, shard.cp * step_s, plain))
         self.work.core_s += seconds[0]
+        if not self.by_product:
+            self.work.again_s += seconds[0]
         self.work.forward_s += seconds[0]
         self.work.input_gradient_s += seconds[1]
 

@@ -70,12 +70,12 @@ def shorter_sums_s(
 def _layer(
     context: Context, layer: Layer, shard: Shard, shorter_s: tuple[Floats | float, Floats | float] = (0, 0)
 ) -> _Block:
-    """Return one layer's passes; recomputation repeats its forward pass, or its attention core, before the backward.
+    """Return one layer's passes; recomputation repeats its forward pass, or a part of it, before the backward.
     ``shorter_s`` as for ``layer_exchange``."""
     work = layer_work(context, layer, shard)
     exchange = layer_exchange(context, layer, shard, work, shorter_s)
     full, selective = shard.recompute == Recompute.FULL, shard.recompute == Recompute.SELECTIVE
-    again_s = np.where(full, work.forward_s, np.where(selective, work.core_s, 0.0))
+    again_s = np.where(full, work.forward_s, np.where(selective, work.again_s, 0.0))
     repeated = np.where(full, 1.0, 0.0)
     forward_s = work.forward_s + exchange.forward_s
     backward_s = work.backward_s + exchange.backward_s + again_s + repeated * exchange.forward_s

@@ -48,7 +48,9 @@ class FrameworkProfile:
     whether weight gradients are added to the gradient buffer by the matrix product itself (else by a pass of their
     own); ``merged_products`` whether products that read the same input (queries, keys and values; gate and up) are one,
     else each is one of its own, whose gradient of the input is added up over tensor ranks by itself where sequence
-    parallel is off; ``keeps_gathered`` whether the buffers of activations gathered for the blocks of one microbatch
+    parallel is off; ``selective`` what selective recomputation
+    repeats: the attention "core" (Megatron-LM), or everything but it and every second of the "products" (torchtitan);
+    ``keeps_gathered`` whether the buffers of activations gathered for the blocks of one microbatch
     stay with the allocator (and are not gathered again in the backward pass), ``gathers_ahead`` whether in a pipeline
     those of all microbatches in flight but two do instead; ``gathered_logits`` whether the loss sees the whole
     vocabulary on every tensor rank (else each its own rows); ``dropout`` whether dropout masks are kept;
@@ -102,6 +104,7 @@ class FrameworkProfile:
     eager: tuple[str, ...] = ("cross_entropy",)
     fused_accumulation: bool = True
     merged_products: bool = True
+    selective: str = "core"
     keeps_gathered: bool = False
     gathers_ahead: bool = False
     gathered_logits: bool = False
@@ -123,7 +126,7 @@ class FrameworkProfile:
     overlap_pipeline: bool = False
     broadcasts_parameters: bool = False
     scatters_hops: bool = True
-    overlap_slowdown: float = 1.0
+    overlap_slowdown: float = 1.2
     host_layer_s: float = 4.4e-3
     host_rank_s: float = 0.0
     pipeline_rank_s: float = 0.0
