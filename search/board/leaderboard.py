@@ -1,8 +1,6 @@
 """The result of a search as a value, and its JSON and CSV forms."""
 
-import csv
 import dataclasses
-import io
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -16,6 +14,8 @@ from forerun.search.board.next_runs import NextRuns
 from forerun.search.board.notebook import rows_html
 from forerun.search.board.rows import Row
 from forerun.search.board.trees import VariedRows
+from forerun.spaces.escaping import visible_json
+from forerun.spaces.files import csv_text
 from forerun.spaces.frames import frame_of
 
 SCHEMA = 1
@@ -118,16 +118,12 @@ def lines_to_csv(lines: Sequence[Mapping[str, Any]]) -> str:
     """Return lines with the same keys as CSV text with a header; empty text where there are none."""
     if not lines:
         return ""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    return csv_text(list(lines[0]), lines)
 
 
 def dump_json(document: Mapping[str, Any]) -> str:
     """Return JSON text that every reader accepts (no NaN, no infinity)."""
-    return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+    return visible_json(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
 
 
 def ranked(rows: tuple[Row, ...], objective: str) -> tuple[Row, ...]:

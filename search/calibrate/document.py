@@ -17,12 +17,12 @@ from forerun.search.calibrate.evidence_document import evidence_document, eviden
 from forerun.search.calibrate.machine import Machine
 from forerun.search.calibrate.memory_document import memory_document, memory_of
 from forerun.search.calibrate.mixture_document import mixture_document, mixture_of
-from forerun.search.files.atomic import write_atomically
 from forerun.search.files.row_yaml import RowDumper
 from forerun.search.files.version import cost_model_version
 from forerun.simulator.calibration import NAMES, Fitted, FittedFactor, Posterior, constant_named
 from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
 from forerun.spaces.strategies import Context
 
 SCHEMA = 2
@@ -110,10 +110,7 @@ def write_calibration(path: Path, calibration: Calibration) -> None:
     """
     if path.suffix.lower() not in (".yaml", ".yml"):
         raise RequestError(f"{path}: a calibration is written to a .yaml file")
-    try:
-        write_atomically(path, text_of(calibration))
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror or error}") from None
+    write_text(path, text_of(calibration))
 
 
 def text_of(calibration: Calibration) -> str:

@@ -13,6 +13,7 @@ from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row, closed_
 from forerun.search.cli.bars import Brush
 from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.cli.trees import tree_lines
+from forerun.search.flat.bound import SLOWER
 from forerun.search.request.objectives import objective_named
 from forerun.simulator.memory.risk import RISKY
 from forerun.spaces.units import format_seconds, format_whole
@@ -199,8 +200,10 @@ def _strategy(row: Row) -> Text:
 def counts(board: Leaderboard) -> list[Text]:
     """Return how many candidates there were, why others were rejected, and what was filled in."""
     space = board.space
+    slower = space.rejected.get(SLOWER, 0)
+    scored = f"{space.legal - slower:,} scored (compute alone makes the others slower), " if slower else ""
     lines = [
-        f"{format_whole(space.size)} candidates: {space.legal:,} legal, {space.feasible:,} feasible; "
+        f"{format_whole(space.size)} candidates: {space.legal:,} legal, {scored}{space.feasible:,} feasible; "
         f"{board.elapsed_s:.2f} s {board.workers}, {board.candidates_per_s:,.0f} candidates/s"
     ]
     if space.rejected:

@@ -60,9 +60,9 @@ def with_proposals(args: argparse.Namespace, request: "Request", board: "Leaderb
 
 def write_proposals(args: argparse.Namespace, request: "Request", board: "Leaderboard") -> None:
     """Write the launch files of the runs to measure, and the table for their results, below ``--out``."""
-    from forerun.search.files.atomic import write_atomically
     from forerun.search.next_runs import launches, results_table
     from forerun.search.request.request import resolve
+    from forerun.spaces.files import write_text
 
     found = board.measure_next
     if found is None:
@@ -72,5 +72,5 @@ def write_proposals(args: argparse.Namespace, request: "Request", board: "Leader
         place = folder / f"{number:02}-{name}"
         place.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
-            write_atomically(place / file, text)
-    write_atomically(folder / "runs.csv", results_table(setting, found))
+            write_text(place / file, text)
+    write_text(folder / "runs.csv", results_table(setting, found))

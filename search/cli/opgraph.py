@@ -9,7 +9,7 @@ from forerun.spaces.errors import RequestError
 if TYPE_CHECKING:
     from forerun.search.opgraph import Doubling, LayeredRow, LayeredSetting
 
-SEQUENCE_FLAGS = ("seq_len", "tokens", "moe_imbalance", "ignore_config_field")
+SEQUENCE_FLAGS = ("seq_len", "tokens", "moe_imbalance", "ignore_config_field", "with_switches", "without_switches")
 SEARCH_FLAGS = (
     "usd_per_gpu_hour",
     "usd_per_hour",
@@ -118,16 +118,18 @@ def run_search(args: argparse.Namespace) -> int:
         if args.json:
             print(dump_json(error.document))
         raise
-    if args.out is not None:
-        from forerun.search.board.folder import write_folder
+    try:
+        if args.out is not None:
+            from forerun.search.board.folder import write_folder
 
-        write_folder(args.out, board)
-    if args.json:
-        print(dump_json(board.to_json()))
-        return 0
-    from forerun.search.cli.opgraph_view import print_board
+            write_folder(args.out, board)
+    finally:
+        if args.json:
+            print(dump_json(board.to_json()))
+        else:
+            from forerun.search.cli.opgraph_view import print_board
 
-    print_board(board)
+            print_board(board)
     if args.out is not None:
         print(f"forerun: wrote {args.out}", file=sys.stderr)
     return 0
@@ -212,22 +214,20 @@ def run_limits(args: argparse.Namespace) -> int:
 
     _no_oracle(args)
     setting = setting_of(args)
-    if args.report is not None:
-        from forerun.search.report import check_page
-
-        check_page(args.report)
     limits = limits_of(setting, setting.counts or ())
-    if args.report is not None:
-        from forerun.search.opgraph.page import write_page
+    try:
+        if args.report is not None:
+            from forerun.search.opgraph.page import write_page
 
-        write_page(args.report, limits)
-    if args.json:
-        print(dump_json(limits.to_json()))
-        return 0
-    from forerun.search.cli.opgraph_view import print_limits
+            write_page(args.report, limits)
+    finally:
+        if args.json:
+            print(dump_json(limits.to_json()))
+        else:
+            from forerun.search.cli.opgraph_view import print_limits
 
-    print_limits(limits)
-    if args.report is not None:
+            print_limits(limits)
+    if args.report is not None and not args.json:
         print(f"forerun: wrote {args.report}", file=sys.stderr)
     return 0
 

@@ -68,11 +68,11 @@ def write_trees(folder: Path, board: "Leaderboard") -> None:
     """Write every tree that was found as a file that ``simulate --tree`` reads."""
     if board.trees is None or not board.trees.rows:
         return
-    from forerun.search.files.atomic import write_atomically
+    from forerun.spaces.files import write_text
 
     (folder / FOLDER).mkdir(exist_ok=True)
     for number, found in enumerate(board.trees.rows, start=1):
-        write_atomically(folder / FOLDER / f"{number}.yaml", found.yaml)
+        write_text(folder / FOLDER / f"{number}.yaml", found.yaml)
 
 
 def tree_lines(found: "VariedRows") -> "list[Text]":

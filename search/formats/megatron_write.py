@@ -81,7 +81,7 @@ def model_arguments(launch: Launch) -> dict[str, Value]:
         "seq_length": length,
         "max_position_embeddings": max(length, model.max_seq_len or length, model.learned_positions),
         "position_embedding_type": "learned_absolute" if model.learned_positions else "rope",
-        "swiglu": layer.mlp.gated,
+        "swiglu": layer.feed_forward.gated,
         "normalization": "LayerNorm" if layer.norm_bias else "RMSNorm",
         "disable_bias_linear": not attention.output_bias,
         "add_qkv_bias": attention.query_key_value_bias and not attention.output_bias,
@@ -92,7 +92,7 @@ def model_arguments(launch: Launch) -> dict[str, Value]:
     }
     if model.mtp_layers:
         found["mtp_num_layers"] = model.mtp_layers
-    return found | _attention_arguments(layer) | _mixture_arguments(model, layer.mlp)
+    return found | _attention_arguments(layer) | _mixture_arguments(model, layer.feed_forward)
 
 
 def _attention_arguments(layer: Layer) -> dict[str, Value]:

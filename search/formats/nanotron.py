@@ -143,11 +143,12 @@ def _model(launch: Launch) -> dict[str, Any]:
     """Return ``model_config`` of a Llama-like model; mixtures use nanotron's Qwen configuration with experts."""
     model = launch.model
     layer = model.layers[-1]
+    mlp = layer.feed_forward
     dense = next((x.mlp.hidden for x in model.layers if isinstance(x.mlp, FeedForward)), None)
     found: dict[str, Any] = {
-        "is_llama_config": isinstance(layer.mlp, FeedForward),
+        "is_llama_config": isinstance(mlp, FeedForward),
         "hidden_size": model.hidden,
-        "intermediate_size": layer.mlp.hidden if isinstance(layer.mlp, FeedForward) else layer.mlp.expert_hidden,
+        "intermediate_size": mlp.hidden if isinstance(mlp, FeedForward) else mlp.expert_hidden,
         "num_hidden_layers": model.layer_count,
         "num_attention_heads": layer.attention.heads,
         "num_key_value_heads": layer.attention.kv_heads,
@@ -157,14 +158,14 @@ def _model(launch: Launch) -> dict[str, Any]:
         "hidden_act": "silu",
         "rms_norm_eps": 1.0e-5,
     }
-    if not isinstance(layer.mlp, FeedForward):
+    if not isinstance(mlp, FeedForward):
         found |= {"is_qwen2_config": True, "is_moe": True}
         found["moe_config"] = {
-            "num_experts": layer.mlp.experts,
-            "top_k": layer.mlp.top_k,
-            "moe_intermediate_size": layer.mlp.expert_hidden,
+            "num_experts": mlp.experts,
+            "top_k": mlp.top_k,
+            "moe_intermediate_size": mlp.expert_hidden,
         }
-        found["intermediate_size"] = dense or layer.mlp.expert_hidden
+        found["intermediate_size"] = dense or mlp.expert_hidden
     return found
 
 

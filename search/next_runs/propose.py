@@ -1,7 +1,5 @@
 """The runs worth measuring next, out of the best rows of a search, and the table that their results go into."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from forerun.simulator.calibration import Posterior, nothing_measured
 from forerun.simulator.calibration.residual import features_of
 from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import csv_text
 from forerun.spaces.strategies import Context, StrategyTable, parse_strategy, table_of
 
 CANDIDATES = 200
@@ -107,11 +106,7 @@ def launches(setting: Setting, found: NextRuns, format_name: str | None = None) 
 
 def results_table(setting: Setting, found: NextRuns) -> str:
     """Return the CSV into which the measured step times of the runs go, ready for ``forerun calibrate``."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=(*REQUIRED, *OPTIONAL), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(run_cells(setting, found.runs))
-    return text.getvalue()
+    return csv_text((*REQUIRED, *OPTIONAL), run_cells(setting, found.runs))
 
 
 def run_cells(setting: Setting, runs: Sequence[NextRun]) -> list[dict[str, str]]:

@@ -64,7 +64,7 @@ def leaderboard_table(board: Leaderboard, rows: Sequence[Row], front: frozenset[
     columns = columns_of(rows, several=len(board.request["gpu_counts"]) > 1)
     left_out = "" if len(rows) == len(board.rows) else f" of the {len(board.rows):,} kept"
     caption = (
-        f"The best {len(rows):,}{left_out}, of {board.space.feasible:,} strategies that fit. "
+        f"The best {len(rows):,}{left_out}, of {board.space.legal:,} legal strategies. "
         "GiB is the peak of the fullest GPU; MFU counts no recomputed work."
     )
     head = [

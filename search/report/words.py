@@ -31,6 +31,7 @@ REASONS: Mapping[str, str] = {
     "framework placement": "the framework does not have this placement",
     "same as another": "another candidate is the same training",
     "memory": "legal, and does not fit in memory",
+    "slower": "legal, and not scored: compute and exposed communication alone take longer than the best",
 }
 """What the reason codes of the laws mean; ``memory`` is what legal candidates are rejected for."""
 

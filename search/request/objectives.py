@@ -19,12 +19,23 @@ Keys = tuple[Floats, ...]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
     """One meaning of "best". ``keys`` maps the scores of N candidates to ranking keys of shape N; with ``front`` no
-    key goes before another, and all candidates stay that no other dominates."""
+    key goes before another, and all candidates stay that no other dominates. ``least`` maps lower bounds of their step
+    times to lower bounds of the first key, where one follows."""
 
     name: str
     title: str
     keys: Callable[[ScoreTable, StrategyTable], Keys]
     front: bool = False
+    least: Callable[[Floats, StrategyTable], Floats] | None = None
+
+
+def _same(step_s: Floats, table: StrategyTable) -> Floats:
+    return step_s
+
+
+def _device_seconds(step_s: Floats, table: StrategyTable) -> Floats:
+    seconds: Floats = step_s * table.column("gpus")
+    return seconds
 
 
 def _throughput(scores: ScoreTable, table: StrategyTable) -> Keys:
@@ -34,7 +45,7 @@ def _throughput(scores: ScoreTable, table: StrategyTable) -> Keys:
 
 def _cost(scores: ScoreTable, table: StrategyTable) -> Keys:
     """Device-seconds per step, to which the cost of a token is proportional at any price per device."""
-    return (scores.step_time_s * table.column("gpus"), scores.step_time_s)
+    return (_device_seconds(scores.step_time_s, table), scores.step_time_s)
 
 
 def _gpus(scores: ScoreTable, table: StrategyTable) -> Keys:
@@ -48,8 +59,8 @@ def _headroom(scores: ScoreTable, table: StrategyTable) -> Keys:
 OBJECTIVES: Mapping[str, Objective] = {
     objective.name: objective
     for objective in (
-        Objective(name="throughput", title="most tokens per second", keys=_throughput),
-        Objective(name="cost", title="least cost per token", keys=_cost),
+        Objective(name="throughput", title="most tokens per second", keys=_throughput, least=_same),
+        Objective(name="cost", title="least cost per token", keys=_cost, least=_device_seconds),
         Objective(name="gpus", title="fewest GPUs that fit, then fastest", keys=_gpus),
         Objective(name="headroom", title="most free memory on the fullest GPU", keys=_headroom),
     )

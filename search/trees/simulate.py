@@ -6,9 +6,12 @@ from typing import Any
 
 from forerun.search.board.rows import Row, tree_row
 from forerun.search.request.request import Setting, legal_strategy
+from forerun.simulator.assignment.borders import borders_between
+from forerun.simulator.assignment.collectives import collectives_inside
 from forerun.simulator.events import EventResult
-from forerun.simulator.events.trees import borders_between, collectives_inside, simulate_tree
+from forerun.simulator.events.trees import simulate_tree
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
 from forerun.spaces.strategies import Context
 from forerun.spaces.trees import (
     Stage,
@@ -133,7 +136,4 @@ def write_tree(setting: Setting, strategy: str, path: Path) -> None:
     """
     legal = legal_strategy(setting, strategy)
     text = f"# {legal}\n# of {setting.context.model.name}\n{tree_yaml(tree_of(setting.context, legal))}"
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}") from None
+    write_text(path, text)

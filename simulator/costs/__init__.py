@@ -3,10 +3,12 @@
 from forerun.simulator.costs.attention import ATTENTION_KERNELS, AttentionKernel, attended_pairs, attention_time_s
 from forerun.simulator.costs.collectives import (
     Collective,
+    block_stride,
     collective_provenance,
     collective_time_s,
     members_per_level,
     point_to_point_time_s,
+    stride_of,
 )
 from forerun.simulator.costs.efficiency import ComputeEfficiency, compute_provenance, device_efficiency
 from forerun.simulator.costs.gemm import INPUT_BYTES, GemmKind, gemm_time_s
@@ -33,6 +35,7 @@ __all__ = [
     "adam_time_s",
     "attended_pairs",
     "attention_time_s",
+    "block_stride",
     "collective_provenance",
     "collective_time_s",
     "compute_provenance",
@@ -43,4 +46,5 @@ __all__ = [
     "point_to_point_time_s",
     "stream_operator",
     "stream_operator_time_s",
+    "stride_of",
 ]

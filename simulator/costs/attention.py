@@ -32,7 +32,8 @@ _FLASH1_SHARE = 0.5
 # whose step is nearly all attention.
 _TRITON_SHARE = 0.68
 
-# On Hopper less: Triton of 2023 made no use of its warp-group products. Runs of 4k to 65k tokens of one table (llm_foundry).
+# On Hopper less: Triton of 2023 made no use of its warp-group products. Runs of 4k to 65k tokens of one table
+# (llm_foundry).
 _TRITON_HOPPER_SHARE = 0.56
 
 # Power falls faster than speed when a kernel keeps the matrix units less busy: attention loses the square root of what

@@ -4,7 +4,7 @@ Shapes are those of one rank: tensor parallel cuts heads and inner widths, conte
 parallel the experts. Each linear operator is three matrix products (forward, data gradient, weight gradient).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,10 +16,11 @@ from forerun.simulator.costs import (
     memory_bound_time_s,
     stream_operator_time_s,
 )
-from forerun.simulator.layer.shard import CASTS, EIGHT_BIT, Shard
+from forerun.simulator.layer.shard import CASTS, EIGHT_BIT, Shard, shard_of_layer
 from forerun.simulator.score_table import Floats
-from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
+from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
 from forerun.spaces.models.parameters import layer_parameters
+from forerun.spaces.models.parts import Pass, Product, Scan, Scores, Softmax, Step, Width
 from forerun.spaces.strategies import Context
 
 # Bytes per parameter and microbatch where gradients are added up apart: 16 bit ones are cleared (2), the new ones added
@@ -49,10 +50,12 @@ class Work:
 
 
 class Operators:
-    """Adds up the operators of a layer for K shards on the device of a context."""
+    """Adds up the operators of a layer for K shards on the device of a context; its sequences have ``seq_len`` tokens
+    (the workload's unless given)."""
 
-    def __init__(self, context: Context, shard: Shard) -> None:
+    def __init__(self, context: Context, shard: Shard, seq_len: int | None = None) -> None:
         self.context, self.shard = context, shard
+        self.seq_len = float(seq_len or context.workload.seq_len)
         self.device, self.precision = context.cluster.device, context.workload.precision
         self.gradient_bytes = context.framework.held_gradient_bytes(self.precision)
         self.wide = 2.0 if self.precision in ("fp32", "tf32") else 1.0
@@ -91,17 +94,24 @@ class Operators:
         if self.by_product and self.products % 2 == 0:
             work.again_s += work.forward_s - before_s
 
-    def _columns(self, widths: tuple[Floats, ...], hidden: int) -> None:
-        """Add products of ``widths`` columns that read one input: as one, or each by itself. Then their gradients of
-        the input are added up, a pass over it each."""
-        tokens, wide = self.shard.tokens, np.full_like(self.shard.tp, hidden)
+    def product(self, product: Product) -> None:
+        """Add a product, its columns as one or each by itself. Then their gradients of the input are added up, a pass
+        over it each."""
+        shard = self.shard
+        tokens = shard.inner_tokens if product.own_tokens else shard.tokens
+        inputs = local(product.inputs, shard.tp)
+        widths = [local(width, shard.tp) for width in product.outputs]
+        if product.blocks > 1:
+            blocks = product.blocks / shard.tp
+            self.linear(tokens, sum(widths[1:], widths[0]) / blocks, inputs / blocks, groups=blocks)
+            return
         if self.context.framework.merged_products:
-            widths = (sum(widths[1:], widths[0]),)
+            widths = [sum(widths[1:], widths[0])]
         for number, width in enumerate(widths):
-            self.linear(tokens, width, wide)
+            self.linear(tokens, width, inputs)
             if number:
                 added_s = stream_operator_time_s(
-                    self.device, "residual_add", tokens * hidden * self.wide, backward=True
+                    self.device, "residual_add", tokens * inputs * self.wide, backward=True
                 )
                 self.work.input_gradient_s += added_s
 
@@ -114,42 +124,36 @@ class Operators:
             self.work.again_s += forward_s
         self.work.input_gradient_s += stream_operator_time_s(self.device, name, elements, fused=fused, backward=True)
 
-    def attention(self, attention: Attention, hidden: int, keys: float | None = None) -> None:
-        """Add projections, rotary embedding and core of one attention block; ``keys`` is the length attended to."""
-        shard = self.shard
-        heads, kv_heads = attention.heads / shard.tp, np.maximum(attention.kv_heads / shard.tp, 1.0)
-        if attention.latent is None:
-            shared = (kv_heads * attention.head_dim, kv_heads * attention.value_head_dim)
-            self._columns((heads * attention.head_dim, *shared), hidden)
-        else:
-            self._latent_projections(attention, hidden)
-            kv_heads = heads
-        if attention.query_key_norm:
-            self.stream("rmsnorm", shard.tokens * (heads + kv_heads) * attention.head_dim)
-        if not self.context.model.learned_positions:
-            self.stream("rope", shard.tokens * (heads + kv_heads) * attention.head_dim)
-        self._core(attention, heads, kv_heads, keys)
-        self.linear(shard.tokens, np.full_like(heads, hidden), heads * attention.value_head_dim)
+    def steps(self, steps: Sequence[Step], keys: float | None = None) -> None:
+        """Add the operators of a mixer or of a dense feed-forward. ``keys``: length attended to where it is another
+        sequence's."""
+        for step in steps:
+            match step:
+                case Product():
+                    self.product(step)
+                case Pass():
+                    if step.form != "rope" or not self.context.model.learned_positions:
+                        self.stream(step.form, self.shard.tokens * locals_of(step.widths, self.shard.tp))
+                case Softmax():
+                    self._softmax(step, keys)
+                case Scan():
+                    self._scan(step)
+                case Scores():
+                    self._scores(step)
 
-    def _latent_projections(self, attention: Attention, hidden: int) -> None:
-        """Add the low-rank projections of latent attention; the down-projections are not cut by tensor parallel."""
-        latent, shard = attention.latent, self.shard
-        assert latent is not None
-        heads, wide = attention.heads / shard.tp, np.full_like(shard.tp, hidden)
-        query = np.full_like(shard.tp, latent.query_rank or hidden)
-        if latent.query_rank is not None:
-            self.linear(shard.inner_tokens, query, wide)
-        self.linear(shard.tokens, heads * attention.head_dim, query)
-        rank = np.full_like(shard.tp, latent.key_value_rank)
-        self.linear(shard.inner_tokens, rank + latent.rope_head_dim, wide)
-        expanded = attention.head_dim - latent.rope_head_dim + attention.value_head_dim
-        self.linear(shard.tokens, heads * expanded, rank)
-
-    def _core(self, attention: Attention, heads: Floats, kv_heads: Floats, keys: float | None) -> None:
+    def _softmax(self, core: Softmax, keys: float | None) -> None:
         """Add the attention core. Over context ranks it is a kernel per rank and step: with two mirrored chunks each
-        rank sees half of the pairs of every block (causal), and the parts are merged in fp32 after every step."""
-        shard, seq = self.shard, float(self.context.workload.seq_len)
-        ring = attention.causal & (shard.cp > 1)
+        rank sees half of the pairs of every block (causal), and the parts are merged in fp32 after every step.
+
+        Chunks of a chunked core are sequences of their own. Keys that an indexer chose cost what a window of as many
+        costs: each query reads them once.
+        """
+        shard, seq, batch = self.shard, self.seq_len, self.shard.mbs
+        if core.chunked and core.window is not None and core.window < seq:
+            batch, seq = batch * (seq / core.window), float(core.window)
+        limits = [limit for limit in (None if core.chunked else core.window, core.selected) if limit is not None]
+        heads, kv_heads = local(core.heads, shard.tp), local(core.kv_heads, shard.tp)
+        ring = core.causal & (shard.cp > 1)
         seconds = []
         for backward in (False, True):
             plain, halved = (
@@ -157,21 +161,21 @@ class Operators:
                     self.device,
                     self.precision,
                     kernel=self.context.attention,  # type: ignore[arg-type]  # checked by the rule itself
-                    batch=shard.mbs,
+                    batch=batch,
                     heads=heads,
                     kv_heads=kv_heads,
                     seq_q=seq / shard.cp,
                     seq_k=length,
-                    head_dim=attention.head_dim,
-                    value_head_dim=attention.value_head_dim,
+                    head_dim=core.head_dim,
+                    value_head_dim=core.value_head_dim,
                     causal=causal,
-                    window=attention.window if causal else None,
+                    window=min(limits) if causal and limits else None,
                     dropout=self.context.framework.dropout,
                     backward=backward,
                 )
-                for causal, length in ((attention.causal and keys is None, keys or seq), (False, seq / shard.cp / 2))
+                for causal, length in ((core.causal and keys is None, keys or seq), (False, seq / shard.cp / 2))
             )
-            merged = shard.tokens * heads * attention.value_head_dim * (2 if backward else 1)
+            merged = shard.tokens * heads * core.value_head_dim * (2 if backward else 1)
             step_s = halved + stream_operator_time_s(self.device, "residual_add", merged)
             seconds.append(np.where(ring, shard.cp * step_s, plain))
         self.work.core_s += seconds[0]
@@ -180,31 +184,58 @@ class Operators:
         self.work.forward_s += seconds[0]
         self.work.input_gradient_s += seconds[1]
 
-    def feed_forward(self, mlp: FeedForward, hidden: int) -> None:
-        """Add a dense MLP."""
-        inner, wide = mlp.hidden / self.shard.tp, np.full_like(self.shard.tp, hidden)
-        self._columns((inner, inner) if mlp.gated else (inner,), hidden)
-        self._activation(self.shard.tokens * inner, gated=mlp.gated)
-        self.linear(self.shard.tokens, wide, inner)
+    def _scan(self, scan: Scan) -> None:
+        """Add a chunked scan: each of its batched products, both gradients of it, and a pass over its tensors. Its
+        backward pass computes the states of chunks again (mamba_ssm's and flash-linear-attention's kernels)."""
+        shard, half = self.shard, self._half()
+        for one in scan.contractions:
+            groups = shard.tokens * one.per_token * local(one.units, shard.tp)
+            m, n, k = (np.full_like(shard.tp, size) for size in (one.m, one.n, one.k))
+            forward_s = gemm_time_s(self.device, half, m, n, k, groups=groups)
+            self.work.forward_s += forward_s
+            self.work.input_gradient_s += (
+                forward_s
+                + gemm_time_s(self.device, half, m, k, n, groups=groups, kind="data_gradient")
+                + gemm_time_s(self.device, half, n, k, m, groups=groups, kind="data_gradient")
+            )
+        moved = shard.tokens * local(scan.traffic, shard.tp) / 2.0 * self.wide  # a copied value is read and written
+        self.work.forward_s += stream_operator_time_s(self.device, "copy", moved)
+        self.work.input_gradient_s += stream_operator_time_s(self.device, "copy", 3 * moved)
+
+    def _scores(self, scores: Scores) -> None:
+        """Add an indexer's scores of half of all pairs, which every tensor rank computes whole, both gradients, and the
+        choice of keys: a pass over the scores in fp32."""
+        shard, half = self.shard, self._half()
+        rows, columns = self.seq_len / shard.cp, np.full_like(shard.tp, self.seq_len / 2)
+        width, groups = np.full_like(shard.tp, scores.head_dim), shard.mbs * scores.heads
+        self.work.forward_s += gemm_time_s(self.device, half, rows, columns, width, groups=groups)
+        self.work.forward_s += stream_operator_time_s(self.device, "copy", 2 * shard.mbs * rows * columns)
+        self.work.input_gradient_s += gemm_time_s(self.device, half, rows, width, columns, groups=groups)
+        self.work.input_gradient_s += gemm_time_s(self.device, half, columns, width, rows, groups=groups)
 
     def mixture(self, mixture: MixtureOfExperts, hidden: int) -> None:
         """Add router, routed experts at the busiest rank's load, and shared experts. Where experts are fused, their
         products apply the activation and its gradient, and write their results in eight bit."""
         fused = self.context.framework.fused_experts
         shard, imbalance = self.shard, self.context.workload.moe_imbalance
-        local = mixture.experts / shard.ep
-        routed = shard.tokens / shard.tp * mixture.top_k * shard.etp * imbalance
+        on_rank = mixture.experts / shard.ep
+        routed = shard.tokens / shard.tp * mixture.routed_copies * shard.etp * imbalance
         inner, wide = mixture.expert_hidden / shard.etp, np.full_like(shard.tp, hidden)
-        self.linear(shard.tokens / shard.tp, np.full_like(shard.tp, mixture.experts), wide, precision=self._half())
-        self.stream("copy", 2 * routed * hidden)
+        choices = np.full_like(shard.tp, mixture.experts + mixture.null_experts)
+        self.linear(shard.tokens / shard.tp, choices, wide, precision=self._half())
+        for product in mixture.latent_products(hidden):
+            self.product(product)
+        width = mixture.width(hidden)
+        wide = np.full_like(shard.tp, width)
+        self.stream("copy", 2 * routed * width)
         up = inner * (2 if mixture.gated else 1)
-        self.linear(routed / local, up, wide, groups=local, already_cast=(False, fused))
+        self.linear(routed / on_rank, up, wide, groups=on_rank, already_cast=(False, fused))
         if not fused:
             self._activation(routed * inner, gated=mixture.gated)
-        self.linear(routed / local, wide, inner, groups=local, already_cast=(fused, False))
-        self.stream("copy", 2 * routed * hidden)
-        if mixture.shared_hidden:
-            self.feed_forward(FeedForward(hidden=mixture.shared_hidden, gated=mixture.gated), hidden)
+        self.linear(routed / on_rank, wide, inner, groups=on_rank, already_cast=(fused, False))
+        self.stream("copy", 2 * routed * width)
+        if mixture.shared is not None:
+            self.steps(mixture.shared.steps(hidden))
 
     def _activation(self, elements: Floats, *, gated: bool) -> None:
         self.stream("swiglu" if gated else "gelu", elements)
@@ -238,22 +269,37 @@ class Operators:
         self.work.weight_gradient_s += stream_operator_time_s(self.device, "copy", copied)
 
 
+def local(width: Width, tp: Floats) -> Floats:
+    """Columns of ``width`` on one of ``tp`` tensor ranks."""
+    if not width.cut:
+        return np.full_like(tp, width.whole)
+    return np.asarray(np.maximum(width.count / tp, 1.0) * width.each)
+
+
+def locals_of(widths: Sequence[Width], tp: Floats) -> Floats:
+    """Columns of all ``widths`` together on one of ``tp`` tensor ranks."""
+    return sum((local(width, tp) for width in widths), np.zeros_like(tp))
+
+
 def layer_work(context: Context, layer: Layer, shard: Shard) -> Work:
     """Return device seconds of one layer on one microbatch for K shards (communication and launches not included)."""
-    operators, hidden = Operators(context, shard), context.model.hidden
+    hidden = layer.width(context.model)
+    shard = shard_of_layer(context, layer, shard)
+    operators = Operators(context, shard, layer.tokens)
     operators.norms(layer, hidden)
-    if layer.attends:
-        operators.attention(layer.attention, hidden)
+    if layer.attends and layer.mixer is not None:
+        operators.steps(layer.mixer.steps(hidden))
         if layer.cross_attention is not None:
-            operators.attention(layer.cross_attention, hidden, keys=float(context.workload.seq_len))
+            keys = context.model.encoder_tokens(context.workload.seq_len)
+            operators.steps(layer.cross_attention.steps(hidden), keys=float(keys))
     if layer.feeds_forward:
         if isinstance(layer.mlp, MixtureOfExperts):
             operators.mixture(layer.mlp, hidden)
-        else:
-            operators.feed_forward(layer.mlp, hidden)
+        elif isinstance(layer.mlp, FeedForward):
+            operators.steps(layer.mlp.steps(hidden))
     one = layer_parameters(layer, hidden)
     operators.accumulation(
-        (one.attention + one.mlp_dense) / shard.tp
+        (one.mixer + one.mlp_dense) / shard.tp
         + one.router
         + one.replicated
         + one.experts_total / (shard.ep * shard.etp)

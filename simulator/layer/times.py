@@ -135,8 +135,8 @@ def host_passes_s(
     """Seconds that the host needs to launch a stage's (forward, backward) pass of one microbatch; ``layers``
     [kinds, ...] are those on it.
 
-    A third of the launches of a layer are its forward pass; full recomputation launches them once more. A module of a
-    layer has half of them, the MLP all that experts add.
+    A third of the launches of a layer are its forward pass; full recomputation launches them once more. A layer that
+    only mixes tokens or only feeds forward has half of them, the latter all that experts add.
     """
     profile, launches_s, routed_s = context.framework, layer_launches_s(context), expert_launches_s(context)
     base, again = np.zeros_like(tp), np.where(recompute == Recompute.FULL, launches_s / 3, 0.0)
@@ -145,8 +145,9 @@ def host_passes_s(
     if profile.pipeline_rank_s:
         ranks_s = ranks_s + np.where(np.asarray(pp) > 1, tp - 1, 0.0) * profile.pipeline_rank_s
     for kind, number in zip(layer_kinds(context.model), layers, strict=True):
-        count = number / 2 if kind.module else number
-        experts_s = routed_s * (2 if kind.module else 1)
+        halved = not (kind.attends and kind.feeds_forward)
+        count = number / 2 if halved else number
+        experts_s = routed_s * (2 if halved else 1)
         routed = isinstance(kind.mlp, MixtureOfExperts) and kind.feeds_forward
         each = launches_s + (experts_s if routed else 0.0)
         base = base + count * (each + ranks_s)

@@ -3,7 +3,7 @@
 import math
 from typing import cast
 
-from forerun.simulator.costs import Collective, collective_time_s, point_to_point_time_s
+from forerun.simulator.costs import Collective, collective_time_s, point_to_point_time_s, stride_of
 from forerun.simulator.layouts.infer import Transfer
 from forerun.spaces.clusters.cluster import Cluster
 
@@ -18,7 +18,8 @@ def transfer_time_s(cluster: Cluster, transfer: Transfer, element_bytes: float) 
     """
     if transfer.kind in _RULES:
         distinct = {
-            (len(group), stride_of(group), size) for group, size in zip(transfer.groups, transfer.elements, strict=True)
+            (len(group), stride_of(cluster.levels, group), size)
+            for group, size in zip(transfer.groups, transfer.elements, strict=True)
         }
         kind = cast(Collective, transfer.kind)
         return max(
@@ -31,15 +32,6 @@ def transfer_time_s(cluster: Cluster, transfer: Transfer, element_bytes: float) 
             for group, size in zip(transfer.groups, transfer.elements, strict=True)
         )
     return _pairs_s(cluster, transfer, element_bytes)
-
-
-def stride_of(group: tuple[int, ...]) -> int:
-    """Return how far apart the members of a group stand, on average where they do not stand evenly.
-
-    >>> stride_of((0, 4, 8)), stride_of((0, 1, 8, 9))
-    (4, 3)
-    """
-    return max((max(group) - min(group)) // max(len(group) - 1, 1), 1)
 
 
 def reach(cluster: Cluster, members: tuple[int, ...]) -> int:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from forerun.simulator.costs import stride_of
 from forerun.simulator.layouts import Transfer, transfer_time_s
-from forerun.simulator.layouts.price import stride_of
 from forerun.simulator.opgraph.context import LayeredContext
 from forerun.simulator.opgraph.messages import reduce_s
 from forerun.spaces.opgraph import Operator
@@ -25,7 +25,7 @@ def weight_transfer_s(context: LayeredContext, transfer: Transfer, element_bytes
         return transfer_time_s(context.cluster, transfer, element_bytes)
     group = transfer.groups[0]
     size = np.array(max(transfer.elements) * element_bytes)
-    ranks, stride = np.array(float(len(group))), np.array(float(stride_of(group)))
+    ranks, stride = np.array(float(len(group))), np.array(stride_of(context.cluster.levels, group))
     return float(reduce_s(context.cluster, size, ranks, stride, context.profile.gradient_share))
 
 

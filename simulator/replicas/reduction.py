@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.costs import adam_time_s, collective_time_s, memory_bound_time_s
+from forerun.simulator.costs import adam_time_s, block_stride, collective_time_s, memory_bound_time_s
 from forerun.simulator.layer.shard import BUFFER_BYTES, activation_bytes, added_up_apart
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import StageParameters
@@ -161,10 +161,10 @@ def _add_up_s(context: Context, size: Floats, ranks: Floats, stride: Floats) -> 
 def _tied_s(context: Context, replicas: Replicas) -> Floats:
     """Seconds of the all-reduce of a tied token table's gradient between first and last stage."""
     wire = reduced_bytes(context) * replicas.parameters.tied.max(axis=0)
-    far = replicas.tp * replicas.cp * (replicas.pp - 1)
-    stride = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, far, far * replicas.dp)
+    pipeline = replicas.tp * replicas.cp * replicas.pp
+    block = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, pipeline, pipeline * replicas.dp)
     ranks = np.where((replicas.pp > 1) & (wire > 0), 2.0, 1.0)
-    return collective_time_s(context.cluster, "all_reduce", wire, ranks, np.maximum(stride, 1.0))
+    return collective_time_s(context.cluster, "all_reduce", wire, ranks, block_stride(block))
 
 
 def _optimizer_s(context: Context, parameters: Floats, held: Floats) -> Floats:

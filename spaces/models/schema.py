@@ -155,7 +155,7 @@ class LayerDocument(Document):
         layer = Layer(
             name=self.name or ("dense" if self.mlp is not None else "moe"),
             count=self.count,
-            attention=self.attention.build(hidden, bias),
+            mixer=self.attention.build(hidden, bias),
             mlp=mlp,
             cross_attention=None if self.cross_attention is None else self.cross_attention.build(hidden, bias),
             norms=self.norms,

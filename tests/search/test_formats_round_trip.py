@@ -3,11 +3,12 @@
 import pytest
 from forerun_launches import launches
 from hypothesis import HealthCheck, given, settings
+from profiles import tries
 
 from forerun.search.formats import Format, Launch, import_texts, writable
 from forerun.spaces.errors import RequestError
 
-SEVERAL = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+SEVERAL = settings(max_examples=tries(40), suppress_health_check=[HealthCheck.too_slow])
 EACH = pytest.mark.parametrize("item", writable(), ids=lambda item: item.name)
 
 

@@ -6,6 +6,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.search import Leaderboard, search
 from forerun.search.report.scaling import scaling_section, spread
@@ -57,7 +58,7 @@ def test_one_number_has_no_section(board: Leaderboard) -> None:
     assert scaling_section(dataclasses.replace(board, request={**board.request, "gpu_counts": [32]})) is None
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=tries(50))
 @given(st.sets(st.integers(1, 10_000), min_size=1, max_size=60), st.integers(2, 12))
 def test_spread_keeps_the_ends(counts: set[int], most: int) -> None:
     found = spread(sorted(counts), most)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.search.cli import main
 from forerun.search.explain.moves import Moves
@@ -32,7 +33,7 @@ from forerun.spaces.strategies.staged_space import StagedSpace
 
 SERIAL = Choice(kind="serial")
 WHOLE = Limits(evaluations=1 << 40, asked=1 << 40, stagnation=None)
-RELAXED = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RELAXED = settings(max_examples=tries(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 EVERY = ("layers", "recompute", "tp")
 
 REDUCED: dict[str, tuple[dict[str, Any], dict[str, list[object]], float]] = {

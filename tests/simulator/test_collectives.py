@@ -6,14 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forerun.simulator.costs import (
+    block_stride,
     collective_provenance,
     collective_time_s,
     members_per_level,
     point_to_point_time_s,
+    stride_of,
 )
 from forerun.simulator.costs.collectives.constants import constants_of, table
+from forerun.simulator.layouts import Transfer, transfer_time_s
 from forerun.spaces.clusters.catalogue import cluster_names, load_cluster
 from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.clusters.devices import load_device
@@ -269,3 +274,35 @@ def test_every_catalogued_cluster_has_constants(name: str) -> None:
     times = collective_time_s(cluster, "all_reduce", [1e3, 1e6, 1e9], ranks)
     assert np.all(np.isfinite(times))
     assert ranks == 1 or np.all(times > 1e-6)
+
+
+@given(
+    collective=st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]),
+    members=st.sets(st.integers(0, 7), min_size=2, max_size=8),
+    rate=st.sampled_from([3e9, 12.5e9, 50e9]),
+)
+def test_a_group_inside_a_node_never_depends_on_the_network(collective: str, members: set[int], rate: float) -> None:
+    one = DGX
+    other = cluster_of(one.levels[0], level("infiniband", 1024, rate, latency_s=5e-6))
+    transfer = Transfer(kind=collective, groups=(tuple(sorted(members)),), elements=(1e6,))
+    assert transfer_time_s(one, transfer, 4.0) == transfer_time_s(other, transfer, 4.0)
+
+
+@given(members=st.sets(st.integers(0, 31), min_size=2, max_size=8))
+def test_the_spacing_of_a_group_puts_as_many_members_into_a_node_as_there_are(members: set[int]) -> None:
+    group = tuple(sorted(members))
+    most = max(sum(member // 8 == node for member in group) for node in range(4))
+    inside, _ = members_per_level(DGX.levels, len(group), stride_of(DGX.levels, group))
+    assert inside == most
+
+
+@pytest.mark.parametrize(("pp", "dp", "tp"), [(4, 2, 1), (3, 2, 1), (4, 1, 2), (8, 1, 1), (2, 4, 1)])
+def test_a_tied_table_inside_a_node_is_added_up_inside_it(pp: int, dp: int, tp: int) -> None:
+    at_each = [
+        collective_time_s(cluster_of(DGX.levels[0], level("infiniband", 1024, rate)), "all_reduce", 1e8, 2, stride)
+        for rate in (3e9, 50e9)
+        for stride in [block_stride(np.float64(pp * dp * tp))]
+    ]
+    assert at_each[0] == at_each[1]
+    beyond = block_stride(np.float64(16.0))
+    assert collective_time_s(DGX, "all_reduce", 1e8, 2, beyond) > at_each[0]

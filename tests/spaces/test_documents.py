@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.spaces.documents import MAX_DEPTH, MAX_VALUES, parse_document, read_document, validate
@@ -78,7 +79,7 @@ plain = st.recursive(
 
 
 @given(plain)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=tries(60))
 def test_json_reads_back_what_json_wrote(value: object) -> None:
     assert parse_document(json.dumps(value), source="x.json").data == value
 

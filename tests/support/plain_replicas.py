@@ -192,9 +192,10 @@ def _tied_s(context: Context, strategy: Strategy, tied: float) -> float:
     """Seconds to add up the gradients of the two copies of a tied token table."""
     if strategy.pp == 1 or tied == 0:
         return 0.0
-    stride = strategy.tp * strategy.cp * (strategy.pp - 1)
+    block = strategy.tp * strategy.cp * strategy.pp
     if strategy.placement != Placement.TP_CP_EP_PP_DP:
-        stride *= strategy.dp
+        block *= strategy.dp
+    stride = max(block / 2, 1)
     half = context.workload.precision not in ("fp32", "tf32")
     wire = context.framework.reduce_bytes if half else 4.0
     return float(collective_time_s(context.cluster, "all_reduce", wire * tied, 2, stride))

@@ -1,10 +1,9 @@
 """``forerun limits``: how far every way of splitting goes, and what would take it further."""
 
 import argparse
-from pathlib import Path
 
 from forerun.search.cli.arguments import add_json, add_training
-from forerun.search.cli.parser import Parser
+from forerun.search.cli.parser import OutputFile, Parser, add_force
 from forerun.spaces.errors import RequestError
 
 EPILOG = """\
@@ -25,8 +24,9 @@ def add_arguments(parser: Parser) -> None:
         "--set", action="append", default=[], metavar="mode=CHOICES", help="only these, like mode=data,filter"
     )
     parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="write the curves as one HTML page that opens offline"
+        "--report", action=OutputFile, metavar="FILE", help="write the curves as one HTML page that opens offline"
     )
+    add_force(parser)
     add_json(parser)
 
 

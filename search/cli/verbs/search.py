@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from forerun.search.cli.arguments import add_json, add_training, add_workers, request_of, workers_of
 from forerun.search.cli.grouped import grouped, search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
-from forerun.search.cli.parser import Parser, positive, whole
+from forerun.search.cli.parser import OutputFile, Parser, positive, whole
 from forerun.search.cli.trees import add_varying, check_varying, varied, write_trees
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds, parse_share, with_unit
@@ -91,9 +91,9 @@ def add_arguments(parser: Parser) -> None:
         help="write leaderboard.json, leaderboard.csv, request.yaml and versions.json",
     )
     rank.add_argument(
-        "--report", type=Path, metavar="FILE", help="write the leaderboard as one HTML page that opens offline"
+        "--report", action=OutputFile, metavar="FILE", help="write the leaderboard as one HTML page that opens offline"
     )
-    rank.add_argument("--force", action="store_true", help="let --out overwrite files of a folder that is not empty")
+    rank.add_argument("--force", action="store_true", help="let --out and --report overwrite files that are there")
     _add_baseline(parser)
     add_measuring(parser)
     _add_sampler(parser)
@@ -211,30 +211,28 @@ def run(args: argparse.Namespace) -> int:
     check_varying(args)
     if args.out is not None:
         check_folder(args.out, force=args.force)
-    if args.report is not None:
-        from forerun.search.report import check_page
-
-        check_page(args.report)
     if present is not None:
         board = _beside_the_present_run(args, request, present, taken)
     else:
         board = _refined(args, request, _board(args, request))
-    if args.out is not None:
-        write_folder(args.out, board)
-        write_proposals(args, request, board)
-        write_trees(args.out, board)
-    if args.report is not None:
-        from forerun.search.report import write_report
+    try:
+        if args.out is not None:
+            write_folder(args.out, board)
+            write_proposals(args, request, board)
+            write_trees(args.out, board)
+        if args.report is not None:
+            from forerun.search.report import write_report
 
-        write_report(args.report, board)
-    if args.json:
-        print(dump_json(board.to_json()))
-        return 0
-    from forerun.search.cli.board import print_board
+            write_report(args.report, board)
+    finally:  # the answer is printed even where a file cannot be written
+        if args.json:
+            print(dump_json(board.to_json()))
+        else:
+            from forerun.search.cli.board import print_board
 
-    print_board(board)
+            print_board(board)
     for written in (args.out, args.report):
-        if written is not None:
+        if written is not None and not args.json:
             print(f"forerun: wrote {written}", file=sys.stderr)
     return 0
 

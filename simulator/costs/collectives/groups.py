@@ -1,5 +1,7 @@
 """Where the members of a group sit: how many share one group of each level, and how often a ring crosses each level."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +23,25 @@ def members_per_level(levels: tuple[Level, ...], ranks: ArrayLike, stride: Array
     count, step = np.broadcast_arrays(np.asarray(ranks, dtype=np.float64), np.asarray(stride, dtype=np.float64))
     inner = tuple(np.clip(np.floor(level.size / step), 1.0, count) for level in levels[:-1])
     return (*inner, count)
+
+
+def block_stride(span: Floats) -> Floats:
+    """Spacing under which two members at the ends of a block of ``span`` devices share exactly the levels that hold the
+    whole block. Their distance (span - 1 at most) is not it: devices 0 and 6 share a node of eight, though a second
+    pair that far apart would not fit beside them."""
+    return np.asarray(np.maximum(span / 2.0, 1.0), dtype=np.float64)
+
+
+def stride_of(levels: tuple[Level, ...], members: Sequence[int]) -> float:
+    """Spacing that puts as many of ``members`` (device numbers) into one group of each level as there are: their mean
+    distance, corrected where that says otherwise (the outermost level counts most)."""
+    count = len(members)
+    stride = float(max((max(members) - min(members)) // max(count - 1, 1), 1))
+    for level in levels[:-1]:
+        most = max(Counter(member // level.size for member in members).values())
+        if min(max(level.size // stride, 1), count) != most:
+            stride = level.size / most
+    return stride
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,11 +46,12 @@ def collective_time_s(
         return time_on_levels_s(*where, collective, size, count, step, lone=lone, known=None)
 
     shape = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in (full_bytes, ranks, stride)))
-    reach = shape[2] if collective == "send_recv" else (shape[1] - 1.0) * shape[2]
+    sent = collective == "send_recv"
+    leaves = shape[2] >= cluster.devices_per_node if sent else shape[1] * shape[2] > cluster.devices_per_node
     near_s, far_s = (
         cluster.measured.seconds(f"{collective} {place}", tuple(shape), surface) for place in ("node", "network")
     )
-    return np.where(shape[1] > 1.0, np.where(reach >= cluster.devices_per_node, far_s, near_s), 0.0)
+    return np.where(shape[1] > 1.0, np.where(leaves, far_s, near_s), 0.0)
 
 
 def time_on_levels_s(

@@ -65,7 +65,7 @@ def assemble(fields: Fields, architecture: Architecture, name: str) -> Model:
             Layer(
                 name=kind if window is None else f"{kind}-window",
                 count=1,
-                attention=attention if window is None else replace(attention, window=window),
+                mixer=attention if window is None else replace(attention, window=window),
                 mlp=mlp,
                 norms=architecture.norms,
                 norm_bias=architecture.norm_bias,

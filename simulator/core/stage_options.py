@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.assignment.stage_costs import parameters_of, stage_passes
+from forerun.simulator.core.staged_passes import stage_passes
 from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.layer.shard import layer_axes, shard_of
 from forerun.simulator.layer.times import block_times, host_passes_s
@@ -15,7 +15,6 @@ from forerun.simulator.pipeline.p2p import HOP_AXES, hop_time_s
 from forerun.simulator.replicas.reduction import REPLICA_DEGREES, Replicas, replica_costs
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import stage_parameters
-from forerun.simulator.stages.plan import StagePlans
 from forerun.simulator.stages.rows import Ints, rows_of_stages
 from forerun.spaces.strategies import Context, Strategy, StrategyTable, in_second_half
 
@@ -60,7 +59,8 @@ def option_costs(context: Context, strategy: Strategy, options: StageOptions) ->
     )
     passes = stage_passes(context, rows)
     alone = {axis: degrees[axis][0] for axis in REPLICA_DEGREES}
-    costs = replica_costs(context, Replicas(parameters=parameters_of(context, rows), **alone))
+    parameters = stage_parameters(context, rows.blocks, rows.tp, rows.ep, rows.etp)
+    costs = replica_costs(context, Replicas(parameters=parameters, **alone))
     columns = np.arange(len(options))
     memory = total_memory(context, passes.memory, columns, costs, columns)
     return (passes.forward_s + passes.backward_s)[0], memory.peak_bytes <= context.memory_limit_bytes
@@ -99,8 +99,6 @@ def least_hops_s(context: Context, table: StrategyTable) -> Floats:
 def _held_bytes(context: Context, table: StrategyTable, blocks: Floats) -> Floats:
     """Return the bytes of parameters, gradients and optimizer states of a stage with some ``blocks`` [B, N]."""
     degrees = {axis: table.column(axis).astype(np.float64) for axis in REPLICA_DEGREES}
-    ones = np.ones((1, len(table)))
-    plans = StagePlans(multiplicity=ones, first=0 * ones, stage=0 * ones, lead=ones, blocks=blocks[:, None, :])
-    parameters = stage_parameters(context, plans, degrees["tp"], degrees["ep"], degrees["etp"])
+    parameters = stage_parameters(context, blocks[:, None, :], degrees["tp"], degrees["ep"], degrees["etp"])
     costs = replica_costs(context, Replicas(parameters=parameters, **degrees))
     return np.asarray((costs.parameter_bytes + costs.gradient_bytes + costs.optimizer_bytes)[0])

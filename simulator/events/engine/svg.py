@@ -1,6 +1,7 @@
 """The timeline as a picture: one SVG without scripts or outside resources, for reports and papers."""
 
 from html import escape
+from typing import Protocol
 
 from forerun.simulator.events.engine.kinds import (
     COPY,
@@ -15,7 +16,7 @@ from forerun.simulator.events.engine.kinds import (
     STREAMS,
     TIED,
 )
-from forerun.simulator.events.step.result import EventResult
+from forerun.simulator.events.engine.timeline import Timeline
 from forerun.simulator.schedules import Pass
 
 _COLOURS = {
@@ -39,7 +40,23 @@ _LEAST = 0.25
 """Width in pixels below which neighbours of one colour are drawn as one."""
 
 
-def timeline_svg(result: EventResult, width: int = 1200) -> str:
+class Drawn(Protocol):
+    """What a picture is made of: the records of a step, its time, and what occupied every stream."""
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds of the step."""
+
+    @property
+    def occupied_s(self) -> tuple[float, ...]:
+        """Seconds for which every stream was occupied, by its number."""
+
+    @property
+    def records(self) -> Timeline:
+        """When every task ran."""
+
+
+def timeline_svg(result: Drawn, width: int = 1200) -> str:
     """Return the picture: compute streams as thick rows, the other streams that are used as thin rows below them."""
     lines, used = _rows(result)
     offsets, height = [0] * len(lines), _TOP
@@ -69,11 +86,11 @@ def timeline_svg(result: EventResult, width: int = 1200) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _rows(result: EventResult) -> tuple[list[list[tuple[int, float, float, str]]], list[bool]]:
+def _rows(result: Drawn) -> tuple[list[list[tuple[int, float, float, str]]], list[bool]]:
     """Return (kind, start, end, name) of the tasks of every stream in order of time, and whether it is shown."""
     records = result.records
     lines: list[list[tuple[int, float, float, str]]] = [[] for _ in result.occupied_s]
-    for task in result.timeline():
+    for task in records.tasks():
         if task.end_s > task.start_s:
             for stream in records.streams_of(task.number):
                 lines[stream].append((records.kind_of(task.number), task.start_s, task.end_s, task.name))
@@ -93,7 +110,7 @@ def _merged(row: list[tuple[int, float, float, str]], least_s: float) -> list[tu
     return merged
 
 
-def _legend(result: EventResult) -> list[str]:
+def _legend(result: Drawn) -> list[str]:
     """Return a coloured name for every kind of task that occurs."""
     parts, x = [], _LEFT
     for kind in sorted(result.records.found()):

@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 
 from forerun.simulator.layer.shard import Shard, added_up_apart
 from forerun.simulator.layer.times import BLOCK_PARTS, block_times, host_passes_s
-from forerun.simulator.memory.peak import StageMemory, stage_memory
+from forerun.simulator.memory.peak import StageMemory, activation_memory
 from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import StageParameters, stage_parameters
-from forerun.simulator.stages.plan import StagePlans
 from forerun.simulator.stages.rows import StageRows
 from forerun.spaces.strategies import Context, Recompute
 
@@ -64,25 +63,13 @@ def stage_passes(context: Context, rows: StageRows) -> StagePasses:
     )
 
 
-def parameters_of(context: Context, rows: StageRows) -> StageParameters:
-    """Return the parameters of every stage on one device, [S, N]."""
-    plans = StagePlans(
-        multiplicity=rows.exists,
-        first=rows.number,
-        stage=rows.number,
-        lead=np.ones_like(rows.number),
-        blocks=rows.blocks,
-    )
-    return stage_parameters(context, plans, rows.tp, rows.ep, rows.etp)
-
-
 def stage_replicas(context: Context, rows: StageRows, passes: StagePasses) -> ReplicaCosts:
     """Return the once-per-step costs of N strategies: of the half that takes longest, memory of every stage.
 
     The second half gathers while the first microbatch fills the first half, and reduces while the last one drains from
     it; only what goes beyond counts. The degrees of a half are those of its first, or of its last stage.
     """
-    parameters = parameters_of(context, rows)
+    parameters = stage_parameters(context, rows.blocks, rows.tp, rows.ep, rows.etp)
     first = _half(context, rows, parameters, ~rows.second, 0)
     if not rows.second.any():
         return first
@@ -165,7 +152,7 @@ def _memory(
     """Return the activation memory of every stage: that of both groups of layers."""
     vpp = np.ones_like(rows.pp)
     one, other = (
-        stage_memory(context, shard, key, blocks, rows.number, rows.schedule, rows.pp, vpp, rows.microbatches)
+        activation_memory(context, shard, key, blocks, rows.number, rows.schedule, rows.pp, vpp, rows.microbatches)
         for blocks, key in groups
     )
     return StageMemory(

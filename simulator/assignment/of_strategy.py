@@ -1,0 +1,113 @@
+"""The assignment that a strategy writes: stages alike, stages that differ, or stages on groups of nodes that differ."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from forerun.simulator.assignment.value import Assignment, Placed
+from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
+from forerun.simulator.schedules import PipelineShape
+from forerun.spaces.clusters import stage_groups
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import (
+    Context,
+    Placement,
+    Recompute,
+    Strategy,
+    in_second_half,
+    stage_layers,
+    table_of,
+)
+
+
+def assign(context: Context, strategy: Strategy) -> Assignment:
+    """Return the assignment of a strategy, which must be legal.
+
+    Raises:
+        RequestError: the cluster has groups of nodes, which do not hold the stages, or the strategy has neighbouring
+            stages on one node or halves that differ in tp.
+    """
+    grouped = bool(context.cluster.groups)
+    first = strategy.half(False)
+    counts = layers_of_chunks(context, strategy)
+    whole = Assignment(
+        contexts=context.on_groups if grouped else (context,),
+        group_of_rank=_groups(context, strategy) if grouped else (0,) * strategy.pp,
+        schedule=strategy.schedule,
+        shape=PipelineShape(
+            pp=strategy.pp,
+            vpp=strategy.vpp,
+            microbatches=context.workload.global_batch // (first.dp * first.mbs),
+        ),
+        layers=_placed(context, strategy, counts),
+        devices=(),
+    )
+    return replace(whole, devices=tuple(devices_of_rank(first, rank) for rank in whole.rank_of_chunk))
+
+
+def layers_of_chunks(context: Context, strategy: Strategy) -> tuple[int, ...]:
+    """Return the number of layers of every virtual stage, shape C.
+
+    Raises:
+        RequestError: the split of the strategy leaves layers out.
+    """
+    table, layers = table_of([strategy]), context.model.layer_count
+    split = int(table.column("split")[0])
+    counts = stage_layers(layers, strategy.pp, strategy.vpp, split, table.custom_splits, context.head_layers)
+    if sum(counts) != layers:
+        raise RequestError(f"{strategy} splits {sum(counts)} layers, but the model has {layers}; use another split")
+    return counts
+
+
+def devices_of_rank(first: Strategy, rank: int) -> Sequence[int]:
+    """Return the devices of a pipeline rank, tensor ranks next to each other, in the numbers of the cluster."""
+    inner = first.tp * first.cp
+    if first.placement != Placement.TP_CP_EP_PP_DP:
+        return range(rank * inner * first.dp, (rank + 1) * inner * first.dp)
+    starts = [(replica * first.pp + rank) * inner for replica in range(first.dp)]
+    return tuple(device for start in starts for device in range(start, start + inner))
+
+
+def _groups(context: Context, strategy: Strategy) -> tuple[int, ...]:
+    """Return the group of nodes of every pipeline rank.
+
+    Raises:
+        RequestError: as for ``assign``.
+    """
+    if strategy.placement != Placement.TP_CP_EP_DP_PP or strategy.second_tp is not None:
+        raise RequestError(
+            f"stages of {strategy} do not stand on devices of their own in a row, as groups of nodes need; drop the "
+            "placement or the second tp"
+        )
+    return stage_groups(context.cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
+
+
+def _placed(context: Context, strategy: Strategy, counts: Sequence[int]) -> tuple[tuple[Placed, ...], ...]:
+    """Return what every virtual stage runs; MTP blocks stand behind the head, which they repeat.
+
+    Stages that differ are whole: virtual stage and pipeline rank have one number.
+    """
+    model = context.model
+    kinds = [kind for kind, layer in zip(kind_of_entry(model), model.layers, strict=True) for _ in range(layer.count)]
+    embedding = len(layer_kinds(model))
+    rows, done = [], 0
+    for chunk, count in enumerate(counts):
+        settings = strategy.half(strategy.second_tp is not None and in_second_half(chunk, strategy.pp))
+        settings = recomputed = replace(settings, layers_per_stage=None, stage_recompute=None)
+        some = count
+        if strategy.stage_recompute is not None:
+            entry = strategy.stage_recompute[chunk]
+            recomputed = replace(settings, recompute=entry.kind)
+            # Where only some layers are named, what is predicted besides is none of them.
+            settings = recomputed if entry.layers is None else replace(settings, recompute=Recompute.NONE)
+            some = count if entry.layers is None else entry.layers
+        row = [
+            Placed(kind, recomputed if place < some else settings)
+            for place, kind in enumerate(kinds[done : done + count])
+        ]
+        done += count
+        if chunk == 0:
+            row.insert(0, Placed(embedding, settings))
+        if chunk == len(counts) - 1:
+            row += [Placed(embedding + 1, settings), *[Placed(kinds[-1], settings)] * model.mtp_layers]
+        rows.append(tuple(row))
+    return tuple(rows)
