@@ -39,7 +39,8 @@ class SpaceCounts:
 class Leaderboard:
     """The best candidates of one search in rank order.
 
-    ``request`` is what was asked, with ``defaults`` (each value that the user did not give) and ``notes``.
+    ``request`` is what was asked, with ``defaults`` (each value that the user did not give). ``remarks`` are about the
+    request and the search, ``advice`` about the rows; ``notes`` are both.
     ``why`` says in words what bounds the winner and what the runner-up loses. ``elapsed_s`` is the wall time of the
     search, start-up of the process not included. ``workers`` says in words who did the work. ``baseline`` is the user's
     present run beside the first row, where one was named; ``measure_next`` the runs worth measuring, and ``trees``
@@ -51,13 +52,19 @@ class Leaderboard:
     rows: tuple[Row, ...]
     why: str
     defaults: tuple[str, ...]
-    notes: tuple[str, ...]
+    remarks: tuple[str, ...]
     elapsed_s: float
     versions: Mapping[str, str]
     workers: str = "in this process"
+    advice: tuple[str, ...] = ()
     baseline: Baseline | None = None
     measure_next: NextRuns | None = None
     trees: VariedRows | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Everything that is to be noted."""
+        return (*self.remarks, *self.advice)
 
     @property
     def candidates_per_s(self) -> float:

@@ -50,7 +50,7 @@ def verdict(board: Leaderboard) -> Safe:
         f"The best of {board.space.legal:,} legal strategies, in a space of {format_whole(board.space.size)} "
         f"candidates. {board.why} All figures are predicted."
     )
-    return joined([tag("p", tag("code", best.strategy), class_="winner"), tag("dl", *tiles), tag("p", lead), warning])
+    return joined([tag("p", tag("code", best.name), class_="winner"), tag("dl", *tiles), tag("p", lead), warning])
 
 
 def step_section(rows: Sequence[Row]) -> Safe:
@@ -127,7 +127,7 @@ def inputs_section(board: Leaderboard) -> Safe:
 
 
 def _numbered(row: Row) -> str:
-    return f"{row.rank}. {row.strategy}"
+    return f"{row.rank}. {row.name}"
 
 
 def _digits(row: Row) -> int:

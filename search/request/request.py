@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from forerun.search.request.limits import NO_LIMITS, Limits, limits_of
 from forerun.search.request.objectives import objective_named
@@ -36,6 +36,22 @@ FRONT_TOP = 1000
 """Rows of a Pareto front where the user does not say how many: a front that is cut hides choices."""
 LARGEST_COUNT = 10**9
 """Bound on batch, sequence and device counts: products of three of them stay within an int64 index."""
+
+
+_KINDS: Mapping[type, tuple[str, ...]] = {
+    str: ("model", "cluster", "gpus", "precision", "framework", "objective", "profile", "calibration"),
+    int: ("global_batch", "seq_len", "top"),
+    float: (
+        "usd_per_hour",
+        "usd_per_gpu_hour",
+        "tokens",
+        "train_within_s",
+        "train_usd",
+        "oom_risk",
+        "moe_imbalance",
+    ),
+}
+"""Fields of a request by what they are in plain data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +99,23 @@ class Request:
         if not self.switches:
             del data["switches"]
         return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Return the request of ``to_json``, or of a setting's, whose further keys are passed over.
+
+        Raises:
+            KeyError, TypeError, ValueError: a value is missing, or has another form.
+        """
+        known: dict[str, Any] = {
+            name: kind(data[name]) for kind, names in _KINDS.items() for name in names if data.get(name) is not None
+        }
+        return cls(
+            **{name: data[name] for name in ("model", "cluster", "global_batch", "seq_len")} | known,
+            overrides={str(axis): list(values) for axis, values in (data.get("overrides") or {}).items()},
+            switches={str(name): str(setting) for name, setting in (data.get("switches") or {}).items()},
+            ignored_config_fields=tuple(map(str, data.get("ignored_config_fields") or ())),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +178,14 @@ class Setting:
         return data
 
 
-def resolve(request: Request, *, groups: bool = False) -> Setting:
-    """Return what a request means; ``groups``: its cluster may have groups of nodes that differ.
+def resolve(request: "Request | Setting", *, groups: bool = False) -> Setting:
+    """Return what a request means, a setting as it is; ``groups``: its cluster may have groups of nodes that differ.
 
     Raises:
         RequestError: any part of it is unknown, contradicts another or lies out of bounds.
     """
+    if isinstance(request, Setting):
+        return request
     for name in ("global_batch", "seq_len"):
         _bounded(name.replace("_", " "), getattr(request, name), LARGEST_COUNT)
     objective = objective_named(request.objective or DEFAULT_OBJECTIVE)
@@ -205,13 +240,13 @@ def resolve(request: Request, *, groups: bool = False) -> Setting:
     )
 
 
-def legal_strategy(setting: Setting, text: str) -> Strategy:
-    """Return a strategy that keeps every law of the setting.
+def legal_strategy(setting: Setting, given: str | Strategy) -> Strategy:
+    """Return a strategy that keeps every law of the setting; ``given`` may be its text.
 
     Raises:
         RequestError: the text cannot be read, or the strategy breaks laws; the message has all of them.
     """
-    strategy = parse_strategy(text)
+    strategy = parse_strategy(given) if isinstance(given, str) else given
     _bounded("devices of the strategy", strategy.devices, setting.context.cluster.max_devices)
     if setting.gpus is not None and strategy.devices not in setting.gpus:
         counts = " or ".join(map(str, setting.gpus[:8]))

@@ -13,9 +13,9 @@ from forerun.spaces.strategies import (
     Placement,
     Recompute,
     Strategy,
+    devices_of_rank,
     in_second_half,
-    stage_layers,
-    table_of,
+    layers_of_chunks,
 )
 
 
@@ -28,7 +28,7 @@ def assign(context: Context, strategy: Strategy) -> Assignment:
     """
     grouped = bool(context.cluster.groups)
     first = strategy.half(False)
-    counts = layers_of_chunks(context, strategy)
+    counts = layers_of_chunks(strategy, context.model.layer_count, context.head_layers)
     whole = Assignment(
         contexts=context.on_groups if grouped else (context,),
         group_of_rank=_groups(context, strategy) if grouped else (0,) * strategy.pp,
@@ -42,29 +42,6 @@ def assign(context: Context, strategy: Strategy) -> Assignment:
         devices=(),
     )
     return replace(whole, devices=tuple(devices_of_rank(first, rank) for rank in whole.rank_of_chunk))
-
-
-def layers_of_chunks(context: Context, strategy: Strategy) -> tuple[int, ...]:
-    """Return the number of layers of every virtual stage, shape C.
-
-    Raises:
-        RequestError: the split of the strategy leaves layers out.
-    """
-    table, layers = table_of([strategy]), context.model.layer_count
-    split = int(table.column("split")[0])
-    counts = stage_layers(layers, strategy.pp, strategy.vpp, split, table.custom_splits, context.head_layers)
-    if sum(counts) != layers:
-        raise RequestError(f"{strategy} splits {sum(counts)} layers, but the model has {layers}; use another split")
-    return counts
-
-
-def devices_of_rank(first: Strategy, rank: int) -> Sequence[int]:
-    """Return the devices of a pipeline rank, tensor ranks next to each other, in the numbers of the cluster."""
-    inner = first.tp * first.cp
-    if first.placement != Placement.TP_CP_EP_PP_DP:
-        return range(rank * inner * first.dp, (rank + 1) * inner * first.dp)
-    starts = [(replica * first.pp + rank) * inner for replica in range(first.dp)]
-    return tuple(device for start in starts for device in range(start, start + inner))
 
 
 def _groups(context: Context, strategy: Strategy) -> tuple[int, ...]:
@@ -89,10 +66,11 @@ def _placed(context: Context, strategy: Strategy, counts: Sequence[int]) -> tupl
     model = context.model
     kinds = [kind for kind, layer in zip(kind_of_entry(model), model.layers, strict=True) for _ in range(layer.count)]
     embedding = len(layer_kinds(model))
+    flat = replace(strategy, layers_per_stage=None, stage_recompute=None)
+    halves = (flat.half(False), flat.half(True))
     rows, done = [], 0
     for chunk, count in enumerate(counts):
-        settings = strategy.half(strategy.second_tp is not None and in_second_half(chunk, strategy.pp))
-        settings = recomputed = replace(settings, layers_per_stage=None, stage_recompute=None)
+        settings = recomputed = halves[in_second_half(chunk, strategy.pp)]
         some = count
         if strategy.stage_recompute is not None:
             entry = strategy.stage_recompute[chunk]

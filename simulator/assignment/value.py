@@ -7,6 +7,7 @@ same for many candidates at once, and its tests hold it to the assignment row by
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import numpy as np
 
@@ -86,12 +87,10 @@ class Assignment:
         found: dict[Strategy, Floats] = {}
         shape = (len(layer_kinds(self.context.model)) + 2, len(self.layers))
         for chunk, row in enumerate(self.layers):
-            for placed in row:
-                if chosen(placed):
-                    held = found.get(placed.settings)
-                    if held is None:
-                        held = found[placed.settings] = np.zeros(shape)
-                    held[placed.kind, chunk] += 1.0
+            for placed, alike in groupby(filter(chosen, row)):
+                if placed.settings not in found:
+                    found[placed.settings] = np.zeros(shape)
+                found[placed.settings][placed.kind, chunk] += len(list(alike))
         return found
 
     def on_ranks(self, values: Floats) -> Floats:

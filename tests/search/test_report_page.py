@@ -127,7 +127,7 @@ def test_the_table_has_every_row(board: Leaderboard, page: Page) -> None:
 
     assert head == ["#", "strategy", "GPUs", "tok/s", "tok/s/GPU", "MFU", "step (s)", "GiB of 79", *head[8:]]
     assert head[8:] == ["USD/Mtok", "days", "USD", "notes"]
-    assert [line[1] for line in body] == [row.strategy for row in board.rows]
+    assert [line[1] for line in body] == [row.name for row in board.rows]
     assert [int(line[0]) for line in body] == [row.rank for row in board.rows]
     assert [int(line[2]) for line in body] == [row.gpus for row in board.rows]
     steps = [row.step_time_s for row in board.rows]
@@ -184,7 +184,7 @@ def test_no_name_becomes_markup(board: Leaderboard) -> None:
         rows=rows,
         why=HOSTILE,
         defaults=(HOSTILE,),
-        notes=(HOSTILE,),
+        remarks=(HOSTILE,),
         versions={"forerun": HOSTILE},
         workers=HOSTILE,
     )
@@ -277,7 +277,7 @@ def test_axes_travel_as_data(board: Leaderboard) -> None:
     assert all(len(values) == len(board.rows) and len(set(values)) > 1 for values in axes.values())
     for axis in ("tp", "pp", "dp"):
         for value, row in zip(axes.get(axis, ()), board.rows, strict=False):
-            assert f"{axis}{value}" in row.strategy.split()
+            assert f"{axis}{value}" in row.name.split()
 
 
 def contrast(one: str, other: str) -> float:
@@ -327,12 +327,12 @@ def test_a_run_far_off_stays_on_the_border(board: Leaderboard) -> None:
 
 
 def test_stages_of_the_winner_add_up(board: Leaderboard) -> None:
-    piped = next(row for row in board.rows if " pp2" in row.strategy or " pp4" in row.strategy)
+    piped = next(row for row in board.rows if row.strategy.pp in (2, 4))
     section = stages_section(dataclasses.replace(board, rows=(piped,)))
 
-    assert section is not None and section.count('class="track"') == int(piped.strategy.split()[1][2:])
+    assert section is not None and section.count('class="track"') == piped.strategy.pp
     assert f"{piped.peak_memory_gib:.1f} GiB" in section
-    flat = next(row for row in board.rows if " pp1" in row.strategy)
+    flat = next(row for row in board.rows if row.strategy.pp == 1)
     assert stages_section(dataclasses.replace(board, rows=(flat,))) is None
     gone = {**board.request, "model": "missing.json"}
     assert "No stages" in (stages_section(dataclasses.replace(board, rows=(piped,), request=gone)) or "")

@@ -41,8 +41,8 @@ def test_a_bound_on_the_risk_of_running_out_of_memory_holds() -> None:
     whole, bounded = (search("llama3-8b", gpus="8..16", top=1, **fields, oom_risk=risk) for risk in (None, 0.001))
     alone = search("llama3-8b", gpus=8, top=1, **fields, oom_risk=0.001).rows[0]
 
-    assert f"<strong>8 GPUs</strong> {alone.strategy} (searched for this page)" in str(scaling_section(bounded))
-    assert alone.strategy not in str(scaling_section(whole))
+    assert f"<strong>8 GPUs</strong> {alone.name} (searched for this page)" in str(scaling_section(bounded))
+    assert alone.name not in str(scaling_section(whole))
 
 
 def test_what_does_not_fit_or_is_gone_is_told(board: Leaderboard) -> None:

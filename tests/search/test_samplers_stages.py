@@ -304,14 +304,13 @@ def test_stagnation_and_time_stop_it() -> None:
 def test_strategies_with_stages_are_ranked_like_others(make_setting: Callable[..., Setting]) -> None:
     """Nothing of a strategy is lost on its way through rows: their text is parsed again by every later step."""
     from forerun.search.board.rows import rows_of
-    from forerun.spaces.strategies import parse_strategy
 
     setting = make_setting(gpus="16")
     text = "tp1/2 pp4 dp4/2 mbs1/2 zero1 layers=7,8,9,8 recompute=full,none,full:3,none"
     strategy: Strategy = legal_strategy(setting, text)
     (row,) = rows_of(setting.context, [strategy])
 
-    assert parse_strategy(row.strategy) == strategy
+    assert row.strategy == strategy
     assert row.step_time_s == pytest.approx(sum(row.breakdown_s.values()))
 
 

@@ -15,12 +15,12 @@ from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.events.engine.engine import Execution, execute
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.engine.kinds import GATHER, OPTIMIZER, REDUCE, SEND, TIED
-from forerun.simulator.events.export import protobuf as pb
 from forerun.simulator.events.step.compile import compile_step
 from forerun.simulator.events.step.contention import Contention
 from forerun.simulator.events.step.result import EventResult
 from forerun.simulator.events.step.sizes import StepSizes, step_sizes
 from forerun.simulator.events.step.traffic import Layout
+from forerun.spaces import protobuf as pb
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text, written
 from forerun.spaces.strategies import Context, Strategy

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from forerun.simulator.replay.readers.json_stream import Progress
-from forerun.simulator.replay.readers.protobuf_wire import FIXED32, FIXED64, fields, messages, packed
 from forerun.simulator.replay.trace import Kind, Message, Phase, Place, RankTrace
 from forerun.spaces.errors import RequestError
+from forerun.spaces.protobuf import FIXED32, FIXED64, fields, messages, packed
 
 _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7
 _COPIES = (2, 3)

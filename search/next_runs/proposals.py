@@ -20,7 +20,7 @@ from forerun.simulator.calibration.residual import features_of
 from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import csv_text
-from forerun.spaces.strategies import Context, StrategyTable, parse_strategy, table_of
+from forerun.spaces.strategies import Context, StrategyTable, table_of
 
 CANDIDATES = 200
 """Best rows among which runs are chosen: what lies below is not going to be the best."""
@@ -39,7 +39,7 @@ def next_runs(context: Context, rows: Sequence[Row], count: int, *, rule: str = 
     posterior = context.correction
     if not isinstance(posterior, Posterior):
         posterior = nothing_measured()
-    table = table_of([parse_strategy(row.strategy) for row in rows])
+    table = table_of([row.strategy for row in rows])
     believed = posterior.believe([(context, table)]).costing(np.array([float(row.gpus) for row in rows]))
     known = _measured_rows(posterior, context, table)
     if count > len(rows) - len(known):
@@ -85,7 +85,7 @@ def launches(setting: Setting, found: NextRuns, format_name: str | None = None) 
     result = []
     for number, run in enumerate(found.runs, start=1):
         launch = Launch(
-            strategy=parse_strategy(run.row.strategy),
+            strategy=run.row.strategy,
             model=context.model,
             workload=context.workload,
             devices_per_node=context.cluster.devices_per_node,
@@ -114,10 +114,10 @@ def run_cells(setting: Setting, runs: Sequence[NextRun]) -> list[dict[str, str]]
     request, context = setting.request, setting.context
     lines = []
     for number, run in enumerate(runs, start=1):
-        strategy = parse_strategy(run.row.strategy)
+        strategy = run.row.strategy
         lines.append(
             {
-                "run_id": f"{_plain(context.model.name)}-{_plain(run.row.strategy)}-{number:02}",
+                "run_id": f"{_plain(context.model.name)}-{_plain(run.row.name)}-{number:02}",
                 "source": "forerun search --measure-next",
                 "device": context.cluster.device.name,
                 "cluster": _where(request.cluster),
@@ -126,7 +126,7 @@ def run_cells(setting: Setting, runs: Sequence[NextRun]) -> list[dict[str, str]]
                 "seq_len": str(context.workload.seq_len),
                 "precision": context.workload.precision,
                 "framework": f"profile:{context.framework.name}",
-                "strategy": run.row.strategy,
+                "strategy": run.row.name,
                 "dp": str(strategy.dp),
                 "tp": str(strategy.tp),
                 "pp": str(strategy.pp),

@@ -1,18 +1,59 @@
-"""The wire format of protocol buffers, as much of it as an execution trace needs.
+"""The wire format of protocol buffers, as much of it as Chakra's execution traces need, written and read.
 
 A message is a run of fields: a varint with number and wire type, then a varint, 8 bytes, 4 bytes, or a length and as
-many bytes (protobuf.dev/programming-guides/encoding). Lengths are checked before anything is read, so that a hostile
-file costs no memory.
+many bytes (protobuf.dev/programming-guides/encoding). Fields at their default are left out, as proto3 does. Lengths are
+checked before anything is read, so that a hostile file costs no memory.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from forerun.spaces.errors import RequestError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+"""Wire types."""
 MOST_MESSAGE = 1 << 26
 """Most bytes of one message; a node of an execution trace has a few hundred."""
+
+
+def varint(value: int) -> bytes:
+    """Return a whole number of at least 0 in groups of seven bits, lowest first.
+
+    >>> varint(300).hex()
+    'ac02'
+    """
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def number(field: int, value: int, *, always: bool = False) -> bytes:
+    """Return a field that holds a whole number of at least 0; ``always``: also a 0, as members of a oneof need."""
+    return varint(field << 3 | VARINT) + varint(value) if value or always else b""
+
+
+def text(field: int, value: str) -> bytes:
+    """Return a field that holds a text."""
+    return message(field, value.encode()) if value else b""
+
+
+def message(field: int, value: bytes) -> bytes:
+    """Return a field that holds another message."""
+    return varint(field << 3 | BYTES) + varint(len(value)) + value
+
+
+def numbers(field: int, values: Iterable[int]) -> bytes:
+    """Return a field that holds whole numbers of at least 0, packed."""
+    packed = b"".join(map(varint, values))
+    return message(field, packed) if packed else b""
+
+
+def delimited(value: bytes) -> bytes:
+    """Return a message as one of a stream: its length first."""
+    return varint(len(value)) + value
 
 
 def messages(file: BinaryIO, source: str) -> Iterator[bytes]:
@@ -51,14 +92,14 @@ def fields(data: bytes, source: str) -> Iterator[tuple[int, int, int | bytes]]:
     """
     place = 0
     while place < len(data):
-        key, place = varint(data, place, source)
+        key, place = read_varint(data, place, source)
         number, wire = key >> 3, key & 7
         value: int | bytes
         if wire == VARINT:
-            value, place = varint(data, place, source)
+            value, place = read_varint(data, place, source)
         else:
             if wire == BYTES:
-                size, place = varint(data, place, source)
+                size, place = read_varint(data, place, source)
             elif wire in (FIXED64, FIXED32):
                 size = 8 if wire == FIXED64 else 4
             else:
@@ -69,7 +110,7 @@ def fields(data: bytes, source: str) -> Iterator[tuple[int, int, int | bytes]]:
         yield number, wire, value
 
 
-def varint(data: bytes, place: int, source: str) -> tuple[int, int]:
+def read_varint(data: bytes, place: int, source: str) -> tuple[int, int]:
     """Return the varint at ``place`` and the place behind it."""
     value = shift = 0
     while True:
@@ -89,6 +130,6 @@ def packed(value: int | bytes, source: str) -> list[int]:
         return [value]
     numbers, place = [], 0
     while place < len(value):
-        number, place = varint(value, place, source)
+        number, place = read_varint(value, place, source)
         numbers.append(number)
     return numbers
