@@ -14,7 +14,7 @@ from import_graph import PACKAGES, ImportGraph, circles, imports_of
 
 ROOT = Path(__file__).parents[1]
 GRAPH = ImportGraph(root=ROOT)
-HEAVY = ("ray", "optuna", "torch", "networkx", "pandas", "plotly", "scipy")
+HEAVY = ("ray", "optuna", "torch", "networkx", "pandas", "scipy")
 
 KNOWN = {
     ("spaces/strategies/context.py", "spaces/strategies/correction.py"),

@@ -20,7 +20,8 @@ from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS
 from forerun.search.report.markup import VOID
 from forerun.search.report.page import MOST_ROWS
-from forerun.search.report.scatter import coordinates, pareto_front, scatter, ticks, views_of
+from forerun.search.report.plane import ticks
+from forerun.search.report.scatter import coordinates, pareto_front, scatter, views_of
 from forerun.search.report.stages import stages_section
 from forerun.search.report.words import REASONS
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
