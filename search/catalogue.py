@@ -37,7 +37,7 @@ GIGA = 1e9
 
 
 def list_models() -> list[dict[str, Any]]:
-    """Return a line for every model; ``layers`` of a model that is written operator by operator counts operators."""
+    """Return a line for every model; ``layers`` of a model that is an operator graph counts operators."""
     lines = []
     for name in model_names():
         model = load_model(name)
@@ -220,7 +220,7 @@ def _model_facts(model: Model) -> dict[str, Any]:
 
 
 def layered_facts(model: LayeredModel) -> dict[str, Any]:
-    """Return everything about a model that is written operator by operator; counts are per sample."""
+    """Return everything about a model that is an operator graph; counts are per sample."""
     facts: dict[str, Any] = {
         "name": model.name,
         "source": model.source,

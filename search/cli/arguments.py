@@ -69,7 +69,7 @@ def add_training(parser: Parser, *, batch_required: bool = True, learned: bool =
         group.add_argument(
             "--calibration", metavar="FILE", help="constants of this machine, as `forerun calibrate` wrote them"
         )
-    layered = parser.add_argument_group("models that are written operator by operator")
+    layered = parser.add_argument_group("operator graphs")
     layered.add_argument(
         "--seconds-per-sample",
         type=positive,
@@ -201,15 +201,13 @@ def _only_transformers(args: argparse.Namespace) -> None:
 
     if names_layered(args.model):
         raise RequestError(
-            f"{args.model} is written operator by operator; search, simulate, explain, limits, scale and improve take "
-            f"such models"
+            f"{args.model} is an operator graph; search, simulate, explain, limits, scale and improve take such models"
         )
     if args.seq_len is None:
         raise RequestError("the following arguments are required: --seq-len; see `forerun search --help`")
     if not isinstance(args.global_batch, int):
         raise RequestError(
-            f"a batch per GPU is for models that are written operator by operator, but got {args.global_batch}; "
-            f"write the whole batch of a step"
+            f"a batch per GPU is for operator graphs, but got {args.global_batch}; write the whole batch of a step"
         )
     for flag, value in (
         ("--seconds-per-sample", args.seconds_per_sample),
@@ -217,7 +215,7 @@ def _only_transformers(args: argparse.Namespace) -> None:
         ("--paradl", args.paradl),
     ):
         if value:
-            raise RequestError(f"{flag} is for models that are written operator by operator, and {args.model} is not")
+            raise RequestError(f"{flag} is for operator graphs, and {args.model} is not")
 
 
 def single_request(args: argparse.Namespace) -> "Request":

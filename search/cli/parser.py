@@ -76,7 +76,8 @@ class Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]  # argparse overloads it by namespace, which is not used here
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> Any:
-        """Parse, after looking for unknown flags: they explain a missing one.
+        """Parse, after looking for unknown flags: they explain a missing one. ``given`` of the result has the flag of
+        every argument whose value is not the default.
 
         Raises:
             RequestError: a flag is unknown, a value of the wrong type, or something is missing.
@@ -88,6 +89,10 @@ class Parser(argparse.ArgumentParser):
             if flag.startswith("--") and flag not in self._option_string_actions:
                 raise unknown("flag", flag, self._option_string_actions)
         found = super().parse_args(args, namespace)
+        flags = {action.dest: action for action in self._actions if action.option_strings and action.dest != "help"}
+        found.given = {
+            name: action.option_strings[-1] for name, action in flags.items() if getattr(found, name) != action.default
+        }
         for action in self._actions:
             if isinstance(action, OutputFile) and getattr(found, action.dest) is not None:
                 action.check(found)

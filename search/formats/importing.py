@@ -1,18 +1,23 @@
 """From files on disk to what they say."""
 
+import re
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from forerun.search.formats.contract import Files, Imported, Source
+from forerun.search.formats.shell_script import SCRIPTS
 from forerun.search.formats.table import format_named, recognised
 from forerun.spaces.documents import MAX_BYTES
 from forerun.spaces.errors import RequestError
 
+_DEGREE = re.compile(
+    r"(?:^|[.:-])(?:\w+_)?(?:tensor|pipeline|context|expert)[-_](?:model[-_])?parallel[-_](?:size|degree):?$"
+)
+"""Names of degrees: one that a reader does not know is a file that it misreads."""
 LARGEST_LOG = 1 << 28
 """Bytes of a training log: a month of steps at a line each has a tenth of it."""
 
-SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash")
 FOLDER_FILES = (".yaml", ".yml", ".json", ".toml", ".py", *SCRIPTS)
 MOST_FILES = 32
 
@@ -53,9 +58,16 @@ def import_texts(
     source = Source(name=main, text=files[main], beside=beside, gpus=gpus, entry=entry)
     chosen = recognised(source) if format is None else format_named(format)
     try:
-        return chosen.read(source)
+        found = chosen.read(source)
     except RecursionError:
         raise RequestError(f"{main} is nested deeper than any configuration") from None
+    missed = [name for name in found.unknown if _DEGREE.search(name)]
+    if missed:
+        raise RequestError(
+            f"{main} has {', '.join(missed[:3])}, which {chosen.name} does not: it is the file of another tool, or the "
+            "name is misspelt; its degrees would be lost"
+        )
+    return found
 
 
 def _main(files: Files) -> str:

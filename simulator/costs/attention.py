@@ -148,6 +148,28 @@ def attended_pairs(
     return np.asarray(growing * first + growing * (growing + 1) / 2 + (rows - growing) * limit)
 
 
+def attention_work(
+    *,
+    batch: ArrayLike,
+    heads: ArrayLike,
+    kv_heads: ArrayLike,
+    seq_q: ArrayLike,
+    seq_k: ArrayLike,
+    head_dim: ArrayLike,
+    value_head_dim: ArrayLike,
+    causal: bool,
+    window: int | None = None,
+    backward: bool = False,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Operations and bytes of fused attention, shapes as for ``attention_time_s``: two products per pair forward, five
+    backward (scores again, and four gradients); every tensor read or written once, backward with its gradients."""
+    shape = (batch, heads, kv_heads, seq_q, seq_k, head_dim, value_head_dim)
+    b, h, g, sq, sk, d, dv = (np.asarray(value, dtype=np.float64) for value in shape)
+    pairs = b * h * attended_pairs(sq, sk, causal=causal, window=window)
+    flops = 2.0 * pairs * (3 * d + 2 * dv if backward else d + dv)
+    return np.asarray(flops), np.asarray(b * (h * sq + g * sk) * (d + dv) * (6.0 if backward else 2.0))
+
+
 def flash_surface_s(
     surface: AttentionEfficiency,
     *,

@@ -115,6 +115,8 @@ class FrameworkProfile:
     """Expert all-to-all under other computation of the same stage."""
     dispatches_once: bool = False
     """A token is sent only once to every node that has experts for it (DeepEP, HybridEP)."""
+    gathers_tokens: bool = False
+    """Every expert rank gathers the tokens of all of them and keeps its own (Megatron-LM's all-gather dispatcher)."""
     overlap_pipeline: bool = False
     """Sends between stages overlap with compute (else they block)."""
     broadcasts_parameters: bool = False

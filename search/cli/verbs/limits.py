@@ -12,7 +12,7 @@ examples:
   forerun limits cosmoflow-256 --cluster abci-v100 --gpus 4..256 --global-batch 64 --framework chainermn --json
   forerun limits vgg16 --cluster dgx-a100-80 --gpus 1..256 --global-batch 64/gpu --report vgg16.html
 
-For models that are written operator by operator (`forerun list models`: those with an input shape). Useful GPUs: the
+For operator graphs (`forerun list models`: those with an input shape). Useful GPUs: the
 largest number whose last step still brings half of what its devices should; < marks it in the curves."""
 
 
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     if not is_layered(args):
         raise RequestError(
-            f"limits are for models that are written operator by operator, but got {args.model}; "
+            f"limits are for operator graphs, but got {args.model}; "
             f"for a transformer use `forerun search --gpus LO..HI`"
         )
     return run_limits(args)

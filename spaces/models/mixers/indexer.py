@@ -12,15 +12,18 @@ from forerun.spaces.models.parts import Product, Scores, Step, uncut
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexer:
     """``top_k`` keys per query, chosen by ``heads`` scores of width ``head_dim``; ``weighted``: heads are weighted by a
-    product of the token. Every tensor rank runs it whole."""
+    product of the token. ``shared``: the choice is an earlier layer's. Every tensor rank runs it whole."""
 
     heads: int
     head_dim: int
     top_k: int
     weighted: bool = True
+    shared: bool = False
 
     def steps(self, query_width: int, hidden: int) -> tuple[Step, ...]:
         """Projections of queries, key and weights, and the scores of all pairs with the choice of keys."""
+        if self.shared:
+            return ()
         weights = (uncut(self.heads),) if self.weighted else ()
         return (
             Product(inputs=uncut(query_width), outputs=(uncut(self.heads * self.head_dim),)),
@@ -31,4 +34,4 @@ class Indexer:
     @property
     def vectors(self) -> int:
         """Weight and bias of the key's norm."""
-        return 2 * self.head_dim
+        return 0 if self.shared else 2 * self.head_dim

@@ -14,7 +14,7 @@ class Mamba:
     inner: int
     state: int
     rank: int
-    heads_apart: int = 1
+    parts: int = 1
     convolution: int = 4
     bias: bool = False
     convolution_bias: bool = True
