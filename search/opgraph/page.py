@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.still_page import section, still_page
 from forerun.search.opgraph.limits import FamilyLimits, Limits, efficiency
 from forerun.search.opgraph.request import OBJECTIVES
 from forerun.search.opgraph.rows import LayeredRow
-from forerun.search.report.markup import Safe, joined, tag
-from forerun.search.report.still_page import section, still_page
 from forerun.spaces.files import write_text
 from forerun.spaces.units import format_count, format_seconds
 

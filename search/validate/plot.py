@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.search.report.markup import Safe, tag
-from forerun.search.report.plane import Scale, grid, key_of, scale_of, symbol_definitions, symbol_of
-from forerun.search.report.still_page import section, still_page
+from forerun.search.figures.markup import Safe, tag
+from forerun.search.figures.plane import Scale, grid, key_of, scale_of, symbol_definitions, symbol_of
+from forerun.search.figures.still_page import section, still_page
 from forerun.search.validate.metrics import SMALLEST_GROUP, time_error, timed_rows
 from forerun.search.validate.predict import Predictions
 from forerun.spaces.files import write_text

@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from forerun.search.report.markup import Safe, tag
-from forerun.search.report.words import number
+from forerun.search.figures.markup import Safe, tag
 
 COLOURS = (2, 5, 0, 4, 3, 6, 7, 1, 8, 9)
 """Slots of ``page.css`` in the order in which categories take them: neighbours differ most."""
@@ -117,3 +116,8 @@ def symbol_of(kind: int) -> dict[str, str]:
 def key_of(kind: int) -> Safe:
     """Return the symbol of category ``kind`` as a legend shows it."""
     return tag("svg", tag("use", **symbol_of(kind)), class_="key")
+
+
+def number(value: float) -> str:
+    """Return a figure with about three digits and thousands separators: ``61,297``, ``38.3``, ``0.145``."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

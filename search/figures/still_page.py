@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from importlib import resources
+from importlib.metadata import version
 
-from forerun.search.board.leaderboard import versions
-from forerun.search.report.markup import Safe, joined, tag
+from forerun.search.figures.markup import Safe, joined, tag
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 def still_page(*, title: str, subtitle: str, content: Sequence[Safe]) -> str:
     """Return a page in the report's style; ``content`` is what stands below its heading."""
-    style = resources.files("forerun.search.report").joinpath("assets", "page.css").read_text(encoding="utf-8")
     head = joined(
         [
             tag("meta", charset="utf-8"),
@@ -20,13 +19,18 @@ def still_page(*, title: str, subtitle: str, content: Sequence[Safe]) -> str:
             tag("meta", name_="color-scheme", content="light dark"),
             tag("title", f"{title} · forerun"),
             tag("link", rel="icon", href="data:,"),
-            tag("style", Safe(style)),
+            tag("style", page_style()),
         ]
     )
     header = tag("header", tag("p", "forerun", class_="brand"), tag("h1", title), tag("p", subtitle, class_="asked"))
-    made = tag("p", f"forerun {versions()['forerun']}", class_="hint")
+    made = tag("p", f"forerun {version('forerun')}", class_="hint")
     body = tag("body", header, tag("main", *content, made))
     return "<!doctype html>\n" + tag("html", tag("head", head), body, lang="en") + "\n"
+
+
+def page_style() -> Safe:
+    """Return the style sheet of all pages."""
+    return Safe(resources.files("forerun.search.figures").joinpath("assets", "page.css").read_text(encoding="utf-8"))
 
 
 def section(name: str, title: str, *content: Safe) -> Safe:
