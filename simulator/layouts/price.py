@@ -72,7 +72,7 @@ def sent_s(cluster: Cluster, size: ArrayLike, distance: ArrayLike, share: ArrayL
     use it at once: their part of it, but no more than one port."""
     bytes_sent = np.asarray(size, dtype=np.float64)
     alone = point_to_point_time_s(cluster, bytes_sent, distance, lone=True)
-    return np.maximum(alone, point_to_point_time_s(cluster, bytes_sent * share, distance))
+    return np.maximum(alone, point_to_point_time_s(cluster, bytes_sent * np.asarray(share), distance))
 
 
 def _meeting(levels: Sequence[Level], one: int, other: int) -> int:

@@ -67,7 +67,7 @@ def exchanges(context: LayeredContext, candidates: Candidates, tail_N: Floats) -
         collective[rows] += (forward + backward).sum(axis=1)
         # Forward each linear layer has the gathering of its input, backward that and the rest.
         linear = [place for place, o in enumerate(operators) if o.kind is Kind.LINEAR and o.inputs]
-        back[np.ix_(rows, linear)] += backward
+        back[rows[:, None], linear] += backward
         calls[rows] += 2.0 * (len(inputs) + len(outputs))
         pieces[rows] += 2.0 * len(inputs) * candidates.replicas_N[rows]
     rows = np.flatnonzero(candidates.spread_N & (candidates.replicas_N > 1))

@@ -16,10 +16,12 @@ from forerun.spaces.opgraph.split import Mode
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
     """Parameters on one device: ``dense_N`` are those that every step changes, ``tables_N`` those of embedding tables,
-    of which a step changes the rows that were looked up."""
+    of which a step changes the rows that were looked up, ``rows_N`` those of copied tables whose gradients replicas
+    exchange, which are kept until they have: the others go as they are made."""
 
     dense_N: Floats
     tables_N: Floats
+    rows_N: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,10 @@ def held_parameters(context: LayeredContext, c: Candidates, stage_dense_N: Float
     dense = model.parameters - tables - products * np.where(cut, 1.0 - 1.0 / c.parts_N, 0.0)
     dense = dense - _linear(context) * np.where(c.mixed_N, 1.0 - 1.0 / c.replicas_N, 0.0)
     pipeline = c.is_mode(Mode.PIPELINE)
+    copied = ~c.spread_N & (c.replicas_N > 1)
+    rows = np.sum([context.sent_elements(table, c.batch_N) for table in model.tables], axis=0) if model.tables else 0.0
     return Held(
+        rows_N=np.where(copied, rows, 0.0) * np.where(pipeline, stage_tables_N / max(tables, 1.0), 1.0),
         dense_N=np.where(pipeline, stage_dense_N, dense),
         tables_N=np.where(pipeline, stage_tables_N, np.where(c.spread_N, _spread_tables(context, c), tables)),
     )

@@ -91,7 +91,7 @@ def _row(
         return np.add.reduceat(values, starts)
 
     # The host runs ahead of the device until the slower of the two sets the pace of a stage.
-    launches = per_stage(2.0 * ~layers.is_kind(Kind.VIEW))
+    launches = per_stage(np.where(layers.is_kind(Kind.VIEW), 0.0, 2.0))
     slower = np.maximum(launches * host / np.maximum(per_stage(forward_L + backward_L), 1e-30), 1.0)
     backward_L = backward_L * slower[home_L]
     forward, backward = per_stage(forward_L) * slower, per_stage(backward_L)
@@ -180,8 +180,9 @@ def _sends(
             now = max(now, float(ready[place] - started)) + took
             total += took
             before = float(ready[read] - seconds_L[read] - (ready[begins[reader]] - seconds_L[begins[reader]]))
-            waits = (now - own - before, float(ready[place] - started) - own - before)
-            readers[reader] = tuple(map(max, waits, readers.get(reader, waits)))
+            behind, free = now - own - before, float(ready[place] - started) - own - before
+            known = readers.get(reader, (behind, free))
+            readers[reader] = (max(behind, known[0]), max(free, known[1]))
         found.append(_Sent(total, tuple((reader, *waits) for reader, waits in readers.items())))
     return found
 

@@ -168,9 +168,21 @@ class LayeredPlan:
         """Bytes of parameters, gradients, optimizer states and buckets of one device."""
         states = self.context.profile.state_elements
         parameters, gradients, others = (self.held_elements(device, stage) for stage in (3, 2, 1))
+        gradients += self._exchanged_rows(device)
         several = len(self.tree.groups[device]) > 1
         buckets = min(2 * self.context.profile.bucket_bytes, gradients * GRADIENT_BYTES) if several else 0.0
         return 4.0 * (parameters + gradients + others * max(states - 1.0, 0.0)) + buckets
+
+    def _exchanged_rows(self, device: int) -> float:
+        """Elements of tables' gradients that replicas exchange, and keep until they have."""
+        tables = [one for one in self.graph.operators if one.kind == Kind.EMBEDDING.value]
+        return math.fsum(
+            max(self.sent_gradient(table, transfer).elements)
+            for table in tables
+            if self.home[table.name] == device
+            for need in self.local(Phase.GRADIENT, table)
+            for transfer in need.transfers
+        )
 
     def optimizer_s(self, device: int) -> float:
         """Seconds of the update of the parameters that one device keeps the states of."""
