@@ -8,7 +8,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 # As many processes as cores; a machine with many gains nothing from more than eight.
 PYTEST := -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test lint types unit wheel docs test-frameworks pictures clean
+.PHONY: demo test test-all lint types unit slow wheel docs test-frameworks pictures clean
 
 $(RUNTIME): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "forerun needs Python 3.11 or newer")'
@@ -26,6 +26,11 @@ demo: $(RUNTIME)
 
 test: lint types unit wheel
 
+# Everything: tests marked slow as well, properties on all of their examples, and the whole suite on the wheel.
+test-all: UNIT := --hypothesis-profile full
+test-all: ON_WHEEL := tests
+test-all: lint types unit wheel
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,13 +38,19 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
+UNIT := -m "not slow"
 unit: $(STAMP)
-	$(BIN)/python $(PYTEST)
+	$(BIN)/python $(PYTEST) $(UNIT)
+
+# What `unit` leaves out.
+slow: $(STAMP)
+	$(BIN)/python $(PYTEST) -m slow
 
 # The editable install hides missing packages and data files; the built wheel does not. What both depend on is
 # installed once: a path file adds it to the wheel's environment, and of that path no other path file is read, so that
-# the editable install stays out of it.
+# the editable install stays out of it. Only what an installed package can get wrong is tested on it.
 WHEEL := .venv-wheel
+ON_WHEEL := tests/test_packaging.py tests/test_installed.py
 PURELIB := import sysconfig; print(sysconfig.get_path("purelib"))
 wheel: $(STAMP)
 	rm -rf build dist $(WHEEL)
@@ -48,7 +59,7 @@ wheel: $(STAMP)
 	$(BIN)/python -m pip --python $(WHEEL)/bin/python install --quiet --disable-pip-version-check --no-deps dist/*.whl
 	$(BIN)/python -c '$(PURELIB)' > "$$($(WHEEL)/bin/python -c '$(PURELIB)')/dependencies.pth"
 	$(WHEEL)/bin/python -c 'import sys, forerun.search as it; sys.exit(sys.prefix not in it.__file__ and it.__file__)'
-	$(WHEEL)/bin/python $(PYTEST) -m "not slow"
+	$(WHEEL)/bin/python $(PYTEST) $(ON_WHEEL)
 
 # The documentation as a site in site/: examples run, links checked, every warning an error.
 docs: $(STAMP)

@@ -21,6 +21,7 @@ from scipy.stats import kendalltau
 
 from forerun.search.request.request import Request, Setting, resolve
 from forerun.simulator import score
+from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import StepCosts, step_costs
 from forerun.simulator.events.step.steady import step_figures
 from forerun.spaces.strategies import Schedule, Split, Strategy, table_of
@@ -93,7 +94,7 @@ def compared(setting: Setting, candidates: int, seed: int) -> list[Compared]:
     scores = score(setting.context, table_of(strategies))
     found = []
     for row, strategy in enumerate(strategies):
-        costs = step_costs(setting.context, strategy)
+        costs = step_costs(assign(setting.context, strategy))
         closed_s, events_s = float(scores.step_time_s[row]), step_figures(costs).step_time_s
         cause = ""
         if abs(closed_s / events_s - 1) > FAR:

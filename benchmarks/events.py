@@ -21,6 +21,7 @@ import events_memory
 import events_plot
 
 from forerun.search.request.request import Request, resolve
+from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import (
     Disturbance,
     StepCosts,
@@ -80,8 +81,8 @@ def contended_step(
 ) -> tuple[StepCosts, Contention]:
     """Return a step whose traffic shares the links of a cluster; with ``apart`` every replica is told apart."""
     context, strategy = context_of("gpt3-13b", cluster, gpus, batch), parse_strategy(text)
-    costs = step_costs(context, strategy)
-    return costs, step_contention(context, strategy, costs, apart=apart)
+    costs = step_costs(assign(context, strategy))
+    return costs, step_contention(assign(context, strategy), costs, apart=apart)
 
 
 def best_s(run: Callable[[], object], repeat: int) -> float:
@@ -142,7 +143,7 @@ def engine_rows(repeat: int) -> list[str]:
 def target_rows(repeat: int) -> list[str]:
     """Return seconds and memory of the step that the issue names, with and without symmetry."""
     context, strategy = context_of("gpt3-175b", "dgx-h100", 512, 512), parse_strategy(FLAT)
-    costs, table = step_costs(context, strategy), table_of([strategy])
+    costs, table = step_costs(assign(context, strategy)), table_of([strategy])
     runs: dict[str, Callable[[], object]] = {
         "one pipeline for all, timeline": lambda: simulate(context, strategy),
         "its figures alone (what refines a search)": lambda: event_scores(context, table),
@@ -198,7 +199,7 @@ def growths(repeat: int) -> list[Growth]:
             piped = parse_strategy(f"{FLAT} {words}")
             runs[layers] = lambda c=deep, s=piped: simulate(c, s)  # type: ignore[misc]
         found.append(measured("layers", name, runs, repeat))
-    costs = step_costs(context_of("gpt3-175b", "dgx-h100", 512, 512), strategy)
+    costs = step_costs(assign(context_of("gpt3-175b", "dgx-h100", 512, 512), strategy))
     runs = {16 * n: (lambda n=n: simulate_costs(costs, replicas=n)) for n in (1, 4, 16)}  # type: ignore[misc]
     found.append(measured("devices one by one", "512 microbatches in all", runs, 1))
     runs = {}

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from forerun.search.request.request import Request, resolve
+from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import StepCosts, compile_step, execute, simulate_costs, step_costs, write_trace
 from forerun.simulator.events.engine.live_graph import LiveGraph
 from forerun.simulator.events.step.simulate import step_use
@@ -49,7 +50,7 @@ def measure(microbatches: int, mode: str) -> Point:
 def costs_of(microbatches: int) -> StepCosts:
     """Return a step of the given microbatches in which all replicas gather and reduce with every one of them."""
     request = Request(model="gpt3-13b", cluster="dgx-h100", gpus="64", global_batch=64, seq_len=2048)
-    costs = step_costs(resolve(request).context, parse_strategy("tp1 pp4 dp16 mbs1 zero3"))
+    costs = step_costs(assign(resolve(request).context, parse_strategy("tp1 pp4 dp16 mbs1 zero3")))
     return replace(costs, shape=replace(costs.shape, microbatches=microbatches))
 
 

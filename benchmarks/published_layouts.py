@@ -36,7 +36,7 @@ def main() -> None:
             precision=precision,
             top=DEEP,
         )
-        found = next((row for row in board.rows if set(row.strategy.split()) >= LAYOUT), None)
+        found = next((row for row in board.rows if set(row.name.split()) >= LAYOUT), None)
         fullest = max(row.peak_memory_gib / row.memory_limit_gib for row in board.rows[:10])
         place = ["beyond", "", ""]
         if found is not None and found.rank is not None:

@@ -64,8 +64,8 @@ def row_of(request: tuple[str, str, int, int], framework: str) -> tuple[str, boo
     more = open_to_sets.space.legal / whole.space.legal - 1
     best = open_to_sets.rows[0]
     saved = 1 - best.step_time_s / whole.rows[0].step_time_s
-    cells = (model, cluster, f"{gpus:,}", framework, f"{more:+.0%}", best.strategy, f"{saved:.1%}")
-    return f"| {' | '.join(cells)} |", "shard=" in best.strategy, saved, more
+    cells = (model, cluster, f"{gpus:,}", framework, f"{more:+.0%}", best.name, f"{saved:.1%}")
+    return f"| {' | '.join(cells)} |", "shard=" in best.name, saved, more
 
 
 def measured(path: Path) -> list[str]:

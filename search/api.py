@@ -1,21 +1,18 @@
 """The verbs of the command line as functions of Python values."""
 
-import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
 
-from forerun.search.board.leaderboard import Leaderboard, SpaceCounts, ranked, versions
+from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.board.rows import Row, rows_of
+from forerun.search.build import Found, build_board
 from forerun.search.diagnosis.diagnosis import NothingFeasible, beyond_limits, diagnose, empty_space
-from forerun.search.explain.explain import Explanation, explain_strategy, why
+from forerun.search.explain.explain import Explanation, explain_strategy
 from forerun.search.flat.candidates import strategies_at
 from forerun.search.flat.exhaustive import Piece, Problem
 from forerun.search.notes.certain import certain
-from forerun.search.notes.checked import checked_note
 from forerun.search.notes.paying import paying
-from forerun.search.notes.rounder import rounder_note
-from forerun.search.notes.safer import safer_note
 from forerun.search.request.limits import TOO_DEAR, TOO_LATE
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, Setting, legal_strategy, resolve
@@ -23,7 +20,7 @@ from forerun.search.request.scorer import Progress, Scorer
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score
-from forerun.spaces.strategies import parse_strategy
+from forerun.spaces.strategies import Strategy
 
 
 def search(
@@ -49,7 +46,7 @@ def search(
 
 
 def search_request(
-    request: Request,
+    request: Request | Setting,
     *,
     started: Callable[[int], None] | None = None,
     progress: Progress | None = None,
@@ -66,18 +63,13 @@ def search_request(
         NothingFeasible: nothing fits; the error says what would.
         BeyondLimits: what fits takes too long or costs too much.
     """
-    start = time.perf_counter()
+    started_s = time.perf_counter()
     setting = resolve(request)
     problem = problem_of(setting)
     if started is not None:
         started(problem.space.size)
     piece, who, remarks = search_with(problem, workers or IN_THIS_PROCESS, score=score, progress=progress)
-    elapsed_s = time.perf_counter() - start
-    board = leaderboard_of(setting, piece, elapsed_s=elapsed_s, workers=who, remarks=remarks, score=score)
-    checked = checked_note(setting.context, board.rows[0])
-    nearby = (*safer_note(setting, board.rows, score), *rounder_note(setting, board.rows, score))
-    notes = (*board.notes, *nearby, *checked)
-    return dataclasses.replace(board, notes=notes, elapsed_s=time.perf_counter() - start)
+    return leaderboard_of(setting, piece, started_s=started_s, workers=who, remarks=remarks, score=score)
 
 
 def problem_of(setting: Setting) -> Problem:
@@ -89,7 +81,7 @@ def leaderboard_of(
     setting: Setting,
     piece: Piece,
     *,
-    elapsed_s: float = 0.0,
+    started_s: float | None = None,
     workers: str = "in this process",
     remarks: tuple[str, ...] = (),
     score: Scorer = simulator_score,
@@ -99,26 +91,27 @@ def leaderboard_of(
     Raises:
         RequestError: the request's own restrictions leave no legal candidate.
         NothingFeasible: nothing fits; the error says what would.
-        InfeasibleError: what fits takes too long or costs too much.
+        BeyondLimits: what fits takes too long or costs too much.
     """
-    start, problem = time.perf_counter(), problem_of(setting)
-    rows: tuple[Row, ...] = ()
+    problem, rows = problem_of(setting), tuple[Row, ...]()
     if piece.best is not None and len(piece.best):
         strategies = strategies_at(problem.space, piece.best.index[: setting.top])
         rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
-        rows = certain(setting.context, ranked(rows, setting.objective), setting.objective)
-    if rows and setting.context.cluster.device.measured is not None:
-        remarks = (*remarks, measured_note(setting, rows[0].strategy))
-    remarks = (*remarks, *_front_remarks(setting, piece, rows))
-    elapsed_s += time.perf_counter() - start
-    board = _leaderboard(setting, piece, rows, elapsed_s, workers=workers, remarks=remarks)
-    if not rows and any(reason in piece.rejected for reason in (TOO_LATE, TOO_DEAR)):
+    rejected = dict(sorted(piece.rejected.items(), key=lambda item: (-item[1], item[0])))
+    found = Found(
+        rows=rows,
+        space=SpaceCounts(size=piece.walked, legal=piece.legal, feasible=piece.feasible, rejected=rejected),
+        remarks=(*remarks, *_front_remarks(setting, piece, rows)),
+        workers=workers,
+    )
+    board = build_board(setting, found, started_s=started_s or time.perf_counter(), score=score)
+    if rows:
+        return board
+    if any(reason in piece.rejected for reason in (TOO_LATE, TOO_DEAR)):
         raise beyond_limits(setting, score, board.to_json())
-    if not rows:
-        if not piece.legal and setting.request.overrides:
-            raise empty_space(setting, problem, piece)
-        raise NothingFeasible(diagnose(setting, problem, piece, score), board.to_json())
-    return board
+    if not piece.legal and setting.request.overrides:
+        raise empty_space(setting, problem, piece)
+    raise NothingFeasible(diagnose(setting, problem, piece, score), board.to_json())
 
 
 def _front_remarks(setting: Setting, piece: Piece, rows: tuple[Row, ...]) -> tuple[str, ...]:
@@ -131,7 +124,7 @@ def _front_remarks(setting: Setting, piece: Piece, rows: tuple[Row, ...]) -> tup
     return shown, *filter(None, (paying(rows) if len(rows) == whole else "",))
 
 
-def simulate(model: str, *, strategy: str, score: Scorer = simulator_score, **fields: Any) -> Row:
+def simulate(model: str, *, strategy: str | Strategy, score: Scorer = simulator_score, **fields: Any) -> Row:
     """Predict one strategy; ``fields`` are those of ``Request``.
 
     Raises:
@@ -141,8 +134,8 @@ def simulate(model: str, *, strategy: str, score: Scorer = simulator_score, **fi
     return simulate_setting(setting, strategy, score=score)
 
 
-def simulate_setting(setting: Setting, strategy: str, *, score: Scorer = simulator_score) -> Row:
-    """Predict one strategy, given as text.
+def simulate_setting(setting: Setting, strategy: str | Strategy, *, score: Scorer = simulator_score) -> Row:
+    """Predict one strategy, which may be given as text.
 
     Raises:
         RequestError: the strategy is illegal.
@@ -152,7 +145,7 @@ def simulate_setting(setting: Setting, strategy: str, *, score: Scorer = simulat
     return certain(setting.context, rows)[0]
 
 
-def explain(model: str, *, strategy: str, score: Scorer = simulator_score, **fields: Any) -> Explanation:
+def explain(model: str, *, strategy: str | Strategy, score: Scorer = simulator_score, **fields: Any) -> Explanation:
     """Explain one strategy and everything one axis away from it; ``fields`` are those of ``Request``.
 
     Raises:
@@ -161,37 +154,3 @@ def explain(model: str, *, strategy: str, score: Scorer = simulator_score, **fie
     setting = resolve(Request(model=model, **fields))
     legal = legal_strategy(setting, strategy)
     return explain_strategy(setting.context, legal, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
-
-
-def measured_note(setting: Setting, strategy: str) -> str:
-    """Return in words how much of a strategy's operators a profile has measured."""
-    from forerun.search.profiling import share_measured
-
-    share, known, count = share_measured(setting.context, parse_strategy(strategy))
-    return (
-        f"{share:.0%} of the operator time of {strategy} was measured ({known} of {count} operators); the rest is the "
-        "fitted surface scaled to what was"
-    )
-
-
-def _leaderboard(
-    setting: Setting,
-    piece: Piece,
-    rows: tuple[Row, ...],
-    elapsed_s: float,
-    *,
-    workers: str,
-    remarks: tuple[str, ...],
-) -> Leaderboard:
-    rejected = dict(sorted(piece.rejected.items(), key=lambda item: (-item[1], item[0])))
-    return Leaderboard(
-        request=setting.to_json(),
-        space=SpaceCounts(size=piece.walked, legal=piece.legal, feasible=piece.feasible, rejected=rejected),
-        rows=rows,
-        why=why(rows),
-        defaults=(*setting.defaults, setting.axes_left_open()),
-        notes=(*setting.notes, *remarks),
-        elapsed_s=elapsed_s,
-        versions=versions(),
-        workers=workers,
-    )

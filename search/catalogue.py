@@ -17,7 +17,14 @@ from forerun.spaces.clusters import (
 )
 from forerun.spaces.documents import read_document
 from forerun.spaces.errors import unknown
-from forerun.spaces.frameworks import framework_names, load_framework
+from forerun.spaces.frameworks import (
+    FrameworkProfile,
+    all_switches,
+    framework_names,
+    load_framework,
+    resolve_framework,
+)
+from forerun.spaces.frameworks.switches import flag_words
 from forerun.spaces.models import Model, active_parameters, load_model, model_names, parameter_count, resolve_model
 from forerun.spaces.opgraph import LayeredModel, Operator, layered_names, load_layered
 from forerun.spaces.opgraph.profile import layered_profile_names, load_layered_profile
@@ -30,7 +37,7 @@ GIGA = 1e9
 
 
 def list_models() -> list[dict[str, Any]]:
-    """Return a line for every model; ``layers`` of a model that is written operator by operator counts operators."""
+    """Return a line for every model; ``layers`` of a model that is an operator graph counts operators."""
     lines = []
     for name in model_names():
         model = load_model(name)
@@ -138,8 +145,8 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
     Raises:
         RequestError: nothing has this name; the text names the nearest entries of all kinds.
     """
-    if name in framework_names():
-        return "framework", plain(load_framework(name))
+    if name.partition("@")[0] in framework_names():
+        return "framework", framework_facts(load_framework(name))
     if name in layered_profile_names():
         return "framework", plain(load_layered_profile(name))
     if name in cluster_names():
@@ -166,6 +173,8 @@ def _describe_file(name: str) -> tuple[str, dict[str, Any]]:
         RequestError: it cannot be read as that.
     """
     data = read_document(Path(name)).data
+    if isinstance(data, dict) and "like" in data:
+        return "framework", framework_facts(resolve_framework(name))
     if isinstance(data, dict) and (data.keys() & {"device", "topology", "groups"}):
         return "cluster", _cluster_facts(resolve_cluster(name, groups=True))
     return "model", _model_facts(resolve_model(name).model)
@@ -185,6 +194,25 @@ def plain(value: Any) -> Any:
     return value
 
 
+def framework_facts(profile: FrameworkProfile) -> dict[str, Any]:
+    """Return everything about a framework: its switches with setting, choices and flags, then its facts."""
+    facts: dict[str, Any] = plain(profile)
+    switches = {}
+    for name, setting in profile.switches:
+        switch = all_switches()[name]
+        support = switch.support(profile)
+        entry: dict[str, Any] = {"setting": setting, "what": switch.title, "choices": list(switch.values)}
+        if support is not None:
+            flags = {choice: " ".join(flag_words(words)) for choice, words in support.flags.items()}
+            entry |= {"since": support.since} if support.since else {}
+            entry |= {"without flags": support.unset}
+            entry |= {"flags": flags} if flags else {}
+        switches[name] = entry | {"evidence": switch.evidence}
+    head = {name: facts.pop(name) for name in ("name", "title", "source", "version", "lineage")}
+    facts.pop("switches")
+    return {**head, "switches": switches, **facts}
+
+
 def _model_facts(model: Model) -> dict[str, Any]:
     counted = {"parameters": parameter_count(model), "active_parameters": active_parameters(model)}
     facts: dict[str, Any] = plain(model)
@@ -192,7 +220,7 @@ def _model_facts(model: Model) -> dict[str, Any]:
 
 
 def layered_facts(model: LayeredModel) -> dict[str, Any]:
-    """Return everything about a model that is written operator by operator; counts are per sample."""
+    """Return everything about a model that is an operator graph; counts are per sample."""
     facts: dict[str, Any] = {
         "name": model.name,
         "source": model.source,

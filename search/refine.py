@@ -4,14 +4,13 @@ import dataclasses
 
 import numpy as np
 
-from forerun.search.board.leaderboard import Leaderboard, ranked
+from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row, closed_form_mark, rows_of
-from forerun.search.explain.explain import why
-from forerun.search.notes.certain import certain
+from forerun.search.build import with_rows
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Setting
 from forerun.simulator.events import event_scores
-from forerun.spaces.strategies import parse_strategy, table_of
+from forerun.spaces.strategies import table_of
 
 
 def refine(board: Leaderboard, setting: Setting, top: int) -> Leaderboard:
@@ -25,17 +24,15 @@ def refine(board: Leaderboard, setting: Setting, top: int) -> Leaderboard:
     """
     if not board.rows:
         return board
-    strategies = [parse_strategy(row.strategy) for row in board.rows]
+    strategies = [row.strategy for row in board.rows]
     table = table_of(strategies)
     scores = event_scores(setting.context, table)
     keys = objective_named(setting.objective).keys(scores, table)
     places = np.lexsort((*reversed(keys), ~scores.fits))
     played = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=lambda *_: scores)
-    rows = ranked(tuple(_moved(played[place], place + 1) for place in places[:top]), setting.objective)
-    rows = certain(setting.context, rows, setting.objective)
-    return dataclasses.replace(
-        board, rows=rows, why=why(rows), notes=(*board.notes, _verdict(board.rows, played, rows[0]))
-    )
+    rows = tuple(_moved(played[place], place + 1) for place in places[:top])
+    board = dataclasses.replace(board, remarks=(*board.remarks, _verdict(board.rows, played, rows[0])))
+    return with_rows(board, setting, rows)
 
 
 def _moved(row: Row, place: int) -> Row:

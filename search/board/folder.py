@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import yaml
 
 from forerun.search.board.leaderboard import SCHEMA, dump_json
-from forerun.search.files.atomic import write_atomically
 from forerun.spaces.documents import read_document
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
 
 BOARD = "leaderboard.json"
 LARGEST_BOARD = 1 << 28
@@ -47,7 +47,7 @@ def read_leaderboard(folder: Path) -> Mapping[str, Any]:
     path = folder / BOARD
     if not path.exists():
         raise RequestError(f"{folder} has no {BOARD}; name a folder that `forerun search --out` wrote")
-    data = read_document(path, max_bytes=LARGEST_BOARD).data
+    data = read_document(path, max_bytes=LARGEST_BOARD, own=True).data
     if isinstance(data, dict) and "searches" in data:
         raise RequestError(f"{folder} is a sweep of many searches; run the one you want with `forerun search --out`")
     parts = {"schema": int, "request": dict, "space": dict, "leaderboard": list}
@@ -76,7 +76,7 @@ class Written(Protocol):
 def write_folder(folder: Path, board: Written) -> None:
     """Write a leaderboard as ``leaderboard.json``, ``leaderboard.csv``, ``request.yaml`` and ``versions.json``."""
     document = board.to_json()
-    write_atomically(folder / BOARD, dump_json(document) + "\n")
-    write_atomically(folder / "leaderboard.csv", board.to_csv())
-    write_atomically(folder / "request.yaml", yaml.safe_dump(document["request"], sort_keys=False, allow_unicode=True))
-    write_atomically(folder / "versions.json", dump_json({"schema": document["schema"], **document["versions"]}) + "\n")
+    write_text(folder / BOARD, dump_json(document) + "\n")
+    write_text(folder / "leaderboard.csv", board.to_csv())
+    write_text(folder / "request.yaml", yaml.safe_dump(document["request"], sort_keys=False, allow_unicode=True))
+    write_text(folder / "versions.json", dump_json({"schema": document["schema"], **document["versions"]}) + "\n")

@@ -1,8 +1,6 @@
 """The result of a search as a value, and its JSON and CSV forms."""
 
-import csv
 import dataclasses
-import io
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -16,6 +14,8 @@ from forerun.search.board.next_runs import NextRuns
 from forerun.search.board.notebook import rows_html
 from forerun.search.board.rows import Row
 from forerun.search.board.trees import VariedRows
+from forerun.spaces.escaping import visible_json
+from forerun.spaces.files import csv_text
 from forerun.spaces.frames import frame_of
 
 SCHEMA = 1
@@ -39,7 +39,8 @@ class SpaceCounts:
 class Leaderboard:
     """The best candidates of one search in rank order.
 
-    ``request`` is what was asked, with ``defaults`` (each value that the user did not give) and ``notes``.
+    ``request`` is what was asked, with ``defaults`` (each value that the user did not give). ``remarks`` are about the
+    request and the search, ``advice`` about the rows; ``notes`` are both.
     ``why`` says in words what bounds the winner and what the runner-up loses. ``elapsed_s`` is the wall time of the
     search, start-up of the process not included. ``workers`` says in words who did the work. ``baseline`` is the user's
     present run beside the first row, where one was named; ``measure_next`` the runs worth measuring, and ``trees``
@@ -51,13 +52,19 @@ class Leaderboard:
     rows: tuple[Row, ...]
     why: str
     defaults: tuple[str, ...]
-    notes: tuple[str, ...]
+    remarks: tuple[str, ...]
     elapsed_s: float
     versions: Mapping[str, str]
     workers: str = "in this process"
+    advice: tuple[str, ...] = ()
     baseline: Baseline | None = None
     measure_next: NextRuns | None = None
     trees: VariedRows | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Everything that is to be noted."""
+        return (*self.remarks, *self.advice)
 
     @property
     def candidates_per_s(self) -> float:
@@ -118,16 +125,12 @@ def lines_to_csv(lines: Sequence[Mapping[str, Any]]) -> str:
     """Return lines with the same keys as CSV text with a header; empty text where there are none."""
     if not lines:
         return ""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    return csv_text(list(lines[0]), lines)
 
 
 def dump_json(document: Mapping[str, Any]) -> str:
     """Return JSON text that every reader accepts (no NaN, no infinity)."""
-    return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+    return visible_json(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
 
 
 def ranked(rows: tuple[Row, ...], objective: str) -> tuple[Row, ...]:

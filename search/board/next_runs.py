@@ -16,7 +16,7 @@ class NextRun:
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as plain data."""
-        return {"strategy": self.row.strategy, "rank": self.row.rank, "gpus": self.row.gpus, "gain": self.gain}
+        return {"strategy": self.row.name, "rank": self.row.rank, "gpus": self.row.gpus, "gain": self.gain}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ def closed_form_mark(place: int | None) -> str:
 class Row:
     """One strategy and its predicted cost.
 
+    ``tree`` names what was costed where that is a strategy tree, and ``strategy`` is then that of its first layer.
     ``rank`` is None outside of a leaderboard. ``mfu`` is the share of the dense peak at the training precision, with
     model FLOPs that count what a causal mask leaves of the attention square and no recompute (frameworks that count the
     whole square report more: 7 % for an 8B model at 4k tokens, 40 % at 64k).
@@ -48,7 +49,7 @@ class Row:
     """
 
     rank: int | None
-    strategy: str
+    strategy: Strategy
     gpus: int
     step_time_s: float
     tokens_per_s: float
@@ -72,6 +73,12 @@ class Row:
     same_as_rank: int | None = None
     peak_memory_low_gib: float | None = None
     peak_memory_high_gib: float | None = None
+    tree: str = ""
+
+    @property
+    def name(self) -> str:
+        """What was costed, as outputs write it."""
+        return self.tree or str(self.strategy)
 
     @property
     def plus_minus(self) -> float | None:
@@ -101,7 +108,9 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain data; what only a calibration knows is left out without one."""
-        data = dataclasses.asdict(self)
+        data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del data["tree"]
+        data |= {"strategy": self.name, "breakdown_s": dict(self.breakdown_s), "memory_gib": dict(self.memory_gib)}
         if self.step_time_low_s is None:
             for name in ("step_time_low_s", "step_time_high_s", "same_as_rank"):
                 del data[name]
@@ -125,14 +134,14 @@ def rows_of(
     scores = score(context, table_of(strategies))
     flops = _model_flops(context)
     return tuple(
-        _row(context, str(strategy), strategy.devices, (strategy,), scores, row, flops, usd_per_gpu_hour)
+        _row(context, "", strategy.devices, (strategy,), scores, row, flops, usd_per_gpu_hour)
         for row, strategy in enumerate(strategies)
     )
 
 
 def tree_row(
     context: Context,
-    name: str,
+    tree: str,
     gpus: int,
     strategies: Sequence[Strategy],
     scores: ScoreTable,
@@ -140,8 +149,8 @@ def tree_row(
     usd_per_gpu_hour: float | None = None,
 ) -> Row:
     """Return the row of a strategy tree whose layers have the settings of some flat ``strategies``; ``scores`` has one
-    row."""
-    return _row(context, name, gpus, strategies, scores, 0, _model_flops(context), usd_per_gpu_hour)
+    row. ``tree``: what to call it, empty where it is flat after all."""
+    return _row(context, tree, gpus, strategies, scores, 0, _model_flops(context), usd_per_gpu_hour)
 
 
 def _model_flops(context: Context) -> float:
@@ -152,7 +161,7 @@ def _model_flops(context: Context) -> float:
 
 def _row(
     context: Context,
-    name: str,
+    tree: str,
     gpus: int,
     strategies: Sequence[Strategy],
     scores: ScoreTable,
@@ -160,7 +169,8 @@ def _row(
     flops: float,
     price: float | None,
 ) -> Row:
-    """``strategies``: what marks are about. ``flops``: model FLOPs of one step. ``price``: USD per device and hour."""
+    """``strategies``: what marks are about; a flat row is of the first. ``flops``: model FLOPs of one step. ``price``:
+    USD per device and hour."""
     workload, device = context.workload, context.cluster.device
     step_s = float(scores.step_time_s[row])
     tokens_per_s = workload.tokens_per_step / step_s
@@ -176,7 +186,8 @@ def _row(
     mfu = flops / (step_s * gpus * device.peak(workload.precision))
     return Row(
         rank=None,
-        strategy=name,
+        strategy=strategies[0],
+        tree=tree,
         gpus=gpus,
         step_time_s=step_s,
         tokens_per_s=tokens_per_s,

@@ -39,8 +39,12 @@ def add_training(parser: Parser, *, batch_required: bool = True, learned: bool =
         "--precision", metavar="P", help="bf16 (default), fp16, fp32, tf32, fp8, mxfp8, nvfp4: what the device has"
     )
     group.add_argument(
-        "--framework", metavar="F", help="profile of the training software (default megatron-lm; `list frameworks`)"
+        "--framework",
+        metavar="F",
+        help="profile of the training software, NAME@VERSION, or a YAML file `like: NAME` (default megatron-lm; "
+        "`list frameworks`)",
     )
+    add_switches(group)
     group.add_argument("--tokens", type=count, metavar="N", help="length of the whole training, like 15T")
     group.add_argument(
         "--moe-imbalance",
@@ -65,7 +69,7 @@ def add_training(parser: Parser, *, batch_required: bool = True, learned: bool =
         group.add_argument(
             "--calibration", metavar="FILE", help="constants of this machine, as `forerun calibrate` wrote them"
         )
-    layered = parser.add_argument_group("models that are written operator by operator")
+    layered = parser.add_argument_group("operator graphs")
     layered.add_argument(
         "--seconds-per-sample",
         type=positive,
@@ -80,6 +84,37 @@ def add_training(parser: Parser, *, batch_required: bool = True, learned: bool =
     layered.add_argument(
         "--paradl", action="store_true", help="also what ParaDL's own formulas say of a split (simulate, explain)"
     )
+
+
+def add_switches(group: "argparse._ArgumentGroup") -> None:
+    """Add ``--with`` and ``--without``."""
+    group.add_argument(
+        "--with",
+        dest="with_switches",
+        action="append",
+        default=[],
+        metavar="SWITCH[=SETTING],...",
+        help="switches of the software, like tp-comm-overlap,dispatcher=deepep (`show FRAMEWORK` lists them)",
+    )
+    group.add_argument(
+        "--without",
+        dest="without_switches",
+        action="append",
+        default=[],
+        metavar="SWITCH,...",
+        help="switches to turn off",
+    )
+
+
+def switches_of(args: argparse.Namespace) -> dict[str, str]:
+    """Return the switches that the user set.
+
+    Raises:
+        RequestError: one is unknown, set twice, or has no such setting.
+    """
+    from forerun.spaces.frameworks import parse_switches
+
+    return parse_switches(args.with_switches, args.without_switches)
 
 
 def add_workers(parser: Parser) -> None:
@@ -145,6 +180,7 @@ def request_of(args: argparse.Namespace, **fields: Any) -> "Request":
         gpus=args.gpus,
         precision=args.precision,
         framework=args.framework,
+        switches=switches_of(args),
         tokens=args.tokens,
         moe_imbalance=args.moe_imbalance,
         usd_per_gpu_hour=args.usd_per_gpu_hour,
@@ -165,15 +201,13 @@ def _only_transformers(args: argparse.Namespace) -> None:
 
     if names_layered(args.model):
         raise RequestError(
-            f"{args.model} is written operator by operator; search, simulate, explain, limits, scale and improve take "
-            f"such models"
+            f"{args.model} is an operator graph; search, simulate, explain, limits, scale and improve take such models"
         )
     if args.seq_len is None:
         raise RequestError("the following arguments are required: --seq-len; see `forerun search --help`")
     if not isinstance(args.global_batch, int):
         raise RequestError(
-            f"a batch per GPU is for models that are written operator by operator, but got {args.global_batch}; "
-            f"write the whole batch of a step"
+            f"a batch per GPU is for operator graphs, but got {args.global_batch}; write the whole batch of a step"
         )
     for flag, value in (
         ("--seconds-per-sample", args.seconds_per_sample),
@@ -181,7 +215,7 @@ def _only_transformers(args: argparse.Namespace) -> None:
         ("--paradl", args.paradl),
     ):
         if value:
-            raise RequestError(f"{flag} is for models that are written operator by operator, and {args.model} is not")
+            raise RequestError(f"{flag} is for operator graphs, and {args.model} is not")
 
 
 def single_request(args: argparse.Namespace) -> "Request":

@@ -13,6 +13,7 @@ from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row, closed_
 from forerun.search.cli.bars import Brush
 from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.cli.trees import tree_lines
+from forerun.search.flat.bound import SLOWER
 from forerun.search.request.objectives import objective_named
 from forerun.simulator.memory.risk import RISKY
 from forerun.spaces.units import format_seconds, format_whole
@@ -80,7 +81,7 @@ def measure_lines(found: "NextRuns") -> list[Text]:
     what = "less to lose" if found.rule == "regret" else "less uncertain on average"
     for run in found.runs:
         gain = f"{run.gain:.2%} {what}" if run.gain > 0 else "settles nothing more"
-        lines.append(f"  #{run.row.rank}  {run.row.strategy}  ({gain})")
+        lines.append(f"  #{run.row.rank}  {run.row.name}  ({gain})")
     if found.measured:
         lines.append(f"{found.measured} of the rows were measured already")
     return [Text(line) for line in lines]
@@ -171,8 +172,10 @@ def baseline_lines(baseline: "Baseline", rows: Sequence[Row]) -> list[Renderable
         lines.append(changes_table("changes that help your run most", baseline.changes))
     notes = [f"note: {note}" for note in baseline.notes]
     notes += [f"unknown setting: {key} = {value}" for key, value in baseline.unknown.items()]
+    if baseline.unmodelled:
+        notes.append(f"changes speed or memory, and is not modelled: {', '.join(baseline.unmodelled)}")
     if baseline.other:
-        notes.append(f"{len(baseline.other)} settings that no strategy has a word for (`forerun import` lists them)")
+        notes.append(f"{len(baseline.other)} harmless settings (`forerun import` lists them)")
     return [*lines, *(Text(note, style="dim") for note in notes)]
 
 
@@ -188,7 +191,7 @@ def figures(row: Row) -> list[str]:
 
 def _strategy(row: Row) -> Text:
     """Return a strategy with its marks below it."""
-    text = Text(row.strategy)
+    text = Text(row.name)
     elsewhere = (NEAR_MARK, TIGHT_MARK, MAY_NOT_FIT_MARK, closed_form_mark(row.rank))  # in signs, or no news
     marks = [mark for mark in row.marks if mark not in elsewhere]
     if marks:
@@ -199,8 +202,10 @@ def _strategy(row: Row) -> Text:
 def counts(board: Leaderboard) -> list[Text]:
     """Return how many candidates there were, why others were rejected, and what was filled in."""
     space = board.space
+    slower = space.rejected.get(SLOWER, 0)
+    scored = f"{space.legal - slower:,} scored (compute alone makes the others slower), " if slower else ""
     lines = [
-        f"{format_whole(space.size)} candidates: {space.legal:,} legal, {space.feasible:,} feasible; "
+        f"{format_whole(space.size)} candidates: {space.legal:,} legal, {scored}{space.feasible:,} feasible; "
         f"{board.elapsed_s:.2f} s {board.workers}, {board.candidates_per_s:,.0f} candidates/s"
     ]
     if space.rejected:

@@ -2,11 +2,16 @@
 
 import os
 import sys
+from collections.abc import Iterable
+from typing import TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 
 from forerun.search.cli.bars import Brush
+from forerun.search.cli.streams import raw_stream
+from forerun.spaces.escaping import visible
 
 WIDE = 200
 """Columns of a table that goes to a file or a pipe, where a row should stay one line."""
@@ -16,8 +21,15 @@ LEAST = 56
 """Columns that a table needs; on a narrower terminal its lines are broken by the terminal, and nothing is cut off."""
 
 
-class PipedConsole(Console):
-    """A console that leaves a reader's departure to the command line, which has an exit code for it."""
+class PlainConsole(Console):
+    """A console that escapes what it shows, and leaves a reader's departure to the command line, which has an exit code
+    for it."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render to segments, names of strangers among them."""
+        for segment in super().render(renderable, options):
+            safe = segment.text if segment.control else visible(segment.text)
+            yield segment if safe is segment.text else Segment(safe, segment.style)
 
     def on_broken_pipe(self) -> None:
         """Pass the error on; rich would end the program with exit code 1.
@@ -40,9 +52,16 @@ def open_wide_console() -> Console:
 
 
 def _opened(width: int | None) -> Console:
-    console = PipedConsole(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False, width=width)
+    console = PlainConsole(
+        file=raw_stream(sys.stdout), highlight=False, markup=False, emoji=False, soft_wrap=False, width=width
+    )
     console.width = max(LEAST, console.width)
     return console
+
+
+def open_progress(stream: TextIO) -> Console:
+    """Return a console for bars and live tables."""
+    return PlainConsole(file=raw_stream(stream))
 
 
 def fits(table: Table, console: Console) -> bool:

@@ -39,7 +39,7 @@ def headline(row: Row) -> list[Text]:
         cost = "" if row.train_cost_usd is None else f", {row.train_cost_usd:,.0f} USD"
         lines.append(f"whole training: {row.train_days:,.1f} days{cost}")
     marks = [Text(f"! {mark}", style="yellow") for mark in row.marks]
-    return [Text(row.strategy, style="bold"), *map(Text, lines), *marks]
+    return [Text(row.name, style="bold"), *map(Text, lines), *marks]
 
 
 def step_table(row: Row, brush: Brush, console: Console) -> Table:

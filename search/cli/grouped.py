@@ -4,38 +4,15 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from forerun.search.cli.answers import SEARCH_ON_GROUPS, only
 from forerun.search.cli.progress import Walk
-from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.board.leaderboard import Leaderboard
-    from forerun.search.request.request import Request
-
-REFUSED = (
-    "usd_per_hour",
-    "trees",
-    "refine",
-    "baseline",
-    "measured",
-    "measure_next",
-    "sampler",
-    "time_limit",
-    "stagnation",
-    "start",
-    "storage",
-    "workers",
-)
-"""Flags of a search that plans on groups have no use for."""
+    from forerun.search.request.request import Setting
 
 
-def grouped(args: argparse.Namespace) -> bool:
-    """Whether the cluster that the user names has groups of nodes that differ."""
-    from forerun.spaces.clusters import resolve_cluster
-
-    return bool(resolve_cluster(args.cluster, groups=True).groups)
-
-
-def search_on_groups(args: argparse.Namespace, request: "Request") -> "Leaderboard":
+def search_on_groups(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
     """Search on groups.
 
     Raises:
@@ -44,19 +21,18 @@ def search_on_groups(args: argparse.Namespace, request: "Request") -> "Leaderboa
     from forerun.search.groups import search_groups
     from forerun.search.groups.searching import EVALUATIONS
 
-    for name in REFUSED:
-        if getattr(args, name) not in (None, False, []):
-            flag = "--" + name.replace("_", "-")
-            raise RequestError(
-                f"{flag} is for equal nodes, and the groups of {args.cluster} differ: their plans are dealt stage by "
-                "stage and simulated event by event in this process"
-            )
+    only(
+        args,
+        SEARCH_ON_GROUPS,
+        f"is for equal nodes, and the groups of {args.cluster} differ: layers go to stages by the pace of every "
+        "group and simulated event by event in this process",
+    )
     named = [word.strip() for word in (args.per_stage or "layers").split(",") if word.strip()]
     evaluations = EVALUATIONS if args.evaluations is None else args.evaluations
     with Walk(sys.stderr) as walk:
         walk.started(evaluations)
         return search_groups(
-            request,
+            setting,
             per_stage=tuple(dict.fromkeys(["layers", *named])),
             evaluations=evaluations,
             played=lambda count: walk.advance(count, count),

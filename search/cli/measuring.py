@@ -9,7 +9,7 @@ from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.board.leaderboard import Leaderboard
-    from forerun.search.request.request import Request
+    from forerun.search.request.request import Setting
 
 
 def add_measuring(parser: Parser) -> None:
@@ -48,29 +48,26 @@ def check_measuring(args: argparse.Namespace) -> None:
         format_named(args.launch_format)
 
 
-def with_proposals(args: argparse.Namespace, request: "Request", board: "Leaderboard", shown: int) -> "Leaderboard":
+def with_proposals(args: argparse.Namespace, setting: "Setting", board: "Leaderboard", shown: int) -> "Leaderboard":
     """Return the board with the runs to measure next, and no more rows than are asked for."""
     from forerun.search.next_runs import next_runs
-    from forerun.search.request.request import resolve
 
-    context = resolve(request).context
-    found = next_runs(context, board.rows, args.measure_next, rule=args.measure_for)
+    found = next_runs(setting.context, board.rows, args.measure_next, rule=args.measure_for)
     return replace(board, rows=board.rows[:shown], measure_next=found)
 
 
-def write_proposals(args: argparse.Namespace, request: "Request", board: "Leaderboard") -> None:
+def write_proposals(args: argparse.Namespace, setting: "Setting", board: "Leaderboard") -> None:
     """Write the launch files of the runs to measure, and the table for their results, below ``--out``."""
-    from forerun.search.files.atomic import write_atomically
     from forerun.search.next_runs import launches, results_table
-    from forerun.search.request.request import resolve
+    from forerun.spaces.files import write_text
 
     found = board.measure_next
     if found is None:
         return
-    setting, folder = resolve(request), args.out / "measure"
+    folder = args.out / "measure"
     for number, (name, files) in enumerate(launches(setting, found, args.launch_format), start=1):
         place = folder / f"{number:02}-{name}"
         place.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
-            write_atomically(place / file, text)
-    write_atomically(folder / "runs.csv", results_table(setting, found))
+            write_text(place / file, text)
+    write_text(folder / "runs.csv", results_table(setting, found))

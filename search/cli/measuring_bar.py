@@ -9,8 +9,9 @@ class MeasuringBar:
     def __init__(self, size: int) -> None:
         self.size, self._tenth, self._bar = max(size, 1), 0, None
         if sys.stderr.isatty():
-            from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            from forerun.search.cli.console import open_progress
 
             self._bar = Progress(
                 TextColumn("measuring"),
@@ -18,7 +19,7 @@ class MeasuringBar:
                 TextColumn("{task.completed} of {task.total}"),
                 TimeRemainingColumn(),
                 TextColumn("{task.fields[now]}"),
-                console=Console(stderr=True),
+                console=open_progress(sys.stderr),
                 transient=True,
             )
 

@@ -1,87 +1,37 @@
-"""What the verbs do when the model is written operator by operator: the request from the flags, and the answers."""
+"""What the verbs do for operator graphs: the request from the flags, and the answers."""
 
 import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from forerun.search.cli.answers import EVENTS_OF_GRAPH, LIMITS_OF_GRAPH, SEARCH_OF_GRAPH, STRATEGY_OF_GRAPH, only
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.opgraph import Doubling, LayeredRow, LayeredSetting
 
-SEQUENCE_FLAGS = ("seq_len", "tokens", "moe_imbalance", "ignore_config_field")
-SEARCH_FLAGS = (
-    "usd_per_gpu_hour",
-    "usd_per_hour",
-    "train_within",
-    "train_usd",
-    "oom_risk",
-    "space",
-    "refine",
-    "uneven_stages",
-    "per_stage",
-    "profile",
-    "calibration",
-    "sampler",
-    "evaluations",
-    "time_limit",
-    "stagnation",
-    "start",
-    "storage",
-    "trees",
-    "workers",
-    "worker_count",
-    "address",
-    "baseline",
-    "measured",
-    "measure_next",
-    "launch_format",
-    "fidelity",
-    "contention",
-    "trace",
-    "timeline",
-    "chakra",
-    "jitter",
-    "slow",
-    "seed",
-    "every_replica",
-    "tree",
-    "write_tree",
-)
-"""Flags that such models do not have. One that is neither here nor used would be left out without a word."""
-
 
 def is_layered(args: argparse.Namespace) -> bool:
-    """Whether the model that the user names is written operator by operator; opens nothing."""
+    """Whether the model that the user names is an operator graph; opens nothing."""
     from forerun.spaces.opgraph.resolve import names_layered
 
     return names_layered(args.model)
-
-
-EVENT_FLAGS = ("fidelity", "trace", "timeline", "tree")
-"""Flags of these that go with what is simulated event by event: a strategy tree, or a split with --fidelity events."""
 
 
 def _by_events(args: argparse.Namespace) -> bool:
     return getattr(args, "tree", None) is not None or getattr(args, "fidelity", None) == "events"
 
 
-def setting_of(args: argparse.Namespace) -> "LayeredSetting":
-    """Return the request of the flags, resolved.
+def setting_of(args: argparse.Namespace, takes: tuple[str, ...]) -> "LayeredSetting":
+    """Return the request of the flags, resolved; ``takes``: what the answer looks at.
 
     Raises:
-        RequestError: a flag that such models do not have is set, or any part of the request is wrong.
+        RequestError: another flag is set, or any part of the request is wrong.
     """
     from forerun.search.opgraph import LayeredRequest, resolve_request
     from forerun.search.opgraph.request import choices_by_axis
 
-    for name in (*SEQUENCE_FLAGS, *SEARCH_FLAGS):
-        value = getattr(args, name, None)
-        if name in EVENT_FLAGS and _by_events(args) and value != "analytic":
-            continue
-        if value not in (None, False, [], "analytic"):
-            flag = "--" + name.replace("_", "-")
-            raise RequestError(f"{flag} is for transformers, and {args.model} is written operator by operator")
+    only(args, takes, f"is for transformers, and {args.model} is an operator graph")
     return resolve_request(
         LayeredRequest(
             model=args.model,
@@ -105,7 +55,7 @@ def run_search(args: argparse.Namespace) -> int:
     from forerun.search.opgraph import NothingFits, search_layered
 
     _no_oracle(args)
-    setting = setting_of(args)
+    setting = setting_of(args, SEARCH_OF_GRAPH)
     if args.report is not None:
         raise RequestError("--report is for transformers; curves of this model: forerun limits ... --report FILE")
     if args.out is not None:
@@ -118,16 +68,18 @@ def run_search(args: argparse.Namespace) -> int:
         if args.json:
             print(dump_json(error.document))
         raise
-    if args.out is not None:
-        from forerun.search.board.folder import write_folder
+    try:
+        if args.out is not None:
+            from forerun.search.board.folder import write_folder
 
-        write_folder(args.out, board)
-    if args.json:
-        print(dump_json(board.to_json()))
-        return 0
-    from forerun.search.cli.opgraph_view import print_board
+            write_folder(args.out, board)
+    finally:
+        if args.json:
+            print(dump_json(board.to_json()))
+        else:
+            from forerun.search.cli.opgraph_view import print_board
 
-    print_board(board)
+            print_board(board)
     if args.out is not None:
         print(f"forerun: wrote {args.out}", file=sys.stderr)
     return 0
@@ -139,7 +91,7 @@ def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
     from forerun.search.opgraph import bottlenecks, congestion
     from forerun.search.opgraph.rows import phases
 
-    setting = setting_of(args)
+    setting = setting_of(args, EVENTS_OF_GRAPH if _by_events(args) else STRATEGY_OF_GRAPH)
     if _by_events(args):
         return _run_tree(setting, args)
     row = _row(setting, args.strategy)
@@ -211,23 +163,21 @@ def run_limits(args: argparse.Namespace) -> int:
     from forerun.search.opgraph import limits_of
 
     _no_oracle(args)
-    setting = setting_of(args)
-    if args.report is not None:
-        from forerun.search.report import check_page
-
-        check_page(args.report)
+    setting = setting_of(args, LIMITS_OF_GRAPH)
     limits = limits_of(setting, setting.counts or ())
-    if args.report is not None:
-        from forerun.search.opgraph.page import write_page
+    try:
+        if args.report is not None:
+            from forerun.search.opgraph.page import write_page
 
-        write_page(args.report, limits)
-    if args.json:
-        print(dump_json(limits.to_json()))
-        return 0
-    from forerun.search.cli.opgraph_view import print_limits
+            write_page(args.report, limits)
+    finally:
+        if args.json:
+            print(dump_json(limits.to_json()))
+        else:
+            from forerun.search.cli.opgraph_view import print_limits
 
-    print_limits(limits)
-    if args.report is not None:
+            print_limits(limits)
+    if args.report is not None and not args.json:
         print(f"forerun: wrote {args.report}", file=sys.stderr)
     return 0
 

@@ -4,6 +4,7 @@ import argparse
 import math
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from forerun.spaces.errors import RequestError, unknown
@@ -75,7 +76,8 @@ class Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]  # argparse overloads it by namespace, which is not used here
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> Any:
-        """Parse, after looking for unknown flags: they explain a missing one.
+        """Parse, after looking for unknown flags: they explain a missing one. ``given`` of the result has the flag of
+        every argument whose value is not the default.
 
         Raises:
             RequestError: a flag is unknown, a value of the wrong type, or something is missing.
@@ -86,7 +88,59 @@ class Parser(argparse.ArgumentParser):
             flag = word.split("=", 1)[0]
             if flag.startswith("--") and flag not in self._option_string_actions:
                 raise unknown("flag", flag, self._option_string_actions)
-        return super().parse_args(args, namespace)
+        found = super().parse_args(args, namespace)
+        flags = {action.dest: action for action in self._actions if action.option_strings and action.dest != "help"}
+        found.given = {
+            name: action.option_strings[-1] for name, action in flags.items() if getattr(found, name) != action.default
+        }
+        for action in self._actions:
+            if isinstance(action, OutputFile) and getattr(found, action.dest) is not None:
+                action.check(found)
+        return found
+
+
+class OutputFile(argparse.Action):
+    """A file that the verb writes: never over one that it reads, and over one that is there with ``--force`` only.
+
+    ``Parser.parse_args`` looks, so that a verb that declares its files so (``action=OutputFile``) cannot forget to.
+    """
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, dest, type=Path, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any) -> None:
+        """Keep the path."""
+        setattr(namespace, self.dest, values)
+
+    def check(self, namespace: argparse.Namespace) -> None:
+        """Refuse a path that cannot, or must not, be written.
+
+        Raises:
+            RequestError: see ``check_output``; or another flag or argument names the same file.
+        """
+        from forerun.spaces.files import check_output
+
+        path: Path = getattr(namespace, self.dest)
+        for name, value in vars(namespace).items():
+            others = value if isinstance(value, list) else [value]
+            if name != self.dest and any(_same(path, other) for other in others):
+                raise RequestError(f"{self.option_strings[-1]} {path} is a file that is read or written besides")
+        check_output(path, force=bool(namespace.force))
+
+
+def _same(path: Path, other: object) -> bool:
+    """Whether an argument of whatever kind names the file at ``path``."""
+    if not isinstance(other, str | Path):
+        return False
+    try:
+        return path == Path(other) or path.samefile(other)
+    except (OSError, ValueError):
+        return False
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """Add what verbs with an ``OutputFile`` need."""
+    parser.add_argument("--force", action="store_true", help="write over files that are there")
 
 
 class PrintVersion(argparse.Action):

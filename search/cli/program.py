@@ -13,7 +13,9 @@ from typing import TextIO
 
 from forerun.search.cli.parser import Parser, PrintVersion
 from forerun.search.cli.registry import VERBS
+from forerun.search.cli.streams import escaped_streams
 from forerun.spaces.errors import ForerunError, RequestError, unknown
+from forerun.spaces.escaping import without_passwords
 
 DESCRIPTION = "Finds the fastest way to train a model on a set of accelerators before anyone rents them."
 EPILOG = """\
@@ -26,6 +28,8 @@ examples:
 Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 2 the request is wrong,
 3 nothing is feasible, 1 our fault."""
 
+LONGEST, MOST_LINES = 4000, 200
+"""Characters of a line of a message, and lines: nothing that a file holds fills a terminal."""
 INTERRUPTED = 130
 READER_GONE = 141
 OF_THE_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
@@ -39,6 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # closed by who called: files are written all the same
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
     _forgive_narrow_encodings()
+    with escaped_streams():
+        return _answer(arguments, debug)
+
+
+def _answer(arguments: list[str], debug: bool) -> int:
+    """Run the verb; returns the exit code, every error one message."""
     try:
         code = _dispatch([argument for argument in arguments if argument != "--debug"])
         sys.stdout.flush()
@@ -108,6 +118,8 @@ def _top_parser() -> Parser:
 
 
 def _say(message: str) -> None:
+    lines = without_passwords(message).split("\n")
+    message = "\n".join(line if len(line) <= LONGEST else line[:LONGEST] + "…" for line in lines[:MOST_LINES])
     try:
         print(f"forerun: {message}", file=sys.stderr, flush=True)
     except OSError:  # nobody reads it; the exit code says what happened

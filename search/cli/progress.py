@@ -42,15 +42,16 @@ class Walk:
             self._bar.update(self._bar.task_ids[0], completed=walked, legal=f"{legal:,}")
 
     def _open(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from forerun.search.cli.console import open_progress
 
         self._bar = Progress(
             TextColumn("searching"),
             BarColumn(),
             TextColumn("{task.percentage:.0f}%  {task.fields[legal]} scored"),
             TimeRemainingColumn(),
-            console=Console(file=self._stream),
+            console=open_progress(self._stream),
             transient=True,
         )
         self._bar.add_task("walk", total=self._size, legal="0")

@@ -41,15 +41,16 @@ class ReadingBar:
         self._bar.update(self._bar.task_ids[0], completed=self._read, name=path.name)
 
     def _open(self) -> "Progress":
-        from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from forerun.search.cli.console import open_progress
 
         bar = Progress(
             TextColumn("reading {task.fields[name]}"),
             BarColumn(),
             DownloadColumn(),
             TimeRemainingColumn(),
-            console=Console(file=self._stream),
+            console=open_progress(self._stream),
             transient=True,
         )
         bar.add_task("read", total=self._total, name="")

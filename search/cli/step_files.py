@@ -1,9 +1,10 @@
 """Files that a simulated step can be written to: a trace, a picture, execution traces for other simulators."""
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from forerun.search.cli.parser import OutputFile
 
 if TYPE_CHECKING:
     from forerun.search.request.request import Setting
@@ -15,8 +16,12 @@ _FLAGS = ("trace", "timeline", "chakra")
 def add_step_files(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     group = parser.add_argument_group("files of the step (they need --fidelity events)")
-    group.add_argument("--trace", type=Path, metavar="FILE", help="the timeline for Perfetto (.json or .json.gz)")
-    group.add_argument("--timeline", type=Path, metavar="FILE", help="the timeline as a picture (.svg) or page (.html)")
+    group.add_argument(
+        "--trace", action=OutputFile, metavar="FILE", help="the timeline for Perfetto (.json or .json.gz)"
+    )
+    group.add_argument(
+        "--timeline", action=OutputFile, metavar="FILE", help="the timeline as a picture (.svg) or page (.html)"
+    )
     group.add_argument(
         "--chakra", type=Path, metavar="DIR", help="a Chakra execution trace per device, for ASTRA-sim to replay"
     )
@@ -48,10 +53,12 @@ def write_step_files(args: argparse.Namespace, setting: "Setting", result: "Even
     if args.chakra is not None:
         if args.strategy is None:
             raise RequestError("--chakra goes with a flat --strategy; a tree has no execution traces yet")
+        from forerun.search.board.folder import check_folder
         from forerun.search.request.request import legal_strategy
 
         strategy = legal_strategy(setting, args.strategy)
-        _write(args.chakra, lambda path: write_chakra(setting.context, strategy, result, path))
+        check_folder(args.chakra, force=args.force)
+        write_chakra(setting.context, strategy, result, args.chakra)
 
 
 def write_timelines(args: argparse.Namespace, result: "EventResult") -> None:
@@ -62,21 +69,12 @@ def write_timelines(args: argparse.Namespace, result: "EventResult") -> None:
     """
     from forerun.simulator.events import timeline_html, timeline_svg, write_trace
     from forerun.spaces.errors import RequestError
+    from forerun.spaces.files import write_text
 
     if args.trace is not None:
-        _write(args.trace, lambda path: write_trace(result, path))
+        write_trace(result, args.trace)
     if args.timeline is not None:
         drawn = {".svg": timeline_svg, ".html": timeline_html}.get(args.timeline.suffix.lower())
         if drawn is None:
             raise RequestError(f"--timeline writes .svg or .html, but got {args.timeline}")
-        text = drawn(result)
-        _write(args.timeline, lambda path: path.write_text(text, encoding="utf-8"))
-
-
-def _write(path: Path, write: Callable[[Path], object]) -> None:
-    from forerun.spaces.errors import RequestError
-
-    try:
-        write(path)
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}") from None
+        write_text(args.timeline, drawn(result))

@@ -4,12 +4,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from rich import box
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from forerun.search.cli.console import open_console, say
+from forerun.search.cli.console import open_console, open_progress, say
 from forerun.search.sweep.plan import SweepPiece, SweepPlan
 from forerun.search.sweep.run import FINISHED, STATUSES, SweepResult, Watch
 from forerun.spaces.units import format_seconds
@@ -50,7 +49,7 @@ class SweepView(Watch):
         for line in (f"{self._count} searches, {self._done} of them finished before; {workers}", *remarks):
             print(f"forerun: {line}", file=self._stream)
         if self._stream.isatty():
-            self._live = Live(self._table(), console=Console(file=self._stream), auto_refresh=False, transient=True)
+            self._live = Live(self._table(), console=open_progress(self._stream), auto_refresh=False, transient=True)
             self._live.start()
 
     def ended(self, piece: SweepPiece, record: "Record") -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from forerun.search.board.leaderboard import Leaderboard
-    from forerun.search.request.request import Request
+    from forerun.search.request.request import Setting
     from forerun.search.trees import VariedRows
     from forerun.search.workers import Choice
 
@@ -54,25 +54,24 @@ def check_varying(args: argparse.Namespace) -> None:
         args.refine = REFINED
 
 
-def varied(args: argparse.Namespace, request: "Request", board: "Leaderboard", workers: "Choice") -> "Leaderboard":
+def varied(args: argparse.Namespace, setting: "Setting", board: "Leaderboard", workers: "Choice") -> "Leaderboard":
     """Return a board with the trees that were found, where they were asked for."""
     if args.trees is None:
         return board
-    from forerun.search.request.request import resolve
     from forerun.search.trees import with_trees
 
-    return with_trees(board, resolve(request), args.trees, workers)
+    return with_trees(board, setting, args.trees, workers)
 
 
 def write_trees(folder: Path, board: "Leaderboard") -> None:
     """Write every tree that was found as a file that ``simulate --tree`` reads."""
     if board.trees is None or not board.trees.rows:
         return
-    from forerun.search.files.atomic import write_atomically
+    from forerun.spaces.files import write_text
 
     (folder / FOLDER).mkdir(exist_ok=True)
     for number, found in enumerate(board.trees.rows, start=1):
-        write_atomically(folder / FOLDER / f"{number}.yaml", found.yaml)
+        write_text(folder / FOLDER / f"{number}.yaml", found.yaml)
 
 
 def tree_lines(found: "VariedRows") -> "list[Text]":

@@ -59,13 +59,13 @@ class Diagnosis:
             row = self.closest
             largest = max(row.memory_gib, key=lambda part: row.memory_gib[part])
             lines.append(
-                f"closest: {row.strategy} needs {row.excess_gib:.1f} GiB less than its {row.peak_memory_gib:.1f} GiB "
+                f"closest: {row.name} needs {row.excess_gib:.1f} GiB less than its {row.peak_memory_gib:.1f} GiB "
                 f"to fit into {row.memory_limit_gib:.1f} GiB; largest part: {largest} {row.memory_gib[largest]:.1f} GiB"
             )
         if self.remedies:
             lines.append("smallest change that makes it feasible, with an example:")
             lines += [
-                f"  {remedy.change}: {remedy.row.strategy}, {remedy.row.peak_memory_gib:.1f} GiB, "
+                f"  {remedy.change}: {remedy.row.name}, {remedy.row.peak_memory_gib:.1f} GiB, "
                 f"{remedy.row.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
                 for remedy in self.remedies
             ]
@@ -118,7 +118,7 @@ def beyond_limits(setting: Setting, score: Scorer, document: dict[str, Any]) -> 
         nearest[what] = row.to_json()
         sum_usd = "" if row.train_cost_usd is None else f" and {row.train_cost_usd:,.0f} USD"
         found.append(
-            f"  the {what} strategy needs {row.train_days or 0.0:,.1f} days{sum_usd}: {row.gpus:,} GPUs, {row.strategy}"
+            f"  the {what} strategy needs {row.train_days or 0.0:,.1f} days{sum_usd}: {row.gpus:,} GPUs, {row.name}"
         )
     days = "" if request.train_within_s is None else f" within {format_seconds(request.train_within_s)}"
     money = "" if request.train_usd is None else f" for {request.train_usd:,.0f} USD"

@@ -141,7 +141,7 @@ def bound_by(row: Row) -> str:
     """Return what takes most of a step, what else counts, and where memory stands."""
     shares = sorted(((value / row.step_time_s, part) for part, value in row.breakdown_s.items()), reverse=True)
     (share, part), rest = shares[0], [(s, p) for s, p in shares[1:4] if s >= 0.01]
-    text = f"{row.strategy} is bound by {part}: {share:.0%} of a step of {format_seconds(row.step_time_s)}"
+    text = f"{row.name} is bound by {part}: {share:.0%} of a step of {format_seconds(row.step_time_s)}"
     if rest:
         text += ", before " + _join([f"{name} ({s:.0%})" for s, name in rest])
     largest = max(row.memory_gib, key=lambda name: row.memory_gib[name])
@@ -155,7 +155,7 @@ def bound_by(row: Row) -> str:
 
 def against(winner: Row, other: Row, *, name: str = "") -> str:
     """Return where the time between two rows goes, part by part; ``name`` is what to call the other row."""
-    called = name or f"The runner-up {other.strategy}"
+    called = name or f"The runner-up {other.name}"
     scale = other.gpus / winner.gpus
     gap = scale * other.step_time_s / winner.step_time_s - 1
     seconds = {part: scale * other.breakdown_s[part] - winner.breakdown_s[part] for part in winner.breakdown_s}

@@ -6,16 +6,18 @@ pieces merge in any order, by any number of workers, into the same result. Memor
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.search.flat.bound import SLOWER, WORTH, Bound, sample_tables
 from forerun.search.flat.fronts import front
 from forerun.search.request.limits import NO_LIMITS, Limits
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Progress, Scorer
 from forerun.simulator import score as simulator_score
+from forerun.simulator.core.bound import LeastStep
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import AXES, StrategySpace, StrategyTable
 
@@ -33,12 +35,13 @@ CLOSEST = 8
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """What a worker needs to know: the space (with its context), the objective, how many of the best to keep (of a
-    front: all) and the limits on a step."""
+    front: all), the limits on a step, and which candidates need no scoring (``bounded``)."""
 
     space: StrategySpace
     objective: str
     top: int
     limits: Limits = NO_LIMITS
+    bound: Bound | None = None
 
     def merged(self, pieces: Iterable["Piece"]) -> "Piece":
         """Return the piece of several slices together."""
@@ -61,7 +64,8 @@ class Piece:
     """What one or several slices hold.
 
     ``walked`` candidates of which ``legal`` keep all laws and ``feasible`` also fit into memory and keep the limits;
-    ``rejected`` counts the others by reason code ("memory" for legal ones that do not fit). ``best`` ranks feasible
+    ``rejected`` counts the others by reason code ("memory" for legal ones that do not fit, "slower" for legal ones that
+    a bound spared from being scored). ``best`` ranks feasible
     candidates by the objective; ``closest`` ranks legal ones that do not fit by the bytes they miss.
     """
 
@@ -75,7 +79,39 @@ class Piece:
 
 def search_space(problem: Problem, *, score: Scorer = simulator_score, progress: Progress | None = None) -> Piece:
     """Search a whole space in this process."""
+    problem = bounded(problem, score)
     return search_slice(problem, 0, problem.space.size, score=score, progress=progress)
+
+
+def bounded(problem: Problem, score: Scorer = simulator_score) -> Problem:
+    """Return the problem with a bound on what needs scoring, where its space is worth one.
+
+    The best ``top`` of a sample set the bound: whatever cannot be better than the last of them is not among the best of
+    the whole space.
+    """
+    objective, context = objective_named(problem.objective), problem.space.context
+    known = score is simulator_score and context.correction is None and objective.least is not None
+    if not known or problem.space.size < WORTH:
+        return problem
+    tables, legal = list[StrategyTable](), 0
+    for table in sample_tables(problem.space):
+        tables.append(table)
+        legal += len(table)
+        if legal >= CHUNK:
+            break
+    piece = problem.merged(score_chunk(problem, part, score) for part in _chunks(tables, CHUNK))
+    if piece.best is None or len(piece.best) < problem.top:
+        return problem
+    bound = Bound(worst=float(piece.best.keys[0, -1]), objective=objective, least=LeastStep(context))
+    return replace(problem, bound=bound)
+
+
+def _within(bound: Bound | None, table: StrategyTable) -> StrategyTable:
+    """Return the candidates that may be among the best."""
+    if bound is None or not len(table):
+        return table
+    keeps = bound.keeps(table)
+    return table if keeps.all() else table.take(np.flatnonzero(keeps))
 
 
 def search_slice(
@@ -93,8 +129,11 @@ def search_slice(
     walked = legal = 0
     for width, table, rejected in slices(problem.space, low, high, chunk):
         walked, legal = walked + width, legal + len(table)
-        piece = problem.merged([piece, Piece(walked=width, rejected=rejected)])
-        waiting.append(table)
+        kept = _within(problem.bound, table)
+        slower = len(table) - len(kept)
+        counted = {**rejected, **({SLOWER: slower} if slower else {})}
+        piece = problem.merged([piece, Piece(walked=width, legal=slower, rejected=counted)])
+        waiting.append(kept)
         if sum(map(len, waiting)) >= chunk or walked == high - low:
             scored = [score_chunk(problem, part, score) for part in _chunks(waiting, chunk)]
             piece, waiting = problem.merged([piece, *scored]), []

@@ -9,10 +9,11 @@ from typing import Any
 from forerun.search.board.folder import BOARD, read_leaderboard
 from forerun.search.flat.candidates import axis_values
 from forerun.search.formats.contract import Files, Format, Launch
+from forerun.search.formats.software import carried
 from forerun.search.formats.table import format_named, writable
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks import load_framework
+from forerun.spaces.frameworks import load_framework, resolve_framework, switched
 from forerun.spaces.models import resolve_model
 from forerun.spaces.strategies import Context, parse_strategy, violations
 from forerun.spaces.workload import Workload
@@ -47,11 +48,12 @@ def load_launch(run: Path, rank: int) -> tuple[Launch, Context]:
             moe_imbalance=float(request.get("moe_imbalance") or 1.0),
         )
         named = {part: str(request[part]) for part in ("model", "cluster", "framework")}
+        switches = {str(name): str(setting) for name, setting in request.get("switches", {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise RequestError(f"{run / BOARD} is not a leaderboard that forerun wrote: {told}") from None
     model, cluster = resolve_model(named["model"]).model, resolve_cluster(named["cluster"])
-    framework = load_framework(named["framework"])
+    framework = switched(resolve_framework(named["framework"]), switches)
     context = Context(model=model, cluster=cluster, workload=workload, framework=framework)
     name = f"{model.name} rank {rank} of {run.resolve().name}"
     launch = Launch(
@@ -66,6 +68,8 @@ def express(item: Format, launch: Launch, context: Context) -> Files:
     Raises:
         RequestError: the format has no word for it, or the framework would not run it.
     """
+    if item.framework is not None:
+        launch = dataclasses.replace(launch, switches=carried(context.framework, item.framework))
     files = item.express(launch)
     if item.framework is None or item.framework == context.framework.name:
         return files

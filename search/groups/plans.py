@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from forerun.search.samplers.families import Family, families
 from forerun.search.samplers.planner import Plan, Planner
-from forerun.simulator.assignment.stage_options import StageOptions, least_pace_s, option_costs
+from forerun.simulator.core.stage_options import StageOptions, least_pace_s, option_costs
 from forerun.simulator.score_table import Floats
 from forerun.spaces.clusters import stage_groups
 from forerun.spaces.errors import RequestError

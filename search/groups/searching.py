@@ -9,9 +9,9 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-from forerun.search.board.leaderboard import Leaderboard, SpaceCounts, ranked, versions
+from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.board.rows import Row
-from forerun.search.explain.explain import why
+from forerun.search.build import Found, build_board
 from forerun.search.flat.best import best_row
 from forerun.search.groups.plans import group_plans
 from forerun.search.groups.simulate import quick_row
@@ -32,7 +32,7 @@ Played = Callable[[int], None]
 
 
 def search_groups(
-    request: Request,
+    request: Request | Setting,
     *,
     per_stage: tuple[str, ...] = ("layers",),
     evaluations: int = EVALUATIONS,
@@ -66,45 +66,34 @@ def search_groups(
         if len(rows) >= evaluations:
             stopped = f"{evaluations} were simulated"
             break
-    fitting = sorted((row for row in rows.values() if row.fits), key=lambda row: (row.step_time_s, row.strategy))
+    fitting = sorted((row for row in rows.values() if row.fits), key=lambda row: (row.step_time_s, row.name))
     if not fitting:
         raise InfeasibleError(_nothing(setting))
-    best = ranked(tuple(fitting[: setting.top]), setting.objective)
-    return Leaderboard(
-        request={**setting.to_json(), "per_stage": list(per_stage)},
-        space=SpaceCounts(
-            size=space.size,
-            legal=looked,
-            feasible=len(fitting),
-            rejected={
-                reason: count
-                for reason, count in (("memory", len(rows) - len(fitting)), ("not looked at", space.size - looked))
-                if count
-            },
-        ),
-        rows=best,
-        why=why(best),
-        defaults=(*setting.defaults, setting.axes_left_open()),
-        notes=(
-            *setting.notes,
+    counts = {"memory": len(rows) - len(fitting), "not looked at": space.size - looked}
+    rejected = {reason: count for reason, count in counts.items() if count}
+    found = Found(
+        rows=tuple(fitting[: setting.top]),
+        space=SpaceCounts(size=space.size, legal=looked, feasible=len(fitting), rejected=rejected),
+        remarks=(
             f"layers are dealt to the stages of {_names(setting)} by their pace and memory; {len(rows)} plans were "
             f"simulated event by event, stopped because {stopped}",
-            *_alone(setting, best[0]),
+            *_alone(setting, fitting[0]),
         ),
-        elapsed_s=time.perf_counter() - start,
-        versions=versions(),
+        asked={"per_stage": list(per_stage)},
     )
+    return build_board(setting, found, started_s=start)
 
 
-def _setting(request: Request, per_stage: tuple[str, ...]) -> Setting:
+def _setting(request: Request | Setting, per_stage: tuple[str, ...]) -> Setting:
     """Return what a request on groups means.
 
     Raises:
         RequestError: it asks for what groups do not have.
     """
     setting = resolve(request, groups=True)
-    total = setting.context.cluster.max_devices
-    setting = resolve(dataclasses.replace(request, gpus=request.gpus or str(total)), groups=True)
+    request, total = setting.request, setting.context.cluster.max_devices
+    if request.gpus is None and request.usd_per_hour is None:
+        setting = dataclasses.replace(setting, request=dataclasses.replace(request, gpus=str(total)), gpus=(total,))
     if setting.gpus != (total,):
         raise RequestError(
             f"the groups of {setting.context.cluster.name} have {total} devices, all of which a search uses; leave "
@@ -152,7 +141,7 @@ def _alone(setting: Setting, best: Row) -> list[str]:
             notes.append(f"{alone}: nothing fits")
             continue
         gain = row.step_time_s / best.step_time_s
-        notes.append(f"{alone} take {format_seconds(row.step_time_s)} ({gain:.2f} times as long) with {row.strategy}")
+        notes.append(f"{alone} take {format_seconds(row.step_time_s)} ({gain:.2f} times as long) with {row.name}")
     return notes
 
 

@@ -2,15 +2,14 @@
 
 import dataclasses
 
-import numpy as np
-
 from forerun.search.board.rows import Row, rows_of
 from forerun.search.request.request import Setting, legal_strategy
+from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.assignment.step_costs import step_costs
+from forerun.simulator.assignment.value import Assignment
 from forerun.simulator.events import EventResult, simulate
-from forerun.simulator.events.step.groups import group_costs, group_scores
-from forerun.simulator.events.step.simulate import simulate_costs
-from forerun.simulator.events.step.steady import step_figures
-from forerun.simulator.score_table import TIME_PARTS, ScoreTable
+from forerun.simulator.events.step.rescore import event_row
+from forerun.simulator.events.step.steady import StepFigures, figures_of, step_figures
 from forerun.spaces.clusters import stage_groups
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy
@@ -31,26 +30,19 @@ def simulate_groups(setting: Setting, text: str, *, contention: bool = False) ->
         if laws:
             raise RequestError(f"strategy {strategy} is not legal on {own.cluster.name}: {laws[0]}")
     result = simulate(context, strategy, contention=contention)
-    return _row(setting, strategy, *group_scores(context, strategy, result)), result
+    return _row(setting, strategy, assign(context, strategy), figures_of(result)), result
 
 
 def quick_row(setting: Setting, strategy: Strategy) -> Row:
     """Return the row of a 1F1B strategy that is legal on every group, a long step extended from shorter ones."""
-    costs = group_costs(setting.context, strategy)
-    figures = step_figures(costs)
-    # Under 1F1B the warm-up of the first stages is the most that is ever in flight.
-    few = dataclasses.replace(costs.shape, microbatches=min(costs.shape.microbatches, 2 * strategy.pp))
-    filled = simulate_costs(dataclasses.replace(costs, shape=few))
-    tightest, scores = group_scores(setting.context, strategy, filled)
-    time_s = {part: np.array([seconds]) for part, seconds in zip(TIME_PARTS, figures.time_s, strict=True)}
-    scores = dataclasses.replace(scores, step_time_s=np.array([figures.step_time_s]), time_s=time_s)
-    return _row(setting, strategy, tightest, scores)
+    assignment = assign(setting.context, strategy)
+    return _row(setting, strategy, assignment, step_figures(step_costs(assignment)))
 
 
-def _row(setting: Setting, strategy: Strategy, tightest: int, scores: ScoreTable) -> Row:
-    """Return the row of scores whose memory is that of a stage on group ``tightest``."""
-    context = setting.context
-    on = context.on_groups[tightest]
+def _row(setting: Setting, strategy: Strategy, assignment: Assignment, figures: StepFigures) -> Row:
+    """Return the row of a simulated step, with the limit of the group whose memory it has."""
+    context, scores = setting.context, event_row(assignment, figures)
+    on = assignment.contexts[assignment.group_of_rank[int(scores.peak_stage[0])]]
     (row,) = rows_of(on, [strategy], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=lambda *_: scores)
     mfu = row.mfu * on.cluster.device.peak(context.workload.precision) / _mean_peak(setting, strategy)
     return dataclasses.replace(row, mfu=mfu)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.simulator.improve import Improvement
-from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
 
 
 def plan_document(found: Improvement) -> dict[str, Any]:
@@ -57,7 +57,4 @@ def write_plan(found: Improvement, path: Path) -> None:
 
     document = plan_document(found)
     text = json.dumps(document, indent=2) if path.suffix == ".json" else yaml.safe_dump(document, sort_keys=False)
-    try:
-        path.write_text(text + ("" if text.endswith("\n") else "\n"), encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}") from None
+    write_text(path, text + ("" if text.endswith("\n") else "\n"))

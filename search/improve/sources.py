@@ -105,10 +105,10 @@ def model_source(
         if strategy is not None:
             raise RequestError("--strategy is for transformers; layer-by-layer models are improved data-parallel")
         if seq_len is not None:
-            raise RequestError(f"--seq-len is for transformers, and {model} is written operator by operator")
+            raise RequestError(f"--seq-len is for transformers, and {model} is an operator graph")
         for flag, value in (("profile", profile), ("calibration", calibration)):
             if value is not None:
-                raise RequestError(f"--{flag} is for transformers, and {model} is written operator by operator")
+                raise RequestError(f"--{flag} is for transformers, and {model} is an operator graph")
         source = _layered(model, cluster, gpus, batch, precision, framework)
     else:
         if seq_len is None:

@@ -12,7 +12,7 @@ import numpy as np
 from forerun.search.board.rows import Row
 from forerun.simulator.calibration import Posterior
 from forerun.simulator.calibration.belief import LEVEL
-from forerun.spaces.strategies import Context, parse_strategy, table_of
+from forerun.spaces.strategies import Context, table_of
 
 TOGETHER = 1000
 """Rows that are compared with each other; further ones only among themselves."""
@@ -35,7 +35,7 @@ def with_certainty(context: Context, rows: Sequence[Row], *, across_sizes: bool 
 
 
 def _told(posterior: Posterior, context: Context, rows: Sequence[Row], *, across_sizes: bool) -> list[Row]:
-    table = table_of([parse_strategy(row.strategy) for row in rows])
+    table = table_of([row.strategy for row in rows])
     belief = posterior.believe([(context, table)])
     peaks = None if posterior.held is None else posterior.held.reach(context, table, LEVEL)
     (faster, slower), alike = belief.reach(LEVEL), belief.alike(LEVEL)

@@ -1,6 +1,7 @@
 """A global batch nearby that splits better: what the replicas of most strategies must divide."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from forerun.search.board.rows import Row
 from forerun.search.flat.best import best_row
@@ -15,7 +16,7 @@ WORTH = 0.05
 OBJECTIVES = ("throughput", "cost")
 
 
-def rounder_note(setting: Setting, rows: tuple[Row, ...], score: Scorer) -> tuple[str, ...]:
+def rounder_note(setting: Setting, rows: Sequence[Row], score: Scorer) -> tuple[str, ...]:
     """Return as one note how much faster the nearby batch is that most powers of two divide; none where the batch is
     that one, where it gains little, or where finding it would take long. ``rows`` are in rank order.
     """
@@ -33,7 +34,7 @@ def rounder_note(setting: Setting, rows: tuple[Row, ...], score: Scorer) -> tupl
         return ()
     return (
         f"few splits divide a global batch of {batch}; with {rounder} the best trains {gain:.0%} more tokens per "
-        f"second and GPU: {found.strategy} on {found.gpus} GPUs",
+        f"second and GPU: {found.name} on {found.gpus} GPUs",
     )
 
 

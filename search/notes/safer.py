@@ -1,6 +1,7 @@
 """The fastest strategy that is unlikely to run out of memory, where the best of a search is not."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from forerun.search.board.rows import Row
 from forerun.search.flat.best import best_row
@@ -13,7 +14,7 @@ LARGEST = 20_000_000
 """Candidates up to which a space is searched a second time for what is only said beside the answer: a second or two."""
 
 
-def safer_note(setting: Setting, rows: tuple[Row, ...], score: Scorer) -> tuple[str, ...]:
+def safer_note(setting: Setting, rows: Sequence[Row], score: Scorer) -> tuple[str, ...]:
     """Return what the fastest strategy with a small risk costs, as one note; none where the first row is one, where the
     user said what risk to take, or where finding it would take long. ``rows`` are in rank order.
     """
@@ -28,7 +29,7 @@ def safer_note(setting: Setting, rows: tuple[Row, ...], score: Scorer) -> tuple[
         return ()
     slower = found.gpus * found.step_time_s / (rows[0].gpus * rows[0].step_time_s) - 1
     return (
-        f"{found.strategy} on {found.gpus} GPUs is the best with a small risk ({found.oom_risk:.0%}) of running out of "
+        f"{found.name} on {found.gpus} GPUs is the best with a small risk ({found.oom_risk:.0%}) of running out of "
         f"memory: {found.peak_memory_gib:.1f} GiB, {slower:.1%} more GPU time than the first (--oom-risk {RISKY:.0%})",
     )
 

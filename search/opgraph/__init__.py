@@ -1,4 +1,4 @@
-"""Searching, explaining and limits for models that are written operator by operator."""
+"""Searching, explaining and limits for operator graphs."""
 
 from forerun.search.opgraph.api import LayeredBoard, NothingFits, search_layered
 from forerun.search.opgraph.bottleneck import Bottleneck, bottlenecks

@@ -6,13 +6,11 @@ from importlib import resources
 from pathlib import Path
 
 from forerun.search.board.leaderboard import versions
-from forerun.search.files.atomic import write_atomically
 from forerun.search.opgraph.limits import FamilyLimits, Limits, efficiency
 from forerun.search.opgraph.request import OBJECTIVES
 from forerun.search.opgraph.rows import LayeredRow
 from forerun.search.report.markup import Safe, joined, tag
-from forerun.search.report.write import check_page
-from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
 from forerun.spaces.units import format_count, format_seconds
 
 WIDTH, HEIGHT, LEFT, BELOW, RIGHT = 720, 372, 64, 52, 150
@@ -26,11 +24,7 @@ def write_page(path: Path, limits: Limits) -> None:
     Raises:
         RequestError: the path cannot be written.
     """
-    check_page(path)
-    try:
-        write_atomically(path, limits_page(limits))
-    except OSError as error:
-        raise RequestError(f"{path} cannot be written: {error.strerror or error}") from None
+    write_text(path, limits_page(limits))
 
 
 def limits_page(limits: Limits) -> str:

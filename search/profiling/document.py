@@ -13,7 +13,6 @@ from typing import Any, cast
 import numpy as np
 import yaml
 
-from forerun.search.files.atomic import write_atomically
 from forerun.search.files.row_yaml import RowDumper
 from forerun.search.profiling.links import Short, with_measured_steps
 from forerun.simulator.costs import Collective, collective_time_s
@@ -21,6 +20,7 @@ from forerun.simulator.costs.measured import MeasuredCosts, Samples
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
 from forerun.spaces.strategies import Context
 
 SCHEMA = 1
@@ -131,10 +131,7 @@ def write_profile(path: Path, profile: Profile) -> None:
         "collectives": _tables(profile.collectives),
     }
     text = yaml.dump(document, Dumper=RowDumper, sort_keys=False, allow_unicode=True, width=200)
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror or error}") from None
+    write_text(path, text)
 
 
 def _tables(lines: Iterable[Line]) -> dict[str, list[list[float]]]:
@@ -165,7 +162,7 @@ def read_profile(path: Path) -> Profile:
         operators: dict[str, list[list[int | float]]]
         collectives: dict[str, list[list[int | float]]]
 
-    document = read_document(path, max_bytes=LARGEST)
+    document = read_document(path, max_bytes=LARGEST, own=True)
     data = validate(document, ProfileDocument)
     if data.profile != SCHEMA:
         raise RequestError(f"{path}: profile {data.profile} is unknown; this version reads {SCHEMA}")

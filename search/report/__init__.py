@@ -8,6 +8,6 @@ neither prints well, nor follows dark mode, nor stands on the page without scrip
 
 from forerun.search.report.document import read_run
 from forerun.search.report.page import report_html
-from forerun.search.report.write import check_page, write_report
+from forerun.search.report.write import write_report
 
-__all__ = ["check_page", "read_run", "report_html", "write_report"]
+__all__ = ["read_run", "report_html", "write_report"]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from forerun.search.board.rows import Row
-from forerun.spaces.strategies import NAMED, SPELLING, Strategy, parse_strategy
+from forerun.spaces.strategies import NAMED, SPELLING, Strategy
 from forerun.spaces.strategies.stage_choices import recompute_text
 
 SHOWN = (
@@ -31,7 +31,7 @@ Value = int | str
 
 def differing(rows: Sequence[Row]) -> dict[str, tuple[Value, ...]]:
     """Return, for every axis with more than one value, its value in each row."""
-    strategies = [parse_strategy(row.strategy) for row in rows]
+    strategies = [row.strategy for row in rows]
     columns = {axis: tuple(_value(strategy, axis) for strategy in strategies) for axis in SHOWN}
     return {axis: values for axis, values in columns.items() if len(set(values)) > 1}
 

@@ -61,7 +61,7 @@ def _board(data: Mapping[str, Any]) -> Leaderboard:
         rows=rows,
         why=why(rows),
         defaults=tuple(map(str, request.pop("defaults"))),
-        notes=tuple(map(str, request.pop("notes"))),
+        remarks=tuple(map(str, request.pop("notes"))),
         elapsed_s=float(data["elapsed_s"]),
         versions={str(name): str(version) for name, version in data["versions"].items()},
         workers=workers,
@@ -112,10 +112,9 @@ def _row(data: Mapping[str, Any]) -> Row:
     def price(name: str) -> float | None:
         return _optional(float, data[name])
 
-    parse_strategy(str(data["strategy"]))
     return Row(
         rank=_optional(int, data["rank"]),
-        strategy=str(data["strategy"]),
+        strategy=parse_strategy(str(data["strategy"])),
         gpus=int(data["gpus"]),
         step_time_s=_above_zero(data, "step_time_s"),
         tokens_per_s=_above_zero(data, "tokens_per_s"),

@@ -3,6 +3,8 @@
 import html
 from collections.abc import Iterable
 
+from forerun.spaces.escaping import visible
+
 VOID = frozenset({"br", "input", "meta", "link"})
 """Elements used here that have no end tag (HTML standard, section 13.1.2)."""
 
@@ -18,7 +20,7 @@ Child = str | int | float | None
 
 def escape(value: object) -> Safe:
     """Return a value as HTML text; ``Safe`` passes as it is."""
-    return value if isinstance(value, Safe) else Safe(html.escape(str(value), quote=True))
+    return value if isinstance(value, Safe) else Safe(html.escape(visible(str(value)), quote=True))
 
 
 def joined(children: Iterable[Child]) -> Safe:

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
 from forerun.search.flat.best import best_row
-from forerun.search.report.again import request_again
+from forerun.search.report.again import setting_again
 from forerun.search.report.bars import plain_bar
 from forerun.search.report.markup import Safe, joined, tag
 from forerun.search.report.words import number
-from forerun.search.request.request import resolve
 from forerun.spaces.errors import ForerunError
 
 MOST_COUNTS = 12
@@ -70,7 +69,7 @@ def _kept(board: Leaderboard) -> dict[int, Row]:
 
 def _searched(board: Leaderboard, count: int) -> Row | None:
     """Return the fastest strategy on ``count`` GPUs; None where nothing fits."""
-    return best_row(resolve(request_again(board, gpus=count)), objective="throughput")
+    return best_row(setting_again(board, gpus=count), objective="throughput")
 
 
 def _line(count: int, row: Row, most: float, top: float) -> Safe:
@@ -79,6 +78,6 @@ def _line(count: int, row: Row, most: float, top: float) -> Safe:
         f"{row.tokens_per_s_per_gpu / top:.1%} of the best"
     )
     place = "searched for this page" if row.rank is None else f"rank {row.rank}"
-    name = tag("span", tag("strong", f"{count:,} GPUs"), f" {row.strategy} ({place})")
+    name = tag("span", tag("strong", f"{count:,} GPUs"), f" {row.name} ({place})")
     label = tag("div", name, tag("strong", value), class_="bar-label")
     return tag("li", label, plain_bar(row.tokens_per_s / most))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
 from forerun.search.explain.explain import MEANING
+from forerun.search.flat.bound import SLOWER
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, plain_bar, stacked_bars
 from forerun.search.report.markup import Safe, joined, tag
 from forerun.search.report.words import REASONS, command, heading, number, request_lines
@@ -46,10 +47,10 @@ def verdict(board: Leaderboard) -> Safe:
     tiles = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
     warning = tag("p", f"Look at before trying: {'; '.join(best.marks)}.", class_="warn") if best.marks else None
     lead = (
-        f"The best of {board.space.feasible:,} strategies that fit, in a space of {format_whole(board.space.size)} "
+        f"The best of {board.space.legal:,} legal strategies, in a space of {format_whole(board.space.size)} "
         f"candidates. {board.why} All figures are predicted."
     )
-    return joined([tag("p", tag("code", best.strategy), class_="winner"), tag("dl", *tiles), tag("p", lead), warning])
+    return joined([tag("p", tag("code", best.name), class_="winner"), tag("dl", *tiles), tag("p", lead), warning])
 
 
 def step_section(rows: Sequence[Row]) -> Safe:
@@ -84,10 +85,12 @@ def memory_section(rows: Sequence[Row]) -> Safe:
 def rejected_section(board: Leaderboard) -> Safe:
     """Return how many candidates there were and why most are none."""
     space = board.space
+    slower = space.rejected.get(SLOWER, 0)
+    passed = f", {slower:,} were not scored because compute alone makes them slower" if slower else ""
     lead = tag(
         "p",
         f"{format_whole(space.size)} candidates: {space.legal:,} keep every law, {space.feasible:,} of them also fit "
-        "in memory. A candidate counts for the first law it breaks.",
+        f"in memory{passed}. A candidate counts for the first law it breaks.",
     )
     if not space.rejected:
         return lead
@@ -124,7 +127,7 @@ def inputs_section(board: Leaderboard) -> Safe:
 
 
 def _numbered(row: Row) -> str:
-    return f"{row.rank}. {row.strategy}"
+    return f"{row.rank}. {row.name}"
 
 
 def _digits(row: Row) -> int:

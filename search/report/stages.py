@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import GIB
 from forerun.search.explain.explain import MEANING
-from forerun.search.report.again import request_again
+from forerun.search.report.again import setting_again
 from forerun.search.report.bars import MEMORY_SLOTS, Bar, Stack, stacked_bars
 from forerun.search.report.markup import Safe, joined, tag
-from forerun.search.request.request import resolve
 from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.spaces.clusters import Cluster, stage_groups
 from forerun.spaces.errors import ForerunError
-from forerun.spaces.strategies import Context, Strategy, parse_strategy
+from forerun.spaces.strategies import Context, Strategy
 
 MOST_STAGES = 32
 """Stages that are drawn; of deeper pipelines some, evenly."""
@@ -22,11 +21,11 @@ MEANINGS = {**MEANING, "optimizer": MEANING["optimizer states"]}
 def stages_section(board: Leaderboard) -> Safe | None:
     """Return a bar for every stage; None without a pipeline, a line of text where model or cluster are not at hand."""
     best = board.rows[0]
-    strategy = parse_strategy(best.strategy)
+    strategy = best.strategy
     if strategy.pp == 1:
         return None
     try:
-        setting = resolve(request_again(board), groups=True)
+        setting = setting_again(board)
         stages = _stages(setting.context, strategy)
     except (ForerunError, TypeError, ValueError) as error:
         return tag("p", f"No stages: {error}")

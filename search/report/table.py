@@ -64,7 +64,7 @@ def leaderboard_table(board: Leaderboard, rows: Sequence[Row], front: frozenset[
     columns = columns_of(rows, several=len(board.request["gpu_counts"]) > 1)
     left_out = "" if len(rows) == len(board.rows) else f" of the {len(board.rows):,} kept"
     caption = (
-        f"The best {len(rows):,}{left_out}, of {board.space.feasible:,} strategies that fit. "
+        f"The best {len(rows):,}{left_out}, of {board.space.legal:,} legal strategies. "
         "GiB is the peak of the fullest GPU; MFU counts no recomputed work."
     )
     head = [
@@ -142,7 +142,7 @@ def _line(place: int, row: Row, columns: Sequence[Column], on_front: bool) -> Sa
     return tag(
         "tr",
         tag("td", row.rank, class_="n", data_v=row.rank),
-        tag("th", tag("code", row.strategy), scope="row"),
+        tag("th", tag("code", row.name), scope="row"),
         *(tag("td", column.text(row), class_="n", data_v=f"{column.sort(row):.7g}") for column in columns),
         tag("td", joined(notes), data_v=len(warnings)),
         id=f"r{place}",

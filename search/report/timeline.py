@@ -10,14 +10,12 @@ from dataclasses import dataclass
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import GIB
-from forerun.search.report.again import request_again
+from forerun.search.report.again import setting_again
 from forerun.search.report.markup import Safe, joined, tag
 from forerun.search.report.stages import stage_names
-from forerun.search.request.request import resolve
 from forerun.simulator.events import EventResult, simulate
 from forerun.simulator.events.export.gantt import deal_slices
 from forerun.spaces.errors import ForerunError
-from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.units import format_seconds
 
 MOST_PASSES = 60_000
@@ -60,11 +58,11 @@ def timeline_section(board: Leaderboard) -> Safe:
     """Return the timeline of the first row, or why there is none: its model or cluster may not be at hand any more."""
     best = board.rows[0]
     try:
-        strategy = parse_strategy(best.strategy)
+        strategy = best.strategy
         passes = 2 * strategy.pp * strategy.vpp * board.request["global_batch"] // (strategy.dp * strategy.mbs)
         if passes > MOST_PASSES:
             return tag("p", f"No timeline: a step has {passes:,} passes, and the page draws up to {MOST_PASSES:,}.")
-        context = resolve(request_again(board), groups=True).context
+        context = setting_again(board).context
         result = simulate(context, strategy)
     except (ForerunError, TypeError, ValueError) as error:
         return tag("p", f"No timeline: {error}")

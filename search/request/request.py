@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from forerun.search.request.limits import NO_LIMITS, Limits, limits_of
 from forerun.search.request.objectives import objective_named
@@ -14,7 +14,7 @@ from forerun.spaces.budget import Budget, parse_budget
 from forerun.spaces.clusters import Cluster, resolve_cluster
 from forerun.spaces.documents import read_document, validate
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks import load_framework
+from forerun.spaces.frameworks import all_switches, resolve_framework, settings_text, switched
 from forerun.spaces.models import resolve_model
 from forerun.spaces.strategies import (
     Context,
@@ -38,6 +38,22 @@ LARGEST_COUNT = 10**9
 """Bound on batch, sequence and device counts: products of three of them stay within an int64 index."""
 
 
+_KINDS: Mapping[type, tuple[str, ...]] = {
+    str: ("model", "cluster", "gpus", "precision", "framework", "objective", "profile", "calibration"),
+    int: ("global_batch", "seq_len", "top"),
+    float: (
+        "usd_per_hour",
+        "usd_per_gpu_hour",
+        "tokens",
+        "train_within_s",
+        "train_usd",
+        "oom_risk",
+        "moe_imbalance",
+    ),
+}
+"""Fields of a request by what they are in plain data."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What a user asks for; None where the user said nothing.
@@ -46,7 +62,9 @@ class Request:
     ``usd_per_hour`` bounds them by money at ``usd_per_gpu_hour``. A training of ``tokens`` lasts no longer
     than ``train_within_s`` seconds and costs no more than ``train_usd``. ``oom_risk``: the highest risk of running out
     of memory at which a strategy counts as fitting. ``objective``: a name, or several with commas
-    between them for their Pareto front. ``overrides`` are the user's own choices by axis. ``profile`` and
+    between them for their Pareto front. ``overrides`` are the user's own choices by axis. ``framework``: a name, with
+    ``@VERSION`` of an earlier release, or a file; ``switches``: settings of its software that differ from the profile's
+    defaults, by name (``{"bf16-grads": "on"}``). ``profile`` and
     ``calibration`` are files that ``forerun profile`` and ``forerun calibrate`` wrote. ``ignored_config_fields`` are
     fields of a Hugging Face
     configuration that are known not to change the cost.
@@ -61,6 +79,7 @@ class Request:
     usd_per_gpu_hour: float | None = None
     precision: str | None = None
     framework: str | None = None
+    switches: Mapping[str, str] = field(default_factory=dict)
     tokens: float | None = None
     train_within_s: float | None = None
     train_usd: float | None = None
@@ -77,7 +96,26 @@ class Request:
         """Return the request as plain data, fields without a value left out."""
         data = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
         data["overrides"] = {axis: [str(value) for value in values] for axis, values in self.overrides.items()}
+        if not self.switches:
+            del data["switches"]
         return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Return the request of ``to_json``, or of a setting's, whose further keys are passed over.
+
+        Raises:
+            KeyError, TypeError, ValueError: a value is missing, or has another form.
+        """
+        known: dict[str, Any] = {
+            name: kind(data[name]) for kind, names in _KINDS.items() for name in names if data.get(name) is not None
+        }
+        return cls(
+            **{name: data[name] for name in ("model", "cluster", "global_batch", "seq_len")} | known,
+            overrides={str(axis): list(values) for axis, values in (data.get("overrides") or {}).items()},
+            switches={str(name): str(setting) for name, setting in (data.get("switches") or {}).items()},
+            ignored_config_fields=tuple(map(str, data.get("ignored_config_fields") or ())),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +169,8 @@ class Setting:
             "model_name": self.context.model.name,
             "cluster_name": self.context.cluster.name,
             "precision": workload.precision,
-            "framework": self.context.framework.name,
+            "framework": self.request.framework or self.context.framework.name,
+            "switches": dict(self.context.framework.switches),
             "gpu_counts": None if self.gpus is None else list(self.gpus),
             "objective": self.objective,
             "top": self.top,
@@ -139,12 +178,14 @@ class Setting:
         return data
 
 
-def resolve(request: Request, *, groups: bool = False) -> Setting:
-    """Return what a request means; ``groups``: its cluster may have groups of nodes that differ.
+def resolve(request: "Request | Setting", *, groups: bool = False) -> Setting:
+    """Return what a request means, a setting as it is; ``groups``: its cluster may have groups of nodes that differ.
 
     Raises:
         RequestError: any part of it is unknown, contradicts another or lies out of bounds.
     """
+    if isinstance(request, Setting):
+        return request
     for name in ("global_batch", "seq_len"):
         _bounded(name.replace("_", " "), getattr(request, name), LARGEST_COUNT)
     objective = objective_named(request.objective or DEFAULT_OBJECTIVE)
@@ -154,7 +195,7 @@ def resolve(request: Request, *, groups: bool = False) -> Setting:
         value = getattr(request, name)
         if value is not None and not value > 0:
             raise RequestError(f"{name} must be more than 0, but got {value}")
-    framework = load_framework(request.framework or DEFAULT_FRAMEWORK)
+    framework = switched(resolve_framework(request.framework or DEFAULT_FRAMEWORK), request.switches)
     cluster = resolve_cluster(request.cluster, groups=groups)
     if request.usd_per_gpu_hour is not None:
         cluster = dataclasses.replace(cluster, usd_per_device_hour=request.usd_per_gpu_hour)
@@ -199,13 +240,13 @@ def resolve(request: Request, *, groups: bool = False) -> Setting:
     )
 
 
-def legal_strategy(setting: Setting, text: str) -> Strategy:
-    """Return a strategy that keeps every law of the setting.
+def legal_strategy(setting: Setting, given: str | Strategy) -> Strategy:
+    """Return a strategy that keeps every law of the setting; ``given`` may be its text.
 
     Raises:
         RequestError: the text cannot be read, or the strategy breaks laws; the message has all of them.
     """
-    strategy = parse_strategy(text)
+    strategy = parse_strategy(given) if isinstance(given, str) else given
     _bounded("devices of the strategy", strategy.devices, setting.context.cluster.max_devices)
     if setting.gpus is not None and strategy.devices not in setting.gpus:
         counts = " or ".join(map(str, setting.gpus[:8]))
@@ -300,6 +341,8 @@ def _defaults(request: Request, context: Context) -> list[str]:
         filled.append(f"precision {DEFAULT_PRECISION}")
     if request.framework is None:
         filled.append(f"framework {DEFAULT_FRAMEWORK}")
+    if assumed := _switches(request, context):
+        filled.append(f"switches {settings_text(assumed)} ({context.framework.name}'s defaults)")
     if request.objective is None:
         filled.append(f"objective {DEFAULT_OBJECTIVE}")
     if request.top is None and "," not in (request.objective or ""):
@@ -310,6 +353,18 @@ def _defaults(request: Request, context: Context) -> list[str]:
         filled.append(f"price {price:g} USD per GPU-hour (from the cluster)")
     filled += [f"cluster {default}" for default in context.cluster.defaults]
     return filled
+
+
+def _switches(request: Request, context: Context) -> dict[str, str]:
+    """Return the settings of switches that the user did not give and that the software does not have by itself."""
+    assumed = {}
+    for name, setting in context.framework.switches:
+        switch = all_switches()[name]
+        support = switch.support(context.framework)
+        heard = context.moe or "moe" not in switch.needs
+        if name not in request.switches and heard and support is not None and setting != support.unset:
+            assumed[name] = setting
+    return assumed
 
 
 def _unheard(request: Request, context: Context) -> list[str]:

@@ -7,10 +7,9 @@ from typing import Any
 
 from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
 from forerun.search.board.rows import rows_of
-from forerun.search.files.atomic import write_atomically
 from forerun.search.request.request import Setting
 from forerun.search.samplers.contract import Evaluation
-from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
 from forerun.spaces.strategies import Strategy
 
 NAME = "best.json"
@@ -41,7 +40,4 @@ class BestFile:
             "request": self.setting.to_json(),
             "versions": versions(),
         }
-        try:
-            write_atomically(self.path, dump_json(document) + "\n")
-        except OSError as error:
-            raise RequestError(f"cannot write {self.path}: {error.strerror}") from None
+        write_text(self.path, dump_json(document) + "\n")

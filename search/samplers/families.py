@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.assignment.stage_options import least_hops_s, least_pace_s
+from forerun.simulator.core.stage_options import least_hops_s, least_pace_s
 from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import CUSTOM_SPLIT, Context, Split, Strategy, StrategySpace, StrategyTable

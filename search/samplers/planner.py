@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.assignment.stage_options import StageOptions, option_costs
+from forerun.simulator.core.stage_options import StageOptions, option_costs
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, Recompute, Split, StageRecompute, Strategy

@@ -3,13 +3,11 @@
 import time
 from dataclasses import replace
 
-from forerun.search.board.leaderboard import Leaderboard, SpaceCounts, ranked, versions
+from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.board.rows import rows_of
+from forerun.search.build import Found, build_board
 from forerun.search.diagnosis.diagnosis import NothingFeasible, diagnose
-from forerun.search.explain.explain import why
 from forerun.search.flat.exhaustive import Piece, Problem
-from forerun.search.notes.certain import certain
-from forerun.search.notes.checked import checked_note
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, Setting, resolve
@@ -28,7 +26,7 @@ from forerun.spaces.strategies.staged_space import StagedSpace
 
 
 def explore_request(
-    request: Request,
+    request: Request | Setting,
     *,
     exploring: Exploring | None = None,
     workers: Choice | None = None,
@@ -70,29 +68,15 @@ def explore_request(
     )
     best = found.feasible[: setting.top]
     rows = rows_of(setting.context, best, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score) if best else ()
-    rows = certain(setting.context, ranked(rows, setting.objective), setting.objective)
-    board = Leaderboard(
-        request={
-            **setting.to_json(),
-            "sampler": sampler.name,
-            "seed": exploring.seed,
-            "per_stage": list(exploring.per_stage),
-        },
-        space=_counts(space, starts, found),
+    answer = Found(
         rows=rows,
-        why=why(rows),
-        defaults=(*setting.defaults, setting.axes_left_open(), *_opened(space)),
-        notes=(
-            *setting.notes,
-            *starts.remarks,
-            *notes,
-            *_notes(sampler.name, reason, space, starts, found),
-            *(checked_note(setting.context, rows[0]) if rows else ()),
-        ),
-        elapsed_s=time.perf_counter() - start,
-        versions=versions(),
+        space=_counts(space, starts, found),
+        remarks=(*starts.remarks, *notes, *_notes(sampler.name, reason, space, starts, found)),
+        opened=tuple(_opened(space)),
+        asked={"sampler": sampler.name, "seed": exploring.seed, "per_stage": list(exploring.per_stage)},
         workers=starts.workers,
     )
+    board = build_board(setting, answer, started_s=start, score=score)
     if not rows:
         problem = Problem(space=space.flat, objective=setting.objective, top=setting.top)
         raise NothingFeasible(diagnose(setting, problem, starts.piece, score), board.to_json())

@@ -41,8 +41,10 @@ from forerun.spaces.budget import parse_budget
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.documents import read_document, validate
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks import load_framework
+from forerun.spaces.frameworks import FrameworkProfile, resolve_framework, switched
+from forerun.spaces.frameworks.switches import as_word
 from forerun.spaces.models import resolve_model
+from forerun.spaces.reading import digest_of
 from forerun.spaces.strategies import restrict
 from forerun.spaces.units import parse_count, parse_seconds, parse_share, with_unit
 from forerun.spaces.workload import Workload
@@ -116,6 +118,7 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
         workloads: list[WorkloadPart]
         budgets: list[BudgetPart]
         frameworks: list[str] | str = DEFAULT_FRAMEWORK
+        switches: dict[str, str | bool] = Field(default_factory=dict)
         objective: str = DEFAULT_OBJECTIVE
         top: int | None = None
         axes: dict[str, list[int | str | bool] | int | str | bool] = Field(default_factory=dict)
@@ -133,6 +136,7 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
             workloads=[_workload(part.model_dump(exclude_none=True)) for part in document.workloads],
             budgets=[_budget(part.model_dump(exclude_none=True)) for part in document.budgets],
             frameworks=_listed(document.frameworks),
+            switches={name: as_word(setting) for name, setting in document.switches.items()},
             objective=document.objective,
             top=document.top,
             axes={axis: _listed(values) for axis, values in document.axes.items()},
@@ -151,6 +155,7 @@ def plan_of(
     workloads: Sequence[Mapping[str, Any]],
     budgets: Sequence[Mapping[str, Any]],
     frameworks: Sequence[str] = (DEFAULT_FRAMEWORK,),
+    switches: Mapping[str, str] | None = None,
     objective: str = DEFAULT_OBJECTIVE,
     top: int | None = None,
     axes: Mapping[str, Sequence[object]] | None = None,
@@ -162,7 +167,7 @@ def plan_of(
 
     Combinations that make no sense (a precision that one cluster lacks) are found by their search, not here.
     ``explorings``: every combination is searched in each of these ways; None: the flat space.
-    ``calibration``, ``profile``: files that every search uses.
+    ``switches``: settings of the software; ``calibration``, ``profile``: files; all of them for every search.
 
     Raises:
         RequestError: a list is empty, a name unknown, or a search would stand in the plan twice.
@@ -188,8 +193,9 @@ def plan_of(
         raise RequestError(f"a sampler looks for one objective, but got {objective}; leave sampler and per_stage away")
     contents = {("model", name): canonical(resolve_model(name).model) for name in models}
     contents |= {("cluster", name): canonical(resolve_cluster(name)) for name in clusters}
+    profiles: dict[str, FrameworkProfile] = {}
     for name in frameworks:
-        load_framework(name)
+        profiles[name] = switched(resolve_framework(name), switches or {})
     learned = _learned(calibration, profile)
     pieces: dict[str, SweepPiece] = {}
     products = itertools.product(models, clusters, workloads, budgets, frameworks, explorings)
@@ -200,6 +206,7 @@ def plan_of(
             model=model,
             cluster=cluster,
             framework=framework,
+            switches=switches or {},
             objective=objective,
             top=top,
             overrides=axes or {},
@@ -209,6 +216,7 @@ def plan_of(
             **budget,
         )
         content = [contents["model", model], contents["cluster", cluster], cost_model_version()]
+        content += [canonical(profiles[framework])] if profiles[framework].lineage[1:] else []
         ways = [canonical(exploring)] if exploring else []
         key = _digest([request.to_json(), *ways, *content, *learned])
         if key in pieces:
@@ -230,7 +238,7 @@ def _learned(calibration: str | None, profile: str | None) -> list[str]:
         from forerun.search.profiling import read_profile
 
         read_profile(Path(profile))
-        found.append(f"profile {hashlib.sha256(Path(profile).read_bytes()).hexdigest()}")
+        found.append(f"profile {digest_of(Path(profile))}")
     return found
 
 

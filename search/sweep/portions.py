@@ -15,7 +15,7 @@ import numpy as np
 
 from forerun.search.api import leaderboard_of, problem_of
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.flat.exhaustive import FIRST, Best, Piece, search_slice
+from forerun.search.flat.exhaustive import FIRST, Best, Piece, bounded, search_slice
 from forerun.search.request.request import resolve
 from forerun.search.stages.searching import explore_request
 from forerun.search.sweep.journal import Record
@@ -71,7 +71,7 @@ def do(common: tuple[Portions, Search], item: Item) -> "Record | Begun | Piece":
     """Do one item; anything unexpected escapes."""
     portions, search = common
     if isinstance(item, Part):
-        return search_slice(problem_of(resolve(item.of.request)), item.low, item.high)
+        return search_slice(bounded(problem_of(resolve(item.of.request))), item.low, item.high)
     if isinstance(item, Ending):
         return ending(item)
     return search(portions, item)
@@ -84,7 +84,7 @@ def search_piece(portions: Portions, piece: SweepPiece) -> "Record | Begun":
         return recorded(lambda: explore_request(piece.request, exploring=exploring))
     try:
         setting = resolve(piece.request)
-        problem = problem_of(setting)
+        problem = bounded(problem_of(setting))
     except RequestError as error:
         return {"status": "refused", "message": str(error)}
     start, found, cuts = time.perf_counter(), Piece(), Cuts(low=0, high=problem.space.size, width=portions.first)

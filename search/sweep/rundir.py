@@ -6,24 +6,29 @@ takes long. A line that a crash cut short is dropped when the directory is opene
 again. The results at the end are written anew and whole.
 """
 
-import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from forerun.search.board.leaderboard import dump_json
-from forerun.search.files.atomic import write_atomically
 from forerun.search.files.version import cost_model_version
 from forerun.search.sweep.journal import Journal, Record, storage
 from forerun.search.sweep.plan import SweepPlan
+from forerun.spaces.documents import read_json
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import replacing
+from forerun.spaces.reading import read_text
 
 SCHEMA = 1
 MANIFEST, RECORDS, PARTS, LOCK = "sweep.json", "pieces.jsonl", "parts.jsonl", ".lock"
 RECORD_FIELDS = frozenset({"key", "status"})
 PART_FIELDS = frozenset({"key", "low", "high", "size", "seconds", "found"})
+
+LARGEST_MANIFEST = 1 << 28
+"""Bytes; the requests of 100,000 searches have half of it."""
 
 
 class RunDirectory:
@@ -64,7 +69,7 @@ class RunDirectory:
             others = sorted(entry.name for entry in self.folder.iterdir() if not entry.name.startswith("."))
             if others:
                 raise RequestError(f"{self.folder} is not empty and holds no sweep ({others[0]}); name another folder")
-            write_atomically(manifest, dump_json(_manifest(plan)) + "\n")
+            _replace(manifest, dump_json(_manifest(plan)) + "\n")
         for name, needed in ((RECORDS, RECORD_FIELDS), (PARTS, PART_FIELDS)):
             journal = self._journals[name] = Journal(self.folder / name, needed)
             _only_of(journal, plan)
@@ -102,7 +107,7 @@ class RunDirectory:
             StorageError: the disk is full or refuses.
         """
         with storage(self.folder / name, self._kept()):
-            write_atomically(self.folder / name, text)
+            _replace(self.folder / name, text)
 
     def close(self) -> None:
         """Let another driver have the directory."""
@@ -126,6 +131,11 @@ def _only_of(journal: Journal, plan: SweepPlan) -> None:
     known = {piece.key for piece in plan.pieces}
     if any(record["key"] not in known for record in journal.records):
         raise RequestError(f"{journal.path} has a record of a search that is not in the plan; it was changed by hand")
+
+
+def _replace(path: Path, text: str) -> None:
+    with replacing(path) as stream:
+        stream.write(text.encode("utf-8"))
 
 
 def _lock(folder: Path) -> int | None:
@@ -154,12 +164,10 @@ def _manifest(plan: SweepPlan) -> dict[str, Any]:
 
 
 def _read_manifest(path: Path) -> Mapping[str, Any]:
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+    with suppress(RequestError):
+        manifest = read_json(read_text(path, most=LARGEST_MANIFEST, kind="a manifest"), str(path), own=True)
         if isinstance(manifest, dict) and {"inputs", "cost_model", "schema"} <= set(manifest):
             return manifest
-    except ValueError:
-        pass
     raise RequestError(f"{path} is not a sweep's; name another folder")
 
 

@@ -8,9 +8,14 @@ import numpy as np
 
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score
+from forerun.simulator.assignment.memory import stage_memory
+from forerun.simulator.assignment.of_tree import assign_tree
+from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.core.score import corrected
 from forerun.simulator.events import StepCosts
-from forerun.simulator.events.trees import rough_step_s, stage_peaks, tree_costs, tree_scores
+from forerun.simulator.events.step.rescore import event_row
+from forerun.simulator.events.step.steady import step_figures
+from forerun.simulator.events.trees import rough_step_s
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Recompute, Strategy, StrategyTable, table_of
@@ -104,7 +109,7 @@ class Judge:
             if fitted is None:
                 return None
             self.simulated += 1
-            scores = tree_scores(self.context, fitted.strategies, fitted.costs)
+            scores = event_row(assign_tree(self.context, fitted.strategies), step_figures(fitted.costs))
             scores = self.corrected(fitted.variation.strategy, scores)
             if scores.fits[0]:
                 return Judged(variation=fitted.variation, strategies=fitted.strategies, scores=scores)
@@ -129,18 +134,17 @@ class Judge:
             return None
         variation, strategies = found
         try:
-            costs = tree_costs(self.context, strategies)
+            costs = step_costs(assign_tree(self.context, strategies))
         except RequestError:  # no rule for an operator, link or precision: flat rows have told the user of it
             return None
-        rough_s = rough_step_s(strategies, costs)
-        return Fitted(variation=variation, strategies=strategies, costs=costs, rough_s=rough_s)
+        return Fitted(variation=variation, strategies=strategies, costs=costs, rough_s=rough_step_s(costs))
 
     def _fitting(self, variation: Variation) -> _Legal | None:
         found = self._legal(variation)
         for _ in range(TURNS):
             if found is None:
                 return None
-            over = stage_peaks(self.context, found[1]) - self.context.memory_limit_bytes
+            over = rank_peaks(self.context, found[1]) - self.context.memory_limit_bytes
             if np.all(over <= 0):
                 # A module of which nothing is recomputed says nothing.
                 return found if any(found[0].again) else (replace(found[0], again=(), module=""), found[1])
@@ -158,7 +162,7 @@ class Judge:
         every = self._legal(replace(variation, again=tuple(most)))
         if every is None:
             return None
-        peaks = stage_peaks(self.context, strategies), stage_peaks(self.context, every[1])
+        peaks = rank_peaks(self.context, strategies), rank_peaks(self.context, every[1])
         for device, bytes_over in over.items():
             chunks = [chunk for chunk, home in enumerate(strategies.tree.home) if home == device]
             left = sum(most[chunk] - now[chunk] for chunk in chunks)
@@ -169,6 +173,11 @@ class Judge:
                 # The virtual stage with the least recomputed so far; the first, which keeps most, of equal ones.
                 now[min((c for c in chunks if now[c] < most[c]), key=lambda c: now[c])] += 1
         return self._legal(replace(variation, again=tuple(now)))
+
+
+def rank_peaks(context: Context, strategies: TreeStrategies) -> Floats:
+    """Return the peak memory in bytes of every pipeline rank of a legal tree, by the core's closed forms."""
+    return stage_memory(assign_tree(context, strategies)).peak_bytes
 
 
 def _recomputes_all(variation: Variation) -> bool:

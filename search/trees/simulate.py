@@ -6,9 +6,13 @@ from typing import Any
 
 from forerun.search.board.rows import Row, tree_row
 from forerun.search.request.request import Setting, legal_strategy
+from forerun.simulator.assignment.borders import borders_between
+from forerun.simulator.assignment.collectives import collectives_inside
 from forerun.simulator.events import EventResult
-from forerun.simulator.events.trees import borders_between, collectives_inside, simulate_tree
+from forerun.simulator.events.trees import simulate_tree
+from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
 from forerun.spaces.strategies import Context
 from forerun.spaces.trees import (
     Stage,
@@ -60,19 +64,11 @@ def simulate_tree_file(setting: Setting, path: Path, *, contention: bool = False
     """
     strategies = read_legal_tree(setting, path)
     result = simulate_tree(setting.context, strategies, contention=contention)
-    flat = flat_of(setting.context, strategies)
-    distinct = tuple(dict.fromkeys(one for row in strategies.of_leaf for one in row))
-    row = tree_row(
-        setting.context,
-        f"tree {path.name}" if flat is None else str(flat),
-        strategies.tree.device_count,
-        distinct,
-        result.scores,
-        usd_per_gpu_hour=setting.usd_per_gpu_hour,
-    )
+    row = row_of_tree(setting, strategies, f"tree {path.name}", result.scores)
+    flat = None if row.tree else row.name
     tree = {
         "file": str(path),
-        "flat": None if flat is None else str(flat),
+        "flat": flat,
         "microbatches": strategies.tree.microbatches,
         "stages": [
             _stage(setting.context, stage, strategies, number) for number, stage in enumerate(strategies.tree.stages)
@@ -80,6 +76,20 @@ def simulate_tree_file(setting: Setting, path: Path, *, contention: bool = False
         "borders": borders_between(setting.context, strategies),
     }
     return TreeAnswer(row=row, events=result.events, tree=tree)
+
+
+def row_of_tree(setting: Setting, strategies: TreeStrategies, name: str, scores: ScoreTable) -> Row:
+    """Return the row of a legal tree with some ``scores`` (one row); ``name``: what to call it where it is not flat."""
+    flat = flat_of(setting.context, strategies)
+    distinct = dict.fromkeys(one for stage in strategies.of_leaf for one in stage)
+    return tree_row(
+        setting.context,
+        name if flat is None else "",
+        strategies.tree.device_count,
+        tuple(distinct) if flat is None else (flat,),
+        scores,
+        usd_per_gpu_hour=setting.usd_per_gpu_hour,
+    )
 
 
 def _stage(context: Context, stage: Stage, strategies: TreeStrategies, number: int) -> dict[str, Any]:
@@ -133,7 +143,4 @@ def write_tree(setting: Setting, strategy: str, path: Path) -> None:
     """
     legal = legal_strategy(setting, strategy)
     text = f"# {legal}\n# of {setting.context.model.name}\n{tree_yaml(tree_of(setting.context, legal))}"
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}") from None
+    write_text(path, text)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.board.rows import Row, tree_row
+from forerun.search.board.rows import Row
 from forerun.search.board.trees import VariedRow, VariedRows
 from forerun.search.flat.exhaustive import Problem
 from forerun.search.request.request import Setting
@@ -17,6 +17,7 @@ from forerun.search.samplers.choosing import FLAT_ENUMERABLE
 from forerun.search.samplers.starts import Lenient, strategies_of
 from forerun.search.trees.around import Start, best_around
 from forerun.search.trees.judge import Judge, Judged, WithoutHosted
+from forerun.search.trees.simulate import row_of_tree
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score
@@ -29,10 +30,9 @@ from forerun.spaces.strategies import (
     Schedule,
     Split,
     Strategy,
-    parse_strategy,
     table_of,
 )
-from forerun.spaces.trees import flat_of, tree_yaml
+from forerun.spaces.trees import tree_yaml
 from forerun.spaces.trees.vary import Variation, varied_tree
 
 MARGIN = 4.0
@@ -99,11 +99,11 @@ def _starts(board: Leaderboard, setting: Setting, count: int, workers: Choice) -
     """Return flat strategies of different shapes: the best of the board, then what would be best if it fitted, or
     had its optimizer states in host memory."""
     steps = {row.strategy: row.step_time_s for row in board.rows if row.fits}
-    found = [Start(one, steps[str(one)]) for one in _of_different_shape(list(map(parse_strategy, steps)), count)]
+    found = [Start(one, steps[one]) for one in _of_different_shape(list(steps), count)]
     known = {_shape(start.strategy) for start in found}
     for others in (_almost_fitting(setting, workers), _if_hosted(setting, workers)):
         more = list(_of_different_shape([one for one in others if _shape(one) not in known], count))
-        found += [Start(one, steps.get(str(one))) for one in more]
+        found += [Start(one, steps.get(one)) for one in more]
         known |= set(map(_shape, more))
     return found
 
@@ -173,16 +173,8 @@ def _row(setting: Setting, start: Start, found: Judged) -> VariedRow:
 
 def row_of(setting: Setting, found: Judged) -> Row:
     """Return the figures of a tree that fits, under the name of its strategy and what differs."""
-    context, strategies, variation = setting.context, found.strategies, found.variation
-    flat = flat_of(context, strategies)
-    return tree_row(
-        context,
-        " + ".join((str(variation.strategy), *variation.changes)) if flat is None else str(flat),
-        strategies.tree.device_count,
-        tuple(dict.fromkeys(one for row in strategies.of_leaf for one in row)),
-        found.scores,
-        usd_per_gpu_hour=setting.usd_per_gpu_hour,
-    )
+    name = " + ".join((str(found.variation.strategy), *found.variation.changes))
+    return row_of_tree(setting, found.strategies, name, found.scores)
 
 
 def tree_text(context: Context, variation: Variation) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from forerun.search.validate.metrics import SMALLEST_GROUP, time_error, timed_rows
 from forerun.search.validate.predict import Predictions
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
 
 _HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>forerun validate</title>
 <style>body{font:15px system-ui,sans-serif;margin:2rem auto;max-width:1100px;padding:0 1rem}</style></head><body>
@@ -33,10 +34,7 @@ def write_plot(path: Path, predictions: Predictions, *, by: str | None = None) -
         plotly.io.to_html(figure, full_html=False, include_plotlyjs=number == 0)
         for number, figure in enumerate(figures)
     ]
-    try:
-        path.write_text(_HEAD + "\n".join(blocks) + "</body></html>\n", encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror or error}") from None
+    write_text(path, _HEAD + "\n".join(blocks) + "</body></html>\n")
 
 
 def accuracy_figure(predictions: Predictions, parts: Mapping[str, Sequence[int]]) -> dict[str, Any]:

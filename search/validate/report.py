@@ -1,6 +1,5 @@
 """A validation as tables for a terminal, and predictions as CSV."""
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from forerun.search.validate.metrics import WIDE_NOISE, Metrics, memory_error, t
 from forerun.search.validate.predict import Predictions
 from forerun.search.validate.summary import Summary
 from forerun.simulator import TIME_PARTS
-from forerun.spaces.errors import RequestError
+from forerun.spaces.files import csv_text, write_text
 
 GIB = 2.0**30
 PREDICTION_COLUMNS = (
@@ -181,12 +180,8 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
         intervals.memory_low_bytes / GIB,
         intervals.memory_high_bytes / GIB,
     )
-    try:
-        with path.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(PREDICTION_COLUMNS)
-            for row in np.flatnonzero(predictions.predicted):
-                numbers = [f"{value[row]:.9g}" for value in values]
-                writer.writerow([predictions.runs[row].run_id, *numbers, bool(predictions.oom[row])])
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror or error}") from None
+    rows = (
+        (predictions.runs[row].run_id, *(f"{value[row]:.9g}" for value in values), bool(predictions.oom[row]))
+        for row in np.flatnonzero(predictions.predicted)
+    )
+    write_text(path, csv_text(PREDICTION_COLUMNS, (dict(zip(PREDICTION_COLUMNS, row, strict=True)) for row in rows)))

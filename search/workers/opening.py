@@ -71,6 +71,6 @@ def open_workers(choice: Choice) -> Workers:
         raise
     except Exception as error:  # Ray's start fails in many ways (ray#65983, #62883, #42514), all of them harmless here
         workers = ProcessWorkers(choice.count or cores())
-        why = "it is not installed (pip install ray)" if isinstance(error, ImportError) else str(error).split("\n")[0]
+        why = str(error).split("\n")[0]
         workers.remarks = (f"Ray did not start: {why}; the work is done {workers.describe()}",)
         return workers

@@ -30,7 +30,7 @@ class RayWorkers(Workers):
 
     Raises:
         RequestError: no Ray answers at ``address``.
-        Exception: whatever a local start raises (ImportError where ray is not installed).
+        Exception: whatever a local start raises.
     """
 
     name = "ray"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forerun.search.flat.exhaustive import FIRST, Piece, Problem, search_slice
+from forerun.search.flat.exhaustive import FIRST, Piece, Problem, bounded, search_slice
 from forerun.search.request.scorer import Progress, Scorer
 from forerun.search.workers.contract import Failure, Outcome, Workers
 from forerun.search.workers.opening import Choice, cores, open_workers
@@ -104,7 +104,7 @@ def search_with(
         RequestError: a slice raised it, or no Ray answers at the address.
         SliceFailed: a slice raised anything else.
     """
-    task, cuts = Task(problem=problem, score=score), Cuts(low=0, high=problem.space.size)
+    task, cuts = Task(problem=bounded(problem, score), score=score), Cuts(low=0, high=problem.space.size)
     if choice.kind is not None or choice.address or choice.count:
         with open_workers(choice) as workers:
             return _run(workers, task, cuts, progress), workers.describe(), workers.remarks

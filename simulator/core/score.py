@@ -14,7 +14,7 @@ from forerun.simulator.core.assembly import Pipelines, step_scores
 from forerun.simulator.core.staged import staged_score
 from forerun.simulator.layer.shard import Shard, layer_axes, shard_of
 from forerun.simulator.layer.times import BlockTimes, block_times, host_passes_s
-from forerun.simulator.memory.peak import stage_memory
+from forerun.simulator.memory.peak import activation_memory
 from forerun.simulator.pipeline.closed_forms import StageTimes, pipeline_time
 from forerun.simulator.pipeline.interleaved import path_seconds
 from forerun.simulator.pipeline.p2p import HOP_AXES, hop_time_s
@@ -140,7 +140,7 @@ def _pipelines(
         passes=passes,
         loops=looped_passes(stages, passes, time.laps, time.lap, room),
         microbatches=microbatches,
-        memory=stage_memory(
+        memory=activation_memory(
             context, shard, key, blocks, plans.stage[:, plan], schedule, pp, vpp, microbatches, plans.lead[:, plan]
         ),
     )
@@ -212,6 +212,6 @@ def _replicas(
 ) -> tuple[ReplicaCosts, Floats]:
     """Return the once-per-step costs of D strategies, and what a token table is of their largest stages."""
     degrees = dict(zip(REPLICA_DEGREES, _floats(table, rows, *REPLICA_DEGREES), strict=True))
-    parameters = stage_parameters(context, plans.columns(plan), degrees["tp"], degrees["ep"], degrees["etp"])
+    parameters = stage_parameters(context, plans.blocks[:, :, plan], degrees["tp"], degrees["ep"], degrees["etp"])
     share = table_share(context, parameters, degrees["tp"])
     return replica_costs(context, Replicas(parameters=parameters, **degrees)), share

@@ -6,8 +6,8 @@ Where all stages are alike the figures are those of the flat core.
 
 import numpy as np
 
-from forerun.simulator.assignment.stage_costs import stage_passes, stage_replicas
 from forerun.simulator.core.assembly import Pipelines, step_scores
+from forerun.simulator.core.staged_passes import stage_passes, stage_replicas
 from forerun.simulator.pipeline.closed_forms import PipelineTime, StageTimes, pipeline_time
 from forerun.simulator.pipeline.p2p import HopEnd, one_hop_s
 from forerun.simulator.replicas.sharded import making_s, slowest_passes, unmade_s

@@ -1,19 +1,18 @@
 """The step of a transformer whose replicas exchange gradients, from the cost rules: one stage, any tp, cp, ep."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.simulator.events.step.costs import step_costs
+from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.assignment.passes import shard_with
+from forerun.simulator.assignment.replicas import parameter_counts
+from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.improve.step import Op, Step
 from forerun.simulator.improve.wires import RuleWire
-from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
-from forerun.simulator.layer.shard import shard_of
+from forerun.simulator.layer.kinds import kind_of_entry
 from forerun.simulator.layer.times import block_times
 from forerun.simulator.replicas.reduction import reduced_bytes
-from forerun.simulator.stages.parameters import stage_parameters
-from forerun.simulator.stages.plan import StagePlans
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Context, Placement, Strategy, table_of
+from forerun.spaces.strategies import Context, Placement, Strategy
 
 PARTS = 4
 """Gradient tensors that a layer's parameters are taken as: two of attention, two of its MLP, as large and as long each.
@@ -39,8 +38,8 @@ def strategy_step(context: Context, strategy: Strategy) -> Step:
     replicas = strategy.dp * strategy.cp
     if replicas < 2:
         raise RequestError(f"gradients are exchanged between replicas, but dp x cp is {replicas}; use dp2 or more")
-    times = block_times(context, shard_of(context, table_of([strategy]), np.zeros(1, dtype=np.intp)))
-    bytes_of = _parameters(context, strategy) * reduced_bytes(context)
+    times = block_times(context, shard_with(context, strategy))
+    bytes_of = parameter_counts(context, strategy, np.eye(len(times.forward_s))) * reduced_bytes(context)
     kinds = kind_of_entry(context.model)
     ops = [_op("embedding", times.forward_s[-2, 0], times.backward_s[-2, 0], bytes_of[-2])]
     number = 0
@@ -53,7 +52,7 @@ def strategy_step(context: Context, strategy: Strategy) -> Step:
             ]
             number += 1
     ops.append(_op("head", times.forward_s[-1, 0], times.backward_s[-1, 0], bytes_of[-1]))
-    costs = step_costs(context, strategy)
+    costs = step_costs(assign(context, strategy))
     # Passes of other microbatches come before, and the host's gaps are spread over them all.
     chunk, count = costs.chunks[0], costs.shape.microbatches
     device_s = sum(op.forward_s + op.backward_s for op in ops)
@@ -80,14 +79,3 @@ def _stretched(op: Op, factor: float) -> Op:
         backward_s=op.backward_s * factor,
         gradient_bytes=op.gradient_bytes,
     )
-
-
-def _parameters(context: Context, strategy: Strategy) -> NDArray[np.float64]:
-    """Return parameters on one device of every layer kind, the embedding and the head."""
-    count = len(layer_kinds(context.model)) + 2
-    blocks, ones = np.eye(count), np.ones((1, count))
-    plans = StagePlans(multiplicity=ones, first=ones * 0.0, stage=ones * 0.0, lead=ones, blocks=blocks[:, None, :])
-    tp, ep, etp = (np.full(count, float(degree)) for degree in (strategy.tp, strategy.ep, strategy.etp))
-    held = stage_parameters(context, plans, tp, ep, etp)
-    found: NDArray[np.float64] = np.asarray((held.dense + held.expert)[0], dtype=np.float64)
-    return found

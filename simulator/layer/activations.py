@@ -4,14 +4,16 @@ Counted tensor by tensor as Korthikanti et al. (arXiv 2205.05198, section 4) do,
 Tensors between the tensor-parallel blocks are whole on every tensor rank unless sequence parallel cuts them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.layer.operators import loss_vocab, padded_vocab
-from forerun.simulator.layer.shard import EIGHT_BIT, Shard, activation_bytes, saved_input_bytes
+from forerun.simulator.layer.operators import local, locals_of, loss_vocab, padded_vocab
+from forerun.simulator.layer.shard import EIGHT_BIT, Shard, activation_bytes, saved_input_bytes, shard_of_layer
 from forerun.simulator.score_table import Floats
-from forerun.spaces.models.model import Attention, Layer, MixtureOfExperts
+from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts
+from forerun.spaces.models.parts import Kept, Product, Softmax, Step
 from forerun.spaces.strategies import Context, Recompute
 
 _MATERIALISED = ("unfused", "unfused_half", "fused_softmax")
@@ -29,84 +31,113 @@ class Activations:
 
 def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activations:
     """Return what a layer keeps under each shard's recompute choice."""
-    width, hidden = activation_bytes(context.workload.precision), context.model.hidden
+    width, hidden = activation_bytes(context.workload.precision), layer.width(context.model)
+    shard = shard_of_layer(context, layer, shard)
     boundary = width * shard.inner_tokens * hidden
-    between = _between_blocks(context, layer, shard)
+    between = _between_blocks(context, layer, shard, hidden)
     core = blocks = np.zeros_like(between)
-    if layer.attends:
-        core = _attention_core(context, layer.attention, shard)
-        blocks = _attention_inputs(context, layer.attention, shard)
     if layer.feeds_forward:
-        blocks = blocks + _mlp(context, layer, shard)
-    if layer.cross_attention is not None and layer.attends:
-        core = core + _attention_core(context, layer.cross_attention, shard)
-        blocks = blocks + _attention_inputs(context, layer.cross_attention, shard)
+        blocks = _mlp(context, layer, shard, hidden)
+    for mixer in (layer.mixer, layer.cross_attention):
+        if mixer is not None and layer.attends:
+            core = core + _cores(context, mixer.steps(hidden), shard, layer.tokens or context.workload.seq_len)
+            blocks = blocks + _mixer(context, mixer.kept(hidden), shard)
     everything = between + core + blocks
+    again = core
+    if context.framework.selective == "products":
+        again = np.maximum(everything - _every_second_product(context, layer, shard, hidden) - core - boundary, 0.0)
     full, selective = shard.recompute == Recompute.FULL, shard.recompute == Recompute.SELECTIVE
-    kept = np.where(full, boundary, np.where(selective, everything - core, everything))
-    working = np.where(full, everything, np.where(selective, core, 0.0))
+    kept = np.where(full, boundary, np.where(selective, everything - again, everything))
+    working = np.where(full, everything, np.where(selective, again, 0.0))
     return Activations(kept=kept, working=working)
 
 
-def _between_blocks(context: Context, layer: Layer, shard: Shard) -> Floats:
+def _every_second_product(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
+    """Outputs of attention cores and of every second matrix product of a layer from the first, read again or not."""
+    steps: list[Step] = []
+    for mixer in (layer.mixer, layer.cross_attention):
+        if mixer is not None and layer.attends:
+            steps += mixer.steps(hidden)
+    if layer.feeds_forward and isinstance(layer.mlp, FeedForward):
+        steps += layer.mlp.steps(hidden)
+    total, products = np.zeros_like(shard.tokens), 0
+    for step in steps:
+        if isinstance(step, Softmax):
+            total = total + shard.tokens * local(step.heads, shard.tp) * step.value_head_dim
+        if not isinstance(step, Product):
+            continue
+        merged = context.framework.merged_products or step.blocks > 1
+        for outputs in (step.outputs,) if merged else ((one,) for one in step.outputs):
+            products += 1
+            for width in outputs if products % 2 else ():
+                total = total + (shard.tokens if width.cut else shard.inner_tokens) * local(width, shard.tp)
+    if layer.feeds_forward and isinstance(layer.mlp, MixtureOfExperts):
+        mlp = layer.mlp
+        routed = shard.tokens / shard.tp * mlp.routed_copies * shard.etp * context.workload.moe_imbalance
+        total = total + routed * mlp.expert_hidden / shard.etp + shard.tokens * mlp.shared_hidden / shard.tp
+    return np.asarray(activation_bytes(context.workload.precision) * total)
+
+
+def _between_blocks(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
     """Inputs of the norms and of the blocks (two tensors per norm), dropout masks of a byte where they are kept, and
     what an eager RMSNorm leaves behind (its input in fp32 and the normalised value)."""
     width, profile = activation_bytes(context.workload.precision), context.framework
     per_norm = width + saved_input_bytes(context.workload.precision) + (1.0 if profile.dropout else 0.0)
     if not layer.norm_bias and "rmsnorm" in profile.eager:
         per_norm += 4.0 + width
-    return np.asarray(layer.norms * per_norm * shard.inner_tokens * context.model.hidden)
+    return np.asarray(layer.norms * per_norm * shard.inner_tokens * hidden)
 
 
 def gathered_buffers(context: Context, layer: Layer, shard: Shard) -> Floats:
     """Bytes of the activations that one layer gathers over tensor ranks for its blocks, per microbatch."""
     if not context.framework.keeps_gathered:
         return np.zeros_like(shard.tokens)
-    whole = layer.norms * activation_bytes(context.workload.precision) * shard.tokens * context.model.hidden
+    shard = shard_of_layer(context, layer, shard)
+    whole = layer.norms * activation_bytes(context.workload.precision) * shard.tokens * layer.width(context.model)
     return np.where(shard.sp, whole, 0.0)
 
 
-def _attention_inputs(context: Context, attention: Attention, shard: Shard) -> Floats:
-    """Queries, keys, values and the core's output; its eight-bit copy besides, where the projection keeps one."""
+def _mixer(context: Context, kept: Kept, shard: Shard) -> Floats:
+    """Inner tensors of a mixer; an eight-bit copy of its last product's input besides, where that keeps one."""
     precision = context.workload.precision
     width = activation_bytes(precision)
-    heads, kv_heads = attention.heads / shard.tp, np.maximum(attention.kv_heads / shard.tp, 1.0)
-    if attention.latent is not None:
-        kv_heads = heads
-    values = heads * (attention.head_dim + attention.value_head_dim)
-    values = values + kv_heads * (attention.head_dim + attention.value_head_dim)
-    total = width * shard.tokens * values
+    total = width * shard.tokens * locals_of(kept.inner, shard.tp)
     if precision in EIGHT_BIT:
-        total = total + saved_input_bytes(precision) * shard.tokens * heads * attention.value_head_dim
-    if attention.latent is not None:
-        latent = attention.latent.key_value_rank + attention.latent.rope_head_dim + (attention.latent.query_rank or 0)
-        total = total + 2 * width * shard.inner_tokens * latent
-    return np.asarray(total)
+        total = total + saved_input_bytes(precision) * shard.tokens * local(kept.last, shard.tp)
+    return np.asarray(total + width * shard.inner_tokens * kept.own_columns)
 
 
-def _attention_core(context: Context, attention: Attention, shard: Shard) -> Floats:
-    """What the core keeps: log-sums for flash attention; else the softmax (in fp32 and cast, with its mask, where it is
-    not fused), the dropped-out softmax and the dropout mask."""
-    heads, width = attention.heads / shard.tp, activation_bytes(context.workload.precision)
-    if context.attention not in _MATERIALISED:
-        return np.asarray(4.0 * shard.tokens * heads)
-    per_score = width + (width + 1 if context.framework.dropout else 0)
-    per_score += 5.0 if context.attention == "unfused" else 0
-    return np.asarray(per_score * shard.tokens * context.workload.seq_len * heads)
+def _cores(context: Context, steps: Sequence[Step], shard: Shard, seq_len: int) -> Floats:
+    """What softmax cores keep: log-sums for flash attention; else the softmax (in fp32 and cast, with its mask, where
+    it is not fused), the dropped-out softmax and the dropout mask. Scans recompute theirs."""
+    width, total = activation_bytes(context.workload.precision), np.zeros_like(shard.tokens)
+    for step in steps:
+        if not isinstance(step, Softmax):
+            continue
+        heads = local(step.heads, shard.tp)
+        if context.attention not in _MATERIALISED:
+            total = total + 4.0 * shard.tokens * heads
+            continue
+        per_score = width + (width + 1 if context.framework.dropout else 0)
+        per_score += 5.0 if context.attention == "unfused" else 0
+        total = total + per_score * shard.tokens * seq_len * heads
+    return total
 
 
-def _mlp(context: Context, layer: Layer, shard: Shard) -> Floats:
+def _mlp(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
     """Inner tensors of the MLP: output of the first product, input of the second, and those of eager activations."""
-    mlp, width, hidden = layer.mlp, activation_bytes(context.workload.precision), context.model.hidden
-    eager = 1 if ("swiglu" if layer.mlp.gated else "gelu") in context.framework.eager else 0
+    mlp, width = layer.feed_forward, activation_bytes(context.workload.precision)
+    eager = 1 if ("swiglu" if mlp.gated else "gelu") in context.framework.eager else 0
     saved = saved_input_bytes(context.workload.precision)
     per_inner = width * ((2 if mlp.gated else 1) + eager) + saved
     if not isinstance(mlp, MixtureOfExperts):
         return np.asarray(per_inner * shard.tokens * mlp.hidden / shard.tp)
-    routed = shard.tokens / shard.tp * mlp.top_k * shard.etp * context.workload.moe_imbalance
-    total = routed * ((width + saved) * hidden + per_inner * mlp.expert_hidden / shard.etp)
+    routed = shard.tokens / shard.tp * mlp.routed_copies * shard.etp * context.workload.moe_imbalance
+    total = routed * ((width + saved) * mlp.width(hidden) + per_inner * mlp.expert_hidden / shard.etp)
     total = total + per_inner * shard.tokens * mlp.shared_hidden / shard.tp
-    return np.asarray(total + 8.0 * shard.tokens / shard.tp * mlp.experts)
+    if mlp.latent:
+        total = total + 2 * width * shard.inner_tokens * mlp.latent
+    return np.asarray(total + 8.0 * shard.tokens / shard.tp * (mlp.experts + mlp.null_experts))
 
 
 def embedding_activations(context: Context, shard: Shard) -> Floats:

@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.costs import Collective, collective_time_s
-from forerun.simulator.layer.operators import Work, loss_vocab
-from forerun.simulator.layer.shard import Shard, activation_bytes
+from forerun.simulator.layer.operators import local, loss_vocab
+from forerun.simulator.layer.shard import Shard, activation_bytes, shard_of_layer
+from forerun.simulator.layer.work import Work
 from forerun.simulator.score_table import Floats
-from forerun.spaces.models.model import Layer, MixtureOfExperts
+from forerun.spaces.models.model import Attention, Layer, MixtureOfExperts
+from forerun.spaces.models.parts import Scan, Softmax
 from forerun.spaces.strategies import Context
 
 
@@ -103,9 +105,9 @@ def layer_exchange(
     ``shorter_s``: seconds by which the last sum of the forward pass, and that of the backward pass, take less than an
     all-reduce, because the neighbours need them in parts.
     """
-    profile = context.framework
+    profile, shard = context.framework, shard_of_layer(context, layer, shard)
     blocks = tensor_blocks(layer)
-    sync = tensor_sync(context, shard, context.model.hidden)
+    sync = tensor_sync(context, shard, layer.width(context.model))
     covered = max(profile.overlap_tensor, profile.overlap_tensor_backward)
     # The input is gathered again for its weight gradient; the gradient of a row-parallel product waits for its gather.
     again = 0.0 if profile.keeps_gathered else 1.0
@@ -134,20 +136,28 @@ def _readers(context: Context, layer: Layer) -> int:
     blocks = tensor_blocks(layer)
     if context.framework.merged_products:
         return blocks
-    attentions = (layer.attention, layer.cross_attention) if layer.attends else ()
-    attending = [attention for attention in attentions if attention is not None]
-    gates = blocks - len(attending) if layer.mlp.gated else 0
-    return blocks + 2 * sum(attention.latent is None for attention in attending) + gates
+    mixers = (layer.mixer, layer.cross_attention) if layer.attends else ()
+    mixing = [mixer for mixer in mixers if mixer is not None]
+    gates = blocks - len(mixing) if layer.mlp is not None and layer.mlp.gated else 0
+    return blocks + 2 * sum(isinstance(mixer, Attention) and mixer.latent is None for mixer in mixing) + gates
 
 
 def _context_s(context: Context, layer: Layer, shard: Shard) -> Floats:
-    """Seconds to bring the keys and values of all context ranks to each of them."""
-    attention = layer.attention
-    if not layer.attends:
-        return np.zeros_like(shard.tp)
-    width = np.maximum(attention.kv_heads / shard.tp, 1.0) * (attention.head_dim + attention.value_head_dim)
-    size = shard.tokens * shard.cp * width * activation_bytes(context.workload.precision)
-    return np.where(shard.cp > 1, collective_time_s(context.cluster, "all_gather", size, shard.cp, shard.tp), 0.0)
+    """Seconds to bring the keys and values of all context ranks to each of them; of a scan, the states in fp32."""
+    total_s = np.zeros_like(shard.tp)
+    if not layer.attends or layer.mixer is None:
+        return total_s
+    for step in layer.mixer.steps(layer.width(context.model)):
+        if isinstance(step, Softmax):
+            width = local(step.kv_heads, shard.tp) * (step.head_dim + step.value_head_dim)
+            size = shard.tokens * shard.cp * width * activation_bytes(context.workload.precision)
+        elif isinstance(step, Scan):
+            size = shard.mbs * shard.cp * local(step.state, shard.tp) * 4.0
+        else:
+            continue
+        each_s = collective_time_s(context.cluster, "all_gather", size, shard.cp, shard.tp)
+        total_s = total_s + np.where(shard.cp > 1, each_s, 0.0)
+    return total_s
 
 
 def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:
@@ -155,18 +165,30 @@ def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:
     if not isinstance(layer.mlp, MixtureOfExperts) or not layer.feeds_forward:
         return np.zeros_like(shard.tp)
     cluster, imbalance = context.cluster, context.workload.moe_imbalance
-    copies = np.full_like(shard.tp, layer.mlp.top_k)
+    if context.framework.gathers_tokens:
+        return _gathered_experts_s(context, shard)
+    copies = np.full_like(shard.tp, layer.mlp.routed_copies)
     if context.framework.dispatches_once:
         domains = np.maximum(shard.ep * shard.etp / cluster.scale_up_size, 1.0)
         once = domains_visited(layer.mlp, domains)
         copies = np.where(domains > 1, once, copies)
     routed = shard.tokens / shard.tp * copies * imbalance
-    size = routed * context.model.hidden * activation_bytes(context.workload.precision)
+    size = routed * layer.mlp.width(layer.width(context.model)) * activation_bytes(context.workload.precision)
     ones = np.ones_like(shard.tp)
     sent = 2 * collective_time_s(cluster, "all_to_all", size, shard.ep, shard.etp)
     gathered = collective_time_s(cluster, "all_gather", size * shard.etp, shard.etp, ones)
     scattered = collective_time_s(cluster, "reduce_scatter", size * shard.etp, shard.etp, ones)
     return np.where(shard.ep > 1, sent, 0.0) + np.where(shard.etp > 1, gathered + scattered, 0.0)
+
+
+def _gathered_experts_s(context: Context, shard: Shard) -> Floats:
+    """Seconds to gather the tokens of all expert ranks on each, and to add up what each computed of them."""
+    ranks = shard.ep * shard.etp
+    size = shard.tokens / shard.tp * ranks * context.model.hidden * activation_bytes(context.workload.precision)
+    ones = np.ones_like(shard.tp)
+    gathered = collective_time_s(context.cluster, "all_gather", size, ranks, ones)
+    scattered = collective_time_s(context.cluster, "reduce_scatter", size, ranks, ones)
+    return np.where(ranks > 1, gathered + scattered, 0.0)
 
 
 def domains_visited(mixture: MixtureOfExperts, domains: Floats) -> Floats:

@@ -1,11 +1,12 @@
 """What the cost of one layer on one device depends on: the degrees that cut it and the size of its microbatch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.score_table import Floats
+from forerun.spaces.models.model import Layer
 from forerun.spaces.strategies import Context, StrategyTable
 
 LAYER_AXES = ("tp", "cp", "ep", "etp", "mbs", "sp", "recompute")
@@ -94,3 +95,11 @@ def shard_of(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> 
         inner_tokens=np.where(sp, tokens / tp, tokens),
         apart=added_up_apart(context, table.choices["zero"][table.codes["zero"][rows]]),
     )
+
+
+def shard_of_layer(context: Context, layer: Layer, shard: Shard) -> Shard:
+    """Return the shard with the tokens of a layer whose sequences are not the workload's (the patches of an image)."""
+    if layer.tokens is None:
+        return shard
+    share = layer.tokens / context.workload.seq_len
+    return replace(shard, tokens=shard.tokens * share, inner_tokens=shard.inner_tokens * share)

@@ -47,7 +47,7 @@ class TotalMemory:
     pressed: NDArray[np.bool_]
 
 
-def stage_memory(
+def activation_memory(
     context: Context,
     shard: Shard,
     key: NDArray[np.intp],

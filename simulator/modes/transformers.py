@@ -1,16 +1,15 @@
 """Gradient profiles of transformers, from the same cost rules as their other strategies, without any split."""
 
-import numpy as np
-
+from forerun.simulator.assignment.passes import shard_with
 from forerun.simulator.costs import adam_time_s
 from forerun.simulator.layer.kinds import kind_of_entry
-from forerun.simulator.layer.shard import activation_bytes, shard_of
+from forerun.simulator.layer.shard import activation_bytes
 from forerun.simulator.layer.times import block_times, expert_launches_s, layer_launches_s
 from forerun.simulator.modes.profile import GradientLayer, GradientProfile
 from forerun.simulator.replicas.reduction import reduced_bytes
 from forerun.spaces.models.model import MixtureOfExperts
 from forerun.spaces.models.parameters import embedding_parameters, head_parameters, layer_parameters
-from forerun.spaces.strategies import Context, parse_strategy, table_of
+from forerun.spaces.strategies import Context, Strategy
 
 
 def transformer_profile(context: Context, batch: int) -> GradientProfile:
@@ -23,7 +22,7 @@ def transformer_profile(context: Context, batch: int) -> GradientProfile:
         RequestError: a cost rule knows no such operator or precision.
     """
     model, framework = context.model, context.framework
-    times = block_times(context, shard_of(context, table_of([parse_strategy(f"mbs{batch}")]), np.array([0])))
+    times = block_times(context, shard_with(context, Strategy(mbs=batch)))
     wire = reduced_bytes(context)
 
     def layer(name: str, block: int, parameters: int, host_s: float) -> GradientLayer:

@@ -1,4 +1,4 @@
-"""Parameters on one device of every representative stage, by what replicates them.
+"""Parameters on one device of every stage, by what replicates them.
 
 Dense parameters are replicated over ``dp * cp`` ranks, routed experts over ``edp = dp * cp * tp / (ep * etp)``.
 """
@@ -10,7 +10,6 @@ import numpy as np
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.operators import padded_vocab
 from forerun.simulator.score_table import Floats
-from forerun.simulator.stages.plan import StagePlans
 from forerun.spaces.models import layer_parameters
 from forerun.spaces.models.model import Layer
 from forerun.spaces.models.parameters import embedding_parameters, mtp_block_parameters
@@ -29,27 +28,29 @@ class StageParameters:
     tensors: Floats
 
 
-def stage_parameters(context: Context, plans: StagePlans, tp: Floats, ep: Floats, etp: Floats) -> StageParameters:
-    """Return the parameters of K (plan, tp, ep, etp) combinations; ``plans`` has one column for each."""
+def stage_parameters(context: Context, blocks: Floats, tp: Floats, ep: Floats, etp: Floats) -> StageParameters:
+    """Return the parameters of stages that have ``blocks`` [layer kinds + 2, R, K], under K (tp, ep, etp); the last two
+    rows of blocks are 1.0 where a stage has the embedding, and where it has the head."""
     model = context.model
-    dense, expert = np.zeros_like(plans.multiplicity), np.zeros_like(plans.multiplicity)
-    tensors = plans.embedding + 2 * plans.head
+    embeds, heads = blocks[-2], blocks[-1]
+    dense, expert = np.zeros_like(heads), np.zeros_like(heads)
+    tensors = embeds + 2 * heads
     for kind, layer in enumerate(layer_kinds(model)):
         one = layer_parameters(layer, model.hidden)
-        dense = dense + plans.blocks[kind] * ((one.attention + one.mlp_dense) / tp + one.router + one.replicated)
-        expert = expert + plans.blocks[kind] * (one.experts_total / (ep * etp))
-        tensors = tensors + plans.blocks[kind] * _tensors(layer, merged=context.framework.merged_products)
+        dense = dense + blocks[kind] * ((one.mixer + one.mlp_dense) / tp + one.router + one.replicated)
+        expert = expert + blocks[kind] * (one.experts_total / (ep * etp))
+        tensors = tensors + blocks[kind] * _tensors(layer, merged=context.framework.merged_products)
     if model.mtp_layers:
         one = mtp_block_parameters(model)
         last = layer_parameters(model.layers[-1], model.hidden)
-        dense = dense + plans.head * model.mtp_layers * (one.total - last.total) / tp
-    table = padded_vocab(model, tp) * model.hidden
-    rest = embedding_parameters(model) - model.vocab * model.hidden
-    dense = dense + plans.embedding * (table + rest)
-    shared = plans.embedding * plans.head if model.tied_embeddings else np.zeros_like(plans.head)
-    head = plans.head * (table + model.hidden + (model.hidden**2 if model.head_transform else 0))
-    dense = dense + head - shared * table + plans.head * model.hidden * model.classes
-    tied = (plans.embedding + plans.head - 2 * shared) * table if model.tied_embeddings else np.zeros_like(dense)
+        dense = dense + heads * model.mtp_layers * (one.total - last.total) / tp
+    table = padded_vocab(model, tp) * model.table_width
+    rest = embedding_parameters(model) - model.vocab * model.table_width
+    dense = dense + embeds * (table + rest)
+    shared = embeds * heads if model.tied_embeddings else np.zeros_like(heads)
+    head = heads * (table + model.hidden + (model.hidden**2 if model.head_transform else 0))
+    dense = dense + head - shared * table + heads * model.hidden * model.classes
+    tied = (embeds + heads - 2 * shared) * table if model.tied_embeddings else np.zeros_like(dense)
     return StageParameters(dense=dense, expert=expert, tied=tied, tensors=np.asarray(tensors))
 
 
@@ -62,5 +63,5 @@ def table_share(context: Context, parameters: StageParameters, tp: Floats) -> Fl
 def _tensors(layer: Layer, *, merged: bool) -> int:
     """Return how many matrices and norms a layer has; ``merged``: products that read the same input are one."""
     attention = 2 if merged else 4
-    mlp = 3 if layer.mlp.gated and not merged else 2
+    mlp = 3 if layer.mlp is not None and layer.mlp.gated and not merged else 2
     return layer.norms + attention * layer.attends + mlp * layer.feeds_forward

@@ -46,27 +46,6 @@ class StagePlans:
     paths: LapPaths | None = None
     down: Floats | None = None
 
-    @property
-    def embedding(self) -> Floats:
-        """1.0 where a stage holds the embedding."""
-        return np.asarray(self.blocks[-2])
-
-    @property
-    def head(self) -> Floats:
-        """1.0 where a stage holds the head."""
-        return np.asarray(self.blocks[-1])
-
-    def columns(self, plans: NDArray[np.intp]) -> "StagePlans":
-        """Return the plans of some columns, with repetition and without ``paths`` and ``down``: what stages hold, not
-        what they wait for."""
-        return StagePlans(
-            multiplicity=self.multiplicity[:, plans],
-            first=self.first[:, plans],
-            stage=self.stage[:, plans],
-            lead=self.lead[:, plans],
-            blocks=self.blocks[:, :, plans],
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
@@ -135,7 +114,7 @@ def _warm_up(pp: Count, vpp: Count, stage: Count) -> Count:
     return 2 * (pp - stage - 1) + (vpp - 1) * pp + 1
 
 
-def interleaved_lead(layers: Sequence[int], pp: int, stage: int) -> float:
+def interleaved_lead(layers: Sequence[float], pp: int, stage: int) -> float:
     """Return the largest number of layers whose activations a device-stage keeps at once, over that of equal chunks.
 
     ``layers`` of its virtual stages in model order. Passes run in laps of ``pp`` microbatches, backward ones in reverse

@@ -1,6 +1,18 @@
 """What training frameworks do with the hardware, as data."""
 
-from forerun.spaces.frameworks.catalogue import framework_names, load_framework
+from forerun.spaces.frameworks.catalogue import framework_names, load_framework, resolve_framework
 from forerun.spaces.frameworks.profile import FrameworkProfile, Legality
+from forerun.spaces.frameworks.switches import Switch, all_switches, parse_switches, settings_text, switched
 
-__all__ = ["FrameworkProfile", "Legality", "framework_names", "load_framework"]
+__all__ = [
+    "FrameworkProfile",
+    "Legality",
+    "Switch",
+    "all_switches",
+    "framework_names",
+    "load_framework",
+    "parse_switches",
+    "resolve_framework",
+    "settings_text",
+    "switched",
+]

@@ -1,6 +1,7 @@
 """What a training framework does with the hardware, and which strategies it accepts.
 
-A profile is data. Code never asks for a framework's name; it asks for one of these facts.
+A profile is data. Code never asks for a framework's name; it asks for one of these facts. What a user can switch on or
+off is set by ``switches``, whose effects are changes of these facts.
 """
 
 from dataclasses import dataclass
@@ -8,150 +9,184 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Legality:
-    """Which strategies the framework accepts. Choices are spelled as in ``forerun.spaces.strategies.axes``.
-
-    ``zero_with_pipeline``: highest sharding stage allowed when pp > 1. ``kv_replication``: tp may exceed the number of
-    key/value heads (heads are then copied). ``sequence_parallel``: "optional", "always" (whenever tp > 1) or "never".
-    ``expert_tensor``: experts may have a tensor degree of their own (folding). ``sp_with_experts``: tp > 1 together
-    with ep > 1 needs sequence parallel (Megatron-LM arguments.py). ``recompute_layers``: full recompute may stop after
-    some layers of a stage (Megatron-LM's block method). ``partial_zero``: sharding stages at which a part of the
-    replicas may share the states while the others hold copies; ``shards_context``: those that share them are whole
-    context-parallel groups.
-    """
+    """Which strategies the framework accepts. Choices are spelled as in ``forerun.spaces.strategies.axes``."""
 
     schedules: tuple[str, ...]
+    """Pipeline schedules."""
     splits: tuple[str, ...]
+    """Rules that assign layers to pipeline stages."""
     recompute: tuple[str, ...]
+    """What it can recompute in the backward pass."""
     zero_stages: tuple[int, ...]
+    """Sharding stages of ZeRO."""
     zero_with_pipeline: int
+    """Highest sharding stage allowed when pp > 1."""
     sequence_parallel: str
+    """"optional", "always" (whenever tp > 1) or "never"."""
     pipeline_parallel: bool
+    """Whether pp may exceed 1; the next four say the same of tp, cp, ep and etp."""
     tensor_parallel: bool
     context_parallel: bool
     expert_parallel: bool
     expert_tensor: bool
+    """Experts may have a tensor degree of their own (folding)."""
     kv_replication: bool
+    """tp may exceed the number of key/value heads (heads are then copied)."""
     sp_with_experts: bool
+    """tp > 1 together with ep > 1 needs sequence parallel (Megatron-LM arguments.py)."""
     placements: tuple[str, ...]
+    """Orders of degrees in device numbering."""
     recompute_layers: bool = False
+    """Full recompute may stop after some layers of a (virtual) stage (Megatron-LM's block method)."""
     partial_zero: tuple[int, ...] = ()
+    """Sharding stages at which a part of the replicas may share the states while the others keep copies."""
     shards_context: bool = False
+    """Replicas that share states are whole context-parallel groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkProfile:
-    """One framework in one usual configuration.
+    """One framework in one configuration: catalogue entry or user file, switches included.
 
-    Kernels: ``attention`` is the attention kernel ("flash", "flash2", "flash_triton", "flash1", "fused_softmax",
-    "unfused", "unfused_half"); ``eager`` names the memory-bound operators
-    (``forerun.simulator.costs.STREAM_OPERATORS``) that run as separate kernels instead of one; ``fused_accumulation``
-    whether weight gradients are added to the gradient buffer by the matrix product itself (else by a pass of their
-    own); ``merged_products`` whether products that read the same input (queries, keys and values; gate and up) are one,
-    else each is one of its own, whose gradient of the input is added up over tensor ranks by itself where sequence
-    parallel is off; ``keeps_gathered`` whether the buffers of activations gathered for the blocks of one microbatch
-    stay with the allocator (and are not gathered again in the backward pass), ``gathers_ahead`` whether in a pipeline
-    those of all microbatches in flight but two do instead; ``gathered_logits`` whether the loss sees the whole
-    vocabulary on every tensor rank (else each its own rows); ``dropout`` whether dropout masks are kept;
-    ``fused_experts`` whether the products of experts apply the activation and cast their results themselves (in eight
-    bit).
-
-    Numbers: ``gradient_bytes`` per parameter of the local gradient buffer (``bf16_gradient_bytes`` where bf16 training
-    differs from fp16), ``reduce_bytes`` per parameter on the wire, ``apart_to_zero``: up to this sharding stage bf16
-    gradients are added up in an fp32 buffer that stands beside them (-1: never),
-    ``master_bytes`` fp32 copy per parameter, ``optimizer_bytes`` both moments per parameter (half-precision training).
-
-    Overlap (shares of the time that could be hidden, 0 to 1): ``overlap_gradients`` of the gradient reduction under the
-    backward pass, ``overlap_parameters`` of the parameter gather under the forward pass, ``overlap_tensor`` of tensor
-    parallel collectives under matrix products, ``overlap_tensor_backward`` of those of a column-parallel product's
-    backward pass under its two gradients (asynchronous in Megatron-LM), ``overlap_context`` of key/value exchange under
-    attention, ``overlap_expert`` of expert all-to-all under other computation, ``overlap_pipeline`` whether sends
-    overlap with compute (else blocking). ``broadcasts_parameters``: with a sharded optimizer every replica broadcasts
-    its own parameters in turn (else all gather at once). ``scatters_hops``: every tensor rank sends its part of an
-    activation to the next stage (else each the whole). ``dispatches_once``: a token goes only once to every node that
-    has experts for it (DeepEP, HybridEP). ``overlap_slowdown``: factor on computation while it overlaps.
-
-    Host: ``host_layer_s`` of launch work per layer and microbatch, both passes together, on the host of an H100, and
-    ``host_rank_s`` more per further tensor rank, ``pipeline_rank_s`` besides in a pipeline; ``host_expert_s`` more
-    per layer with routed experts, whose token counts the host waits for, ``host_scales_s`` more for those whose inputs
-    get one eight-bit scale per tensor, expert by expert; ``tensor_step_s`` per ring step of a
-    collective over tensor ranks that leaves the scale-up domain, beyond the link's own; ``host_step_s`` once per step,
-    ``step_bytes`` of memory traffic per parameter and step over all gradients that a device holds, however sharded,
-    ``host_microbatch_s`` per microbatch, ``pipeline_hop_s`` fixed cost of a blocking pipeline hop beyond the transfer,
-    ``collective_launch_s`` fixed host and synchronisation cost of a tensor-parallel collective.
-
-    Memory: ``logit_bytes`` per logit that the loss keeps besides the logits themselves; ``context_bytes`` outside the
-    allocator, ``communicator_bytes`` of all communicators, ``fragmentation`` share of the allocator's peak lost,
-    ``pipeline_idle`` share of activations and logits that it holds idle besides in a pipeline, while there is room,
-    ``allocator_stall`` share of all passes lost where its idle buffers do not fit and it has to free and ask again.
-    ``host_tensors`` may lie in the memory of the host ("optimizer", "parameters"), as ``host_setting`` asks for.
-    Gradient buckets are of ``bucket_bytes`` and at least ``bucket_rank_bytes`` per replica (Megatron-LM: 40M or 1M
-    gradients per rank, whichever is more); ``bucket_copies`` of them stand beside the gradient buffer (none where
-    buckets are views of it), or ``bucket_gradient_bytes`` per parameter where all buckets stay.
-    ``bucket_width_bytes``: bytes by which a gradient fills a bucket (0: those on the wire); ``gathers_tensors``:
-    sharded parameters are gathered one tensor at a time, not by buckets; ``tree_reduction``: gradients may be reduced
-    over a tree of nodes (else by rings alone); ``layer_units``: gradients or parameters that are sharded travel one
-    layer at a time, whatever buckets hold (FSDP's units); ``reduces_whole``: all replicas add up whole gradients, even
-    where each updates a part of the parameters only.
+    Overlaps are shares (0 to 1) of the communication time that runs under computation where there is enough of it.
+    Bytes are per parameter unless another unit is named, seconds those of the host of an H100 system.
     """
 
     name: str
+    """Name in the catalogue, or of the user's file."""
     title: str
+    """What it is, in words."""
     source: str
+    """Where its facts come from."""
     legality: Legality
+    """Strategies that it accepts."""
+    version: str = ""
+    """Release that the facts describe; switches of later releases are not available."""
+    lineage: tuple[str, ...] = ()
+    """The profile's own name and those that it is ``like``, nearest first."""
+    switches: tuple[tuple[str, str], ...] = ()
+    """Setting of every switch that the framework has, in the order of ``forerun.spaces.frameworks.switches``."""
+
     attention: str = "flash"
+    """Attention kernel: "flash", "flash2", "flash_triton", "flash1", "fused_softmax", "unfused" or "unfused_half"."""
     eager: tuple[str, ...] = ("cross_entropy",)
+    """Memory-bound operators (``forerun.simulator.costs.STREAM_OPERATORS``) that run as several kernels."""
     fused_accumulation: bool = True
+    """The matrix product adds weight gradients to the gradient buffer (else a pass of its own does)."""
     merged_products: bool = True
+    """Products that read the same input (queries, keys and values; gate and up) are one product. Else each adds up its
+    own gradient of the input over tensor ranks where sequence parallel is off."""
+    selective: str = "core"
+    """What selective recomputation repeats: the attention "core" (Megatron-LM), or all but it and every second matrix
+    product ("products", torchtitan)."""
     keeps_gathered: bool = False
+    """Activations gathered over tensor ranks for one microbatch stay with the allocator, and are not gathered again in
+    the backward pass."""
     gathers_ahead: bool = False
+    """In a pipeline those of all microbatches in flight but two stay instead."""
     gathered_logits: bool = False
+    """The loss sees the whole vocabulary on every tensor rank (else each its own rows)."""
     dropout: bool = False
+    """Dropout masks are kept for the backward pass."""
     fused_experts: bool = False
+    """The products of experts apply the activation and cast their results themselves (eight-bit training)."""
+
     gradient_bytes: float = 4.0
+    """Local gradient buffer."""
     bf16_gradient_bytes: float | None = None
+    """The same in bf16 training where it differs from fp16 (None: it does not)."""
     reduce_bytes: float = 4.0
+    """Gradients on the wire."""
     apart_to_zero: int = -1
+    """Up to this sharding stage bf16 gradients are added up in a separate fp32 buffer beside them (-1: never)."""
     master_bytes: float = 4.0
+    """fp32 copy of the parameters in half-precision training."""
     optimizer_bytes: float = 8.0
+    """Both moments in half-precision training."""
+
     overlap_gradients: float = 0.0
+    """Gradient reduction under the backward pass."""
     overlap_parameters: float = 0.0
+    """Gather of sharded parameters under the forward pass."""
     overlap_tensor: float = 0.0
+    """Tensor-parallel collectives under matrix products."""
     overlap_tensor_backward: float = 0.0
+    """Those of a column-parallel product's backward pass under its two gradients (asynchronous in Megatron-LM)."""
     overlap_context: float = 0.8
+    """Key/value exchange of context parallelism under attention."""
     overlap_expert: float = 0.0
+    """Expert all-to-all under other computation of the same stage."""
     dispatches_once: bool = False
+    """A token is sent only once to every node that has experts for it (DeepEP, HybridEP)."""
+    gathers_tokens: bool = False
+    """Every expert rank gathers the tokens of all of them and keeps its own (Megatron-LM's all-gather dispatcher)."""
     overlap_pipeline: bool = False
+    """Sends between stages overlap with compute (else they block)."""
     broadcasts_parameters: bool = False
+    """With a sharded optimizer every replica broadcasts its own parameters in turn (else all gather at once)."""
     scatters_hops: bool = True
-    overlap_slowdown: float = 1.0
+    """Every tensor rank sends its part of an activation to the next stage (else each the whole)."""
+    overlap_slowdown: float = 1.2
+    """Factor on computation beside traffic of replicas: collectives hold 16 to 24 of 108 to 132 multiprocessors (the
+    channels of NCCL) and memory bandwidth. Runs of InternEvo, llm-foundry, Megatron-Bridge and nanotron ask for it."""
+
     host_layer_s: float = 4.4e-3
+    """Launches of one layer and microbatch, both passes."""
     host_rank_s: float = 0.0
+    """The same, more per further tensor rank."""
     pipeline_rank_s: float = 0.0
+    """The same besides in a pipeline."""
     host_expert_s: float = 0.0
+    """More per layer with routed experts, whose token counts the host waits for."""
     host_scales_s: float = 0.0
+    """More per such layer where inputs get one eight-bit scale per tensor, expert by expert."""
     tensor_step_s: float = 0.0
+    """Per ring step of a collective over tensor ranks that leaves the scale-up domain, beyond the link's own."""
     host_step_s: float = 0.01
+    """Once per step."""
     host_microbatch_s: float = 3.5e-3
+    """Once per microbatch."""
     pipeline_hop_s: float = 0.0
+    """Fixed cost of a blocking transfer between stages beyond the transfer itself."""
     collective_launch_s: float = 50e-6
+    """Fixed launch and synchronisation cost of a tensor-parallel collective."""
+
     logit_bytes: float = 8.0
+    """Bytes per logit that the loss keeps besides the logits themselves."""
     context_bytes: float = 1.0e9
+    """Bytes per device outside the allocator."""
     communicator_bytes: float = 0.25e9
+    """Bytes per device of all communicators."""
     fragmentation: float = 0.05
+    """Share of the allocator's peak that is lost."""
     pipeline_idle: float = 0.0
+    """Share of activations and logits that the allocator keeps idle besides in a pipeline, while there is room."""
     allocator_stall: float = 0.0
+    """Share of all passes lost where the allocator's idle buffers do not fit, so that it frees and asks again."""
     bucket_bytes: float = 25e6
+    """Bytes of a gradient bucket."""
     bucket_rank_bytes: float = 0.0
+    """Least bytes of a bucket per replica (Megatron-LM: 40M gradients or 1M per rank, whichever is more)."""
     bucket_width_bytes: float = 0.0
+    """Bytes by which a gradient fills a bucket (0: those on the wire)."""
     gathers_tensors: bool = False
+    """Sharded parameters are gathered one tensor at a time, not by buckets."""
     tree_reduction: bool = True
+    """Gradients may be reduced over a tree of nodes (else by rings alone)."""
     reduces_whole: bool = False
+    """All replicas add up whole gradients, even where each updates a part of the parameters only."""
     layer_units: bool = False
+    """Sharded gradients or parameters travel one layer at a time, whatever buckets are (FSDP's units)."""
     step_bytes: float = 0.0
+    """Memory traffic per step and parameter whose gradient a device stores, however sharded."""
     bucket_copies: float = 2.0
+    """Buckets allocated beside the gradient buffer (0 where buckets are views of it)."""
     bucket_gradient_bytes: float = 0.0
+    """Bytes of buckets that all stay allocated."""
     host_tensors: tuple[str, ...] = ()
+    """Tensors that may be kept in host memory ("optimizer", "parameters")."""
     host_setting: str = ""
+    """Setting of the framework that does so."""
 
     def adds_up_apart(self, precision: str) -> bool:
         """Whether some sharding stage adds gradients of ``precision`` up in an fp32 buffer beside them."""

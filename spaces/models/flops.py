@@ -2,11 +2,11 @@
 
 from forerun.spaces.models.model import Attention, FeedForward, Layer, Model
 from forerun.spaces.models.parameters import (
-    attention_matrices,
     expert_matrices,
     mlp_matrices,
     shared_expert_matrices,
 )
+from forerun.spaces.models.parts import Softmax, core_flops, matrices
 
 # Backward computes the gradient of the input and of the weight of every matmul: twice the work of forward.
 FORWARD_AND_BACKWARD = 3
@@ -35,28 +35,23 @@ def train_flops_per_sequence(model: Model, seq_len: int, *, causal_half: bool = 
 
 def layer_forward_flops(layer: Layer, hidden: int, seq_len: int, causal_half: bool = False) -> float:
     """Forward FLOPs of one ``layer`` on one sequence, in the convention of ``train_flops_per_sequence``."""
+    hidden, tokens = layer.hidden or hidden, layer.tokens or seq_len
+    flops = 0.0
     mlp = layer.mlp
     if isinstance(mlp, FeedForward):
-        matrices = mlp_matrices(mlp, hidden)
-    else:
-        matrices = mlp.top_k * expert_matrices(mlp, hidden) + shared_expert_matrices(mlp, hidden)
-        matrices += mlp.experts * hidden + (hidden if mlp.shared_gate else 0)
-    flops = 2.0 * seq_len * matrices + _attention_flops(layer.attention, hidden, seq_len, causal_half)
-    if layer.cross_attention is not None:
-        flops += _attention_flops(layer.cross_attention, hidden, seq_len, causal_half)
+        flops += 2.0 * tokens * mlp_matrices(mlp, hidden)
+    elif mlp is not None:
+        routed = mlp.routed_copies * expert_matrices(mlp, hidden) + shared_expert_matrices(mlp, hidden)
+        routed += (mlp.experts + mlp.null_experts) * hidden + (hidden if mlp.shared_gate else 0)
+        flops += 2.0 * tokens * (routed + matrices(mlp.latent_products(hidden))[1])
+    for mixer in (layer.mixer, layer.cross_attention):
+        if mixer is not None:
+            steps = mixer.steps(hidden)
+            flops += tokens * (2.0 * sum(matrices(steps)) + core_flops(steps, tokens, causal_half))
     return flops
 
 
 def mean_keys(attention: Attention, seq_len: int, causal_half: bool) -> float:
     """Keys that a query is counted to meet, averaged over the sequence."""
-    keys = float(seq_len if attention.window is None else min(attention.window, seq_len))
-    if causal_half and attention.causal:
-        # The first `keys` queries see half as many on average, the others see all of their window.
-        return keys - keys * keys / (2 * seq_len)
-    return keys
-
-
-def _attention_flops(attention: Attention, hidden: int, seq_len: int, causal_half: bool) -> float:
-    keys = mean_keys(attention, seq_len, causal_half)
-    core = 2.0 * seq_len * keys * attention.heads * (attention.head_dim + attention.value_head_dim)
-    return 2.0 * seq_len * sum(attention_matrices(attention, hidden)) + core
+    core = next(step for step in reversed(attention.steps(attention.head_dim)) if isinstance(step, Softmax))
+    return core.mean_keys(seq_len, causal_half)

@@ -16,7 +16,7 @@ def windowed_layers(layer: Layer, windows: Sequence[int | None]) -> tuple[Layer,
             layer,
             name=layer.name if window is None else f"{layer.name}-window",
             count=1,
-            attention=replace(layer.attention, window=window),
+            mixer=replace(layer.attention, window=window),
         )
         for window in windows
     )

@@ -5,96 +5,76 @@ Only facts that change time or memory are kept. Sizes are element counts of the 
 
 from dataclasses import dataclass
 
+from forerun.spaces.errors import RequestError
+from forerun.spaces.models.feed_forwards import FeedForward, MixtureOfExperts
+from forerun.spaces.models.mixers import Attention, LatentAttention
+from forerun.spaces.models.parts import Mixer
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatentAttention:
-    """Low-rank projections of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
-
-    ``query_rank`` is None when queries are projected directly. ``rope_head_dim`` is the part of a head that carries
-    positions; ``Attention.head_dim`` is the whole query/key head (``nope + rope``).
-    """
-
-    query_rank: int | None
-    key_value_rank: int
-    rope_head_dim: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
-    """One attention block. ``kv_heads < heads`` is grouped-query attention; ``window`` bounds the
-    keys each query sees."""
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    value_head_dim: int
-    causal: bool = True
-    window: int | None = None
-    query_key_value_bias: bool = False
-    output_bias: bool = False
-    query_key_norm: bool = False
-    latent: LatentAttention | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedForward:
-    """A dense MLP: ``hidden`` is its inner width; a gated one has three matrices instead of two."""
-
-    hidden: int
-    gated: bool
-    bias: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixtureOfExperts:
-    """``experts`` feed-forward networks of inner width ``expert_hidden`` of which each token visits ``top_k``.
-
-    ``shared_hidden`` is the total inner width of the experts that every token visits (0: none).
-    ``shared_gate``: a sigmoid gate scales the shared output (Qwen2-MoE). ``router_bias``: one bias per expert.
-    ``groups``: the experts stand in so many groups, and all that a token visits are in ``top_groups`` of them
-    (group-limited routing, DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
-    """
-
-    experts: int
-    top_k: int
-    expert_hidden: int
-    gated: bool
-    shared_hidden: int = 0
-    shared_gate: bool = False
-    router_bias: bool = False
-    expert_bias: bool = False
-    groups: int = 1
-    top_groups: int = 1
+__all__ = ["Attention", "FeedForward", "LatentAttention", "Layer", "MixtureOfExperts", "Model"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A transformer layer that stands ``count`` times in a row.
+    """A layer that stands ``count`` times in a row: a mixer of tokens and a feed-forward, either may be None.
 
-    ``role``: "decoder" attends to the sequence itself, "encoder" likewise without a causal mask;
-    a layer with ``cross_attention`` also reads the encoder's output (T5 decoder).
+    A layer with ``cross_attention`` also reads the encoder's output (T5 decoder).
     ``norms`` counts normalisations over the hidden size; ``norm_bias`` is true for LayerNorm, false for RMSNorm.
     ``module``: the only one of ``MODULES`` that this stands for, None for the whole layer.
+    ``hidden``: its width where that is not the model's (a vision encoder), ``tokens``: those of one sequence of the
+    workload where they are not its length (the patches of its image). ``shared_weights``: it uses the weights of an
+    earlier layer and has none of its own (ALBERT, Zamba). ``extra``: parameters too small to model as operators
+    (scales, adapters), whole on every tensor rank.
     """
 
     name: str
     count: int
-    attention: Attention
-    mlp: FeedForward | MixtureOfExperts
+    mixer: Mixer | None
+    mlp: FeedForward | MixtureOfExperts | None
     cross_attention: Attention | None = None
     norms: int = 2
     norm_bias: bool = False
     module: str | None = None
+    hidden: int | None = None
+    tokens: int | None = None
+    shared_weights: bool = False
+    extra: int = 0
 
     @property
     def attends(self) -> bool:
-        """Whether the attention is part of this."""
-        return self.module != "mlp"
+        """Whether the mixer is part of this."""
+        return self.mixer is not None and self.module != "mlp"
 
     @property
     def feeds_forward(self) -> bool:
-        """Whether the MLP is part of this."""
-        return self.module != "attention"
+        """Whether the feed-forward is part of this."""
+        return self.mlp is not None and self.module != "attention"
+
+    def width(self, model: "Model") -> int:
+        """Columns of its input and output in ``model``."""
+        return self.hidden or model.hidden
+
+    @property
+    def attention(self) -> Attention:
+        """The mixer, for whoever can treat softmax attention only.
+
+        Raises:
+            RequestError: the layer mixes tokens by something else.
+        """
+        if not isinstance(self.mixer, Attention):
+            kind = "no mixer" if self.mixer is None else self.mixer.name
+            raise RequestError(f"layer {self.name} has {kind}, but this needs softmax attention in every layer")
+        return self.mixer
+
+    @property
+    def feed_forward(self) -> FeedForward | MixtureOfExperts:
+        """The feed-forward, for whoever needs one in every layer.
+
+        Raises:
+            RequestError: the layer has none.
+        """
+        if self.mlp is None:
+            raise RequestError(f"layer {self.name} has no feed-forward, but this needs one in every layer")
+        return self.mlp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +86,8 @@ class Model:
     of a learned position table (0: rotary or relative). ``head_transform``: a hidden x hidden dense layer before
     the LM head (BERT). ``mtp_layers`` multi-token-prediction blocks (DeepSeek-V3) follow the last layer: each is one
     more layer like the last, a 2*hidden -> hidden projection and another pass through the shared head.
+    ``embedding_width``: columns of the token table where they are not ``hidden``; a product brings them to it (ALBERT).
+    ``embedding_extra``: further parameters before the first layer (tables per layer, projections of image features).
     ``extra_parameters`` are parameters too small to model as operators (pooler, relative position tables, class token).
     ``encoder_layers`` is the number of leading layers (not ``Layer`` entries) that form the encoder of an
     encoder-decoder model, 0 otherwise.
@@ -128,10 +110,22 @@ class Model:
     mtp_layers: int = 0
     patch_inputs: int = 0
     classes: int = 0
+    embedding_width: int | None = None
+    embedding_extra: int = 0
     extra_parameters: int = 0
     encoder_layers: int = 0
     max_seq_len: int | None = None
     published_parameters: float | None = None
+
+    def encoder_tokens(self, seq_len: int) -> int:
+        """Tokens of a sequence of ``seq_len`` that the encoder makes, which cross attention reads."""
+        own = self.layers[0].tokens if self.encoder_layers else None
+        return own or seq_len
+
+    @property
+    def table_width(self) -> int:
+        """Columns of the token table."""
+        return self.embedding_width or self.hidden
 
     @property
     def layer_count(self) -> int:

@@ -15,6 +15,9 @@ MODULES = ("attention", "mlp")
 def module_of(layer: Layer, module: str) -> Layer:
     """Return one module of a whole layer, with its norms: the first of two (two of three with cross-attention), both
     outer ones of four; a layer with one norm gives it to its attention."""
-    feeding_mlp = layer.norms // (3 if layer.cross_attention is not None else 2)
+    if layer.mixer is None or layer.mlp is None:
+        feeding_mlp = layer.norms if layer.mixer is None else 0
+    else:
+        feeding_mlp = layer.norms // (3 if layer.cross_attention is not None else 2)
     norms = feeding_mlp if module == "mlp" else layer.norms - feeding_mlp
     return replace(layer, module=module, norms=norms)

@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 
-from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
+from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
+from forerun.spaces.models.parts import Mixer, biases, matrices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerParameters:
     """Parameters of one layer (not multiplied by its count), by what shards them.
 
-    ``attention``: projections (self and cross) and the biases of column-parallel ones: over tensor ranks.
+    ``mixer``: projections (self and cross) and the biases of column-parallel ones: over tensor ranks.
     ``mlp_dense``: the dense MLP, or the shared experts that every token visits: over tensor ranks.
     ``experts_total``: all routed experts with their biases: over expert and expert-tensor ranks.
     ``router``: the matrix that scores experts and its bias: every tensor and expert rank holds it whole.
@@ -17,7 +18,7 @@ class LayerParameters:
     experts, and the down-projections of latent attention (Megatron-LM builds those with ``parallel_mode="duplicate"``).
     """
 
-    attention: int
+    mixer: int
     mlp_dense: int
     experts_total: int
     router: int
@@ -26,48 +27,14 @@ class LayerParameters:
     @property
     def total(self) -> int:
         """All parameters of the layer."""
-        return self.attention + self.mlp_dense + self.experts_total + self.router + self.replicated
+        return self.mixer + self.mlp_dense + self.experts_total + self.router + self.replicated
 
 
-def attention_matrices(attention: Attention, hidden: int) -> tuple[int, int]:
-    """Elements of the projection matrices of one attention block: (tensor-sharded, replicated).
-
-    Latent attention follows DeepSeek-V2 (arXiv 2405.04434, equations 9 to 19) with keys and values expanded, as in
-    training; its down-projections are the replicated part, 0 for every other attention.
-    """
-    width = attention.heads * attention.head_dim
-    output = attention.heads * attention.value_head_dim * hidden
-    latent = attention.latent
-    if latent is None:
-        keys_values = attention.kv_heads * (attention.head_dim + attention.value_head_dim)
-        return hidden * (width + keys_values) + output, 0
-    expanded = attention.head_dim - latent.rope_head_dim + attention.value_head_dim
-    sharded = latent.key_value_rank * attention.heads * expanded + output
-    down = hidden * (latent.key_value_rank + latent.rope_head_dim)
-    if latent.query_rank is None:
-        return sharded + hidden * width, down
-    return sharded + latent.query_rank * width, down + hidden * latent.query_rank
-
-
-def _attention_parameters(attention: Attention, hidden: int) -> tuple[int, int]:
-    """Matrices, biases and inner norms of one attention block: (tensor-sharded, replicated)."""
-    sharded, replicated = attention_matrices(attention, hidden)
-    latent = attention.latent
-    if latent is not None:
-        # Each low-rank vector is normalised with one RMSNorm weight per element.
-        replicated += latent.key_value_rank + (latent.query_rank or 0)
-    if attention.query_key_value_bias:
-        if latent is None:
-            keys_values = attention.kv_heads * (attention.head_dim + attention.value_head_dim)
-            sharded += attention.heads * attention.head_dim + keys_values
-        else:
-            # `attention_bias` of DeepSeek adds biases to the down-projections only.
-            replicated += latent.key_value_rank + latent.rope_head_dim + (latent.query_rank or 0)
-    if attention.output_bias:
-        replicated += hidden
-    if attention.query_key_norm:
-        replicated += 2 * attention.head_dim
-    return sharded, replicated
+def mixer_parameters(mixer: Mixer, hidden: int) -> tuple[int, int]:
+    """Matrices, biases and vectors of one mixer: (tensor-sharded, replicated)."""
+    steps = mixer.steps(hidden)
+    kinds = (matrices(steps), biases(steps), mixer.vectors(hidden))
+    return sum(cut for cut, _ in kinds), sum(whole for _, whole in kinds)
 
 
 def mlp_matrices(mlp: FeedForward, hidden: int) -> int:
@@ -77,7 +44,7 @@ def mlp_matrices(mlp: FeedForward, hidden: int) -> int:
 
 def expert_matrices(mixture: MixtureOfExperts, hidden: int) -> int:
     """Elements of the matrices of one routed expert."""
-    return (3 if mixture.gated else 2) * hidden * mixture.expert_hidden
+    return (3 if mixture.gated else 2) * mixture.width(hidden) * mixture.expert_hidden
 
 
 def shared_expert_matrices(mixture: MixtureOfExperts, hidden: int) -> int:
@@ -86,34 +53,42 @@ def shared_expert_matrices(mixture: MixtureOfExperts, hidden: int) -> int:
 
 
 def _expert_parameters(mixture: MixtureOfExperts, hidden: int) -> int:
-    bias = (2 if mixture.gated else 1) * mixture.expert_hidden + hidden if mixture.expert_bias else 0
+    bias = (2 if mixture.gated else 1) * mixture.expert_hidden + mixture.width(hidden) if mixture.expert_bias else 0
     return expert_matrices(mixture, hidden) + bias
 
 
 def layer_parameters(layer: Layer, hidden: int) -> LayerParameters:
-    """Parameters of one ``layer`` of width ``hidden``, by kind; multiply by ``layer.count`` for all of them."""
-    attention, replicated = _attention_parameters(layer.attention, hidden) if layer.attends else (0, 0)
-    if layer.cross_attention is not None and layer.attends:
-        cross, cross_replicated = _attention_parameters(layer.cross_attention, hidden)
-        attention += cross
-        replicated += cross_replicated
-    replicated += layer.norms * _norm(hidden, layer.norm_bias)
+    """Parameters of one ``layer`` of a model of width ``hidden``, by kind (not multiplied by ``layer.count``)."""
+    hidden = layer.hidden or hidden
+    if layer.shared_weights:
+        return LayerParameters(mixer=0, mlp_dense=0, experts_total=0, router=0, replicated=layer.extra)
+    mixer, replicated = 0, layer.norms * _norm(hidden, layer.norm_bias) + layer.extra
+    if layer.attends:
+        for one in (layer.mixer, layer.cross_attention):
+            cut, whole = (0, 0) if one is None else mixer_parameters(one, hidden)
+            mixer, replicated = mixer + cut, replicated + whole
     mlp = layer.mlp
-    if not layer.feeds_forward:
-        return LayerParameters(attention=attention, mlp_dense=0, experts_total=0, router=0, replicated=replicated)
+    if mlp is None or not layer.feeds_forward:
+        return LayerParameters(mixer=mixer, mlp_dense=0, experts_total=0, router=0, replicated=replicated)
     if isinstance(mlp, FeedForward):
-        dense = mlp_matrices(mlp, hidden)
-        if mlp.bias:
-            dense += (2 if mlp.gated else 1) * mlp.hidden
-            replicated += hidden
-        return LayerParameters(attention=attention, mlp_dense=dense, experts_total=0, router=0, replicated=replicated)
+        dense, bias = mlp_matrices(mlp, hidden), biases(mlp.steps(hidden))
+        return LayerParameters(
+            mixer=mixer, mlp_dense=dense + bias[0], experts_total=0, router=0, replicated=replicated + bias[1]
+        )
+    latent = matrices(mlp.latent_products(hidden))[1]
     return LayerParameters(
-        attention=attention,
+        mixer=mixer,
         mlp_dense=shared_expert_matrices(mlp, hidden),
         experts_total=mlp.experts * _expert_parameters(mlp, hidden),
-        router=mlp.experts * hidden + (mlp.experts if mlp.router_bias else 0),
-        replicated=replicated + (hidden if mlp.shared_gate else 0),
+        router=router_parameters(mlp, hidden),
+        replicated=replicated + latent + (hidden if mlp.shared_gate else 0),
     )
+
+
+def router_parameters(mixture: MixtureOfExperts, hidden: int) -> int:
+    """Parameters of the router, its choices of null experts included."""
+    choices = mixture.experts + mixture.null_experts
+    return choices * hidden + (choices if mixture.router_bias else 0) + mixture.router_extra
 
 
 def mtp_block_parameters(model: Model) -> LayerParameters:
@@ -122,7 +97,7 @@ def mtp_block_parameters(model: Model) -> LayerParameters:
     last, hidden = model.layers[-1], model.hidden
     layer = layer_parameters(last, hidden)
     return LayerParameters(
-        attention=layer.attention,
+        mixer=layer.mixer,
         mlp_dense=layer.mlp_dense + 2 * hidden * hidden,
         experts_total=layer.experts_total,
         router=layer.router,
@@ -133,12 +108,15 @@ def mtp_block_parameters(model: Model) -> LayerParameters:
 def embedding_parameters(model: Model) -> int:
     """Parameters before the first layer: token, position and type tables, their norm, the patch projection.
 
-    The token table alone is ``model.vocab * model.hidden``; tensor ranks shard it and replicate the rest.
+    The token table alone is ``model.vocab * model.table_width``; tensor ranks shard it and replicate the rest.
     """
-    rows = model.vocab + model.learned_positions + model.token_types
+    rows = model.learned_positions + model.token_types
+    table = model.vocab * model.table_width
+    if model.embedding_width is not None:
+        table += (model.embedding_width + 1) * model.hidden
     patch = (model.patch_inputs + 1) * model.hidden if model.patch_inputs else 0
     norm = _norm(model.hidden, model.layers[0].norm_bias) if model.embedding_norm else 0
-    return rows * model.hidden + patch + norm
+    return table + rows * model.hidden + patch + norm + model.embedding_extra
 
 
 def head_parameters(model: Model) -> int:
@@ -183,8 +161,9 @@ def active_parameters(model: Model, *, mtp: bool = True) -> int:
 
 
 def _idle_parameters(layer: Layer, hidden: int) -> int:
-    if isinstance(layer.mlp, FeedForward):
+    if not isinstance(layer.mlp, MixtureOfExperts) or not layer.feeds_forward:
         return 0
+    hidden = layer.hidden or hidden
     return (layer.mlp.experts - layer.mlp.top_k) * _expert_parameters(layer.mlp, hidden)
 
 

@@ -54,6 +54,11 @@ def _from_path(path: Path, ignore: frozenset[str]) -> ResolvedModel:
     name = path.resolve().parent.name if path.name == CONFIG_FILE else path.stem
     conversion = convert_config(document.data, name, ignore=ignore, source=document.source)
     notes = []
+    if conversion.guessed is not None:
+        notes.append(
+            f"model_type {conversion.guessed} is not known; all fields of {document.source} are, and it is read as a "
+            "Llama-like decoder (RMSNorm, gated feed-forward)"
+        )
     if conversion.left_out:
         notes.append(f"only the language model is modelled; left out: {', '.join(conversion.left_out)}")
     if conversion.filled_in:

@@ -16,6 +16,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forerun.spaces.models.layer_runs import windowed_layers
+from forerun.spaces.models.mixers.attention import Norm
 from forerun.spaces.models.model import Attention, FeedForward, LatentAttention, Layer, MixtureOfExperts, Model
 
 # Bounds keep a slip of the finger (a count in bytes, a repeated digit) from becoming hours of search.
@@ -50,6 +51,10 @@ class AttentionDocument(Document):
     query_key_value_bias: bool | None = None
     output_bias: bool | None = None
     query_key_norm: bool = False
+    norm_width: Norm = "head"
+    gate: OptionalSize = 0
+    sinks: bool = False
+    chunked: bool = False
     latent: LatentDocument | None = None
 
     @model_validator(mode="after")
@@ -80,6 +85,10 @@ class AttentionDocument(Document):
             query_key_value_bias=bias if self.query_key_value_bias is None else self.query_key_value_bias,
             output_bias=bias if self.output_bias is None else self.output_bias,
             query_key_norm=self.query_key_norm,
+            norm_width=self.norm_width,
+            gate=self.gate,
+            sinks=self.sinks,
+            chunked=self.chunked,
             latent=None if latent is None else LatentAttention(**latent.model_dump()),
         )
 
@@ -155,7 +164,7 @@ class LayerDocument(Document):
         layer = Layer(
             name=self.name or ("dense" if self.mlp is not None else "moe"),
             count=self.count,
-            attention=self.attention.build(hidden, bias),
+            mixer=self.attention.build(hidden, bias),
             mlp=mlp,
             cross_attention=None if self.cross_attention is None else self.cross_attention.build(hidden, bias),
             norms=self.norms,

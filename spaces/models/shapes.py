@@ -81,7 +81,7 @@ def transformer(
         query_key_norm=query_key_norm,
     )
     dense = FeedForward(hidden=ffn_hidden, gated=gated, bias=bias)
-    stack = [Layer(name="dense", count=layers, attention=attention, mlp=dense, norm_bias=norm_bias)]
+    stack = [Layer(name="dense", count=layers, mixer=attention, mlp=dense, norm_bias=norm_bias)]
     if experts:
         check_sizes(name, expert_hidden=expert_hidden)
         check_top_k(name, experts, top_k)
@@ -91,9 +91,9 @@ def transformer(
             experts=experts, top_k=top_k, expert_hidden=expert_hidden, gated=gated, shared_hidden=shared_hidden
         )
         count = layers - dense_layers
-        stack = [Layer(name="moe", count=count, attention=attention, mlp=mixture, norm_bias=norm_bias)]
+        stack = [Layer(name="moe", count=count, mixer=attention, mlp=mixture, norm_bias=norm_bias)]
         if dense_layers:
-            first = Layer(name="dense", count=dense_layers, attention=attention, mlp=dense, norm_bias=norm_bias)
+            first = Layer(name="dense", count=dense_layers, mixer=attention, mlp=dense, norm_bias=norm_bias)
             stack.insert(0, first)
     return Model(
         name=name,

@@ -47,10 +47,8 @@ def transformer_layer(layer: Layer, hidden: int, *, sequences: int, seq_len: int
     parts += _attention(layer.attention, tokens, hidden)
     parts.append(_pass("residual1", "residual_add", tokens, hidden, "x", "projection"))
     parts.append(_pass("norm2", norm, tokens, hidden, "residual1"))
-    if isinstance(layer.mlp, MixtureOfExperts):
-        parts += _experts(layer.mlp, tokens, hidden)
-    else:
-        parts += _feed_forward(layer.mlp, tokens, hidden)
+    mlp = layer.feed_forward
+    parts += _experts(mlp, tokens, hidden) if isinstance(mlp, MixtureOfExperts) else _feed_forward(mlp, tokens, hidden)
     parts.append(_pass("residual2", "residual_add", tokens, hidden, "residual1", "mlp", result="y"))
     return OperatorGraph(name=layer.name, operators=tuple(parts))
 

@@ -9,7 +9,9 @@ from forerun.spaces.strategies.space import StrategySpace
 from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute, in_second_half
 from forerun.spaces.strategies.stages import (
     chunks_of_stage,
+    devices_of_rank,
     explicit_layers_broken,
+    layers_of_chunks,
     layers_per_virtual_stage,
     stage_layers,
 )
@@ -40,9 +42,11 @@ __all__ = [
     "StrategyTable",
     "chunks_of_stage",
     "default_choices",
+    "devices_of_rank",
     "divisors",
     "explicit_layers_broken",
     "in_second_half",
+    "layers_of_chunks",
     "layers_per_virtual_stage",
     "parse_named",
     "parse_strategy",

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from forerun.spaces.clusters.cluster import Cluster, Overlap
 from forerun.spaces.frameworks.profile import FrameworkProfile
-from forerun.spaces.models.model import MixtureOfExperts, Model
+from forerun.spaces.models.model import Attention, MixtureOfExperts, Model
+from forerun.spaces.models.parts import matrices
 from forerun.spaces.strategies.correction import Correction
 from forerun.spaces.workload import Workload
 
@@ -48,17 +49,17 @@ class Context:
     @property
     def heads(self) -> int:
         """Largest number that divides the query heads of every layer."""
-        return math.gcd(*(layer.attention.heads for layer in self.model.layers))
+        return math.gcd(*(layer.mixer.heads for layer in self.model.layers if layer.mixer is not None)) or 1
 
     @property
     def kv_heads(self) -> int:
         """Largest number that divides the key/value heads of every layer (all heads where keys are latent)."""
-        return math.gcd(
-            *(
-                layer.attention.kv_heads if layer.attention.latent is None else layer.attention.heads
-                for layer in self.model.layers
-            )
+        counts = (
+            mixer.heads if isinstance(mixer, Attention) and mixer.latent else mixer.kv_heads
+            for mixer in (layer.mixer for layer in self.model.layers)
+            if mixer is not None
         )
+        return math.gcd(*counts) or 1
 
     @property
     def experts(self) -> int:
@@ -80,9 +81,15 @@ class Context:
         share keys count whole (nanotron's ``get_block_compute_costs``)."""
         layer, hidden = self.model.layers[0], self.model.hidden
         mlp = layer.mlp
-        inner = mlp.top_k * mlp.expert_hidden if isinstance(mlp, MixtureOfExperts) else mlp.hidden
-        attention = 4 * layer.attention.heads * layer.attention.head_dim
-        return self.model.vocab * hidden / (hidden * (attention + (3 if mlp.gated else 2) * inner))
+        columns = 0.0
+        if isinstance(layer.mixer, Attention):
+            columns += 4 * layer.mixer.heads * layer.mixer.head_dim
+        elif layer.mixer is not None:
+            columns += sum(matrices(layer.mixer.steps(hidden))) / hidden
+        if mlp is not None:
+            inner = mlp.top_k * mlp.expert_hidden if isinstance(mlp, MixtureOfExperts) else mlp.hidden
+            columns += (3 if mlp.gated else 2) * inner
+        return self.model.vocab * hidden / (hidden * columns)
 
     @property
     def moe(self) -> bool:

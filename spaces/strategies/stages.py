@@ -4,7 +4,10 @@ Layers are dealt to ``pp * vpp`` virtual stages in order. Virtual stage v lives 
 loop (1F1B, interleaved, GPipe, ZB-H1) and on ``min(v, 2*pp - 1 - v)`` when they turn back (ZB-V).
 """
 
-from forerun.spaces.strategies.axes import Schedule, Split
+from collections.abc import Sequence
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies.axes import Placement, Schedule, Split
 from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import CUSTOM_SPLIT
 
@@ -109,3 +112,31 @@ def stage_layers(
     if split >= CUSTOM_SPLIT:
         return custom[split - CUSTOM_SPLIT]
     return layers_per_virtual_stage(layers, pp * vpp, split, head_layers)
+
+
+def layers_of_chunks(strategy: Strategy, layers: int, head_layers: float) -> tuple[int, ...]:
+    """Return the layers of every virtual stage of one strategy, in model order; arguments as for
+    ``layers_per_virtual_stage``.
+
+    Raises:
+        RequestError: its split leaves layers out.
+    """
+    if strategy.layers_per_stage is not None:
+        return strategy.layers_per_stage
+    counts = layers_per_virtual_stage(layers, strategy.pp * strategy.vpp, strategy.split, head_layers)
+    if sum(counts) != layers:
+        raise RequestError(f"{strategy} splits {sum(counts)} layers, but the model has {layers}; use another split")
+    return counts
+
+
+def devices_of_rank(strategy: Strategy, rank: int) -> Sequence[int]:
+    """Return the devices of a pipeline rank, tensor ranks next to each other, in the numbers of the cluster.
+
+    >>> list(devices_of_rank(Strategy(tp=2, pp=2, dp=2), 1))
+    [4, 5, 6, 7]
+    """
+    inner = strategy.tp * strategy.cp
+    if strategy.placement != Placement.TP_CP_EP_PP_DP:
+        return range(rank * inner * strategy.dp, (rank + 1) * inner * strategy.dp)
+    starts = [(replica * strategy.pp + rank) * inner for replica in range(strategy.dp)]
+    return tuple(device for start in starts for device in range(start, start + inner))

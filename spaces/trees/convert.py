@@ -4,14 +4,13 @@ from dataclasses import replace
 
 from forerun.spaces.strategies import (
     Context,
-    Placement,
     Recompute,
     Split,
     Strategy,
     chunks_of_stage,
+    devices_of_rank,
+    layers_of_chunks,
     layers_per_virtual_stage,
-    stage_layers,
-    table_of,
 )
 from forerun.spaces.strategies.stage_choices import in_second_half
 from forerun.spaces.trees.laws import TreeStrategies, legal_tree
@@ -22,8 +21,8 @@ from forerun.spaces.trees.values import Computation, Memory, Node, Timing
 
 def tree_of(context: Context, strategy: Strategy) -> Node:
     """Return a strategy, which must be legal, as a tree: its settings at the root, a child for each virtual stage."""
-    counts = _counts(context, strategy)
-    groups = [_devices(strategy, stage) for stage in range(strategy.pp)]
+    counts = layers_of_chunks(strategy, context.model.layer_count, context.head_layers)
+    groups = [tuple(devices_of_rank(strategy, stage)) for stage in range(strategy.pp)]
     home = _homes(strategy)
     names = model_layers(context.model)
     stages, done = [], 0
@@ -54,14 +53,6 @@ def tree_of(context: Context, strategy: Strategy) -> Node:
     )
 
 
-def _counts(context: Context, strategy: Strategy) -> tuple[int, ...]:
-    table = table_of([strategy])
-    split = int(table.column("split")[0])
-    return stage_layers(
-        context.model.layer_count, strategy.pp, strategy.vpp, split, table.custom_splits, context.head_layers
-    )
-
-
 def _homes(strategy: Strategy) -> dict[int, int]:
     """Return the device-stage of every virtual stage (DualPipe: that of its first copy)."""
     homes: dict[int, int] = {}
@@ -69,16 +60,6 @@ def _homes(strategy: Strategy) -> dict[int, int]:
         for chunk in chunks_of_stage(strategy.pp, strategy.vpp, strategy.schedule, stage):
             homes.setdefault(chunk, stage)
     return {chunk: chunk for chunk in homes} if len(homes) == strategy.pp else homes
-
-
-def _devices(strategy: Strategy, stage: int) -> tuple[int, ...]:
-    """Return the devices of a device-stage."""
-    inner = strategy.tp * strategy.cp
-    if strategy.placement == Placement.TP_CP_EP_PP_DP:
-        starts = [(replica * strategy.pp + stage) * inner for replica in range(strategy.dp)]
-        return tuple(start + rank for start in starts for rank in range(inner))
-    first = stage * inner * strategy.dp
-    return tuple(range(first, first + inner * strategy.dp))
 
 
 def _chosen(strategy: Strategy, node: Node, stage: int, own: list[str]) -> Node:

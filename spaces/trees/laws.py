@@ -167,7 +167,7 @@ def _check_module(context: Context, leaf: Leaf, strategy: Strategy) -> None:
     """Refuse an MLP, configured apart, whose inner width its degrees do not divide."""
     if leaf.module != "mlp":
         return
-    mlp = layer_at(context.model, int(leaf.layer)).mlp
+    mlp = layer_at(context.model, int(leaf.layer)).feed_forward
     widths = (
         (("etp", mlp.expert_hidden, "an expert"), ("tp", mlp.shared_hidden, "the shared experts"))
         if isinstance(mlp, MixtureOfExperts)

@@ -11,6 +11,7 @@ import pytest
 from forerun_launches import DENSE, launches
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.search.formats import FORMATS, Launch, import_files, import_texts, writable
 from forerun.search.formats.launchers import LAUNCH, SLURM
@@ -19,7 +20,7 @@ from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.workload import Workload
 
 FOLDER = Path(__file__).with_name("public_configs")
-MOST = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+MOST = settings(max_examples=tries(60), suppress_health_check=[HealthCheck.too_slow])
 
 DEEP_JSON = '{"train_batch_size": ' + '{"a": ' * 5000 + "1" + "}" * 5001
 DEEP_TOML = "a = " + "[" * 5000 + "]" * 5000

@@ -46,7 +46,7 @@ def ranking(request: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of a leaderboard as the golden files hold them."""
     return [
         {
-            "strategy": row.strategy,
+            "strategy": row.name,
             "step_time_s": round(row.step_time_s, 9),
             "peak_memory_gib": round(row.peak_memory_gib, 6),
         }

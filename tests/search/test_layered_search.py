@@ -4,15 +4,12 @@ import csv
 import dataclasses
 import io
 import json
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 from paradl_resnet50 import resnet50_net
 
 from forerun.search.cli import main
-from forerun.search.cli.opgraph import SEARCH_FLAGS, SEQUENCE_FLAGS
-from forerun.search.cli.parser import Parser
 from forerun.search.opgraph import (
     LayeredRequest,
     LayeredSetting,
@@ -286,9 +283,9 @@ def test_the_page_of_limits_loads_nothing_and_shows_every_family(
             "a batch per GPU is for",
         ),
         ("search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8/node --seq-len 64", (), "like 64/gpu"),
-        ("limits llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8", (), "limits are for models that are written"),
+        ("limits llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8", (), "limits are for operator graphs"),
         ("search missing.onnx --cluster dgx-h100 --gpus 8 --global-batch 8", (), "missing.onnx: no such file"),
-        ("compare resnet50 --cluster dgx-h100 --global-batch 8 --strategy a --strategy b", (), "operator by operator"),
+        ("compare resnet50 --cluster dgx-h100 --global-batch 8 --strategy a --strategy b", (), "is an operator graph"),
     ],
 )
 def test_wrong_requests_get_one_message(
@@ -300,19 +297,3 @@ def test_wrong_requests_get_one_message(
 def test_unknown_frameworks_and_devices_without_fp32_are_refused() -> None:
     with pytest.raises(RequestError, match="--precision"):
         resolve_request(LayeredRequest(model="resnet50", cluster="gaudi2-box", gpus="8", global_batch=512))
-
-
-USED = {
-    "help", "debug", "json", "model", "cluster", "gpus", "global_batch", "precision", "framework", "objective", "top",
-    "seconds_per_sample", "set", "allow_generic", "paradl", "strategy", "out", "force", "report",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("verb", ["search", "simulate", "explain", "limits"])
-def test_every_flag_is_used_or_refused(verb: str) -> None:
-    """A flag that is taken and not looked at would answer another question than the user asked."""
-    parser = Parser(prog=verb)
-    import_module(f"forerun.search.cli.verbs.{verb}").add_arguments(parser)
-    flags = {action.dest for action in parser._actions}
-    # What an unnamed choice of runs to measure would help with goes with --measure-next.
-    assert flags - {"measure_for"} <= USED | {*SEQUENCE_FLAGS, *SEARCH_FLAGS}

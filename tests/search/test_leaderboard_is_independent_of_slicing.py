@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.search.flat.exhaustive import Piece, Problem, lowest, merge, search_slice, search_space
 from forerun.search.request.objectives import OBJECTIVES
@@ -16,7 +17,7 @@ from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score
 
-RELAXED = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RELAXED = settings(max_examples=tries(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def content(piece: Piece) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ from forerun.search.stages import explore_request
 from forerun.simulator.events import event_scores
 from forerun.simulator.memory.risk import RISKY, oom_risk, share_at
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import parse_strategy, table_of
+from forerun.spaces.strategies import table_of
 
 TRAINING = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096}
 COMMAND = "search llama3-70b --cluster dgx-h100 --gpus 32 --global-batch 64 --seq-len 4096"
@@ -77,8 +77,8 @@ def test_one_strategy_is_judged_by_the_risk_at_both_levels(capsys: pytest.Captur
 
     assert simulate("llama3-70b", strategy=tight.strategy, **TRAINING).fits
     assert not simulate("llama3-70b", strategy=tight.strategy, **TRAINING, oom_risk=0.01).fits
-    assert not event_scores(bounded.context, table_of([parse_strategy(tight.strategy)])).fits[0]
-    command = ["simulate", "llama3-70b", *COMMAND.split()[2:4], *COMMAND.split()[6:], "--strategy", tight.strategy]
+    assert not event_scores(bounded.context, table_of([tight.strategy])).fits[0]
+    command = ["simulate", "llama3-70b", *COMMAND.split()[2:4], *COMMAND.split()[6:], "--strategy", tight.name]
     assert main(command) == 0
     assert f"{tight.oom_risk:.0%} of the measured runs" in " ".join(capsys.readouterr().out.split())
 
@@ -106,6 +106,6 @@ def test_the_best_with_a_small_risk_is_named_where_the_first_has_none() -> None:
     (note,) = [note for note in board.notes if "small risk" in note]
 
     assert board.rows[0].oom_risk > RISKY >= safe.rows[0].oom_risk
-    assert note.startswith(f"{safe.rows[0].strategy} on 32 GPUs")
+    assert note.startswith(f"{safe.rows[0].name} on 32 GPUs")
     assert f"{safe.rows[0].step_time_s / board.rows[0].step_time_s - 1:.1%} more GPU time" in note
     assert not [note for note in safe.notes if "small risk" in note]

@@ -108,7 +108,7 @@ def test_marks_say_what_the_risk_says(calibration: str, capsys: pytest.CaptureFi
     alone = simulate("llama3-8b", strategy=risky.strategy, **TRAINING, calibration=calibration)
     assert alone.oom_risk == pytest.approx(risky.oom_risk, rel=1e-9)
     words = "simulate llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 2048".split()
-    assert main([*words, "--strategy", risky.strategy, "--calibration", calibration]) == 0
+    assert main([*words, "--strategy", risky.name, "--calibration", calibration]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert f"{risky.oom_risk:.0%} is the calibrated probability that it runs out of memory" in text
 
@@ -126,7 +126,7 @@ def test_the_safe_row_that_is_named_is_safe_by_the_calibration(calibration: str)
 def test_both_levels_hold_rows_to_the_risk(calibration: str) -> None:
     rows = search("llama3-8b", **ASKED, top=500, calibration=calibration).rows
     risky = max(rows, key=lambda row: row.oom_risk)
-    table = table_of([parse_strategy(risky.strategy)])
+    table = table_of([risky.strategy])
     fits = [bool(event_scores(setting(calibration, risk).context, table).fits[0]) for risk in (None, 0.01)]
     assert fits == [True, False]
     again = event_scores(setting(calibration).context, table)

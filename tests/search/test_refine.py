@@ -9,7 +9,6 @@ from forerun.search.cli import main
 from forerun.search.refine import refine
 from forerun.search.request.request import Request, resolve
 from forerun.simulator.events import simulate
-from forerun.spaces.strategies import parse_strategy
 
 REQUEST = Request(model="llama2-7b", cluster="dgx-a100-80", gpus="16", global_batch=64, seq_len=4096, top=12)
 
@@ -23,7 +22,7 @@ def test_rows_have_the_times_of_the_event_level_in_its_order() -> None:
     assert [row.rank for row in refined.rows] == [1, 2, 3, 4, 5]
     assert times == sorted(times)
     assert {row.strategy for row in refined.rows} <= {row.strategy for row in board.rows}
-    played = simulate(setting.context, parse_strategy(refined.rows[0].strategy))
+    played = simulate(setting.context, refined.rows[0].strategy)
     assert times[0] == pytest.approx(played.step_time_s, rel=1e-9)
 
 
@@ -34,7 +33,7 @@ def test_every_row_says_where_it_came_from_and_the_notes_what_changed() -> None:
     for row in refined.rows:
         place = next(number for number, old in enumerate(board.rows, 1) if old.strategy == row.strategy)
         assert f"#{place} by closed forms" in row.marks
-    assert "simulated event by event: step times differ by" in refined.notes[-1]
+    assert "simulated event by event: step times differ by" in refined.remarks[-1]
 
 
 def test_the_command_line_refines_more_rows_than_it_shows(capsys: pytest.CaptureFixture[str]) -> None:

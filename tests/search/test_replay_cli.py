@@ -73,7 +73,7 @@ def test_a_profile_of_links_is_predicted_with(tmp_path, capsys):
     before = json.loads(capsys.readouterr().out)["step_time_s"]
     assert main([*simulate, "--profile", str(out)]) == 0
     assert json.loads(capsys.readouterr().out)["step_time_s"] > before
-    assert main(["replay", str(tmp_path / "run"), "--profile-out", str(out)]) == 2
+    assert main(["replay", str(tmp_path / "run"), "--profile-out", str(out), "--force"]) == 2
     assert "--cluster" in capsys.readouterr().err
 
 

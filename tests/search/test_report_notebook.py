@@ -22,7 +22,7 @@ def test_a_small_table(board: Leaderboard) -> None:
     text = board._repr_html_()
 
     assert text.count("<tr>") == 1 + SHOWN
-    assert board.rows[SHOWN - 1].strategy in text and board.rows[SHOWN].strategy not in text
+    assert board.rows[SHOWN - 1].name in text and board.rows[SHOWN].name not in text
     assert "5 more rows" in text
     assert "llama3-8b on 16 GPUs of dgx-h100" in text
 
@@ -41,7 +41,7 @@ def test_pandas_has_the_columns_of_csv(board: Leaderboard) -> None:
     frame = board.to_pandas()
 
     assert ",".join(frame.columns) == board.to_csv().splitlines()[0]
-    assert list(frame["strategy"]) == [row.strategy for row in board.rows]
+    assert list(frame["strategy"]) == [row.name for row in board.rows]
     assert list(frame["step_time_s"]) == [row.step_time_s for row in board.rows]
 
 
@@ -61,10 +61,10 @@ def test_a_strategy_shows_its_figures_and_parts(board: Leaderboard) -> None:
     row = board.rows[0]
     text = row._repr_html_()
 
-    assert row.strategy in text and f"MFU {row.mfu:.1%}" in text
+    assert row.name in text and f"MFU {row.mfu:.1%}" in text
     for part, seconds in row.breakdown_s.items():
         assert (f"{part} {seconds / row.step_time_s:.0%}" in text) == (seconds >= LEAST_SHARE * row.step_time_s)
-    hostile = dataclasses.replace(row, strategy="<script>", marks=("<b>",), fits=False)
+    hostile = dataclasses.replace(row, tree="<script>", marks=("<b>",), fits=False)
     assert "<script>" not in hostile._repr_html_() and "<b>" not in hostile._repr_html_()
 
 

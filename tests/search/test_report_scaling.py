@@ -6,6 +6,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.search import Leaderboard, search
 from forerun.search.report.scaling import scaling_section, spread
@@ -40,8 +41,8 @@ def test_a_bound_on_the_risk_of_running_out_of_memory_holds() -> None:
     whole, bounded = (search("llama3-8b", gpus="8..16", top=1, **fields, oom_risk=risk) for risk in (None, 0.001))
     alone = search("llama3-8b", gpus=8, top=1, **fields, oom_risk=0.001).rows[0]
 
-    assert f"<strong>8 GPUs</strong> {alone.strategy} (searched for this page)" in str(scaling_section(bounded))
-    assert alone.strategy not in str(scaling_section(whole))
+    assert f"<strong>8 GPUs</strong> {alone.name} (searched for this page)" in str(scaling_section(bounded))
+    assert alone.name not in str(scaling_section(whole))
 
 
 def test_what_does_not_fit_or_is_gone_is_told(board: Leaderboard) -> None:
@@ -57,7 +58,7 @@ def test_one_number_has_no_section(board: Leaderboard) -> None:
     assert scaling_section(dataclasses.replace(board, request={**board.request, "gpu_counts": [32]})) is None
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=tries(50))
 @given(st.sets(st.integers(1, 10_000), min_size=1, max_size=60), st.integers(2, 12))
 def test_spread_keeps_the_ends(counts: set[int], most: int) -> None:
     found = spread(sorted(counts), most)

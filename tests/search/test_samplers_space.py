@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.search.flat.candidates import strategies_at
 from forerun.search.request.request import Setting
@@ -18,7 +19,7 @@ from forerun.spaces.strategies.staged_space import StagedSpace
 from forerun.spaces.strategies.stages import layers_per_virtual_stage
 
 SMALL: dict[str, list[object]] = {"cp": [1], "mbs": [1, 2], "placement": [0], "recompute": ["none"]}
-RELAXED = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RELAXED = settings(max_examples=tries(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def test_ways_are_counted_exactly(make_setting: Callable[..., Setting]) -> None:

@@ -148,7 +148,6 @@ def slow_and_signed(portions: Portions, piece: SweepPiece, log: Path) -> Any:
 @pytest.mark.ray
 @pytest.mark.slow  # two Ray nodes are started
 def test_a_ray_node_that_goes_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray")
     # The cluster below asks for no token, and a driver that shows one is not understood by its nodes.
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     # Its workers are handed a function of this file, which imports ``sweep_cases``.

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.search.validate.intervals import Intervals
 from forerun.search.validate.metrics import STRATEGY_COLUMNS, metrics_of, order_of, orders_of
@@ -115,7 +116,7 @@ def test_memory_error_leaves_out_runs_without_a_peak() -> None:
     assert (m.memory_rows, m.memory_mape_pct, m.memory_median_ape_pct) == (2, pytest.approx(20), pytest.approx(20))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=tries(60))
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=4, max_size=12))
 def test_order_equals_brute_force(times: list[tuple[int, int]]) -> None:
     p, m = [float(a) for a, _ in times], [float(b) for _, b in times]

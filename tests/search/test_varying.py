@@ -14,8 +14,8 @@ from forerun.search.refine import refine
 from forerun.search.request.request import Request, Setting, resolve
 from forerun.search.trees import VariedRows, with_trees
 from forerun.search.trees.around import Start, best_around
-from forerun.search.trees.judge import Judge
-from forerun.simulator.events.trees import simulate_tree, stage_peaks
+from forerun.search.trees.judge import Judge, rank_peaks
+from forerun.simulator.events.trees import simulate_tree
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, Recompute, StrategyTable, parse_strategy
 from forerun.spaces.trees import legal_tree, model_layers, resolve_tree
@@ -61,7 +61,7 @@ def test_as_few_layers_are_recomputed_as_the_memory_asks_for(setting: Setting) -
     assert 0 < counts[0] < 16
     fewer = judge.flat(replace(played.variation, again=(counts[0] - 1, *counts[1:])))
     assert fewer is not None
-    assert stage_peaks(setting.context, fewer.strategies)[0] > setting.context.memory_limit_bytes
+    assert rank_peaks(setting.context, fewer.strategies)[0] > setting.context.memory_limit_bytes
     whole = judge.flat(Variation(strategy=start))
     assert whole is not None
     assert played.step_s < simulate_tree(setting.context, whole.strategies).events.step_time_s

@@ -31,8 +31,6 @@ from forerun.spaces.strategies import Context, StrategyTable
     name="workers",
 )
 def _workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
-    if request.param == "ray":
-        pytest.importorskip("ray")
     with open_workers(Choice(kind=request.param, count=None if request.param == "serial" else 2)) as workers:
         assert workers.name == request.param, workers.remarks
         yield workers

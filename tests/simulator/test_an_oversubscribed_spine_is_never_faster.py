@@ -6,6 +6,7 @@ from typing import get_args
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.simulator.costs import Collective, collective_time_s
 from forerun.spaces.clusters import Cluster, cluster_names, load_cluster
@@ -29,7 +30,7 @@ def with_leaves(cluster: Cluster, leaves: int | None, oversubscription: float) -
     return replace(cluster, spec=spec, levels=levels_from_spec(spec))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=tries(80))
 @given(
     cluster=st.sampled_from(CLUSTERS),
     collective=st.sampled_from(get_args(Collective)),

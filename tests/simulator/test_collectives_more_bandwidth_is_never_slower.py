@@ -6,6 +6,7 @@ from typing import get_args
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.simulator.costs import Collective, collective_time_s
 from forerun.spaces.clusters.catalogue import load_cluster
@@ -42,7 +43,7 @@ def _clusters(draw: st.DrawFn) -> Cluster:
 
 _groups = st.tuples(st.integers(1, 256), st.sampled_from([1, 2, 3, 4, 8, 16]))
 _collectives = st.sampled_from(get_args(Collective))
-_law = settings(max_examples=150, deadline=None)
+_law = settings(max_examples=tries(150))
 
 
 @_law

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.simulator.costs import (
     ATTENTION_KERNELS,
@@ -33,7 +34,7 @@ def faster(device: Device, flops: float, bandwidth: float) -> Device:
     return replace(device, peak_flops_per_s=peaks, memory_bytes_per_s=device.memory_bytes_per_s * bandwidth)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=tries(80))
 @given(devices, sizes, sizes, sizes, st.integers(1, 64), st.sampled_from(KINDS), factors, factors)
 def test_products_on_a_faster_device(
     device: Device, m: int, n: int, k: int, groups: int, kind: Any, flops: float, bandwidth: float
@@ -43,14 +44,14 @@ def test_products_on_a_faster_device(
     assert after * SLACK <= before
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=tries(80))
 @given(devices, sizes, sizes, sizes, growth, growth, growth)
 def test_products_of_more_work(device: Device, m: int, n: int, k: int, dm: int, dn: int, dk: int) -> None:
     small, large = (gemm_time_s(device, "bf16", m + f * dm, n + f * dn, k + f * dk) for f in (0, 1))
     assert small * SLACK <= large
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=tries(80))
 @given(
     devices,
     st.sampled_from(ATTENTION_KERNELS),
@@ -102,7 +103,7 @@ def test_attention(
     assert seconds(device, aligned) * SLACK <= seconds(device, aligned + more // 8 * 8)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=tries(60))
 @given(devices, st.sampled_from(sorted(STREAM_OPERATORS)), st.booleans(), st.booleans(), st.integers(1, 10**9), factors)
 def test_streams(device: Device, name: str, fused: bool, backward: bool, elements: int, bandwidth: float) -> None:
     both = np.array([elements, elements * 2])

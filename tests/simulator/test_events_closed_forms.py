@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.simulator.events import (
     STREAMS,
@@ -59,7 +60,7 @@ seconds = st.floats(0.1, 3.0)
 passes = st.tuples(seconds, seconds, seconds)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=tries(40))
 @given(pp=st.integers(1, 8), extra=st.integers(0, 9), times=passes)
 def test_1f1b_and_gpipe_fill_and_drain_once(pp: int, extra: int, times: tuple[float, float, float]) -> None:
     """(m + pp - 1)(f + b), bubble (pp - 1)/(m + pp - 1): arXiv 1811.06965 and 2104.04473, section 2.2."""
@@ -71,7 +72,7 @@ def test_1f1b_and_gpipe_fill_and_drain_once(pp: int, extra: int, times: tuple[fl
         assert result.bubble_share == pytest.approx((pp - 1) / (count + pp - 1), rel=EXACT, abs=EXACT)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=tries(30))
 @given(pp=st.integers(2, 6), vpp=st.integers(2, 4), groups=st.integers(1, 4), times=passes)
 def test_interleaving_divides_the_bubble_by_the_virtual_stages(
     pp: int, vpp: int, groups: int, times: tuple[float, float, float]
@@ -83,7 +84,7 @@ def test_interleaving_divides_the_bubble_by_the_virtual_stages(
     assert result.step_time_s == pytest.approx((count * vpp + pp - 1) * sum(times), rel=EXACT)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=tries(40))
 @given(pp=st.integers(2, 8), extra=st.integers(0, 9), times=passes)
 def test_zb_h1_leaves_forward_and_input_gradient_less_the_weight_gradient(
     pp: int, extra: int, times: tuple[float, float, float]
@@ -127,7 +128,7 @@ def test_zb_v_with_equal_passes_leaves_no_device_idle_between_its_first_and_last
     assert result.step_time_s == pytest.approx(6 * count + pp - 1, rel=EXACT)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=tries(30))
 @given(times=st.lists(passes, min_size=2, max_size=5), count=st.integers(1, 8), hop=st.floats(0.0, 0.1))
 def test_composition_gives_what_every_event_gives(
     times: list[tuple[float, float, float]], count: int, hop: float
@@ -259,7 +260,7 @@ def test_memory_peaks_at_what_is_in_flight(schedule: Schedule) -> None:
     assert first.peak_task.startswith("forward")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=tries(60))
 @given(
     stages=st.lists(st.tuples(st.floats(0.5, 1.5), st.floats(1.5, 2.5)), min_size=2, max_size=8),
     count=st.integers(1, 24),

@@ -7,11 +7,13 @@ from forerun_examples import moe_model
 from forerun_examples import request as small_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
+from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.assignment.step_costs import reduction_latency_s
 from forerun.simulator.events import TaskGraph, event_summary, execute, simulate, simulate_costs, step_costs
 from forerun.simulator.events.engine.engine import Execution
 from forerun.simulator.events.step.contention import contention_of
-from forerun.simulator.events.step.costs import still_reduce_s
 from forerun.simulator.events.step.steady import step_figures
 from forerun.simulator.events.step.traffic import Traffic, step_traffic
 from forerun.spaces.clusters import Cluster, load_cluster, load_device, simple_cluster
@@ -39,8 +41,8 @@ def few_nics(*, oversubscription: float = 1.0, leaf_nodes: int | None = None) ->
 
 
 def traffic_of(context: Context, strategy: Strategy) -> Traffic:
-    reduce_s = [stage.reduce_s for stage in step_costs(context, strategy).stages]
-    return step_traffic(context, strategy, reduce_s, still_reduce_s(context, strategy))
+    reduce_s = [stage.reduce_s for stage in step_costs(assign(context, strategy)).stages]
+    return step_traffic(context, strategy, reduce_s, reduction_latency_s(assign(context, strategy)))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_experts_of_one_replica_reduce_inside_its_stages() -> None:
     context = small_request(moe_model(), cluster=load_cluster("dgx-a100-80"), framework="generic", global_batch=32)
     strategy = parse_strategy("tp4 pp2 dp1 mbs1")
 
-    assert step_costs(context, strategy).stages[0].reduce_s > 0
+    assert step_costs(assign(context, strategy)).stages[0].reduce_s > 0
     without, shared = (simulate(context, strategy, contention=contention) for contention in (False, True))
     assert shared.step_time_s == pytest.approx(without.step_time_s, rel=1e-9)
 
@@ -83,7 +85,7 @@ def test_one_replica_of_each_kind_stands_for_all(cluster: str, text: str) -> Non
     strategy = parse_strategy(text)
     context = on(few_nics() if cluster == "few nics" else cluster)
     context = replace(context, workload=replace(context.workload, precision="fp16", global_batch=24 * strategy.dp))
-    costs, traffic = step_costs(context, strategy), traffic_of(context, strategy)
+    costs, traffic = step_costs(assign(context, strategy)), traffic_of(context, strategy)
     few, all_of_them = contention_of(traffic), contention_of(traffic, apart=True)
     one = simulate_costs(costs, replicas=few.simulated, contention=few)
     every = simulate_costs(costs, replicas=all_of_them.simulated, contention=all_of_them)
@@ -114,7 +116,7 @@ def test_stages_that_share_a_nic_slow_each_other_down_and_gain_when_the_others_a
     plain, contended = simulate(context, strategy), simulate(context, strategy, contention=True)
     assert contended.step_time_s < plain.step_time_s
     reduces = [task for task in contended.timeline() if task.kind == "reduce"]
-    rules_s = step_costs(context, strategy).stages[0].reduce_s
+    rules_s = step_costs(assign(context, strategy)).stages[0].reduce_s
     assert all(task.end_s - task.start_s <= rules_s * (1 + 1e-9) for task in reduces)
 
 
@@ -135,7 +137,7 @@ def test_long_steps_are_what_shorter_ones_make_of_them(text: str) -> None:
     strategy = parse_strategy(text)
     context = on(few_nics(oversubscription=4.0, leaf_nodes=2))
     context = replace(context, workload=replace(context.workload, global_batch=120 * strategy.dp))
-    costs = step_costs(context, strategy)
+    costs = step_costs(assign(context, strategy))
     shared = contention_of(traffic_of(context, strategy))
     whole = simulate_costs(costs, replicas=shared.simulated, contention=shared)
 
@@ -165,7 +167,7 @@ def ends(graph: TaskGraph, run: Execution, name: str) -> list[float]:
     return [run.end_s[task] for task in range(len(graph)) if graph.tag[task][0] == name]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=tries(60))
 @given(st.data())
 def test_a_weighted_transfer_is_as_many_transfers_side_by_side(data: st.DataObject) -> None:
     """Flows of some connections that cross one link each and then a common one."""

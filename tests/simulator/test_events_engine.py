@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.simulator.events.engine import sharing
 from forerun.simulator.events.engine.engine import Execution, execute
@@ -115,7 +116,7 @@ def test_rates_are_max_min_fair() -> None:
     assert [end for _, _, end in log(graph, execute(graph))] == pytest.approx([1.0, 1.0, 1.0], rel=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=tries(60))
 @given(st.data())
 def test_sharing_matches_a_step_by_step_simulation(data: st.DataObject) -> None:
     links = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
@@ -267,7 +268,7 @@ def test_communication_slows_the_computation_it_overlaps() -> None:
     assert log(graph, execute(graph))[1:] == [("work", 0.0, 7.0), ("send", 2.0, 5.0)]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=tries(40))
 @given(st.data())
 def test_a_run_depends_on_nothing_but_the_graph(data: st.DataObject) -> None:
     """Twice the same; no stream ever runs two tasks at once; nothing starts before what it needs."""

@@ -10,8 +10,9 @@ from forerun_examples import request as small_request
 from forerun.search.cli import main
 from forerun.search.groups import simulate_groups
 from forerun.search.request.request import Request, resolve
+from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.events import simulate
-from forerun.simulator.events.step.groups import group_costs
 from forerun.spaces.clusters import Cluster, NodeGroup, load_cluster, resolve_cluster, stage_groups
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, parse_strategy
@@ -43,8 +44,8 @@ def test_groups_that_do_not_differ_change_nothing(text: str) -> None:
 
 def test_every_stage_costs_what_it_costs_on_its_own_group() -> None:
     strategy = parse_strategy("tp2 pp4 dp8 mbs1 zero1")
-    costs = group_costs(on(grouped("dgx-h100", "dgx-a100-80")), strategy)
-    fast, slow = (group_costs(on(grouped(name, name)), strategy) for name in ("dgx-h100", "dgx-a100-80"))
+    costs = step_costs(assign(on(grouped("dgx-h100", "dgx-a100-80")), strategy))
+    fast, slow = (step_costs(assign(on(grouped(name, name)), strategy)) for name in ("dgx-h100", "dgx-a100-80"))
 
     assert costs.chunks == (*fast.chunks[:2], *slow.chunks[2:])
     assert costs.stages == (*fast.stages[:2], *slow.stages[2:])

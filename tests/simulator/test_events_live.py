@@ -8,7 +8,9 @@ import pytest
 from forerun_examples import request as small_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
+from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import (
     KINDS,
     STREAMS,
@@ -127,7 +129,7 @@ def chunk_costs(draw: st.DrawFn) -> ChunkCost:
 
 
 @pytest.mark.slow  # many graphs, twice each
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=tries(80))
 @given(costs=steps(), replicas=st.sampled_from((1, 1, 2, 3)), jitter=st.sampled_from((0.0, 0.0, 0.2)))
 def test_a_random_step_is_that_of_the_whole_graph(costs: StepCosts, replicas: int, jitter: float) -> None:
     same(costs, replicas=replicas, disturbance=Disturbance(seed=5, jitter=jitter, slow={0: 1.5}) if jitter else None)
@@ -140,14 +142,14 @@ def test_a_random_step_is_that_of_the_whole_graph(costs: StepCosts, replicas: in
 def test_a_step_with_contention_is_that_of_the_whole_graph(text: str, apart: bool) -> None:
     made = small_request(cluster=load_cluster("aws-p4d"), framework="generic", global_batch=32)
     strategy = parse_strategy(f"{text} placement=tp-cp-ep-pp-dp")
-    costs = step_costs(made, strategy)
-    shared: Contention = step_contention(made, strategy, costs, apart=apart)
+    costs = step_costs(assign(made, strategy))
+    shared: Contention = step_contention(assign(made, strategy), costs, apart=apart)
 
     assert shared.shared
     same(costs, replicas=shared.simulated, contention=shared)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=tries(20))
 @given(costs=steps())
 def test_figures_without_a_timeline_are_those_with_one(costs: StepCosts) -> None:
     use, result = step_use(costs), simulate_costs(costs)
@@ -157,7 +159,7 @@ def test_figures_without_a_timeline_are_those_with_one(costs: StepCosts) -> None
 
 def test_memory_grows_with_live_tasks_and_not_with_all() -> None:
     """Eight times the microbatches: less than a tenth more; and 60 bytes for every further task of a timeline."""
-    costs = step_costs(small_request(framework="generic", global_batch=64), parse_strategy("dp8 mbs4 zero3"))
+    costs = step_costs(assign(small_request(framework="generic", global_batch=64), parse_strategy("dp8 mbs4 zero3")))
 
     def peak(count: int, *, timeline: bool) -> tuple[int, int]:
         longer = replace(costs, shape=replace(costs.shape, microbatches=count))
@@ -196,7 +198,7 @@ def test_a_source_that_writes_too_late_is_refused() -> None:
 
 def test_a_circle_is_named_though_only_some_of_it_was_written() -> None:
     setting, strategy = small_request(framework="generic", global_batch=32), parse_strategy("pp4 dp2 mbs1")
-    costs = step_costs(setting, strategy)
+    costs = step_costs(assign(setting, strategy))
     assert simulate(setting, strategy).step_time_s > 0
     with pytest.raises(RequestError, match=r"finite times|no circle"):
         simulate_costs(replace(costs, hop_s=float("nan")))

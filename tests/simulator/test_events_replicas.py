@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from forerun_examples import request as small_request
 
+from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import Disturbance, StepCosts, compile_step, simulate, simulate_costs, step_costs
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy
@@ -22,7 +23,7 @@ STRATEGIES = (
 
 
 def costs(text: str) -> StepCosts:
-    return step_costs(small_request(framework="generic", global_batch=32), parse_strategy(text))
+    return step_costs(assign(small_request(framework="generic", global_batch=32), parse_strategy(text)))
 
 
 @pytest.mark.parametrize("text", STRATEGIES)

@@ -6,6 +6,7 @@ import pytest
 from forerun_examples import request as small_request
 
 from forerun.simulator import TIME_PARTS
+from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import EventResult, StepCosts, simulate_costs, step_costs
 from forerun.simulator.events.step import steady
 from forerun.simulator.events.step.steady import step_figures
@@ -29,7 +30,7 @@ STRATEGIES = (
 def test_extended_figures_are_those_of_the_whole_step(
     text: str, framework: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    costs = step_costs(small_request(framework=framework, global_batch=240), parse_strategy(text))
+    costs = step_costs(assign(small_request(framework=framework, global_batch=240), parse_strategy(text)))
     longest = []
     monkeypatch.setattr(
         steady,
@@ -47,13 +48,13 @@ def test_extended_figures_are_those_of_the_whole_step(
 
 @pytest.mark.parametrize(("batch", "text"), [(32, "pp4 dp2 mbs1"), (240, "dp2 mbs2 zero2"), (240, "dp2 mbs2 zero3")])
 def test_a_short_step_or_one_with_traffic_in_every_microbatch_is_simulated_as_it_is(batch: int, text: str) -> None:
-    costs = step_costs(small_request(framework="generic", global_batch=batch), parse_strategy(text))
+    costs = step_costs(assign(small_request(framework="generic", global_batch=batch), parse_strategy(text)))
 
     assert step_figures(costs).step_time_s == simulate_costs(costs).step_time_s
 
 
 def test_what_never_becomes_even_is_simulated_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = step_costs(small_request(framework="generic", global_batch=240), parse_strategy("pp4 dp1 mbs1"))
+    costs = step_costs(assign(small_request(framework="generic", global_batch=240), parse_strategy("pp4 dp1 mbs1")))
 
     def growing(given: StepCosts) -> EventResult:
         result = simulate_costs(given)
@@ -65,7 +66,7 @@ def test_what_never_becomes_even_is_simulated_whole(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_step_that_grows_by_less_than_its_busiest_stream_is_not_extended(monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = step_costs(small_request(framework="generic", global_batch=240), parse_strategy("pp4 dp1 mbs1"))
+    costs = step_costs(assign(small_request(framework="generic", global_batch=240), parse_strategy("pp4 dp1 mbs1")))
     simulated = []
 
     def slower(given: StepCosts) -> EventResult:

@@ -11,8 +11,10 @@ from forerun_examples import dense_model, moe_model
 from forerun_examples import request as small_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.simulator import TIME_PARTS, score
+from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import (
     EventResult,
     StageCost,
@@ -22,7 +24,6 @@ from forerun.simulator.events import (
     simulate_costs,
     step_costs,
 )
-from forerun.simulator.events.step.costs import chunk_blocks
 from forerun.simulator.stages.plan import stage_plans
 from forerun.spaces.clusters import Overlap
 from forerun.spaces.errors import RequestError
@@ -120,7 +121,7 @@ def test_virtual_stages_hold_what_stage_plans_count(text: str) -> None:
         setting = small_request(model)
         plan = stage_plans(setting, table, np.zeros(1, dtype=np.intp))
         devices = 2 if strategy.schedule == Schedule.DUALPIPE else 1
-        held = chunk_blocks(setting, table, strategy).sum(axis=1) * devices
+        held = sum(held.sum(axis=1) for held in assign(setting, strategy).blocks().values()) * devices
 
         assert held == pytest.approx((plan.blocks * plan.multiplicity).sum(axis=1)[:, 0])
 
@@ -145,7 +146,7 @@ def test_a_hop_costs_what_the_core_says(scattered: bool) -> None:
         count = 48 // (strategy.dp * strategy.mbs)
         hops = count + 1 if strategy.pp == 2 else 2 * count + 2 * strategy.pp - 5
 
-        costs = step_costs(setting, strategy)
+        costs = step_costs(assign(setting, strategy))
         paces = [chunk.forward_s + chunk.backward_s for chunk in costs.chunks]
         spared_s = (count - 1) * min(costs.hop_s, paces[-1] - max(paces[:-1])) if strategy.pp > 2 else 0.0
         assert score(setting, table_of([strategy])).time_s["pipeline"][0] == pytest.approx(
@@ -174,7 +175,7 @@ def test_random_candidates_agree_with_the_core(framework: str, model: Model) -> 
 def test_gradient_buckets_hide_under_the_last_backward_pass() -> None:
     """Reduction of 4 buckets in all under a backward pass of 8 s: the last bucket stands alone at the end, and what the
     framework cannot hide stands behind it."""
-    costs = step_costs(context(), parse_strategy("dp8 mbs6"))
+    costs = step_costs(assign(context(), parse_strategy("dp8 mbs6")))
     chunk = replace(costs.chunks[0], forward_s=2.0, backward_s=8.0)
     stage = StageCost(reduce_s=4.0, buckets=4, share={0: 1.0})
     plain = replace(
@@ -224,7 +225,7 @@ def test_both_levels_know_what_overlap_costs(text: str) -> None:
 
 def test_transfers_and_reductions_share_a_port() -> None:
     """A reduction of 3 s under a transfer of 1 s: both at half speed for 2 s, the rest of the reduction alone."""
-    costs = step_costs(context(), parse_strategy("pp2 dp4 mbs12"))
+    costs = step_costs(assign(context(), parse_strategy("pp2 dp4 mbs12")))
     chunk = replace(costs.chunks[0], forward_s=1.0, backward_s=1.0)
     stages = (StageCost(share={0: 1.0}), StageCost(share={1: 1.0}, reduce_s=3.0))
     apart = replace(
@@ -258,13 +259,13 @@ def test_transfers_and_reductions_share_a_port() -> None:
 )
 def test_a_port_is_shared_where_both_kinds_of_traffic_leave_by_the_same_level(text: str, shared: bool) -> None:
     """Nodes of eight: tp2 dp4 fill one, so that the next stage is farther than all replicas."""
-    assert step_costs(context(), parse_strategy(text)).one_port is shared
+    assert step_costs(assign(context(), parse_strategy(text))).one_port is shared
 
 
 def test_a_later_stage_hides_its_reduction_in_the_drain() -> None:
     """The last stage ends its last backward pass pp - 1 passes before the first one does; only the first stage's
     reduction, which nothing covers, makes the step longer."""
-    costs = step_costs(context(), parse_strategy("pp4 dp2 mbs2"))
+    costs = step_costs(assign(context(), parse_strategy("pp4 dp2 mbs2")))
     bare = replace(costs, stages=tuple(replace(s, reduce_s=0.0, gather_s=0.0) for s in costs.stages), host_step_s=0.0)
     without = simulate_costs(bare).step_time_s
     longest = bare.chunks[0].backward_s
@@ -274,10 +275,10 @@ def test_a_later_stage_hides_its_reduction_in_the_drain() -> None:
         assert simulate_costs(changed).step_time_s == pytest.approx(without + more, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=tries(15))
 @given(text=st.sampled_from(STRATEGIES), factor=st.floats(1.0, 3.0), place=st.integers(0, 30))
 def test_a_slower_virtual_stage_never_makes_the_step_shorter(text: str, factor: float, place: int) -> None:
-    costs = step_costs(context(), parse_strategy(text))
+    costs = step_costs(assign(context(), parse_strategy(text)))
     place %= len(costs.chunks)
     slow = replace(costs.chunks[place], forward_s=costs.chunks[place].forward_s * factor)
     chunks = (*costs.chunks[:place], slow, *costs.chunks[place + 1 :])

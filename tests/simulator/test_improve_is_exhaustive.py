@@ -5,6 +5,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.simulator.improve import (
     RULES,
@@ -76,7 +77,7 @@ def every_plan(step):
 
 
 @given(steps())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=tries(120))
 def test_at_least_95_percent_of_the_gain_of_trying_everything(step):
     default_s = simulate(step, rule_plan(step, RULES["ddp"])).step_s
     exhaustive_s = min(simulate(step, plan).step_s for plan in every_plan(step))
@@ -88,7 +89,7 @@ def test_at_least_95_percent_of_the_gain_of_trying_everything(step):
 
 
 @given(steps())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 def test_what_is_chosen_is_never_worse_than_any_framework(step):
     for rule in RULES.values():
         found = improve(step, rule)
@@ -99,7 +100,7 @@ def test_what_is_chosen_is_never_worse_than_any_framework(step):
 
 @pytest.mark.parametrize("fuse", [False, True])
 @given(step=steps())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tries(40))
 def test_less_may_be_changed_than_everything(fuse, step):
     plan = best_buckets(step, fuse=fuse, cut=False)
     assert plan.pieces == () and (fuse or not plan.fused)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.simulator.costs import collective_time_s, point_to_point_time_s
 from forerun.simulator.opgraph import PHASES, LayeredContext, score_splits
@@ -176,7 +177,7 @@ def _best(seconds: tuple[float, ...], parts: int) -> float:
     return min(max(sum(seconds[:cut]), _best(seconds[cut:], parts - 1)) for cut in range(1, len(seconds) + 1))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20))
 @given(st.sampled_from(SPLITS), st.sampled_from(("bytes_per_s", "port_bytes_per_s")), st.floats(1.1, 10))
 def test_more_bandwidth_is_never_slower(text: str, field: str, factor: float) -> None:
     levels = tuple(dataclasses.replace(level, **{field: getattr(level, field) * factor}) for level in ABCI.levels)

@@ -4,6 +4,7 @@ import pytest
 from forerun_examples import request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 from random_requests import candidates, contexts
 
 from forerun.simulator import score
@@ -11,7 +12,7 @@ from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.spaces.strategies import parse_strategy, table_of
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 @given(st.data())
 def test_the_fullest_stage_is_the_peak(data: st.DataObject) -> None:
     context = data.draw(contexts())

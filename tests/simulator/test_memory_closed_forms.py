@@ -20,9 +20,7 @@ SCORES = float(A * S * S * B)
 
 def gpt(layers: int = LAYERS) -> Model:
     attention = Attention(heads=A, kv_heads=A, head_dim=H // A, value_head_dim=H // A)
-    layer = Layer(
-        name="gpt", count=layers, attention=attention, mlp=FeedForward(hidden=4 * H, gated=False), norm_bias=True
-    )
+    layer = Layer(name="gpt", count=layers, mixer=attention, mlp=FeedForward(hidden=4 * H, gated=False), norm_bias=True)
     return Model(name="gpt", source="test", hidden=H, vocab=1024, layers=(layer,), learned_positions=S)
 
 

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mode_profiles import nics, one_tensor, ten_layers
+from profiles import tries
 
 from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes import TrainingMode, coarse_prediction, throughput_curve
 from forerun.simulator.modes.events import event_prediction
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25))
 @given(
     workers=st.integers(1, 6),
     shards=st.integers(1, 4),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mode_profiles import nics, one_tensor, ten_layers
+from profiles import tries
 
 from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes import GradientProfile, Network, TrainingMode, coarse_prediction, one_worker_step_s
@@ -40,7 +41,7 @@ def test_one_worker_of_a_server_equals_its_measured_step(mode: dict[str, Any]) -
 
 
 @pytest.mark.slow  # long asynchronous runs
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20))
 @given(
     workers=st.integers(1, 12),
     shards=st.integers(1, 3),

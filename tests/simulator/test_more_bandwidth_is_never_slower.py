@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws import examples, never_slower, with_links
+from profiles import tries
 from random_requests import candidates, contexts, legal_table
 
 from forerun.spaces.frameworks import framework_names
@@ -17,7 +18,7 @@ def test_every_candidate_of_a_framework(framework: str) -> None:
             never_slower(with_links(context, 2.0, only=level), context, table)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=tries(30))
 @given(st.data(), st.floats(1.0, 30.0))
 def test_random_requests(data: st.DataObject, factor: float) -> None:
     context = data.draw(contexts())

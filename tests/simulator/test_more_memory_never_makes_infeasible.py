@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws import ROUNDING, examples, with_memory
+from profiles import tries
 from random_requests import candidates, contexts, legal_table
 
 from forerun.simulator import score
@@ -30,14 +31,14 @@ def test_every_candidate_of_a_framework(framework: str) -> None:
             check(context, table, memory, 1.25 * memory)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=tries(30))
 @given(st.data(), st.floats(2e9, 100e9), st.floats(1.0, 4.0))
 def test_random_requests(data: st.DataObject, memory: float, factor: float) -> None:
     context = data.draw(contexts())
     check(context, data.draw(candidates(context, 20)), memory, memory * factor)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20))
 @given(st.data())
 def test_a_device_with_exactly_the_peak_is_enough(data: st.DataObject) -> None:
     context = data.draw(contexts())

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 from random_requests import candidates, contexts
 
 from forerun.simulator.stages.parameters import stage_parameters
@@ -16,10 +17,10 @@ from forerun.spaces.strategies import Context, Schedule, StrategyTable
 def on_all_devices(context: Context, table: StrategyTable) -> np.ndarray:
     """Parameters on the pp * tp devices of one replica; experts once however many expert-parallel groups there are."""
     keys = table.distinct(*PLAN_AXES)
-    plans = stage_plans(context, table, keys.rows).columns(keys.inverse)
+    plans = stage_plans(context, table, keys.rows)
     tp, ep, etp = (table.column(axis).astype(float) for axis in ("tp", "ep", "etp"))
-    found = stage_parameters(context, plans, tp, ep, etp)
-    return ((found.dense * tp + found.expert * ep * etp) * plans.multiplicity).sum(axis=0)
+    found = stage_parameters(context, plans.blocks[:, :, keys.inverse], tp, ep, etp)
+    return ((found.dense * tp + found.expert * ep * etp) * plans.multiplicity[:, keys.inverse]).sum(axis=0)
 
 
 def left_out(model: Model) -> int:
@@ -46,7 +47,7 @@ def padding(model: Model, tp: int) -> int:
     return -model.vocab % (128 * tp)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 @given(st.data())
 def test_random_requests(data: st.DataObject) -> None:
     context = data.draw(contexts())
@@ -65,7 +66,7 @@ def test_random_requests(data: st.DataObject) -> None:
         assert found[row] == pytest.approx(expected, rel=1e-12), str(strategy)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20))
 @given(st.data())
 def test_dualpipe_holds_every_layer_twice(data: st.DataObject) -> None:
     context = data.draw(contexts())

@@ -7,12 +7,13 @@ import pytest
 from forerun_examples import moe_model, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 from random_requests import contexts, legal_table
 
 from forerun.simulator import score
+from forerun.simulator.assignment.collectives import collectives_inside
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.events import simulate
-from forerun.simulator.events.trees.inside import collectives_inside
 from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.stages.parameters import StageParameters
 from forerun.spaces.clusters import load_cluster
@@ -108,7 +109,7 @@ def test_all_replicas_named_by_number_cost_the_same_to_the_bit(framework: str) -
     assert by_number.peak_memory_bytes[0] == whole.peak_memory_bytes[0]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tries(40))
 @given(st.data())
 def test_fewer_sharing_need_more_memory(data: st.DataObject) -> None:
     context = data.draw(contexts())

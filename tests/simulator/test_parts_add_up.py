@@ -3,12 +3,13 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 from random_requests import candidates, contexts
 
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, score
 
 
-@settings(max_examples=35, deadline=None)
+@settings(max_examples=tries(35))
 @given(st.data())
 def test_parts_of_time_and_memory(data: st.DataObject) -> None:
     context = data.draw(contexts())
@@ -26,7 +27,7 @@ def test_parts_of_time_and_memory(data: st.DataObject) -> None:
     assert np.all((scores.peak_stage >= 0) & (scores.peak_stage < table.column("pp")))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20))
 @given(st.data())
 def test_parts_belong_to_the_axes_that_cause_them(data: st.DataObject) -> None:
     context = data.draw(contexts())
@@ -42,4 +43,4 @@ def test_parts_belong_to_the_axes_that_cause_them(data: st.DataObject) -> None:
     assert np.all(np.abs(time_s["bubble"][axis["pp"] == 1]) < 1e-12)
     assert not np.any(time_s["recompute"][axis["recompute"] == 0])
     lone = (axis["dp"] * axis["cp"] * axis["tp"] == 1) & (tied is False)
-    assert not np.any(time_s["data"][lone])
+    assert np.all(np.abs(time_s["data"][lone]) < 1e-12)  # a difference of equal sums

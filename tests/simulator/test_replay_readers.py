@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from synthetic_runs import data_parallel
 
-from forerun.simulator.events.export.protobuf import varint
 from forerun.simulator.replay import analyse_files, match, read_traces
 from forerun.simulator.replay.readers.json_stream import JsonStream
 from forerun.simulator.replay.trace import Kind
 from forerun.spaces.errors import RequestError
+from forerun.spaces.protobuf import varint
 
 
 def kineto(events, rank=0, **more):

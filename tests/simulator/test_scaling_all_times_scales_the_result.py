@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import tries
 from random_requests import candidates, contexts
 
 from forerun.simulator import score
@@ -41,7 +42,7 @@ def slowed_context(context: Context, factor: float) -> Context:
     )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tries(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), factor=st.sampled_from([0.125, 4.0, 1024.0]))
 def test_random_requests(data: st.DataObject, factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     context = data.draw(contexts())

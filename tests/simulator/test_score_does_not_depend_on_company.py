@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 from random_requests import candidates, contexts
 
 from forerun.simulator import ScoreTable, score
@@ -15,7 +16,7 @@ def rows(scores: ScoreTable) -> np.ndarray:
     return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25))
 @given(st.data())
 def test_any_order_and_any_slice(data: st.DataObject) -> None:
     context = data.draw(contexts())
@@ -28,7 +29,7 @@ def test_any_order_and_any_slice(data: st.DataObject) -> None:
     assert np.array_equal(rows(score(context, table.take(slice(cut, None)))), whole[cut:])
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=tries(12))
 @given(st.data())
 def test_alone(data: st.DataObject) -> None:
     context = data.draw(contexts())

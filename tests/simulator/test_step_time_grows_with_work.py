@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from laws import examples, never_slower
+from profiles import tries
 from random_requests import candidates, contexts, legal_table
 
 from forerun.spaces.frameworks import framework_names
@@ -34,7 +35,7 @@ def test_every_candidate_of_a_framework(framework: str, more) -> None:
         never_slower(context, more(context, 2), table)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=tries(30))
 @given(st.data(), st.sampled_from([longer, larger_batch]), st.integers(2, 4))
 def test_random_requests(data: st.DataObject, more, factor: int) -> None:
     context = data.draw(contexts())

@@ -6,11 +6,14 @@ import pytest
 from forerun_examples import request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 from random_requests import candidates, contexts
 
+from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.assignment.of_tree import assign_tree
+from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.events import StepCosts, event_scores, simulate
-from forerun.simulator.events.step.staged_costs import costs_of
-from forerun.simulator.events.trees import simulate_tree, tree_costs
+from forerun.simulator.events.trees import simulate_tree
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.strategies import Context, Strategy, parse_strategy, table_of
 from forerun.spaces.trees import (
@@ -90,16 +93,16 @@ def test_contention_is_the_same(text: str) -> None:
 
 
 @pytest.mark.slow  # many trees
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20))
 @given(data=st.data())
 def test_costs_are_the_same_and_the_tree_is_known_to_be_flat(data: st.DataObject) -> None:
     context = data.draw(contexts())
     table = data.draw(candidates(context, 3))
     for row in range(len(table)):
         strategy = table.strategy(row)
-        tree, flat = as_tree(context, strategy), costs_of(context, strategy)
+        tree, flat = as_tree(context, strategy), step_costs(assign(context, strategy))
         again = flat_of(context, tree)
 
-        assert plain(tree_costs(context, tree)) == plain(flat)
+        assert plain(step_costs(assign_tree(context, tree))) == plain(flat)
         assert again is not None
-        assert costs_of(context, again) == flat
+        assert step_costs(assign(context, again)) == flat

@@ -10,6 +10,7 @@ import pytest
 from forerun_examples import dense_model, moe_model, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.simulator.events.trees import TreeResult, simulate_tree
 from forerun.simulator.score_table import TIME_PARTS
@@ -61,7 +62,7 @@ def result_of(made: Context, root: Node) -> TreeResult:
 
 
 @pytest.mark.slow  # many trees
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tries(40))
 @given(data=trees(), moe=st.booleans())
 def test_every_mixture_keeps_the_laws_of_a_step(data: dict[str, Any], moe: bool) -> None:
     made = context(moe=moe)
@@ -87,7 +88,7 @@ def test_every_mixture_keeps_the_laws_of_a_step(data: dict[str, Any], moe: bool)
     assert again.scores.peak_memory_bytes[0] == scores.peak_memory_bytes[0]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=tries(20))
 @given(data=trees())
 def test_grouping_nodes_changes_nothing(data: dict[str, Any]) -> None:
     """A node that only groups others says nothing of its own."""

@@ -6,8 +6,11 @@ from itertools import pairwise
 import pytest
 from forerun_examples import dense_model, request
 
+from forerun.simulator.assignment.borders import borders_between
+from forerun.simulator.assignment.of_tree import assign_tree
+from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.events import StepCosts, simulate_costs
-from forerun.simulator.events.trees import TreeResult, borders_between, simulate_tree, tree_costs
+from forerun.simulator.events.trees import TreeResult, simulate_tree
 from forerun.simulator.pipeline.p2p import hop_time_s
 from forerun.simulator.schedules import SCHEDULES, Pass, PipelineShape, limited
 from forerun.spaces.errors import RequestError
@@ -98,10 +101,12 @@ def test_tp_may_change_inside_a_stage_at_a_price() -> None:
     strategies = tree(text)
     borders = borders_between(made, strategies)
     flat = [
-        tree_costs(made, tree(ONE.format(child="{layers: 0}").replace("dp: 4, tp: 2", f"dp: {d}, tp: {t}")))
+        step_costs(
+            assign_tree(made, tree(ONE.format(child="{layers: 0}").replace("dp: 4, tp: 2", f"dp: {d}, tp: {t}")))
+        )
         for d, t in ((4, 2), (2, 4))
     ]
-    mixed = tree_costs(made, strategies)
+    mixed = step_costs(assign_tree(made, strategies))
 
     found = [(b["direction"], b["kind"], b["members"]) for b in borders]
     assert found == [
@@ -116,9 +121,9 @@ def test_tp_may_change_inside_a_stage_at_a_price() -> None:
 
 
 def test_uneven_stages_take_their_own_time() -> None:
-    even = tree_costs(context(), tree(TWO.format(first="", second="")))
-    uneven = tree_costs(
-        context(), tree(TWO.format(first="", second="").replace("0-11", "0-7").replace("12-23", "8-23"))
+    even = step_costs(assign_tree(context(), tree(TWO.format(first="", second=""))))
+    uneven = step_costs(
+        assign_tree(context(), tree(TWO.format(first="", second="").replace("0-11", "0-7").replace("12-23", "8-23")))
     )
     layer = even.chunks[0].forward_s - uneven.chunks[0].forward_s
 
@@ -143,12 +148,12 @@ def test_stages_may_have_different_numbers_of_devices() -> None:
 
 def test_a_tied_table_costs_an_all_reduce_between_the_ends() -> None:
     made = dataclasses.replace(context(), model=dataclasses.replace(dense_model(), tied_embeddings=True))
-    apart = tree_costs(made, tree(TWO.format(first="", second=""), made))
-    together = tree_costs(made, tree(ONE.format(child="{layers: 0}"), made))
+    apart = step_costs(assign_tree(made, tree(TWO.format(first="", second=""), made)))
+    together = step_costs(assign_tree(made, tree(ONE.format(child="{layers: 0}"), made)))
 
     assert apart.tied_s > 0
     assert together.tied_s == 0
-    assert tree_costs(made, tree(TWO.format(first="", second=", compute: {tp: 4}"), made)).tied_s > 0
+    assert step_costs(assign_tree(made, tree(TWO.format(first="", second=", compute: {tp: 4}"), made))).tied_s > 0
     with pytest.raises(TreeError, match="share one table on the same devices and must cut it alike"):
         tree(ONE.format(child="{layers: head, compute: {dp: 2, tp: 4}}"), made)
 
@@ -243,11 +248,11 @@ def test_a_host_without_a_rate_is_named() -> None:
     made = dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, host={}))
 
     with pytest.raises(RequestError, match="tensors on the host need the rate of its links"):
-        tree_costs(made, tree(TWO.format(first=", memory: {host: [optimizer]}", second="")))
+        step_costs(assign_tree(made, tree(TWO.format(first=", memory: {host: [optimizer]}", second=""))))
 
 
 def test_hops_between_equal_stages_are_those_of_flat_strategies() -> None:
-    costs: StepCosts = tree_costs(context(), tree(TWO.format(first="", second="")))
+    costs: StepCosts = step_costs(assign_tree(context(), tree(TWO.format(first="", second=""))))
     flat = float(hop_time_s(context(), table_of([parse_strategy("tp2 pp2 dp4 mbs2 zero1")]))[0])
 
     assert costs.hop_s == flat

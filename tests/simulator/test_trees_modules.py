@@ -8,18 +8,16 @@ import pytest
 from forerun_examples import dense_model, moe_model, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 from random_requests import contexts
 
+from forerun.simulator.assignment.borders import activation_layout, borders_between
+from forerun.simulator.assignment.collectives import collectives_inside
+from forerun.simulator.assignment.of_tree import assign_tree
+from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.events import event_scores
-from forerun.simulator.events.trees import (
-    TreeResult,
-    activation_layout,
-    borders_between,
-    collectives_inside,
-    simulate_tree,
-    tree_costs,
-)
+from forerun.simulator.events.trees import TreeResult, simulate_tree
 from forerun.simulator.layer.activations import gathered_buffers, layer_activations
 from forerun.simulator.layer.communication import tensor_blocks
 from forerun.simulator.layer.kinds import layer_kinds
@@ -60,7 +58,7 @@ def shard(made: Context, text: str) -> Shard:
     return shard_of(made, table_of([parse_strategy(text)]), np.zeros(1, dtype=np.intp))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=tries(25))
 @given(made=contexts(), degrees=st.sampled_from(["dp8", "tp2 dp4 sp", "tp4 dp2 mbs2", "cp2 dp4"]))
 def test_work_and_tensors_of_modules_add_up(made: Context, degrees: str) -> None:
     one = shard(made, degrees)
@@ -142,7 +140,9 @@ def test_exchange_of_modules_takes_what_its_collectives_take() -> None:
 
     # Layers from 1 on differ by as many of the same collectives: two of each kind in both directions.
     parts = [
-        tree_costs(made, tree(made, "dp: 8", f"modules: mlp, layers: 0-{last}, compute: {{dp: 1, tp: 8}}")).chunks[0]
+        step_costs(
+            assign_tree(made, tree(made, "dp: 8", f"modules: mlp, layers: 0-{last}, compute: {{dp: 1, tp: 8}}"))
+        ).chunks[0]
         for last in (3, 11)
     ]
     more = parts[1].parts["tensor"] - parts[0].parts["tensor"]
@@ -198,7 +198,7 @@ def test_recomputing_one_module_keeps_its_input_and_all_of_the_other() -> None:
         strategies = tree(made, "dp: 8", f"modules: {module}, schedule: {{recompute: full}}")
         kept = float(layer_activations(made, module_of(layer, other), one).kept[0])
         working = float(layer_activations(made, module_of(layer, module), one).kept[0])
-        chunk = tree_costs(made, strategies).chunks[0]
+        chunk = step_costs(assign_tree(made, strategies)).chunks[0]
 
         assert chunk.kept_bytes == pytest.approx(made.model.layer_count * (input_bytes + kept))
         assert chunk.working_bytes == pytest.approx(working)
@@ -212,7 +212,7 @@ def test_sharding_and_host_of_one_module() -> None:
     both = simulated("dp: 8", "layers: 0-23, memory: {zero: 3}")
     parameters = [result.scores.memory_bytes["parameters"][0] for result in (whole, cut, both)]
     mlp, attention = (
-        24 * 2 * 7 / 8 * (one.mlp_dense + one.attention + one.replicated)
+        24 * 2 * 7 / 8 * (one.mlp_dense + one.mixer + one.replicated)
         for one in (_parameters("mlp"), _parameters("attention"))
     )
 
@@ -249,7 +249,7 @@ def test_collectives_inside_a_module_are_those_of_its_operators() -> None:
     assert both["forward", "all_gather"] == (2, 2 * once[1])
     latent = dataclasses.replace(
         layer,
-        attention=dataclasses.replace(
+        mixer=dataclasses.replace(
             layer.attention, latent=LatentAttention(query_rank=None, key_value_rank=64, rope_head_dim=16)
         ),
     )

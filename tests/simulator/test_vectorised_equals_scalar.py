@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_reference import PlainScore, plain_scores
+from profiles import tries
 from random_requests import candidates, contexts, legal_table
 
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable, score
@@ -41,14 +42,14 @@ def check(context: Context, table: StrategyTable) -> None:
 
 
 @pytest.mark.slow  # the scalar reference of many requests
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 @given(st.data())
 def test_random_candidates_of_random_requests(data: st.DataObject) -> None:
     context = data.draw(contexts())
     check(context, data.draw(candidates(context, 5)))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=tries(15))
 @given(st.data())
 def test_layers_named_stage_by_stage(data: st.DataObject) -> None:
     context = data.draw(contexts())

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.simulator.events import ChunkCost, StageCost, StepCosts, simulate_costs
 from forerun.simulator.pipeline.closed_forms import StageTimes, pipeline_time
@@ -58,7 +59,7 @@ def closed(schedule: Schedule, pp: int, count: int, chunks: list[Times]) -> floa
     return float(pipeline_time(stages, *numbers, overlap=True, least_s=np.array([least_s])).total_s[0])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=tries(60))
 @given(
     pp=st.integers(2, 6),
     extra=st.integers(0, 9),
@@ -71,7 +72,7 @@ def test_equal_stages_with_enough_microbatches_are_exact(pp: int, extra: int, ti
         assert closed(schedule, pp, count, chunks) == pytest.approx(played(schedule, pp, count, chunks), rel=1e-9)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=tries(60))
 @given(
     layers=st.lists(st.integers(1, 4), min_size=4, max_size=12).filter(lambda counts: len(counts) % 2 == 0),
     head=st.floats(0.0, 4.0),

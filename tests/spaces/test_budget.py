@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.spaces.budget import Budget, parse_budget
 from forerun.spaces.clusters import load_cluster
@@ -95,7 +96,7 @@ def test_too_little_money_names_the_least() -> None:
 
 
 @given(st.integers(1, 5000), st.integers(0, 5000), st.sampled_from(["dgx-h100", "gb200-nvl72", "dgx2-v100", "gh200"]))
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=tries(80))
 def test_counts_of_a_range_ascend_inside_it_and_fill_nodes(least: int, more: int, name: str) -> None:
     cluster = load_cluster(name)
     budget = Budget(least=least, most=min(least + more, cluster.max_devices)) if least <= cluster.max_devices else None

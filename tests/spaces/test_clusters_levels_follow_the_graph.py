@@ -6,6 +6,7 @@ import networkx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.spaces.clusters import (
     ClusterSpec,
@@ -90,7 +91,7 @@ def specs(draw: st.DrawFn) -> ClusterSpec:
 
 
 @given(specs())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=tries(60))
 def test_random_clusters(spec: ClusterSpec) -> None:
     agree(spec)
 

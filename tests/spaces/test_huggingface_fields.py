@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import (
@@ -204,7 +205,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=tries(150))
 @given(base=st.sampled_from([LLAMA, QWEN_MOE]), changes=st.data())
 def test_no_config_raises_anything_but_a_request_error(base: dict[str, Any], changes: st.DataObject) -> None:
     names = st.sampled_from([*base, "head_dim", "text_config", "layer_types", "sliding_window", "attention_bias"])

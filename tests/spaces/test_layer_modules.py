@@ -20,4 +20,4 @@ def test_modules_add_up_to_the_layer(name: str) -> None:
         for entry in fields(LayerParameters):
             assert sum(getattr(part, entry.name) for part in parts) == getattr(whole, entry.name), entry.name
         assert parts[0].mlp_dense == parts[0].experts_total == parts[0].router == 0
-        assert parts[1].attention == 0
+        assert parts[1].mixer == 0

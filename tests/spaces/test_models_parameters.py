@@ -30,18 +30,18 @@ MODEL = Model(
     source="test",
     hidden=HIDDEN,
     vocab=100,
-    layers=(Layer(name="x", count=3, attention=GROUPED, mlp=GATED),),
+    layers=(Layer(name="x", count=3, mixer=GROUPED, mlp=GATED),),
 )
 
 
 def layer(attention: Attention = GROUPED, mlp: FeedForward | MixtureOfExperts = GATED, **fields: object) -> Layer:
-    return replace(Layer(name="x", count=3, attention=attention, mlp=mlp), **fields)  # type: ignore[arg-type]
+    return replace(Layer(name="x", count=3, mixer=attention, mlp=mlp), **fields)  # type: ignore[arg-type]
 
 
 def test_grouped_attention_and_gated_mlp() -> None:
     kinds = layer_parameters(layer(), HIDDEN)
 
-    assert kinds.attention == HIDDEN * QUERY + HIDDEN * KEY_VALUE + QUERY * HIDDEN
+    assert kinds.mixer == HIDDEN * QUERY + HIDDEN * KEY_VALUE + QUERY * HIDDEN
     assert kinds.mlp_dense == 3 * HIDDEN * INNER
     assert kinds.replicated == 2 * HIDDEN
     assert kinds.experts_total == kinds.router == 0
@@ -53,7 +53,7 @@ def test_row_parallel_biases_and_norms_are_replicated() -> None:
     kinds = layer_parameters(layer(attention, mlp, norm_bias=True, norms=4), HIDDEN)
     plain = layer_parameters(layer(), HIDDEN)
 
-    assert kinds.attention == plain.attention + QUERY + KEY_VALUE
+    assert kinds.mixer == plain.mixer + QUERY + KEY_VALUE
     assert kinds.mlp_dense == 2 * HIDDEN * INNER + INNER
     assert kinds.replicated == HIDDEN + HIDDEN + 2 * HEAD_DIM + 4 * 2 * HIDDEN
 
@@ -73,7 +73,7 @@ def test_latent_attention(query_rank: int | None) -> None:
     else:
         up += query_rank * HEADS * HEAD_DIM
         down += HIDDEN * query_rank + query_rank
-    assert kinds.attention == up
+    assert kinds.mixer == up
     assert kinds.replicated == down + 2 * HIDDEN
 
 
@@ -90,7 +90,7 @@ def test_mixture_counts_experts_router_shared_and_gate() -> None:
 def test_cross_attention_is_a_second_attention() -> None:
     kinds = layer_parameters(layer(cross_attention=GROUPED), HIDDEN)
 
-    assert kinds.attention == 2 * layer_parameters(layer(), HIDDEN).attention
+    assert kinds.mixer == 2 * layer_parameters(layer(), HIDDEN).mixer
 
 
 def test_tying_saves_exactly_the_head() -> None:

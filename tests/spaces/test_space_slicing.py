@@ -8,6 +8,7 @@ import numpy as np
 from forerun_examples import dense_model, moe_model, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.spaces.models import Model
 from forerun.spaces.strategies import AXES, RULES, StrategySpace, default_choices, violations
@@ -21,7 +22,7 @@ def space() -> StrategySpace:
 
 
 @given(st.lists(st.floats(0, 1), max_size=6))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=tries(20))
 def test_slices_add_up_to_the_whole(cuts: list[float]) -> None:
     whole, reasons = space().table(0, space().size)
     edges = [0, *sorted(int(cut * space().size) for cut in cuts), space().size]
@@ -37,7 +38,7 @@ def test_slices_add_up_to_the_whole(cuts: list[float]) -> None:
 
 
 @given(st.integers(0, 10**9))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=tries(200))
 def test_generated_candidates_are_those_that_break_no_law(seed: int) -> None:
     index = seed % space().size
     values, rest = {}, index

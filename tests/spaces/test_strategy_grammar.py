@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import tries
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, Strategy, parse_strategy, table_of
@@ -29,13 +30,12 @@ def any_strategy(draw: st.DrawFn) -> Strategy:
 
 
 @given(any_strategy())
-@settings(deadline=None)
 def test_parsing_undoes_printing(strategy: Strategy) -> None:
     assert parse_strategy(str(strategy)) == strategy
 
 
 @given(st.lists(any_strategy(), min_size=1, max_size=8))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=tries(50))
 def test_a_table_gives_back_its_strategies(strategies: list[Strategy]) -> None:
     table = table_of(strategies)
 

@@ -51,21 +51,21 @@ def small_cluster(device: Device | None = None, *, scale_up: float = 450e9, netw
 def dense_model(*, layers: int = 24, heads: int = 16, kv_heads: int = 8, tied: bool = False) -> Model:
     """Return a small Llama-like model."""
     attention = Attention(heads=heads, kv_heads=kv_heads, head_dim=64, value_head_dim=64)
-    layer = Layer(name="decoder", count=layers, attention=attention, mlp=FeedForward(hidden=heads * 256, gated=True))
+    layer = Layer(name="decoder", count=layers, mixer=attention, mlp=FeedForward(hidden=heads * 256, gated=True))
     return Model(name="small", source="test", hidden=heads * 64, vocab=32000, layers=(layer,), tied_embeddings=tied)
 
 
 def moe_model(*, layers: int = 24, experts: int = 16) -> Model:
     """Return a small mixture with two dense layers first."""
     attention = Attention(heads=16, kv_heads=16, head_dim=64, value_head_dim=64)
-    dense = Layer(name="dense", count=2, attention=attention, mlp=FeedForward(hidden=4096, gated=True))
+    dense = Layer(name="dense", count=2, mixer=attention, mlp=FeedForward(hidden=4096, gated=True))
     mixture = MixtureOfExperts(experts=experts, top_k=2, expert_hidden=1024, gated=True, shared_hidden=1024)
     return Model(
         name="small-moe",
         source="test",
         hidden=1024,
         vocab=32000,
-        layers=(dense, Layer(name="moe", count=layers - 2, attention=attention, mlp=mixture)),
+        layers=(dense, Layer(name="moe", count=layers - 2, mixer=attention, mlp=mixture)),
     )
 
 

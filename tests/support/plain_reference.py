@@ -224,7 +224,7 @@ def _count_parameters(context: Context, strategy: Strategy, stage: PlainStage, d
     model, tp = context.model, strategy.tp
     for kind in stage.layers:
         own = layer_parameters(model.layers[kind], model.hidden)
-        stage.dense += (own.attention + own.mlp_dense) / tp + own.router + own.replicated
+        stage.dense += (own.mixer + own.mlp_dense) / tp + own.router + own.replicated
         stage.expert += own.experts_total / (strategy.ep * strategy.etp)
     merged = context.framework.merged_products
     stage.tensors = stage.embedding + 2 * stage.head

@@ -68,9 +68,7 @@ def layer_kinds(draw: st.DrawFn, heads: int, *, first: bool) -> Layer:
         cross = draw(attentions(heads, causal=False))
     count = draw(st.integers(1, 6))
     norms, bias = 3 if cross else 2, draw(st.booleans())
-    return Layer(
-        name=kind, count=count, attention=attention, mlp=mlp, cross_attention=cross, norms=norms, norm_bias=bias
-    )
+    return Layer(name=kind, count=count, mixer=attention, mlp=mlp, cross_attention=cross, norms=norms, norm_bias=bias)
 
 
 @st.composite
@@ -109,6 +107,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "gradient_bytes": draw(st.sampled_from([2.0, 4.0])),
         "reduce_bytes": draw(st.sampled_from([2.0, 4.0])),
         "apart_to_zero": draw(st.sampled_from([-1, 0, 1])),
+        "selective": draw(st.sampled_from(["core", "products"])),
         "overlap_slowdown": draw(st.sampled_from([1.0, 1.2])),
         "bucket_bytes": draw(st.sampled_from([1e6, 25e6])),
         "bucket_rank_bytes": draw(st.sampled_from([0.0, 1e6])),

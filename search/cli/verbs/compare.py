@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.cli.details import comparison_table
 
     console = open_console()
-    say(console, Text(f"A  {first.strategy}"), Text(f"B  {second.strategy}"))
+    say(console, Text(f"A  {first.name}"), Text(f"B  {second.name}"))
     say(console, comparison_table(first, second), Text(text))
     for name, row in (("A", first), ("B", second)):
         say(console, *(Text(f"! {name}: {mark}", style="yellow") for mark in row.marks))

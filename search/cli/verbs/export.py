@@ -32,9 +32,9 @@ def run(args: argparse.Namespace) -> int:
     """Write the files and name them."""
     from forerun.search.board.folder import check_folder
     from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
-    from forerun.search.files.atomic import write_atomically
     from forerun.search.formats.exporting import ALL, describe, export, load_launch
     from forerun.spaces.errors import RequestError
+    from forerun.spaces.files import write_text
 
     launch, context = load_launch(args.run, args.rank)
     result = export(launch, context, args.format)
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         folder = args.out / name if args.format == ALL else args.out
         folder.mkdir(exist_ok=True)
         for file, text in files.items():
-            write_atomically(folder / file, text)
+            write_text(folder / file, text)
         written[name] = [str(folder / file) for file in files]
     if args.json:
         facts = {"rank": args.rank, "launch": describe(launch), "files": written, "refused": result.refused}

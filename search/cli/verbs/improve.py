@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.arguments import add_json
-from forerun.search.cli.parser import Parser, whole
+from forerun.search.cli.parser import OutputFile, Parser, add_force, whole
 
 if TYPE_CHECKING:
     from forerun.search.improve import Source
@@ -58,7 +58,10 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--memory", metavar="SIZE", help="memory of a device that the step must fit into, as 16GiB")
     parser.add_argument("--fused", type=Path, metavar="FILE", help="measured costs of fused operators (YAML)")
     parser.add_argument("--no-fuse", action="store_true", help="leave operators as they are")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the best configuration (.yaml or .json)")
+    parser.add_argument(
+        "--out", action=OutputFile, metavar="FILE", help="write the best configuration (.yaml or .json)"
+    )
+    add_force(parser)
     add_json(parser)
 
 
@@ -92,16 +95,18 @@ def run(args: argparse.Namespace) -> int:
     ordered = source.analysis is not None and all(source.analysis.replay.graph.graph.ordered)
     answers = run_questions(source.analysis) if ordered and source.analysis is not None else ()
     elapsed_s = time.perf_counter() - begin_s
-    if args.out is not None:
-        write_plan(found, args.out)
-        print(f"forerun: wrote {args.out}", file=sys.stderr)
-    if args.json:
-        print(dump_json(summary(source, found, asked, answers, elapsed_s)))
-        return 0
-    from forerun.search.cli.console import open_console
-    from forerun.search.cli.improve_view import print_improvement
+    try:
+        if args.out is not None:
+            write_plan(found, args.out)
+            print(f"forerun: wrote {args.out}", file=sys.stderr)
+    finally:  # the answer is printed even where a file cannot be written
+        if args.json:
+            print(dump_json(summary(source, found, asked, answers, elapsed_s)))
+        else:
+            from forerun.search.cli.console import open_console
+            from forerun.search.cli.improve_view import print_improvement
 
-    print_improvement(open_console(), source, found, asked, answers)
+            print_improvement(open_console(), source, found, asked, answers)
     return 0
 
 

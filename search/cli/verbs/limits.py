@@ -1,10 +1,9 @@
 """``forerun limits``: how far every way of splitting goes, and what would take it further."""
 
 import argparse
-from pathlib import Path
 
 from forerun.search.cli.arguments import add_json, add_training
-from forerun.search.cli.parser import Parser
+from forerun.search.cli.parser import OutputFile, Parser, add_force
 from forerun.spaces.errors import RequestError
 
 EPILOG = """\
@@ -13,7 +12,7 @@ examples:
   forerun limits cosmoflow-256 --cluster abci-v100 --gpus 4..256 --global-batch 64 --framework chainermn --json
   forerun limits vgg16 --cluster dgx-a100-80 --gpus 1..256 --global-batch 64/gpu --report vgg16.html
 
-For models that are written operator by operator (`forerun list models`: those with an input shape). Useful GPUs: the
+For operator graphs (`forerun list models`: those with an input shape). Useful GPUs: the
 largest number whose last step still brings half of what its devices should; < marks it in the curves."""
 
 
@@ -25,8 +24,9 @@ def add_arguments(parser: Parser) -> None:
         "--set", action="append", default=[], metavar="mode=CHOICES", help="only these, like mode=data,filter"
     )
     parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="write the curves as one HTML page that opens offline"
+        "--report", action=OutputFile, metavar="FILE", help="write the curves as one HTML page that opens offline"
     )
+    add_force(parser)
     add_json(parser)
 
 
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     if not is_layered(args):
         raise RequestError(
-            f"limits are for models that are written operator by operator, but got {args.model}; "
+            f"limits are for operator graphs, but got {args.model}; "
             f"for a transformer use `forerun search --gpus LO..HI`"
         )
     return run_limits(args)

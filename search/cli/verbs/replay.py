@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.arguments import add_json
-from forerun.search.cli.parser import Parser, whole
+from forerun.search.cli.parser import OutputFile, Parser, add_force, whole
 
 if TYPE_CHECKING:
     from forerun.simulator.replay import Analysis
@@ -28,12 +28,16 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("traces", nargs="+", type=Path, metavar="TRACES", help="trace files, or folders that hold them")
     parser.add_argument("--link", metavar="RATE", help="what a rank's link can do, to compare with (as 25Gbit/s)")
     parser.add_argument("--no-align", action="store_true", help="believe the clocks of all hosts as they are")
-    parser.add_argument("--timeline", type=Path, metavar="FILE", help="write the replayed run for Perfetto")
+    parser.add_argument("--timeline", action=OutputFile, metavar="FILE", help="write the replayed run for Perfetto")
     parser.add_argument(
-        "--profile-out", type=Path, metavar="FILE.yaml", help="write what messages took, for --profile; needs --cluster"
+        "--profile-out",
+        action=OutputFile,
+        metavar="FILE.yaml",
+        help="write what messages took, for --profile; needs --cluster",
     )
     parser.add_argument("--cluster", metavar="CLUSTER", help="where the run was, for --profile-out")
     parser.add_argument("--top", type=whole, default=10, metavar="N", help="pieces of the critical path (default 10)")
+    add_force(parser)
     add_json(parser)
 
 
@@ -57,21 +61,20 @@ def run(args: argparse.Namespace) -> int:
     files = find_traces(args.traces)
     with ReadingBar(sys.stderr, files) as bar:
         analysis = analyse_files(files, aligned=not args.no_align, reading=bar)
-    if args.timeline is not None:
-        try:
+    try:
+        if args.timeline is not None:
             write_timeline(analysis.replay, args.timeline)
-        except OSError as error:
-            raise RequestError(f"cannot write {args.timeline}: {error.strerror}") from None
-        print(f"forerun: wrote {args.timeline}", file=sys.stderr)
-    if args.profile_out is not None:
-        _write_profile(args, analysis)
-    if args.json:
-        print(dump_json(summary(analysis, link_bytes_per_s=link, top=args.top)))
-        return 0
-    from forerun.search.cli.console import open_console
-    from forerun.search.cli.replay_view import print_replay
+            print(f"forerun: wrote {args.timeline}", file=sys.stderr)
+        if args.profile_out is not None:
+            _write_profile(args, analysis)
+    finally:  # the answer is printed even where a file cannot be written
+        if args.json:
+            print(dump_json(summary(analysis, link_bytes_per_s=link, top=args.top)))
+        else:
+            from forerun.search.cli.console import open_console
+            from forerun.search.cli.replay_view import print_replay
 
-    print_replay(open_console(), analysis, link_bytes_per_s=link, top=args.top)
+            print_replay(open_console(), analysis, link_bytes_per_s=link, top=args.top)
     return 0
 
 

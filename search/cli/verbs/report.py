@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from forerun.search.cli.parser import Parser
+from forerun.search.cli.parser import OutputFile, Parser, add_force
 
 EPILOG = """\
 examples:
@@ -21,8 +21,9 @@ def add_arguments(parser: Parser) -> None:
     """Add the flags of the verb."""
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder that `forerun search --out` wrote")
     parser.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="page to write (default: report.html in the folder)"
+        "-o", "--out", action=OutputFile, metavar="FILE", help="page to write (default: report.html in the folder)"
     )
+    add_force(parser)
 
 
 def run(args: argparse.Namespace) -> int:

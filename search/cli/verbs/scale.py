@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import add_json
 from forerun.search.cli.disturbances import straggler
-from forerun.search.cli.parser import Parser, whole
+from forerun.search.cli.parser import OutputFile, Parser, add_force, whole
 
 if TYPE_CHECKING:
     from forerun.search.scale.request import ScaleRequest, Scaling
@@ -31,9 +31,10 @@ MODEL is a model of the catalogue (`forerun list models`) on the cluster's devic
 def add_arguments(parser: Parser) -> None:
     """Add the flags of the verb."""
     parser.add_argument("model", metavar="MODEL", help="a model of the catalogue, or the file of a gradient profile")
+    add_force(parser)
     add_json(parser)
     parser.add_argument(
-        "--trace", type=Path, metavar="FILE", help="timeline of the largest run for Perfetto (.json, .json.gz)"
+        "--trace", action=OutputFile, metavar="FILE", help="timeline of the largest run for Perfetto (.json, .json.gz)"
     )
     group = parser.add_argument_group("what runs where")
     group.add_argument("--cluster", metavar="CLUSTER", help="catalogue name or YAML file; a worker is one device")
@@ -78,15 +79,17 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.scale.request import scale
 
     scaling = scale(request_of(args))
-    if args.trace is not None:
-        _write_trace(scaling, args.trace)
-    if args.json:
-        print(dump_json(scaling.to_json()))
-        return 0
-    from forerun.search.cli.console import open_console
-    from forerun.search.cli.scale_view import print_scaling
+    try:
+        if args.trace is not None:
+            _write_trace(scaling, args.trace)
+    finally:  # the answer is printed even where a file cannot be written
+        if args.json:
+            print(dump_json(scaling.to_json()))
+        else:
+            from forerun.search.cli.console import open_console
+            from forerun.search.cli.scale_view import print_scaling
 
-    print_scaling(open_console(), scaling)
+            print_scaling(open_console(), scaling)
     return 0
 
 
@@ -100,14 +103,10 @@ def _write_trace(scaling: "Scaling", path: Path) -> None:
 
     from forerun.simulator.events.step.disturb import Disturbance
     from forerun.simulator.modes.events import mode_trace, write_mode_trace
-    from forerun.spaces.errors import RequestError
 
     noise = Disturbance(seed=scaling.request.seed, jitter=scaling.jitter, slow=scaling.request.slow)
     trace = mode_trace(scaling.profile, scaling.mode, scaling.network, noise)
-    try:
-        write_mode_trace(trace, path)
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}") from None
+    write_mode_trace(trace, path)
     print(f"forerun: wrote {path}", file=sys.stderr)
 
 

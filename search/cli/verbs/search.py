@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.arguments import add_json, add_training, add_workers, request_of, workers_of
-from forerun.search.cli.grouped import grouped, search_on_groups
+from forerun.search.cli.grouped import search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
-from forerun.search.cli.parser import Parser, positive, whole
+from forerun.search.cli.parser import OutputFile, Parser, positive, whole
 from forerun.search.cli.trees import add_varying, check_varying, varied, write_trees
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds, parse_share, with_unit
@@ -17,7 +17,7 @@ from forerun.spaces.units import parse_seconds, parse_share, with_unit
 if TYPE_CHECKING:
     from forerun.search.baseline import Present
     from forerun.search.board.leaderboard import Leaderboard
-    from forerun.search.request.request import Request
+    from forerun.search.request.request import Setting
     from forerun.search.samplers import Exploring
 
 EPILOG = """\
@@ -91,9 +91,9 @@ def add_arguments(parser: Parser) -> None:
         help="write leaderboard.json, leaderboard.csv, request.yaml and versions.json",
     )
     rank.add_argument(
-        "--report", type=Path, metavar="FILE", help="write the leaderboard as one HTML page that opens offline"
+        "--report", action=OutputFile, metavar="FILE", help="write the leaderboard as one HTML page that opens offline"
     )
-    rank.add_argument("--force", action="store_true", help="let --out overwrite files of a folder that is not empty")
+    rank.add_argument("--force", action="store_true", help="let --out and --report overwrite files that are there")
     _add_baseline(parser)
     add_measuring(parser)
     _add_sampler(parser)
@@ -175,13 +175,12 @@ def _exploring(args: argparse.Namespace) -> "Exploring | None":
     )
 
 
-def _suited(request: "Request") -> "tuple[Exploring | None, str]":
+def _suited(setting: "Setting") -> "tuple[Exploring | None, str]":
     """Return how to explore where stages do not differ and the user leaves the sampler to us, and why."""
-    from forerun.search.request.request import resolve
     from forerun.search.samplers import Exploring
     from forerun.search.samplers.choosing import suited_to_flat
 
-    name, why = suited_to_flat(resolve(request).space())
+    name, why = suited_to_flat(setting.space())
     return (None if name == "exhaustive" else Exploring(per_stage=())), f"sampler {name} ({why})"
 
 
@@ -190,13 +189,15 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.board.folder import check_folder, write_folder
     from forerun.search.board.leaderboard import dump_json
     from forerun.search.cli.opgraph import is_layered, run_search
-    from forerun.search.request.request import choices_of
+    from forerun.search.request.request import choices_of, resolve
 
     if args.global_batch is None and not (args.baseline or args.measured):
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
     if is_layered(args):
         return run_search(args)
     present, taken = _present_run(args)
+    check_measuring(args)
+    check_varying(args)
     request = request_of(
         args,
         usd_per_hour=args.usd_per_hour,
@@ -204,84 +205,76 @@ def run(args: argparse.Namespace) -> int:
         train_usd=args.train_usd,
         oom_risk=None if args.oom_risk is None else parse_share(args.oom_risk),
         objective=args.objective,
-        top=args.top,
+        top=_searched(args),
         overrides=choices_of(args.space, args.set),
     )
-    check_measuring(args)
-    check_varying(args)
     if args.out is not None:
         check_folder(args.out, force=args.force)
-    if args.report is not None:
-        from forerun.search.report import check_page
-
-        check_page(args.report)
+    adopted: tuple[str, ...] = ()
     if present is not None:
-        board = _beside_the_present_run(args, request, present, taken)
-    else:
-        board = _refined(args, request, _board(args, request))
-    if args.out is not None:
-        write_folder(args.out, board)
-        write_proposals(args, request, board)
-        write_trees(args.out, board)
-    if args.report is not None:
-        from forerun.search.report import write_report
+        from forerun.search.baseline import adopt
 
-        write_report(args.report, board)
-    if args.json:
-        print(dump_json(board.to_json()))
-        return 0
-    from forerun.search.cli.board import print_board
+        request, adopted = adopt(request, present)
+    setting = resolve(request, groups=True)
+    board = _board(args, setting) if present is None else _beside(args, setting, present, (*taken, *adopted))
+    try:
+        if args.out is not None:
+            write_folder(args.out, board)
+            write_proposals(args, setting, board)
+            write_trees(args.out, board)
+        if args.report is not None:
+            from forerun.search.report import write_report
 
-    print_board(board)
+            write_report(args.report, board)
+    finally:  # the answer is printed even where a file cannot be written
+        if args.json:
+            print(dump_json(board.to_json()))
+        else:
+            from forerun.search.cli.board import print_board
+
+            print_board(board)
     for written in (args.out, args.report):
-        if written is not None:
+        if written is not None and not args.json:
             print(f"forerun: wrote {written}", file=sys.stderr)
     return 0
 
 
-def _board(args: argparse.Namespace, request: "Request") -> "Leaderboard":
-    """Search; prints the answer as JSON before an error that carries one."""
-    from forerun.search.api import search_request
+def _board(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
+    """Search, and add what is asked for beside the rows; prints the answer as JSON before an error that carries one."""
     from forerun.search.board.leaderboard import dump_json
-    from forerun.search.cli.progress import Walk
     from forerun.search.diagnosis.diagnosis import NoAnswer
 
-    if grouped(args):
-        return search_on_groups(args, request)
-    workers, exploring, note = workers_of(args), _exploring(args), ""
-    if exploring is None and args.sampler == "auto":
-        exploring, note = _suited(request)
-    shown = _shown(args) if args.refine is None else max(_shown(args), args.refine)
-    if args.refine is not None:
-        request = replace(request, top=shown)
-    if args.measure_next is not None:
-        from forerun.search.next_runs import CANDIDATES
-
-        request = replace(request, top=max(shown, CANDIDATES))
+    if setting.context.cluster.groups:
+        return search_on_groups(args, setting)
     try:
-        with Walk(sys.stderr) as walk:
-            if exploring is None:
-                board = search_request(request, progress=walk.advance, started=walk.started, workers=workers)
-                board = replace(board, notes=(*board.notes, note)) if note else board
-            else:
-                from forerun.search.stages import explore_request
-
-                board = explore_request(request, exploring=exploring, workers=workers)
+        board = _flat_or_staged(args, setting)
     except NoAnswer as error:
         if args.json:
             print(dump_json(error.document))
         raise
-    return board if args.measure_next is None else with_proposals(args, request, board, shown)
-
-
-def _refined(args: argparse.Namespace, request: "Request", board: "Leaderboard") -> "Leaderboard":
-    """Return a board after its rows went through the event level, where that was asked for."""
+    if args.measure_next is not None:
+        board = with_proposals(args, setting, board, max(_shown(args), args.refine or 0))
     if args.refine is None:
         return board
     from forerun.search.refine import refine
-    from forerun.search.request.request import resolve
 
-    return varied(args, request, refine(board, resolve(request), _shown(args)), workers_of(args))
+    return varied(args, setting, refine(board, setting, _shown(args)), workers_of(args))
+
+
+def _flat_or_staged(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
+    from forerun.search.api import search_request
+    from forerun.search.cli.progress import Walk
+
+    workers, exploring, note = workers_of(args), _exploring(args), ""
+    if exploring is None and args.sampler == "auto":
+        exploring, note = _suited(setting)
+    with Walk(sys.stderr) as walk:
+        if exploring is not None:
+            from forerun.search.stages import explore_request
+
+            return explore_request(setting, exploring=exploring, workers=workers)
+        board = search_request(setting, progress=walk.advance, started=walk.started, workers=workers)
+        return replace(board, remarks=(*board.remarks, note)) if note else board
 
 
 def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, ...]]":
@@ -306,26 +299,31 @@ def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, 
     return present, tuple(taken)
 
 
-def _beside_the_present_run(
-    args: argparse.Namespace, request: "Request", present: "Present", taken: tuple[str, ...]
-) -> "Leaderboard":
+def _beside(args: argparse.Namespace, setting: "Setting", present: "Present", taken: tuple[str, ...]) -> "Leaderboard":
     """Search, and put the user's run beside the best row at the same level of fidelity."""
-    from forerun.search.baseline import adopt, context_of, stand_beside
-    from forerun.search.request.request import resolve
+    from forerun.search.baseline import context_of, stand_beside
     from forerun.spaces.strategies.stage_laws import broken_laws
 
-    counts = resolve(request).gpus or ()
-    request, adopted = adopt(request, present)
-    setting = resolve(request)
     context_of(setting, present)  # refuses a run that cannot be before anything is searched
     if (args.per_stage or args.uneven_stages) and not broken_laws(present.strategy, setting.context):
-        args.start = [*args.start, str(present.strategy)] if present.strategy.devices in counts else args.start
-    board = _refined(args, request, _board(args, request))
+        if present.strategy.devices in (setting.gpus or ()):
+            args.start = [*args.start, str(present.strategy)]
+    board = _board(args, setting)
     if args.refine is None:
-        return stand_beside(board, setting, present, taken=(*taken, *adopted))
+        return stand_beside(board, setting, present, taken=taken)
     from forerun.simulator.events import event_scores
 
-    return stand_beside(board, setting, present, taken=(*taken, *adopted), score=event_scores)
+    return stand_beside(board, setting, present, taken=taken, score=event_scores)
+
+
+def _searched(args: argparse.Namespace) -> int | None:
+    """Return the number of rows to search for: those that are simulated or measured are more than are shown."""
+    more = args.refine or 0
+    if args.measure_next is not None:
+        from forerun.search.next_runs import CANDIDATES
+
+        more = max(more, CANDIDATES)
+    return max(_shown(args), more) if more else args.top
 
 
 def _shown(args: argparse.Namespace) -> int:

@@ -2,12 +2,11 @@
 
 import argparse
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import add_gpus, add_json, add_strategy_or_tree, add_training, single_request
 from forerun.search.cli.disturbances import add_disturbances, disturbance_of
-from forerun.search.cli.parser import Parser
+from forerun.search.cli.parser import OutputFile, Parser, add_force
 from forerun.search.cli.step_files import add_step_files, refuse_step_files, write_step_files
 
 if TYPE_CHECKING:
@@ -44,10 +43,14 @@ def add_arguments(parser: Parser) -> None:
         help="traffic of stages and replicas shares NICs, PCIe, sockets and spine fairly, link by link; needs events",
     )
     parser.add_argument(
-        "--write-tree", type=Path, metavar="FILE", help="write the strategy as a strategy tree (YAML) to start from"
+        "--write-tree",
+        action=OutputFile,
+        metavar="FILE",
+        help="write the strategy as a strategy tree (YAML) to start from",
     )
     add_step_files(parser)
     add_disturbances(parser)
+    add_force(parser)
     add_json(parser)
 
 
@@ -61,18 +64,33 @@ def run(args: argparse.Namespace) -> int:
 
     if is_layered(args):
         return run_strategy(args, explain=False)
-    from forerun.search.board.leaderboard import dump_json
     from forerun.search.request.request import resolve
 
     setting = resolve(single_request(args), groups=True)
     row, events, tree = _tree(setting, args) if args.tree is not None else _strategy(setting, args)
-    if events is not None:
-        write_step_files(args, setting, events)
+    try:
+        if events is not None:
+            write_step_files(args, setting, events)
+    finally:  # the answer is printed even where a file cannot be written
+        _say(args, setting, row, events, tree)
+    return 0
+
+
+def _say(
+    args: argparse.Namespace,
+    setting: "Setting",
+    row: "Row",
+    events: "EventResult | None",
+    tree: "dict[str, Any] | None",
+) -> None:
+    """Print the prediction as tables or as one JSON document."""
+    from forerun.search.board.leaderboard import dump_json
+
     if args.json:
         more = {} if events is None else {"events": _summary(events)}
         more |= {} if tree is None else {"tree": tree}
         print(dump_json({**row.to_json(), "defaults": setting.defaults, "notes": setting.notes, **more}))
-        return 0
+        return
     from rich.text import Text
 
     from forerun.search.cli.console import brush_of, open_console, say
@@ -87,7 +105,6 @@ def run(args: argparse.Namespace) -> int:
 
         say(console, Text(timeline_text(events, console.width)))
     say(console, *(Text(line, style="dim") for line in setting.remarks()))
-    return 0
 
 
 def _strategy(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResult | None, None]":

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forerun.search.cli.parser import OutputFile, add_force
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
@@ -26,8 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.csv", help="tables of measured runs")
     parser.add_argument("--by", metavar="FIELD", help="split the figures by this column instead of by table")
     parser.add_argument("--worst", type=_count, default=0, metavar="N", help="list the N rows predicted worst")
-    parser.add_argument("--predictions", type=Path, metavar="OUT.csv", help="write the prediction of every row")
-    parser.add_argument("--plot", type=Path, metavar="FILE.html", help="draw predicted against measured, and order")
+    parser.add_argument("--predictions", action=OutputFile, metavar="OUT.csv", help="write the prediction of every row")
+    parser.add_argument(
+        "--plot", action=OutputFile, metavar="FILE.html", help="draw predicted against measured, and order"
+    )
     parser.add_argument(
         "--noise", type=_share, default=0.05, metavar="X", help="pairs closer than this share are not judged (0.05)"
     )
@@ -51,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="traffic shares the links of the cluster, as for simulate; needs events",
     )
+    add_force(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
 
 
@@ -61,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         RequestError: a file is no table of runs, a column is unknown, or no row can be predicted.
     """
     from forerun.search.validate import load_runs, summarise
-    from forerun.search.validate.report import worst_json, worst_rows, write_predictions
+    from forerun.search.validate.report import worst_rows, write_predictions
 
     runs = load_runs(args.files)
     if not runs.runs:
@@ -81,12 +85,28 @@ def run(args: argparse.Namespace) -> int:
     covered = None if calibration is None else coverage(predictions, calibration)
     summary = summarise(runs, predictions, by=args.by, noise=args.noise)
     worst = worst_rows(predictions, args.worst)
-    if args.predictions:
-        write_predictions(args.predictions, predictions)
-    if args.plot:
-        from forerun.search.validate.plot import write_plot
+    try:
+        if args.predictions:
+            write_predictions(args.predictions, predictions)
+        if args.plot:
+            from forerun.search.validate.plot import write_plot
 
-        write_plot(args.plot, predictions, by=args.by)
+            write_plot(args.plot, predictions, by=args.by)
+    finally:  # figures are printed even where a file cannot be written
+        _say(args, summary, predictions, worst, covered)
+    return 0
+
+
+def _say(
+    args: argparse.Namespace,
+    summary: "Summary",
+    predictions: "Predictions",
+    worst: list[int],
+    covered: "dict[str, float] | None",
+) -> None:
+    """Print the figures as tables or as one JSON document."""
+    from forerun.search.validate.report import worst_json
+
     if args.json:
         document = summary.to_json()
         if covered is not None:
@@ -95,13 +115,12 @@ def run(args: argparse.Namespace) -> int:
             document["worst"] = worst_json(predictions, worst)
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
         print()
-        return 0
+        return
     _print(summary, predictions, worst)
     if covered is not None:
         inside = covered.get("within_interval_pct")
         share = "" if inside is None else f"; {inside:.0f} % of the others lie within their 90 % interval"
         print(f"calibrated: {covered['runs']:.0f} runs, {covered['fitted']:.0f} of them fitted{share}")
-    return 0
 
 
 def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":

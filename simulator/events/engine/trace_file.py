@@ -8,12 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from forerun.spaces.files import written
+
 
 def write_json(trace: Mapping[str, Any], path: Path) -> None:
     """Write a trace, compressed where the name ends in ``.gz``; the same trace gives the same bytes.
 
     Raises:
-        OSError: the file cannot be written.
+        RequestError: the file cannot be written.
     """
     rest = {key: value for key, value in trace.items() if key != "traceEvents"}
     write_events(trace["traceEvents"], rest, path)
@@ -23,11 +25,11 @@ def write_events(events: Iterable[Mapping[str, Any]], rest: Mapping[str, Any], p
     """Write a trace whose events come one by one, and behind them the ``rest`` of the document.
 
     Raises:
-        OSError: the file cannot be written.
+        RequestError: the file cannot be written.
     """
     encode = json.JSONEncoder(separators=(",", ":")).encode
     with ExitStack() as stack:
-        file = stack.enter_context(path.open("wb"))
+        file = stack.enter_context(written(path))
         packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0)) if path.suffix == ".gz" else file
         text = stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8", newline=""))
         text.write('{"traceEvents":[')

@@ -11,17 +11,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.events.engine.engine import Execution, execute
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.engine.kinds import GATHER, OPTIMIZER, REDUCE, SEND, TIED
-from forerun.simulator.events.export import protobuf as pb
 from forerun.simulator.events.step.compile import compile_step
 from forerun.simulator.events.step.contention import Contention
-from forerun.simulator.events.step.costs import StepCosts
 from forerun.simulator.events.step.result import EventResult
 from forerun.simulator.events.step.sizes import StepSizes, step_sizes
 from forerun.simulator.events.step.traffic import Layout
+from forerun.spaces import protobuf as pb
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text, written
 from forerun.spaces.strategies import Context, Strategy
 
 VERSION = "0.0.4"
@@ -44,7 +45,6 @@ def write_chakra(context: Context, strategy: Strategy, result: EventResult, fold
         raise RequestError(
             f"execution traces have at most {MOST_DEVICES} devices and one tp, but got {strategy}; use a smaller dp"
         )
-    folder.mkdir(parents=True, exist_ok=True)
     groups: dict[tuple[int, ...], int] = {}
     nodes = _nodes_of_stages(_run_again(result), step_sizes(context, strategy), strategy)
     layout = Layout(strategy)
@@ -62,11 +62,11 @@ def write_chakra(context: Context, strategy: Strategy, result: EventResult, fold
                     rank=rank,
                     groups=groups,
                 )
-                with (folder / f"forerun.{device}.et").open("wb") as file:
+                with written(folder / f"forerun.{device}.et") as file:
                     file.write(pb.delimited(pb.text(1, VERSION)))
                     file.writelines(pb.delimited(place.encoded(node)) for node in nodes[colour, stage])
     named = {str(number): list(devices) for devices, number in groups.items()}
-    (folder / "forerun.groups.json").write_text(json.dumps(named, indent=1) + "\n", encoding="utf-8")
+    write_text(folder / "forerun.groups.json", json.dumps(named, indent=1) + "\n")
     return strategy.devices
 
 

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from forerun.simulator.events.export.svg import timeline_svg
+from forerun.simulator.events.engine.svg import timeline_svg
 from forerun.simulator.events.step.result import EventResult
 from forerun.spaces.units import format_bytes, format_seconds
 

@@ -8,11 +8,11 @@ by ``device_tasks.py``; here is what joins them, and the end of the step.
 from array import array
 from collections.abc import Iterator
 
+from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.events.engine.graph import Graph, TaskGraph
 from forerun.simulator.events.engine.kinds import KINDS, OPTIMIZER, STREAMS, TIED
 from forerun.simulator.events.engine.live_graph import MOST_OWNERS, LiveGraph
 from forerun.simulator.events.step.contention import Contention, Key, Wires
-from forerun.simulator.events.step.costs import StepCosts
 from forerun.simulator.events.step.device_tasks import DeviceWriter, add_streams
 from forerun.simulator.events.step.disturb import Disturbance, draws_of
 from forerun.simulator.events.step.hand_over import Collectives, HandOver

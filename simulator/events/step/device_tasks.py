@@ -14,10 +14,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from forerun.simulator.assignment.costs import StepCosts
+from forerun.simulator.assignment.host import COPY_AHEAD
 from forerun.simulator.events.engine.graph import Graph
 from forerun.simulator.events.engine.kinds import COPY, GATHER, HOST, REDUCE, SEND, STREAMS
 from forerun.simulator.events.step.contention import Wires
-from forerun.simulator.events.step.costs import StepCosts
 from forerun.simulator.events.step.disturb import Draws
 from forerun.simulator.events.step.hand_over import Collectives, HandOver
 from forerun.simulator.events.step.stage_order import LAST_PASSES, StageOrder
@@ -27,8 +28,6 @@ MOST_SEGMENTS = 32
 """Most segments that one pass is cut into: frameworks have one per layer or bucket; fewer leave the last one bare."""
 PREFETCH = 2
 """Segments that a sharded parameter's gather may run ahead of its use (Proteus prefetches two operators ahead)."""
-COPY_AHEAD = 3
-"""The same for copies from the host, which take longer (Proteus: three)."""
 
 
 def add_streams(graph: Graph, device: int, computation: float, traffic: float) -> None:

@@ -1,63 +1,79 @@
-"""Scores of a table event by event: what refines the best candidates of a search."""
+"""Rows of scores event by event: of an assignment, and of a table whose best candidates a search refines."""
 
 from dataclasses import replace
 
 import numpy as np
 
+from forerun.simulator.assignment.memory import stage_memory
+from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.assignment.step_costs import step_costs
+from forerun.simulator.assignment.value import Assignment
 from forerun.simulator.core.score import corrected, score
 from forerun.simulator.events.step.result import EventResult
 from forerun.simulator.events.step.simulate import step_contention
-from forerun.simulator.events.step.staged_costs import costs_of
 from forerun.simulator.events.step.steady import StepFigures, figures_of, step_figures
-from forerun.simulator.score_table import TIME_PARTS, ScoreTable
+from forerun.simulator.score_table import TIME_PARTS, ScoreTable, joined
 from forerun.spaces.strategies import Context, StrategyTable
 
 
-def event_scores(context: Context, table: StrategyTable, *, contention: bool = False) -> ScoreTable:
-    """Return what ``score`` returns, with times and live tensors as the event level has them; with ``contention`` as
-    for ``simulate``.
+def event_row(assignment: Assignment, figures: StepFigures) -> ScoreTable:
+    """Return the scores of one assignment whose step was simulated.
 
-    ``time_s`` is that of the slowest stage. Fixed memory and reserve are the core's; the difference between the live
-    tensors of the two counts as activations, and what fragmentation takes of it as reserve. 10 to 100 ms per row;
-    long steps are extended from shorter ones (``steady``).
+    ``time_s`` is that of the slowest rank. Memory is split as the closed forms do it for the rank that is fullest by
+    them (the rank with least memory left where groups of devices differ); what the events keep beyond or below that
+    counts as activations, and what fragmentation takes of it as reserve.
+    """
+    memory, profile = stage_memory(assignment), assignment.context.framework
+    own = assignment.group_of_rank
+    limits = np.array([assignment.contexts[group].memory_limit_bytes for group in own])
+    live = np.array(figures.peaks_bytes)
+    more = live - memory.allocated_bytes
+    peaks = memory.peak_bytes + more + profile.fragmentation * more
+    rank, fullest = int(np.argmax(memory.allocated_bytes)), figures.fullest
+    if len(assignment.contexts) > 1:
+        rank = fullest = int(np.argmax(peaks / limits))
+    beyond = live[fullest] - memory.allocated_bytes[rank]
+    lost = profile.fragmentation * beyond
+    parts = {part: values[rank : rank + 1] for part, values in memory.parts.items()}
+    parts["activations"] = parts["activations"] + beyond
+    parts["reserve"] = parts["reserve"] + lost
+    peak = memory.peak_bytes[rank] + beyond + lost
+    fits = peak <= limits[rank] if len(assignment.contexts) == 1 else bool((peaks <= limits).all())
+    return ScoreTable(
+        step_time_s=np.array([figures.step_time_s]),
+        time_s={part: np.array([seconds]) for part, seconds in zip(TIME_PARTS, figures.time_s, strict=True)},
+        peak_memory_bytes=np.array([peak]),
+        allocated_bytes=live[fullest : fullest + 1],
+        memory_bytes=parts,
+        peak_stage=np.array([fullest]),
+        fits=np.array([fits]),
+    )
+
+
+def event_scores(context: Context, table: StrategyTable, *, contention: bool = False) -> ScoreTable:
+    """Return what ``score`` returns, with times and live tensors as the event level has them (``event_row``); with
+    ``contention`` as for ``simulate``. 10 to 100 ms per row; long steps are extended from shorter ones (``steady``).
 
     Raises:
         RequestError: as for ``simulate``; of a row that breaks a law of its schedule.
     """
-    results = []
-    for row in range(len(table)):
-        strategy = table.strategy(row)
-        costs = costs_of(context, strategy)
-        shared = step_contention(context, strategy, costs) if contention and strategy.devices > 1 else None
-        results.append(step_figures(costs, shared))
-    return _scores(context, table, results)
+    rows = []
+    for number in range(len(table)):
+        strategy = table.strategy(number)
+        assignment = assign(context, strategy)
+        costs = step_costs(assignment)
+        shared = step_contention(assignment, costs) if contention and strategy.devices > 1 else None
+        rows.append(event_row(assignment, step_figures(costs, shared)))
+    return _corrected(context, table, joined(rows, np.arange(len(rows))))
 
 
 def result_scores(context: Context, table: StrategyTable, result: EventResult) -> ScoreTable:
     """Return the scores of the one strategy of a table from its step as it was simulated."""
-    return _scores(context, table, [figures_of(result)])
+    return _corrected(context, table, event_row(assign(context, table.strategy(0)), figures_of(result)))
 
 
-def _scores(context: Context, table: StrategyTable, results: list[StepFigures]) -> ScoreTable:
-    core = score(replace(context, correction=None), table)
-    live = np.array([result.peak_bytes for result in results], dtype=np.float64)
-    more = live - core.allocated_bytes
-    lost = context.framework.fragmentation * more
-    memory = dict(core.memory_bytes)
-    memory["activations"] = memory["activations"] + more
-    memory["reserve"] = memory["reserve"] + lost
-    peak = core.peak_memory_bytes + more + lost
-    found = replace(
-        core,
-        step_time_s=np.array([result.step_time_s for result in results], dtype=np.float64),
-        time_s={
-            part: np.array([result.time_s[place] for result in results], dtype=np.float64)
-            for place, part in enumerate(TIME_PARTS)
-        },
-        peak_memory_bytes=peak,
-        allocated_bytes=live,
-        memory_bytes=memory,
-        peak_stage=np.array([result.fullest for result in results], dtype=np.int64),
-        fits=peak <= context.memory_limit_bytes,
-    )
-    return corrected(context, table, found, core.time_s)
+def _corrected(context: Context, table: StrategyTable, found: ScoreTable) -> ScoreTable:
+    """Return scores as measured runs correct them, by the parts of the step as the core predicts them."""
+    if context.correction is None:
+        return found
+    return corrected(context, table, found, score(replace(context, correction=None), table).time_s)

@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.events.engine.engine import Execution
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.engine.memory import MemoryCurve
+from forerun.simulator.events.engine.svg import timeline_svg
 from forerun.simulator.events.engine.timeline import Timeline, TimelineTask, TimelineWriter
 from forerun.simulator.events.step.contention import Contention, Key
-from forerun.simulator.events.step.costs import StepCosts
 from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.events.step.tally import PART, StageUse, StepUse, Tally, shares_of, watch_again
 from forerun.simulator.score_table import TIME_PARTS
@@ -41,8 +42,6 @@ class EventResult(StepUse):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the timeline as a picture, on white because its colours are made for that."""
-        from forerun.simulator.events.export.svg import timeline_svg
-
         return f'<div style="overflow-x:auto;background:#fff;color:#222">{timeline_svg(self)}</div>'
 
     def to_pandas(self) -> Any:

@@ -1,21 +1,25 @@
-"""The entry point: one step of one strategy, event by event."""
+"""The entry point: one step, event by event."""
 
 from dataclasses import replace
 
+from forerun.simulator.assignment.costs import StepCosts
+from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.assignment.step_costs import reduction_latency_s, step_costs
+from forerun.simulator.assignment.value import Assignment
 from forerun.simulator.events.engine.engine import execute
 from forerun.simulator.events.engine.live_run import run_live
 from forerun.simulator.events.engine.timeline import TimelineWriter
 from forerun.simulator.events.step.compile import StepSource, compile_step
 from forerun.simulator.events.step.contention import Contention, contention_of
-from forerun.simulator.events.step.costs import StepCosts, still_reduce_s
 from forerun.simulator.events.step.disturb import Disturbance, replicas_needed
-from forerun.simulator.events.step.groups import group_costs
 from forerun.simulator.events.step.result import EventResult, result_of
-from forerun.simulator.events.step.staged_costs import costs_of
 from forerun.simulator.events.step.tally import StepUse, Tally
 from forerun.simulator.events.step.traffic import step_traffic
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy
+
+_SHARING = ("dp", "tp", "cp", "ep", "etp", "sp", "mbs", "zero", "shard")
+"""What must be alike for all layers where traffic finds its way over the cluster's links."""
 
 
 def simulate(
@@ -32,8 +36,8 @@ def simulate(
             disturbed device does not exist, the cluster's groups do not hold the stages, a disturbance or contention
             meets a strategy whose halves differ in tp, or contention is asked for on a cluster without one graph.
     """
-    grouped = bool(context.cluster.groups)
-    costs = group_costs(context, strategy) if grouped else costs_of(context, strategy)
+    assignment = assign(context, strategy)
+    costs = step_costs(assignment)
     replicas = replicas_needed(disturbance, strategy.dp * strategy.cp)
     if replicas > 1 and strategy.second_tp is not None:
         raise RequestError(
@@ -41,24 +45,30 @@ def simulate(
         )
     if not contention or strategy.devices == 1:
         return simulate_costs(costs, replicas=replicas, disturbance=disturbance)
-    shared = step_contention(context, strategy, costs, apart=replicas > 1)
+    shared = step_contention(assignment, costs, apart=replicas > 1)
     return simulate_costs(costs, replicas=shared.simulated, disturbance=disturbance, contention=shared)
 
 
-def step_contention(context: Context, strategy: Strategy, costs: StepCosts, *, apart: bool = False) -> Contention:
+def step_contention(assignment: Assignment, costs: StepCosts, *, apart: bool = False) -> Contention:
     """Return what the traffic of a step shares; with ``apart`` every replica is told apart.
 
     Raises:
-        RequestError: the cluster has no graph, a device cannot be reached, or the strategy's halves differ in tp.
+        RequestError: the cluster has no graph or groups that differ, a device cannot be reached, or layers share their
+            devices differently.
     """
-    if context.cluster.groups:
-        raise RequestError(f"the groups of {context.cluster.name} have no common graph of links; drop the contention")
-    if strategy.second_tp is not None:
-        raise RequestError(
-            f"replicas of {strategy} cross where tp changes, so that no links are theirs; drop the contention"
-        )
+    every = list(assignment.blocks())
+    if len(assignment.contexts) > 1:
+        names = " and ".join(context.cluster.name for context in assignment.contexts)
+        raise RequestError(f"groups of nodes ({names}) have no common graph of links; drop the contention")
+    for name in _SHARING:
+        values = sorted({int(getattr(settings, name)) for settings in every})
+        if len(values) > 1:
+            found = " and ".join(map(str, values))
+            raise RequestError(
+                f"with contention all layers share their devices alike, but {name} is {found}; drop the contention"
+            )
     reduce_s = [stage.reduce_s for stage in costs.stages]
-    traffic = step_traffic(context, strategy, reduce_s, still_reduce_s(context, strategy))
+    traffic = step_traffic(assignment.context, every[0], reduce_s, reduction_latency_s(assignment))
     return contention_of(traffic, apart=apart)
 
 

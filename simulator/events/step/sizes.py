@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.events.step.costs import stage_parameter_counts
+from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.assignment.replicas import parameters_with
+from forerun.simulator.assignment.value import by_replicas
 from forerun.simulator.layer.shard import activation_bytes
 from forerun.simulator.replicas.reduction import reduced_bytes
 from forerun.spaces.strategies import Context, Strategy
@@ -29,7 +31,10 @@ def step_sizes(context: Context, strategy: Strategy) -> StepSizes:
     width = activation_bytes(context.workload.precision)
     tokens = strategy.mbs * context.workload.seq_len / strategy.cp
     parts = strategy.tp if strategy.sp or context.framework.scatters_hops else 1
-    counts, tied = stage_parameter_counts(context, strategy)
+    assignment = assign(context, strategy)
+    ((settings, held),) = by_replicas(assignment.blocks()).items()
+    held_by_rank = parameters_with(context, settings, assignment.on_ranks(held))
+    counts, tied = (held_by_rank.dense + held_by_rank.expert)[0], held_by_rank.tied[0]
     return StepSizes(
         hop_bytes=max(round(tokens * context.model.hidden * width / parts), 1),
         gradient_bytes=tuple((counts * reduced_bytes(context)).tolist()),

@@ -12,8 +12,8 @@ when simulated whole, and one in a test, in which three kinds of replicas drift 
 
 from dataclasses import dataclass, replace
 
+from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.events.step.contention import Contention
-from forerun.simulator.events.step.costs import StepCosts
 from forerun.simulator.events.step.simulate import step_use
 from forerun.simulator.events.step.tally import StepUse
 from forerun.simulator.score_table import TIME_PARTS
@@ -27,14 +27,22 @@ _FIRST = 4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFigures:
     """The figures of a step that grow evenly with its microbatches once it is long: its time, the parts of that at the
-    slowest stage (``TIME_PARTS``), what occupies every stream, the largest peak of live tensors; and the stage that has
-    it."""
+    slowest rank (``TIME_PARTS``), what occupies every stream, and the peak of live tensors of every rank."""
 
     step_time_s: float
     time_s: tuple[float, ...]
     occupied_s: tuple[float, ...]
-    peak_bytes: float
-    fullest: int
+    peaks_bytes: tuple[float, ...]
+
+    @property
+    def peak_bytes(self) -> float:
+        """Largest peak of any rank."""
+        return max(self.peaks_bytes)
+
+    @property
+    def fullest(self) -> int:
+        """The (first) rank with the largest peak."""
+        return self.peaks_bytes.index(self.peak_bytes)
 
 
 def step_figures(costs: StepCosts, contention: Contention | None = None) -> StepFigures:
@@ -64,19 +72,19 @@ def _simulated(costs: StepCosts, microbatches: int, contention: Contention | Non
 
 def figures_of(result: StepUse) -> StepFigures:
     """Return the figures of a step that was simulated whole."""
+    pp, peaks = result.costs.shape.pp, [stage.peak_bytes for stage in result.stages]
     return StepFigures(
         step_time_s=result.step_time_s,
         time_s=tuple(result.time_s[part] for part in TIME_PARTS),
         occupied_s=tuple(result.occupied_s),
-        peak_bytes=result.peak_memory_bytes,
-        fullest=result.fullest % result.costs.shape.pp,
+        peaks_bytes=tuple(max(peaks[rank::pp]) for rank in range(pp)),
     )
 
 
 def _even(figures: list[StepFigures]) -> bool:
     """Whether every figure grows by the same twice, and the step by no less than any stream's tasks."""
-    low, middle, high = ([one.step_time_s, one.peak_bytes, *one.time_s] for one in figures)
-    whole = (high[0], high[1], *[high[0]] * len(TIME_PARTS))
+    low, middle, high = ([one.step_time_s, *one.time_s, *one.peaks_bytes] for one in figures)
+    whole = (*[high[0]] * (1 + len(TIME_PARTS)), *figures[-1].peaks_bytes)
     grown = zip(low, middle, high, whole, strict=True)
     same = all(abs((c - b) - (b - a)) <= _SAME * size for a, b, c, size in grown)
     busiest_s = max(b - a for a, b in zip(figures[-2].occupied_s, figures[-1].occupied_s, strict=True))
@@ -92,6 +100,5 @@ def _extended(figures: list[StepFigures], periods: float) -> StepFigures:
         step_time_s=low.step_time_s + turns * (high.step_time_s - low.step_time_s),
         time_s=tuple(a + turns * (b - a) for a, b in zip(low.time_s, high.time_s, strict=True)),
         occupied_s=tuple(a + turns * (b - a) for a, b in zip(low.occupied_s, high.occupied_s, strict=True)),
-        peak_bytes=low.peak_bytes + turns * (high.peak_bytes - low.peak_bytes),
-        fullest=low.fullest,
+        peaks_bytes=tuple(a + turns * (b - a) for a, b in zip(low.peaks_bytes, high.peaks_bytes, strict=True)),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.events.engine.engine import Execution
 from forerun.simulator.events.engine.graph import Graph, Tag, TaskGraph
 from forerun.simulator.events.engine.kinds import (
@@ -26,7 +27,6 @@ from forerun.simulator.events.engine.kinds import (
 from forerun.simulator.events.engine.live_graph import Hold, place_of
 from forerun.simulator.events.engine.memory import MemoryMeter, Named
 from forerun.simulator.events.engine.timeline import TimelineWriter
-from forerun.simulator.events.step.costs import StepCosts
 from forerun.simulator.score_table import TIME_PARTS
 
 PART = {

@@ -22,13 +22,11 @@ from forerun.simulator.costs.collectives.rule import paths_on_levels
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.engine.routes import Routes
 from forerun.simulator.pipeline.p2p import HopEnd, hop_parts_s
+from forerun.simulator.replicas.slices import reduces_apart, replica_stride
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.clusters.topology import build_graph
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Placement, Strategy
-
-_LINE_RATE = 1e9
-"""Factor on all links at which only the latency of a collective is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,47 +86,6 @@ def step_traffic(context: Context, strategy: Strategy, reduce_s: Sequence[float]
         hops=hops,
         rings=rings,
     )
-
-
-def line_rate_cluster(context: Context, strategy: Strategy) -> Cluster:
-    """Return a cluster on which only the latency of a reduction over replicas is left, and what of it takes place near
-    them (``gathers_near``)."""
-    cluster = context.cluster
-    beyond = _sharing_level(cluster, strategy) + 1 if _reduces_apart(context, strategy) else 0
-    fast = range(beyond, len(cluster.levels))
-    levels = tuple(
-        replace(
-            level,
-            bytes_per_s=level.bytes_per_s * (_LINE_RATE if number in fast else 1.0),
-            port_bytes_per_s=level.port_bytes_per_s * (_LINE_RATE if number in fast else 1.0),
-        )
-        for number, level in enumerate(cluster.levels)
-    )
-    return replace(cluster, levels=levels, measured=None)
-
-
-def gathers_near(context: Context, strategy: Strategy) -> bool:
-    """Whether replicas that share slices of parameters are closer to each other than the copies of these slices, so
-    that gathering stays off the links on which copies are added up."""
-    levels = context.cluster.levels
-    return strategy.copies > 1 and _sharing_level(context.cluster, strategy) < len(levels) - 1
-
-
-def _reduces_apart(context: Context, strategy: Strategy) -> bool:
-    """Whether it is between copies of slices only that gradients leave those near by."""
-    return gathers_near(context, strategy) and not context.framework.reduces_whole
-
-
-def _sharing_level(cluster: Cluster, strategy: Strategy) -> int:
-    """Return the number of the innermost level with room for replicas that share one set of slices."""
-    stride = _stride(strategy)
-    sizes = [level.size // stride for level in cluster.levels[:-1]]
-    return next((number for number, size in enumerate(sizes) if size >= strategy.sharing), len(sizes))
-
-
-def _stride(strategy: Strategy) -> int:
-    """Return the distance between neighbouring replicas."""
-    return strategy.tp * (strategy.pp if strategy.placement == Placement.TP_CP_EP_PP_DP else 1)
 
 
 def _neighbours(strategy: Strategy) -> list[tuple[int, int]]:
@@ -233,13 +190,13 @@ def _ring(
 ) -> Flow:
     unit = context.cluster.spec.unit if context.cluster.spec else 1
     # Where slices are shared near by, what takes to the network are rings over the copies of each slice.
-    apart = strategy.sharing if _reduces_apart(context, strategy) else 1
+    apart = strategy.sharing if reduces_apart(context, strategy) else 1
     channels, connections = 1, []
     for rank, first in itertools.product(range(strategy.tp), range(apart)):
         members = [layout.devices(replica, stage)[rank] for replica in range(first, layout.replicas, apart)]
         channels, edges = _ring_edges(members, unit)
         connections += edges
-    ranks, stride = layout.replicas // apart, _stride(strategy) * apart
+    ranks, stride = layout.replicas // apart, replica_stride(strategy) * apart
     assumed, lone = (_ring_rate(context.cluster, ranks, stride, lone=lone) for lone in (False, True))
     still_s = min(still_s, whole_s)
     return Flow(

@@ -1,7 +1,7 @@
 """One step of a model of operators under a strategy tree, event by event."""
 
+from forerun.simulator.assignment.costs import ChunkCost, StageCost, StepCosts
 from forerun.simulator.events.engine.engine import execute
-from forerun.simulator.events.step.costs import ChunkCost, StageCost, StepCosts
 from forerun.simulator.events.step.result import EventResult, result_of_run
 from forerun.simulator.opgraph.events.compile import compile_layered
 from forerun.simulator.opgraph.events.plan import LayeredPlan

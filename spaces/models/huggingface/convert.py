@@ -5,35 +5,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.models.huggingface.architecture import assemble
-from forerun.spaces.models.huggingface.families import FAMILIES, model_types
+from forerun.spaces.models.huggingface.defaults import class_defaults
+from forerun.spaces.models.huggingface.families import CLASSES, FAMILIES, MULTIMODAL, UNKNOWN, model_types
 from forerun.spaces.models.huggingface.fields import Fields
-from forerun.spaces.models.huggingface.harmless import HARMLESS
+from forerun.spaces.models.huggingface.harmless import HARMLESS, changes_cost
 from forerun.spaces.models.model import Model
 
-# The language model of a multimodal configuration; these keys of the outer level count for it too.
-NESTED = "text_config"
+# The language model of a multimodal configuration whose other parts are not known; these keys of the outer level count
+# for it too.
+NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 OUTER = ("tie_word_embeddings", "vocab_size")
-# Older configurations name only the class: what stands before "ForCausalLM", and its model_type.
-CLASSES = {
-    "BloomForCausalLM": "bloom",
-    "DeepseekV2ForCausalLM": "deepseek_v2",
-    "DeepseekV3ForCausalLM": "deepseek_v3",
-    "FalconForCausalLM": "falcon",
-    "GPT2LMHeadModel": "gpt2",
-    "GPTNeoXForCausalLM": "gpt_neox",
-    "GemmaForCausalLM": "gemma",
-    "Gemma2ForCausalLM": "gemma2",
-    "Gemma3ForCausalLM": "gemma3_text",
-    "GptOssForCausalLM": "gpt_oss",
-    "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "MixtralForCausalLM": "mixtral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen2MoeForCausalLM": "qwen2_moe",
-    "Qwen3ForCausalLM": "qwen3",
-    "Qwen3MoeForCausalLM": "qwen3_moe",
-}
+# Sizes that transformers has defaults for and that a configuration of its own must name all the same.
+REQUIRED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +24,14 @@ class Conversion:
     """A model, the fields that do not change its cost, and the values filled in for missing ones.
 
     ``left_out`` names the parts (``vision_config``, ...) of a multimodal configuration that are not in the model.
+    ``guessed`` is the ``model_type`` that no table has, where its fields were all known; None otherwise.
     """
 
     model: Model
     ignored: tuple[str, ...]
     left_out: tuple[str, ...]
     filled_in: Mapping[str, object]
+    guessed: str | None = None
 
 
 def model_from_config(
@@ -62,8 +47,9 @@ def convert_config(
 ) -> Conversion:
     """The model that the Hugging Face configuration ``config`` describes, called ``name``.
 
-    ``text_config`` is read in place of the outer level; vision and audio parts are left out. Fields in ``ignore`` are
-    treated as absent. ``source`` names the file in messages and in the model.
+    Of a multimodal configuration whose family is not known the ``text_config`` is read in place of the outer level and
+    the other parts are left out. Fields in ``ignore`` are treated as absent. ``source`` names the file in messages and
+    in the model.
 
     Raises:
         RequestError: ``config`` is no mapping; its family is unknown; a field is missing, of a wrong type or out of
@@ -72,54 +58,81 @@ def convert_config(
     if not isinstance(config, Mapping):
         kind = "list" if isinstance(config, list) else type(config).__name__
         raise RequestError(f"{source}: a config.json is a mapping of fields to values, but got a {kind}")
-    values, outer = _language_model(config, source)
-    left_out = tuple(key for key in outer if isinstance(config[key], Mapping) and key not in HARMLESS)
-    ignored = [key for key in outer if key not in left_out]
-    ignored += [key for key in values if key in ignore]
+    values = dict(config)
+    left_out: tuple[str, ...] = ()
+    passed: list[str] = []
+    nested = False
+    while config_type(values) not in MULTIMODAL and any(values.get(key) is not None for key in NESTED):
+        values, left_out, passed = _language_model(values, source)
+        nested = True
+    ignored = passed + [key for key in values if key in ignore]
     values = {key: value for key, value in values.items() if key not in ignore}
     model_type = _model_type(values, source)
-    family = FAMILIES[model_type]
-    fields = Fields(values, source=source, defaults=family.defaults)
-    model = assemble(fields, family.rule(fields), name)
-    unread = [key for key in values if key not in fields.read and key != "model_type"]
-    _refuse_unknown(source, model_type, {key: values[key] for key in unread})
+    family = FAMILIES.get(model_type, UNKNOWN)
+    required = () if nested else REQUIRED
+    fields = Fields(values, source=source, defaults=class_defaults(model_type), required=required)
+    model = family.read(fields, name)
+    unread = _unread(fields, model_type)
     ignored = sorted(ignored + unread)
-    return Conversion(model=model, ignored=tuple(ignored), left_out=left_out, filled_in=fields.filled_in)
+    guessed = None if model_type in FAMILIES else model_type
+    return Conversion(
+        model=model, ignored=tuple(ignored), left_out=left_out, filled_in=fields.filled_in, guessed=guessed
+    )
 
 
-def _language_model(config: Mapping[str, Any], source: str) -> tuple[dict[str, Any], list[str]]:
-    """The fields of the language model and the names of outer fields that were passed over."""
-    nested = config.get(NESTED)
-    if nested is None:
-        return dict(config), []
+def _unread(fields: Fields, model_type: str) -> list[str]:
+    """The names of fields that no rule read, those of nested parts too; refuses those that may change cost."""
+    unread = [key for key in fields.values if key not in fields.read and key != "model_type"]
+    _refuse_unknown(fields.source, model_type, {key: fields.values[key] for key in unread})
+    for name, part in fields.parts.items():
+        unread += [f"{name}.{key}" for key in _unread(part, model_type)]
+    return unread
+
+
+def _language_model(config: Mapping[str, Any], source: str) -> tuple[dict[str, Any], tuple[str, ...], list[str]]:
+    """The fields of the language model, the parts left out, and the names of other outer fields."""
+    key = next(key for key in NESTED if config.get(key) is not None)
+    nested = config[key]
     if not isinstance(nested, Mapping):
-        raise RequestError(f"{source}: {NESTED} must be a mapping, but got {type(nested).__name__}")
-    values = {key: config[key] for key in OUTER if key in config} | dict(nested)
-    return values, [key for key in config if key != NESTED and key not in OUTER]
+        raise RequestError(f"{source}: {key} must be a mapping, but got {type(nested).__name__}")
+    values = {outer: config[outer] for outer in OUTER if outer in config} | dict(nested)
+    others = [other for other in config if other != key and other not in OUTER]
+    parts = tuple(other for other in others if isinstance(config[other], Mapping) and other not in HARMLESS)
+    return values, parts, [other for other in others if other not in parts]
 
 
-def _model_type(values: Mapping[str, Any], source: str) -> str:
+def config_type(values: Mapping[str, Any]) -> str | None:
+    """The ``model_type`` that the configuration names, or that of its class (older ones name only that)."""
     given = values.get("model_type")
     if given is None:
         classes = values.get("architectures")
         first = classes[0] if isinstance(classes, list) and classes else None
-        given = CLASSES.get(first) if isinstance(first, str) else None
-        if given is None:
-            known = ", ".join(model_types())
-            raise RequestError(f"{source}: the field model_type is missing; it must be one of {known}")
-    if not isinstance(given, str) or given not in FAMILIES:
-        message = unknown("model_type", str(given)[:60], model_types())
-        raise RequestError(f"{source}: {message} (another model can be described in a YAML file of its own)")
-    return given
+        return CLASSES.get(first) if isinstance(first, str) else None
+    return given if isinstance(given, str) else None
+
+
+def _model_type(values: Mapping[str, Any], source: str) -> str:
+    found = config_type(values)
+    given = values.get("model_type")
+    if found is None and given is None:
+        known = ", ".join(model_types())
+        raise RequestError(f"{source}: the field model_type is missing; it must be one of {known}")
+    if found is not None and (found in FAMILIES or _looks_like_a_decoder(values)):
+        return found
+    message = unknown("model_type", str(given)[:60], model_types())
+    raise RequestError(f"{source}: {message} (another model can be described in a YAML file of its own)")
+
+
+def _looks_like_a_decoder(values: Mapping[str, Any]) -> bool:
+    """Whether a configuration of an unknown type comes with code of its own (``auto_map``) or names a causal model."""
+    classes = values.get("architectures")
+    causal = isinstance(classes, list) and any("CausalLM" in str(one) for one in classes)
+    return "auto_map" in values or causal
 
 
 def _refuse_unknown(source: str, model_type: str, unread: Mapping[str, Any]) -> None:
     """Raise for fields that forerun has not heard of and that hold more than a text."""
-    doubtful = [
-        key
-        for key, value in unread.items()
-        if key not in HARMLESS and not key.startswith("_") and not isinstance(value, str) and value
-    ]
+    doubtful = [key for key, value in unread.items() if changes_cost(key, value)]
     if doubtful:
         shown = ", ".join(f"{key}={str(unread[key])[:40]}" for key in doubtful[:5])
         more = f" and {len(doubtful) - 5} more" if len(doubtful) > 5 else ""

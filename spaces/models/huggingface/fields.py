@@ -1,21 +1,40 @@
 """Typed reading of a configuration that remembers which fields were read and which were filled in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from forerun.spaces.errors import RequestError, nearest
 
-# One meaning, several spellings: transformers' `attribute_map` of GPT-2, BLOOM, Falcon, gpt-oss, Gemma 2 and mixtures.
+# One meaning, several spellings: `attribute_map` of transformers, and what model repositories call the same.
 ALIASES: Mapping[str, tuple[str, ...]] = {
-    "hidden_size": ("n_embd", "n_embed", "d_model"),
-    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
-    "num_attention_heads": ("n_head", "n_heads"),
-    "num_key_value_heads": ("num_kv_heads", "n_head_kv"),
-    "intermediate_size": ("n_inner", "ffn_hidden_size"),
-    "max_position_embeddings": ("n_positions", "seq_length"),
-    "num_local_experts": ("num_experts", "n_routed_experts"),
-    "num_experts_per_tok": ("experts_per_token",),
-    "sliding_window": ("sliding_window_size",),
+    "hidden_size": ("n_embd", "n_embed", "d_model", "dim", "embed_dim", "emb_dim", "embedding_dim"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "num_blocks", "depth"),
+    "num_attention_heads": ("n_head", "n_heads", "num_heads", "attention_heads"),
+    "num_key_value_heads": ("num_kv_heads", "n_head_kv", "num_query_groups"),
+    "head_dim": ("attention_head_dim", "dim_head", "d_head", "d_kv", "kv_channels"),
+    "intermediate_size": ("n_inner", "ffn_hidden_size", "ffn_dim", "d_ff", "d_inner", "dim_ff"),
+    "max_position_embeddings": ("n_positions", "seq_length", "max_seq_len"),
+    "num_local_experts": ("num_experts", "n_routed_experts", "moe_num_experts"),
+    "num_experts_per_tok": (
+        "experts_per_token",
+        "moe_topk",
+        "moe_k",
+        "moe_top_k",
+        "num_experts_per_token",
+        "top_k_experts",
+    ),
+    "n_shared_experts": ("num_shared_experts", "moe_num_shared_experts", "num_shared_expert"),
+    "shared_expert_intermediate_size": (
+        "moe_shared_expert_intermediate_size",
+        "shared_intermediate_size",
+        "moe_shared_expert_hidden_size",
+    ),
+    "moe_intermediate_size": ("expert_ffn_hidden_size", "expert_dim"),
+    "first_k_dense_replace": ("num_dense_layers", "moe_layer_start_index", "n_dense_layers"),
+    "moe_layer_freq": ("moe_layer_interval",),
+    "n_group": ("num_expert_group",),
+    "sliding_window": ("sliding_window_size", "window_size", "attention_window_size"),
+    "num_nextn_predict_layers": ("mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers"),
 }
 LARGEST_SIZE = 2**31
 MOST_LAYERS = 10_000
@@ -24,12 +43,17 @@ MOST_LAYERS = 10_000
 class Fields:
     """The fields of one configuration. A field that is null counts as missing."""
 
-    def __init__(self, values: Mapping[str, Any], *, source: str, defaults: Mapping[str, int]) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], *, source: str, defaults: Mapping[str, Any], required: Sequence[str] = ()
+    ) -> None:
+        """``defaults`` fill in for fields that are missing (not for null ones), but for those in ``required``."""
         self.source = source
         self.read: set[str] = set()
         self.filled_in: dict[str, object] = {}
-        self._values = values
+        self.parts: dict[str, Fields] = {}
+        self.values = values
         self._defaults = defaults
+        self._required = required
 
     def size(self, name: str, default: int | None = None, *, least: int = 1, most: int = LARGEST_SIZE) -> int:
         """The whole number ``name``; ``default`` (or the family's) fills in for a missing one.
@@ -39,18 +63,20 @@ class Fields:
         """
         found = self.optional_size(name, least=least, most=most)
         if found is not None:
+            if self._written(name)[1] is None:
+                self.filled_in[name] = found
             return found
-        value = self._defaults.get(name, default)
+        value = default
         if value is None:
-            spellings = " or ".join((name, *ALIASES.get(name, ())))
-            near = nearest(name, [key for key in self._values if key not in self.read], count=1)
+            spellings = " or ".join((name, *ALIASES.get(name, ())[:3]))
+            near = nearest(name, [key for key in self.values if key not in self.read], count=1)
             hint = f"; did you mean it by {near[0]}?" if near else ""
             raise RequestError(f"{self.source}: the required field {spellings} is missing{hint}")
         self.filled_in[name] = value
         return value
 
     def optional_size(self, name: str, *, least: int = 1, most: int = LARGEST_SIZE) -> int | None:
-        """The whole number ``name``, None where missing; the family's default does not fill in."""
+        """The whole number ``name``, None where missing."""
         spelling, value = self._find(name)
         if value is None:
             return None
@@ -62,7 +88,7 @@ class Fields:
 
     def has(self, name: str) -> bool:
         """True if ``name`` is given or the family has a default for it."""
-        return name in self._defaults or self._find(name)[1] is not None
+        return self._find(name)[1] is not None
 
     def flag(self, name: str, default: bool) -> bool:
         """The boolean ``name``, ``default`` where missing."""
@@ -93,12 +119,60 @@ class Fields:
             )
         return value
 
+    def listed_or_none(self, name: str, kind: type) -> Sequence[Any] | None:
+        """The list ``name``, None where the field is missing or no list (some fields are a number or a list)."""
+        return self.listed(name, kind) if isinstance(self._find(name)[1], list) else None
+
+    def refusal(self, name: str, why: str) -> RequestError:
+        """The refusal of a field's value: what it is, and why it cannot be read."""
+        return RequestError(f"{self.source}: {name}={_shown(self.raw(name))}: {why}; describe the model in a YAML file")
+
+    def number(self, name: str, default: float) -> float:
+        """The positive number ``name``, ``default`` where missing."""
+        spelling, value = self._find(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LARGEST_SIZE:
+            raise RequestError(f"{self.source}: {spelling} must be a positive number, but got {_shown(value)}")
+        return float(value)
+
+    def given(self, name: str) -> bool:
+        """True if the configuration itself has the field, null or not."""
+        return any(spelling in self.values for spelling in (name, *ALIASES.get(name, ())))
+
+    def raw(self, name: str) -> Any:
+        """The value of ``name`` as it stands; None where missing. The caller checks it."""
+        return self._find(name)[1]
+
+    def part(self, name: str, defaults: Callable[[str], Mapping[str, Any]], model_type: str) -> "Fields":
+        """The fields of the mapping ``name`` (``vision_config``), which are all ``defaults`` of its model type where it
+        is missing; ``model_type`` is its type where it names none."""
+        value = self.values.get(name)
+        self.read.add(name)
+        if value is not None and not isinstance(value, Mapping):
+            raise RequestError(f"{self.source}: {name} must be a mapping, but got {type(value).__name__}")
+        values = dict(value or {})
+        kind = values.get("model_type", model_type)
+        part = Fields(values, source=f"{self.source}, {name}", defaults=defaults(str(kind)))
+        self.parts[name] = part
+        return part
+
     def _find(self, name: str) -> tuple[str, Any]:
         """The spelling in use and its value; all spellings count as read and must agree."""
+        found = self._written(name)
+        if found[1] is None and not self.given(name) and name not in self._required:
+            for spelling in (name, *ALIASES.get(name, ())):
+                value = self._defaults.get(spelling)
+                if value is not None:
+                    return spelling, value
+        return found
+
+    def _written(self, name: str) -> tuple[str, Any]:
+        """The spelling in use and its value in the configuration itself."""
         found: tuple[str, Any] = (name, None)
         for spelling in (name, *ALIASES.get(name, ())):
-            value = self._values.get(spelling)
-            if spelling in self._values:
+            value = self.values.get(spelling)
+            if spelling in self.values:
                 self.read.add(spelling)
             if value is None:
                 continue

@@ -1,0 +1,59 @@
+"""One leaderboard out of the rows that a search found, by whatever way it found them."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from forerun.search.board.leaderboard import Leaderboard, SpaceCounts, ranked, versions
+from forerun.search.board.rows import Row
+from forerun.search.explain.explain import why
+from forerun.search.notes.all_notes import notes_for
+from forerun.search.notes.certain import certain
+from forerun.search.request.request import Setting
+from forerun.search.request.scorer import Scorer
+from forerun.simulator import score as simulator_score
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a way of searching found: ``rows`` best first, the candidates it counted, and what it says of itself.
+
+    ``remarks`` are about the search, ``opened`` what it left open beside the axes, ``asked`` what more was asked for
+    than the request says.
+    """
+
+    rows: tuple[Row, ...]
+    space: SpaceCounts
+    remarks: tuple[str, ...] = ()
+    opened: tuple[str, ...] = ()
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    workers: str = "in this process"
+
+
+def build_board(setting: Setting, found: Found, *, started_s: float, score: Scorer = simulator_score) -> Leaderboard:
+    """Return the leaderboard of what was found, with the notes that any such rows have.
+
+    ``started_s``: ``time.perf_counter()`` when the search began. ``score`` scores what notes compare with.
+    """
+    board = Leaderboard(
+        request={**setting.to_json(), **found.asked},
+        space=found.space,
+        rows=(),
+        why="",
+        defaults=(*setting.defaults, setting.axes_left_open(), *found.opened),
+        remarks=(*setting.notes, *found.remarks),
+        elapsed_s=0.0,
+        versions=versions(),
+        workers=found.workers,
+    )
+    board = with_rows(board, setting, found.rows, score=score)
+    return replace(board, elapsed_s=time.perf_counter() - started_s)
+
+
+def with_rows(
+    board: Leaderboard, setting: Setting, rows: tuple[Row, ...], *, score: Scorer = simulator_score
+) -> Leaderboard:
+    """Return a board with other rows, best first, and what is said of them."""
+    rows = certain(setting.context, ranked(rows, setting.objective), setting.objective)
+    return replace(board, rows=rows, why=why(rows), advice=notes_for(setting, rows, score))

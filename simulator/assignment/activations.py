@@ -1,0 +1,49 @@
+"""Activation memory of every pipeline rank, by the core's closed forms of what a schedule keeps."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.assignment.passes import shard_with
+from forerun.simulator.assignment.value import Assignment, Blocks
+from forerun.simulator.memory.peak import StageMemory, activation_memory
+from forerun.simulator.score_table import Floats
+from forerun.simulator.stages.plan import interleaved_lead
+from forerun.spaces.strategies import Schedule, Strategy
+
+
+def rank_activations(assignment: Assignment, blocks: Blocks) -> StageMemory:
+    """Return the activation memory that ``blocks`` [B, C] cause on every rank, [1, P] each."""
+    leads = _leads(assignment)
+    first, *others = (
+        _with_settings(assignment, settings, assignment.on_ranks(held), leads) for settings, held in blocks.items()
+    )
+    for other in others:
+        first = StageMemory(
+            kept=first.kept + other.kept,
+            working=np.maximum(first.working, other.working),
+            logits=first.logits + other.logits,
+            idle=first.idle + other.idle,
+            stage=first.stage,
+        )
+    return first
+
+
+def _with_settings(assignment: Assignment, settings: Strategy, on: Floats, leads: Floats) -> StageMemory:
+    """Return what layers ``on`` [B, P] ranks with the same settings keep."""
+    shape, count = assignment.shape, assignment.shape.pp
+    given = (float(assignment.schedule), float(shape.pp), float(shape.vpp), float(shape.microbatches))
+    schedule, pp, vpp, microbatches = (np.full(count, value) for value in given)
+    same: NDArray[np.intp] = np.zeros(count, dtype=np.intp)
+    rank = np.arange(count, dtype=np.float64)[None, :]
+    shard = shard_with(assignment.context, settings)
+    return activation_memory(
+        assignment.context, shard, same, on[:, None, :], rank, schedule, pp, vpp, microbatches, leads
+    )
+
+
+def _leads(assignment: Assignment) -> Floats:
+    """Return what every rank keeps at its peak over that of equal virtual stages, [1, P]."""
+    pp, counts = assignment.shape.pp, assignment.layer_counts
+    if assignment.schedule != Schedule.INTERLEAVED or len(set(counts)) == 1:
+        return np.ones((1, pp))
+    return np.array([[interleaved_lead(counts[rank::pp], pp, rank) for rank in range(pp)]])

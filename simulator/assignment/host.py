@@ -1,0 +1,150 @@
+"""Tensors that lie in the memory of the host: what they free on the device, and the copies that they cause.
+
+Activations go out behind a forward pass and come back before its backward pass; parameters come in layer by layer
+before each pass. Optimizer states are updated where they lie: as fast as the host's memory is read and written, and no
+faster than gradients and parameters come and go as if the states themselves did.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from forerun.simulator.assignment.activations import rank_activations
+from forerun.simulator.assignment.passes import chunk_passes
+from forerun.simulator.assignment.replicas import all_replicas, parameter_counts, replicas_by_settings
+from forerun.simulator.assignment.value import Assignment, Blocks
+from forerun.simulator.layer.shard import activation_bytes
+from forerun.simulator.replicas.reduction import ReplicaCosts
+from forerun.simulator.score_table import Floats
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context
+from forerun.spaces.units import format_bytes
+
+COPY_AHEAD = 3
+"""Layers whose parameters are copied from the host ahead of their use (Proteus: three)."""
+SOCKET_BYTES_PER_S = 140e9
+"""Bandwidth that the processors of a socket reach where the cluster does not say: 0.7 of 8 channels of DDR4-3200."""
+UPDATE_TRAFFIC = 2.5
+"""Memory traffic of an update per byte of states: master copy and moments read and written, gradients read, parameters
+written (Adam: 30 bytes for 12)."""
+
+
+def host_rate(assignment: Assignment) -> float:
+    """Return bytes per second between a device and the host, one direction; 0 where nothing lies there.
+
+    Raises:
+        RequestError: something does, and the cluster does not say how fast its host links are.
+    """
+    if not any(placed.host for row in assignment.layers for placed in row):
+        return 0.0
+    cluster = assignment.context.cluster
+    rate = cluster.host.get("bytes_per_s_per_device", 0.0) or cluster.device.host_bytes_per_s
+    if not rate > 0:
+        raise RequestError(
+            f"tensors on the host need the rate of its links, which {cluster.name} does not have; name "
+            "host.rate in the cluster"
+        )
+    return rate
+
+
+def on_host(assignment: Assignment, what: str) -> Blocks:
+    """Return the blocks whose tensors of one kind (of ``HOST_TENSORS``) lie on the host, [B, C]."""
+    return assignment.blocks(lambda placed: what in placed.host)
+
+
+def check_host_memory(assignment: Assignment, whole: ReplicaCosts, left: ReplicaCosts) -> None:
+    """Refuse an assignment whose tensors do not fit into the memory of their hosts, where the cluster says how large
+    it is.
+
+    ``whole``, ``left``: the once-per-step costs before and after what lies on the host was taken off the device.
+
+    Raises:
+        RequestError: they do not.
+    """
+    cluster = assignment.context.cluster
+    capacity = cluster.host.get("memory_bytes")
+    if capacity is None or whole is left:
+        return
+    held = host_bytes(assignment, whole, left)
+    nodes: dict[int, float] = {}
+    for rank in range(assignment.shape.pp):
+        for device in assignment.devices[rank]:
+            node = device // cluster.devices_per_node
+            nodes[node] = nodes.get(node, 0.0) + float(held[rank])
+    most = max(nodes.values())
+    if most > capacity:
+        raise RequestError(
+            f"{format_bytes(most)} lie in the memory of a host that has {format_bytes(capacity)}; keep fewer tensors "
+            "there (memory: host), shard the optimizer (zero: 1), or use more nodes"
+        )
+
+
+def host_bytes(assignment: Assignment, whole: ReplicaCosts, left: ReplicaCosts) -> Floats:
+    """Return the bytes that each device of every rank keeps on its host, activations of all microbatches in flight
+    included; shape P."""
+    held: Floats = (whole.optimizer_bytes - left.optimizer_bytes + whole.parameter_bytes - left.parameter_bytes)[0]
+    away = on_host(assignment, "activations")
+    return held + rank_activations(assignment, away).kept[0] if away else held
+
+
+def host_copies(assignment: Assignment) -> tuple[Floats, Floats, Floats]:
+    """Return what every virtual stage copies per pass: bytes of activations, bytes of parameters, and the layers that
+    these come in; shape C each."""
+    away, fetched = on_host(assignment, "activations"), on_host(assignment, "parameters")
+    kept = chunk_passes(assignment.context, away).kept_bytes if away else np.zeros(len(assignment.layers))
+    return kept, *_fetched(assignment, fetched)
+
+
+def _fetched(assignment: Assignment, blocks: Blocks) -> tuple[Floats, Floats]:
+    """Return bytes of parameters, and layers, that every virtual stage fetches; shape C."""
+    context, count = assignment.context, len(assignment.layers)
+    width, size, layers = activation_bytes(context.workload.precision), np.zeros(count), np.zeros(count)
+    for settings, held in blocks.items():
+        size = size + parameter_counts(context, settings, held) * width
+        layers = layers + held.sum(axis=0)
+    return size, layers
+
+
+def rank_replicas(assignment: Assignment, whole: ReplicaCosts | None = None) -> ReplicaCosts:
+    """Return the once-per-step costs of every rank: what lies on the host taken off the device, and streamed for the
+    update. ``whole``: those without a host, where they are known.
+
+    Raises:
+        RequestError: a cost rule knows no such operator, link or precision.
+    """
+    if whole is None:
+        whole = all_replicas(assignment.context, replicas_by_settings(assignment, assignment.blocks()))
+    rate = host_rate(assignment)
+    return _off_device(assignment, whole, rate) if rate else whole
+
+
+def _off_device(assignment: Assignment, replicas: ReplicaCosts, rate: float) -> ReplicaCosts:
+    """Return the costs of devices without what lies on the host; ``rate``: bytes per second to and from there."""
+    fetched = on_host(assignment, "parameters")
+    states = _held(assignment, on_host(assignment, "optimizer"), "optimizer_bytes")
+    parameters = _held(assignment, fetched, "parameter_bytes")
+    size, layers = _fetched(assignment, fetched)
+    ahead = np.where(layers > 0, np.minimum(COPY_AHEAD / np.maximum(layers, 1.0), 1.0), 0.0) * size
+    buffers = np.array([max(ahead[chunk] for chunk in chunks) for chunks in assignment.chunks_of_rank])
+    update_s = _update_s(assignment.context, states)
+    return replace(
+        replicas,
+        optimizer_s=np.maximum.reduce((replicas.optimizer_s, (states + parameters) / rate, update_s)),
+        optimizer_bytes=replicas.optimizer_bytes - states,
+        parameter_bytes=replicas.parameter_bytes - parameters,
+        buffer_bytes=replicas.buffer_bytes + buffers,
+    )
+
+
+def _update_s(context: Context, states: Floats) -> Floats:
+    """Return the seconds in which the processors of a host update the states of all devices of a node like this one."""
+    cluster = context.cluster
+    sockets = 2 if cluster.spec is None else cluster.spec.host.sockets
+    rate = cluster.host.get("memory_bytes_per_s", sockets * SOCKET_BYTES_PER_S)
+    return UPDATE_TRAFFIC * states * cluster.devices_per_node / rate
+
+
+def _held(assignment: Assignment, blocks: Blocks, name: str) -> Floats:
+    """Return the bytes of some layers' tensors on every rank, shape P."""
+    each = replicas_by_settings(assignment, blocks, fill=False)
+    return sum((getattr(one.costs, name)[0] for one in each), np.zeros(assignment.shape.pp))

@@ -1,0 +1,91 @@
+"""The assignment that a strategy writes: stages alike, stages that differ, or stages on groups of nodes that differ."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from forerun.simulator.assignment.value import Assignment, Placed
+from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
+from forerun.simulator.schedules import PipelineShape
+from forerun.spaces.clusters import stage_groups
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import (
+    Context,
+    Placement,
+    Recompute,
+    Strategy,
+    devices_of_rank,
+    in_second_half,
+    layers_of_chunks,
+)
+
+
+def assign(context: Context, strategy: Strategy) -> Assignment:
+    """Return the assignment of a strategy, which must be legal.
+
+    Raises:
+        RequestError: the cluster has groups of nodes, which do not hold the stages, or the strategy has neighbouring
+            stages on one node or halves that differ in tp.
+    """
+    grouped = bool(context.cluster.groups)
+    first = strategy.half(False)
+    counts = layers_of_chunks(strategy, context.model.layer_count, context.head_layers)
+    whole = Assignment(
+        contexts=context.on_groups if grouped else (context,),
+        group_of_rank=_groups(context, strategy) if grouped else (0,) * strategy.pp,
+        schedule=strategy.schedule,
+        shape=PipelineShape(
+            pp=strategy.pp,
+            vpp=strategy.vpp,
+            microbatches=context.workload.global_batch // (first.dp * first.mbs),
+        ),
+        layers=_placed(context, strategy, counts),
+        devices=(),
+    )
+    return replace(whole, devices=tuple(devices_of_rank(first, rank) for rank in whole.rank_of_chunk))
+
+
+def _groups(context: Context, strategy: Strategy) -> tuple[int, ...]:
+    """Return the group of nodes of every pipeline rank.
+
+    Raises:
+        RequestError: as for ``assign``.
+    """
+    if strategy.placement != Placement.TP_CP_EP_DP_PP or strategy.second_tp is not None:
+        raise RequestError(
+            f"stages of {strategy} do not stand on devices of their own in a row, as groups of nodes need; drop the "
+            "placement or the second tp"
+        )
+    return stage_groups(context.cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
+
+
+def _placed(context: Context, strategy: Strategy, counts: Sequence[int]) -> tuple[tuple[Placed, ...], ...]:
+    """Return what every virtual stage runs; MTP blocks stand behind the head, which they repeat.
+
+    Stages that differ are whole: virtual stage and pipeline rank have one number.
+    """
+    model = context.model
+    kinds = [kind for kind, layer in zip(kind_of_entry(model), model.layers, strict=True) for _ in range(layer.count)]
+    embedding = len(layer_kinds(model))
+    flat = replace(strategy, layers_per_stage=None, stage_recompute=None)
+    halves = (flat.half(False), flat.half(True))
+    rows, done = [], 0
+    for chunk, count in enumerate(counts):
+        settings = recomputed = halves[in_second_half(chunk, strategy.pp)]
+        some = count
+        if strategy.stage_recompute is not None:
+            entry = strategy.stage_recompute[chunk]
+            recomputed = replace(settings, recompute=entry.kind)
+            # Where only some layers are named, what is predicted besides is none of them.
+            settings = recomputed if entry.layers is None else replace(settings, recompute=Recompute.NONE)
+            some = count if entry.layers is None else entry.layers
+        row = [
+            Placed(kind, recomputed if place < some else settings)
+            for place, kind in enumerate(kinds[done : done + count])
+        ]
+        done += count
+        if chunk == 0:
+            row.insert(0, Placed(embedding, settings))
+        if chunk == len(counts) - 1:
+            row += [Placed(embedding + 1, settings), *[Placed(kinds[-1], settings)] * model.mtp_layers]
+        rows.append(tuple(row))
+    return tuple(rows)

@@ -1,0 +1,81 @@
+"""Seconds and bytes of one microbatch on every virtual stage: each of few settings costed once, and added up."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.assignment.value import Blocks
+from forerun.simulator.layer.shard import Shard, shard_of
+from forerun.simulator.layer.times import BLOCK_PARTS, block_times, host_passes_s
+from forerun.simulator.memory.peak import activation_memory
+from forerun.simulator.score_table import Floats
+from forerun.spaces.strategies import Context, Schedule, Strategy, table_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkPasses:
+    """Seconds and bytes of C virtual stages on one microbatch, shape C each; times as in ``ChunkCost``, but of the
+    device and of the host apart."""
+
+    forward_s: Floats
+    backward_s: Floats
+    weight_s: Floats
+    host_forward_s: Floats
+    host_backward_s: Floats
+    parts: Mapping[str, Floats]
+    kept_bytes: Floats
+    logit_bytes: Floats
+    working_bytes: Floats
+
+    def __add__(self, other: "ChunkPasses") -> "ChunkPasses":
+        """Return what layers of both settings cost together; one layer is recomputed at a time."""
+        added: dict[str, object] = {
+            entry.name: getattr(self, entry.name) + getattr(other, entry.name)
+            for entry in fields(ChunkPasses)
+            if entry.name not in ("parts", "working_bytes")
+        }
+        added["parts"] = {part: self.parts[part] + other.parts[part] for part in BLOCK_PARTS}
+        added["working_bytes"] = np.maximum(self.working_bytes, other.working_bytes)
+        return ChunkPasses(**added)  # type: ignore[arg-type]  # its own fields
+
+
+def shard_with(context: Context, settings: Strategy) -> Shard:
+    """Return how layers with some settings are cut: a table of one."""
+    return shard_of(context, table_of([settings]), np.zeros(1, dtype=np.intp))
+
+
+def chunk_passes(context: Context, blocks: Blocks) -> ChunkPasses:
+    """Return what ``blocks`` [B, C] with all their settings cost every virtual stage."""
+    first, *others = (_with_settings(context, settings, held) for settings, held in blocks.items())
+    return sum(others, first)
+
+
+def _with_settings(context: Context, settings: Strategy, held: Floats) -> ChunkPasses:
+    """Return what virtual stages do with the layers ``held`` [B, C] that have the same settings."""
+    shard, count = shard_with(context, settings), held.shape[1]
+    times = block_times(context, shard)
+    recompute = np.full(count, int(settings.recompute))
+    tp = np.full(count, float(settings.tp))
+    host_forward_s, host_backward_s = host_passes_s(context, held[:-2], recompute, tp, float(settings.pp))
+    key: NDArray[np.intp] = np.zeros(count, dtype=np.intp)
+    one = np.ones(count)
+    # The last stage of 1F1B has one microbatch in flight.
+    memory = activation_memory(
+        context, shard, key, held[:, None, :], one[None, :] * 0.0, one * Schedule.ONE_F_ONE_B, one, one, one
+    )
+    return ChunkPasses(
+        forward_s=times.forward_s[:, 0] @ held,
+        backward_s=times.backward_s[:, 0] @ held,
+        weight_s=times.weight_s[:, 0] @ held,
+        host_forward_s=host_forward_s,
+        host_backward_s=host_backward_s,
+        # Stage by stage: a product with all of them would add up in another order beside other stages.
+        parts={
+            part: np.array([times.parts[part][:, 0] @ held[:, chunk] for chunk in range(count)]) for part in BLOCK_PARTS
+        },
+        kept_bytes=memory.kept[0],
+        logit_bytes=memory.logits[0],
+        working_bytes=memory.working[0],
+    )

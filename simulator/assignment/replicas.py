@@ -1,0 +1,81 @@
+"""What replicas cost every pipeline rank once per step: that of each of few settings, and all of them together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from forerun.simulator.assignment.value import Assignment, Blocks, by_replicas
+from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, bucket_bytes, replica_costs
+from forerun.simulator.score_table import Floats
+from forerun.simulator.stages.parameters import StageParameters, stage_parameters
+from forerun.spaces.strategies import Context, Strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsReplicas:
+    """The once-per-step costs of the layers with the same ``settings`` on P ranks, and their ``parameters`` on one
+    device of each of C virtual stages."""
+
+    settings: Strategy
+    costs: ReplicaCosts
+    parameters: Floats
+
+
+def parameters_with(context: Context, settings: Strategy, held: Floats) -> StageParameters:
+    """Return the parameters on one device of layers ``held`` [B, K] with the same settings, [1, K]."""
+    tp, ep, etp = (np.full(held.shape[1], float(degree)) for degree in (settings.tp, settings.ep, settings.etp))
+    return stage_parameters(context, held[:, None, :], tp, ep, etp)
+
+
+def parameter_counts(context: Context, settings: Strategy, held: Floats) -> Floats:
+    """Return how many parameters layers ``held`` [B, K] with the same settings have on one device, shape K."""
+    each = parameters_with(context, settings, held)
+    return np.asarray((each.dense + each.expert)[0] * (held.sum(axis=0) > 0))
+
+
+def replicas_by_settings(assignment: Assignment, blocks: Blocks, *, fill: bool = True) -> list[SettingsReplicas]:
+    """Return the once-per-step costs of ``blocks`` [B, C] by settings, those that replicas cannot tell apart together.
+
+    A rank has costs of the settings that its layers have; one without layers those of the first, where ``fill``.
+    """
+    joined = by_replicas(blocks)
+    on_ranks = {settings: assignment.on_ranks(held) for settings, held in joined.items()}
+    present = {settings: on.sum(axis=0) > 0 for settings, on in on_ranks.items()}
+    if fill:
+        first = next(iter(present))
+        present[first] = present[first] | ~np.any(list(present.values()), axis=0)
+    return [
+        SettingsReplicas(
+            settings=settings,
+            costs=_costs(assignment.context, settings, on_ranks[settings], present[settings].astype(np.float64)),
+            parameters=parameter_counts(assignment.context, settings, held),
+        )
+        for settings, held in joined.items()
+    ]
+
+
+def _costs(context: Context, settings: Strategy, on: Floats, here: Floats) -> ReplicaCosts:
+    """Return the once-per-step costs of layers ``on`` [B, P] ranks; none where ``here`` is 0.0, shape P."""
+    degrees = {axis: np.full(on.shape[1], float(getattr(settings, axis))) for axis in REPLICA_DEGREES}
+    costs = replica_costs(context, Replicas(parameters=parameters_with(context, settings, on), **degrees))
+    return ReplicaCosts(**{entry.name: getattr(costs, entry.name) * here for entry in fields(ReplicaCosts)})
+
+
+def all_replicas(context: Context, each: Sequence[SettingsReplicas]) -> ReplicaCosts:
+    """Return the sum over settings; of the buckets of gradients, which they share, the largest set."""
+    if len(each) == 1:
+        return each[0].costs
+    buckets = [_bucket_copies(context, one) for one in each]
+    names = [entry.name for entry in fields(ReplicaCosts)]
+    total = ReplicaCosts(**{name: sum(getattr(one.costs, name) for one in each) for name in names})
+    shared = np.sum(buckets, axis=0) - np.max(buckets, axis=0)
+    tied_s = np.max([one.costs.tied_s for one in each], axis=0)
+    return replace(total, buffer_bytes=total.buffer_bytes - shared, tied_s=tied_s)
+
+
+def _bucket_copies(context: Context, one: SettingsReplicas) -> Floats:
+    """Return the bytes of the buckets that layers with the same settings keep on every rank, [1, P]."""
+    ranks = np.full_like(one.costs.reduce_s, float(one.settings.dp * one.settings.cp))
+    copies = context.framework.bucket_copies * bucket_bytes(context, ranks)
+    return np.where((ranks > 1) & (one.costs.parameter_bytes[0] > 0), copies, 0.0)[None, :]

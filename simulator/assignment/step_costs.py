@@ -1,0 +1,180 @@
+"""From an assignment to the costs of its step: the only bridge between the cost rules and the event level.
+
+Every number comes from the functions that the vectorised core uses, so that the two fidelities can differ in when
+things happen and never in how long they take.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from forerun.simulator.assignment.borders import changes_inside, p2p_times
+from forerun.simulator.assignment.costs import ChunkCost, StageCost, StepCosts
+from forerun.simulator.assignment.host import check_host_memory, host_copies, host_rate, rank_replicas
+from forerun.simulator.assignment.memory import stage_memory
+from forerun.simulator.assignment.passes import ChunkPasses, chunk_passes
+from forerun.simulator.assignment.replicas import SettingsReplicas, all_replicas, replicas_by_settings
+from forerun.simulator.assignment.value import Assignment
+from forerun.simulator.layer.times import BLOCK_PARTS
+from forerun.simulator.replicas.reduction import ReplicaCosts, gradient_buckets
+from forerun.simulator.replicas.slices import gathers_near, line_rate_cluster
+from forerun.simulator.score_table import Floats
+from forerun.spaces.strategies import Context, Placement, Strategy
+
+
+def step_costs(assignment: Assignment) -> StepCosts:
+    """Return the costs of one step.
+
+    Raises:
+        RequestError: a cost rule knows no such operator, link or precision, or the host has no memory for its tensors.
+    """
+    transfers_s = p2p_times(assignment)
+    if len(assignment.contexts) > 1:
+        return _on_groups(assignment, transfers_s)
+    context, profile, blocks = assignment.context, assignment.context.framework, assignment.blocks()
+    each = replicas_by_settings(assignment, blocks)
+    whole = all_replicas(context, each)
+    replicas = rank_replicas(assignment, whole)
+    check_host_memory(assignment, whole, replicas)
+    stall = _stall(assignment, replicas) if profile.allocator_stall else 0.0
+    alike = len(set(transfers_s)) <= 1 and all(there == back for there, back in transfers_s)
+    return StepCosts(
+        schedule=int(assignment.schedule),
+        shape=assignment.shape,
+        chunks=_chunks(assignment, chunk_passes(context, blocks), stall),
+        stages=_stages(assignment, each, replicas),
+        hop_s=max((seconds for both in transfers_s for seconds in both), default=0.0),
+        hops_s=() if alike else transfers_s,
+        overlap_hops=profile.overlap_pipeline,
+        one_port=any(_one_port(context, settings) for settings in blocks),
+        gathers_near=all(gathers_near(context, settings) for settings in blocks),
+        tied_s=float(replicas.tied_s.max()),
+        zero=max(settings.zero for settings in blocks),
+        overlap_gradients=profile.overlap_gradients,
+        overlap_parameters=profile.overlap_parameters,
+        overlap_slowdown=context.overlap.computation,
+        traffic_slowdown=context.overlap.communication,
+        host_step_s=profile.host_step_s,
+        host_microbatch_s=profile.host_microbatch_s,
+        in_flight=assignment.in_flight,
+        host_bytes_per_s=host_rate(assignment),
+    )
+
+
+def _on_groups(assignment: Assignment, transfers_s: tuple[tuple[float, float], ...]) -> StepCosts:
+    """Return the costs of a step each of whose ranks costs what it costs on its own group of devices."""
+    costs = [step_costs(assignment.on_group(group)) for group in range(len(assignment.contexts))]
+    own = assignment.group_of_rank
+    return replace(
+        costs[0],
+        chunks=tuple(costs[own[rank]].chunks[chunk] for chunk, rank in enumerate(assignment.rank_of_chunk)),
+        stages=tuple(costs[group].stages[rank] for rank, group in enumerate(own)),
+        hop_s=max((seconds for both in transfers_s for seconds in both), default=0.0),
+        hops_s=transfers_s,
+        one_port=any(cost.one_port for cost in costs),
+        gathers_near=all(cost.gathers_near for cost in costs),
+        tied_s=max(costs[own[0]].tied_s, costs[own[-1]].tied_s),
+    )
+
+
+def reduction_latency_s(assignment: Assignment) -> list[float]:
+    """Return the seconds of one pass over the gradients of every rank that no faster links would save, shape P."""
+    context = assignment.context
+    blocks = assignment.blocks()
+    fast = replace(context, cluster=line_rate_cluster(context, next(iter(blocks))))
+    on_fast = replace(assignment, contexts=(fast,))
+    reduce_s: list[float] = all_replicas(fast, replicas_by_settings(on_fast, blocks)).reduce_s.tolist()
+    return reduce_s
+
+
+def _stall(assignment: Assignment, replicas: ReplicaCosts) -> float:
+    """Return the share of a step that the allocator loses where its idle buffers find no room on the fullest rank."""
+    memory = stage_memory(assignment, replicas)
+    fullest = int(np.argmax(memory.allocated_bytes))
+    return assignment.context.framework.allocator_stall if memory.pressed[fullest] else 0.0
+
+
+def _chunks(assignment: Assignment, passes: ChunkPasses, stall: float) -> tuple[ChunkCost, ...]:
+    """Return what every virtual stage costs; ``stall``: share of all passes lost to the allocator."""
+    there, back = changes_inside(assignment)
+    device_s = passes.forward_s + passes.backward_s + there + back
+    forward_s = np.maximum(passes.forward_s + there, passes.host_forward_s)
+    backward_s = np.maximum(passes.backward_s + back, passes.host_backward_s)
+    weight_s = np.maximum(passes.weight_s, passes.host_forward_s)
+    gap_s = forward_s + backward_s - device_s
+    parts = {**passes.parts, "tensor": passes.parts["tensor"] + there + back}
+    kept, fetched, layers = host_copies(assignment)
+    return tuple(
+        ChunkCost(
+            forward_s=float(forward_s[chunk]) * (1 + stall),
+            backward_s=float(backward_s[chunk]) * (1 + stall),
+            weight_s=float(weight_s[chunk]) * (1 + stall),
+            parts={
+                **{part: float(parts[part][chunk]) for part in BLOCK_PARTS},
+                "host": float(gap_s[chunk] + stall * (forward_s[chunk] + backward_s[chunk])),
+            },
+            kept_bytes=float(passes.kept_bytes[chunk]),
+            logit_bytes=float(passes.logit_bytes[chunk]),
+            working_bytes=float(passes.working_bytes[chunk]),
+            host_bytes=float(kept[chunk]),
+            fetch_bytes=float(fetched[chunk]),
+            fetches=max(int(layers[chunk]), 1),
+        )
+        for chunk in range(len(forward_s))
+    )
+
+
+def _stages(assignment: Assignment, each: Sequence[SettingsReplicas], replicas: ReplicaCosts) -> tuple[StageCost, ...]:
+    """Return what ranks do once: traffic of each stage of sharding apart, the rest together."""
+    by_zero: dict[int, list[SettingsReplicas]] = {}
+    for one in each:
+        by_zero.setdefault(one.settings.zero, []).append(one)
+    traffic = [_traffic(assignment, zero, same) for zero, same in sorted(by_zero.items())]
+    fixed = replicas.parameter_bytes + replicas.gradient_bytes + replicas.optimizer_bytes + replicas.buffer_bytes
+    stages = []
+    for rank in range(assignment.shape.pp):
+        own = [costs[rank] for costs in traffic if any(costs[rank].share.values())]
+        first, *rest = own or [traffic[0][rank]]
+        stages.append(
+            replace(
+                first,
+                optimizer_s=float(replicas.optimizer_s[rank]),
+                fixed_bytes=float(fixed[0, rank]),
+                also=tuple(rest),
+            )
+        )
+    return tuple(stages)
+
+
+def _traffic(assignment: Assignment, zero: int, same: Sequence[SettingsReplicas]) -> list[StageCost]:
+    """Return the traffic of all layers that are sharded alike, by rank."""
+    pp = assignment.shape.pp
+    reduce_s: Floats = sum((one.costs.reduce_s for one in same), np.zeros(pp))
+    gather_s: Floats = sum((one.costs.gather_s for one in same), np.zeros(pp))
+    held: Floats = sum((one.parameters for one in same), np.zeros(len(assignment.layers)))
+    ranks = np.asarray(float(max(one.settings.dp * one.settings.cp for one in same)))
+    found = []
+    for rank, chunks in enumerate(assignment.chunks_of_rank):
+        total = float(held[list(chunks)].sum())
+        found.append(
+            StageCost(
+                reduce_s=float(reduce_s[rank]),
+                gather_s=float(gather_s[rank]),
+                buckets=int(gradient_buckets(assignment.context, total, ranks)),
+                share={chunk: float(held[chunk]) / total if total else 0.0 for chunk in chunks},
+                zero=zero,
+            )
+        )
+    return found
+
+
+def _one_port(context: Context, strategy: Strategy) -> bool:
+    """Whether the next stage and the replicas of this one are reached over links of the same level."""
+    inner, replicas = strategy.tp * strategy.cp, strategy.dp * strategy.cp
+    near = strategy.placement == Placement.TP_CP_EP_PP_DP
+    farthest = inner * strategy.dp * (strategy.pp if near else 1)
+    next_stage = inner * (1 if near else strategy.dp) + 1
+    sizes = [level.size for level in context.cluster.levels]
+    reached = [sum(size < devices for size in sizes) for devices in (next_stage, farthest)]
+    return strategy.pp > 1 and replicas > 1 and reached[0] == reached[1]

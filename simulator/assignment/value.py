@@ -1,0 +1,117 @@
+"""Which layers, with which settings, stand on which virtual stage, pipeline rank and group of devices.
+
+A flat strategy, stages that differ, groups of nodes and a strategy tree are four ways to write an ``Assignment``; the
+cost of a step and the memory of its ranks are computed from it alone. The vectorised core (``simulator/core``) is the
+same for many candidates at once, and its tests hold it to the assignment row by row.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+
+from forerun.simulator.layer.kinds import layer_kinds
+from forerun.simulator.schedules import PipelineShape
+from forerun.simulator.score_table import Floats
+from forerun.spaces.models.model import Layer
+from forerun.spaces.strategies import Context, Recompute, Schedule, Strategy, chunks_of_stage
+
+Blocks = Mapping[Strategy, Floats]
+"""Layers of each kind, embeddings and heads with each of some settings, [B, C] or [B, P]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One layer, module of a layer, embedding or head, with what holds for it.
+
+    ``kind``: its row of blocks: a number of ``layer_kinds``, then that of the embedding, then that of the head.
+    ``settings``: the flat strategy whose degrees, sharding and recompute choice it has. ``host``: those of its tensors
+    that lie in host memory (``HOST_TENSORS``).
+    """
+
+    kind: int
+    settings: Strategy
+    host: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A step of one pipeline, whose replicas are all alike.
+
+    ``contexts``: the request on each group of devices; one where all nodes are equal. ``group_of_rank``: the group of
+    each pipeline rank, shape P. ``layers``: what each virtual stage runs, in this order, shape C. ``devices``: the
+    devices of each virtual stage, tensor ranks next to each other, shape C. ``in_flight``: most microbatches that each
+    rank keeps activations of, shape P; () where the schedule decides.
+    """
+
+    contexts: tuple[Context, ...]
+    group_of_rank: tuple[int, ...]
+    schedule: Schedule
+    shape: PipelineShape
+    layers: tuple[tuple[Placed, ...], ...]
+    devices: tuple[Sequence[int], ...]
+    in_flight: tuple[int, ...] = ()
+
+    @property
+    def context(self) -> Context:
+        """The request on the first group: model, workload and framework are those of all."""
+        return self.contexts[0]
+
+    @property
+    def chunks_of_rank(self) -> list[tuple[int, ...]]:
+        """Virtual stages of each pipeline rank, shape P."""
+        shape = self.shape
+        return [chunks_of_stage(shape.pp, shape.vpp, self.schedule, rank) for rank in range(shape.pp)]
+
+    @property
+    def rank_of_chunk(self) -> tuple[int, ...]:
+        """Pipeline rank of each virtual stage, shape C; of the two of DualPipe the one with the stage's own number."""
+        ranks = {chunk: rank for rank, chunks in enumerate(self.chunks_of_rank) for chunk in chunks}
+        ranks |= {rank: rank for rank in range(self.shape.pp)}
+        return tuple(ranks[chunk] for chunk in range(len(self.layers)))
+
+    def on_group(self, group: int) -> "Assignment":
+        """Return the same layers as if all ranks were of one group."""
+        if len(self.contexts) == 1:
+            return self
+        return replace(self, contexts=(self.contexts[group],), group_of_rank=(0,) * self.shape.pp)
+
+    def layer_of(self, placed: Placed) -> Layer | None:
+        """Return the kind of layer, or module, that something placed is; None for embedding and head."""
+        kinds = layer_kinds(self.context.model)
+        return kinds[placed.kind] if placed.kind < len(kinds) else None
+
+    def blocks(self, chosen: Callable[[Placed], bool] = lambda placed: True) -> Blocks:
+        """Return how many of each block every virtual stage has with which settings, [B, C]; of those ``chosen``."""
+        found: dict[Strategy, Floats] = {}
+        shape = (len(layer_kinds(self.context.model)) + 2, len(self.layers))
+        for chunk, row in enumerate(self.layers):
+            for placed, alike in groupby(filter(chosen, row)):
+                if placed.settings not in found:
+                    found[placed.settings] = np.zeros(shape)
+                found[placed.settings][placed.kind, chunk] += len(list(alike))
+        return found
+
+    def on_ranks(self, values: Floats) -> Floats:
+        """Return the sums over the virtual stages of each pipeline rank, [..., P] from [..., C]."""
+        return np.stack([values[..., list(chunks)].sum(axis=-1) for chunks in self.chunks_of_rank], axis=-1)
+
+    @property
+    def layer_counts(self) -> list[float]:
+        """Layers of every virtual stage, shape C, without MTP blocks; a module counts as half a layer."""
+        kinds = layer_kinds(self.context.model)
+        weight = [0.5 if kind.module else 1.0 for kind in kinds] + [0.0, 0.0]
+        counts = [sum(weight[placed.kind] for placed in row) for row in self.layers]
+        counts[-1] -= self.context.model.mtp_layers
+        return counts
+
+
+def by_replicas(blocks: Blocks) -> Blocks:
+    """Return the same blocks by the settings that the traffic of replicas depends on: not what is recomputed, nor how a
+    microbatch is cut."""
+    joined: dict[Strategy, Floats] = {}
+    for settings, held in blocks.items():
+        key = replace(settings, recompute=Recompute.NONE, mbs=1, sp=False)
+        joined[key] = joined[key] + held if key in joined else held
+    return joined

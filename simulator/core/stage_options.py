@@ -1,0 +1,104 @@
+"""What one stage would cost on its own, for many ways to fill it: what dynamic programming over stages chooses from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.core.staged_passes import stage_passes
+from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
+from forerun.simulator.layer.shard import layer_axes, shard_of
+from forerun.simulator.layer.times import block_times, host_passes_s
+from forerun.simulator.memory.peak import total_memory
+from forerun.simulator.pipeline.closed_forms import hops_in_the_way
+from forerun.simulator.pipeline.p2p import HOP_AXES, hop_time_s
+from forerun.simulator.replicas.reduction import REPLICA_DEGREES, Replicas, replica_costs
+from forerun.simulator.score_table import Floats
+from forerun.simulator.stages.parameters import stage_parameters
+from forerun.simulator.stages.rows import Ints, rows_of_stages
+from forerun.spaces.strategies import Context, Strategy, StrategyTable, in_second_half
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageOptions:
+    """K ways to fill a stage: ``number`` of the stage, layers ``[start, end)`` of the model on it, ``kind`` of
+    recompute and to how many of them it applies (``some``; below zero: all)."""
+
+    number: Ints
+    start: Ints
+    end: Ints
+    kind: Ints
+    some: Ints
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+
+def option_costs(context: Context, strategy: Strategy, options: StageOptions) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the seconds of one microbatch, forward and backward, and whether the stage fits into memory; shape K.
+
+    ``strategy`` gives everything but layers and recompute.
+    """
+    second = np.array([in_second_half(stage, strategy.pp) for stage in range(strategy.pp)])[options.number]
+    halves = [strategy.half(False), strategy.half(True)]
+    axes = ("tp", "dp", "pp", "cp", "ep", "etp", "mbs", "zero", "shard", "schedule", "placement", "sp")
+    degrees = {
+        axis: np.where(second, float(getattr(halves[1], axis)), float(getattr(halves[0], axis)))[None, :]
+        for axis in axes
+    }
+    rows = rows_of_stages(
+        context,
+        start=options.start[None, :],
+        end=options.end[None, :],
+        some=options.some[None, :],
+        kind=options.kind[None, :],
+        number=options.number[None, :],
+        exists=np.ones((1, len(options))),
+        second=second[None, :],
+        degrees=degrees,
+    )
+    passes = stage_passes(context, rows)
+    alone = {axis: degrees[axis][0] for axis in REPLICA_DEGREES}
+    parameters = stage_parameters(context, rows.blocks, rows.tp, rows.ep, rows.etp)
+    costs = replica_costs(context, Replicas(parameters=parameters, **alone))
+    columns = np.arange(len(options))
+    memory = total_memory(context, passes.memory, columns, costs, columns)
+    return (passes.forward_s + passes.backward_s)[0], memory.peak_bytes <= context.memory_limit_bytes
+
+
+def least_pace_s(context: Context, table: StrategyTable) -> Floats:
+    """Return the seconds of one microbatch on a stage if the model were cut into ``pp`` equal parts, shape N: no
+    slowest stage is faster. Infinite where parameters and optimizer alone exceed the device's memory."""
+    model = context.model
+    counts = np.bincount(kind_of_entry(model), [layer.count for layer in model.layers], len(layer_kinds(model)))
+    counts[kind_of_entry(model)[-1]] += model.mtp_layers
+    keys = table.distinct(*layer_axes(context))
+    times, key = block_times(context, shard_of(context, table, keys.rows)), keys.inverse
+    blocks = np.concatenate((counts, [1.0, 1.0]))
+    pp, tp = table.column("pp").astype(np.float64), table.column("tp").astype(np.float64)
+    layers = np.repeat(counts[:, None].astype(np.float64), len(table), axis=1)
+    host = host_passes_s(context, layers, table.column("recompute"), tp, pp)
+    forward_s = np.maximum((blocks @ times.forward_s)[key], host[0])
+    backward_s = np.maximum((blocks @ times.backward_s)[key], host[1])
+    held = _held_bytes(context, table, np.repeat(blocks[:, None], len(table), axis=1) / pp)
+    room = context.memory_limit_bytes - context.framework.context_bytes
+    return np.where(held <= room, (forward_s + backward_s) / pp, np.inf)
+
+
+def least_hops_s(context: Context, table: StrategyTable) -> Floats:
+    """Return the seconds for which a step waits for transfers between stages, shape N."""
+    keys = table.distinct(*HOP_AXES)
+    columns = ("schedule", "pp", "dp", "mbs")
+    schedule, pp, dp, mbs = (table.column(axis).astype(np.float64) for axis in columns)
+    microbatches = context.workload.global_batch / (dp * mbs)
+    overlap = context.framework.overlap_pipeline
+    count = hops_in_the_way(schedule, pp, np.ones_like(pp), microbatches, overlap=overlap)
+    return count * hop_time_s(context, table.take(keys.rows))[keys.inverse]
+
+
+def _held_bytes(context: Context, table: StrategyTable, blocks: Floats) -> Floats:
+    """Return the bytes of parameters, gradients and optimizer states of a stage with some ``blocks`` [B, N]."""
+    degrees = {axis: table.column(axis).astype(np.float64) for axis in REPLICA_DEGREES}
+    parameters = stage_parameters(context, blocks[:, None, :], degrees["tp"], degrees["ep"], degrees["etp"])
+    costs = replica_costs(context, Replicas(parameters=parameters, **degrees))
+    return np.asarray((costs.parameter_bytes + costs.gradient_bytes + costs.optimizer_bytes)[0])

@@ -1,0 +1,164 @@
+"""What each stage of strategies whose stages differ costs: the same rules as everywhere, gathered stage by stage."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.layer.shard import Shard, added_up_apart
+from forerun.simulator.layer.times import BLOCK_PARTS, block_times, host_passes_s
+from forerun.simulator.memory.peak import StageMemory, activation_memory
+from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
+from forerun.simulator.score_table import Floats
+from forerun.simulator.stages.parameters import StageParameters, stage_parameters
+from forerun.simulator.stages.rows import StageRows
+from forerun.spaces.strategies import Context, Recompute
+
+Keys = NDArray[np.intp]
+
+_BITS = {"tp": 10, "cp": 10, "ep": 11, "etp": 7, "mbs": 14, "sp": 1, "apart": 1, "kind": 2}
+"""Bits of each degree in the number that stands for a shard: more than any legal degree has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePasses:
+    """One microbatch on each stage, [S, N]: forward, backward and weight-gradient seconds, ``gap_s`` of them that the
+    device waits for its host, ``parts`` of the device's time by kind, and activation memory."""
+
+    forward_s: Floats
+    backward_s: Floats
+    weight_s: Floats
+    gap_s: Floats
+    parts: dict[str, Floats]
+    memory: StageMemory
+
+
+def stage_passes(context: Context, rows: StageRows) -> StagePasses:
+    """Return what a microbatch costs on every stage."""
+    shard, again, rest = _shards(context, rows)
+    times = block_times(context, shard)
+    repeated, others = _blocks(rows)
+    forward_s = _dot(repeated, times.forward_s, again) + _dot(others, times.forward_s, rest)
+    backward_s = _dot(repeated, times.backward_s, again) + _dot(others, times.backward_s, rest)
+    weight_s = _dot(repeated, times.weight_s, again) + _dot(others, times.weight_s, rest)
+    none = np.full(rows.kind.shape, int(Recompute.NONE))
+    host = [
+        host_passes_s(context, blocks[:-2], kind, rows.tp, rows.pp)
+        for blocks, kind in ((repeated, rows.kind), (others, none))
+    ]
+    host_forward_s, host_backward_s = host[0][0] + host[1][0], host[0][1] + host[1][1]
+    device_s = forward_s + backward_s
+    forward_s, backward_s = np.maximum(forward_s, host_forward_s), np.maximum(backward_s, host_backward_s)
+    return StagePasses(
+        forward_s=forward_s,
+        backward_s=backward_s,
+        weight_s=np.maximum(weight_s, host_forward_s),
+        gap_s=forward_s + backward_s - device_s,
+        parts={
+            part: _dot(repeated, times.parts[part], again) + _dot(others, times.parts[part], rest)
+            for part in BLOCK_PARTS
+        },
+        memory=_memory(context, rows, shard, ((repeated, again), (others, rest))),
+    )
+
+
+def stage_replicas(context: Context, rows: StageRows, passes: StagePasses) -> ReplicaCosts:
+    """Return the once-per-step costs of N strategies: of the half that takes longest, memory of every stage.
+
+    The second half gathers while the first microbatch fills the first half, and reduces while the last one drains from
+    it; only what goes beyond counts. The degrees of a half are those of its first, or of its last stage.
+    """
+    parameters = stage_parameters(context, rows.blocks, rows.tp, rows.ep, rows.etp)
+    first = _half(context, rows, parameters, ~rows.second, 0)
+    if not rows.second.any():
+        return first
+    second = _half(context, rows, parameters, rows.second | ~rows.second.any(axis=0), -1)
+    before = rows.exists * ~rows.second * rows.second.any(axis=0)
+    early_s = {
+        "reduce_s": np.where(rows.zero[0] < 2, (before * passes.backward_s).sum(axis=0), 0.0),
+        "gather_s": np.where(rows.zero[0] < 3, (before * passes.forward_s).sum(axis=0), 0.0),
+    }
+    slower = {
+        name: np.maximum(getattr(first, name), getattr(second, name) - early_s.get(name, 0.0))
+        for name in ("reduce_s", "gather_s", "tied_s", "optimizer_s")
+    }
+    held = {
+        name: np.where(rows.second, getattr(second, name), getattr(first, name))
+        for name in ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "buffer_bytes")
+    }
+    return ReplicaCosts(**slower, **held)
+
+
+def _half(
+    context: Context, rows: StageRows, parameters: StageParameters, member: NDArray[np.bool_], end: int
+) -> ReplicaCosts:
+    """Return the costs of the stages of one half; all others count as the one at the ``end`` of the pipeline."""
+    own = {
+        field.name: np.where(member, getattr(parameters, field.name), getattr(parameters, field.name)[end])
+        for field in dataclasses.fields(StageParameters)
+    }
+    degrees = {axis: getattr(rows, axis)[end] for axis in REPLICA_DEGREES}
+    return replica_costs(context, Replicas(parameters=StageParameters(**own), **degrees))
+
+
+def _shards(context: Context, rows: StageRows) -> tuple[Shard, Keys, Keys]:
+    """Return the distinct ways to cut a layer, and which one each stage's recomputed and other layers have, [S, N]."""
+    common: NDArray[np.int64] = np.zeros(rows.number.shape, dtype=np.int64)
+    apart = added_up_apart(context, rows.zero)
+    for axis, bits in _BITS.items():
+        if axis != "kind":
+            values = apart if axis == "apart" else getattr(rows, axis)
+            common = (common << bits) | values.astype(np.int64)
+    keys = np.stack([(common << _BITS["kind"]) | kind for kind in (rows.kind, np.zeros_like(rows.kind))])
+    distinct, inverse = np.unique(keys, return_inverse=True)
+    inverse = inverse.reshape(keys.shape)
+    value, left = {}, distinct
+    for axis, bits in reversed(_BITS.items()):
+        value[axis] = left & ((1 << bits) - 1)
+        left = left >> bits
+    number = {axis: value[axis].astype(np.float64) for axis in ("tp", "cp", "ep", "etp", "mbs")}
+    tokens = number["mbs"] * (context.workload.seq_len / number["cp"])
+    sp = value["sp"] == 1
+    inner = np.where(sp, tokens / number["tp"], tokens)
+    shard = Shard(
+        **number,
+        sp=sp,
+        recompute=value["kind"],
+        tokens=tokens,
+        inner_tokens=inner,
+        apart=value["apart"] == 1,
+    )
+    return shard, inverse[0], inverse[1]
+
+
+def _blocks(rows: StageRows) -> tuple[Floats, Floats]:
+    """Return the blocks that a stage recomputes, and its others; embedding and head are among these."""
+    repeated = np.concatenate((rows.again, np.zeros_like(rows.blocks[-2:])))
+    return repeated, rows.blocks - repeated
+
+
+def _dot(blocks: Floats, values: Floats, key: Keys) -> Floats:
+    """Sum over blocks of counts [B, S, N] times values [B, K] of each stage's key."""
+    total: Floats = np.zeros_like(blocks[0])
+    for count, value in zip(blocks, values, strict=True):
+        total = total + count * value[key]
+    return total
+
+
+def _memory(
+    context: Context, rows: StageRows, shard: Shard, groups: tuple[tuple[Floats, Keys], tuple[Floats, Keys]]
+) -> StageMemory:
+    """Return the activation memory of every stage: that of both groups of layers."""
+    vpp = np.ones_like(rows.pp)
+    one, other = (
+        activation_memory(context, shard, key, blocks, rows.number, rows.schedule, rows.pp, vpp, rows.microbatches)
+        for blocks, key in groups
+    )
+    return StageMemory(
+        kept=one.kept + other.kept,
+        working=np.maximum(one.working, other.working),
+        logits=one.logits + other.logits,
+        idle=one.idle + other.idle,
+        stage=rows.number,
+    )

@@ -1,0 +1,192 @@
+"""How much of a long training is progress: failures, checkpoints, lost work, restarts and spare nodes.
+
+A job of many devices stops when any of them fails. It restarts from its last checkpoint, so a checkpoint interval
+trades the time of writing against the work that a failure loses. Failures are independent and memoryless; for those
+the expected time of a training is exact (J. T. Daly, A higher order estimate of the optimum checkpoint interval for
+restart dumps, Future Generation Computer Systems 22, 2006, equation 20):
+
+    time = useful * M / interval * exp(recovery / M) * (exp((interval + write) / M) - 1)
+
+with M the mean time between failures of the whole job. Its minimum over the interval is M * (1 + W(-exp(-1 - write/M)))
+with W the Lambert function; for write << M that is Young's sqrt(2 * write * M).
+"""
+
+import math
+from dataclasses import dataclass
+
+from forerun.spaces.errors import RequestError
+
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reliability:
+    """How often devices fail and how long a job takes to go on. Defaults are those of large published runs."""
+
+    failures_per_device_hour: float = 2.0e-5
+    """Interruptions of the job per device and hour. Llama 3 405B: 419 unexpected ones on 16,384 H100 in 54 days,
+    1.97e-5 (The Llama 3 Herd of Models, section 3.3.4)."""
+
+    planned_per_device_hour: float = 0.0
+    """Planned interruptions per device and hour, which lose no work but restart. Llama 3: 47 in 54 days, 2.2e-6."""
+
+    recovery_s: float = 600.0
+    """Seconds from a failure to the first step after it: detection, replacement of the node, start-up, loading. Ten
+    minutes is what MegaScale states for detection and diagnosis (NSDI 2024, section 4)."""
+
+    checkpoint_bytes_per_s: float = 1.0e9
+    """Bytes per second that one node writes to storage. Llama 3: 2 TB/s sustained for 2,048 nodes."""
+
+    interval_s: float | None = None
+    """Seconds of training between two checkpoints; the best one where None."""
+
+    spare_nodes: int | None = None
+    """Nodes that wait to replace failed ones; None: a replacement is always there."""
+
+    repair_s: float = 24 * SECONDS_PER_HOUR
+    """Seconds until a failed node is back; matters only with a stated number of spare nodes."""
+
+    hardware_share: float = 0.78
+    """Share of failures that need another node. Llama 3: 78 % of unexpected interruptions were hardware."""
+
+    def __post_init__(self) -> None:
+        for name in ("recovery_s", "failures_per_device_hour", "planned_per_device_hour", "repair_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise RequestError(f"{name} must be finite and not negative, but got {value}")
+        if not (math.isfinite(self.checkpoint_bytes_per_s) and self.checkpoint_bytes_per_s > 0):
+            raise RequestError(f"checkpoint_bytes_per_s must be positive, but got {self.checkpoint_bytes_per_s}")
+        if self.interval_s is not None and not (math.isfinite(self.interval_s) and self.interval_s > 0):
+            raise RequestError(f"interval_s must be positive, but got {self.interval_s}; leave it out for the best one")
+        if not 0 <= self.hardware_share <= 1:
+            raise RequestError(f"hardware_share must be between 0 and 1, but got {self.hardware_share}")
+        if self.spare_nodes is not None and self.spare_nodes < 0:
+            raise RequestError(f"spare_nodes must not be negative, but got {self.spare_nodes}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodput:
+    """What interruptions make of a training.
+
+    The shares (of the effective time, adding up with ``effective`` to 1) say where the time goes.
+    """
+
+    effective: float
+    """Useful time over total time, 0 to 1."""
+
+    interval_s: float
+    """Seconds of training between two checkpoints."""
+
+    write_s: float
+    """Seconds for which one checkpoint stops the training."""
+
+    between_failures_s: float
+    """Mean seconds between two unplanned interruptions of the whole job; infinite without failures."""
+
+    shares: dict[str, float]
+    """Shares of the total time: ``checkpoints``, ``lost_work``, ``recovery``, ``waiting_for_nodes``."""
+
+    @property
+    def slowdown(self) -> float:
+        """Total time over useful time."""
+        return 1 / self.effective
+
+
+def goodput_of(
+    reliability: Reliability, *, devices: int, devices_per_node: int, checkpoint_bytes: float, step_s: float
+) -> Goodput:
+    """Return what interruptions leave of a training on ``devices`` devices in nodes of ``devices_per_node``.
+
+    ``checkpoint_bytes``: weights and optimizer states of the whole job. ``step_s``: seconds of one step, below which no
+    checkpoint interval goes.
+
+    Raises:
+        RequestError: so many failures that the job does not get from one checkpoint to the next.
+    """
+    nodes = math.ceil(devices / devices_per_node)
+    write_s = checkpoint_bytes / (nodes * reliability.checkpoint_bytes_per_s)
+    rate_per_s = devices * reliability.failures_per_device_hour / SECONDS_PER_HOUR
+    planned_share = devices * reliability.planned_per_device_hour / SECONDS_PER_HOUR * reliability.recovery_s
+    if rate_per_s == 0:
+        return _without_failures(reliability, write_s=write_s, step_s=step_s, planned_share=planned_share)
+    mean_s = 1 / rate_per_s
+    interval_s = reliability.interval_s or max(best_interval_s(write_s=write_s, mean_s=mean_s), step_s)
+    recovery = reliability.recovery_s / mean_s
+    if (interval_s + write_s) / mean_s + recovery > _HOPELESS:
+        raise RequestError(
+            f"{devices} devices fail every {mean_s:.0f} s, but a checkpoint interval with its write takes "
+            f"{interval_s + write_s:.0f} s and a recovery {reliability.recovery_s:.0f} s; "
+            "the training does not progress"
+        )
+    running = mean_s / interval_s * math.expm1((interval_s + write_s) / mean_s)
+    total = running * math.exp(recovery) + planned_share
+    # Time without a node to continue on comes on top: the share of time in which more nodes are away than spares exist.
+    down = _short_of_nodes(reliability, failures_per_s=rate_per_s)
+    total /= 1 - down
+    writes = write_s / interval_s
+    return Goodput(
+        effective=1 / total,
+        interval_s=interval_s,
+        write_s=write_s,
+        between_failures_s=mean_s,
+        shares={
+            "checkpoints": writes / total,
+            "lost_work": (running - 1 - writes) / total,
+            "recovery": (running * math.expm1(recovery) + planned_share) / total,
+            "waiting_for_nodes": down,
+        },
+    )
+
+
+_HOPELESS = 20.0
+"""Intervals of so many mean times between failures: under one in 10^8 is completed."""
+
+_NEAR_BRANCH = 1e-5
+"""Writes shorter than this share of the time between failures: the series is exact to 1e-7 there."""
+
+
+def best_interval_s(*, write_s: float, mean_s: float) -> float:
+    """Return the seconds between checkpoints that make the expected time least.
+
+    ``write_s``: seconds of one checkpoint. ``mean_s``: mean seconds between failures of the job.
+    """
+    from scipy.special import lambertw  # not needed by a search without goodput
+
+    write = write_s / mean_s
+    if write < _NEAR_BRANCH:  # W = -1 + p - p^2 / 3 + ... at its branch point, where rounding loses the argument
+        p = math.sqrt(-2 * math.expm1(-write))
+        return mean_s * (p - p * p / 3)
+    return float(mean_s * (1 + lambertw(-math.exp(-1 - write)).real))
+
+
+def _without_failures(reliability: Reliability, *, write_s: float, step_s: float, planned_share: float) -> Goodput:
+    # Nothing asks for a checkpoint but the user.
+    interval_s = reliability.interval_s or math.inf
+    writes = write_s / max(interval_s, step_s)
+    total = 1 + writes + planned_share
+    return Goodput(
+        effective=1 / total,
+        interval_s=interval_s,
+        write_s=write_s,
+        between_failures_s=math.inf,
+        shares={
+            "checkpoints": writes / total,
+            "lost_work": 0.0,
+            "recovery": planned_share / total,
+            "waiting_for_nodes": 0.0,
+        },
+    )
+
+
+def _short_of_nodes(reliability: Reliability, *, failures_per_s: float) -> float:
+    """Return the share of time in which more nodes are in repair than there are spares.
+
+    Nodes in repair are Poisson distributed (M/G/infinity queue). That failures pause while the job waits is left out:
+    the share is an upper bound.
+    """
+    if reliability.spare_nodes is None:
+        return 0.0
+    from scipy.stats import poisson
+
+    in_repair = failures_per_s * reliability.hardware_share * reliability.repair_s
+    return float(poisson.sf(reliability.spare_nodes, in_repair))

@@ -1,0 +1,54 @@
+"""How far from each other the replicas are that share one set of slices, and the copies of these slices.
+
+Replicas of a stage are ``replica_stride`` devices apart. Where only some of them share what ZeRO shards, these are
+neighbours, and may be closer to each other than the copies of their slices, which are added up over the network.
+"""
+
+from dataclasses import replace
+
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.strategies import Context, Placement, Strategy
+
+_LINE_RATE = 1e9
+"""Factor on all links at which only the latency of a collective is left."""
+
+
+def line_rate_cluster(context: Context, strategy: Strategy) -> Cluster:
+    """Return a cluster on which only the latency of a reduction over replicas is left, and what of it takes place near
+    them (``gathers_near``)."""
+    cluster = context.cluster
+    beyond = _sharing_level(cluster, strategy) + 1 if reduces_apart(context, strategy) else 0
+    fast = range(beyond, len(cluster.levels))
+    levels = tuple(
+        replace(
+            level,
+            bytes_per_s=level.bytes_per_s * (_LINE_RATE if number in fast else 1.0),
+            port_bytes_per_s=level.port_bytes_per_s * (_LINE_RATE if number in fast else 1.0),
+        )
+        for number, level in enumerate(cluster.levels)
+    )
+    return replace(cluster, levels=levels, measured=None)
+
+
+def gathers_near(context: Context, strategy: Strategy) -> bool:
+    """Whether replicas that share slices of parameters are closer to each other than the copies of these slices, so
+    that gathering stays off the links on which copies are added up."""
+    levels = context.cluster.levels
+    return strategy.copies > 1 and _sharing_level(context.cluster, strategy) < len(levels) - 1
+
+
+def reduces_apart(context: Context, strategy: Strategy) -> bool:
+    """Whether it is between copies of slices only that gradients leave those near by."""
+    return gathers_near(context, strategy) and not context.framework.reduces_whole
+
+
+def _sharing_level(cluster: Cluster, strategy: Strategy) -> int:
+    """Return the number of the innermost level with room for replicas that share one set of slices."""
+    stride = replica_stride(strategy)
+    sizes = [level.size // stride for level in cluster.levels[:-1]]
+    return next((number for number, size in enumerate(sizes) if size >= strategy.sharing), len(sizes))
+
+
+def replica_stride(strategy: Strategy) -> int:
+    """Return the distance between neighbouring replicas."""
+    return strategy.tp * (strategy.pp if strategy.placement == Placement.TP_CP_EP_PP_DP else 1)

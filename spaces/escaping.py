@@ -1,0 +1,84 @@
+"""What strangers wrote (names, keys and values of files, names of files) as text that does nothing where it is shown.
+
+Control characters move a terminal's cursor, set its title or answer in the user's name; bidirectional marks show other
+text than there is (CVE-2021-42574); a cell that begins with ``=`` is a formula in a spreadsheet (CWE-1236).
+"""
+
+import json
+import re
+
+CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
+"""C0 but tab and new line, DEL and C1."""
+UNSEEN = "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f"
+"""Marks of direction and of joining, separators of lines, halves of surrogate pairs, tags."""
+
+_NOT_SHOWN = re.compile(f"[{CONTROL}{UNSEEN}]")
+_BREAKS = re.compile("[\t\n]")
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+_NUMBER = re.compile(r"[-+]?[0-9.][0-9.eE+\-]*%?")
+_PASSWORD = re.compile(r"(\w://[^\s:/@]*:)\S*@")
+_PASSWORD_KEY = re.compile(r"(?i)([?&;](?:password|passwd|pwd)=)[^&;\s'\"]*")
+MOST_SHOWN = 80
+"""Characters of a key, a value or a name that a message repeats."""
+
+
+def harmful(text: str) -> str | None:
+    """Return the first character of a text that a reader should not see raw, None where there is none."""
+    found = _NOT_SHOWN.search(text)
+    return found[0] if found else None
+
+
+def visible(text: str) -> str:
+    """Return a text of several lines whose harmful characters are written out.
+
+    >>> visible("\\x1b[2Jname")
+    '\\\\x1b[2Jname'
+    """
+    return _NOT_SHOWN.sub(_written_out, text)
+
+
+def shown(value: object, *, most: int = MOST_SHOWN) -> str:
+    """Return a name or a value on one line, harmful characters written out, at most ``most`` characters of it."""
+    text = str(value)
+    if len(text) > most:
+        text = text[: most - 1] + "…"
+    return visible(_BREAKS.sub(_written_out, text))
+
+
+def quoted(value: object, *, most: int = MOST_SHOWN) -> str:
+    """Return the ``repr`` of a value, harmful characters written out, at most ``most`` characters of it."""
+    if isinstance(value, str | bytes) and len(value) > most:
+        value = value[:most]
+    return shown(repr(value), most=most)
+
+
+def without_passwords(text: str) -> str:
+    """Return a text whose URLs have lost their passwords.
+
+    >>> without_passwords("mysql://me:secret@host/db?password=x")
+    'mysql://me:***@host/db?password=***'
+    """
+    return _PASSWORD_KEY.sub(r"\1***", _PASSWORD.sub(r"\1***@", text))
+
+
+def visible_json(text: str) -> str:
+    """Return JSON text that says the same with every harmful character as an escape of JSON."""
+    return _NOT_SHOWN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def cell(text: str) -> str:
+    """Return a text as the cell of a spreadsheet: what would be a formula begins with an apostrophe.
+
+    >>> cell("=1+1"), cell("-3.5")
+    ("'=1+1", '-3.5')
+    """
+    text = visible(text)
+    formula = _FORMULA.match(text) and not _NUMBER.fullmatch(text)
+    return f"'{text}" if formula else text
+
+
+def _written_out(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x100:
+        return {9: "\\t", 10: "\\n", 13: "\\r"}.get(code, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,95 @@
+"""Files that forerun writes: whole or not at all, and none over what is there unless the user says so."""
+
+import csv
+import io
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.escaping import cell
+
+
+def check_output(path: Path, *, force: bool) -> None:
+    """Refuse a path that a file cannot, or must not, be written to; ask before anything is computed.
+
+    ``force``: replace a regular file that is there. A symbolic link is replaced itself; what it points at stays.
+
+    Raises:
+        RequestError: the path is a folder, a device or a pipe; its folder is missing or not writable; or it exists and
+            ``force`` is not set.
+    """
+    try:
+        if path.is_dir():
+            raise RequestError(f"{path} is a folder; name a file, like {path / 'result'}{path.suffix}")
+        if path.exists() and not path.is_file():
+            raise RequestError(f"{path} is not a regular file; name another one")
+        if os.path.lexists(path) and not force:
+            raise RequestError(f"{path} exists; name another file, or add --force to write over it")
+        if not path.parent.is_dir():
+            raise RequestError(f"cannot write {path}: {path.parent} is not a folder; make it first")
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise RequestError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+    if not os.access(path.parent, os.W_OK):
+        raise RequestError(f"cannot write {path}: {path.parent} is not writable; name a file in another folder")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing that takes the place of ``path`` once all of it is written; else nothing changes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+@contextmanager
+def written(path: Path) -> Iterator[BinaryIO]:
+    """As ``replacing``, for files whose name the user gave.
+
+    Raises:
+        RequestError: it cannot be written.
+    """
+    try:
+        with replacing(path) as stream:
+            yield stream
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise RequestError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text as UTF-8, whole or not at all.
+
+    Raises:
+        RequestError: it cannot be written.
+    """
+    with written(path) as stream:
+        stream.write(text.encode("utf-8"))
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return a table as CSV with a header, a mapping of ``columns`` per row (blank where one lacks a column).
+
+    No text in it is a formula to a spreadsheet.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        values = (row.get(column, "") for column in columns)
+        writer.writerow([cell(value) if isinstance(value, str) else value for value in values])
+    return text.getvalue()

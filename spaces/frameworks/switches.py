@@ -1,0 +1,288 @@
+"""Switches of the software: settings of a framework that change its profile, as data.
+
+Each is a value in ``data/switches/*.yaml``: its name in the field, its settings and what each changes in a
+``FrameworkProfile``, the frameworks that have it under which flags, and what is known about it. A profile carries the
+setting of every switch that its framework has; ``switched`` returns the profile with other settings.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.frameworks.profile import FrameworkProfile
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_FILES = ("communication", "experts", "memory", "kernels")
+_SWITCH = frozenset({"title", "values", "needs", "requires", "evidence", "frameworks"})
+_SUPPORT = frozenset({"since", "before", "unset", "flags", "also", "values"})
+
+Flags = Mapping[str, Any]
+"""Settings in a framework's own words: an argument name of Megatron-LM, a key with dots elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Support:
+    """A switch in one framework.
+
+    ``since``: first release that has it, before which ``before`` runs; ``unset``: what runs where no flag is given.
+    ``flags`` by setting in its present words; a setting that has none and is not ``unset`` cannot be written. ``also``:
+    other words that are read, from earlier releases or for a part of it. ``values`` replace the switch's own changes.
+    """
+
+    since: str
+    before: str | None
+    unset: str
+    flags: Mapping[str, Flags]
+    also: Mapping[str, Sequence[Flags]]
+    values: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """One switch.
+
+    ``values``: by setting, the changes of profile fields (``eager+`` and ``eager-`` add and take away operators).
+    ``needs``: least degrees without which it has no effect; ``moe`` asks for experts, ``replicas`` for dp*cp.
+    ``requires``: by setting, those of other switches of which it needs one. ``evidence``: runs, measurements, or
+    what it is inferred from.
+    """
+
+    name: str
+    title: str
+    values: Mapping[str, Mapping[str, Any]]
+    needs: Mapping[str, int]
+    requires: Mapping[str, Mapping[str, Sequence[str]]]
+    evidence: str
+    frameworks: Mapping[str, Support]
+
+    def support(self, profile: FrameworkProfile) -> Support | None:
+        """Return how a framework, or the one that its profile is like, has this switch; None where it has not."""
+        return next((self.frameworks[name] for name in profile.lineage if name in self.frameworks), None)
+
+    def effect(self, profile: FrameworkProfile, setting: str) -> Mapping[str, Any]:
+        """Return the changes of profile fields that a setting makes.
+
+        Raises:
+            RequestError: the switch has no such setting.
+        """
+        if setting not in self.values:
+            raise unknown(f"setting of {self.name}", setting, self.values)
+        support = self.support(profile)
+        return self.values[setting] if support is None else support.values.get(setting, self.values[setting])
+
+
+def as_word(value: Any) -> str:
+    """Return a setting as text; YAML reads on and off as booleans."""
+    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+@cache
+def all_switches() -> Mapping[str, Switch]:
+    """Return all switches by name, in the order in which their effects are applied.
+
+    >>> sorted(all_switches()["dispatcher"].values)
+    ['allgather', 'alltoall', 'deepep', 'hybridep']
+    """
+    found = {}
+    for name in _FILES:
+        text = files("forerun.spaces.frameworks").joinpath("data", "switches", f"{name}.yaml").read_text("utf-8")
+        for switch, entry in yaml.load(text, Loader=_LOADER).items():
+            found[switch] = _switch(switch, entry)
+    return found
+
+
+def _switch(name: str, entry: Mapping[str, Any]) -> Switch:
+    if surplus := entry.keys() - _SWITCH:
+        raise ValueError(f"switch {name} has unknown keys {sorted(surplus)}")
+    return Switch(
+        name=name,
+        title=entry["title"],
+        values=_by_word(entry["values"]),
+        needs=entry.get("needs", {}),
+        requires={
+            setting: {other: [as_word(v) for v in needed] for other, needed in held.items()}
+            for setting, held in _by_word(entry.get("requires", {})).items()
+        },
+        evidence=entry["evidence"],
+        frameworks={framework: _support(name, held) for framework, held in entry["frameworks"].items()},
+    )
+
+
+def _support(name: str, entry: Mapping[str, Any]) -> Support:
+    if surplus := entry.keys() - _SUPPORT:
+        raise ValueError(f"switch {name} has unknown keys {sorted(surplus)} under frameworks")
+    return Support(
+        since=str(entry.get("since", "")),
+        before=as_word(entry["before"]) if "before" in entry else None,
+        unset=as_word(entry["unset"]),
+        flags=_by_word(entry.get("flags", {})),
+        also=_by_word(entry.get("also", {})),
+        values=_by_word(entry.get("values", {})),
+    )
+
+
+def _by_word(mapping: Mapping[Any, Any]) -> dict[str, Any]:
+    return {as_word(key): value for key, value in mapping.items()}
+
+
+def available(profile: FrameworkProfile) -> dict[str, str]:
+    """Return the setting of every switch that a profile has, by name."""
+    return dict(profile.switches)
+
+
+def switched(profile: FrameworkProfile, settings: Mapping[str, str]) -> FrameworkProfile:
+    """Return a profile with other settings of its switches.
+
+    Raises:
+        RequestError: the framework has no such switch or setting, or it lacks another that it requires.
+    """
+    if not settings:
+        return profile
+    had = available(profile)
+    for name in settings:
+        if name not in all_switches():
+            raise unknown("switch", name, all_switches())
+        if name not in had:
+            others = ", ".join(sorted(all_switches()[name].frameworks))
+            raise RequestError(
+                f"{profile.name} {profile.version} has no switch {name}, which is one of {others}; "
+                f"its switches: {', '.join(sorted(had)) or 'none'}".replace("  ", " ")
+            )
+    wanted = {name: as_word(setting) for name, setting in settings.items()}
+    result = with_settings(profile, wanted)
+    _check_required(result, wanted)
+    return result
+
+
+def with_settings(profile: FrameworkProfile, settings: Mapping[str, str]) -> FrameworkProfile:
+    """Return a profile to which the effects of some settings are applied, available before or not.
+
+    Raises:
+        RequestError: a switch has no such setting.
+    """
+    held = available(profile)
+    for name, switch in all_switches().items():
+        if name in settings:
+            profile = replace(profile, **_changes(profile, switch.effect(profile, settings[name])))
+            held[name] = settings[name]
+    ordered = tuple((name, held[name]) for name in all_switches() if name in held)
+    return replace(profile, switches=ordered)
+
+
+def _changes(profile: FrameworkProfile, effect: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an effect sets the fields of a profile to."""
+    changes: dict[str, Any] = {}
+    for field, value in effect.items():
+        if field == "eager+":
+            changes["eager"] = (*profile.eager, *(name for name in value if name not in profile.eager))
+        elif field == "eager-":
+            changes["eager"] = tuple(name for name in profile.eager if name not in value)
+        else:
+            changes[field] = tuple(value) if isinstance(value, list) else value
+    return changes
+
+
+def _check_required(profile: FrameworkProfile, settings: Mapping[str, str]) -> None:
+    """Raise RequestError where a setting that a user asked for or against leaves another without what it requires."""
+    held = available(profile)
+    for name, setting in held.items():
+        for other, needed in all_switches()[name].requires.get(setting, {}).items():
+            if other in held and held[other] not in needed and (name in settings or other in settings):
+                choice = " or ".join(f"{other}={word}" for word in needed)
+                raise RequestError(
+                    f"{name}={setting} requires {choice}, but got {other}={held[other]}; set {choice}, or change {name}"
+                )
+
+
+def of_release(profile: FrameworkProfile, version: str) -> FrameworkProfile:
+    """Return a profile as of an earlier release: switches that it does not have yet are what ran before.
+
+    >>> from forerun.spaces.frameworks import load_framework
+    >>> of_release(load_framework("megatron-lm"), "0.10").dispatches_once
+    False
+
+    Raises:
+        RequestError: the version is no number like 0.16.
+    """
+    if not re.fullmatch(r"\d+(\.\d+)*", version):
+        raise RequestError(f"a version of {profile.name} is a number like 0.16, but got {version!r}")
+    gone = {}
+    for name, switch in all_switches().items():
+        support = switch.support(profile)
+        if name in available(profile) and support is not None and release(version) < release(support.since):
+            gone[name] = support.before or support.unset
+    older = with_settings(profile, gone)
+    return replace(older, version=version, switches=tuple(item for item in older.switches if item[0] not in gone))
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Return a version as numbers that compare.
+
+    >>> release("0.16") > release("0.4.1")
+    True
+    """
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def parse_switches(texts: Iterable[str], without: Iterable[str] = ()) -> dict[str, str]:
+    """Read settings like ``tp-comm-overlap,dispatcher=deepep``; a name alone is on, one in ``without`` off.
+
+    >>> parse_switches(["tp-comm-overlap,dispatcher=deepep"], ["bf16-grads"])
+    {'tp-comm-overlap': 'on', 'dispatcher': 'deepep', 'bf16-grads': 'off'}
+
+    Raises:
+        RequestError: a switch is unknown, set twice, or has no such setting.
+    """
+    found: dict[str, str] = {}
+    words = [(word, "on") for text in texts for word in text.split(",")]
+    words += [(word, "off") for text in without for word in text.split(",")]
+    for word, default in words:
+        name, equals, setting = word.strip().partition("=")
+        if not name or (equals and default == "off"):
+            raise RequestError(f"switches are written NAME or NAME=SETTING with commas between them, but got {word!r}")
+        if name not in all_switches():
+            raise unknown("switch", name, all_switches())
+        if name in found:
+            raise RequestError(f"switch {name} is set twice")
+        setting = setting.strip() if equals else default
+        if setting not in all_switches()[name].values:
+            raise RequestError(f"{name} is one of {', '.join(all_switches()[name].values)}, but got {setting!r}")
+        found[name] = setting
+    return found
+
+
+def flag_words(flags: Flags) -> list[str]:
+    """Return settings of a framework as they are written on its command line or in its configuration.
+
+    >>> flag_words({"exp_avg_dtype": "bf16", "overlap_param_gather": True, "compile.enable": False})
+    ['--exp-avg-dtype bf16', '--overlap-param-gather', 'compile.enable=false']
+    """
+    words = []
+    for name, value in flags.items():
+        shown = str(value).lower() if isinstance(value, bool) else str(value)
+        shown = " ".join(map(str, value)) if isinstance(value, list | tuple) else shown
+        if "." in name or name.isupper():
+            words.append(f"{name}={shown}")
+        else:
+            words.append("--" + name.replace("_", "-") + ("" if value is True else f" {shown}"))
+    return words
+
+
+def settings_text(settings: Mapping[str, str]) -> str:
+    """Return settings as ``--with`` takes them.
+
+    >>> settings_text({"bf16-grads": "on", "dispatcher": "deepep"})
+    'bf16-grads, dispatcher=deepep'
+    """
+    return ", ".join(name if setting == "on" else f"{name}={setting}" for name, setting in settings.items())
+
+
+def changed_fields(first: FrameworkProfile, second: FrameworkProfile) -> tuple[str, ...]:
+    """Return the names of the fields in which two profiles differ."""
+    return tuple(field.name for field in fields(first) if getattr(first, field.name) != getattr(second, field.name))

@@ -1,0 +1,23 @@
+"""A dense feed-forward, gated (Shazeer, arXiv 2002.05202) or not."""
+
+from dataclasses import dataclass
+
+from forerun.spaces.models.parts import Pass, Product, Step, Width, uncut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedForward:
+    """A dense MLP: ``hidden`` is its inner width; a gated one has three matrices instead of two."""
+
+    hidden: int
+    gated: bool
+    bias: bool = False
+
+    def steps(self, hidden: int) -> tuple[Step, ...]:
+        """Products up (and gate), activation, product down; ``hidden`` is the model's width."""
+        inner, wide = Width(count=self.hidden), uncut(hidden)
+        return (
+            Product(inputs=wide, outputs=(inner, inner) if self.gated else (inner,), bias=self.bias),
+            Pass(form="swiglu" if self.gated else "gelu", widths=(inner,)),
+            Product(inputs=inner, outputs=(wide,), bias=self.bias),
+        )

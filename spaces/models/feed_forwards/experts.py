@@ -1,0 +1,58 @@
+"""Routed experts (Shazeer et al., arXiv 1701.06538) with shared, null and latent ones."""
+
+from dataclasses import dataclass
+
+from forerun.spaces.models.feed_forwards.dense import FeedForward
+from forerun.spaces.models.parts import Product, uncut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureOfExperts:
+    """``experts`` feed-forward networks of inner width ``expert_hidden`` of which each token visits ``top_k``.
+
+    ``shared_hidden`` is the total inner width of the experts that every token visits (0: none).
+    ``shared_gate``: a sigmoid gate scales the shared output (Qwen2-MoE). ``router_bias``: one bias per expert.
+    ``groups``: the experts stand in so many groups, and all that a token visits are in ``top_groups`` of them
+    (group-limited routing, DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
+    ``null_experts``: choices of the router that compute nothing and return their token (LongCat-Flash, arXiv
+    2509.01322, section 2.1). ``latent``: width of the vector that experts read and write instead of the model's,
+    made by two products that every token passes (Nemotron 3, 0: none). ``router_extra``: further router parameters.
+    """
+
+    experts: int
+    top_k: int
+    expert_hidden: int
+    gated: bool
+    shared_hidden: int = 0
+    shared_gate: bool = False
+    router_bias: bool = False
+    expert_bias: bool = False
+    groups: int = 1
+    top_groups: int = 1
+    null_experts: int = 0
+    latent: int = 0
+    router_extra: int = 0
+
+    @property
+    def routed_copies(self) -> float:
+        """Copies of a token that reach an expert with weights: null experts take an even share of the choices."""
+        return self.top_k * self.experts / (self.experts + self.null_experts)
+
+    def width(self, hidden: int) -> int:
+        """Columns that an expert reads and writes."""
+        return self.latent or hidden
+
+    @property
+    def shared(self) -> FeedForward | None:
+        """The shared experts as one dense network, None where there are none."""
+        return FeedForward(hidden=self.shared_hidden, gated=self.gated) if self.shared_hidden else None
+
+    def latent_products(self, hidden: int) -> tuple[Product, ...]:
+        """Products to and from the latent width; every tensor rank runs them on its own tokens."""
+        if not self.latent:
+            return ()
+        wide, narrow = uncut(hidden), uncut(self.latent)
+        return (
+            Product(inputs=wide, outputs=(narrow,), own_tokens=True),
+            Product(inputs=narrow, outputs=(wide,), own_tokens=True),
+        )

@@ -1,0 +1,41 @@
+"""Which family reads which ``model_type``: one table per kind of model."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from forerun.spaces.models.huggingface.decoder import Decoder
+from forerun.spaces.models.huggingface.families import dense, hybrids, latent, moe
+
+MULTIMODAL: Mapping[str, Decoder] = MappingProxyType({})
+"""Families that read the parts of a configuration themselves, an image or audio encoder beside the text."""
+FAMILIES = MappingProxyType({**dense.TABLE, **moe.TABLE, **latent.TABLE, **hybrids.TABLE})
+UNKNOWN = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
+"""How a type that no table has is read: a Llama-like decoder, with experts and latent attention if it names them."""
+
+CLASSES: Mapping[str, str] = MappingProxyType(
+    {
+        "BloomForCausalLM": "bloom",
+        "DeepseekV2ForCausalLM": "deepseek_v2",
+        "DeepseekV3ForCausalLM": "deepseek_v3",
+        "FalconForCausalLM": "falcon",
+        "GPT2LMHeadModel": "gpt2",
+        "GPTNeoXForCausalLM": "gpt_neox",
+        "GemmaForCausalLM": "gemma",
+        "Gemma2ForCausalLM": "gemma2",
+        "Gemma3ForCausalLM": "gemma3_text",
+        "GptOssForCausalLM": "gpt_oss",
+        "LlamaForCausalLM": "llama",
+        "MistralForCausalLM": "mistral",
+        "MixtralForCausalLM": "mixtral",
+        "Qwen2ForCausalLM": "qwen2",
+        "Qwen2MoeForCausalLM": "qwen2_moe",
+        "Qwen3ForCausalLM": "qwen3",
+        "Qwen3MoeForCausalLM": "qwen3_moe",
+    }
+)
+"""Older configurations name only the class; its ``model_type``."""
+
+
+def model_types() -> tuple[str, ...]:
+    """The values of ``model_type`` that are understood, sorted."""
+    return tuple(sorted(FAMILIES))

@@ -1,0 +1,362 @@
+"""Decoders of which some or all layers mix tokens by something else than softmax attention."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from forerun.spaces.models.huggingface import mixtures
+from forerun.spaces.models.huggingface.decoder import Decoder
+from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.layer_types import FULL, every
+from forerun.spaces.models.huggingface.mixtures import Experts
+from forerun.spaces.models.layer_runs import joined
+from forerun.spaces.models.mixers import (
+    Attention,
+    GatedDelta,
+    GatedRecurrence,
+    LightningAttention,
+    Mamba,
+    Mamba2,
+    MatrixLstm,
+    ParallelMixers,
+    RwkvTimeMix,
+    ShortConvolution,
+)
+from forerun.spaces.models.model import FeedForward, Layer, Model
+from forerun.spaces.models.parts import Mixer
+
+_BIASED = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias")
+
+
+def mamba2(fields: Fields, attention: Attention, *, norm: bool = True) -> Mamba2:
+    """Mamba-2 in the spellings of Bamba, Granite, Falcon-H1, Zamba2, Nemotron-H and the original."""
+    heads = _first(fields, "mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "num_heads")
+    width = _first(fields, "mamba_d_head", "mamba_head_dim", "mamba_headdim", "head_dim")
+    state = _first(fields, "mamba_d_state", "ssm_state_size", "state_size")
+    for name in ("mamba_expand", "expand", "mamba_d_ssm", "mamba_norm_before_gate", "time_step_rank"):
+        fields.raw(name)
+    bias = fields.flag("mamba_proj_bias", False) or fields.flag("use_bias", False)
+    return Mamba2(
+        heads=heads,
+        head_dim=width,
+        state=state,
+        groups=_first(fields, "mamba_n_groups", "mamba_ngroups", "n_groups"),
+        convolution=_first(fields, "mamba_d_conv", "conv_kernel"),
+        chunk=_first(fields, "mamba_chunk_size", "chunk_size"),
+        bias=bias,
+        convolution_bias=fields.flag("mamba_conv_bias", True) and fields.flag("use_conv_bias", True),
+        norm=norm,
+    )
+
+
+def _first(fields: Fields, *names: str) -> int:
+    """The first of ``names`` that is given or has a default; all that are given count as read."""
+    found = [value for value in (fields.optional_size(name) for name in names) if value is not None]
+    return found[0] if found else fields.size(names[0])
+
+
+def mamba1(fields: Fields, attention: Attention | None, *, norms: bool = False, parts: int = 1) -> Mamba:
+    """Mamba in the spellings of the original, Jamba and Zamba."""
+    hidden, expand = fields.size("hidden_size"), fields.optional_size("mamba_expand") or fields.size("expand", 2)
+    rank = fields.raw("mamba_dt_rank") or fields.raw("time_step_rank")
+    rank = rank if isinstance(rank, int) and not isinstance(rank, bool) else math.ceil(hidden / 16)
+    return Mamba(
+        inner=expand * hidden,
+        state=_first(fields, "mamba_d_state", "state_size"),
+        rank=rank,
+        parts=parts,
+        convolution=_first(fields, "mamba_d_conv", "conv_kernel"),
+        bias=fields.flag("mamba_proj_bias", False) or fields.flag("use_bias", False),
+        convolution_bias=fields.flag("mamba_conv_bias", True) and fields.flag("use_conv_bias", True),
+        norms=norms,
+    )
+
+
+def gated_delta(fields: Fields, attention: Attention) -> GatedDelta:
+    """The delta rule of Qwen3-Next, Qwen3.5 and OLMo Hybrid."""
+    return GatedDelta(
+        heads=fields.size("linear_num_value_heads"),
+        key_heads=fields.size("linear_num_key_heads"),
+        key_head_dim=fields.size("linear_key_head_dim"),
+        value_head_dim=fields.size("linear_value_head_dim"),
+        convolution=fields.size("linear_conv_kernel_dim"),
+    )
+
+
+def kimi_delta(fields: Fields, attention: Attention, *, low_rank: bool = True) -> GatedDelta:
+    """Kimi Delta Attention; its decay and gate are low-rank products (Ling 2.5: whole ones)."""
+    nested = fields.raw("linear_attn_config")
+    if isinstance(nested, Mapping):
+        heads, width = int(nested["num_heads"]), int(nested["head_dim"])
+        taps = int(nested.get("short_conv_kernel_size", 4))
+    else:
+        heads, width = fields.size("linear_num_heads"), fields.size("linear_head_dim")
+        taps = _first(fields, "linear_conv_kernel_dim", "short_conv_kernel_size")
+    fields.optional_size("short_conv_kernel_size")
+    rank = width if low_rank else 0
+    return GatedDelta(
+        heads=heads,
+        key_heads=heads,
+        key_head_dim=width,
+        value_head_dim=width,
+        convolution=taps,
+        decay_rank=rank,
+        gate_rank=rank,
+        name="Kimi Delta Attention",
+    )
+
+
+def _kimi_types(fields: Fields, count: int) -> list[str]:
+    nested = fields.raw("linear_attn_config")
+    linear = set(nested.get("kda_layers", ())) if isinstance(nested, Mapping) else set()
+    return ["linear_attention" if index + 1 in linear else FULL for index in range(count)]
+
+
+def lightning(fields: Fields, attention: Attention) -> LightningAttention:
+    """MiniMax-01: heads of the softmax layers, blocks of ``block_size``."""
+    return LightningAttention(heads=attention.heads, head_dim=attention.head_dim, chunk=fields.size("block_size", 256))
+
+
+def convolution(fields: Fields, attention: Attention) -> ShortConvolution:
+    """LFM2's short convolution over as many channels as the model is wide."""
+    fields.flag("conv_bias", False)
+    return ShortConvolution(
+        channels=fields.size("hidden_size"), taps=fields.size("conv_L_cache"), bias=fields.flag("conv_bias", False)
+    )
+
+
+def _lfm2_width(fields: Fields, hidden: int) -> int:
+    """Two thirds of the stated width, rounded up to a multiple (``Lfm2MLP`` of transformers)."""
+    inner = fields.size("intermediate_size")
+    multiple = fields.size("block_multiple_of", 256)
+    factor = fields.number("block_ffn_dim_multiplier", 1.0)
+    if not fields.flag("block_auto_adjust_ff_dim", True):
+        return inner
+    inner = int(factor * int(2 * inner / 3))
+    return multiple * math.ceil(inner / multiple)
+
+
+def _lfm2_types(fields: Fields, count: int) -> list[str]:
+    full = fields.listed("full_attn_idxs", int)
+    return [FULL if full is None or index in full else "conv" for index in range(count)]
+
+
+def _lfm3(fields: Fields, layer: Layer, index: int) -> Layer:
+    """Norms after the blocks too, and a gate per head, where the configuration says so."""
+    norms = 4 if fields.flag("use_sandwich_norm", False) else 2
+    if isinstance(layer.mixer, Attention) and fields.flag("use_attention_gate", False):
+        layer = replace(layer, mixer=replace(layer.mixer, gate=layer.mixer.heads))
+    return replace(layer, norms=norms)
+
+
+def _griffin_types(fields: Fields, count: int) -> list[str]:
+    kinds = (
+        fields.listed("block_types", str)
+        or fields.listed("_block_types", str)
+        or ["recurrent", "recurrent", "attention"]
+    )
+    return [kinds[index % len(kinds)] for index in range(count)]
+
+
+def _griffin(fields: Fields, attention: Attention) -> Mixer:
+    width = fields.optional_size("lru_width") or fields.size("hidden_size")
+    return GatedRecurrence(width=width, blocks=attention.heads, convolution=fields.size("conv1d_width", 4))
+
+
+def _griffin_attention(fields: Fields, attention: Attention) -> Mixer:
+    return replace(attention, window=fields.size("attention_window_size"), output_bias=True)
+
+
+def _rwkv(fields: Fields, attention: Attention) -> Mixer:
+    return RwkvTimeMix(inner=fields.optional_size("attention_hidden_size") or fields.size("hidden_size"))
+
+
+def _rwkv_extra(fields: Fields) -> int:
+    """The receptance of the feed-forward, and the weights of its two shifts."""
+    return fields.size("hidden_size") ** 2 + 2 * fields.size("hidden_size")
+
+
+def _beside(fields: Fields, attention: Attention) -> Mixer:
+    """Falcon-H1: attention and Mamba-2 side by side."""
+    norm = fields.flag("mamba_rms_norm", False)
+    return ParallelMixers(members=(attention, mamba2(fields, attention, norm=norm)))
+
+
+def _xlstm(fields: Fields, attention: Attention) -> Mixer:
+    hidden, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
+    keys = int(hidden * fields.number("qk_dim_factor", 0.5)) // heads
+    values = int(hidden * fields.number("v_dim_factor", 1.0)) // heads
+    return MatrixLstm(heads=heads, key_head_dim=keys, value_head_dim=values, bias=fields.flag("use_bias", False))
+
+
+def _xlstm_width(fields: Fields, hidden: int) -> int:
+    multiple = fields.size("ffn_round_up_to_multiple_of", 64)
+    return multiple * math.ceil(int(hidden * fields.number("ffn_proj_factor", 2.667)) / multiple)
+
+
+def _jamba_types(fields: Fields, count: int) -> list[str]:
+    period, offset = fields.size("attn_layer_period", 8), fields.size("attn_layer_offset", 4, least=0)
+    return [FULL if index % period == offset else "linear_attention" for index in range(count)]
+
+
+def _jamba(fields: Fields, layer: Layer, index: int) -> Layer:
+    """Experts in every ``expert_layer_period``-th layer."""
+    period, offset = fields.size("expert_layer_period", 2), fields.size("expert_layer_offset", 1, least=0)
+    if index % period == offset:
+        return layer
+    return replace(
+        layer,
+        name=layer.name.replace("moe", "dense"),
+        mlp=FeedForward(hidden=fields.size("intermediate_size"), gated=True),
+    )
+
+
+def _bamba_types(fields: Fields, count: int) -> list[str]:
+    full = fields.listed("attn_layer_indices", int) or ()
+    return [FULL if index in full else "linear_attention" for index in range(count)]
+
+
+def _ling_types(fields: Fields, count: int) -> list[str]:
+    group = fields.size("layer_group_size", 6)
+    return [FULL if (index + 1) % group == 0 else "linear_attention" for index in range(count)]
+
+
+def _ling_read(fields: Fields, layer: Layer, index: int) -> Layer:
+    fields.raw("layer_group_size")
+    if isinstance(layer.mixer, Attention):
+        return replace(layer, mixer=replace(layer.mixer, gate=layer.mixer.heads))
+    return layer
+
+
+_MAMBA2 = {"linear_attention": mamba2, "mamba": mamba2}
+_DELTA = {"linear_attention": gated_delta}
+_SHARED_GATE = Experts(shared_gate=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneBlockLayers:
+    """Nemotron-H: every layer is one block, a mixer or a feed-forward, with one norm.
+
+    The pattern is a list (``layers_block_type``) or a text (``hybrid_override_pattern``: M Mamba-2, * attention,
+    - feed-forward, E experts).
+    """
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """The model that the configuration describes, called ``name``."""
+        hidden = fields.size("hidden_size")
+        kinds = self.kinds(fields)
+        fields.optional_size("num_hidden_layers")
+        for unused in ("mtp_layers_block_type", "mtp_hybrid_override_pattern", "expand"):
+            fields.raw(unused)
+        decoder = replace(
+            _BIASED, mlp_bias="mlp_bias", gated=False, experts=Experts(gated=False, grouped=True, router_bias=True)
+        )
+        attention = decoder.attention(fields, hidden)
+        layers = [self.layer(fields, decoder, kind, attention, hidden) for kind in kinds]
+        return Model(
+            name=name,
+            source=fields.source,
+            hidden=hidden,
+            vocab=fields.size("vocab_size"),
+            layers=joined(layers),
+            tied_embeddings=fields.flag("tie_word_embeddings", False),
+            mtp_layers=fields.optional_size("num_nextn_predict_layers", least=0, most=64) or 0,
+            max_seq_len=fields.optional_size("max_position_embeddings"),
+        )
+
+    def kinds(self, fields: Fields) -> Sequence[str]:
+        """The type of each block."""
+        letters = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+        spellings = {"mamba": "linear_attention", "attention": "full_attention"}
+        listed = fields.listed("layers_block_type", str) or fields.listed("layer_types", str)
+        text = fields.text("hybrid_override_pattern")
+        if listed is None and text is None:
+            raise fields.refusal("hybrid_override_pattern", "the pattern of blocks is missing")
+        found = [spellings.get(kind, kind) for kind in listed] if listed else [letters.get(c, c) for c in text or ""]
+        for kind in found:
+            if kind not in letters.values():
+                raise fields.refusal("hybrid_override_pattern", f"{kind!r} is no block of M, *, - and E")
+        return found
+
+    def layer(self, fields: Fields, decoder: Decoder, kind: str, attention: Attention, hidden: int) -> Layer:
+        """One block as a layer that only mixes tokens or only feeds forward."""
+        if kind == "linear_attention":
+            return Layer(name="mamba", count=1, mixer=mamba2(fields, attention), mlp=None, norms=1)
+        if kind == "full_attention":
+            return Layer(name="attention", count=1, mixer=attention, mlp=None, norms=1)
+        if kind == "mlp":
+            dense = FeedForward(
+                hidden=fields.size("intermediate_size"), gated=False, bias=fields.flag("mlp_bias", False)
+            )
+            return Layer(name="dense", count=1, mixer=None, mlp=dense, norms=1)
+        assert decoder.experts is not None
+        experts = mixtures.mixture(fields, decoder.experts)
+        latent = fields.optional_size("moe_latent_size") or 0
+        return Layer(name="moe", count=1, mixer=None, mlp=replace(experts, latent=latent), norms=1)
+
+
+TABLE: Mapping[str, Decoder | OneBlockLayers] = MappingProxyType(
+    {
+        "bailing_hybrid": replace(
+            _BIASED,
+            mixers={"linear_attention": lambda f, a: kimi_delta(f, a, low_rank=False)},
+            types=_ling_types,
+            experts=Experts(grouped=True, router_bias=True),
+            adjust=_ling_read,
+        ),
+        "bamba": replace(_BIASED, mixers=_MAMBA2, types=_bamba_types, mlp_bias="mlp_bias"),
+        "falcon_h1": replace(_BIASED, mixers={FULL: _beside}, mlp_bias="mlp_bias"),
+        "falcon_mamba": Decoder(norms=1, attends=False, feeds=False, mixers={FULL: mamba1}),
+        "granitemoehybrid": replace(
+            _BIASED, tied=True, mixers=_MAMBA2, experts=Experts(width="intermediate_size"), shared_dense=True
+        ),
+        "jamba": Decoder(
+            mixers={"linear_attention": lambda f, a: mamba1(f, a, norms=True)},
+            types=_jamba_types,
+            adjust=_jamba,
+            experts=Experts(width="intermediate_size"),
+        ),
+        "kimi_linear": Decoder(
+            mixers={"linear_attention": kimi_delta}, types=_kimi_types, experts=Experts(grouped=True, router_bias=True)
+        ),
+        "lfm2": Decoder(
+            tied=True,
+            query_key_norm=True,
+            mixers={"conv": convolution},
+            types=_lfm2_types,
+            ffn=_lfm2_width,
+            known=("full_attn_idxs", "conv_L_cache", "conv_bias"),
+        ),
+        "lfm2_moe": Decoder(
+            tied=True,
+            query_key_norm=True,
+            mixers={"conv": convolution},
+            types=_lfm2_types,
+            known=("full_attn_idxs", "use_expert_bias", "conv_L_cache", "conv_bias"),
+            experts=Experts(router_bias=True),
+        ),
+        "lfm3": Decoder(tied=True, query_key_norm=True, mixers={"conv": convolution}, adjust=_lfm3),
+        "mamba": Decoder(tied=True, norms=1, attends=False, feeds=False, mixers={FULL: mamba1}),
+        "mamba2": Decoder(norms=1, attends=False, feeds=False, mixers={FULL: mamba2}),
+        "minimax": Decoder(mixers={"linear_attention": lightning}, experts=Experts(width="intermediate_size")),
+        "nemotron_h": OneBlockLayers(),
+        "olmo_hybrid": replace(_BIASED, query_key_norm=True, norm_width="width", mixers=_DELTA, types=every((), 4)),
+        "qwen3_5_moe_text": replace(_BIASED, query_key_norm=True, gate="width", mixers=_DELTA, experts=_SHARED_GATE),
+        "qwen3_5_text": replace(_BIASED, query_key_norm=True, gate="width", mixers=_DELTA),
+        "qwen3_next": replace(_BIASED, query_key_norm=True, gate="width", mixers=_DELTA, experts=_SHARED_GATE),
+        "recurrent_gemma": Decoder(
+            tied=True,
+            query_key_value_bias="attention_bias",
+            mlp_bias=True,
+            types=_griffin_types,
+            mixers={"recurrent": _griffin, "attention": _griffin_attention},
+            ffn=lambda f, h: f.size("intermediate_size") // 2,
+        ),
+        "rwkv": Decoder(
+            norm_bias=True, gated=False, attends=False, mixers={FULL: _rwkv}, default_ffn_multiple=4, extra=_rwkv_extra
+        ),
+        "xlstm": Decoder(attends=False, mixers={FULL: _xlstm}, ffn=_xlstm_width, known=("add_out_norm",)),
+    }
+)
+"""Families by ``model_type``."""

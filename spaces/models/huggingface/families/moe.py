@@ -1,0 +1,181 @@
+"""Decoders with routed experts in some or all layers."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from forerun.spaces.models.huggingface.decoder import Decoder
+from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.layer_types import CHUNKED, FULL, SLIDING, all_sliding, alternating, every, qwen
+from forerun.spaces.models.huggingface.mixtures import Experts
+from forerun.spaces.models.mixers import Attention, Indexer
+from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts
+from forerun.spaces.models.parts import Mixer
+
+_BIASED = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias")
+_LLAMA = replace(_BIASED, mlp_bias="mlp_bias")
+_QWEN3 = replace(_BIASED, query_key_norm=True, types=qwen)
+
+
+def _llama4_types(fields: Fields, count: int) -> list[str]:
+    interval = fields.optional_size("no_rope_layer_interval") or 4
+    return [CHUNKED if (index + 1) % interval else FULL for index in range(count)]
+
+
+def _llama4(fields: Fields, layer: Layer, index: int) -> Layer:
+    """One shared expert beside the routed ones; dense layers have a width of their own."""
+    listed = fields.listed("moe_layers", int)
+    step = fields.size("interleave_moe_layer_step", 1)
+    sparse = index in listed if listed is not None else (index + 1) % step == 0
+    if not sparse or not isinstance(layer.mlp, MixtureOfExperts):
+        return replace(layer, name=layer.name.replace("moe", "dense"), mlp=_dense_llama4(fields))
+    return replace(layer, mlp=replace(layer.mlp, shared_hidden=layer.mlp.expert_hidden))
+
+
+def _dense_llama4(fields: Fields) -> FeedForward:
+    return FeedForward(hidden=fields.size("intermediate_size_mlp"), gated=True)
+
+
+def _laguna(fields: Fields, layer: Layer, index: int) -> Layer:
+    """Layers may differ in their query heads; a gate with one column per head where ``gating``."""
+    heads = fields.listed("num_attention_heads_per_layer", int)
+    attention = layer.attention
+    if heads is not None:
+        attention = replace(attention, heads=heads[index])
+    gate = attention.heads if fields.flag("gating", False) else 0
+    return replace(layer, mixer=replace(attention, gate=gate))
+
+
+def _mimo(fields: Fields, attention: Attention) -> Mixer:
+    """Windowed layers have key heads of their own, and sinks."""
+    own = fields.optional_size("swa_num_key_value_heads") or 2 * attention.kv_heads
+    sinks = fields.flag("add_swa_attention_sink_bias", True)
+    return replace(attention, kv_heads=own, sinks=sinks, window=fields.size("sliding_window"))
+
+
+def _mimo_values(fields: Fields, layer: Layer, index: int) -> Layer:
+    return replace(layer, mixer=replace(layer.attention, value_head_dim=fields.size("v_head_dim")))
+
+
+def _minimax_m3(fields: Fields, attention: Attention) -> Mixer:
+    """Blocks of keys chosen by an indexer with one key per group of heads."""
+    blocks, size = fields.size("index_topk_blocks"), fields.size("index_block_size")
+    indexer = Indexer(heads=fields.size("index_n_heads"), head_dim=fields.size("index_head_dim"), top_k=blocks * size)
+    return replace(attention, indexer=indexer)
+
+
+def _m3_width(fields: Fields, hidden: int) -> int:
+    return fields.size("dense_intermediate_size")
+
+
+def _jetmoe(fields: Fields, layer: Layer, index: int) -> Layer:
+    """Query and output projections are experts too (mixture of attention heads): as many copies as experts, of which a
+    token uses ``num_experts_per_tok``. Counted as parameters; their products are those of the chosen heads."""
+    mixture, hidden = layer.feed_forward, fields.size("hidden_size")
+    assert isinstance(mixture, MixtureOfExperts)
+    width = fields.size("head_dim") * fields.size("num_key_value_heads")
+    idle = 2 * hidden * width * (mixture.experts - mixture.top_k)
+    return replace(layer, extra=idle + mixture.experts * hidden + 2 * hidden)
+
+
+def _ernie_end(fields: Fields, layer: Layer, index: int) -> Layer:
+    """Layers after ``moe_layer_end_index`` are dense."""
+    last = fields.raw("moe_layer_end_index")
+    if not isinstance(last, int) or last < 0 or index <= last:
+        return layer
+    return replace(layer, mlp=FeedForward(hidden=fields.size("intermediate_size"), gated=True))
+
+
+TABLE: Mapping[str, Decoder] = MappingProxyType(
+    {
+        "afmoe": Decoder(norms=4, query_key_norm=True, gate="width", types=every(("global_attn_every_n_layers",), 4)),
+        "aria_text": replace(_BIASED, mlp_bias="mlp_bias"),
+        "beam": replace(_BIASED, norms=4, query_key_norm=True, gate="width"),
+        "cohere2_moe": replace(
+            _BIASED,
+            tied=True,
+            norms=1,
+            types=every(("sliding_window_pattern",), 4),
+            known=("prefix_dense_sliding_window_pattern",),
+        ),
+        "dots1": replace(_BIASED, query_key_norm=True, types=qwen),
+        "doge": replace(
+            _BIASED,
+            query_key_norm=True,
+            experts=None,
+            mlp_bias="mlp_bias",
+            extra=lambda f: (2 + f.size("num_attention_heads")) * f.size("hidden_size"),
+            known=("keep_window_size", "num_experts", "num_experts_per_tok"),
+        ),
+        "ernie4_5": Decoder(tied=True, query_key_value_bias="use_bias", output_bias="use_bias", mlp_bias="use_bias"),
+        "ernie4_5_moe": Decoder(
+            tied=True,
+            query_key_value_bias="use_bias",
+            output_bias="use_bias",
+            mlp_bias="use_bias",
+            experts=Experts(router_bias=True, from_last=True),
+            adjust=_ernie_end,
+        ),
+        "exaone_moe": Decoder(query_key_norm=True, types=every(("sliding_window_pattern",), 4)),
+        "flex_olmo": replace(_BIASED, query_key_norm=True, norm_width="width"),
+        "flint": replace(_BIASED, query_key_norm=True, sinks=True),
+        "glm4_moe": Decoder(
+            query_key_value_bias="attention_bias",
+            query_key_norm="use_qk_norm",
+            experts=Experts(grouped=True, router_bias=True),
+        ),
+        "gpt_oss": replace(
+            _BIASED,
+            sinks=True,
+            types=alternating,
+            sizes={"head_dim": 64},
+            experts=Experts(router_bias=True, expert_bias=True),
+        ),
+        "granitemoe": replace(_BIASED, tied=True),
+        "granitemoe_swa": replace(_BIASED, tied=True, sinks=True),
+        "granitemoeshared": replace(_BIASED, tied=True),
+        "hunyuan_v1_moe": replace(_BIASED, query_key_norm=True),
+        "hy_v3": replace(_LLAMA, query_key_norm=True),
+        "jetmoe": Decoder(tied=True, adjust=_jetmoe),
+        "laguna": replace(_BIASED, query_key_norm=True, experts=Experts(router_bias=True), adjust=_laguna),
+        "llama4_text": replace(
+            _BIASED,
+            types=_llama4_types,
+            adjust=_llama4,
+            known=("use_qk_norm", "intermediate_size_mlp"),
+            experts=Experts(width="intermediate_size"),
+        ),
+        "mellum": replace(_BIASED, query_key_norm=True),
+        "mimo_v2_flash": replace(_BIASED, mixers={SLIDING: _mimo}, adjust=_mimo_values, experts=Experts(grouped=True)),
+        "minimax_m2": Decoder(query_key_norm=True, norm_width="width", experts=Experts(width="intermediate_size")),
+        "minimax_m3_vl_text": Decoder(
+            known=(
+                "dense_intermediate_size",
+                "index_topk_blocks",
+                "index_block_size",
+                "index_n_heads",
+                "index_head_dim",
+                "index_local_blocks",
+            ),
+            query_key_norm=True,
+            ffn=_m3_width,
+            experts=Experts(width="intermediate_size"),
+            mixers={"minimax_m3_sparse": _minimax_m3, "indexed_attention": _minimax_m3, "sparse": _minimax_m3},
+        ),
+        "mixtral": Decoder(types=all_sliding, experts=Experts(width="intermediate_size")),
+        "olmoe": replace(_BIASED, query_key_norm=True, norm_width="width"),
+        "phimoe": replace(
+            _BIASED,
+            norm_bias=True,
+            lm_head_bias="lm_head_bias",
+            types=all_sliding,
+            experts=Experts(width="intermediate_size"),
+        ),
+        "qwen2_moe": Decoder(
+            query_key_value_bias="qkv_bias", types=qwen, experts=Experts(shared_gate=True), sizes={"qkv_bias": 1}
+        ),
+        "qwen3_moe": _QWEN3,
+        "solar_open": replace(_BIASED, experts=Experts(grouped=True)),
+    }
+)
+"""Families by ``model_type``."""

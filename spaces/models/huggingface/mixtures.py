@@ -1,0 +1,98 @@
+"""Experts as the fields of a configuration describe them: how many, how wide, in which layers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.model import MixtureOfExperts
+from forerun.spaces.models.shapes import check_top_k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """What the code of a family says of its experts. ``width``: field of their inner width where it is another than
+    ``moe_intermediate_size``. ``grouped``: routing is limited to groups (``n_group``)."""
+
+    gated: bool = True
+    router_bias: bool = False
+    expert_bias: bool = False
+    shared_gate: bool = False
+    grouped: bool = False
+    width: str = "moe_intermediate_size"
+    shared: int | None = None
+    first_dense: int = 0
+    every: int = 1
+    from_last: bool = False
+
+
+def per_layer(fields: Fields, traits: Experts, count: int) -> list[MixtureOfExperts | None]:
+    """Return the experts of each of ``count`` layers, None where a layer is dense."""
+    if not fields.optional_size("num_local_experts", least=0):
+        return [None] * count
+    experts = mixture(fields, traits)
+    return [experts if sparse else None for sparse in sparse_layers(fields, traits, count)]
+
+
+def mixture(fields: Fields, traits: Experts) -> MixtureOfExperts:
+    """The routed and shared experts that the configuration names."""
+    experts, top_k = fields.size("num_local_experts"), fields.size("num_experts_per_tok")
+    check_top_k(fields.source, experts, top_k)
+    inner = fields.optional_size(traits.width)
+    # Mixtral and gpt-oss call the width of an expert `intermediate_size`.
+    inner = fields.size("intermediate_size") if inner is None else inner
+    groups = fields.size("n_group", 1) if traits.grouped else 1
+    top_groups = fields.size("topk_group", groups) if traits.grouped else 1
+    if top_groups > groups:
+        raise RequestError(f"{fields.source}: topk_group <= n_group must hold, but got ({top_groups}, {groups})")
+    shared = _shared(fields, inner, traits)
+    return MixtureOfExperts(
+        experts=experts,
+        top_k=top_k,
+        expert_hidden=inner,
+        gated=traits.gated,
+        shared_hidden=shared,
+        shared_gate=traits.shared_gate and shared > 0,
+        router_bias=traits.router_bias,
+        expert_bias=traits.expert_bias,
+        groups=groups,
+        top_groups=top_groups,
+    )
+
+
+def _shared(fields: Fields, inner: int, traits: Experts) -> int:
+    """Inner width of all shared experts: given whole, or as a number of experts."""
+    whole = fields.optional_size("shared_expert_intermediate_size", least=0)
+    number = fields.optional_size("n_shared_experts", least=0)
+    if whole is not None:
+        return whole * (1 if number is None else number)
+    if traits.shared is not None:
+        return traits.shared * inner
+    return (number or 0) * inner
+
+
+def sparse_layers(fields: Fields, traits: Experts, count: int) -> Sequence[bool]:
+    """Return which layers have experts.
+
+    By ``mlp_layer_types``, else by what the configuration says of dense ones: how many come first, one in how many is
+    sparse, which are listed.
+    """
+    types = fields.listed("mlp_layer_types", str, length=count)
+    frequency = fields.listed_or_none("moe_layer_freq", int)
+    first = fields.size("first_k_dense_replace", traits.first_dense, least=0)
+    dense = set(fields.listed("mlp_only_layers", int) or ())
+    step = fields.optional_size("decoder_sparse_step")
+    every = None if frequency is not None else fields.optional_size("moe_layer_freq")
+    if types is not None:
+        return [kind == "sparse" for kind in types]
+    if frequency is not None:
+        if len(frequency) != count:
+            raise RequestError(
+                f"{fields.source}: moe_layer_freq must have one entry for each of {count} layers, "
+                f"but got {len(frequency)}"
+            )
+        return [bool(one) for one in frequency]
+    period = step or every or traits.every
+    # Qwen counts the first sparse layer from the end of a period, DeepSeek from its start.
+    offset = 1 if step or (traits.from_last and not every) else 0
+    return [index >= first and index not in dense and (index + offset) % period == 0 for index in range(count)]

@@ -1,0 +1,142 @@
+"""Softmax attention: multi-head, grouped-query or latent; full, windowed, chunked or sparse; gated or not.
+
+Vaswani et al. (arXiv 1706.03762); grouped queries: Ainslie et al. (arXiv 2305.13245); output gate: Qiu et al.
+(arXiv 2505.06708); sinks: Xiao et al. (arXiv 2309.17453).
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from forerun.spaces.models.mixers.indexer import Indexer
+from forerun.spaces.models.mixers.latent import LatentAttention
+from forerun.spaces.models.parts import Kept, Pass, Product, Softmax, Step, Width, uncut
+
+Norm: TypeAlias = Literal["head", "width"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """One attention block. ``kv_heads < heads`` is grouped-query attention.
+
+    ``window`` bounds the keys each query sees: the last so many, or those of its chunk (``chunked``).
+    ``query_key_norm``: an RMSNorm over each head of queries and keys, or over their whole width (``norm_width``).
+    ``gate``: columns of a sigmoid gate on the output (0: none; ``heads``: one per head; as wide as the output).
+    ``sinks``: one learned logit per head. ``shared_keys``: values are the keys, or both another layer's, so that no
+    product makes them. ``indexer``: chooses the keys that a query reads. ``input_width``: columns of the input where
+    they are not the model's (cross attention to an encoder of another width; Zamba's concatenated input).
+    ``extra``: further parameters, whole on every tensor rank (tables of relative positions).
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_head_dim: int
+    causal: bool = True
+    window: int | None = None
+    chunked: bool = False
+    query_key_value_bias: bool = False
+    output_bias: bool = False
+    query_key_norm: bool = False
+    norm_width: Norm = "head"
+    gate: int = 0
+    sinks: bool = False
+    shared_keys: bool = False
+    shared_values: bool = False
+    latent: LatentAttention | None = None
+    indexer: Indexer | None = None
+    input_width: int | None = None
+    key_input_width: int | None = None
+    extra: int = 0
+
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        kind = "latent attention" if self.latent else "attention"
+        return f"sparse {kind}" if self.indexer else kind
+
+    @property
+    def query_width(self) -> Width:
+        """Columns of the queries."""
+        return Width(count=self.heads, each=self.head_dim)
+
+    @property
+    def key_width(self) -> Width:
+        """Columns of the keys; latent ones are expanded to all heads, as in training."""
+        return Width(count=self.heads if self.latent else self.kv_heads, each=self.head_dim)
+
+    @property
+    def value_width(self) -> Width:
+        """Columns of the values."""
+        return Width(count=self.heads if self.latent else self.kv_heads, each=self.value_head_dim)
+
+    @property
+    def output_width(self) -> Width:
+        """Columns of what the core makes."""
+        return Width(count=self.heads, each=self.value_head_dim)
+
+    def projections(self, hidden: int) -> tuple[Product, ...]:
+        """Products before the core, those of an indexer apart."""
+        wide = uncut(self.input_width or hidden)
+        gate = (Width(count=self.heads, each=self.gate // self.heads),) if self.gate else ()
+        if self.latent is not None:
+            direct = (Product(inputs=wide, outputs=gate),) if gate else ()
+            shape = (self.heads, self.head_dim, self.value_head_dim)
+            return (*self.latent.projections(wide, *shape, bias=self.query_key_value_bias), *direct)
+        keys: tuple[Width, ...] = (self.key_width, self.value_width)
+        if self.shared_keys:
+            keys = ()
+        elif self.shared_values:
+            keys = (self.key_width,)
+        if self.key_input_width is not None:
+            queries = Product(inputs=wide, outputs=(self.query_width, *gate), bias=self.query_key_value_bias)
+            other = uncut(self.key_input_width)
+            return (queries, Product(inputs=other, outputs=keys, bias=self.query_key_value_bias))
+        return (Product(inputs=wide, outputs=(self.query_width, *keys, *gate), bias=self.query_key_value_bias),)
+
+    def output(self, hidden: int) -> Product:
+        """The product after the core."""
+        return Product(inputs=self.output_width, outputs=(uncut(hidden),), bias=self.output_bias)
+
+    def steps(self, hidden: int) -> tuple[Step, ...]:
+        """Operators in execution order. Rotary embedding is a pass over queries and keys; a model with learned
+        positions has none (``forerun.simulator`` leaves it out)."""
+        both = (self.query_width, self.key_width)
+        norms = (Pass(form="rmsnorm", widths=both),) if self.query_key_norm else ()
+        rope = Pass(form="rope", widths=both)
+        selected = None if self.indexer is None else self.indexer.top_k
+        core = Softmax(
+            heads=Width(count=self.heads),
+            kv_heads=Width(count=self.heads if self.latent else self.kv_heads),
+            head_dim=self.head_dim,
+            value_head_dim=self.value_head_dim,
+            causal=self.causal,
+            window=self.window,
+            chunked=self.chunked,
+            selected=selected,
+        )
+        chosen = self.indexer.steps(self.latent.query_rank or hidden, hidden) if self.indexer and self.latent else ()
+        if self.indexer and not self.latent:
+            chosen = self.indexer.steps(hidden, hidden)
+        gated = (Pass(form="swiglu", widths=(self.output_width,)),) if self.gate else ()
+        return (*self.projections(hidden), *norms, rope, *chosen, core, *gated, self.output(hidden))
+
+    def vectors(self, hidden: int) -> tuple[int, int]:
+        """Norms of queries and keys and of latent vectors, and the indexer's, are whole on every rank; sinks are
+        shared."""
+        whole = self.extra + (self.indexer.vectors if self.indexer else 0)
+        if self.latent is not None:
+            whole += self.latent.key_value_rank + (self.latent.query_rank or 0)
+        if self.query_key_norm and self.norm_width == "head":
+            whole += self.head_dim * (1 if self.shared_keys else 2)
+        elif self.query_key_norm:
+            whole += self.query_width.whole + (0 if self.shared_keys else self.key_width.whole)
+        return (self.heads if self.sinks else 0), whole
+
+    def kept(self, hidden: int) -> Kept:
+        """Queries, keys, values and the core's output; latent vectors before and after their norms."""
+        ranks = 0
+        if self.latent is not None:
+            ranks = self.latent.key_value_rank + self.latent.rope_head_dim + (self.latent.query_rank or 0)
+        gate = (Width(count=self.heads, each=self.gate // self.heads), self.output_width) if self.gate else ()
+        inner = (self.query_width, self.key_width, self.value_width, self.output_width, *gate)
+        return Kept(inner=inner, last=self.output_width, own_columns=2 * ranks)

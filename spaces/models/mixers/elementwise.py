@@ -1,0 +1,16 @@
+"""The core of mixers whose recurrence runs channel by channel: no matrix product, bound by memory and vector units."""
+
+from forerun.spaces.models.parts import Scan, Width
+
+
+def elementwise(*, channels: int, state: int, tensors: int) -> Scan:
+    """Return the scan of ``channels`` independent recurrences with ``state`` elements each (a head is one channel).
+
+    A fused kernel reads and writes ``tensors`` elements per channel and token and keeps the state on chip (Mamba,
+    arXiv 2312.00752, section 3.3.2); the state is computed again for the backward pass.
+    """
+    return Scan(
+        contractions=(),
+        traffic=Width(count=channels, each=tensors + max(state // 8, 0)),
+        state=Width(count=channels, each=state),
+    )

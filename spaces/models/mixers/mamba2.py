@@ -1,0 +1,70 @@
+"""Mamba-2, state-space duality (Dao and Gu, arXiv 2405.21060): a scalar decay per head, computed in chunks."""
+
+from dataclasses import dataclass
+
+from forerun.spaces.models.mixers.scans import chunked
+from forerun.spaces.models.parts import Kept, Pass, Product, Step, Width, uncut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba2:
+    """``heads`` of width ``head_dim`` with a state of ``head_dim x state`` each; ``groups`` of heads share B and C.
+
+    ``convolution``: taps of the causal convolution over x, B and C. ``chunk``: tokens of a chunk of the kernel.
+    ``norm``: a gated RMSNorm before the output projection. ``input_width`` as for ``Attention``.
+    """
+
+    heads: int
+    head_dim: int
+    state: int
+    groups: int = 1
+    convolution: int = 4
+    chunk: int = 256
+    bias: bool = False
+    convolution_bias: bool = True
+    norm: bool = True
+    name: str = "Mamba-2"
+
+    @property
+    def kv_heads(self) -> int:
+        """Groups of heads that share B and C."""
+        return self.groups
+
+    @property
+    def inner(self) -> Width:
+        """Columns of x, of the gate z and of the output."""
+        return Width(count=self.heads, each=self.head_dim)
+
+    @property
+    def shared(self) -> Width:
+        """Columns of B, and of C."""
+        return Width(count=self.groups, each=self.state)
+
+    def steps(self, hidden: int) -> tuple[Step, ...]:
+        """Input projection (z, x, B, C, dt), convolution, chunked scan, gated norm, output projection."""
+        wide, mixed = uncut(hidden), (self.inner, self.shared, self.shared)
+        columns = (self.inner, *mixed, Width(count=self.heads))
+        norm = (Pass(form="rmsnorm", widths=(self.inner,)),) if self.norm else ()
+        return (
+            Product(inputs=wide, outputs=columns, bias=self.bias),
+            *(Pass(form="gelu", widths=(width,)) for width in mixed),
+            chunked(
+                heads=self.heads, key_heads=self.groups, key_dim=self.state, value_dim=self.head_dim, chunk=self.chunk
+            ),
+            Pass(form="swiglu", widths=(self.inner,)),
+            *norm,
+            Product(inputs=self.inner, outputs=(wide,), bias=self.bias),
+        )
+
+    def vectors(self, hidden: int) -> tuple[int, int]:
+        """Convolution, decay, skip and time-step bias per head, norm."""
+        mixed = self.inner.whole + 2 * self.shared.whole
+        convolution = mixed * (self.convolution + (1 if self.convolution_bias else 0))
+        return convolution + 3 * self.heads + (self.inner.whole if self.norm else 0), 0
+
+    def kept(self, hidden: int) -> Kept:
+        """z, x, B, C, dt before the convolution and x, B, C after it, and the scan's output; the kernel computes the
+        states of chunks again."""
+        mixed = (self.inner, self.shared, self.shared)
+        inner = (self.inner, *mixed, *mixed, Width(count=self.heads), self.inner)
+        return Kept(inner=inner, last=self.inner)

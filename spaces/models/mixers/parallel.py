@@ -1,0 +1,43 @@
+"""Two mixers that read the same input and whose outputs are added: attention beside Mamba-2 (Falcon-H1)."""
+
+import math
+from dataclasses import dataclass
+
+from forerun.spaces.models.parts import Kept, Mixer, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelMixers:
+    """``members`` in the order in which they run; tensor ranks add their outputs up once, together."""
+
+    members: tuple[Mixer, ...]
+
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        return " beside ".join(member.name for member in self.members)
+
+    @property
+    def heads(self) -> int:
+        """Largest number that divides the heads of all members."""
+        return math.gcd(*(member.heads for member in self.members))
+
+    @property
+    def kv_heads(self) -> int:
+        """Largest number that divides the key heads of all members."""
+        return math.gcd(*(member.kv_heads for member in self.members))
+
+    def steps(self, hidden: int) -> tuple[Step, ...]:
+        """The members' operators, one member after the other."""
+        return tuple(step for member in self.members for step in member.steps(hidden))
+
+    def vectors(self, hidden: int) -> tuple[int, int]:
+        """The members' together."""
+        pairs = [member.vectors(hidden) for member in self.members]
+        return sum(cut for cut, _ in pairs), sum(whole for _, whole in pairs)
+
+    def kept(self, hidden: int) -> Kept:
+        """The members' together; ``last`` is the last member's, the others' are inner tensors already."""
+        parts = [member.kept(hidden) for member in self.members]
+        inner = tuple(width for part in parts for width in part.inner)
+        return Kept(inner=inner, last=parts[-1].last, own_columns=sum(part.own_columns for part in parts))

@@ -1,0 +1,208 @@
+"""What a mixer or a feed-forward is made of: matrix products, passes over memory, and cores, in execution order.
+
+The form in which one file says everything about an operator. Parameters, FLOPs, seconds, bytes kept for the backward
+pass and the cuts of tensor parallelism all follow from these parts, so that whoever counts one of them asks no
+mixer by name.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Width:
+    """Columns of a tensor: ``count`` units of ``each`` elements. Where ``cut``, tensor ranks share the units, and a
+    rank has one unit at least (key heads are copied once there are more ranks than heads)."""
+
+    count: int
+    each: int = 1
+    cut: bool = True
+
+    @property
+    def whole(self) -> int:
+        """Columns of the unpartitioned tensor."""
+        return self.count * self.each
+
+
+def uncut(count: int) -> Width:
+    """Columns that every tensor rank has whole."""
+    return Width(count=count, cut=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """``outputs`` columns made of ``inputs`` columns by a matrix each, with a bias per column where ``bias``.
+
+    Several outputs read one input; frameworks run them as one product or apart. ``own_tokens``: a tensor rank runs it
+    on the tokens that it holds between blocks. ``blocks``: the matrix is block-diagonal, with so many blocks.
+    """
+
+    inputs: Width
+    outputs: tuple[Width, ...]
+    bias: bool = False
+    own_tokens: bool = False
+    blocks: int = 1
+
+    @property
+    def cut(self) -> bool:
+        """Whether tensor ranks share the matrix."""
+        return self.inputs.cut or any(width.cut for width in self.outputs)
+
+    @property
+    def matrix(self) -> int:
+        """Elements of the matrices."""
+        return self.inputs.whole * sum(width.whole for width in self.outputs) // self.blocks
+
+    @property
+    def biases(self) -> int:
+        """Elements of the biases."""
+        return sum(width.whole for width in self.outputs) if self.bias else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """A memory-bound operator over the elements of ``widths`` per token, in one kernel; ``form`` names it
+    (``forerun.simulator.costs.STREAM_OPERATORS``)."""
+
+    form: str
+    widths: tuple[Width, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contraction:
+    """A batch of small matrix products ``[m, k] x [k, n]`` inside a core; ``per_token`` of them for each token and
+    unit of work (a head, or a group of heads that share keys), which tensor ranks share (``units``)."""
+
+    units: Width
+    per_token: float
+    m: int
+    n: int
+    k: int
+
+    @property
+    def flops_per_token(self) -> float:
+        """Operations of the forward pass for one token."""
+        return 2.0 * self.units.whole * self.per_token * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """The core of a linear-time mixer: products inside chunks of the sequence, and a state passed between them.
+
+    ``traffic``: elements per token that its kernels read and write besides (inputs, output, the states of chunks).
+    ``state``: elements of the running state of one sequence, what context ranks pass on.
+    """
+
+    contractions: tuple[Contraction, ...]
+    traffic: Width
+    state: Width
+
+    def flops_per_token(self) -> float:
+        """Operations on matrix units of the forward pass for one token."""
+        return sum(contraction.flops_per_token for contraction in self.contractions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Softmax:
+    """The core of softmax attention: see ``forerun.spaces.models.mixers.attention.Attention`` for its fields.
+
+    ``selected``: keys that each query reads at most, those that an indexer chose (None: all of them).
+    """
+
+    heads: Width
+    kv_heads: Width
+    head_dim: int
+    value_head_dim: int
+    causal: bool
+    window: int | None
+    chunked: bool = False
+    selected: int | None = None
+
+    def mean_keys(self, seq_len: int, causal_half: bool) -> float:
+        """Keys that a query is counted to meet, averaged over a sequence (``causal_half``: unmasked ones only)."""
+        limits = [limit for limit in (self.window, self.selected) if limit is not None]
+        keys = float(min([seq_len, *limits]))
+        if causal_half and self.causal and self.chunked:
+            return keys / 2
+        if causal_half and self.causal:
+            # The first `keys` queries see half as many on average, the others see all of their window.
+            return keys - keys * keys / (2 * seq_len)
+        return keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """Scores of all pairs of a query and an earlier key by ``heads`` heads of ``head_dim`` that share one key, and the
+    choice of the best keys of every query."""
+
+    heads: int
+    head_dim: int
+
+
+Step: TypeAlias = Product | Pass | Scan | Softmax | Scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Elements per token kept for the backward pass: ``inner`` tensors inside the block, ``own_columns`` elements of
+    tensors that a tensor rank holds for its own tokens only, ``last`` the input of the last product (which eight-bit
+    training keeps a second time, cast)."""
+
+    inner: tuple[Width, ...]
+    last: Width
+    own_columns: int = 0
+
+
+class Mixer(Protocol):
+    """What every mixer of tokens says of itself. ``name`` is what users call it; ``heads`` and ``kv_heads`` are what
+    tensor parallelism must divide (``kv_heads`` may be copied)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+
+    def steps(self, hidden: int) -> tuple[Step, ...]:
+        """Operators in execution order; the last one is the product back to ``hidden`` columns."""
+
+    def vectors(self, hidden: int) -> tuple[int, int]:
+        """Parameters that are in no product: (shared by tensor ranks, whole on every one)."""
+
+    def kept(self, hidden: int) -> Kept:
+        """What the backward pass needs."""
+
+
+def matrices(steps: Iterable[Step]) -> tuple[int, int]:
+    """Elements of the matrices of products: (shared by tensor ranks, whole on every one)."""
+    sizes = {True: 0, False: 0}
+    for step in steps:
+        if isinstance(step, Product):
+            sizes[step.cut] += step.matrix
+    return sizes[True], sizes[False]
+
+
+def biases(steps: Iterable[Step]) -> tuple[int, int]:
+    """Elements of the biases of products: (shared by tensor ranks, whole on every one)."""
+    sizes = {True: 0, False: 0}
+    for step in steps:
+        if isinstance(step, Product) and step.bias:
+            for width in step.outputs:
+                sizes[width.cut] += width.whole
+    return sizes[True], sizes[False]
+
+
+def core_flops(steps: Iterable[Step], seq_len: int, causal_half: bool) -> float:
+    """Forward FLOPs per token of the cores among ``steps``."""
+    total = 0.0
+    for step in steps:
+        if isinstance(step, Softmax):
+            keys = step.mean_keys(seq_len, causal_half)
+            total += 2.0 * keys * step.heads.whole * (step.head_dim + step.value_head_dim)
+        elif isinstance(step, Scan):
+            total += step.flops_per_token()
+        elif isinstance(step, Scores):
+            total += 2.0 * seq_len * (0.5 if causal_half else 1.0) * step.heads * step.head_dim
+    return total

@@ -1,0 +1,138 @@
+"""The wire format of protocol buffers, as much of it as Chakra's execution traces need, written and read.
+
+A message is a run of fields: a varint with number and wire type, then a varint, 8 bytes, 4 bytes, or a length and as
+many bytes (protobuf.dev/programming-guides/encoding). Fields at their default are left out, as proto3 does. Lengths are
+checked before anything is read, so that a hostile file costs no memory.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+from forerun.spaces.errors import RequestError
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+"""Wire types."""
+MOST_MESSAGE = 1 << 26
+"""Most bytes of one message; a node of an execution trace has a few hundred."""
+
+
+def varint(value: int) -> bytes:
+    """Return a whole number of at least 0 in groups of seven bits, lowest first.
+
+    >>> varint(300).hex()
+    'ac02'
+    """
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def number(field: int, value: int, *, always: bool = False) -> bytes:
+    """Return a field that holds a whole number of at least 0; ``always``: also a 0, as members of a oneof need."""
+    return varint(field << 3 | VARINT) + varint(value) if value or always else b""
+
+
+def text(field: int, value: str) -> bytes:
+    """Return a field that holds a text."""
+    return message(field, value.encode()) if value else b""
+
+
+def message(field: int, value: bytes) -> bytes:
+    """Return a field that holds another message."""
+    return varint(field << 3 | BYTES) + varint(len(value)) + value
+
+
+def numbers(field: int, values: Iterable[int]) -> bytes:
+    """Return a field that holds whole numbers of at least 0, packed."""
+    packed = b"".join(map(varint, values))
+    return message(field, packed) if packed else b""
+
+
+def delimited(value: bytes) -> bytes:
+    """Return a message as one of a stream: its length first."""
+    return varint(len(value)) + value
+
+
+def messages(file: BinaryIO, source: str) -> Iterator[bytes]:
+    """Yield the messages of a file in which each follows its length.
+
+    Raises:
+        RequestError: the file ends within a message, or a length is larger than any node.
+    """
+    for number in itertools.count():
+        first = file.read(1)
+        if not first:
+            return
+        size, shift, byte = first[0] & 0x7F, 7, first[0]
+        while byte & 0x80:
+            more = file.read(1)
+            if not more or shift > 28:
+                raise RequestError(f"{source} is torn, or no Chakra trace: a length of a message does not end")
+            byte = more[0]
+            size |= (byte & 0x7F) << shift
+            shift += 7
+        if size > MOST_MESSAGE:
+            raise RequestError(
+                f"{source} is no Chakra trace: a message claims {size:,} bytes, nodes have a few hundred"
+            )
+        if not size and number:
+            raise RequestError(f"{source} is no Chakra trace: node {number} has no bytes")
+        data = file.read(size)
+        if len(data) < size:
+            raise RequestError(f"{source} is torn: it ends {size - len(data):,} bytes before its last node does")
+        yield data
+
+
+def fields(data: bytes, source: str) -> Iterator[tuple[int, int, int | bytes]]:
+    """Yield (number, wire type, value) of the fields of one message.
+
+    Raises:
+        RequestError: the bytes are no message.
+    """
+    place = 0
+    while place < len(data):
+        key, place = read_varint(data, place, source)
+        number, wire = key >> 3, key & 7
+        value: int | bytes
+        if wire == VARINT:
+            value, place = read_varint(data, place, source)
+        else:
+            if wire == BYTES:
+                size, place = read_varint(data, place, source)
+            elif wire in (FIXED64, FIXED32):
+                size = 8 if wire == FIXED64 else 4
+            else:
+                raise RequestError(f"{source} is no Chakra trace: a field has wire type {wire}")
+            if place + size > len(data):
+                raise RequestError(f"{source} is no Chakra trace: a field is longer than its message")
+            value, place = data[place : place + size], place + size
+        yield number, wire, value
+
+
+def read_varint(data: bytes, place: int, source: str) -> tuple[int, int]:
+    """Return the varint at ``place`` and the place behind it."""
+    value = shift = 0
+    while True:
+        if place >= len(data) or shift > 63:
+            raise RequestError(f"{source} is no Chakra trace: a number does not end")
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return value, place
+        shift += 7
+
+
+def packed(value: int | bytes, source: str) -> list[int]:
+    """Return a repeated whole number, packed or single."""
+    if isinstance(value, int):
+        return [value]
+    numbers, place = [], 0
+    while place < len(value):
+        number, place = read_varint(value, place, source)
+        numbers.append(number)
+    return numbers

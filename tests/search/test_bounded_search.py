@@ -1,0 +1,61 @@
+"""A search that passes over candidates by a lower bound finds what one finds that scores all."""
+
+from collections.abc import Callable
+
+import pytest
+
+import forerun.search.flat.exhaustive as exhaustive
+from forerun.search.flat.exhaustive import Piece, Problem, search_slice, search_space
+from forerun.search.request.objectives import OBJECTIVES
+from forerun.search.request.request import Setting
+
+
+def problem_of(setting: Setting, objective: str, top: int = 20) -> Problem:
+    return Problem(space=setting.space(), objective=objective, top=top)
+
+
+def best(piece: Piece) -> tuple[list[int], list[list[float]]]:
+    assert piece.best is not None
+    return piece.best.index.tolist(), piece.best.keys.tolist()
+
+
+@pytest.fixture(autouse=True)
+def small_spaces_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exhaustive, "WORTH", 1)
+    monkeypatch.setattr(exhaustive, "CHUNK", 1 << 10)
+
+
+@pytest.mark.parametrize("objective", [*OBJECTIVES, "throughput,gpus"])
+@pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b"])
+def test_the_best_are_the_same(make_setting: Callable[..., Setting], model: str, objective: str) -> None:
+    problem = problem_of(make_setting(model=model, gpus="16..64"), objective)
+    whole = search_slice(problem, 0, problem.space.size)
+    bounded = search_space(problem)
+
+    assert best(bounded) == best(whole)
+    assert (bounded.walked, bounded.legal) == (whole.walked, whole.legal)
+
+
+def test_what_was_passed_over_is_counted(make_setting: Callable[..., Setting]) -> None:
+    problem = problem_of(make_setting(gpus="16..64"), "throughput")
+    found = search_space(problem)
+
+    assert found.rejected["slower"] > 10_000
+    assert found.rejected["slower"] + found.rejected["memory"] + found.feasible == found.legal
+
+
+def test_counts_do_not_depend_on_slices(make_setting: Callable[..., Setting]) -> None:
+    problem = exhaustive.bounded(problem_of(make_setting(gpus="16..64"), "throughput"))
+    size = problem.space.size
+    cut = problem.merged(search_slice(problem, low, low + size // 7 + 1) for low in range(0, size, size // 7 + 1))
+
+    assert cut.rejected == search_slice(problem, 0, size).rejected
+
+
+def test_nothing_is_passed_over_where_nothing_fits(make_setting: Callable[..., Setting]) -> None:
+    problem = problem_of(make_setting(model="llama3-405b", gpus="8"), "throughput")
+    found = search_space(problem)
+
+    assert found.feasible == 0
+    assert "slower" not in found.rejected
+    assert found.closest is not None and len(found.closest)

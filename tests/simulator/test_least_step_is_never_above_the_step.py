@@ -1,0 +1,41 @@
+"""The lower bound that spares a search from scoring holds for every candidate of every request."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laws import examples
+from random_requests import candidates, contexts, legal_table
+
+from forerun.simulator import score
+from forerun.simulator.core.bound import LeastStep
+from forerun.spaces.frameworks import framework_names
+from forerun.spaces.strategies import Context, StrategyTable
+
+ROUNDING = 1e-9
+
+
+def holds(context: Context, table: StrategyTable) -> None:
+    assert (LeastStep(context).step_s(table) <= score(context, table).step_time_s * (1 + ROUNDING)).all()
+
+
+@pytest.mark.parametrize("framework", framework_names())
+def test_every_candidate_of_a_framework(framework: str) -> None:
+    for context in examples(framework):
+        holds(context, legal_table(context, 16))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_random_requests(data: st.DataObject) -> None:
+    context = data.draw(contexts())
+    holds(context, data.draw(candidates(context, 40)))
+
+
+def test_what_is_remembered_is_what_is_computed() -> None:
+    context = examples(framework_names()[0])[0]
+    table = legal_table(context, 16)
+    least = LeastStep(context)
+    parts = [least.step_s(table.take(slice(low, low + 50))) for low in range(0, len(table), 50)]
+
+    assert np.array_equal(np.concatenate(parts), LeastStep(context).step_s(table))

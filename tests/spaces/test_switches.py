@@ -1,0 +1,136 @@
+"""Switches of frameworks: data that agrees with profiles, files of users, and settings as text."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import (
+    FrameworkProfile,
+    all_switches,
+    framework_names,
+    load_framework,
+    parse_switches,
+    resolve_framework,
+    settings_text,
+    switched,
+)
+from forerun.spaces.frameworks.switches import changed_fields, of_release, with_settings
+
+AXES = {"tp", "pp", "cp", "ep", "sp", "zero", "moe", "replicas"}
+
+
+def test_every_switch_names_fields_settings_and_frameworks_that_exist() -> None:
+    known = {field.name for field in fields(FrameworkProfile)} | {"eager+", "eager-"}
+    for switch in all_switches().values():
+        assert set(switch.needs) <= AXES, switch.name
+        assert len(switch.values) > 1 and switch.evidence and switch.title, switch.name
+        for held in switch.requires.values():
+            for other, needed in held.items():
+                assert needed and set(needed) <= set(all_switches()[other].values), switch.name
+        for name, support in switch.frameworks.items():
+            assert name in framework_names(), (switch.name, name)
+            assert support.unset in switch.values, (switch.name, name)
+            assert support.before is None or support.before in switch.values, (switch.name, name)
+            assert set(support.flags) <= set(switch.values), (switch.name, name)
+            assert set(support.values) <= set(switch.values), (switch.name, name)
+            for effect in (*switch.values.values(), *support.values.values()):
+                assert set(effect) <= known, switch.name
+
+
+@pytest.mark.parametrize("name", framework_names())
+def test_a_profile_is_what_its_switches_say(name: str) -> None:
+    profile = load_framework(name)
+    assert with_settings(profile, dict(profile.switches)) == profile
+    for switch, setting in profile.switches:
+        assert all_switches()[switch].support(profile) is not None, f"{name} has {switch}, but the switch not {name}"
+        assert setting in all_switches()[switch].values
+
+
+@pytest.mark.parametrize("name", framework_names())
+def test_every_setting_and_back_is_the_profile_again(name: str) -> None:
+    profile = load_framework(name)
+    for switch, setting in profile.switches:
+        for other in all_switches()[switch].values:
+            there = with_settings(profile, {switch: other})
+            back = with_settings(there, {switch: setting})
+            assert set(back.eager) == set(profile.eager)
+            assert replace(back, eager=profile.eager) == profile, (switch, other)
+            if other != setting and all_switches()[switch].values[other] != all_switches()[switch].values[setting]:
+                assert changed_fields(profile, there) != ("switches",), (switch, other)
+
+
+def test_settings_are_read_as_they_are_written() -> None:
+    read = parse_switches(["tp-comm-overlap, bf16-grads=off", "dispatcher=alltoall"], ["moe-overlap"])
+    assert read == {"tp-comm-overlap": "on", "bf16-grads": "off", "dispatcher": "alltoall", "moe-overlap": "off"}
+    assert parse_switches([settings_text(read)]) == read
+
+
+@pytest.mark.parametrize(
+    ("wanted", "without", "message"),
+    [
+        (["tp-comm-overlp"], [], "did you mean tp-comm-overlap"),
+        (["dispatcher"], [], "dispatcher is one of allgather, alltoall, deepep, hybridep, but got 'on'"),
+        (["bf16-grads"], ["bf16-grads"], "set twice"),
+        ([""], [], "NAME or NAME=SETTING"),
+        ([], ["bf16-grads=on"], "NAME or NAME=SETTING"),
+    ],
+)
+def test_settings_that_cannot_be_read(wanted: list[str], without: list[str], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        parse_switches(wanted, without)
+
+
+def test_a_switch_that_a_framework_lacks_is_refused_with_those_that_have_it() -> None:
+    with pytest.raises(RequestError, match=r"megatron-lm 0.20 has no switch compile, which is one of torchtitan"):
+        switched(load_framework("megatron-lm"), {"compile": "on"})
+    with pytest.raises(RequestError, match="overlap-param-gather=on requires overlap-grad-reduce=on"):
+        switched(load_framework("megatron-lm"), {"overlap-grad-reduce": "off"})
+
+
+def test_earlier_releases_lack_what_came_later() -> None:
+    early = load_framework("megatron-lm@0.7")
+    assert early.version == "0.7"
+    assert not {"dispatcher", "moe-overlap", "bf16-grads", "moments"} & dict(early.switches).keys()
+    assert not early.dispatches_once
+    assert early.overlap_parameters == load_framework("megatron-lm").overlap_parameters
+    assert of_release(load_framework("megatron-lm"), "0.20") == load_framework("megatron-lm")
+    with pytest.raises(RequestError, match=r"a number like 0.16"):
+        load_framework("megatron-lm@core")
+
+
+def test_a_file_states_in_what_it_differs(tmp_path: Path) -> None:
+    file = tmp_path / "ours.yaml"
+    file.write_text(
+        'like: megatron-lm\nversion: "0.10"\nswitches: {tp-comm-overlap: on}\noverlap_tensor: 0.4\n'
+        "legality: {zero_stages: [0, 1, 2]}\n"
+    )
+    ours, base = resolve_framework(str(file)), load_framework("megatron-lm")
+    assert (ours.name, ours.lineage, ours.version) == ("ours", ("ours", "megatron-lm"), "0.10")
+    assert ours.overlap_tensor == 0.4 and dict(ours.switches)["tp-comm-overlap"] == "on"
+    assert ours.legality == replace(base.legality, zero_stages=(0, 1, 2))
+    assert not ours.dispatches_once, "0.10 has no DeepEP"
+    assert switched(ours, {"bf16-grads": "on"}).gradient_bytes == 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title: x\n", "a mapping with `like: NAME`"),
+        ("like: megatron\n", "did you mean megatron-lm"),
+        ("like: nemo\noverlap_tensr: 0.5\n", "line 2, overlap_tensr: unknown key; did you mean overlap_tensor"),
+        ("like: nemo\noverlap_tensor: 50\n", "a share between 0 and 1, but got 50"),
+        ("like: nemo\ngradient_bytes: -1\n", "a number of at least 0, but got -1"),
+        ("like: nemo\nfused_experts: 1\n", "true or false, but got 1"),
+        ("like: nemo\nswitches: {dispatchr: deepep}\n", "did you mean dispatcher"),
+        ("like: nemo\nswitches: {dispatcher: on}\n", "one of allgather, alltoall, deepep, hybridep"),
+        ("like: nemo\nversion: 0.10\n", "a text .in quotes., but got 0.1"),
+        ("like: nemo\nlegality: {zero_stage: [0]}\n", "did you mean zero_stages"),
+    ],
+)
+def test_files_that_say_something_else_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "ours.yaml"
+    file.write_text(text)
+    with pytest.raises(RequestError, match=message):
+        resolve_framework(str(file))
