@@ -16,8 +16,9 @@ from forerun.search.request.request import Request, Setting
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks import load_framework
-from forerun.spaces.strategies import Context, Strategy, violations
+from forerun.spaces.frameworks import all_switches, load_framework
+from forerun.spaces.frameworks.switches import flag_words, with_settings
+from forerun.spaces.strategies import Context, Strategy, table_of, violations
 from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.units import format_seconds
 
@@ -27,6 +28,8 @@ OWN_CHOICE = "framework "
 IMPLAUSIBLE = 1.5
 """Factor between a measured and a predicted step from which the two are hardly of the same training."""
 COMPARED = {"global_batch": "global batch", "seq_len": "sequence length", "precision": "precision"}
+WORTH_A_NOTE = 0.01
+"""Gain from which a switch is proposed."""
 SIZES = {"layers": "layers", "hidden": "hidden size"}
 
 
@@ -57,6 +60,8 @@ def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, 
             f"add --framework {present.framework} to compare alike"
         )
         context = dataclasses.replace(context, framework=load_framework(present.framework), correction=None)
+    context, different = _as_switched(context, present)
+    notes += different
     strategy = canonical(present.strategy, context.model.layer_count)
     if strategy.devices > context.cluster.max_devices:
         raise RequestError(
@@ -71,6 +76,39 @@ def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, 
         raise RequestError(f"the baseline {present.strategy} cannot train {context.model.name}:\n{lines}")
     notes += [f"your run does what the profile lacks: {message}" for message in own]
     return context, (*notes, *_differences(context, present))
+
+
+def _as_switched(context: Context, present: Present) -> tuple[Context, list[str]]:
+    """Return the context with the switches of a run, and a note about those that the search has otherwise."""
+    profile = context.framework
+    searched = dict(profile.switches)
+    own = {name: setting for name, setting in present.switches.items() if name in searched}
+    other = {name: setting for name, setting in own.items() if setting != searched[name]}
+    if not other:
+        return context, []
+    words = ", ".join(f"{name}={setting} ({searched[name]})" for name, setting in other.items())
+    return (
+        dataclasses.replace(context, framework=with_settings(profile, other)),
+        [f"your run is predicted with its own switches, in brackets those of the search: {words}"],
+    )
+
+
+def _switch_notes(context: Context, searched: Context, strategy: Strategy, row: Row, score: Scorer) -> list[str]:
+    """Return by how much each switch that the search has otherwise would speed the run up, with its flags."""
+    told = []
+    there = dict(searched.framework.switches)
+    for name, setting in context.framework.switches:
+        if there.get(name, setting) == setting:
+            continue
+        switch = all_switches()[name]
+        profile = with_settings(context.framework, {name: there[name]})
+        scores = score(dataclasses.replace(context, framework=profile), table_of([strategy]))
+        gain = row.step_time_s / float(scores.step_time_s[0]) - 1
+        if gain >= WORTH_A_NOTE and bool(scores.fits[0]):
+            support = switch.support(profile)
+            flags = " ".join(flag_words(support.flags.get(there[name], {}))) if support else ""
+            told.append(f"{name}={there[name]}{f' ({flags})' if flags else ''} would make your run {gain:.1%} faster")
+    return told
 
 
 def _differences(context: Context, present: Present) -> Iterator[str]:
@@ -117,7 +155,9 @@ def stand_beside(
         faster_rows=sum(other.tokens_per_s_per_gpu > row.tokens_per_s_per_gpu for other in board.rows),
         text=_text(row, best, measured),
         changes=_changes(context, strategy, price),
-        notes=(*present.notes, *notes, *remarks),
+        notes=(*present.notes, *notes, *_switch_notes(context, setting.context, strategy, row, score), *remarks),
+        switches=dict(context.framework.switches) if present.switches else {},
+        unmodelled=present.unmodelled,
         other=present.other,
         unknown=present.unknown,
         measured=measured,

@@ -24,9 +24,10 @@ class Present:
     """A run as the user describes it.
 
     ``workload`` and ``model`` have what its files state, by forerun's names; ``framework`` is the profile that their
-    format belongs to (None: no profile, or a strategy as text). ``steps`` was measured, as ``measured_from`` says, for
-    the workload ``measured_workload``; ``counted`` 0 stands for a time without a log. ``named`` and ``measured_as`` are
-    the user's own words for the two flags.
+    format belongs to (None: no profile, or a strategy as text), ``switches`` its settings, ``unmodelled`` those known
+    to change speed or memory that no switch stands for. ``steps`` was measured, as ``measured_from`` says, for the
+    workload ``measured_workload``; ``counted`` 0 stands for a time without a log. ``named`` and ``measured_as`` are the
+    user's own words for the two flags.
     """
 
     source: str
@@ -37,6 +38,8 @@ class Present:
     framework: str | None = None
     workload: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
+    switches: Mapping[str, str] = field(default_factory=dict)
+    unmodelled: Mapping[str, Any] = field(default_factory=dict)
     other: Mapping[str, Any] = field(default_factory=dict)
     unknown: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -107,6 +110,8 @@ def _imported(source: str, found: Imported) -> Present:
         framework=format_named(found.format).framework,
         workload=found.workload,
         model=found.model,
+        switches=found.switches,
+        unmodelled=found.unmodelled,
         other=found.other,
         unknown=found.unknown,
         notes=(*(f"assumed {text}" for text in found.defaults), *found.notes),

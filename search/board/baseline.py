@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from forerun.search.board.changes import ScoredChange
@@ -33,8 +33,9 @@ class Baseline:
 
     ``source`` names the files or the strategy text; ``format`` is that of the files, None for a text. ``framework`` is
     the profile that the run was predicted with. ``faster_rows`` counts rows of the board with more tokens per second
-    and GPU. ``changes`` are the changes of one axis that would help the run most, by closed forms. ``other`` and
-    ``unknown`` are the settings of the files that no strategy has a word for.
+    and GPU. ``changes`` are the changes of one axis that would help the run most, by closed forms. ``switches``: the
+    software as the run has it. ``unmodelled`` are settings of the files known to change speed or memory that the
+    prediction does not hear, ``other`` those that change neither, ``unknown`` all others.
     """
 
     source: str
@@ -47,6 +48,8 @@ class Baseline:
     notes: tuple[str, ...]
     other: Mapping[str, Any]
     unknown: Mapping[str, Any]
+    switches: Mapping[str, str] = field(default_factory=dict)
+    unmodelled: Mapping[str, Any] = field(default_factory=dict)
     measured: Measured | None = None
 
     def difference_s(self, best: Row) -> dict[str, float]:
@@ -75,6 +78,8 @@ class Baseline:
             "changes": [change.to_json() for change in self.changes],
             "measured": None if self.measured is None else dataclasses.asdict(self.measured),
             "notes": list(self.notes),
+            "switches": dict(self.switches),
+            "unmodelled": {key: str(value) for key, value in self.unmodelled.items()},
             "other": {key: str(value) for key, value in self.other.items()},
             "unknown": {key: str(value) for key, value in self.unknown.items()},
         }

@@ -172,8 +172,10 @@ def baseline_lines(baseline: "Baseline", rows: Sequence[Row]) -> list[Renderable
         lines.append(changes_table("changes that help your run most", baseline.changes))
     notes = [f"note: {note}" for note in baseline.notes]
     notes += [f"unknown setting: {key} = {value}" for key, value in baseline.unknown.items()]
+    if baseline.unmodelled:
+        notes.append(f"changes speed or memory, and is not modelled: {', '.join(baseline.unmodelled)}")
     if baseline.other:
-        notes.append(f"{len(baseline.other)} settings that no strategy has a word for (`forerun import` lists them)")
+        notes.append(f"{len(baseline.other)} harmless settings (`forerun import` lists them)")
     return [*lines, *(Text(note, style="dim") for note in notes)]
 
 

@@ -23,7 +23,8 @@ Files = Mapping[str, str]
 class Launch:
     """One training run to write down: ``strategy`` of ``model`` over nodes of ``devices_per_node`` devices.
 
-    ``name`` is free text that the user gave; it reaches files only quoted, or reduced to harmless characters.
+    ``switches``: settings of the software that were predicted (those not named: the framework's defaults). ``name`` is
+    free text that the user gave; it reaches files only quoted, or reduced to harmless characters.
     """
 
     strategy: Strategy
@@ -31,6 +32,7 @@ class Launch:
     workload: Workload
     devices_per_node: int
     name: str = "forerun"
+    switches: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def microbatches(self) -> int:
@@ -81,8 +83,10 @@ class Steps:
 class Imported:
     """What a configuration says.
 
-    ``workload`` and ``model`` hold the facts found, by forerun's names; ``other`` the settings that the format is known
-    to have and that a strategy does not; ``unknown`` all remaining ones. No setting of the file is in none of them.
+    ``workload`` and ``model`` hold the facts found, by forerun's names; ``switches`` the settings of the software, what
+    runs without a flag included; ``unmodelled`` those known to change speed or memory that no switch stands for;
+    ``other`` those that the format is known to have and that do neither; ``unknown`` all remaining ones. No setting of
+    the file is in none of them.
     ``defaults`` names each value that the file left open, ``notes`` what a strategy cannot say of the run.
     """
 
@@ -93,6 +97,8 @@ class Imported:
     model: Mapping[str, Any]
     other: Mapping[str, Any]
     unknown: Mapping[str, Any]
+    switches: Mapping[str, str] = field(default_factory=dict)
+    unmodelled: Mapping[str, Any] = field(default_factory=dict)
     defaults: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     measured: Steps | None = None

@@ -21,6 +21,7 @@ from forerun.search.formats.limits import (
 from forerun.search.formats.program_arguments import launch_files, program_settings
 from forerun.search.formats.settings import Settings, flatten
 from forerun.search.formats.shell_script import world_of
+from forerun.search.formats.software import flags_of, read_switches, split_known
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Strategy
 
@@ -53,13 +54,10 @@ LIMITS = (
         reason=lambda launch: f"tp={launch.strategy.tp} with experts and ep=1: AutoEP and AutoTP fold only when ep > 1",
         fix=lambda launch: change(launch, tp=1, dp=launch.strategy.dp * launch.strategy.tp),
     ),
-    Limit(
-        broken=lambda launch: launch.strategy.shard != ALL_REPLICAS and launch.strategy.zero != 3,
-        reason=lambda launch: (
-            f"shard={launch.strategy.shard} zero={launch.strategy.zero}: MiCS shards over a part of the replicas with "
-            "zero=3 only"
-        ),
-        fix=lambda launch: change(launch, shard=ALL_REPLICAS),
+    fixed(
+        lambda launch: launch.strategy.shard != ALL_REPLICAS,
+        "shard: MiCS, which shards over a part of the replicas, was removed",
+        shard=ALL_REPLICAS,
     ),
     precisions(("bf16", "fp16", "fp32"), "the configuration has bf16 and fp16"),
 )
@@ -79,10 +77,12 @@ def write(launch: Launch) -> Files:
         "steps_per_print": 10,
     }
     if s.zero:
-        data["zero_optimization"] |= {"overlap_comm": True, "reduce_scatter": True}
-    if s.shard:
-        data["zero_optimization"]["mics_shard_size"] = s.shard
+        data["zero_optimization"] |= {"reduce_scatter": True}
+    for name, value in flags_of(launch, NAME).items():
+        data["zero_optimization"][name.removeprefix("zero_optimization.")] = value
     if s.tp > 1:
+        # Without an mpu its check of the three batch sizes takes every device for a replica: two of them say the same.
+        del data["train_batch_size"]
         data["tensor_parallel"] = {"autotp_size": s.tp}
     if s.ep > 1:
         data["expert_parallel"] = {
@@ -144,16 +144,20 @@ def parse(source: Source) -> Imported:
         workload["precision"] = "bf16" if brain else "fp16" if half else "fp32"
     if found.known:
         workload["gpus"] = strategy.devices
-    other, unknown = settings.rest(lambda key: key.split(".")[0] in KNOWN)
     back = {key: "auto" for key in automatic}
+    switches = read_switches(settings.raw, NAME, strategy, mixture=ep > 1)
+    other, unknown = settings.rest(lambda key: key.split(".")[0] in KNOWN)
+    unmodelled, other = split_known({key: back.get(key, value) for key, value in other.items()}, NAME)
     return Imported(
         format=NAME,
         version=VERSION,
         strategy=strategy,
         workload=workload,
         model={},
-        other={key: back.get(key, value) for key, value in other.items()},
+        other=other,
         unknown={key: back.get(key, value) for key, value in unknown.items()},
+        switches=switches,
+        unmodelled=unmodelled,
         defaults=(*found.defaults, *defaults),
         notes=(*found.notes, *notes),
     )

@@ -9,6 +9,7 @@ from typing import Any
 from forerun.search.board.folder import BOARD, read_leaderboard
 from forerun.search.flat.candidates import axis_values
 from forerun.search.formats.contract import Files, Format, Launch
+from forerun.search.formats.software import carried
 from forerun.search.formats.table import format_named, writable
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.errors import RequestError
@@ -67,6 +68,8 @@ def express(item: Format, launch: Launch, context: Context) -> Files:
     Raises:
         RequestError: the format has no word for it, or the framework would not run it.
     """
+    if item.framework is not None:
+        launch = dataclasses.replace(launch, switches=carried(context.framework, item.framework))
     files = item.express(launch)
     if item.framework is None or item.framework == context.framework.name:
         return files

@@ -5,7 +5,9 @@ Source: ``ConfigContainer`` of NVIDIA-NeMo/Megatron-Bridge (sections ``model``, 
 """
 
 import json
+import re
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Imported, Launch, Source
@@ -23,10 +25,13 @@ from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import MODEL_FACTS, read_arguments
 from forerun.search.formats.megatron_write import model_arguments, parallel_arguments
 from forerun.search.formats.settings import Settings, flatten
-from forerun.search.formats.shell_script import world_of
+from forerun.search.formats.shell_script import SCRIPTS, read_script, world_of
+from forerun.search.formats.software import environment, exports, flags_of, read_switches, split_known
 from forerun.search.formats.yaml_text import dump_yaml
+from forerun.spaces.documents import parse_document
+from forerun.spaces.errors import RequestError
 
-NAME, VERSION = "megatron-bridge", "0.5"
+NAME, VERSION = "megatron-bridge", "0.6"
 MAIN = "megatron-bridge.yaml"
 
 RECIPES = {"bf16": "bf16_mixed", "fp16": "fp16_mixed", "fp8": "bf16_with_fp8_current_scaling_mixed"} | {
@@ -48,8 +53,6 @@ RENAMED = {
     "num_virtual_stages_per_pipeline_rank": "model.virtual_pipeline_model_parallel_size",
     "use_tp_pp_dp_mapping": "dist.use_tp_pp_dp_mapping",
     "use_distributed_optimizer": "ddp.use_distributed_optimizer",
-    "overlap_grad_reduce": "ddp.overlap_grad_reduce",
-    "overlap_param_gather": "ddp.overlap_param_gather",
     "num_distributed_optimizer_instances": "ddp.num_distributed_optimizer_instances",
 }
 """Megatron-LM's arguments that Megatron-Bridge has elsewhere than under their own name in ``model``."""
@@ -64,6 +67,9 @@ ALIASES = {
 }
 """Fields of a section: the argument of Megatron-LM that means the same."""
 
+_OVERRIDE = re.compile(r"[+~]{0,2}([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
+"""An override of Hydra's command-line grammar."""
+
 UNUSED = (
     "virtual_pipeline_model_parallel_size",
     "pipeline_model_parallel_layout",
@@ -75,6 +81,9 @@ UNUSED = (
     "recompute_modules",
 )
 
+SHARDING_OPTIMIZERS = ("mcore_distributed_optim", "distributed_fused_adam")
+"""Optimizers of NeMo 1 that share their states out over replicas (ZeRO 1)."""
+
 SECTIONS = ("model", "train", "ddp", "dist", "mixed_precision", "dataset", "optimizer", "trainer", "exp_manager")
 OTHER_SECTIONS = (
     "_target_ checkpoint comm_overlap ft inprocess_restart logger optimizer_config_override_provider peft profiling "
@@ -85,7 +94,11 @@ OTHER_SECTIONS = (
 
 def write(launch: Launch) -> Files:
     """Return the YAML, and a launch script with the same settings as overrides of a recipe."""
+    switches, variables = exports(flags_of(launch, "nemo"))
     sections = _sections(launch)
+    for name, value in switches.items():
+        section, _, key = name.partition(".")
+        sections.setdefault(section, {})[key] = value
     yaml_text = dump_yaml(
         sections,
         f"{launch.name}: Megatron-Bridge {VERSION}, {launch.strategy}",
@@ -102,8 +115,8 @@ def write(launch: Launch) -> Files:
         launch,
         f"Megatron-Bridge {VERSION}",
         program,
-        '--recipe "$RECIPE" --dataset llm-pretrain-mock \\\n' + overrides,
-        before=[*before, ""],
+        '--recipe "$RECIPE" \\\n' + overrides,
+        before=[*before, *variables, ""],
     )
     return {MAIN: yaml_text, LAUNCH: script, SLURM: slurm(launch)}
 
@@ -124,7 +137,11 @@ def _sections(launch: Launch) -> dict[str, Any]:
     for end in ("embedding", "loss"):
         sections["model"].setdefault(f"account_for_{end}_in_pipeline_split", False)
     sections["train"] |= {"micro_batch_size": s.mbs, "global_batch_size": workload.global_batch}
+    # Recipes shard the optimizer in two places, and what is on in one of them is switched on in the other.
     sections["ddp"].setdefault("use_distributed_optimizer", False)
+    sections["optimizer"] = {"use_distributed_optimizer": sections["ddp"]["use_distributed_optimizer"]}
+    if not sections["ddp"]["use_distributed_optimizer"]:
+        sections["ddp"]["overlap_param_gather"] = False
     sections["dataset"] = {"seq_length": workload.seq_len}
     sections["mixed_precision"] = RECIPES[workload.precision]
     return sections
@@ -144,7 +161,7 @@ def _hydra(value: Any) -> str:
 
 def parse(source: Source) -> Imported:
     """Read a configuration container, an override file, or a NeMo 1 file."""
-    flat = flatten({_section(key): value for key, value in source.top_level().items()})
+    flat = flatten({_section(key): value for key, value in _overrides(source).items()})
     named: dict[str, Any] = {}
     original: dict[str, str] = {}
     for key in sorted(flat, key=_precedence):
@@ -158,22 +175,52 @@ def parse(source: Source) -> Imported:
     elif not {"bf16", "fp16", "fp8_format"} & set(named):
         named["bf16"] = True
         assumed = ("precision bf16, as the recipes have it",)
+    if str(flat.get("model.optim.name")) in SHARDING_OPTIMIZERS:
+        named.setdefault("use_distributed_optimizer", True)
     settings = Settings(named, source.name)
-    world = _nemo_world(settings, world_of(source.beside, source.gpus))
+    scripts = {**source.beside, source.name: source.text} if source.suffix in SCRIPTS else source.beside
+    world = _nemo_world(settings, world_of(scripts, source.gpus))
     reading = read_arguments(settings, world, source.name)
+    for key, value in environment(source.text, *source.beside.values()).items():
+        settings.also(key, value)
+    spelled = {original[name]: name for name in named if name in original}
+    mixture = "experts" in reading.model or reading.strategy.ep > 1
+    switches = read_switches(lambda key: settings.raw(spelled.get(key, key)), "nemo", reading.strategy, mixture=mixture)
+    settings.raw("optimizer.use_distributed_optimizer")
     repeated = {key for key in flat if key in named and _argument(key) in named}
     other, unknown = settings.rest(lambda name: name in repeated or _known(original.get(name, name)))
+    unmodelled, other = split_known({original.get(name, name): value for name, value in other.items()}, "nemo")
     return Imported(
         format=NAME,
         version="NeMo 1" if "trainer.devices" in flat else VERSION,
         strategy=reading.strategy,
         workload=reading.workload,
         model=reading.model,
-        other={original.get(name, name): value for name, value in other.items()},
+        other=other,
         unknown={original.get(name, name): value for name, value in unknown.items()},
+        switches=switches,
+        unmodelled=unmodelled,
         defaults=(*reading.defaults, *assumed),
         notes=reading.notes,
     )
+
+
+def _overrides(source: Source) -> Mapping[str, Any]:
+    """Return the sections of a file; of a launch script, the overrides on its command line.
+
+    Raises:
+        RequestError: the file cannot be read, or an override is given twice with different values.
+    """
+    if source.suffix not in SCRIPTS:
+        return source.top_level()
+    found: dict[str, Any] = {}
+    for command in read_script(source.text, source.name).commands:
+        for word in command:
+            if match := _OVERRIDE.fullmatch(word):
+                value = parse_document(f"x: {match[2]}", source=f"{source.name}.yaml").data["x"] if match[2] else None
+                if found.setdefault(match[1], value) != value:
+                    raise RequestError(f"{source.name}: {match[1]} is given twice and differs")
+    return found
 
 
 def _section(key: str) -> str:
@@ -234,7 +281,12 @@ def _known(key: str) -> bool:
 
 def recognise(source: Source) -> bool:
     """Whether a file is YAML with Megatron's names for degrees under ``model``."""
-    return source.suffix in (".yaml", ".yml") and "tensor_model_parallel_size" in source.text
+    if source.suffix in SCRIPTS:
+        return re.search(r"(^|[\s'\"])model\.(tensor|pipeline)_model_parallel_size=", source.text) is not None
+    sections = re.search(r"^(model|trainer|ddp|train)(_config)?:", source.text, re.MULTILINE)
+    arguments = re.search(r"^\s*--[\w-]+:|^MODEL_ARGS:", source.text, re.MULTILINE)  # Megatron-LM's functional tests
+    named = "tensor_model_parallel_size" in source.text
+    return source.suffix in (".yaml", ".yml") and named and not (arguments and not sections)
 
 
 FORMAT = Format(

@@ -28,6 +28,7 @@ from forerun.search.formats.shell_script import (
     split_command,
     world_of,
 )
+from forerun.search.formats.software import environment, exports, flags_of, read_switches, split_known
 from forerun.spaces.errors import RequestError
 
 NAME, VERSION = "megatron-lm", "0.20.0"
@@ -70,13 +71,16 @@ def write(launch: Launch) -> Files:
         "vocab_size": launch.model.vocab,
         "split": "99,1,0",
     }
+    switches, variables = exports(flags_of(launch, NAME))
     lines = [f"# {comment(remark)}" for remark in model_remarks(launch.model)]
+    lines += variables
     if s.tp > 1 or s.cp > 1:
         lines += ["# Up to Hopper, kernels and communication must start in the order they were issued in.", ""]
         lines.insert(-1, "export CUDA_DEVICE_MAX_CONNECTIONS=1")
     groups = {
         "MODEL_ARGS": model_arguments(launch),
         "PARALLEL_ARGS": parallel_arguments(launch),
+        "SOFTWARE_ARGS": switches,
         "TRAINING_ARGS": batch | PRECISION[workload.precision] | TRAINING,
     }
     for name, arguments in groups.items():
@@ -106,9 +110,12 @@ def parse(source: Source) -> Imported:
     if not world.stated:
         devices = script_devices(script)
         world = world_of({}, None) if devices is None else type(world)(devices=devices)
-    settings = Settings(found, source.name)
+    settings = Settings(found | environment(source.text), source.name)
     reading = read_arguments(settings, world, source.name)
+    mixture = "experts" in reading.model or reading.strategy.ep > 1
+    switches = read_switches(settings.raw, NAME, reading.strategy, mixture=mixture)
     other, unknown = settings.rest(is_known)
+    unmodelled, other = split_known(other, NAME)
     return Imported(
         format=NAME,
         version=VERSION,
@@ -117,6 +124,8 @@ def parse(source: Source) -> Imported:
         model=reading.model,
         other=_flagged(other),
         unknown=_flagged(unknown),
+        switches=switches,
+        unmodelled=_flagged(unmodelled),
         defaults=reading.defaults,
         notes=(*remarks, *reading.notes),
     )

@@ -14,6 +14,7 @@ from forerun.search.formats.devices import World
 from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import read_arguments
 from forerun.search.formats.settings import Settings
+from forerun.search.formats.software import read_switches, split_known
 from forerun.spaces.errors import RequestError
 
 NAME, VERSION = "megatron-log", "0.20"
@@ -65,7 +66,10 @@ def parse(source: Source) -> Imported:
     by_user = source.gpus is not None
     reading = read_arguments(settings, World(devices=source.gpus or devices, by_user=by_user), source.name)
     notes = () if values else (NO_ARGUMENTS,)
+    mixture = "experts" in reading.model or reading.strategy.ep > 1
+    switches = read_switches(settings.raw, "megatron-lm", reading.strategy, mixture=mixture) if values else {}
     other, unknown = settings.rest(is_known)
+    unmodelled, other = split_known({k: v for k, v in other.items()}, "megatron-lm")
     return Imported(
         format=NAME,
         version=VERSION,
@@ -74,6 +78,8 @@ def parse(source: Source) -> Imported:
         model=reading.model,
         other=other,
         unknown=unknown,
+        switches=switches,
+        unmodelled=unmodelled,
         defaults=reading.defaults,
         notes=(*notes, *reading.notes),
         measured=steps,

@@ -112,7 +112,7 @@ def read_arguments(settings: Settings, world: World, source: str) -> Reading:
 
 def _experts(settings: Settings, tp: int, mixture: bool, notes: list[str]) -> tuple[int, int]:
     """Return ep and etp; where the file names no etp it is tp, for a model with experts."""
-    ep = settings.whole("expert_model_parallel_size") or 1
+    ep = settings.whole("expert_model_parallel_size", "moe_expert_parallel_size") or 1
     etp = settings.whole("expert_tensor_parallel_size")
     if not mixture and ep == 1:
         if etp is not None and etp not in (1, tp):
@@ -127,6 +127,9 @@ def _zero(settings: Settings, found: Replicas, cp: int, notes: list[str]) -> int
     fsdp = settings.flag("use_megatron_fsdp", "use_custom_fsdp") or False
     torch_fsdp = settings.flag("use_torch_fsdp2") or False
     zero = 3 if torch_fsdp else SHARDING[sharding or "no_shard"] if fsdp else int(distributed)
+    stage = settings.whole("zero_stage", least=0)  # Megatron-DeepSpeed's
+    if stage is not None:
+        zero = min(stage, 3)
     if zero and found.known and found.dp * cp == 1:
         notes.append(f"sharding over replicas (zero={zero}) has no effect with one replica")
         return 0
@@ -165,8 +168,12 @@ def _recompute(settings: Settings, notes: list[str]) -> Recompute:
     method = settings.text("recompute_method", "activations_checkpoint_method")
     layers = settings.whole("recompute_num_layers", "activations_checkpoint_num_layers")
     modules = settings.raw("recompute_modules")
-    if settings.flag("recompute_activations", "checkpoint_activations") and granularity is None:
+    old = settings.flag("checkpoint_activations") or settings.flag("deepspeed_activation_checkpointing")
+    if settings.flag("recompute_activations") and granularity is None:
         granularity = "selective"
+    elif old and granularity is None:
+        settings.whole("checkpoint_num_layers", least=0)
+        return Recompute.FULL  # before recompute had a granularity: every layer from its input
     if granularity == "full":
         if method == "block" or (layers or 1) > 1:
             notes.append(

@@ -40,9 +40,7 @@ def parallel_arguments(launch: Launch) -> dict[str, Value]:
     found |= _pipeline_arguments(launch)
     found["use_tp_pp_dp_mapping"] = s.placement == Placement.TP_CP_EP_PP_DP
     if s.dp * s.cp > 1:
-        # Overlap with the distributed optimizer as Megatron's performance guide recommends; the profile assumes it.
-        overlap = {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "overlap_param_gather": True}
-        found |= overlap if s.zero else {"overlap_grad_reduce": True}
+        found |= {"use_distributed_optimizer": True} if s.zero else {}
         if s.shard:
             found["num_distributed_optimizer_instances"] = s.copies
     some = layers_of_every_stage(s)
@@ -87,6 +85,7 @@ def model_arguments(launch: Launch) -> dict[str, Value]:
         "add_qkv_bias": attention.query_key_value_bias and not attention.output_bias,
         "qk_layernorm": attention.query_key_norm or attention.latent is not None,
         "untie_embeddings_and_output_weights": not model.tied_embeddings,
+        "no_create_attention_mask_in_dataloader": True,
         "attention_dropout": 0.0,
         "hidden_dropout": 0.0,
     }
@@ -122,7 +121,7 @@ def _mixture_arguments(model: Model, mlp: FeedForward | MixtureOfExperts) -> dic
         "moe_router_topk": mlp.top_k,
         "moe_ffn_hidden_size": mlp.expert_hidden,
         "moe_grouped_gemm": True,
-        "moe_token_dispatcher_type": "alltoall",
+        "moe_router_force_load_balancing": True,
     }
     if len({isinstance(x.mlp, MixtureOfExperts) for x in model.layers}) > 1:
         found["moe_layer_freq"] = f"({pattern})"
@@ -142,7 +141,10 @@ def _dense_width(model: Model) -> int:
 
 def model_remarks(model: Model) -> list[str]:
     """Return what the arguments of a model leave out, one sentence each."""
-    remarks = []
+    remarks = [
+        "the model as far as its cost goes: rotary base and scaling, the norms' epsilon, the kind of activation, soft "
+        "caps, sinks and the router's scores are Megatron-LM's defaults; set them to train this model"
+    ]
     if len({layer.attention.window for layer in model.layers}) > 1 or model.layers[-1].attention.window:
         remarks.append("sliding windows are not written; set --window-size and --window-attn-skip-freq")
     shapes = {(layer.attention.heads, layer.attention.kv_heads, layer.attention.head_dim) for layer in model.layers}
@@ -151,4 +153,6 @@ def model_remarks(model: Model) -> list[str]:
     mlp = model.layers[-1].mlp
     if isinstance(mlp, MixtureOfExperts) and (mlp.router_bias or mlp.expert_bias or mlp.shared_gate):
         remarks.append("biases of router or experts, or the shared expert's gate, are not written")
+    if isinstance(mlp, MixtureOfExperts):
+        remarks.append("the router is forced to balance, as predicted; drop --moe-router-force-load-balancing to learn")
     return remarks

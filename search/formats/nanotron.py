@@ -21,9 +21,10 @@ from forerun.search.formats.limits import (
 )
 from forerun.search.formats.settings import Settings, flatten
 from forerun.search.formats.shell_script import world_of
+from forerun.search.formats.software import flags_of, read_switches, split_known
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.errors import RequestError
-from forerun.spaces.models.model import FeedForward
+from forerun.spaces.models.model import Attention, FeedForward, MixtureOfExperts
 from forerun.spaces.strategies import Recompute, Schedule, Split, Strategy
 
 NAME, VERSION = "nanotron", "0.5"
@@ -52,6 +53,31 @@ FACTS = {
 }
 
 
+def _lost(launch: Launch) -> str:
+    """Return what of a model nanotron's configurations have no words for; "" where they express it."""
+    model, layer = launch.model, launch.model.layers[-1]
+    if not all(isinstance(x.mixer, Attention) and x.mlp is not None for x in model.layers):
+        return "layers without softmax attention or feed-forward"
+    attention, mlp = layer.attention, layer.feed_forward
+    mixtures = [x.mlp for x in model.layers if isinstance(x.mlp, MixtureOfExperts)]
+    lost = {
+        "latent attention": attention.latent is not None,
+        "layers of several kinds": len({dataclasses.replace(x, name="", count=1) for x in model.layers}) > 1,
+        "learned positions": bool(model.learned_positions),
+        "LayerNorm with biases": layer.norm_bias,
+        "an MLP of two matrices": not mlp.gated,
+        "biases": attention.output_bias,
+        "query and key norms": attention.query_key_norm,
+        "sliding windows": any(x.attention.window for x in model.layers),
+        f"heads of {attention.head_dim}": attention.heads * attention.head_dim != model.hidden,
+        "norms after blocks": layer.norms > 2,
+        "shared experts": any(x.shared_hidden for x in mixtures),
+        "biases of router or experts": any(x.router_bias or x.expert_bias for x in mixtures),
+        "extra predictions": bool(model.mtp_layers),
+    }
+    return ", ".join(name for name, missing in lost.items() if missing)
+
+
 def _by_cost(launch: Launch) -> Launch:
     """Return the launch with nanotron's own split (``change`` would look for one by number)."""
     strategy = dataclasses.replace(launch.strategy, split=Split.BY_COST, layers_per_stage=None)
@@ -67,6 +93,11 @@ LIMITS = (
     DEFAULT_PLACEMENT,
     SHARED_BY_ALL,
     fixed(lambda launch: launch.strategy.etp > 1, "etp > 1: the configuration has no such degree", etp=1),
+    Limit(
+        broken=lambda launch: bool(_lost(launch)),
+        reason=lambda launch: f"{launch.model.name}: nanotron builds Llama and Qwen 2 alone, without {_lost(launch)}",
+        fix=None,
+    ),
     precisions(tuple(DTYPES), "nanotron trains in bfloat16, float16 or float32"),
     Limit(
         broken=lambda launch: (
@@ -82,6 +113,7 @@ LIMITS = (
 def write(launch: Launch) -> Files:
     """Return the YAML and launch scripts."""
     s, workload = launch.strategy, launch.workload
+    switches = flags_of(launch, NAME)
     data: dict[str, Any] = {
         "general": {"project": "forerun", "run": harmless(launch.name), "seed": 42, "ignore_sanity_checks": True},
         "parallelism": {
@@ -101,7 +133,7 @@ def write(launch: Launch) -> Files:
             "batch_accumulation_per_replica": launch.microbatches,
             "train_steps": 100,
         },
-        "optimizer": _optimizer(s.zero),
+        "optimizer": _optimizer(s.zero) | {key.partition(".")[2]: value for key, value in switches.items()},
         "model": {
             "dtype": DTYPES[workload.precision],
             "init_method": {"std": 0.02},
@@ -119,7 +151,6 @@ def write(launch: Launch) -> Files:
 def _optimizer(zero: int) -> dict[str, Any]:
     return {
         "zero_stage": zero,
-        "accumulate_grad_in_fp32": True,
         "clip_grad": 1.0,
         "weight_decay": 0.1,
         "optimizer_factory": {
@@ -146,7 +177,6 @@ def _model(launch: Launch) -> dict[str, Any]:
     mlp = layer.feed_forward
     dense = next((x.mlp.hidden for x in model.layers if isinstance(x.mlp, FeedForward)), None)
     found: dict[str, Any] = {
-        "is_llama_config": isinstance(mlp, FeedForward),
         "hidden_size": model.hidden,
         "intermediate_size": mlp.hidden if isinstance(mlp, FeedForward) else mlp.expert_hidden,
         "num_hidden_layers": model.layer_count,
@@ -158,8 +188,10 @@ def _model(launch: Launch) -> dict[str, Any]:
         "hidden_act": "silu",
         "rms_norm_eps": 1.0e-5,
     }
-    if not isinstance(mlp, FeedForward):
-        found |= {"is_qwen2_config": True, "is_moe": True}
+    if isinstance(mlp, FeedForward):
+        found = {"is_llama_config": True, **found}
+    else:
+        found |= {"is_qwen2_config": True}
         found["moe_config"] = {
             "num_experts": mlp.experts,
             "top_k": mlp.top_k,
@@ -212,9 +244,11 @@ def parse(source: Source) -> Imported:
     workload_facts["precision"] = next((p for p, name in DTYPES.items() if name == dtype), dtype)
     model = settings.facts({f"model.model_config.{name}": fact for name, fact in FACTS.items()})
     prefixes = ("model.model_config.", "model.init_method.")
+    switches = read_switches(settings.raw, NAME, strategy, mixture="experts" in model)
     other, unknown = settings.rest(
         lambda name: name.split(".")[0] in HARMLESS or name in HARMLESS_KEYS or name.startswith(prefixes)
     )
+    unmodelled, other = split_known(other, NAME)
     return Imported(
         format=NAME,
         version=VERSION,
@@ -223,6 +257,8 @@ def parse(source: Source) -> Imported:
         model=model,
         other=other,
         unknown=unknown,
+        switches=switches,
+        unmodelled=unmodelled,
         defaults=tuple(defaults),
         notes=tuple(notes),
     )

@@ -6,6 +6,8 @@ from forerun.search.formats.contract import Files, Format, Imported, Launch, Sou
 from forerun.search.formats.settings import Settings, flatten
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.errors import RequestError
+from forerun.spaces.escaping import visible
+from forerun.spaces.frameworks.switches import all_switches, as_word
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.workload import PRECISIONS
 
@@ -23,9 +25,10 @@ def write(launch: Launch) -> Files:
     }
     data = {
         "forerun": int(VERSION),
-        "name": launch.name,
+        "name": visible(launch.name),
         "model": launch.model.name,
         "strategy": str(launch.strategy),
+        **({"switches": dict(launch.switches)} if launch.switches else {}),
         "workload": facts,
         "gpus": launch.strategy.devices,
         "devices_per_node": launch.devices_per_node,
@@ -57,6 +60,9 @@ def parse(source: Source) -> Imported:
     }
     facts: dict[str, Any] = {"name": settings.text("model"), "run": settings.text("name")}
     facts |= {"devices_per_node": settings.whole("devices_per_node")}
+    switches = {
+        name: as_word(settings.raw(f"switches.{name}")) for name in all_switches() if f"switches.{name}" in settings
+    }
     other, unknown = settings.rest()
     return Imported(
         format=NAME,
@@ -66,6 +72,7 @@ def parse(source: Source) -> Imported:
         model={key: value for key, value in facts.items() if value is not None},
         other=other,
         unknown=unknown,
+        switches=switches,
     )
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -43,6 +44,10 @@ class Settings:
         """Whether the file has the setting with any value but null."""
         return self._values.get(name) is not None
 
+    def also(self, name: str, value: Any) -> None:
+        """Add a setting that stands elsewhere than in the file, such as a variable of its launch script."""
+        self._values.setdefault(name, value)
+
     def raw(self, *names: str) -> Any:
         """Return the value of the first of ``names`` (an old name after its new one) that the file has, or None.
 
@@ -67,6 +72,8 @@ class Settings:
         if value is None:
             return None
         text = str(value).strip()
+        if re.fullmatch(r"\d{1,3}(_\d{3})+", text):  # as Python takes it
+            text = text.replace("_", "")
         digits = text.lstrip("-")
         if isinstance(value, bool) or not digits.isdecimal() or not digits.isascii() or len(digits) > 13:
             raise self.wrong(names, f"must be a whole number, but got {_shown(value)}{_unassigned(value)}")

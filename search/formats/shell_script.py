@@ -10,6 +10,9 @@ from forerun.search.formats.shell_lexer import Piece, Word, lex
 from forerun.search.formats.shell_words import Scope, expand_word
 from forerun.spaces.errors import RequestError
 
+SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash")
+"""Endings of launch scripts."""
+
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _DECLARE = ("export", "local", "readonly", "declare", "typeset")
 _SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
@@ -38,6 +41,19 @@ def read_script(text: str, source: str) -> Script:
     return _Reader(source).read(text)
 
 
+def _slurm_variables(sbatch: Sequence[str]) -> dict[str, str | list[str]]:
+    """Return the variables that SLURM sets from ``#SBATCH`` lines."""
+    found = options(sbatch)[0]
+    nodes = _count(found, "nodes") or _short(sbatch, "-N")
+    per_node = _count(found, "gpus-per-node", "gres") or _short(sbatch, "-G")
+    tasks = _count(found, "ntasks-per-node")
+    total = _count(found, "ntasks") or _short(sbatch, "-n") or (nodes * tasks if nodes and tasks else None)
+    counts = {"SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_GPUS_PER_NODE": per_node}
+    counts |= {"SLURM_GPUS_ON_NODE": per_node, "SLURM_NTASKS_PER_NODE": tasks, "SLURM_TASKS_PER_NODE": tasks}
+    counts |= {"SLURM_NTASKS": total, "SLURM_NPROCS": total}
+    return {name: str(count) for name, count in counts.items() if count is not None}
+
+
 class _Reader:
     """Follows a script command by command."""
 
@@ -52,6 +68,7 @@ class _Reader:
         self._condition: list[list[str]] | None = None
 
     def read(self, text: str) -> Script:
+        self._scope.values |= _slurm_variables([word for match in _SBATCH.finditer(text) for word in match[1].split()])
         for line, command in lex(text, self._source):
             self._command(line, command)
         return Script(

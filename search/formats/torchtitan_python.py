@@ -15,6 +15,7 @@ from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torc
 from forerun.search.formats.limits import fixed, precisions
 from forerun.search.formats.settings import Settings
 from forerun.search.formats.shell_script import world_of
+from forerun.search.formats.software import flags_of, read_switches, split_known
 from forerun.search.formats.titan_keys import FLAVORS, TITAN_LIMITS, Degrees, parallelism, read_degrees, strategy_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute
@@ -37,6 +38,11 @@ HARMLESS_KEYS = (
     "parallelism.disable_loss_parallel parallelism.enable_async_tensor_parallel "
     "parallelism.pipeline_parallel_expert_parallel_overlap parallelism.expert_parallel_comm_backend"
 ).split()
+
+_DATA_IMPORTS = ("from torchtitan.components.data import ConcatThenSplitPackingConfig, GrainDataLoader",)
+_DATA = 'GrainDataLoader.Config(dataset=ConcatThenSplitPackingConfig(dataset=DATASETS["c4"]))'
+_RELEASE_DATA = 'HuggingFaceTextDataLoader.Config(dataset="c4")'
+_VOCABULARY = "global_vocab_size=decoder_vocab_size(model_spec)"
 
 LIMITS = (
     *TITAN_LIMITS,
@@ -63,6 +69,8 @@ def _write(launch: Launch, *, tokens: bool) -> Files:
     s = launch.strategy
     name, flavor = FLAVORS.get(launch.model.name, ("llama3", launch.model.name))
     degrees = parallelism(launch, head="lm_head", microbatch=None if tokens else "pipeline_parallel_microbatch_size")
+    switches = flags_of(launch, "torchtitan")
+    degrees |= {key.partition(".")[2]: value for key, value in switches.items() if key.startswith("parallelism.")}
     degrees["enable_sequence_parallel"] = s.sp or s.tp == 1
     if tokens and s.pp > 1:
         degrees["num_pp_microbatches"] = launch.microbatches
@@ -70,21 +78,29 @@ def _write(launch: Launch, *, tokens: bool) -> Files:
     lines = [
         f'"""{"torchtitan (main)" if tokens else "torchtitan 0.3.0"}: {s} ({s.devices} GPUs), written by forerun."""',
         "",
-        "from torchtitan.config import ParallelismConfig, TrainingConfig",
+        *(_DATA_IMPORTS if tokens else ()),
+        "from torchtitan.components.loss import CrossEntropyLoss",
+        "from torchtitan.components.optimizer import default_adamw",
+        "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig",
         "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
-        "from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader",
+        f"from torchtitan.hf_datasets.text_datasets import {'DATASETS' if tokens else 'HuggingFaceTextDataLoader'}",
+        "from torchtitan.models.common.config_utils import decoder_vocab_size",
         f"from torchtitan.models.{_module(name)} import model_registry",
         "from torchtitan.trainer import Trainer",
         "",
         "",
         f"def {FUNCTION}() -> Trainer.Config:",
         *("    " + remark for remark in remarks),
+        f"    model_spec = model_registry({flavor!r})",
         "    return Trainer.Config(",
-        f"        model_spec=model_registry({flavor!r}),",
+        "        model_spec=model_spec,",
+        f"        loss=CrossEntropyLoss.Config({_VOCABULARY}),",
+        "        optimizer=default_adamw(lr=1e-4),",
         f"        training=TrainingConfig({_arguments(_training(launch, tokens))}),",
         f"        parallelism=ParallelismConfig({_arguments(degrees)}),",
         f"        activation_checkpoint={POLICIES[s.recompute]},",
-        '        dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),',
+        f"        compile=CompileConfig(enable={switches['compile.enable']}),",
+        f"        dataloader={_DATA if tokens else _RELEASE_DATA},",
         "    )",
         "",
     ]
@@ -141,6 +157,7 @@ def parse(source: Source) -> Imported:
         settings.raw(section)  # the call itself: its arguments are settings of their own
     mbs, workload = _batch(settings, degrees, defaults, notes, source.name)
     strategy = strategy_of(fields, mbs, _recompute(settings, values, notes))
+    switches = read_switches(settings.raw, "torchtitan", strategy, mixture=strategy.ep * strategy.etp > 1)
     converters = {key: settings.raw(key) for key in values if key.split(".")[0] == "model_converters"}
     kind = settings.one_of("training.mixed_precision_param", ("bfloat16", "float32"))
     found = next((p for p, name in CONVERTERS.items() if name in f"{converters} {values.get('model_spec', '')}"), None)
@@ -149,6 +166,7 @@ def parse(source: Source) -> Imported:
         workload["gpus"] = strategy.devices
     facts = {"name": name, "flavor": flavor, "layers": degrees.layers}
     other, unknown = settings.rest(lambda key: key.split(".")[0] in HARMLESS or key in HARMLESS_KEYS)
+    unmodelled, other = split_known(other, "torchtitan")
     return Imported(
         format=NAME if "training.num_tokens_per_microbatch_per_dp_rank" in values else RELEASE,
         version="main" if "training.num_tokens_per_microbatch_per_dp_rank" in values else "0.3.0",
@@ -157,6 +175,8 @@ def parse(source: Source) -> Imported:
         model={key: value for key, value in facts.items() if value is not None},
         other=other,
         unknown=unknown,
+        switches=switches,
+        unmodelled=unmodelled,
         defaults=(*degrees.found.defaults, *defaults),
         notes=(*degrees.found.notes, *notes),
     )

@@ -13,6 +13,7 @@ from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torc
 from forerun.search.formats.limits import change, fixed, precisions
 from forerun.search.formats.settings import Settings, flatten
 from forerun.search.formats.shell_script import world_of
+from forerun.search.formats.software import flags_of, read_switches, split_known
 from forerun.search.formats.titan_keys import (
     FLAVORS,
     TITAN_LIMITS,
@@ -88,8 +89,10 @@ def write(launch: Launch) -> Files:
         },
         "parallelism": degrees,
         "activation_checkpoint": {"mode": MODES[s.recompute]},
-        "compile": {"enable": True},
     }
+    for name, value in flags_of(launch, "torchtitan").items():
+        section, _, key = name.partition(".")
+        sections.setdefault(section, {})[key] = value
     if s.recompute == Recompute.SELECTIVE:
         sections["activation_checkpoint"]["selective_ac_option"] = "op"
     if workload.precision in CONVERTERS:
@@ -135,7 +138,9 @@ def parse(source: Source) -> Imported:
     workload["precision"] = _precision(settings)
     if degrees.found.known:
         workload["gpus"] = strategy.devices
+    switches = _switches(settings, strategy)
     other, unknown = settings.rest(lambda key: key.split(".")[0] in HARMLESS or key in HARMLESS_KEYS)
+    unmodelled, other = split_known(other, "torchtitan")
     facts = {"name": name, "flavor": flavor, "layers": degrees.layers}
     return Imported(
         format=NAME,
@@ -145,9 +150,15 @@ def parse(source: Source) -> Imported:
         model={key: value for key, value in facts.items() if value is not None},
         other=other,
         unknown=unknown,
+        switches=switches,
+        unmodelled=unmodelled,
         defaults=(*degrees.found.defaults, *defaults),
         notes=(*degrees.found.notes, *notes),
     )
+
+
+def _switches(settings: Settings, strategy: Strategy) -> dict[str, str]:
+    return read_switches(settings.raw, "torchtitan", strategy, mixture=strategy.ep * strategy.etp > 1)
 
 
 def _batch(

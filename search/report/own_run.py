@@ -133,10 +133,11 @@ def _notes(baseline: Baseline) -> Safe | None:
     """Return what the files say that could not be taken into account."""
     items: list[str] = list(baseline.notes)
     items += [f"unknown setting: {key} = {value}" for key, value in baseline.unknown.items()]
+    items += [f"changes speed or memory, and is not modelled: {key} = {v}" for key, v in baseline.unmodelled.items()]
     listed = [tag("li", text) for text in items]
     if baseline.other:
         settings = ", ".join(f"{key} = {value}" for key, value in baseline.other.items())
-        more = tag("summary", f"{len(baseline.other):,} settings that no strategy has a word for")
+        more = tag("summary", f"{len(baseline.other):,} harmless settings")
         listed.append(tag("li", tag("details", more, tag("p", settings))))
     return joined([tag("h3", "Notes about your run"), tag("ul", *listed)]) if listed else None
 

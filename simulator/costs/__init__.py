@@ -1,6 +1,12 @@
 """What things cost: seconds of an operator on a device and of a collective on links. Rules accept arrays."""
 
-from forerun.simulator.costs.attention import ATTENTION_KERNELS, AttentionKernel, attended_pairs, attention_time_s
+from forerun.simulator.costs.attention import (
+    ATTENTION_KERNELS,
+    AttentionKernel,
+    attended_pairs,
+    attention_time_s,
+    attention_work,
+)
 from forerun.simulator.costs.collectives import (
     Collective,
     block_stride,
@@ -11,7 +17,7 @@ from forerun.simulator.costs.collectives import (
     stride_of,
 )
 from forerun.simulator.costs.efficiency import ComputeEfficiency, compute_provenance, device_efficiency
-from forerun.simulator.costs.gemm import INPUT_BYTES, GemmKind, gemm_time_s
+from forerun.simulator.costs.gemm import INPUT_BYTES, GemmKind, gemm_bytes, gemm_time_s
 from forerun.simulator.costs.memory_bound import (
     STREAM_OPERATORS,
     StreamOperator,
@@ -35,11 +41,13 @@ __all__ = [
     "adam_time_s",
     "attended_pairs",
     "attention_time_s",
+    "attention_work",
     "block_stride",
     "collective_provenance",
     "collective_time_s",
     "compute_provenance",
     "device_efficiency",
+    "gemm_bytes",
     "gemm_time_s",
     "members_per_level",
     "memory_bound_time_s",

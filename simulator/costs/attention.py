@@ -32,6 +32,10 @@ _FLASH1_SHARE = 0.5
 # whose step is nearly all attention.
 _TRITON_SHARE = 0.68
 
+# On Hopper less: Triton of 2023 made no use of its warp-group products. Runs of 4k to 65k tokens of one table
+# (llm_foundry).
+_TRITON_HOPPER_SHARE = 0.56
+
 # Power falls faster than speed when a kernel keeps the matrix units less busy: attention loses the square root of what
 # matrix products lose. SimuMax: 0.95 against 0.86 from A100 SXM to PCIe, 0.83 against 0.71 on B200 in long runs.
 _SUSTAINED_EXPONENT = 0.5
@@ -108,11 +112,12 @@ def attention_time_s(
         return _unfused_s(device, precision, kernel, b * h, sq, sk, d, dv, dropout=dropout, backward=backward)
     found = device_efficiency(device)
     surface = found.attention_backward if backward else found.attention_forward
+    hopper = device.architecture.startswith("Hopper")
     older = {
         "flash": 1.0,
         "flash2": surface.flash2_share,
         "flash1": surface.flash2_share * _FLASH1_SHARE,
-        "flash_triton": surface.flash2_share * _TRITON_SHARE,
+        "flash_triton": surface.flash2_share * (_TRITON_HOPPER_SHARE if hopper else _TRITON_SHARE),
     }
     share = found.sustained_clock["half"] ** _SUSTAINED_EXPONENT * older[kernel]
     share *= device.compute_share * device.attention_share
@@ -146,6 +151,28 @@ def attended_pairs(
     rows = np.minimum(sq, sk)  # queries that see anything
     growing = np.clip(limit - first, 0.0, rows)  # queries that see all keys up to themselves
     return np.asarray(growing * first + growing * (growing + 1) / 2 + (rows - growing) * limit)
+
+
+def attention_work(
+    *,
+    batch: ArrayLike,
+    heads: ArrayLike,
+    kv_heads: ArrayLike,
+    seq_q: ArrayLike,
+    seq_k: ArrayLike,
+    head_dim: ArrayLike,
+    value_head_dim: ArrayLike,
+    causal: bool,
+    window: int | None = None,
+    backward: bool = False,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Operations and bytes of fused attention, shapes as for ``attention_time_s``: two products per pair forward, five
+    backward (scores again, and four gradients); every tensor read or written once, backward with its gradients."""
+    shape = (batch, heads, kv_heads, seq_q, seq_k, head_dim, value_head_dim)
+    b, h, g, sq, sk, d, dv = (np.asarray(value, dtype=np.float64) for value in shape)
+    pairs = b * h * attended_pairs(sq, sk, causal=causal, window=window)
+    flops = 2.0 * pairs * (3 * d + 2 * dv if backward else d + dv)
+    return np.asarray(flops), np.asarray(b * (h * sq + g * sk) * (d + dv) * (6.0 if backward else 2.0))
 
 
 def flash_surface_s(

@@ -93,6 +93,25 @@ def gemm_time_s(
     return device.measured.seconds(f"gemm {kind} {precision}", shape, surface)
 
 
+def gemm_bytes(
+    precision: str, m: ArrayLike, n: ArrayLike, k: ArrayLike, *, groups: ArrayLike = 1, kind: GemmKind = "forward"
+) -> NDArray[np.float64]:
+    """Bytes that ``gemm_time_s`` takes its products to move: each operand read once, the output written."""
+    m, n, k, groups = (np.asarray(value, dtype=np.float64) for value in (m, n, k, groups))
+    return _traffic_bytes(m, n, k, groups, kind, INPUT_BYTES[precision])
+
+
+def _traffic_bytes(
+    m: NDArray[np.float64],
+    n: NDArray[np.float64],
+    k: NDArray[np.float64],
+    groups: NDArray[np.float64],
+    kind: str,
+    input_bytes: float,
+) -> NDArray[np.float64]:
+    return np.asarray(groups * (input_bytes * k * (m + n) + max(_OUTPUT_BYTES[kind], input_bytes) * m * n))
+
+
 def _peak(device: Device, precision: str) -> float:
     """Operations per second that a precision promises, 4 bit no more than its gain over 8 bit."""
     if INPUT_BYTES[precision] < 1:
@@ -118,8 +137,7 @@ def gemm_surface_s(
     share = np.where(groups > 1, surface.grouped_share, 1.0) * _kind_share(surface, kind)
     rate = flops_per_s * surface.peak_share * share
     compute = _tiled_s(surface, m, n, k, groups, rate / compute_units, compute_units)
-    traffic = groups * (input_bytes * k * (m + n) + max(_OUTPUT_BYTES[kind], input_bytes) * m * n)
-    memory = traffic / (bytes_per_s * surface.memory_share)
+    memory = _traffic_bytes(m, n, k, groups, kind, input_bytes) / (bytes_per_s * surface.memory_share)
     seconds: NDArray[np.float64] = np.where(m * n * k * groups > 0, _overlapped(compute, memory) + surface.fixed_s, 0.0)
     return seconds
 

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.costs import Collective, collective_time_s
-from forerun.simulator.layer.operators import Work, local, loss_vocab
+from forerun.simulator.layer.operators import local, loss_vocab
 from forerun.simulator.layer.shard import Shard, activation_bytes, shard_of_layer
+from forerun.simulator.layer.work import Work
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Attention, Layer, MixtureOfExperts
 from forerun.spaces.models.parts import Scan, Softmax
@@ -164,6 +165,8 @@ def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:
     if not isinstance(layer.mlp, MixtureOfExperts) or not layer.feeds_forward:
         return np.zeros_like(shard.tp)
     cluster, imbalance = context.cluster, context.workload.moe_imbalance
+    if context.framework.gathers_tokens:
+        return _gathered_experts_s(context, shard)
     copies = np.full_like(shard.tp, layer.mlp.routed_copies)
     if context.framework.dispatches_once:
         domains = np.maximum(shard.ep * shard.etp / cluster.scale_up_size, 1.0)
@@ -176,6 +179,16 @@ def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:
     gathered = collective_time_s(cluster, "all_gather", size * shard.etp, shard.etp, ones)
     scattered = collective_time_s(cluster, "reduce_scatter", size * shard.etp, shard.etp, ones)
     return np.where(shard.ep > 1, sent, 0.0) + np.where(shard.etp > 1, gathered + scattered, 0.0)
+
+
+def _gathered_experts_s(context: Context, shard: Shard) -> Floats:
+    """Seconds to gather the tokens of all expert ranks on each, and to add up what each computed of them."""
+    ranks = shard.ep * shard.etp
+    size = shard.tokens / shard.tp * ranks * context.model.hidden * activation_bytes(context.workload.precision)
+    ones = np.ones_like(shard.tp)
+    gathered = collective_time_s(context.cluster, "all_gather", size, ranks, ones)
+    scattered = collective_time_s(context.cluster, "reduce_scatter", size, ranks, ones)
+    return np.where(ranks > 1, gathered + scattered, 0.0)
 
 
 def domains_visited(mixture: MixtureOfExperts, domains: Floats) -> Floats:

@@ -5,18 +5,22 @@ parallel the experts. Each linear operator is three matrix products (forward, da
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
 from forerun.simulator.costs import (
     GemmKind,
     attention_time_s,
+    attention_work,
+    gemm_bytes,
     gemm_time_s,
     memory_bound_time_s,
+    stream_operator,
     stream_operator_time_s,
 )
 from forerun.simulator.layer.shard import CASTS, EIGHT_BIT, Shard, shard_of_layer
+from forerun.simulator.layer.work import Direction, OperatorTime, Work, work_of
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
 from forerun.spaces.models.parameters import layer_parameters
@@ -31,25 +35,13 @@ _APART_BYTES = 26.0
 ADDING: Mapping[float, GemmKind] = {4.0: "weight_gradient", 2.0: "weight_gradient_added"}
 """Product that adds to main gradients of so many bytes."""
 
-
-@dataclass(slots=True)
-class Work:
-    """Device seconds of a sequence of operators, shape K each; ``core_s`` is the attention core's forward part."""
-
-    forward_s: Floats
-    input_gradient_s: Floats
-    weight_gradient_s: Floats
-    core_s: Floats = field(default_factory=lambda: np.zeros(1))
-
-    @property
-    def backward_s(self) -> Floats:
-        """Both gradients."""
-        return self.input_gradient_s + self.weight_gradient_s
+Size: TypeAlias = tuple[Floats | float, Floats | float, Floats | float]
+"""Rows, columns and reduction of a matrix product: m, n and k."""
 
 
 class Operators:
-    """Adds up the operators of a layer for K shards on the device of a context; its sequences have ``seq_len`` tokens
-    (the workload's unless given)."""
+    """Collects the operators of a layer for K shards on the device of a context; its sequences have ``seq_len`` tokens
+    (the workload's unless given). ``part`` of the layer that they belong to is said in the names of those to come."""
 
     def __init__(self, context: Context, shard: Shard, seq_len: int | None = None) -> None:
         self.context, self.shard = context, shard
@@ -57,11 +49,67 @@ class Operators:
         self.device, self.precision = context.cluster.device, context.workload.precision
         self.gradient_bytes = context.framework.held_gradient_bytes(self.precision)
         self.wide = 2.0 if self.precision in ("fp32", "tf32") else 1.0
-        zeros = np.zeros(len(shard))
-        self.work = Work(zeros.copy(), zeros.copy(), zeros.copy(), zeros.copy())
+        self.by_product = context.framework.selective == "products"
+        self.products = 0
+        self.part = ""
+        self.records: list[OperatorTime] = []
+
+    @property
+    def work(self) -> Work:
+        """Sums over all operators so far."""
+        return work_of(self.records, len(self.shard))
+
+    def _matrix(
+        self,
+        name: str,
+        direction: Direction,
+        size: Size,
+        precision: str,
+        kind: GemmKind,
+        groups: float | Floats = 1.0,
+        *,
+        repeated: bool = False,
+    ) -> None:
+        """Add ``groups`` matrix products of ``size`` (m, n, k)."""
+        m, n, k = size
+        self.records.append(
+            OperatorTime(
+                name=name,
+                direction=direction,
+                seconds=gemm_time_s(self.device, precision, m, n, k, groups=groups, kind=kind),
+                matrix_s=2.0 * m * n * k * groups / self.device.peak(precision),
+                memory_s=gemm_bytes(precision, m, n, k, groups=groups, kind=kind) / self.device.memory_bytes_per_s,
+                repeated=repeated,
+            )
+        )
+
+    def _streamed(
+        self,
+        name: str,
+        form: str,
+        elements: Floats,
+        *,
+        fused: bool = True,
+        backward: bool = False,
+        direction: Direction | None = None,
+        repeated: bool = False,
+    ) -> None:
+        """Add one pass of a memory-bound operator over some elements."""
+        one = stream_operator(form).one_pass(fused=fused, backward=backward)
+        self.records.append(
+            OperatorTime(
+                name=name,
+                direction=direction or ("input_gradient" if backward else "forward"),
+                seconds=stream_operator_time_s(self.device, form, elements, fused=fused, backward=backward),
+                memory_s=elements * one.bytes_per_element / self.device.memory_bytes_per_s,
+                kernels=float(one.kernels),
+                repeated=repeated,
+            )
+        )
 
     def linear(
         self,
+        name: str,
         m: Floats,
         n: Floats,
         k: Floats,
@@ -75,16 +123,17 @@ class Operators:
         weight: GemmKind = "weight_gradient_half"
         if self.context.framework.fused_accumulation:
             weight = ADDING.get(self.gradient_bytes, weight)
-        device, work = self.device, self.work
-        work.forward_s += gemm_time_s(device, precision, m, n, k, groups=groups)
-        work.input_gradient_s += gemm_time_s(device, precision, m, k, n, groups=groups, kind="data_gradient")
-        work.weight_gradient_s += gemm_time_s(device, precision, n, k, m, groups=groups, kind=weight)
+        self.products += 1
+        again = self.by_product and self.products % 2 == 0
+        self._matrix(name, "forward", (m, n, k), precision, "forward", groups, repeated=again)
+        self._matrix(name, "input_gradient", (m, k, n), precision, "data_gradient", groups)
+        self._matrix(name, "weight_gradient", (n, k, m), precision, weight, groups)
         if precision in EIGHT_BIT:
             cast = CASTS[precision]
             if not already_cast[0]:
-                work.forward_s += stream_operator_time_s(device, cast, groups * m * k)
+                self._streamed(f"cast to {precision}", cast, groups * m * k, repeated=again)
             if not already_cast[1]:
-                work.input_gradient_s += stream_operator_time_s(device, cast, groups * m * n, backward=True)
+                self._streamed(f"cast to {precision}", cast, groups * m * n, backward=True)
 
     def product(self, product: Product) -> None:
         """Add a product, its columns as one or each by itself. Then their gradients of the input are added up, a pass
@@ -93,25 +142,27 @@ class Operators:
         tokens = shard.inner_tokens if product.own_tokens else shard.tokens
         inputs = local(product.inputs, shard.tp)
         widths = [local(width, shard.tp) for width in product.outputs]
+        columns = [width.whole for width in product.outputs]
+        if product.blocks > 1 or self.context.framework.merged_products:
+            columns = [sum(columns)]
+        names = [f"{self.part} product {product.inputs.whole} -> {column}" for column in columns]
         if product.blocks > 1:
             blocks = product.blocks / shard.tp
-            self.linear(tokens, sum(widths[1:], widths[0]) / blocks, inputs / blocks, groups=blocks)
+            self.linear(names[0], tokens, sum(widths[1:], widths[0]) / blocks, inputs / blocks, groups=blocks)
             return
         if self.context.framework.merged_products:
             widths = [sum(widths[1:], widths[0])]
         for number, width in enumerate(widths):
-            self.linear(tokens, width, inputs)
+            self.linear(names[number], tokens, width, inputs)
             if number:
-                added_s = stream_operator_time_s(
-                    self.device, "residual_add", tokens * inputs * self.wide, backward=True
-                )
-                self.work.input_gradient_s += added_s
+                self._streamed("sum of input gradients", "residual_add", tokens * inputs * self.wide, backward=True)
 
-    def stream(self, name: str, elements: Floats) -> None:
+    def stream(self, form: str, elements: Floats, name: str = "") -> None:
         """Add a memory-bound operator over ``elements`` elements, as one kernel or eagerly as the profile says."""
-        fused, elements = name not in self.context.framework.eager, elements * self.wide
-        self.work.forward_s += stream_operator_time_s(self.device, name, elements, fused=fused)
-        self.work.input_gradient_s += stream_operator_time_s(self.device, name, elements, fused=fused, backward=True)
+        fused, elements = form not in self.context.framework.eager, elements * self.wide
+        name = name or form.replace("_", " ")
+        self._streamed(name, form, elements, fused=fused, repeated=self.by_product)
+        self._streamed(name, form, elements, fused=fused, backward=True)
 
     def steps(self, steps: Sequence[Step], keys: float | None = None) -> None:
         """Add the operators of a mixer or of a dense feed-forward. ``keys``: length attended to where it is another
@@ -143,7 +194,6 @@ class Operators:
         limits = [limit for limit in (None if core.chunked else core.window, core.selected) if limit is not None]
         heads, kv_heads = local(core.heads, shard.tp), local(core.kv_heads, shard.tp)
         ring = core.causal & (shard.cp > 1)
-        seconds = []
         for backward in (False, True):
             plain, halved = (
                 attention_time_s(
@@ -169,28 +219,44 @@ class Operators:
             )
             merged = shard.tokens * heads * core.value_head_dim * (2 if backward else 1)
             step_s = halved + stream_operator_time_s(self.device, "residual_add", merged)
-            seconds.append(np.where(ring, shard.cp * step_s, plain))
-        self.work.core_s += seconds[0]
-        self.work.forward_s += seconds[0]
-        self.work.input_gradient_s += seconds[1]
+            flops, moved = attention_work(
+                batch=batch,
+                heads=heads,
+                kv_heads=kv_heads,
+                seq_q=seq,
+                seq_k=keys or seq,
+                head_dim=core.head_dim,
+                value_head_dim=core.value_head_dim,
+                causal=core.causal and keys is None,
+                window=min(limits) if limits else None,
+                backward=backward,
+            )
+            self.records.append(
+                OperatorTime(
+                    name=f"{self.part} core",
+                    direction="input_gradient" if backward else "forward",
+                    seconds=np.where(ring, shard.cp * step_s, plain),
+                    matrix_s=flops / shard.cp / self.device.peak(self._half()),
+                    memory_s=moved / shard.cp / self.device.memory_bytes_per_s,
+                    core=not backward,
+                    repeated=not backward and not self.by_product,
+                )
+            )
 
     def _scan(self, scan: Scan) -> None:
         """Add a chunked scan: each of its batched products, both gradients of it, and a pass over its tensors. Its
         backward pass computes the states of chunks again (mamba_ssm's and flash-linear-attention's kernels)."""
-        shard, half = self.shard, self._half()
+        shard, half, name = self.shard, self._half(), f"{self.part} scan"
         for one in scan.contractions:
             groups = shard.tokens * one.per_token * local(one.units, shard.tp)
             m, n, k = (np.full_like(shard.tp, size) for size in (one.m, one.n, one.k))
-            forward_s = gemm_time_s(self.device, half, m, n, k, groups=groups)
-            self.work.forward_s += forward_s
-            self.work.input_gradient_s += (
-                forward_s
-                + gemm_time_s(self.device, half, m, k, n, groups=groups, kind="data_gradient")
-                + gemm_time_s(self.device, half, n, k, m, groups=groups, kind="data_gradient")
-            )
+            self._matrix(name, "forward", (m, n, k), half, "forward", groups)
+            self._matrix(name, "input_gradient", (m, n, k), half, "forward", groups)
+            self._matrix(name, "input_gradient", (m, k, n), half, "data_gradient", groups)
+            self._matrix(name, "input_gradient", (n, k, m), half, "data_gradient", groups)
         moved = shard.tokens * local(scan.traffic, shard.tp) / 2.0 * self.wide  # a copied value is read and written
-        self.work.forward_s += stream_operator_time_s(self.device, "copy", moved)
-        self.work.input_gradient_s += stream_operator_time_s(self.device, "copy", 3 * moved)
+        self._streamed(name, "copy", moved)
+        self._streamed(name, "copy", 3 * moved, direction="input_gradient")
 
     def _scores(self, scores: Scores) -> None:
         """Add an indexer's scores of half of all pairs, which every tensor rank computes whole, both gradients, and the
@@ -198,10 +264,11 @@ class Operators:
         shard, half = self.shard, self._half()
         rows, columns = self.seq_len / shard.cp, np.full_like(shard.tp, self.seq_len / 2)
         width, groups = np.full_like(shard.tp, scores.head_dim), shard.mbs * scores.heads
-        self.work.forward_s += gemm_time_s(self.device, half, rows, columns, width, groups=groups)
-        self.work.forward_s += stream_operator_time_s(self.device, "copy", 2 * shard.mbs * rows * columns)
-        self.work.input_gradient_s += gemm_time_s(self.device, half, rows, width, columns, groups=groups)
-        self.work.input_gradient_s += gemm_time_s(self.device, half, columns, width, rows, groups=groups)
+        name = f"{self.part} indexer scores"
+        self._matrix(name, "forward", (rows, columns, width), half, "forward", groups)
+        self._streamed(name, "copy", 2 * shard.mbs * rows * columns)
+        self._matrix(name, "input_gradient", (rows, width, columns), half, "forward", groups)
+        self._matrix(name, "input_gradient", (columns, width, rows), half, "forward", groups)
 
     def mixture(self, mixture: MixtureOfExperts, hidden: int) -> None:
         """Add router, routed experts at the busiest rank's load, and shared experts. Where experts are fused, their
@@ -212,18 +279,27 @@ class Operators:
         routed = shard.tokens / shard.tp * mixture.routed_copies * shard.etp * imbalance
         inner, wide = mixture.expert_hidden / shard.etp, np.full_like(shard.tp, hidden)
         choices = np.full_like(shard.tp, mixture.experts + mixture.null_experts)
-        self.linear(shard.tokens / shard.tp, choices, wide, precision=self._half())
+        self.linear("router", shard.tokens / shard.tp, choices, wide, precision=self._half())
         for product in mixture.latent_products(hidden):
             self.product(product)
         width = mixture.width(hidden)
         wide = np.full_like(shard.tp, width)
-        self.stream("copy", 2 * routed * width)
+        self.stream("copy", 2 * routed * width, "expert permutation")
         up = inner * (2 if mixture.gated else 1)
-        self.linear(routed / on_rank, up, wide, groups=on_rank, already_cast=(False, fused))
+        columns = mixture.expert_hidden * (2 if mixture.gated else 1)
+        self.linear(
+            f"experts product {width} -> {columns}",
+            routed / on_rank,
+            up,
+            wide,
+            groups=on_rank,
+            already_cast=(False, fused),
+        )
         if not fused:
             self._activation(routed * inner, gated=mixture.gated)
-        self.linear(routed / on_rank, wide, inner, groups=on_rank, already_cast=(fused, False))
-        self.stream("copy", 2 * routed * width)
+        name = f"experts product {mixture.expert_hidden} -> {width}"
+        self.linear(name, routed / on_rank, wide, inner, groups=on_rank, already_cast=(fused, False))
+        self.stream("copy", 2 * routed * width, "expert permutation")
         if mixture.shared is not None:
             self.steps(mixture.shared.steps(hidden))
 
@@ -246,7 +322,15 @@ class Operators:
     def accumulation(self, parameters: Floats) -> None:
         """Add the pass that adds fresh weight gradients to the gradient buffer, where no matrix product does it."""
         if not self.context.framework.fused_accumulation:
-            self.work.weight_gradient_s += memory_bound_time_s(self.device, parameters * self._added_bytes())
+            moved = parameters * self._added_bytes()
+            self.records.append(
+                OperatorTime(
+                    name="gradient accumulation",
+                    direction="weight_gradient",
+                    seconds=memory_bound_time_s(self.device, moved),
+                    memory_s=moved / self.device.memory_bytes_per_s,
+                )
+            )
 
     def _added_bytes(self) -> Floats:
         """Bytes per parameter that adding a fresh weight gradient up moves."""
@@ -256,7 +340,7 @@ class Operators:
         """Add what the gradient of a table of tokens costs besides its rows: it is dense, so that all of it is cleared,
         and added to the gradient buffer by a pass of its own even where matrix products add up theirs."""
         copied = parameters * (2.0 + self._added_bytes()) / 4.0  # a copied value moves four bytes
-        self.work.weight_gradient_s += stream_operator_time_s(self.device, "copy", copied)
+        self._streamed("embedding", "copy", copied, direction="weight_gradient")
 
 
 def local(width: Width, tp: Floats) -> Floats:
@@ -273,15 +357,23 @@ def locals_of(widths: Sequence[Width], tp: Floats) -> Floats:
 
 def layer_work(context: Context, layer: Layer, shard: Shard) -> Work:
     """Return device seconds of one layer on one microbatch for K shards (communication and launches not included)."""
+    return layer_operators(context, layer, shard).work
+
+
+def layer_operators(context: Context, layer: Layer, shard: Shard) -> Operators:
+    """Return the operators of one layer on one microbatch for K shards."""
     hidden = layer.width(context.model)
     shard = shard_of_layer(context, layer, shard)
     operators = Operators(context, shard, layer.tokens)
     operators.norms(layer, hidden)
     if layer.attends and layer.mixer is not None:
+        operators.part = layer.mixer.name
         operators.steps(layer.mixer.steps(hidden))
         if layer.cross_attention is not None:
+            operators.part = "cross attention"
             keys = context.model.encoder_tokens(context.workload.seq_len)
             operators.steps(layer.cross_attention.steps(hidden), keys=float(keys))
+    operators.part = "feed-forward"
     if layer.feeds_forward:
         if isinstance(layer.mlp, MixtureOfExperts):
             operators.mixture(layer.mlp, hidden)
@@ -294,23 +386,23 @@ def layer_work(context: Context, layer: Layer, shard: Shard) -> Work:
         + one.replicated
         + one.experts_total / (shard.ep * shard.etp)
     )
-    return operators.work
+    return operators
 
 
-def embedding_work(context: Context, shard: Shard) -> Work:
-    """Return device seconds of what stands before the first layer."""
+def embedding_operators(context: Context, shard: Shard) -> Operators:
+    """Return the operators before the first layer."""
     operators, model = Operators(context, shard), context.model
     if model.vocab:
         operators.stream("embedding", shard.tokens * model.hidden)
         operators.table_gradient(padded_vocab(model, shard.tp) * model.hidden)
     if model.patch_inputs:
         wide = np.full_like(shard.tp, model.hidden)
-        operators.linear(shard.tokens, wide, np.full_like(shard.tp, model.patch_inputs))
-    return operators.work
+        operators.linear("patch product", shard.tokens, wide, np.full_like(shard.tp, model.patch_inputs))
+    return operators
 
 
-def head_work(context: Context, shard: Shard) -> Work:
-    """Return device seconds of what follows the last layer: norm, logits, loss; once more per predicted token (MTP)."""
+def head_operators(context: Context, shard: Shard) -> Operators:
+    """Return the operators behind the last layer: norm, logits, loss; once more per predicted token (MTP)."""
     operators, model = Operators(context, shard), context.model
     half = operators._half()
     wide = np.full_like(shard.tp, model.hidden)
@@ -318,15 +410,21 @@ def head_work(context: Context, shard: Shard) -> Work:
     for _ in range(1 + model.mtp_layers):
         operators.stream(norm, shard.inner_tokens * model.hidden)
         if model.head_transform:
-            operators.linear(shard.tokens, wide, wide, precision=half)
+            operators.linear("head transform", shard.tokens, wide, wide, precision=half)
         if model.vocab:
-            operators.linear(shard.tokens, padded_vocab(model, shard.tp), wide, precision=half)
+            operators.linear(
+                f"head product {model.hidden} -> {model.vocab}",
+                shard.tokens,
+                padded_vocab(model, shard.tp),
+                wide,
+                precision=half,
+            )
             operators.stream("cross_entropy", shard.tokens * loss_vocab(context, shard.tp))
     if model.vocab:
         operators.accumulation(padded_vocab(model, shard.tp) * model.hidden)
     for _ in range(model.mtp_layers):
-        operators.linear(shard.tokens, wide / shard.tp, 2 * wide)
-    return operators.work
+        operators.linear("MTP product", shard.tokens, wide / shard.tp, 2 * wide)
+    return operators
 
 
 def loss_vocab(context: Context, tp: Floats) -> Floats:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from forerun.simulator.layer.communication import Exchange, ends_exchange_s, layer_exchange
 from forerun.simulator.layer.kinds import layer_kinds
-from forerun.simulator.layer.operators import Work, embedding_work, head_work, layer_work
+from forerun.simulator.layer.operators import embedding_operators, head_operators, layer_work
 from forerun.simulator.layer.shard import CASTS, Shard
+from forerun.simulator.layer.work import Work
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Layer, MixtureOfExperts
 from forerun.spaces.strategies import Context, Recompute
@@ -48,8 +49,8 @@ def block_times(context: Context, shard: Shard) -> BlockTimes:
     """Return the times of all blocks of a model for K shards."""
     blocks = [_layer(context, layer, shard) for layer in layer_kinds(context.model)]
     embedding_s, head_s = ends_exchange_s(context, shard)
-    blocks.append(_end(embedding_work(context, shard), embedding_s))
-    blocks.append(_end(head_work(context, shard), head_s))
+    blocks.append(_end(embedding_operators(context, shard).work, embedding_s))
+    blocks.append(_end(head_operators(context, shard).work, head_s))
     return BlockTimes(
         forward_s=np.stack([block.forward_s for block in blocks]),
         backward_s=np.stack([block.backward_s for block in blocks]),
@@ -70,12 +71,12 @@ def shorter_sums_s(
 def _layer(
     context: Context, layer: Layer, shard: Shard, shorter_s: tuple[Floats | float, Floats | float] = (0, 0)
 ) -> _Block:
-    """Return one layer's passes; recomputation repeats its forward pass, or its attention core, before the backward.
+    """Return one layer's passes; recomputation repeats its forward pass, or a part of it, before the backward.
     ``shorter_s`` as for ``layer_exchange``."""
     work = layer_work(context, layer, shard)
     exchange = layer_exchange(context, layer, shard, work, shorter_s)
     full, selective = shard.recompute == Recompute.FULL, shard.recompute == Recompute.SELECTIVE
-    again_s = np.where(full, work.forward_s, np.where(selective, work.core_s, 0.0))
+    again_s = np.where(full, work.forward_s, np.where(selective, work.repeated_s, 0.0))
     repeated = np.where(full, 1.0, 0.0)
     forward_s = work.forward_s + exchange.forward_s
     backward_s = work.backward_s + exchange.backward_s + again_s + repeated * exchange.forward_s

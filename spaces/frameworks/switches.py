@@ -6,7 +6,7 @@ setting of every switch that its framework has; ``switched`` returns the profile
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -20,7 +20,7 @@ from forerun.spaces.frameworks.profile import FrameworkProfile
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FILES = ("communication", "experts", "memory", "kernels")
 _SWITCH = frozenset({"title", "values", "needs", "requires", "evidence", "frameworks"})
-_SUPPORT = frozenset({"since", "before", "unset", "flags", "values"})
+_SUPPORT = frozenset({"since", "before", "unset", "flags", "also", "values"})
 
 Flags = Mapping[str, Any]
 """Settings in a framework's own words: an argument name of Megatron-LM, a key with dots elsewhere."""
@@ -31,14 +31,15 @@ class Support:
     """A switch in one framework.
 
     ``since``: first release that has it, before which ``before`` runs; ``unset``: what runs where no flag is given.
-    ``flags`` by setting, empty where none is needed; None where the framework has no words for it. ``values`` replace
-    the switch's own changes.
+    ``flags`` by setting in its present words; a setting that has none and is not ``unset`` cannot be written. ``also``:
+    other words that are read, from earlier releases or for a part of it. ``values`` replace the switch's own changes.
     """
 
     since: str
     before: str | None
     unset: str
     flags: Mapping[str, Flags]
+    also: Mapping[str, Sequence[Flags]]
     values: Mapping[str, Mapping[str, Any]]
 
 
@@ -48,7 +49,7 @@ class Switch:
 
     ``values``: by setting, the changes of profile fields (``eager+`` and ``eager-`` add and take away operators).
     ``needs``: least degrees without which it has no effect; ``moe`` asks for experts, ``replicas`` for dp*cp.
-    ``requires``: by setting, settings of other switches that it cannot do without. ``evidence``: runs, measurements, or
+    ``requires``: by setting, those of other switches of which it needs one. ``evidence``: runs, measurements, or
     what it is inferred from.
     """
 
@@ -56,7 +57,7 @@ class Switch:
     title: str
     values: Mapping[str, Mapping[str, Any]]
     needs: Mapping[str, int]
-    requires: Mapping[str, Mapping[str, str]]
+    requires: Mapping[str, Mapping[str, Sequence[str]]]
     evidence: str
     frameworks: Mapping[str, Support]
 
@@ -86,7 +87,7 @@ def all_switches() -> Mapping[str, Switch]:
     """Return all switches by name, in the order in which their effects are applied.
 
     >>> sorted(all_switches()["dispatcher"].values)
-    ['alltoall', 'deepep', 'hybridep']
+    ['allgather', 'alltoall', 'deepep', 'hybridep']
     """
     found = {}
     for name in _FILES:
@@ -105,7 +106,8 @@ def _switch(name: str, entry: Mapping[str, Any]) -> Switch:
         values=_by_word(entry["values"]),
         needs=entry.get("needs", {}),
         requires={
-            key: {k: as_word(v) for k, v in held.items()} for key, held in _by_word(entry.get("requires", {})).items()
+            setting: {other: [as_word(v) for v in needed] for other, needed in held.items()}
+            for setting, held in _by_word(entry.get("requires", {})).items()
         },
         evidence=entry["evidence"],
         frameworks={framework: _support(name, held) for framework, held in entry["frameworks"].items()},
@@ -120,6 +122,7 @@ def _support(name: str, entry: Mapping[str, Any]) -> Support:
         before=as_word(entry["before"]) if "before" in entry else None,
         unset=as_word(entry["unset"]),
         flags=_by_word(entry.get("flags", {})),
+        also=_by_word(entry.get("also", {})),
         values=_by_word(entry.get("values", {})),
     )
 
@@ -190,10 +193,10 @@ def _check_required(profile: FrameworkProfile, settings: Mapping[str, str]) -> N
     held = available(profile)
     for name, setting in held.items():
         for other, needed in all_switches()[name].requires.get(setting, {}).items():
-            if held.get(other, needed) != needed and (name in settings or other in settings):
+            if other in held and held[other] not in needed and (name in settings or other in settings):
+                choice = " or ".join(f"{other}={word}" for word in needed)
                 raise RequestError(
-                    f"{name}={setting} requires {other}={needed}, but got {other}={held[other]}; "
-                    f"set {other}={needed}, or change {name} too"
+                    f"{name}={setting} requires {choice}, but got {other}={held[other]}; set {choice}, or change {name}"
                 )
 
 

@@ -1,12 +1,17 @@
 """What a format expresses it reads back the same; what it refuses it replaces by something it expresses."""
 
+import dataclasses
+
 import pytest
 from forerun_launches import launches
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.search.formats import Format, Launch, import_texts, writable
+from forerun.search.formats.software import assumed
 from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import all_switches, load_framework, switched
 
 SEVERAL = settings(max_examples=tries(40), suppress_health_check=[HealthCheck.too_slow])
 EACH = pytest.mark.parametrize("item", writable(), ids=lambda item: item.name)
@@ -14,13 +19,16 @@ EACH = pytest.mark.parametrize("item", writable(), ids=lambda item: item.name)
 
 @EACH
 @SEVERAL
-@given(launch=launches())
-def test_import_of_an_export_is_the_strategy(item: Format, launch: Launch) -> None:
+@given(launch=launches(), data=st.data())
+def test_import_of_an_export_is_the_strategy(item: Format, launch: Launch, data: st.DataObject) -> None:
+    launch = dataclasses.replace(launch, switches=_drawn(item, data))
     try:
         files = item.express(launch)
     except RequestError:
         near = item.nearest(launch)
-        assert near is not None
+        if near is None:
+            assert any(limit.fix is None and limit.broken(launch) for limit in item.limits)
+            return
         assert near != launch
         launch, files = near, item.express(near)
 
@@ -32,6 +40,25 @@ def test_import_of_an_export_is_the_strategy(item: Format, launch: Launch) -> No
     assert found.workload["gpus"] == launch.strategy.devices
     assert found.workload["seq_len"] == launch.workload.seq_len
     assert found.workload["precision"] == launch.workload.precision
+    if item.framework is not None and item.name != "accelerate-megatron":
+        assert found.switches == assumed(launch, item.framework)
+
+
+def _drawn(item: Format, data: st.DataObject) -> dict[str, str]:
+    """Draw settings of the switches that a format has words for, which go with each other."""
+    if item.framework is None:
+        return {}
+    profile = load_framework(item.framework)
+    drawn = {}
+    for name, setting in profile.switches:
+        support = all_switches()[name].support(profile)
+        assert support is not None
+        drawn[name] = data.draw(st.sampled_from(sorted({setting, support.unset, *support.flags})), label=name)
+    try:
+        switched(profile, drawn)
+    except RequestError:
+        return {}
+    return drawn
 
 
 @EACH
@@ -46,8 +73,8 @@ def test_a_refusal_names_reasons_and_the_nearest(item: Format, launch: Launch) -
         item.express(launch)
 
     near = item.nearest(launch)
-    assert near is not None
-    assert str(near.strategy) in str(caught.value)
+    assert near is None or str(near.strategy) in str(caught.value)
+    assert near is not None or any(limit.fix is None for limit in item.limits)
     assert all(limit.reason(launch) in str(caught.value) for limit in broken)
 
 

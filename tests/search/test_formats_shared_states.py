@@ -28,7 +28,6 @@ def launch(text: str) -> Launch:
         ("accelerate-fsdp", "tp1 dp16 cp2 mbs1 zero3 shard=8", "dp_shard_size: 4"),
         ("megatron-lm", "tp2 pp2 dp16 cp2 mbs1 zero1 shard=8 sp", "--num-distributed-optimizer-instances 4"),
         ("megatron-bridge", "tp2 pp2 dp16 mbs1 zero1 shard=8 sp", "num_distributed_optimizer_instances: 2"),
-        ("deepspeed", "tp1 dp32 mbs1 zero3 shard=8", '"mics_shard_size": 8'),
         ("forerun", "tp1 dp32 mbs1 zero3 shard=8", "shard=8"),
     ],
 )
@@ -44,7 +43,7 @@ def test_each_in_its_own_words(name: str, strategy: str, written: str) -> None:
     [
         ("nanotron", "tp1 dp16 mbs1 zero1 shard=8", "it shards over all replicas"),
         ("torchtitan", "tp1 dp16 cp4 mbs1 zero3 shard=2", "multiples of cp=4"),
-        ("deepspeed", "tp1 dp16 mbs1 zero1 shard=8", "with zero=3 only"),
+        ("deepspeed", "tp1 dp16 mbs1 zero1 shard=8", "MiCS, which shards over a part of the replicas, was removed"),
         ("megatron-lm", "tp1 dp16 mbs1 zero1 shard=3", "more than one and divide dp*cp = 16"),
         ("megatron-lm", "tp1 dp16 ep8 mbs1 zero1 shard=4", "ep*etp = 8 must divide shard*tp = 4"),
     ],

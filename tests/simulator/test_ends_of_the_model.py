@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from forerun_examples import request, small_cluster
 
-from forerun.simulator.layer.operators import Work, embedding_work, head_work
+from forerun.simulator.layer.operators import embedding_operators, head_operators
 from forerun.simulator.layer.shard import shard_of
+from forerun.simulator.layer.work import Work
 from forerun.spaces.clusters import load_device
 from forerun.spaces.models.shapes import transformer
 from forerun.spaces.strategies import Context, Strategy, table_of
@@ -25,7 +26,7 @@ def context_of(vocab: int = 32000, *, framework: str = "megatron-lm", norm_bias:
 def ends(context: Context) -> tuple[Work, Work]:
     """Return what embedding and head of a device compute for one sequence."""
     shard = shard_of(context, table_of([Strategy(dp=1, tp=1, pp=1, mbs=1)]), np.array([0]))
-    return embedding_work(context, shard), head_work(context, shard)
+    return embedding_operators(context, shard).work, head_operators(context, shard).work
 
 
 @pytest.mark.parametrize("norm_bias", [True, False])

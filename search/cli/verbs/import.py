@@ -20,7 +20,8 @@ examples:
 
 Reads Megatron-LM scripts, argument lists and logs, Megatron-Bridge and NeMo YAML, torchtitan TOML and Python, DeepSpeed
 JSON, accelerate and nanotron YAML, strategy files of SimuMax, Calculon and Galvatron, and forerun's own. Nothing is run
-or evaluated. Settings that a strategy does not have are listed, and unknown ones apart from known ones."""
+or evaluated. Switches of the software are read; settings that change speed or memory and are not modelled, harmless
+ones and unknown ones are listed apart."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -72,6 +73,10 @@ def _plain(value: Any) -> Any:
 
 
 def _lines(found: "Imported") -> list[str]:
+    from forerun.search.formats.software import why_relevant
+    from forerun.search.formats.table import format_named
+    from forerun.spaces.frameworks import settings_text
+
     lines = [f"strategy   {found.strategy}", f"format     {found.format} {found.version}"]
     for title, facts in (("workload", found.workload), ("model", found.model)):
         if facts:
@@ -85,6 +90,12 @@ def _lines(found: "Imported") -> list[str]:
         )
     lines += [f"assumed    {text}" for text in found.defaults]
     lines += [f"note       {text}" for text in found.notes]
+    if found.switches:
+        lines.append(f"switches   {settings_text(found.switches)}")
+    framework = format_named(found.format).framework or ""
+    for key, value in found.unmodelled.items():
+        why = why_relevant(key, framework)
+        lines.append(f"unmodelled {key} = {_shown(value)}" + (f" ({why})" if why else ""))
     for title, settings in (("other", found.other), ("unknown", found.unknown)):
         lines += [f"{title:<10} {key} = {_shown(value)}" for key, value in settings.items()]
     return lines

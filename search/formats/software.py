@@ -1,0 +1,155 @@
+"""Switches of the software in configurations: the flags that a prediction assumed, written out and read back.
+
+What a switch is called in a format is data (``forerun.spaces.frameworks.switches``). A switch that has no effect for a
+strategy (a token dispatcher without expert parallelism) is neither written nor reported.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from forerun.search.formats.contract import Launch
+from forerun.search.formats.limits import is_mixture
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import FrameworkProfile, Switch, all_switches, load_framework
+from forerun.spaces.strategies import Strategy
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_ENVIRONMENT = re.compile(r"\bPYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF=['\"]?([\w:.,\[\]-]+)")
+
+
+def has_effect(switch: Switch, strategy: Strategy, *, mixture: bool) -> bool:
+    """Whether a switch does anything for a strategy of a model with or without experts."""
+    degrees = {"replicas": strategy.dp * strategy.cp, "moe": int(mixture), "sp": int(strategy.sp)}
+    degrees |= {"ep": strategy.ep * strategy.etp}
+    return all(degrees.get(name, getattr(strategy, name, 0)) >= least for name, least in switch.needs.items())
+
+
+def assumed(launch: Launch, framework: str) -> dict[str, str]:
+    """Return the setting of every switch that a launch runs with: what was predicted, else the profile's default."""
+    profile = load_framework(framework)
+    settings = dict(profile.switches) | {k: v for k, v in launch.switches.items() if k in dict(profile.switches)}
+    mixture = is_mixture(launch.model)
+    return {k: v for k, v in settings.items() if has_effect(all_switches()[k], launch.strategy, mixture=mixture)}
+
+
+def carried(profile: FrameworkProfile, framework: str) -> dict[str, str]:
+    """Return what a prediction with ``profile`` assumed, as far as another framework has the switch and the setting."""
+    there = load_framework(framework)
+    return {k: v for k, v in profile.switches if k in dict(there.switches) and v in _writable(all_switches()[k], there)}
+
+
+def _writable(switch: Switch, profile: FrameworkProfile) -> set[str]:
+    support = switch.support(profile)
+    return set() if support is None else {support.unset, *support.flags}
+
+
+def flags_of(launch: Launch, framework: str) -> dict[str, Any]:
+    """Return the settings that a framework needs for what a prediction assumed, in its own words.
+
+    Raises:
+        RequestError: the framework has no words for a setting; the text names those that it has.
+    """
+    profile = load_framework(framework)
+    found: dict[str, Any] = {}
+    for name, setting in assumed(launch, framework).items():
+        switch = all_switches()[name]
+        support = switch.support(profile)
+        if support is None:
+            continue
+        if setting not in _writable(switch, profile):
+            known = ", ".join(sorted(_writable(switch, profile)))
+            raise RequestError(
+                f"{framework} has no flag for {name}={setting}; it has {known}: search with one of these"
+            )
+        found |= support.flags.get(setting, {})
+    return found
+
+
+def read_switches(
+    look_up: Callable[[str], Any], framework: str, strategy: Strategy, *, mixture: bool
+) -> dict[str, str]:
+    """Return the switches of a configuration; ``look_up`` returns the value of one of its settings (None: not stated)
+    and marks it as read."""
+    profile, found = load_framework(framework), {}
+    for name, _ in profile.switches:
+        switch = all_switches()[name]
+        support = switch.support(profile)
+        if support is None:
+            continue
+        spelled = [(setting, flags) for setting, flags in support.flags.items() if flags]
+        spelled += [(setting, flags) for setting, others in support.also.items() for flags in others]
+        stated = {key: look_up(key) for _, flags in spelled for key in flags}
+        fitting = [
+            (len(flags), setting)
+            for setting, flags in spelled
+            if all(_alike(stated[key], value) for key, value in flags.items())
+        ]
+        if has_effect(switch, strategy, mixture=mixture):
+            most = max((count for count, _ in fitting), default=0)
+            found[name] = next((setting for count, setting in fitting if count == most), support.unset)
+    return found
+
+
+def _alike(stated: Any, wanted: Any) -> bool:
+    return stated is not None and _text(stated) == _text(wanted)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(_text, value))
+    return str(value).strip().lower()
+
+
+def environment(*texts: str) -> dict[str, str]:
+    """Return the variables among scripts that a switch reads: the settings of PyTorch's allocator."""
+    found = [match[1] for text in texts for match in _ENVIRONMENT.finditer(text)]
+    return {"PYTORCH_CUDA_ALLOC_CONF": found[-1]} if found else {}
+
+
+def exports(flags: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return flags without environment variables, and the lines of a script that set those."""
+    variables = {name: value for name, value in flags.items() if name.isupper()}
+    lines = [f"export {name}={value}" for name, value in variables.items()]
+    return {name: value for name, value in flags.items() if name not in variables}, lines
+
+
+@cache
+def _entries() -> Mapping[str, Any]:
+    text = files("forerun.spaces.frameworks").joinpath("data", "switches", "unmodelled.yaml").read_text("utf-8")
+    entries: Mapping[str, Any] = yaml.load(text, Loader=_LOADER)
+    return entries
+
+
+@cache
+def _unmodelled(framework: str) -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(entry["match"]), entry["what"]) for entry in _entries().get(framework, []))
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("--").replace("-", "_")
+
+
+def split_known(settings: Mapping[str, Any], framework: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return settings that change speed or memory in ways that are not modelled, and those that are harmless.
+
+    Names count without dashes at their head, with underscores; a setting that has the value that every prediction
+    assumes is harmless.
+    """
+    usual = _entries()["assumed"]
+    relevant = {
+        name: value
+        for name, value in settings.items()
+        if any(pattern.fullmatch(_plain(name)) for pattern, _ in _unmodelled(framework))
+        and not (_plain(name) in usual and _alike(value, usual[_plain(name)]))
+    }
+    return relevant, {name: value for name, value in settings.items() if name not in relevant}
+
+
+def why_relevant(name: str, framework: str) -> str:
+    """Return in words what a setting that is not modelled changes; "" where nothing is known about it."""
+    return next((what for pattern, what in _unmodelled(framework) if pattern.fullmatch(_plain(name))), "")

@@ -1,0 +1,108 @@
+"""What operators take on one device, as frozen records that add and scale (after JAX's roofline, ``roofline.py``).
+
+A record is one operator in one direction; a ``Work`` the sum of the operators of a layer. Shapes: K distinct ways to
+cut a layer (``Shard``).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from forerun.simulator.costs import device_efficiency
+from forerun.simulator.score_table import Floats
+from forerun.spaces.clusters.device import Device
+
+Direction = Literal["forward", "input_gradient", "weight_gradient"]
+Bound = Literal["tensor cores", "memory", "launch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTime:
+    """One operator in one direction, shape K or a scalar each. Records of one operator and direction add up; a record
+    times a number is so many of them.
+
+    ``seconds``: what it takes. ``matrix_s``: its operations at the dense peak of the tensor cores, ``memory_s``: its
+    bytes at the peak of the device's memory; neither is ever reached. ``kernels``: those that it launches. ``core``:
+    it is the core of attention, whose passes hide communication. ``repeated``: selective recomputation repeats it.
+    """
+
+    name: str
+    direction: Direction
+    seconds: Floats
+    matrix_s: Floats | float = 0.0
+    memory_s: Floats | float = 0.0
+    kernels: Floats | float = 1.0
+    core: bool = False
+    repeated: bool = False
+
+    def __add__(self, other: "OperatorTime") -> "OperatorTime":
+        """Return both together; the name is that of the first."""
+        return replace(
+            self,
+            seconds=self.seconds + other.seconds,
+            matrix_s=self.matrix_s + other.matrix_s,
+            memory_s=self.memory_s + other.memory_s,
+            kernels=self.kernels + other.kernels,
+        )
+
+    def __mul__(self, count: Floats | float) -> "OperatorTime":
+        """Return ``count`` of them."""
+        return replace(
+            self,
+            seconds=self.seconds * count,
+            matrix_s=self.matrix_s * count,
+            memory_s=self.memory_s * count,
+            kernels=self.kernels * count,
+        )
+
+    def share_of_peak(self) -> Floats:
+        """Return the share of the nearer peak, that of tensor cores or of memory bandwidth; 0 without work."""
+        nearest = np.maximum(self.matrix_s, self.memory_s)
+        return np.asarray(nearest / np.where(self.seconds > 0, self.seconds, 1.0))
+
+    def bound(self, device: Device) -> Bound:
+        """Return what bounds it (a record of scalars): starting its kernels where that takes more than half of the
+        time, else the peak that it is nearest to."""
+        if float(self.kernels) * device_efficiency(device).stream.fixed_s > float(self.seconds) / 2:
+            return "launch"
+        return "tensor cores" if float(self.matrix_s) >= float(self.memory_s) else "memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Device seconds of a sequence of operators, shape K each. ``core_s``: the forward pass of the attention core;
+    ``repeated_s``: what selective recomputation repeats of the forward pass."""
+
+    forward_s: Floats
+    input_gradient_s: Floats
+    weight_gradient_s: Floats
+    core_s: Floats
+    repeated_s: Floats
+
+    @property
+    def backward_s(self) -> Floats:
+        """Both gradients."""
+        return self.input_gradient_s + self.weight_gradient_s
+
+
+def work_of(operators: Iterable[OperatorTime], count: int) -> Work:
+    """Return the sums of some operators over ``count`` shards, in their order."""
+    total = {name: np.zeros(count) for name in ("forward", "input_gradient", "weight_gradient", "core", "repeated")}
+    for one in operators:
+        total[one.direction] += one.seconds
+        if one.direction == "forward":
+            for name in ("core", "repeated"):
+                if getattr(one, name):
+                    total[name] += one.seconds
+    return Work(**{f"{name}_s": seconds for name, seconds in total.items()})
+
+
+def joined_by_name(operators: Iterable[OperatorTime]) -> list[OperatorTime]:
+    """Return one record for each operator and direction, in order of first appearance."""
+    found: dict[tuple[str, Direction], OperatorTime] = {}
+    for one in operators:
+        key = (one.name, one.direction)
+        found[key] = found[key] + one if key in found else one
+    return list(found.values())

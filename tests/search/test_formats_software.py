@@ -1,0 +1,163 @@
+"""Switches in launch files: three groups of settings, older words, and files that used to be misread."""
+
+from pathlib import Path
+
+import pytest
+from forerun_launches import DENSE, MIXTURE
+
+from forerun.search.formats import Launch, format_named, import_texts
+from forerun.search.formats.exporting import express
+from forerun.search.formats.software import split_known
+from forerun.search.request.request import Request, resolve
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Recompute, parse_strategy
+from forerun.spaces.workload import Workload
+
+DEGREES = "--tensor-model-parallel-size 1 --num-layers 8 --micro-batch-size 1 --global-batch-size 64 --bf16"
+MOE = f"{DEGREES} --num-experts 64 --expert-model-parallel-size 8 --moe-router-topk 4"
+
+
+def script(arguments: str, head: str = "") -> dict[str, str]:
+    command = f"torchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py {arguments}"
+    return {"train.sh": f"#!/bin/bash\n{head}\n{command}\n"}
+
+
+def launch(strategy: str, *, mixture: bool = True, **switches: str) -> Launch:
+    named = {name.replace("_", "-"): setting for name, setting in switches.items()}
+    workload = Workload(global_batch=768, seq_len=4096)
+    model = MIXTURE if mixture else DENSE
+    return Launch(strategy=parse_strategy(strategy), model=model, workload=workload, devices_per_node=8, switches=named)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting"),
+    [
+        ("", "allgather"),
+        ("--moe-token-dispatcher-type alltoall", "alltoall"),
+        ("--moe-token-dispatcher-type flex --moe-enable-deepep", "deepep"),
+        ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "hybridep"),
+    ],
+)
+def test_dispatchers_are_read_in_words_of_all_releases(arguments: str, setting: str) -> None:
+    assert import_texts(script(f"{MOE} {arguments}")).switches["dispatcher"] == setting
+
+
+def test_settings_come_in_three_groups() -> None:
+    relevant = "--moe-permute-fusion --cp-comm-type a2a --optimizer-cpu-offload --fp8-param-gather --no-rope-fusion"
+    harmless = "--lr 1e-4 --wandb-project x --log-interval 1 --seed 3"
+    found = import_texts(script(f"{MOE} --overlap-grad-reduce --grad-reduce-in-bf16 {relevant} {harmless}"))
+    assert found.switches["overlap-grad-reduce"] == "on"
+    assert found.switches["bf16-grads"] == "on"
+    assert set(found.unmodelled) == {word for word in relevant.split() if word.startswith("--")}
+    assert set(found.other) == {word for word in harmless.split() if word.startswith("--")}
+    assert not found.unknown
+
+
+def test_no_flag_of_a_switch_is_harmless() -> None:
+    from forerun.spaces.frameworks import all_switches
+
+    for switch in all_switches().values():
+        support = switch.frameworks.get("megatron-lm")
+        for flags in () if support is None else support.flags.values():
+            arguments = " ".join(f"--{k.replace('_', '-')} {v}" for k, v in flags.items() if not k.isupper())
+            found = import_texts(script(f"{MOE} {arguments}"))
+            assert not {name for name in found.other if name.lstrip("-").replace("-", "_") in flags}, switch.name
+
+
+def test_an_exported_script_says_what_was_predicted() -> None:
+    request = {"model": "qwen3-30b-a3b", "cluster": "dgx-h100", "global_batch": 768, "seq_len": 4096}
+    item = format_named("megatron-lm")
+    one = launch("tp1 pp1 dp8 ep8 mbs1 zero1")
+    for dispatcher, words in (("deepep", "--moe-flex-dispatcher-backend deepep"), ("alltoall", "alltoall")):
+        context = resolve(Request(**request, switches={"dispatcher": dispatcher})).context
+        text = express(item, one, context)["launch.sh"]
+        assert words in text
+        assert ("deepep" in text) == (dispatcher == "deepep")
+
+
+def test_what_a_format_has_no_words_for_is_refused() -> None:
+    with pytest.raises(RequestError, match="nemo has no flag for master-weights=fp16; it has fp32, remainders"):
+        format_named("megatron-bridge").express(launch("tp1 dp8 mbs1 zero1", master_weights="fp16"))
+
+
+def test_nemo_optimizers_that_shard_are_zero_one() -> None:
+    text = (
+        "trainer: {devices: 8, num_nodes: 2, precision: bf16}\n"
+        "model:\n  tensor_model_parallel_size: 4\n  micro_batch_size: 1\n  global_batch_size: 64\n"
+        "  optim: {name: mcore_distributed_optim}\n"
+    )
+    assert import_texts({"nemo.yaml": text}).strategy.zero == 1
+    plain = text.replace("mcore_distributed_optim", "fused_adam")
+    assert import_texts({"nemo.yaml": plain}).strategy.zero == 0
+
+
+def test_whole_layers_were_recomputed_before_there_was_a_granularity() -> None:
+    assert import_texts(script(f"{DEGREES} --checkpoint-activations")).strategy.recompute == Recompute.FULL
+    assert import_texts(script(f"{DEGREES} --recompute-activations")).strategy.recompute == Recompute.SELECTIVE
+
+
+def test_megatron_deepspeed_words_are_read() -> None:
+    found = import_texts(script(f"{DEGREES} --zero-stage 3 --num-experts 8 --moe-expert-parallel-size 4"))
+    assert (found.strategy.zero, found.strategy.ep) == (3, 4)
+
+
+def test_slurm_lines_fill_the_variables_that_scripts_use() -> None:
+    head = "#SBATCH --nodes=8\n#SBATCH --gpus-per-node=4\n"
+    body = "torchrun --nnodes $SLURM_NNODES --nproc-per-node $SLURM_GPUS_PER_NODE pretrain_gpt.py "
+    found = import_texts({"job.slurm": f"#!/bin/bash\n{head}{body}{DEGREES}\n"})
+    assert found.workload["gpus"] == 32
+
+
+def test_a_degree_that_a_reader_does_not_know_is_no_guess() -> None:
+    text = "MODEL_ARGS:\n  --tensor-model-parallel-size: 4\n  --pipeline-model-parallel-size: 2\n"
+    with pytest.raises(RequestError, match=r"degrees would be lost|looks like no format|no command with arguments"):
+        import_texts({"model_config.yaml": text})
+
+
+def test_numbers_as_python_writes_them() -> None:
+    assert import_texts(script(f"{DEGREES} --seq-length 32_000")).workload["seq_len"] == 32000
+
+
+def test_command_lines_of_megatron_bridge_are_read() -> None:
+    item = format_named("megatron-bridge")
+    one = launch("tp4 pp2 dp2 mbs2 zero1 sp", mixture=False, bf16_grads="off")
+    found = import_texts({"launch.sh": item.express(one)["launch.sh"]})
+    assert found.format == "megatron-bridge"
+    assert found.strategy == one.strategy
+    assert found.switches["bf16-grads"] == "off"
+    text = "torchrun run_recipe.py --recipe x model.tensor_model_parallel_size=2 ddp.overlap_grad_reduce=true\n"
+    assert import_texts({"run.sh": text}, gpus=4).strategy.tp == 2
+
+
+def test_an_unsharded_optimizer_stays_so_in_megatron_bridge() -> None:
+    files = format_named("megatron-bridge").express(launch("tp4 dp2 mbs1 sp", mixture=False))
+    assert "optimizer.use_distributed_optimizer=false" in files["launch.sh"]
+    assert "ddp.overlap_param_gather=false" in files["launch.sh"]
+
+
+def test_nanotron_refuses_models_that_it_would_build_otherwise() -> None:
+    with pytest.raises(RequestError, match="without layers of several kinds, shared experts"):
+        format_named("nanotron").express(launch("tp1 dp8 mbs1"))
+
+
+def test_the_names_of_the_groups_do_not_overlap() -> None:
+    relevant, harmless = split_known({"--fp8-param-gather": True, "--lr": 1}, "megatron-lm")
+    assert (set(relevant), set(harmless)) == ({"--fp8-param-gather"}, {"--lr"})
+
+
+def test_a_baseline_is_predicted_with_its_own_switches(tmp_path: Path) -> None:
+    from forerun.search.api import search_request
+    from forerun.search.baseline import read_present, stand_beside
+
+    file = tmp_path / "train.sh"
+    degrees = "--tensor-model-parallel-size 4 --sequence-parallel --num-layers 32 --micro-batch-size 1"
+    rest = "--global-batch-size 64 --seq-length 4096 --bf16 --use-distributed-optimizer --optimizer-cpu-offload"
+    file.write_text(f"torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py {degrees} {rest}\n")
+    request = Request(model="llama3-8b", cluster="dgx-h100", gpus="64", global_batch=64, seq_len=4096)
+    board = stand_beside(search_request(request), resolve(request), read_present([str(file)]))
+    baseline = board.baseline
+    assert baseline is not None
+    assert baseline.switches["overlap-grad-reduce"] == "off"
+    assert set(baseline.unmodelled) == {"--optimizer-cpu-offload"}
+    assert any("overlap-grad-reduce=off (on)" in note for note in baseline.notes)
+    assert any("(--overlap-grad-reduce) would make your run" in note for note in baseline.notes)
