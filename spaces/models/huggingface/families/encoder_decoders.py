@@ -92,7 +92,7 @@ class BartLike:
     ``positions``: rows of each table of learned positions beyond ``max_position_embeddings`` (None: no table).
     ``embedding_norm``, ``final_norm``: of both stacks. ``bias``, ``key_bias``: products of attention, and of the keys,
     have a bias. ``audio``: two convolutions over mel bins come first (Whisper). ``experts``: every so many layers are
-    mixtures. ``tables``: fields with the rows of both tables of positions. ``known``: fields that change nothing modelled.
+    mixtures. ``tables``: fields with the rows of both tables of positions. ``known``: unmodelled fields.
     """
 
     positions: int | None = 2
