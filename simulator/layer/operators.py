@@ -212,7 +212,10 @@ class Operators:
                     dropout=self.context.framework.dropout,
                     backward=backward,
                 )
-                for causal, length in ((core.causal and keys is None, keys or seq), (False, seq / shard.cp / 2))
+                for causal, length in (
+                    (core.causal and keys is None, (keys or seq) / core.compressed),
+                    (False, seq / shard.cp / 2 / core.compressed),
+                )
             )
             merged = shard.tokens * heads * core.value_head_dim * (2 if backward else 1)
             step_s = halved + stream_operator_time_s(self.device, "residual_add", merged)
