@@ -63,11 +63,6 @@ FLAGS = (
 """Field of a request -> flag of ``forerun search``."""
 
 
-def number(value: float) -> str:
-    """Return a figure with about three digits and thousands separators: ``61,297``, ``38.3``, ``0.145``."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
 def gpus_text(board: Leaderboard) -> str:
     """Return ``512 GPUs`` or ``8 to 64 GPUs``."""
     counts = board.request["gpu_counts"]
