@@ -2,7 +2,7 @@
 
 from forerun.search.next_runs.choose import RULES, Proposal, expected_regret, propose
 from forerun.search.next_runs.loop import Chosen, Step, measure_and_choose
-from forerun.search.next_runs.propose import CANDIDATES, launches, next_runs, results_table
+from forerun.search.next_runs.proposals import CANDIDATES, launches, next_runs, results_table
 
 __all__ = [
     "CANDIDATES",

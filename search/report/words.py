@@ -6,35 +6,15 @@ from typing import Any
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.spaces.frameworks import settings_text
+from forerun.spaces.strategies import RULES
 from forerun.spaces.units import format_count
 
 REASONS: Mapping[str, str] = {
-    "devices": "the degrees do not multiply to the number of GPUs",
-    "framework degree": "the framework does not have this degree",
-    "heads": "attention heads are not divisible by tp",
-    "kv heads": "key and value heads do not fit tp",
-    "sequence / cp": "the sequence is not divisible by what cp needs",
-    "experts": "experts are not divisible by ep",
-    "expert folding": "ep and etp do not fold into the other degrees",
-    "expert tensor": "the experts cannot be cut by etp",
-    "schedule": "the schedule does not fit pp and vpp",
-    "framework schedule": "the framework does not have this schedule",
-    "layers / stages": "layers cannot be dealt to the stages",
-    "framework split": "the framework cannot deal layers this way",
-    "global batch": "the global batch is not divisible by dp times mbs",
-    "microbatches": "too few microbatches, or not a multiple of what the schedule needs",
-    "framework zero": "the framework does not have this ZeRO stage here",
-    "shard": "replicas that share states do not divide all of them, or those of the experts",
-    "framework shard": "the framework does not share these states by a part of the replicas",
-    "framework sequence parallel": "the framework needs or forbids sp here",
-    "sequence / sp": "the sequence is not divisible by tp, which sp needs",
-    "framework recompute": "the framework does not have this recompute",
-    "framework placement": "the framework does not have this placement",
-    "same as another": "another candidate is the same training",
+    **{rule.code: rule.meaning for rule in RULES},
     "memory": "legal, and does not fit in memory",
     "slower": "legal, and not scored: compute and exposed communication alone take longer than the best",
 }
-"""What the reason codes of the laws mean; ``memory`` is what legal candidates are rejected for."""
+"""What the reason codes of rejected candidates mean."""
 
 REQUEST_NAMES: Mapping[str, str] = {
     "model": "model, as asked",

@@ -6,6 +6,7 @@ their canonical index. Money enters only through devices times seconds, so that 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +21,13 @@ Keys = tuple[Floats, ...]
 class Objective:
     """One meaning of "best". ``keys`` maps the scores of N candidates to ranking keys of shape N; with ``front`` no
     key goes before another, and all candidates stay that no other dominates. ``least`` maps lower bounds of their step
-    times to lower bounds of the first key, where one follows."""
+    times to lower bounds of the first key, where one follows. ``across`` maps a row (plain data) to its key among rows
+    of other workloads, whose seconds of a step do not compare; a front goes by its first part."""
 
     name: str
     title: str
     keys: Callable[[ScoreTable, StrategyTable], Keys]
+    across: Callable[[Mapping[str, Any]], tuple[float, ...]]
     front: bool = False
     least: Callable[[Floats, StrategyTable], Floats] | None = None
 
@@ -56,13 +59,35 @@ def _headroom(scores: ScoreTable, table: StrategyTable) -> Keys:
     return (scores.peak_memory_bytes, scores.step_time_s)
 
 
+def _price(row: Mapping[str, Any]) -> tuple[float, ...]:
+    """USD per token where both have a price; rows without one come last, by GPU-seconds per token."""
+    usd = row["cost_usd_per_million_tokens"]
+    return (1.0, row["gpus"] / row["tokens_per_s"]) if usd is None else (0.0, usd)
+
+
 OBJECTIVES: Mapping[str, Objective] = {
     objective.name: objective
     for objective in (
-        Objective(name="throughput", title="most tokens per second", keys=_throughput, least=_same),
-        Objective(name="cost", title="least cost per token", keys=_cost, least=_device_seconds),
-        Objective(name="gpus", title="fewest GPUs that fit, then fastest", keys=_gpus),
-        Objective(name="headroom", title="most free memory on the fullest GPU", keys=_headroom),
+        Objective(
+            name="throughput",
+            title="most tokens per second",
+            keys=_throughput,
+            across=lambda row: (-row["tokens_per_s"],),
+            least=_same,
+        ),
+        Objective(name="cost", title="least cost per token", keys=_cost, across=_price, least=_device_seconds),
+        Objective(
+            name="gpus",
+            title="fewest GPUs that fit, then fastest",
+            keys=_gpus,
+            across=lambda row: (row["gpus"], -row["tokens_per_s"]),
+        ),
+        Objective(
+            name="headroom",
+            title="most free memory on the fullest GPU",
+            keys=_headroom,
+            across=lambda row: (row["peak_memory_gib"] - row["memory_limit_gib"], -row["tokens_per_s"]),
+        ),
     )
 }
 """All objectives by name. "Fastest within USD per hour" is ``throughput`` under a budget in USD."""
@@ -88,4 +113,4 @@ def objective_named(name: str) -> Objective:
         return tuple(part.keys(scores, table)[0] for part in parts)
 
     title = f"Pareto front of {', '.join(names[:-1])} and {names[-1]}"
-    return Objective(name=",".join(names), title=title, keys=keys, front=True)
+    return Objective(name=",".join(names), title=title, keys=keys, across=parts[0].across, front=True)

@@ -1,11 +1,12 @@
 """What a sweep leaves behind: one leaderboard across all searches, as JSON and CSV. No times of this run in it."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.board.leaderboard import SCHEMA, flat_line, lines_to_csv, versions
 from forerun.search.files.version import cost_model_version
+from forerun.search.request.objectives import objective_named
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPiece, SweepPlan
 
@@ -14,41 +15,12 @@ ASKED = ("model", "cluster", "framework", "global_batch", "seq_len", "precision"
 """What tells the searches of a sweep apart, shown with every row."""
 
 
-def _throughput(row: Entry) -> tuple[float, ...]:
-    return (-row["tokens_per_s"],)
-
-
-def _cost(row: Entry) -> tuple[float, ...]:
-    """USD per token where both have a price; rows without one come last, by GPU-seconds per token."""
-    price = row["cost_usd_per_million_tokens"]
-    per_token = row["gpus"] / row["tokens_per_s"]
-    return (1.0, per_token) if price is None else (0.0, price)
-
-
-def _gpus(row: Entry) -> tuple[float, ...]:
-    return (row["gpus"], -row["tokens_per_s"])
-
-
-def _headroom(row: Entry) -> tuple[float, ...]:
-    return (row["peak_memory_gib"] - row["memory_limit_gib"], -row["tokens_per_s"])
-
-
-ORDERS: Mapping[str, Callable[[Entry], tuple[float, ...]]] = {
-    "throughput": _throughput,
-    "cost": _cost,
-    "gpus": _gpus,
-    "headroom": _headroom,
-}
-"""Order across searches by objective: what it means when workloads differ. Seconds of a step would not compare. Fronts
-stand in the order of their first objective."""
-
-
 def final_document(plan: SweepPlan, records: Mapping[str, Record]) -> dict[str, Any]:
     """Return everything a sweep found, in an order that depends on nothing but the plan.
 
     Rows that tie stand in the order of the plan. What one combination finds with several seeds stands there once.
     """
-    order = ORDERS[plan.objective.split(",")[0].strip()]
+    order = objective_named(plan.objective).across
     entries = [entry for piece in plan.pieces for entry in _entries(piece, records[piece.key])]
     entries.sort(key=lambda entry: (*order(entry), entry["search"], entry["rank"]))
     if any(piece.exploring for piece in plan.pieces):

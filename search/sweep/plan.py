@@ -44,6 +44,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, resolve_framework, switched
 from forerun.spaces.frameworks.switches import as_word
 from forerun.spaces.models import resolve_model
+from forerun.spaces.reading import digest_of
 from forerun.spaces.strategies import restrict
 from forerun.spaces.units import parse_count, parse_seconds, parse_share, with_unit
 from forerun.spaces.workload import Workload
@@ -237,7 +238,7 @@ def _learned(calibration: str | None, profile: str | None) -> list[str]:
         from forerun.search.profiling import read_profile
 
         read_profile(Path(profile))
-        found.append(f"profile {hashlib.sha256(Path(profile).read_bytes()).hexdigest()}")
+        found.append(f"profile {digest_of(Path(profile))}")
     return found
 
 

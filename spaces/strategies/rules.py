@@ -31,9 +31,10 @@ _DP = ("gpus", "pp", "tp", "cp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One law. ``message`` states it with the values of one broken strategy and the nearest fix."""
+    """One law. ``meaning`` says what breaks it, ``message`` the values of one broken strategy and the nearest fix."""
 
     code: str
+    meaning: str
     axes: tuple[str, ...]
     illegal: Callable[[Columns, Context], Mask]
     message: Callable[[Mapping[str, int], Context], str]
@@ -129,6 +130,7 @@ def _shard(v: Mapping[str, int], x: Context) -> str:
 RULES: tuple[Rule, ...] = (
     Rule(
         code="devices",
+        meaning="the degrees do not multiply to the number of GPUs",
         axes=_DP,
         illegal=lambda c, x: np.asarray(c["gpus"] % (c["pp"] * c["tp"] * c["cp"]) != 0),
         message=lambda v, x: (
@@ -138,18 +140,21 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="framework degree",
+        meaning="the framework does not have this degree",
         axes=("pp", "tp", "cp", "ep", "etp"),
         illegal=degree_unsupported,
         message=no_such_degree,
     ),
     Rule(
         code="heads",
+        meaning="attention heads are not divisible by tp",
         axes=("tp",),
         illegal=lambda c, x: np.asarray(x.heads % c["tp"] != 0),
         message=lambda v, x: f"{x.heads} heads are not divisible by tp={v['tp']}; {_fix(x.heads)}",
     ),
     Rule(
         code="kv heads",
+        meaning="key and value heads do not fit tp",
         axes=("tp",),
         illegal=_kv_broken,
         message=lambda v, x: (
@@ -160,6 +165,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="sequence / cp",
+        meaning="the sequence is not divisible by what cp needs",
         axes=("cp",),
         illegal=lambda c, x: np.asarray((c["cp"] > 1) & (x.workload.seq_len % (2 * c["cp"]) != 0)),
         message=lambda v, x: (
@@ -169,6 +175,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="experts",
+        meaning="experts are not divisible by ep",
         axes=("ep",),
         illegal=lambda c, x: np.asarray(x.experts % c["ep"] != 0),
         message=lambda v, x: (
@@ -179,6 +186,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="expert folding",
+        meaning="ep and etp do not fold into the other degrees",
         axes=(*_DP, "ep", "etp"),
         illegal=lambda c, x: np.asarray((c["dp"] * c["cp"] * c["tp"]) % (c["ep"] * c["etp"]) != 0),
         message=lambda v, x: (
@@ -188,12 +196,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="expert tensor",
+        meaning="the experts cannot be cut by etp",
         axes=("etp",),
         illegal=lambda c, x: np.asarray((c["etp"] > 1) & (not x.moe)),
         message=lambda v, x: f"the model has no experts, but etp={v['etp']}; use etp=1",
     ),
     Rule(
         code="schedule",
+        meaning="the schedule does not fit pp and vpp",
         axes=("pp", "vpp", "schedule"),
         illegal=_schedule_broken,
         message=lambda v, x: (
@@ -203,12 +213,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="framework schedule",
+        meaning="the framework does not have this schedule",
         axes=("schedule",),
         illegal=unsupported("schedule", "schedules"),
         message=no_such("schedule", "schedules"),
     ),
     Rule(
         code="layers / stages",
+        meaning="layers do not divide over the stages",
         axes=("pp", "vpp", "schedule", "split"),
         illegal=_split_broken,
         message=lambda v, x: (
@@ -219,12 +231,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="framework split",
+        meaning="the framework does not split layers this way",
         axes=("pp", "split"),
         illegal=split_unsupported,
         message=no_such("split", "splits"),
     ),
     Rule(
         code="global batch",
+        meaning="the global batch is not divisible by dp times mbs",
         axes=(*_DP, "mbs"),
         illegal=lambda c, x: np.asarray(x.workload.global_batch % (c["dp"] * c["mbs"]) != 0),
         message=lambda v, x: (
@@ -234,6 +248,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="microbatches",
+        meaning="too few microbatches, or not a multiple of what the schedule needs",
         axes=(*_DP, "schedule", "mbs"),
         illegal=_interleave_broken,
         message=lambda v, x: (
@@ -244,6 +259,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="framework zero",
+        meaning="the framework does not have this ZeRO stage here",
         axes=("pp", "zero"),
         illegal=zero_unsupported,
         message=lambda v, x: (
@@ -254,18 +270,21 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="shard",
+        meaning="replicas that share states do not divide all of them, or those of the experts",
         axes=(*_DP, "ep", "etp", "shard"),
         illegal=_shard_broken,
         message=_shard,
     ),
     Rule(
         code="framework shard",
+        meaning="the framework does not share these states by a part of the replicas",
         axes=("cp", "zero", "shard"),
         illegal=shard_unsupported,
         message=no_such_shard,
     ),
     Rule(
         code="framework sequence parallel",
+        meaning="the framework needs or forbids sp here",
         axes=("tp", "ep", "sp"),
         illegal=sp_unsupported,
         message=lambda v, x: (
@@ -276,6 +295,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="sequence / sp",
+        meaning="the sequence is not divisible by tp, which sp needs",
         axes=("tp", "cp", "sp"),
         illegal=lambda c, x: np.asarray((c["sp"] == 1) & (x.workload.seq_len % (c["tp"] * c["cp"]) != 0)),
         message=lambda v, x: (
@@ -284,18 +304,21 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="framework recompute",
+        meaning="the framework does not have this recompute",
         axes=("recompute",),
         illegal=unsupported("recompute", "recompute"),
         message=no_such("recompute", "recompute"),
     ),
     Rule(
         code="framework placement",
+        meaning="the framework does not have this placement",
         axes=("placement",),
         illegal=unsupported("placement", "placements"),
         message=no_such("placement", "placements"),
     ),
     Rule(
         code="same as another",
+        meaning="another candidate is the same training",
         axes=(*_DP, "zero", "shard", "sp", "placement"),
         illegal=_inactive,
         message=lambda v, x: (

@@ -22,6 +22,7 @@ from forerun.simulator.layouts import Transfer, transfer_time_s
 from forerun.spaces.clusters.catalogue import cluster_names, load_cluster
 from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.clusters.devices import load_device
+from forerun.spaces.clusters.spec import NETWORK_KINDS
 from forerun.spaces.errors import RequestError
 
 _DGX_H100 = load_cluster("dgx-h100")
@@ -139,7 +140,9 @@ def scalar_time_s(cluster: Cluster, collective: str, size: float, ranks: int, st
                 else:
                     peers = i * (j - 1)
                     steps += peers * row.peer_s + hop(lv, row, p)
-                    moved = size / ranks * (peers + (row.own_share if k == 0 else 0.0))
+                    # What crosses a spine has left its node by the links of the first network level.
+                    reached = ranks - i if lv.kind in NETWORK_KINDS else peers
+                    moved = size / ranks * (reached + (row.own_share if k == 0 else 0.0))
                     worst = max(worst, moved / (rate * row.efficiency["all_to_all"] * row.fraction[p]))
             best = min(best, max(row.base_s[p] for _, row, *_ in used) + steps + worst)
         return best
