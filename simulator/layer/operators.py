@@ -79,6 +79,7 @@ class Operators:
                 seconds=gemm_time_s(self.device, precision, m, n, k, groups=groups, kind=kind),
                 matrix_s=2.0 * m * n * k * groups / self.device.peak(precision),
                 memory_s=gemm_bytes(precision, m, n, k, groups=groups, kind=kind) / self.device.memory_bytes_per_s,
+                kind="product",
                 repeated=repeated,
             )
         )
@@ -212,7 +213,10 @@ class Operators:
                     dropout=self.context.framework.dropout,
                     backward=backward,
                 )
-                for causal, length in ((core.causal and keys is None, keys or seq), (False, seq / shard.cp / 2))
+                for causal, length in (
+                    (core.causal and keys is None, (keys or seq) / core.compressed),
+                    (False, seq / shard.cp / 2 / core.compressed),
+                )
             )
             merged = shard.tokens * heads * core.value_head_dim * (2 if backward else 1)
             step_s = halved + stream_operator_time_s(self.device, "residual_add", merged)
@@ -235,6 +239,7 @@ class Operators:
                     seconds=np.where(ring, shard.cp * step_s, plain),
                     matrix_s=flops / shard.cp / self.device.peak(self._half()),
                     memory_s=moved / shard.cp / self.device.memory_bytes_per_s,
+                    kind="attention",
                     core=not backward,
                     repeated=not backward and not self.by_product,
                 )
