@@ -11,6 +11,7 @@ from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.board.row_reading import above_zero, finite, optional, row_from_json
 from forerun.search.explain.explain import why
 from forerun.search.request.objectives import objective_named
+from forerun.search.request.request import Request
 from forerun.spaces.errors import RequestError
 
 Value = TypeVar("Value")
@@ -33,6 +34,7 @@ def read_run(folder: Path) -> Leaderboard:
 
 def _board(data: Mapping[str, Any]) -> Leaderboard:
     request = dict(data["request"])
+    Request.from_json(request)
     space = data["space"]
     rows = tuple(map(row_from_json, data["leaderboard"]))
     if any(row.rank is None for row in rows):
