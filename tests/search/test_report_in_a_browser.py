@@ -172,9 +172,7 @@ def test_filtering(browser: Browser, board: Leaderboard) -> None:
     assert len(column(browser, 1)) == len(board.rows)
 
     browser.run(script, "#clean", "")
-    assert set(column(browser, 1)) == {
-        row.name for row in board.rows if not set(row.marks) - {"within 1% of the best"}
-    }
+    assert set(column(browser, 1)) == {row.name for row in board.rows if not set(row.marks) - {"within 1% of the best"}}
 
 
 def test_hover_and_keys_show_a_row(browser: Browser, board: Leaderboard) -> None:
