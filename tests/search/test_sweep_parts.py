@@ -46,6 +46,7 @@ def test_parts_of_a_long_search_give_the_same_bytes(
     assert (tmp_path / "whole" / "parts.jsonl").read_bytes() == b""
 
 
+@pytest.mark.slow  # a search of many parts
 def test_a_resumed_search_leaves_out_the_parts_on_disk(
     tmp_path: Path, plan: SweepPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_resumed_search_leaves_out_the_parts_on_disk(
     assert results(folder) == results(tmp_path / "whole")
 
 
+@pytest.mark.slow  # a search of many parts
 def test_a_part_that_raises_fails_its_search_alone(
     tmp_path: Path, plan: SweepPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
