@@ -167,6 +167,16 @@ def test_experts_come_from_columns_or_from_the_catalogue(tmp_path: Path) -> None
     assert reason(tmp_path, model="Qwen3_235B_a22B", **(shape | {"layers": "90"})).startswith("layers contradicts")
 
 
+def test_names_tell_hybrids_from_models_that_sound_alike(tmp_path: Path) -> None:
+    shape = {"layers": "", "hidden": "", "ffn_hidden": "", "heads": "", "vocab": "", "step_time_s": "1000"}
+    hybrid = mapped(tmp_path, model="Nemotron_3_Nano", **shape).context.model
+    assert hybrid.name == "nemotron3-nano-30b-a3b"
+    assert hybrid.layers[0].mlp is None
+    assert mapped(tmp_path, model="Nemotron-340B", **shape).context.model.name == "nemotron-4-340b"
+    assert mapped(tmp_path, model="Nemotron-3-8B").context.model.layer_count == 12  # by its columns
+    assert reason(tmp_path, model="Nemotron_3_Ultra", **shape) == "the model's shape is not in the catalogue"
+
+
 @pytest.mark.parametrize(
     ("device", "gpus", "torus"), [("tpu-v4", 64, (4, 4, 4)), ("tpu-v5e", 64, (8, 8)), ("tpu-v5p", 8, (2, 2, 2))]
 )
