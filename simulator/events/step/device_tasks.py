@@ -238,7 +238,7 @@ class DeviceWriter:
         reductions = [(flow.zero, flow.reduced_s * costs.overlap_gradients / count) for flow in flows]
         tasks = []
         copied_s = sum(flow.copied_s for flow in flows) / count
-        kept_s, kept = (sum(values) / count for values in zip(*((f.kept_s, f.kept_bytes) for f in flows), strict=True))
+        kept_s, kept = sum(flow.kept_s for flow in flows) / count, sum(flow.kept_bytes for flow in flows) / count
         forward = kind == Pass.FORWARD
         for number in range(count):
             after = []
