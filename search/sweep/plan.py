@@ -109,6 +109,7 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
         train_within: str | None = None
         train_usd: int | float | None = None
         oom_risk: int | float | str | None = None
+        goodput: str | None = None
 
     class SweepDocument(Part):
         """A sweep: lists whose product is searched."""
@@ -279,6 +280,7 @@ def _budget(fields: dict[str, Any]) -> dict[str, Any]:
         "gpus": ("gpus", str),
         "train_within": ("train_within_s", partial(with_unit, parse_seconds)),
         "oom_risk": ("oom_risk", parse_share),
+        "goodput": ("goodput", str),
     }
     budget: dict[str, Any] = {}
     for name, value in fields.items():

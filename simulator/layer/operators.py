@@ -79,6 +79,7 @@ class Operators:
                 seconds=gemm_time_s(self.device, precision, m, n, k, groups=groups, kind=kind),
                 matrix_s=2.0 * m * n * k * groups / self.device.peak(precision),
                 memory_s=gemm_bytes(precision, m, n, k, groups=groups, kind=kind) / self.device.memory_bytes_per_s,
+                kind="product",
                 repeated=repeated,
             )
         )
@@ -238,6 +239,7 @@ class Operators:
                     seconds=np.where(ring, shard.cp * step_s, plain),
                     matrix_s=flops / shard.cp / self.device.peak(self._half()),
                     memory_s=moved / shard.cp / self.device.memory_bytes_per_s,
+                    kind="attention",
                     core=not backward,
                     repeated=not backward and not self.by_product,
                 )
