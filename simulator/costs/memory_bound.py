@@ -85,7 +85,8 @@ STREAM_OPERATORS: Mapping[str, StreamOperator] = {
     "clamped_swiglu": StreamOperator(
         element="value of the hidden layer of biased experts (the input has two)",
         # No kernel of Megatron-core fuses what gpt-oss has: both halves clamped (8), scaled, sigmoid, multiplied (14),
-        # one added and multiplied (10), the router's weight in fp32 (12). Backward: twice that and the weight's gradient.
+        # one added and multiplied (10), the router's weight in fp32 (12). Backward: twice that, and the weight's
+        # gradient.
         forward=StreamPass(bytes_per_element=44, kernels=9),
         backward=StreamPass(bytes_per_element=110, kernels=20),
         eager_forward=StreamPass(bytes_per_element=44, kernels=9),
