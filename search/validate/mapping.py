@@ -155,6 +155,6 @@ def _usual_precision(row: Row, model: Model, cluster: Cluster) -> str:
     """Return the precision that published runs of a framework mean where they name none."""
     named = first(table("models", "catalogue"), row["model"])
     experts = any(isinstance(layer.mlp, MixtureOfExperts) for layer in model.layers)
-    usual = named[0].get("trained") if named and experts else None if experts else defaults_of(row).get("precision")
+    recipe = (named[0] if named else {}).get("trained", "") if experts else defaults_of(row).get("precision", "")
     half = "bf16" if "bf16" in cluster.device.peak_flops_per_s else "fp16"
-    return usual if usual in cluster.device.peak_flops_per_s else half
+    return str(recipe) if recipe in cluster.device.peak_flops_per_s else half
