@@ -1,4 +1,4 @@
-"""Costs of layers other than softmax attention with a dense MLP: finite, cut by tensor ranks, and of the right order."""
+"""Costs of layers other than softmax attention with a dense MLP: cut by tensor ranks and of the right order."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What configurations of released models have besides the fields of their class: old names, patterns, harmless extras."""
+"""Fields of released models beyond those of their class: old names, patterns, harmless extras."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_blocks_of_nemotron_h_are_letters() -> None:
     }  # fmt: skip
     layers = convert_config(config, "x").model.layers
 
-    assert [type(layer.mixer) for layer in layers][0] is Mamba2
+    assert isinstance(layers[0].mixer, Mamba2)
     assert [type(layer.mlp) for layer in layers] == [
         type(None),
         FeedForward,

@@ -1,4 +1,4 @@
-"""What every mixer promises: its parts are whole, go back to the model's width, and are cut evenly over tensor ranks."""
+"""What every mixer promises: its parts go back to the model's width and are cut evenly over tensor ranks."""
 
 import math
 from dataclasses import replace
@@ -95,7 +95,7 @@ def test_work_grows_with_the_sequence_linearly_or_with_its_square(mixer: Mixer) 
 
 
 def test_a_scan_is_its_four_products() -> None:
-    """Mamba-2: scores per group, then values, state in and state out per head, each [chunk x ...] (arXiv 2405.21060)."""
+    """Mamba-2: scores per group, then values, state in and out per head (arXiv 2405.21060)."""
     scan = next(step for step in MAMBA2.steps(HIDDEN) if isinstance(step, Scan))
     chunk, state = MAMBA2.chunk, MAMBA2.state
     per_chunk = 2 * MAMBA2.groups * chunk * chunk * state + 2 * HEADS * (
