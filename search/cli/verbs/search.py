@@ -197,12 +197,12 @@ def run(args: argparse.Namespace) -> int:
     """Search and print; 3 where nothing is feasible."""
     from forerun.search.board.folder import check_folder, write_folder
     from forerun.search.board.leaderboard import dump_json
-    from forerun.search.cli.opgraph import is_layered, run_search
+    from forerun.search.cli.opgraph import is_graph_model, run_search
     from forerun.search.request.request import choices_of, resolve
 
     if args.global_batch is None and not (args.baseline or args.measured):
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
-    if is_layered(args):
+    if is_graph_model(args):
         return run_search(args)
     present, taken = _present_run(args)
     check_measuring(args)
