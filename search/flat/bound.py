@@ -37,8 +37,8 @@ class Bound:
 
     def keeps(self, table: StrategyTable) -> NDArray[np.bool_]:
         """Return which candidates [N] may be among the best."""
-        assert self.objective.least is not None
-        keys = self.objective.least(self.least.step_s(table), table)
+        assert self.objective.plain is not None
+        keys = self.objective.plain(self.least.step_s(table), table)
         return keys * (1 - ROUNDING) <= self.worst
 
 

@@ -9,6 +9,7 @@ from forerun.search.board.changes import ScoredChange
 from forerun.search.board.folder import BOARD, read_leaderboard
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.board.rows import Row
+from forerun.search.board.variants import Variant
 from forerun.search.explain.explain import why
 from forerun.search.request.objectives import objective_named
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
@@ -133,12 +134,19 @@ def _row(data: Mapping[str, Any]) -> Row:
         train_days=price("train_days"),
         train_cost_usd=price("train_cost_usd"),
         marks=tuple(map(str, data["marks"])),
+        variants=tuple(map(Variant.from_json, data.get("variants") or ())),
+        interval_level=_level(data),
         step_time_low_s=_optional(float, data.get("step_time_low_s")),
         step_time_high_s=_optional(float, data.get("step_time_high_s")),
         same_as_rank=_optional(int, data.get("same_as_rank")),
         peak_memory_low_gib=_optional(float, data.get("peak_memory_low_gib")),
         peak_memory_high_gib=_optional(float, data.get("peak_memory_high_gib")),
     )
+
+
+def _level(data: Mapping[str, Any]) -> float | None:
+    """Return the level of a row's intervals; before 22 November 2026 only calibrated rows had some, of 90 %."""
+    return float(data.get("interval_level", 0.9)) if data.get("step_time_low_s") is not None else None
 
 
 def _oom_risk(data: Mapping[str, Any]) -> float:
