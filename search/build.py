@@ -10,6 +10,7 @@ from forerun.search.board.rows import Row
 from forerun.search.explain.explain import why
 from forerun.search.notes.all_notes import Beside, notes_for
 from forerun.search.notes.certain import certain
+from forerun.search.notes.goodput import with_goodput
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
@@ -32,8 +33,10 @@ class Found:
     beside: Beside = field(default_factory=Beside)
 
 
-def build_board(setting: Setting, found: Found, *, started_s: float, score: Scorer = simulator_score) -> Leaderboard:
-    """Return the leaderboard of what was found, with the notes that any such rows have.
+def build_board(
+    setting: Setting, found: Found, *, started_s: float, score: Scorer = simulator_score, noted: bool = True
+) -> Leaderboard:
+    """Return the leaderboard of what was found, with the notes that any such rows have (where it is to be ``noted``).
 
     ``started_s``: ``time.perf_counter()`` when the search began. ``score`` scores what notes compare with.
     """
@@ -48,7 +51,7 @@ def build_board(setting: Setting, found: Found, *, started_s: float, score: Scor
         versions=versions(),
         workers=found.workers,
     )
-    board = with_rows(board, setting, found.rows, score=score, beside=found.beside)
+    board = with_rows(board, setting, found.rows, score=score, beside=found.beside if noted else None, noted=noted)
     return replace(board, elapsed_s=time.perf_counter() - started_s)
 
 
@@ -59,7 +62,9 @@ def with_rows(
     *,
     score: Scorer = simulator_score,
     beside: Beside | None = None,
+    noted: bool = True,
 ) -> Leaderboard:
-    """Return a board with other rows, best first, and what is said of them."""
+    """Return a board with other rows, best first, and what is said of them (the notes where ``noted``)."""
     rows = certain(setting.context, ranked(rows, setting.objective), setting.objective)
-    return replace(board, rows=rows, why=why(rows), advice=notes_for(setting, rows, score, beside))
+    rows = with_goodput(setting, rows)
+    return replace(board, rows=rows, why=why(rows), advice=notes_for(setting, rows, score, beside) if noted else ())

@@ -48,7 +48,8 @@ class Row:
     published runs that are alike, or from those that a calibration was fitted to; ``same_as_rank`` is the
     best rank whose step cannot be told apart from this one's; None without a calibration (``same_as_rank`` also where
     all better ranks can). ``peak_memory_low_gib`` and ``peak_memory_high_gib`` bound a measured peak of the device
-    likewise; None unless memory was calibrated.
+    likewise; None unless memory was calibrated. ``goodput``: what failures and checkpoints leave of the training
+    (``effective_time`` and shares of the rest, seconds); None where it was not asked for.
     """
 
     rank: int | None
@@ -77,6 +78,7 @@ class Row:
     same_as_rank: int | None = None
     peak_memory_low_gib: float | None = None
     peak_memory_high_gib: float | None = None
+    goodput: Mapping[str, float] | None = None
     tree: str = ""
     variants: tuple[Variant, ...] = ()
 
@@ -128,6 +130,8 @@ class Row:
         if self.peak_memory_low_gib is None:
             for name in ("peak_memory_low_gib", "peak_memory_high_gib"):
                 del data[name]
+        if self.goodput is None:
+            del data["goodput"]
         data |= {"marks": list(self.marks), "train_gpu_hours": self.train_gpu_hours}
         data["variants"] = [variant.to_json() for variant in self.variants]
         return data

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from forerun.spaces.strategies import Strategy, parse_strategy
+from forerun.spaces.strategies import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,13 +24,3 @@ class Variant:
             "peak_memory_gib": self.peak_memory_gib,
             "oom_risk": self.oom_risk,
         }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Variant":
-        """Return the inverse of ``to_json``."""
-        return cls(
-            strategy=parse_strategy(str(data["strategy"])),
-            step_time_s=float(data["step_time_s"]),
-            peak_memory_gib=float(data["peak_memory_gib"]),
-            oom_risk=float(data["oom_risk"]),
-        )

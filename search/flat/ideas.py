@@ -13,7 +13,7 @@ import numpy as np
 from forerun.search.board.rows import Row, rows_of
 from forerun.search.board.variants import Variant
 from forerun.search.flat.candidates import strategies_at
-from forerun.search.flat.exhaustive import CHUNK, Best, Problem, chunks_of, slices
+from forerun.search.flat.exhaustive import CHUNK, Best, Problem, chunks_of, interrupted, slices
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
@@ -39,7 +39,7 @@ def _variants(problem: Problem, best: Best, score: Scorer) -> list[tuple[Strateg
     lows = [idea * width for idea in sorted(leaders)]
     tables = [table for low in lows for _, table, _ in slices(problem.space, low, low + width)]
     for table in chunks_of(tables, CHUNK):
-        scores = score(context, table)
+        scores = interrupted(score(context, table), table, problem.slowdown)
         kept, _ = problem.limits.kept(scores, table)
         keys = np.stack(objective_named(problem.objective).keys(context, scores, table))
         places = np.array([leaders[idea] for idea in (table.index // width).tolist()])

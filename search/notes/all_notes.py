@@ -7,6 +7,7 @@ from forerun.search.board.rows import Row
 from forerun.search.notes.checked import checked_note
 from forerun.search.notes.divisible import divisible_note
 from forerun.search.notes.faster import faster_note
+from forerun.search.notes.goodput import goodput_note
 from forerun.search.notes.safer import safer_note
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
@@ -32,6 +33,7 @@ def notes_for(
     beside = beside or Beside()
     return (
         *measured_note(setting, rows[0]),
+        *goodput_note(setting, rows[0]),
         *faster_note(setting.context, rows[0], beside.fastest),
         *safer_note(setting, rows, score, beside.safest),
         *divisible_note(setting, rows, score),

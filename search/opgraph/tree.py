@@ -1,37 +1,36 @@
-"""Strategy trees for models of operators, and splits as such: simulated event by event, and shown as plain data."""
+"""Strategy trees for operator graphs, and splits as such: simulated event by event, and shown as plain data."""
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.search.opgraph.request import LayeredSetting
+from forerun.search.opgraph.request import GraphSetting
 from forerun.simulator import TIME_PARTS
 from forerun.simulator.events import EventResult
-from forerun.simulator.opgraph.events import LayeredPlan, layered_plan, simulate_plan
+from forerun.simulator.opgraph.events import GraphPlan, graph_plan, simulate_plan
 from forerun.simulator.opgraph.memory import RESERVE_BYTES, USABLE
+from forerun.simulator.opgraph.split_tree import tree_of_split
 from forerun.spaces.documents import Document
 from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.split import Split
 from forerun.spaces.trees import Node, TreeError
-from forerun.spaces.trees.document import at_line, parse_tree, read_tree
+from forerun.spaces.trees.document import at_line, read_tree
 from forerun.spaces.trees.names import ranges_text
 
 GIB = 2.0**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayeredTree:
-    """A simulated tree: ``row`` with the keys of a layered row as far as a tree has them, ``tree`` what it says."""
+class GraphTree:
+    """A simulated tree: ``row`` with the keys of a row of splits as far as a tree has them, ``tree`` what it says."""
 
     row: dict[str, Any]
     tree: dict[str, Any]
     events: EventResult
 
 
-def simulate_layered_tree(setting: LayeredSetting, path: Path) -> LayeredTree:
+def simulate_graph_tree(setting: GraphSetting, path: Path) -> GraphTree:
     """Simulate the tree of a file.
 
     Raises:
@@ -44,42 +43,21 @@ def simulate_layered_tree(setting: LayeredSetting, path: Path) -> LayeredTree:
         counts = " or ".join(map(str, setting.counts[:8]))
         raise RequestError(f"{path} occupies {count} GPUs, but --gpus asks for {counts}")
     events = simulate_plan(plan)
-    return LayeredTree(row=_row(setting, plan, events, f"tree {path.name}"), tree=_tree(plan, path), events=events)
+    return GraphTree(row=_row(setting, plan, events, f"tree {path.name}"), tree=_tree(plan, path), events=events)
 
 
-def simulate_split(setting: LayeredSetting, split: Split) -> LayeredTree:
-    """Simulate a data-parallel split event by event, as the tree that it is.
-
-    Raises:
-        RequestError: a replica is split further; what stands on each device then is for a tree to say.
-    """
-    if split.parts > 1:
-        raise RequestError(
-            f"splits of a replica are costed in closed form, but got {split}; for events write it as a --tree "
-            "(docs/strategy-trees.md), or drop --fidelity"
-        )
-    names = {kind: [one.name for one in setting.context.model.operators if one.kind is kind] for kind in Kind}
-    children: list[dict[str, Any]] = []
-    if split.mixed:
-        children.append({"layers": names[Kind.LINEAR], "compute": {"cut": {"channels": split.replicas}}})
-    if split.spread:
-        children.append({"layers": names[Kind.EMBEDDING], "compute": {"deal": True}})
-    document = {
-        "schedule": {"microbatches": split.segments},
-        "compute": {"cut": {"batch": split.replicas}},
-        "children": children,
-    }
-    name = str(split)
-    root = parse_tree(json.dumps(document), name)
-    plan = layered_plan(setting.context, root, setting.batch(split.devices))
+def simulate_split(setting: GraphSetting, split: Split) -> GraphTree:
+    """Simulate a split event by event, as the tree that it is."""
+    name, batch = str(split), setting.batch(split.devices)
+    plan = graph_plan(setting.context, tree_of_split(setting.context, split, batch), batch)
     events = simulate_plan(plan)
-    return LayeredTree(row=_row(setting, plan, events, name), tree=_tree(plan, Path(name)), events=events)
+    return GraphTree(row=_row(setting, plan, events, name), tree=_tree(plan, Path(name)), events=events)
 
 
-def _plan(setting: LayeredSetting, root: Node, document: Document) -> LayeredPlan:
+def _plan(setting: GraphSetting, root: Node, document: Document) -> GraphPlan:
     try:
         batch = setting.batch(_devices(root))
-        return layered_plan(setting.context, root, batch)
+        return graph_plan(setting.context, root, batch)
     except TreeError as error:
         raise at_line(error, document) from None
 
@@ -100,7 +78,7 @@ def _devices(node: Node) -> int:
     return count
 
 
-def _row(setting: LayeredSetting, plan: LayeredPlan, events: EventResult, name: str) -> dict[str, Any]:
+def _row(setting: GraphSetting, plan: GraphPlan, events: EventResult, name: str) -> dict[str, Any]:
     gpus, batch = plan.tree.device_count, setting.batch(plan.tree.device_count)
     peak = (events.peak_memory_bytes + RESERVE_BYTES) / GIB
     limit = USABLE * setting.context.cluster.device.memory_bytes / GIB
@@ -119,7 +97,7 @@ def _row(setting: LayeredSetting, plan: LayeredPlan, events: EventResult, name: 
     }
 
 
-def _tree(plan: LayeredPlan, path: Path) -> dict[str, Any]:
+def _tree(plan: GraphPlan, path: Path) -> dict[str, Any]:
     """Return stages, and the inferred communication by phase and kind: how many transfers, and their elements."""
     stages = []
     for number, stage in enumerate(plan.tree.stages):

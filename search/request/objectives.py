@@ -34,6 +34,10 @@ class Objective:
     front: bool = False
     plain: Callable[[Floats, StrategyTable], Floats] | None = None
 
+    def __reduce__(self) -> tuple[Callable[[str], "Objective"], tuple[str]]:
+        """Reach other processes by name: functions without one cannot."""
+        return objective_named, (self.name,)
+
 
 def _seconds(step_s: Floats, table: StrategyTable) -> Floats:
     """Seconds per step: a step always consumes the same tokens."""

@@ -10,6 +10,7 @@ from forerun.search.diagnosis.diagnosis import NothingFeasible, diagnose
 from forerun.search.flat.exhaustive import Piece, Problem
 from forerun.search.flat.ideas import best_rows, folded, rows_with_variants
 from forerun.search.notes.all_notes import Beside
+from forerun.search.request.interrupts import Interrupted
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, Setting, resolve
@@ -42,6 +43,7 @@ def explore_request(
     Raises:
         RequestError: the request is wrong, or the sampler cannot do it.
         NothingFeasible: neither search found anything that fits.
+        Interrupted: with the leaderboard of what was found by then.
     """
     start = time.perf_counter()
     exploring, setting = exploring or Exploring(), resolve(request)
@@ -58,16 +60,22 @@ def explore_request(
     if limits.seconds is not None:
         limits = replace(limits, seconds=max(limits.seconds - (time.perf_counter() - start), 0.0))
     best_file = None if exploring.best is None else BestFile(exploring.best, setting, sampler.name)
-    found = explore(
-        space,
-        sampler,
-        objectives=(setting.objective,),
-        starts=tuple(dict.fromkeys((*given, *starts.strategies))),
-        limits=limits,
-        score=score,
-        seen=seen,
-        improved=None if best_file is None else best_file.improved,
-    )
+    interrupt: Interrupted | None = None
+    try:
+        found = explore(
+            space,
+            sampler,
+            objectives=(setting.objective,),
+            starts=tuple(dict.fromkeys((*given, *starts.strategies))),
+            limits=limits,
+            score=score,
+            seen=seen,
+            improved=None if best_file is None else best_file.improved,
+        )
+    except Interrupted as stop:
+        interrupt, found = stop, stop.found
+        if not found.feasible:
+            raise
     rows = _rows(setting, found, score)
     flat = Problem(space=space.flat, objective=setting.objective, top=setting.top)
     answer = Found(
@@ -79,7 +87,9 @@ def explore_request(
         workers=starts.workers,
         beside=Beside(*best_rows(setting, flat, (starts.piece.fastest, starts.piece.safest), score)),
     )
-    board = build_board(setting, answer, started_s=start, score=score)
+    board = build_board(setting, answer, started_s=start, score=score, noted=interrupt is None)
+    if interrupt is not None:
+        raise Interrupted(board, interrupt)
     if not rows:
         raise NothingFeasible(diagnose(setting, flat, starts.piece, score), board.to_json())
     return board

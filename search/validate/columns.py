@@ -5,12 +5,15 @@ says something that cannot be expressed is judged where the row is mapped, and c
 """
 
 import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.escaping import shown
+from forerun.spaces.reading import read_text
 
 REQUIRED = (
     "run_id",
@@ -45,7 +48,13 @@ OPTIONAL = (
     "vocab",
     "moe_experts",
     "moe_topk",
+    "expert_hidden",
+    "shared_hidden",
     "gated_mlp",
+    "power_limit_w",
+    "software_date",
+    "software_version",
+    "switches",
     "attention",
     "cp",
     "ep",
@@ -76,6 +85,9 @@ NUMERIC = (
     "seq_len",
     "moe_experts",
     "moe_topk",
+    "expert_hidden",
+    "shared_hidden",
+    "power_limit_w",
     "dp",
     "tp",
     "pp",
@@ -91,6 +103,8 @@ NUMERIC = (
     "peak_mem_gib",
 )
 """Columns that hold numbers. None of them can be negative."""
+LARGEST_NUMBER = 1e15
+"""More than any of them."""
 
 MEMORY_KINDS = ("allocated", "reserved", "device")
 """What ``peak_mem_gib`` may be of: live tensors, what the framework's allocator held, or all that the device had in
@@ -142,21 +156,13 @@ def read_rows(paths: Sequence[Path]) -> list[Row]:
 
 def _read_file(path: Path) -> list[Row]:
     """Return the rows of one file."""
+    text = read_text(path, most=LARGEST_FILE_BYTES, kind="a table of runs")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        size = path.stat().st_size
-        if size > LARGEST_FILE_BYTES:
-            raise RequestError(f"{path} has {size} bytes; a table of runs has at most {LARGEST_FILE_BYTES}")
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            try:
-                header = _header(path, next(reader, None))
-                return [_row(path, reader.line_num, header, cells) for cells in reader if cells]
-            except csv.Error as error:
-                raise RequestError(f"{path}, line {reader.line_num}: not a CSV table ({error})") from None
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{path}: not a text file (byte {error.start} is not UTF-8); give a CSV table") from None
-    except OSError as error:
-        raise RequestError(f"cannot read {path}: {error.strerror or error}") from None
+        header = _header(path, next(reader, None))
+        return [_row(path, reader.line_num, header, cells) for cells in reader if cells]
+    except csv.Error as error:
+        raise RequestError(f"{path}, line {reader.line_num}: not a CSV table ({error})") from None
 
 
 def _header(path: Path, header: list[str] | None) -> list[str]:
@@ -190,10 +196,20 @@ def _row(path: Path, line: int, header: Sequence[str], cells: Sequence[str]) -> 
         raise RequestError(f"{row.where('outcome')}: {error}")
     for column in NUMERIC:
         if values[column].startswith("-"):
-            raise RequestError(f"{row.where(column)}: must not be negative, but is {values[column]}")
+            raise RequestError(f"{row.where(column)}: must not be negative, but is {shown(values[column])}")
+        if len(values[column]) > 15 and not _number_below(values[column], LARGEST_NUMBER):
+            raise RequestError(f"{row.where(column)}: must be below {LARGEST_NUMBER:g}, but is {shown(values[column])}")
     for column in ("step_time_s", "peak_mem_gib"):
         measured(row, column)
     return row
+
+
+def _number_below(text: str, most: float) -> bool:
+    """Whether a long text is a number that is not too large; what is no number is said where it is read."""
+    try:
+        return float(text.replace(",", "").replace("_", "")) < most
+    except ValueError:
+        return True
 
 
 def measured(row: Row, column: str) -> float | None:

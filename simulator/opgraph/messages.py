@@ -11,8 +11,11 @@ import numpy as np
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.costs.slowest import slowest
 from forerun.simulator.opgraph.layers import Floats
-from forerun.spaces.clusters.cluster import Cluster
-from forerun.spaces.opgraph.profile import LayeredProfile
+from forerun.spaces.clusters.cluster import Cluster, Overlap
+from forerun.spaces.opgraph.profile import GraphProfile
+
+ALONE = Overlap()
+"""Computation and traffic that take nothing from each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +28,7 @@ class Filling:
     strict: bool = False
 
     @staticmethod
-    def of(profile: LayeredProfile) -> "Filling":
+    def of(profile: GraphProfile) -> "Filling":
         """Return how a framework fills them."""
         first = profile.first_bucket_bytes
         cap = profile.bucket_bytes
@@ -87,16 +90,26 @@ def fill(filling: Filling, sizes_NL: Floats, backward_NL: Floats) -> Messages:
     return Messages(bytes_NB=sizes[:, :used], ready_NB=ready[:, :used])
 
 
-def exposed_s(messages: Messages, wire_NB: Floats, blocked_N: Floats, backward_N: Floats) -> Floats:
-    """Return by how much sending outlasts computation, per row: each message goes when its gradients are there and the
-    one before has gone. Every message stops computation for ``blocked_N``; that is part of the answer."""
+def exposed_s(
+    messages: Messages, wire_NB: Floats, blocked_N: Floats, backward_N: Floats, overlap: Overlap = ALONE
+) -> Floats:
+    """Return by how much sending prolongs the backward pass, per row: each message goes when its gradients are there
+    and the one before has gone. Every message stops computation for ``blocked_N``; that is part of the answer, and so
+    is what computation and traffic take from each other while both run (``overlap``)."""
     sent = messages.sent_NB
-    end = np.zeros(len(wire_NB))
-    for number in range(wire_NB.shape[1]):
-        ready = messages.ready_NB[:, number] + (number + 1) * blocked_N
-        end = np.where(sent[:, number] > 0, np.maximum(end, ready) + wire_NB[:, number], end)
+    now, done = np.zeros(len(wire_NB)), np.zeros(len(wire_NB))  # seconds, and computation by then as it takes alone
     computed = backward_N + blocked_N * sent.sum(axis=1)
-    return np.asarray(np.maximum(end, computed) - backward_N)
+    for number in range(wire_NB.shape[1]):
+        there = sent[:, number] > 0
+        ready = messages.ready_NB[:, number] + (number + 1) * blocked_N
+        wire, left = wire_NB[:, number], computed - np.maximum(done, ready)
+        waited = np.maximum(ready - done, 0.0)
+        # Beside computation traffic moves at 1/communication of its pace, computation at 1/computation of its own.
+        beside = np.minimum(wire * overlap.communication, left * overlap.computation)
+        took = beside + wire - beside / overlap.communication
+        now = np.where(there, now + waited + took, now)
+        done = np.where(there, np.maximum(done, ready) + beside / overlap.computation, done)
+    return np.asarray(now + computed - done - backward_N)
 
 
 def reduce_s(cluster: Cluster, size: Floats, ranks: Floats, stride: Floats, share: float) -> Floats:
@@ -106,14 +119,14 @@ def reduce_s(cluster: Cluster, size: Floats, ranks: Floats, stride: Floats, shar
     return np.asarray(np.where(away, seconds / share, seconds))
 
 
-def meeting_s(profile: LayeredProfile, nodes: Floats | float, groups: Floats | float = 1.0) -> Floats:
+def meeting_s(profile: GraphProfile, nodes: Floats | float, groups: Floats | float = 1.0) -> Floats:
     """Seconds that devices of several nodes take to agree on an exchange; ``groups`` of replicas take turns at the
     ports that they share."""
     nodes = np.asarray(nodes, dtype=np.float64)
     return np.where(nodes > 1, profile.meeting_s + profile.node_step_s * groups * (nodes - 1.0), 0.0)
 
 
-def straggle_s(profile: LayeredProfile, busy_s: Floats | float, devices: Floats | float) -> Floats:
+def straggle_s(profile: GraphProfile, busy_s: Floats | float, devices: Floats | float) -> Floats:
     """Seconds that all devices wait for the slowest of them, whose steps vary by the profile's jitter."""
     counts = np.asarray(devices, dtype=np.float64)
     factors = np.array([slowest(profile.jitter, int(count)) for count in counts.reshape(-1)]).reshape(counts.shape)

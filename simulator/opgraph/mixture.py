@@ -7,13 +7,14 @@ replica, are left out: mixtures are for software that exchanges directly.
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from forerun.simulator.layouts import Need, Phase, Share, Transfer, needs_of, transfer_time_s
 from forerun.simulator.opgraph.compute import Local
-from forerun.simulator.opgraph.context import GRADIENT_BYTES, LayeredContext
+from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.simulator.opgraph.layers import AXES, Floats
 from forerun.simulator.opgraph.memory import RESERVE_BYTES, kept_elements
@@ -50,7 +51,7 @@ class MixtureScore:
         return math.fsum(self.memory_bytes.values())
 
 
-def score_mixture(context: LayeredContext, mixture: Mixture, batch: int) -> MixtureScore:
+def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> MixtureScore:
     """Return what one step of ``batch`` samples costs.
 
     Raises:
@@ -73,6 +74,7 @@ def score_mixture(context: LayeredContext, mixture: Mixture, batch: int) -> Mixt
     hidden = _gradients(context, graph, needs, backward_L * slower, batch, phases)
     phases["straggle"] = float(straggle_s(context.profile, device * slower, mixture.devices))
     held, tables, kept = _memory(context, graph, degrees, batch)
+    gradients = (held + _exchanged_rows(context, needs, batch)) * GRADIENT_BYTES
     phases["update"] = float(context.update_s(held))
     phases["input"] = max(_loading_s(context, degrees, batch, mixture.devices) - math.fsum(phases.values()), 0.0)
     return MixtureScore(
@@ -82,11 +84,11 @@ def score_mixture(context: LayeredContext, mixture: Mixture, batch: int) -> Mixt
         host_s=host,
         memory_bytes={
             "parameters": (held + tables) * 4.0,
-            "gradients": held * 4.0,
+            "gradients": gradients,
             "optimizer": held * 4.0 * max(context.profile.state_elements - 1.0, 0.0),
             "activations": kept * context.width,
             "working": 2.0 * _largest(graph, degrees) * context.width,
-            "buffers": min(2 * context.profile.bucket_bytes, held * GRADIENT_BYTES) if len(devices) > 1 else 0.0,
+            "buffers": min(2 * context.profile.bucket_bytes, gradients) if len(devices) > 1 else 0.0,
             "reserve": RESERVE_BYTES,
         },
         cuts=cuts,
@@ -108,7 +110,7 @@ def _degrees(cuts: tuple[Cut, ...]) -> dict[str, int]:
 
 
 def _device_s(
-    context: LayeredContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
+    context: GraphContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
 ) -> tuple[Floats, Floats]:
     """Device seconds forward and backward of every operator with its own local shape."""
     layers = context.layers
@@ -129,7 +131,7 @@ def _device_s(
     return times.forward_KU[rows, kinds], times.backward_KU[rows, kinds]
 
 
-def _communication(context: LayeredContext, needs: tuple[Need, ...], phases: dict[str, float]) -> None:
+def _communication(context: GraphContext, needs: tuple[Need, ...], phases: dict[str, float]) -> None:
     """Add communication of activations to ``phases``."""
     prices: dict[tuple[object, ...], float] = {}
     for need in needs:
@@ -146,7 +148,7 @@ def _communication(context: LayeredContext, needs: tuple[Need, ...], phases: dic
 
 
 def _gradients(
-    context: LayeredContext,
+    context: GraphContext,
     graph: OperatorGraph,
     needs: tuple[Need, ...],
     backward_L: Floats,
@@ -179,12 +181,12 @@ def _gradients(
     ready, wire, blocked = np.array(sorted(found)).T[:, None]
     messages = Messages(bytes_NB=np.ones_like(wire), ready_NB=ready)
     whole, met = float(wire.sum()), float(meeting_s(profile, nodes))
-    under = float(exposed_s(messages, wire, blocked.mean(axis=1), after_L[:1])[0])
+    under = float(exposed_s(messages, wire, blocked.mean(axis=1), after_L[:1], cluster.overlap)[0])
     phases["gradient"] = profile.overlap * under + (1.0 - profile.overlap) * whole + met
     return max(whole + met - phases["gradient"], 0.0)
 
 
-def _loading_s(context: LayeredContext, degrees: dict[str, dict[str, int]], batch: int, devices: int) -> float:
+def _loading_s(context: GraphContext, degrees: dict[str, dict[str, int]], batch: int, devices: int) -> float:
     """Seconds to bring the samples of a step to the devices that read them first."""
     own = next(iter(degrees.values()))
     parts = own["batch"] * math.prod(own[name] for name in ("depth", "height", "width"))
@@ -196,7 +198,7 @@ _WHOLE = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "scatter",
 
 
 def _memory(
-    context: LayeredContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
+    context: GraphContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
 ) -> tuple[float, float, float]:
     """Parameters on one device, those of tables apart, and elements that it keeps for the backward pass."""
     kept = dict(zip((o.name for o in context.model.operators), kept_elements(context), strict=True))
@@ -212,6 +214,12 @@ def _memory(
         space = math.prod(own[name] for name in ("depth", "height", "width"))
         elements += batch / own["batch"] * float(kept[operator.name]) / space
     return held, tables, elements
+
+
+def _exchanged_rows(context: GraphContext, needs: Sequence[Need], batch: int) -> float:
+    """Elements of tables' gradients that replicas exchange, and keep until they have."""
+    exchanged = {need.operator for need in needs if need.phase is Phase.GRADIENT}
+    return math.fsum(float(context.sent_elements(t, batch)) for t in context.model.tables if t.name in exchanged)
 
 
 def _batch_degree(degrees: dict[str, dict[str, int]]) -> int:

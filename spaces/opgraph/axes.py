@@ -9,26 +9,28 @@ from collections.abc import Sequence
 
 from forerun.spaces.operators import Axis, AxisKind, Dimension, Operand, Operator, OperatorGraph, follow, spatial_axes
 from forerun.spaces.operators.axes import SPATIAL
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import Kind, Shape
-from forerun.spaces.opgraph.operator import Operator as LayeredOperator
+from forerun.spaces.opgraph.operator import Operator as GraphOperator
 
 INPUT = "input"
 """What the model's own input is called."""
 _SAME_SHAPE = frozenset(
     {Kind.ACTIVATION, Kind.ADD, Kind.MULTIPLY, Kind.DROPOUT, Kind.BATCH_NORM, Kind.COPY, Kind.POOL, Kind.CONV}
 )
-"""Kinds whose output follows their input position by position (or window by window) along spatial axes."""
+"""Kinds whose output follows their input position by position (or window by window) along all axes."""
+_SAME_SPACE = _SAME_SHAPE | {Kind.CONCAT, Kind.UPSAMPLE, Kind.CONV_TRANSPOSE, Kind.SOFTMAX, Kind.LOSS}
+"""Kinds whose output follows their input along spatial axes, whatever they do with channels."""
 
 
-def operator_graph(model: LayeredModel, batch: int) -> OperatorGraph:
+def operator_graph(model: GraphModel, batch: int) -> OperatorGraph:
     """Return a model on ``batch`` samples as a graph of operators."""
     return OperatorGraph(
         name=model.name, operators=tuple(operator_axes(operator, batch) for operator in model.operators)
     )
 
 
-def operator_axes(operator: LayeredOperator, batch: int) -> Operator:
+def operator_axes(operator: GraphOperator, batch: int) -> Operator:
     """Return one operator on ``batch`` samples as axes that can be cut."""
     extents = len(operator.output) - 1 if operator.kind is not Kind.LINEAR else 0
     spatial = spatial_axes(extents) if 1 <= extents <= len(SPATIAL) else ()
@@ -38,10 +40,10 @@ def operator_axes(operator: LayeredOperator, batch: int) -> Operator:
     sums = _summed(operator)
     axes = [Axis(name="batch", size=batch, kind=AxisKind.BATCH)]
     axes += [
-        Axis(name=name, size=size, kind=_kind_of(operator, name))
+        Axis(name=name, size=size, kind=_kind_of(operator, name), even=False)
         for name, size in zip(out, operator.output, strict=True)
     ]
-    axes += [Axis(name=name, size=size, kind=AxisKind.REDUCE) for name, size in sums.items()]
+    axes += [Axis(name=name, size=size, kind=AxisKind.REDUCE, even=False) for name, size in sums.items()]
     shapes = (operator.input, *operator.extra_inputs)
     # Ids of a lookup are an input of their own, and lie where they are looked up.
     ids = operator.kind is Kind.EMBEDDING
@@ -65,17 +67,27 @@ def operator_axes(operator: LayeredOperator, batch: int) -> Operator:
     )
 
 
-def _kind_of(operator: LayeredOperator, name: str) -> AxisKind:
+def _kind_of(operator: GraphOperator, name: str) -> AxisKind:
     """Return what cutting an axis of the output means."""
     weighted = operator.kind in (Kind.CONV, Kind.CONV_TRANSPOSE, Kind.LINEAR, Kind.EMBEDDING)
     if name == "channels":
         return AxisKind.PARALLEL if weighted or operator.kind in _SAME_SHAPE else AxisKind.OPAQUE
     if name in ("height", "width", "depth"):
-        return AxisKind.PARALLEL if operator.kind in _SAME_SHAPE else AxisKind.OPAQUE
+        return AxisKind.PARALLEL if _same_space(operator) else AxisKind.OPAQUE
     return AxisKind.OPAQUE
 
 
-def _summed(operator: LayeredOperator) -> dict[str, int]:
+def _same_space(operator: GraphOperator) -> bool:
+    """Whether parts of the picture can be worked on apart: inputs and output have the same spatial axes. A view is
+    a crop where it leaves channels as they are."""
+    shapes = (operator.input, *operator.extra_inputs)
+    if any(len(shape) != len(operator.output) for shape in shapes):
+        return False
+    crop = operator.kind is Kind.VIEW and operator.input[0] == operator.output[0]
+    return len(operator.output) > 1 and (operator.kind in _SAME_SPACE or crop)
+
+
+def _summed(operator: GraphOperator) -> dict[str, int]:
     """Return the axes that a weight sums over."""
     if operator.kind in (Kind.CONV, Kind.CONV_TRANSPOSE, Kind.LINEAR) and operator.groups == 1:
         return {"in_channels": operator.channels_in}
@@ -83,7 +95,7 @@ def _summed(operator: LayeredOperator) -> dict[str, int]:
 
 
 def _input(
-    operator: LayeredOperator, shape: Shape, out: Sequence[str], place: int
+    operator: GraphOperator, shape: Shape, out: Sequence[str], place: int
 ) -> tuple[tuple[Dimension, ...], list[Axis]]:
     """Return the dimensions of an input, and the axes that only it has."""
     if operator.kind in _SAME_SHAPE and len(shape) == len(out):
@@ -93,20 +105,23 @@ def _input(
     if operator.kind is Kind.LINEAR:
         return (Dimension(axis="batch"), *follow(out[:-1]), Dimension(axis="in_channels")), []
     own = [Axis(name=f"{INPUT}{place}_{n}", size=size, kind=AxisKind.OPAQUE) for n, size in enumerate(shape)]
-    names = [axis.name for axis in own]
+    dimensions = list(follow(axis.name for axis in own))
     if operator.kind is Kind.CONV_TRANSPOSE and operator.groups == 1:
-        names[0] = "in_channels"
-    return (Dimension(axis="batch"), *follow(names)), [axis for axis in own if axis.name in names]
+        dimensions[0] = Dimension(axis="in_channels")
+    if _same_space(operator):
+        dimensions[1:] = [Dimension(axis=axis, extent=extent) for axis, extent in zip(out[1:], shape[1:], strict=True)]
+    used = {dimension.axis for dimension in dimensions}
+    return (Dimension(axis="batch"), *dimensions), [axis for axis in own if axis.name in used]
 
 
-def _channels(operator: LayeredOperator, shape: Shape) -> Dimension:
+def _channels(operator: GraphOperator, shape: Shape) -> Dimension:
     """Return the channel dimension of an input of the output's rank; groups go together with their outputs."""
     if operator.kind is Kind.CONV and operator.groups == 1:
         return Dimension(axis="in_channels")
     return Dimension(axis="channels", extent=shape[0])
 
 
-def _window(operator: LayeredOperator, number: int, axis: str, shape: Shape) -> Dimension:
+def _window(operator: GraphOperator, number: int, axis: str, shape: Shape) -> Dimension:
     if not operator.kernel:
         return Dimension(axis=axis, extent=shape[number + 1])
     spread = operator.dilation[number] if operator.dilation else 1
@@ -115,7 +130,7 @@ def _window(operator: LayeredOperator, number: int, axis: str, shape: Shape) -> 
     return Dimension(axis=axis, step=stride, halo=max(reach - stride, 0), extent=shape[number + 1])
 
 
-def _weights(operator: LayeredOperator, sums: dict[str, int]) -> tuple[Operand, ...]:
+def _weights(operator: GraphOperator, sums: dict[str, int]) -> tuple[Operand, ...]:
     if not operator.parameters:
         return ()
     if not sums or operator.kind is Kind.GENERIC:

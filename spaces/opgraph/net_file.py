@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import Kind, Operator, Shape
+from forerun.spaces.reading import read_text
 
-MAX_BYTES = 4 << 20
 MAX_EXTENT = 1 << 40
 
 KINDS = {
@@ -94,13 +94,13 @@ class Platform:
     devices_per_node: int
 
 
-def read_net(path: Path) -> LayeredModel:
+def read_net(path: Path) -> GraphModel:
     """The model of a ``.net`` file.
 
     Raises:
         RequestError: it cannot be read; the message names file and line.
     """
-    return model_of(parse_net(_text(path), source=path.name))
+    return model_of(parse_net(read_text(path), source=path.name))
 
 
 def parse_net(text: str, *, source: str) -> NetFile:
@@ -162,7 +162,7 @@ def _layer(line: str, number: int, source: str) -> NetLayer:
     return NetLayer(name=name, kind=kind, input=x, weight=w, output=y, seconds=seconds)
 
 
-def model_of(net: NetFile) -> LayeredModel:
+def model_of(net: NetFile) -> GraphModel:
     """The layers of ``net`` as a chain of operators, strides worked out from the extents.
 
     Raises:
@@ -176,7 +176,7 @@ def model_of(net: NetFile) -> LayeredModel:
         name = layer.name if again == 1 else f"{layer.name}_{again}"
         before = (operators[-1].name,) if operators else ()
         operators.append(_operator(layer, name, before))
-    return LayeredModel(
+    return GraphModel(
         name=net.name,
         source=f"ParaDL .net file; data set {net.dataset}",
         input=net.input,
@@ -237,7 +237,7 @@ def read_platform(path: Path) -> Platform:
         RequestError: a value is missing, unknown or not above 0.
     """
     values: dict[str, float] = {}
-    lines = [line.split("#")[0].strip() for line in _text(path).splitlines()]
+    lines = [line.split("#")[0].strip() for line in read_text(path).splitlines()]
     for line in filter(None, lines):
         words = [word for word in re.split(r"[\s:=,]+", line) if word]
         key = words[0].lower() if len(words) > 1 else list(_PLATFORM)[min(len(values), len(_PLATFORM) - 1)]
@@ -261,12 +261,3 @@ def read_platform(path: Path) -> Platform:
         devices=int(values["gpus"]),
         devices_per_node=int(values["gpus_per_node"]),
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise RequestError(f"{path} is larger than {MAX_BYTES} bytes")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"{path} cannot be read: {error}") from None

@@ -1,8 +1,7 @@
 """Every way to split a training: one strategy, its string, tables of candidates, legality and the space."""
 
 from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, NAMED, SPELLING, Placement, Recompute, Schedule, Split
-from forerun.spaces.strategies.context import Context
-from forerun.spaces.strategies.correction import Correction, HeldMemory
+from forerun.spaces.strategies.context import Context, Correction, HeldMemory
 from forerun.spaces.strategies.defaults import default_choices, restrict
 from forerun.spaces.strategies.rules import RULES, Rule, divisors, violations
 from forerun.spaces.strategies.space import StrategySpace

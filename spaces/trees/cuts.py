@@ -1,4 +1,4 @@
-"""Laws of a tree on a model of operators: which axes of which operator are cut, and on how many devices."""
+"""Laws of a tree on an operator graph: which axes of which operator are cut, and on how many devices."""
 
 from collections.abc import Mapping
 
@@ -7,6 +7,10 @@ from forerun.spaces.operators import AxisKind, Cut, Operator, OperatorGraph, che
 from forerun.spaces.strategies import Recompute, Schedule
 from forerun.spaces.trees.resolve import Leaf, ResolvedTree, Stage
 from forerun.spaces.trees.values import TreeError
+
+COPIES = {"replicate": False, "average": True}
+"""Words in place of an axis: devices that repeat the work; whether the gradients of their weights are added up among
+all copies, as a data-parallel wrapper around all devices does."""
 
 _DEGREES = ("dp", "tp", "cp", "ep", "etp", "sp")
 
@@ -26,7 +30,7 @@ def legal_cuts(graph: OperatorGraph, tree: ResolvedTree) -> Mapping[str, tuple[C
     for operator in graph.ordered:
         by_layer.setdefault(graph.layer(operator), []).append(operator)
     if tree.order not in (Schedule.ONE_F_ONE_B, Schedule.GPIPE, Schedule.INTERLEAVED):
-        raise TreeError(("schedule", "order"), "models of operators run under 1f1b, gpipe or interleaved")
+        raise TreeError(("schedule", "order"), "operator graphs run under 1f1b, gpipe or interleaved")
     cuts: dict[str, tuple[Cut, ...]] = {}
     for stage in tree.stages:
         for leaf in stage.leaves:
@@ -65,15 +69,15 @@ def _check(leaf: Leaf, stage: Stage, known: set[str]) -> None:
                 (*leaf.place, "compute", name), f"{name} is for transformers; cut axes, like cut: {{batch: 4}}"
             )
     if leaf.host:
-        raise TreeError((*leaf.place, "memory", "host"), "tensors of models of operators stay on their devices")
+        raise TreeError((*leaf.place, "memory", "host"), "tensors of operator graphs stay on their devices")
     if leaf.recompute == Recompute.SELECTIVE:
         raise TreeError((*leaf.place, "schedule", "recompute"), "selective is about attention; use full or none")
     degrees = dict(leaf.compute.cut or {})
     if leaf.compute.deal:
         return
     for axis in degrees:
-        if axis not in known:
-            raise TreeError((*leaf.place, "compute", "cut", axis), str(unknown("axis", axis, known)))
+        if axis not in known and axis not in COPIES:
+            raise TreeError((*leaf.place, "compute", "cut", axis), str(unknown("axis", axis, {*known, *COPIES})))
     parts = 1
     for degree in degrees.values():
         parts *= degree
@@ -88,7 +92,7 @@ def _check(leaf: Leaf, stage: Stage, known: set[str]) -> None:
 def _cuts(operator: Operator, leaf: Leaf) -> tuple[Cut, ...]:
     open_axes = {axis.name for axis in operator.axes if axis.kind is not AxisKind.OPAQUE}
     cuts = tuple(
-        Cut(axis=axis if axis in open_axes else None, degree=degree)
+        Cut(axis=axis if axis in open_axes else None, degree=degree, averaged=COPIES.get(axis, False))
         for axis, degree in (leaf.compute.cut or {}).items()
     )
     try:

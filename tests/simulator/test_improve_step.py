@@ -25,7 +25,7 @@ from forerun.simulator.improve.memory import fit_memory, split_batch
 from forerun.simulator.improve.partial import Timing
 from forerun.simulator.improve.step import coarse, memory_bytes, spread
 from forerun.spaces.errors import InfeasibleError, RequestError
-from forerun.spaces.opgraph.profile import load_layered_profile
+from forerun.spaces.opgraph.profile import load_graph_profile
 
 LINE = LineWire(latency_s=1e-4, bytes_per_s=1e9)
 
@@ -162,6 +162,21 @@ def test_questions():
     assert answers["no overlap", "messages behind the backward pass"].default_s >= now.default_s
 
 
+def test_questions_keep_to_the_memory():
+    step = chain(8, size=1e5)
+    for limit in (4.5e6, 2e6):  # the second cannot be recomputed into: the batch is split
+        found = improve(step, RULES["ddp"], limit_bytes=limit)
+        answers = {(one.name, one.what): one for one in what_ifs(step, found)}
+        now = answers["as it is", ""]
+        assert now.best_s == pytest.approx(found.best.pass_s * (1 if found.step is step else found.plan.accumulate))
+        assert now.default_s >= now.best_s
+        roomy = {(one.name, one.what): one for one in what_ifs(step, improve(step, RULES["ddp"]))}
+        # What the memory takes is computed on any machine: no question is answered as if there were enough.
+        for key in (("faster link", "4 times the bandwidth"), ("faster kernels", "all 2 times as fast")):
+            assert answers[key].best_s > roomy[key].best_s
+            assert answers[key].default_s > roomy[key].default_s
+
+
 def test_partial_replay_is_whole_replay():
     generator = np.random.default_rng(0)
     graph = TaskGraph(("task",))
@@ -206,5 +221,5 @@ def test_wrong_plans_and_steps_are_told():
 
 @pytest.mark.parametrize(("rule", "profile"), [("ddp", "pytorch-ddp"), ("horovod", "horovod")])
 def test_default_buckets_are_those_of_the_profile(rule: str, profile: str) -> None:
-    """``improve`` and the closed forms of models of operators speak of the same software."""
-    assert RULES[rule].cap_bytes == load_layered_profile(profile).bucket_bytes
+    """``improve`` and the closed forms of operator graphs speak of the same software."""
+    assert RULES[rule].cap_bytes == load_graph_profile(profile).bucket_bytes

@@ -24,15 +24,15 @@ from forerun.spaces.operators import (
 )
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.axes import operator_axes
-from forerun.spaces.opgraph.operator import Operator as LayeredOperator
+from forerun.spaces.opgraph.operator import Operator as GraphOperator
 
 
 def convolution(
     inputs: tuple[int, ...], outputs: tuple[int, ...], kernel: int, stride: int, groups: int = 1
 ) -> Operator:
-    """Return a convolution of four samples as the layer-by-layer models have it."""
+    """Return a convolution of four samples as the operator graphs have it."""
     count = len(outputs) - 1
-    layered = LayeredOperator(
+    described = GraphOperator(
         name="conv",
         kind=Kind.CONV,
         input=inputs,
@@ -43,7 +43,7 @@ def convolution(
         dilation=(1,) * count,
         groups=groups,
     )
-    return operator_axes(layered, 4)
+    return operator_axes(described, 4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ EXAMPLES = {
     ),
     "pool": Example(
         operator=operator_axes(
-            LayeredOperator(
+            GraphOperator(
                 name="pool",
                 kind=Kind.POOL,
                 input=(64, 112, 112),
@@ -90,7 +90,7 @@ EXAMPLES = {
     ),
     "embedding": Example(
         operator=operator_axes(
-            LayeredOperator(name="table", kind=Kind.EMBEDDING, input=(100,), output=(64,), rows=1000, lookups=100),
+            GraphOperator(name="table", kind=Kind.EMBEDDING, input=(100,), output=(64,), rows=1000, lookups=100),
             16,
         ),
         flops=0,
@@ -136,7 +136,7 @@ def test_contract(kind: str) -> None:
         (lambda: check_cuts(EXAMPLES["linear"].operator, [Cut(axis="out", degree=4)]), "10 points, which 4 does not"),
         (lambda: check_cuts(EXAMPLES["linear"].operator, [Cut(axis="of", degree=2)]), "unknown axis"),
         (lambda: check_cuts(EXAMPLES["pointwise"].operator, [Cut(axis="hidden", degree=2)]), "cannot be cut"),
-        (lambda: check_cuts(EXAMPLES["conv"].operator, [Cut(axis="width", degree=56)]), "as wide as its halo"),
+        (lambda: check_cuts(EXAMPLES["conv"].operator, [Cut(axis="width", degree=112)]), "as wide as the halo"),
         (lambda: linear("fc", batch={"b": 1}, outputs={"o": 0}, inputs={"i": 1}), "must be at least 1"),
         (lambda: linear("fc", batch={"b": 1}, outputs={"o": 1}, inputs={"o": 1}), "every axis has its own name"),
     ],

@@ -20,9 +20,10 @@ example:
       --strategy "tp4 pp4 dp32 mbs1 zero1 sp"
   forerun explain resnet50 --cluster abci-v100 --global-batch 64/gpu --strategy "data16 filter4"
 
-Shows where the time and the memory go, stage by stage and as a timeline, and predicts every strategy that differs in
-one axis; what must follow (dp from the number of GPUs, the schedule from vpp, the split from the stages) is named with
-the change."""
+Shows where the time and the memory go: by part, by operator with its share of peak and what bounds it (tensor cores,
+memory, or the launch of its kernels), by stage and as a timeline. Predicts every strategy that differs in one axis;
+what must follow (dp from the number of GPUs, the schedule from vpp, the split from the stages) is named with the
+change."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -37,12 +38,12 @@ def run(args: argparse.Namespace) -> int:
     """Explain and print."""
     from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
     from forerun.search.board.rows import GIB
-    from forerun.search.cli.opgraph import is_layered, run_strategy
+    from forerun.search.cli.opgraph import is_graph_model, run_strategy
     from forerun.search.explain.explain import explain_strategy
     from forerun.search.request.request import legal_strategy, resolve
     from forerun.simulator.assignment.memory import memory_by_stage
 
-    if is_layered(args):
+    if is_graph_model(args):
         return run_strategy(args, explain=True)
     setting = resolve(single_request(args))
     strategy = legal_strategy(setting, args.strategy)
@@ -70,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
         headline,
         memory_stack,
         memory_table,
+        operators_table,
         stage_stacks,
         step_table,
     )
@@ -77,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     console = open_console()
     brush, row = brush_of(console), explanation.row
     say(console, *headline(row), "", Text(explanation.text))
-    say(console, step_table(row, brush, console), memory_table(row, brush, console))
+    say(console, step_table(row, brush, console), operators_table(explanation), memory_table(row, brush, console))
     limit = row.memory_limit_gib * GIB
     if len(stages) > 1:
         say(console, stage_stacks(stages, limit, brush, min(60, console.width - 26)))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from forerun.search.cli.arguments import add_json, add_training, add_workers, request_of, workers_of
 from forerun.search.cli.grouped import search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
-from forerun.search.cli.parser import OutputFile, Parser, positive, whole
+from forerun.search.cli.parser import OutputFile, Parser, positive, seed, whole
 from forerun.search.cli.trees import add_varying, check_varying, varied, write_trees
+from forerun.search.request.interrupts import Interrupted
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds, parse_share, with_unit
 
@@ -73,6 +74,14 @@ def add_arguments(parser: Parser) -> None:
         "--oom-risk",
         metavar="P",
         help="keep to strategies that run out of memory in at most this share of measured runs as full, like 5%%",
+    )
+    rank.add_argument(
+        "--goodput",
+        nargs="?",
+        const="",
+        metavar="FACTS",
+        help="rank by what failures and checkpoints leave; own facts like "
+        "failures=2e-5,recovery=10min,interval=30min,storage=1GB/s,spares=4 (failures per GPU-hour)",
     )
     rank.add_argument("--top", type=whole, metavar="K", help="rows to keep (default 10)")
     rank.add_argument(
@@ -146,7 +155,7 @@ def _add_sampler(parser: Parser) -> None:
         metavar="WHAT",
         help="begin with this strategy, or with those of an earlier search (its --out folder); may be repeated",
     )
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the sampler's random numbers (default 0)")
+    group.add_argument("--seed", type=seed, default=0, metavar="N", help="of the sampler's random numbers (default 0)")
     group.add_argument("--storage", metavar="S", help="keep Optuna's trials: a journal file or an RDB URL")
 
 
@@ -193,12 +202,12 @@ def run(args: argparse.Namespace) -> int:
     """Search and print; 3 where nothing is feasible."""
     from forerun.search.board.folder import check_folder, write_folder
     from forerun.search.board.leaderboard import dump_json
-    from forerun.search.cli.opgraph import is_layered, run_search
+    from forerun.search.cli.opgraph import is_graph_model, run_search
     from forerun.search.request.request import choices_of, resolve
 
     if args.global_batch is None and not (args.baseline or args.measured):
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
-    if is_layered(args):
+    if is_graph_model(args):
         return run_search(args)
     present, taken = _present_run(args)
     check_measuring(args)
@@ -209,6 +218,7 @@ def run(args: argparse.Namespace) -> int:
         train_within_s=None if args.train_within is None else with_unit(parse_seconds, args.train_within),
         train_usd=args.train_usd,
         oom_risk=None if args.oom_risk is None else parse_share(args.oom_risk),
+        goodput=args.goodput,
         objective=args.objective,
         top=_searched(args),
         all_variants=args.all_variants or args.measure_next is not None,
@@ -222,7 +232,13 @@ def run(args: argparse.Namespace) -> int:
 
         request, adopted = adopt(request, present)
     setting = resolve(request, groups=True)
-    board = _board(args, setting) if present is None else _beside(args, setting, present, (*taken, *adopted))
+    stop: Interrupted | None = None
+    try:
+        board = _board(args, setting) if present is None else _beside(args, setting, present, (*taken, *adopted))
+    except Interrupted as interrupted:
+        stop, board = interrupted, interrupted.found
+        if not hasattr(board, "rows"):
+            raise
     try:
         if args.out is not None:
             write_folder(args.out, board)
@@ -242,6 +258,8 @@ def run(args: argparse.Namespace) -> int:
     for written in (args.out, args.report):
         if written is not None and not args.json:
             print(f"forerun: wrote {written}", file=sys.stderr)
+    if stop is not None:
+        raise stop
     return 0
 
 

@@ -7,12 +7,21 @@ from forerun.spaces.errors import RequestError, nearest
 
 # One meaning, several spellings: `attribute_map` of transformers, and what model repositories call the same.
 ALIASES: Mapping[str, tuple[str, ...]] = {
-    "hidden_size": ("n_embd", "n_embed", "d_model", "dim", "embed_dim", "emb_dim", "embedding_dim"),
-    "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "num_blocks", "depth"),
-    "num_attention_heads": ("n_head", "n_heads", "num_heads", "attention_heads"),
+    "hidden_size": ("n_embd", "n_embed", "d_model", "dim", "emb_dim", "embedding_dim", "vt_hidden_size"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "num_blocks", "depth", "vt_num_hidden_layers"),
+    "num_attention_heads": ("n_head", "n_heads", "num_heads", "attention_heads", "vt_num_attention_heads"),
     "num_key_value_heads": ("num_kv_heads", "n_head_kv", "num_query_groups"),
-    "head_dim": ("attention_head_dim", "dim_head", "d_head", "d_kv", "kv_channels"),
-    "intermediate_size": ("n_inner", "ffn_hidden_size", "ffn_dim", "d_ff", "d_inner", "dim_ff"),
+    "head_dim": ("dim_head", "d_head", "d_kv", "kv_channels"),
+    "intermediate_size": (
+        "n_inner",
+        "block_ff_dim",
+        "ffn_hidden_size",
+        "ffn_dim",
+        "d_ff",
+        "d_inner",
+        "dim_ff",
+        "vt_intermediate_size",
+    ),
     "max_position_embeddings": ("n_positions", "seq_length", "max_seq_len"),
     "num_local_experts": ("num_experts", "n_routed_experts", "moe_num_experts"),
     "num_experts_per_tok": (
@@ -34,7 +43,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "moe_layer_freq": ("moe_layer_interval",),
     "n_group": ("num_expert_group",),
     "sliding_window": ("sliding_window_size", "window_size", "attention_window_size"),
-    "num_nextn_predict_layers": ("mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers"),
+    "num_nextn_predict_layers": ("mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers", "num_mtp_modules"),
 }
 LARGEST_SIZE = 2**31
 MOST_LAYERS = 10_000
@@ -44,9 +53,16 @@ class Fields:
     """The fields of one configuration. A field that is null counts as missing."""
 
     def __init__(
-        self, values: Mapping[str, Any], *, source: str, defaults: Mapping[str, Any], required: Sequence[str] = ()
+        self,
+        values: dict[str, Any],
+        *,
+        source: str,
+        defaults: Mapping[str, Any],
+        required: Sequence[str] = (),
+        ignored: frozenset[str] = frozenset(),
     ) -> None:
-        """``defaults`` fill in for fields that are missing (not for null ones), but for those in ``required``."""
+        """``defaults`` fill in for fields that are missing (not for null ones), but for those in ``required``.
+        ``ignored``: fields that the user wants treated as absent, parts of the model among them."""
         self.source = source
         self.read: set[str] = set()
         self.filled_in: dict[str, object] = {}
@@ -54,6 +70,7 @@ class Fields:
         self.values = values
         self._defaults = defaults
         self._required = required
+        self.ignored = ignored
 
     def size(self, name: str, default: int | None = None, *, least: int = 1, most: int = LARGEST_SIZE) -> int:
         """The whole number ``name``; ``default`` (or the family's) fills in for a missing one.
@@ -66,7 +83,7 @@ class Fields:
             if self._written(name)[1] is None:
                 self.filled_in[name] = found
             return found
-        value = default
+        value = self._defaults.get(name, default) if name not in self._required else default
         if value is None:
             spellings = " or ".join((name, *ALIASES.get(name, ())[:3]))
             near = nearest(name, [key for key in self.values if key not in self.read], count=1)
@@ -80,6 +97,8 @@ class Fields:
         spelling, value = self._find(name)
         if value is None:
             return None
+        if isinstance(value, list) and len(value) > 1 and all(one == value[0] for one in value):
+            value = value[0]  # one size per layer, all the same
         if isinstance(value, bool) or not isinstance(value, int):
             raise RequestError(f"{self.source}: {spelling} must be a whole number, but got {_shown(value)}")
         if not least <= value <= most:

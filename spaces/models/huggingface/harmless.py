@@ -35,6 +35,7 @@ HARMLESS = frozenset(
     aux_loss_alpha n_group norm_topk_prob num_expert_group output_router_logits routed_scaling_factor
     router_jitter_noise scoring_func seq_aux topk_group topk_method input_jitter_noise moe_renormalize route_scale
     router_scaling_factor moe_routed_scaling_factor enable_moe_fp32_combine moe_router_logit_softcapping
+    moe_router_scaling_factor num_image_tokens
     expert_selection_fn shared_expert_combination_strategy norm_expert_weight use_grouped_topk score_function
     moe_apply_router_weight_on_input router_bias_update_rate load_balance_coeff moe_norm_min
     moe_shared_expert_overlap num_experts_per_group use_routing_bias route_norm score_func
@@ -44,7 +45,10 @@ HARMLESS = frozenset(
 
     attention_softmax_in_fp32 cache_implementation chunk_size_feed_forward ep_size gradient_checkpointing is_decoder
     masked_softmax_fusion output_attentions output_hidden_states pretraining_tp reorder_and_upcast_attn return_dict
-    skip_bias_add skip_bias_add_qkv slow_but_exact torchscript use_cache dropout use_parallel_residual
+    skip_bias_add skip_bias_add_qkv slow_but_exact torchscript use_cache dropout
+    output_past forced_decoder_ids n_positions verbose for_llm_compressor use_bfloat16 pruned_heads
+    indexer_rope_interleave moe_router_activation_func text_config_dict vision_config_dict
+    use_parallel_residual
     num_logits_to_keep
     tie_encoder_decoder unsloth_fixed unsloth_version offset_alibi use_mamba_kernels use_mambapy use_associative_scan
     mamba_ssm_cache_dtype residual_in_fp32 rescale_prenorm_residual use_mem_eff_path time_step_limit time_step_min
@@ -82,7 +86,7 @@ HARMLESS = frozenset(
 
 # Endings of names that say what a field is, whatever it belongs to.
 _ENDINGS = re.compile(
-    r"(_token_ids?|_token_index|_token|_index_token|_dropout|_dropout_rate|_drop|_eps|_epsilon|^eps|_coef|_coeff|"
+    r"((^|_)(ids?|token_ids?|token_index|dropout|dropout_rate)|_token|_index_token|_drop|_eps|_epsilon|^eps|_coef|_coeff|"
     r"_initializer_factor|_init_range|_init_std|_init_value|^init_std|initializer_range|initializer_cutoff_factor|"
     r"initializer_factor|_initializer_range|_rope_theta|rope_theta|_base_freq|_swiglu_limit|swiglu_limit|swiglu_alpha|"
     r"activation_function|_act_fn|_activation|_loss_weight|_jitter|_noise|_clip_threshold|_softcap|_layerdrop|"

@@ -5,8 +5,18 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from forerun.spaces.models.huggingface.decoder import Decoder
+from forerun.spaces.models.huggingface.families.dense import HUNYUAN
 from forerun.spaces.models.huggingface.fields import Fields
-from forerun.spaces.models.huggingface.layer_types import CHUNKED, FULL, SLIDING, all_sliding, alternating, every, qwen
+from forerun.spaces.models.huggingface.layer_types import (
+    CHUNKED,
+    FULL,
+    SLIDING,
+    all_sliding,
+    alternating,
+    by_numbers,
+    every,
+    qwen,
+)
 from forerun.spaces.models.huggingface.mixtures import Experts
 from forerun.spaces.models.mixers import Attention, Indexer
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts
@@ -78,6 +88,13 @@ def _jetmoe(fields: Fields, layer: Layer, index: int) -> Layer:
     return replace(layer, extra=idle + mixture.experts * hidden + 2 * hidden)
 
 
+def step_shared(fields: Fields, layer: Layer, index: int) -> Layer:
+    """Step 3.5: the shared expert has a width of its own."""
+    if not isinstance(layer.mlp, MixtureOfExperts):
+        return layer
+    return replace(layer, mlp=replace(layer.mlp, shared_hidden=fields.size("share_expert_dim")))
+
+
 def _ernie_end(fields: Fields, layer: Layer, index: int) -> Layer:
     """Layers after ``moe_layer_end_index`` are dense."""
     last = fields.raw("moe_layer_end_index")
@@ -114,12 +131,14 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
             output_bias="use_bias",
             mlp_bias="use_bias",
             experts=Experts(router_bias=True, from_last=True),
+            known=("moe_capacity", "moe_use_aux_free", "moe_layer_end_index"),
             adjust=_ernie_end,
         ),
         "exaone_moe": Decoder(query_key_norm=True, types=every(("sliding_window_pattern",), 4)),
         "flex_olmo": replace(_BIASED, query_key_norm=True, norm_width="width"),
         "flint": replace(_BIASED, query_key_norm=True, sinks=True),
         "glm4_moe": Decoder(
+            floor_heads=True,
             query_key_value_bias="attention_bias",
             query_key_norm="use_qk_norm",
             experts=Experts(grouped=True, router_bias=True),
@@ -134,7 +153,7 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
         "granitemoe": replace(_BIASED, tied=True),
         "granitemoe_swa": replace(_BIASED, tied=True, sinks=True),
         "granitemoeshared": replace(_BIASED, tied=True),
-        "hunyuan_v1_moe": replace(_BIASED, query_key_norm=True),
+        "hunyuan_v1_moe": HUNYUAN,
         "hy_v3": replace(_LLAMA, query_key_norm=True),
         "jetmoe": Decoder(tied=True, adjust=_jetmoe),
         "laguna": replace(_BIASED, query_key_norm=True, experts=Experts(router_bias=True), adjust=_laguna),
@@ -146,8 +165,40 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
             experts=Experts(width="intermediate_size"),
         ),
         "mellum": replace(_BIASED, query_key_norm=True),
-        "mimo_v2_flash": replace(_BIASED, mixers={SLIDING: _mimo}, adjust=_mimo_values, experts=Experts(grouped=True)),
-        "minimax_m2": Decoder(query_key_norm=True, norm_width="width", experts=Experts(width="intermediate_size")),
+        "mimo_v2_flash": replace(
+            _BIASED,
+            mixers={SLIDING: _mimo},
+            adjust=_mimo_values,
+            experts=Experts(grouped=True),
+            types=by_numbers("hybrid_layer_pattern", {0: FULL, 1: SLIDING}, every((), 6)),
+            known=(
+                "hybrid_layer_pattern",
+                "swa_num_attention_heads",
+                "swa_num_key_value_heads",
+                "swa_head_dim",
+                "swa_v_head_dim",
+                "add_swa_attention_sink_bias",
+                "add_full_attention_sink_bias",
+                "attention_chunk_size",
+            ),
+        ),
+        "minimax_m2": Decoder(
+            query_key_norm=True,
+            norm_width="width",
+            experts=Experts(width="intermediate_size", router_bias=True),
+            types=by_numbers("attn_type_list", {1: FULL}, lambda fields, count: [FULL] * count),
+            known=(
+                "qk_norm_type",
+                "use_qk_norm",
+                "attn_type_list",
+                "mtp_transformer_layers",
+                "use_mtp",
+                "max_model_len",
+                "layernorm_full_attention_beta",
+                "layernorm_linear_attention_beta",
+                "layernorm_mlp_beta",
+            ),
+        ),
         "minimax_m3_vl_text": Decoder(
             known=(
                 "dense_intermediate_size",
@@ -171,10 +222,8 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
             types=all_sliding,
             experts=Experts(width="intermediate_size"),
         ),
-        "qwen2_moe": Decoder(
-            query_key_value_bias="qkv_bias", types=qwen, experts=Experts(shared_gate=True), sizes={"qkv_bias": 1}
-        ),
-        "qwen3_moe": _QWEN3,
+        "qwen2_moe": Decoder(query_key_value_bias="qkv_bias", types=qwen, experts=Experts(shared_gate=True)),
+        "qwen3_moe": replace(_QWEN3, known=("use_qk_norm", "qkv_bias")),
         "solar_open": replace(_BIASED, experts=Experts(grouped=True)),
     }
 )

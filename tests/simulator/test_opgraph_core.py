@@ -1,4 +1,4 @@
-"""The core for layer-by-layer models: closed forms by hand, and laws that every split keeps."""
+"""The core for operator graphs: closed forms by hand, and laws that every split keeps."""
 
 import dataclasses
 
@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.simulator.costs import collective_time_s, point_to_point_time_s
-from forerun.simulator.opgraph import PHASES, LayeredContext, score_splits
+from forerun.simulator.opgraph import PHASES, GraphContext, score_splits
 from forerun.simulator.opgraph.layers import layers_of
 from forerun.simulator.opgraph.stages import balanced_cuts
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.clusters.cluster import Cluster
-from forerun.spaces.opgraph import WEIGHTED, LayeredModel, load_layered
+from forerun.spaces.opgraph import WEIGHTED, GraphModel, load_graph_model
 from forerun.spaces.opgraph.builder import Builder
-from forerun.spaces.opgraph.profile import LayeredProfile, load_layered_profile
+from forerun.spaces.opgraph.profile import GraphProfile, load_graph_profile
 from forerun.spaces.opgraph.split import parse_split
 
 ABCI = load_cluster("abci-v100")
@@ -27,15 +27,15 @@ SPLITS = (
 
 
 def context(
-    model: LayeredModel | str = "resnet50",
+    model: GraphModel | str = "resnet50",
     profile: str = "ideal",
     cluster: Cluster = ABCI,
     seconds_per_sample: float | None = None,
     **changes: object,
-) -> LayeredContext:
-    behaviour: LayeredProfile = dataclasses.replace(load_layered_profile(profile), **changes)  # type: ignore[arg-type]
-    return LayeredContext(
-        model=load_layered(model) if isinstance(model, str) else model,
+) -> GraphContext:
+    behaviour: GraphProfile = dataclasses.replace(load_graph_profile(profile), **changes)  # type: ignore[arg-type]
+    return GraphContext(
+        model=load_graph_model(model) if isinstance(model, str) else model,
         cluster=cluster,
         profile=behaviour,
         precision="fp32",
@@ -43,7 +43,7 @@ def context(
     )
 
 
-def one(setting: LayeredContext, text: str, batch: int = 256) -> dict[str, float]:
+def one(setting: GraphContext, text: str, batch: int = 256) -> dict[str, float]:
     scores = score_splits(setting, [parse_split(text)], [batch])
     found = {name: float(values[0]) for name, values in scores.phases.items()}
     return {**found, "step": float(scores.step_s[0]), "memory": float(scores.memory.peak_bytes[0])}
@@ -71,7 +71,7 @@ def test_one_device_communicates_nothing() -> None:
 
 
 def test_data_parallel_exchanges_all_parameters_once() -> None:
-    model = load_layered("resnet50")
+    model = load_graph_model("resnet50")
     setting = context(overlap=0.0, bucket_bytes=1e12)
     expected = float(collective_time_s(ABCI, "all_reduce", 4.0 * model.parameters, 16, 1))
     assert one(setting, "data16", 1024)["gradient"] == pytest.approx(expected)
@@ -83,24 +83,24 @@ def test_gradients_hide_under_the_backward_pass_but_for_the_last_bucket() -> Non
     assert 0 < hidden < whole / 2
 
 
-def _pair() -> LayeredModel:
+def _pair() -> GraphModel:
     b = Builder(4, 16, 16)
     b.conv(b.conv(b.start, 8, 3, padding=1), 6, 3, padding=1)
     return b.build("pair", "test")
 
 
 def test_halo_of_two_convolutions_by_hand() -> None:
-    # Strips of 4 rows: forward one row of 16 pixels of 4 and of 8 channels, backward that of the second's 6 outputs
-    # (nobody asks for the gradient of the picture), to both neighbours.
-    rows = [8 * 16 * channels * 4.0 for channels in (4, 8, 6)]
-    expected = sum(2 * float(point_to_point_time_s(ABCI, size, 1)) for size in rows)
+    # Strips of 4 rows: forward one row of 16 pixels of 4 and of 8 channels, backward the gradient of the second's 8
+    # inputs (nobody asks for that of the picture), to both neighbours.
+    rows = [8 * 16 * channels * 4.0 for channels in (4, 8, 8)]
+    expected = sum(float(point_to_point_time_s(ABCI, 2 * size, 1)) for size in rows)
     assert one(context(_pair()), "spatial4", 8)["halo"] == pytest.approx(expected)
     staged = one(context(_pair(), staged_bytes_per_s=1e9), "spatial4", 8)["halo"]
     assert staged == pytest.approx(2 * 2 * sum(rows) / 1e9)
 
 
 def test_parts_of_a_picture_add_their_gradients_up_through_the_host() -> None:
-    model = load_layered("resnet50")
+    model = load_graph_model("resnet50")
     direct, staged = (
         one(context(overlap=0.0, bucket_bytes=1e12, staged_bytes_per_s=rate), "data4 spatial4", 256)["gradient"]
         for rate in (None, 1e9)
@@ -139,15 +139,27 @@ def test_a_measured_time_scales_all_computation() -> None:
 
 def test_host_bound_steps_take_the_time_of_the_host() -> None:
     slow = one(context(operator_host_s=0.01), "data1", 1)
-    issued = 2 * sum(operator.kind.value != "view" for operator in load_layered("resnet50").operators)
+    issued = 2 * sum(operator.kind.value != "view" for operator in load_graph_model("resnet50").operators)
     assert slow["forward"] + slow["backward"] == pytest.approx(issued * 0.01)
 
 
 def test_pipeline_fills_and_drains() -> None:
-    phases = one(context(), "pipeline4 segments8", 256)
+    b = Builder(512, 16, 16)
+    x = b.start
+    for _ in range(4):
+        x = b.conv(x, 512, 3, padding=1)
+    even = context(b.build("even", "test"))
+    phases = one(even, "pipeline4 segments8", 256)
+    forward, backward = even.passes(32)
+    # Eleven passes forward and as many backward on the slowest stage; the first is faster, for nobody asks for the
+    # gradient of the data, and ends last.
+    step = 11 * forward[0] + 10 * backward[1] + backward[0]
     busy = phases["forward"] + phases["backward"]
-    assert phases["bubble"] == pytest.approx(3 / 8 * busy)
-    assert phases["hop"] > 0
+    assert busy == pytest.approx(8 * (forward[0] + backward[0]))
+    assert phases["bubble"] == pytest.approx(step - busy)
+    # Transfers are shorter than passes: each fills and drains once.
+    sent = float(point_to_point_time_s(ABCI, 32 * 512 * 16 * 16 * 4.0, 1))
+    assert phases["hop"] == pytest.approx(6 * sent)
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=12), st.integers(1, 6))
@@ -180,7 +192,7 @@ def test_memory_of_data_parallel_by_hand() -> None:
     scores = score_splits(context(model), [parse_split("data1")], [2])
     memory = scores.memory
     assert memory.parameters_bytes[0] == 4 * 12
-    assert memory.states_bytes[0] == 2 * 4 * 12
+    assert memory.gradients_bytes[0] + memory.optimizer_bytes[0] == 2 * 4 * 12
     assert memory.activations_bytes[0] == 2 * 4 * (3 * 64 + 4 * 64)  # the picture and what the convolution made of it
 
 
@@ -226,7 +238,7 @@ def test_loading_counts_where_it_is_slower_than_the_step() -> None:
 
 
 def test_arrays_say_the_same_as_the_operators() -> None:
-    model = load_layered("inception-v3")
+    model = load_graph_model("inception-v3")
     layers = layers_of(model.name, model)
     assert len(layers.distinct) < len(model.operators)
     for operator, kind in zip(model.operators, layers.kind_of_L, strict=True):
