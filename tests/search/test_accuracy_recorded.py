@@ -1,7 +1,7 @@
 """Accuracy on the committed runs is no worse, source by source, than what was recorded.
 
-``FORERUN_REGENERATE_GOLDEN=1 pytest tests/search/test_accuracy_recorded.py`` records anew; a figure that got worse belongs
-into the same commit as its reason.
+``FORERUN_REGENERATE_GOLDEN=1 pytest tests/search/test_accuracy_recorded.py`` records anew; a figure that got worse
+belongs into the same commit as its reason.
 """
 
 import json
