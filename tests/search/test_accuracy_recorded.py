@@ -13,7 +13,7 @@ import pytest
 from forerun.search.validate import Metrics, load_runs, predict, summarise
 
 MEASURED = Path(__file__).resolve().parents[2] / "benchmarks" / "measured"
-RECORDED = Path(__file__).parent / "golden" / "accuracy.json"
+RECORDED = Path(__file__).parent / "recorded_accuracy.json"
 REGENERATE = os.environ.get("FORERUN_REGENERATE_GOLDEN") == "1"
 LESS_IS_BETTER = ("median_ape_pct", "memory_median_ape_pct")
 MORE_IS_BETTER = ("covered_pct", "kendall_tau", "pair_order_pct", "oom_recall_pct", "oom_specificity_pct")
