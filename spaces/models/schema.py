@@ -9,9 +9,12 @@ Keys are the fields of ``forerun.spaces.models.model`` with defaults that suit m
       - count: 32
         attention: {heads: 32, kv_heads: 8}
         mlp: {hidden: 14336, gated: true}
+
+or the fields of its ``config.json`` under ``config``.
 """
 
-from typing import Annotated, Literal, Self
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -21,7 +24,8 @@ from forerun.spaces.models.model import Attention, FeedForward, LatentAttention,
 
 # Bounds keep a slip of the finger (a count in bytes, a repeated digit) from becoming hours of search.
 Size = Annotated[int, Field(ge=1, le=2**31)]
-Count = Annotated[int, Field(ge=1, le=10_000)]
+MOST_LAYERS = 10_000
+Count = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 OptionalSize = Annotated[int, Field(ge=0, le=2**31)]
 
 
@@ -175,6 +179,26 @@ class LayerDocument(Document):
         return windowed_layers(layer, [self.windows[index % len(self.windows)] for index in range(self.count)])
 
 
+class ConfigDocument(Document):
+    """A model as the fields of its Hugging Face ``config.json``, for families with layers that have no keys here."""
+
+    name: str | None = None
+    source: Annotated[str, Field(min_length=1)]
+    config: dict[str, Any]
+    published_parameters: Annotated[float, Field(gt=0)] | None = None
+
+    def build(self, default_name: str) -> Model:
+        """The ``Model`` that the configuration describes.
+
+        Raises:
+            RequestError: the configuration cannot be read.
+        """
+        from forerun.spaces.models.huggingface import model_from_config  # here: most files have no configuration
+
+        model, _ = model_from_config(self.config, self.name or default_name, source=f"{default_name}.yaml, config")
+        return replace(model, source=self.source, published_parameters=self.published_parameters)
+
+
 class ModelDocument(Document):
     """A model. ``norm: layer`` gives every norm a bias (LayerNorm), ``rms`` none; ``bias`` is that of projections.
 
@@ -210,6 +234,8 @@ class ModelDocument(Document):
                 if attention is not None and attention.head_dim is None and self.hidden % attention.heads:
                     raise ValueError(f"hidden={self.hidden} is not divisible by heads={attention.heads}; give head_dim")
         count = sum(layer.count for layer in self.layers)
+        if count > MOST_LAYERS:
+            raise ValueError(f"a model has at most {MOST_LAYERS:,} layers, but got {count:,}")
         if self.encoder_layers > count:
             raise ValueError(f"encoder_layers is a part of all {count} layers, but got {self.encoder_layers}")
         if self.vocab == 0 and self.patch_inputs == 0:

@@ -178,7 +178,7 @@ def test_bad_requests(profile: str, words: list[str], message: str, capsys: pyte
     ("words", "message"),
     [
         (["bert-large", "--cluster", "dgx1-v100"], "depends on the tokens per sequence; add --seq-len"),
-        (["resnet51", "--cluster", "dgx1-v100"], "layer-by-layer models: alexnet"),
+        (["resnet51", "--cluster", "dgx1-v100"], "operator graphs: alexnet"),
         (["resnet50", "--cluster", "dgx1-v100", "--seq-len", "8"], "--seq-len belongs to transformers"),
         (["resnet50"], "add --cluster"),
         (["resnet50", "--cluster", "dgx1-v100", "--latency", "1us"], "they describe NICs"),

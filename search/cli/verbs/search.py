@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from forerun.search.cli.arguments import add_json, add_training, add_workers, request_of, workers_of
 from forerun.search.cli.grouped import search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
-from forerun.search.cli.parser import OutputFile, Parser, positive, whole
+from forerun.search.cli.parser import OutputFile, Parser, positive, seed, whole
 from forerun.search.cli.trees import add_varying, check_varying, varied, write_trees
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds, parse_share, with_unit
@@ -149,7 +149,7 @@ def _add_sampler(parser: Parser) -> None:
         metavar="WHAT",
         help="begin with this strategy, or with those of an earlier search (its --out folder); may be repeated",
     )
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the sampler's random numbers (default 0)")
+    group.add_argument("--seed", type=seed, default=0, metavar="N", help="of the sampler's random numbers (default 0)")
     group.add_argument("--storage", metavar="S", help="keep Optuna's trials: a journal file or an RDB URL")
 
 
@@ -196,12 +196,12 @@ def run(args: argparse.Namespace) -> int:
     """Search and print; 3 where nothing is feasible."""
     from forerun.search.board.folder import check_folder, write_folder
     from forerun.search.board.leaderboard import dump_json
-    from forerun.search.cli.opgraph import is_layered, run_search
+    from forerun.search.cli.opgraph import is_graph_model, run_search
     from forerun.search.request.request import choices_of, resolve
 
     if args.global_batch is None and not (args.baseline or args.measured):
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
-    if is_layered(args):
+    if is_graph_model(args):
         return run_search(args)
     present, taken = _present_run(args)
     check_measuring(args)
