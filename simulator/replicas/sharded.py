@@ -152,7 +152,7 @@ def sharded_parameters_s(
     profile: FrameworkProfile, passes: Passes, key: NDArray[np.intp], reduce_s: Floats, gather_s: Floats
 ) -> tuple[Floats, Floats]:
     """Return the same of reductions and gathers, these of all parameters of the stage once, before either pass."""
-    # Per microbatch parameters are gathered twice, G seconds before either pass, and gradients reduced once, R. With the
+    # Per microbatch parameters are gathered twice, G seconds before each pass, and gradients reduced once, R. With the
     # shares o_p, o_g that may overlap: the gather for the forward pass hides behind min(o_p G, forward pass before it),
     # that for the backward pass behind a = min(o_p G, pass before it), and the reduction behind what this leaves of the
     # pass that makes gradients, min(o_g R, pass - a): all of it where weight gradients are a pass of their own (one is
