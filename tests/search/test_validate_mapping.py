@@ -191,7 +191,7 @@ def test_width_of_experts(tmp_path: Path, change: dict[str, str], width: int) ->
 
 def test_a_published_pattern_swallows_no_other_model(tmp_path: Path) -> None:
     assert mapped(tmp_path, model="Nemotron-340B").context.model.layer_count == 12
-    assert "other than attention" in reason(tmp_path, model="Nemotron-3-Nano")
+    assert reason(tmp_path, model="Nemotron-3-Nano").endswith("contradicts the published model")
 
 
 def test_a_blank_precision_is_that_of_published_recipes(tmp_path: Path) -> None:
@@ -209,6 +209,15 @@ def test_a_lower_power_limit_slows_products(tmp_path: Path) -> None:
     )
     clocks = [device_efficiency(device).sustained_clock["half"] for device in (full, low)]
     assert clocks[1] == pytest.approx(clocks[0] * (500 / 700) ** 0.5)
+
+
+def test_names_tell_hybrids_from_models_that_sound_alike(tmp_path: Path) -> None:
+    shape = {"layers": "", "hidden": "", "ffn_hidden": "", "heads": "", "vocab": "", "step_time_s": "1000"}
+    hybrid = mapped(tmp_path, model="Nemotron_3_Nano", **shape).context.model
+    assert hybrid.name == "nemotron3-nano-30b-a3b"
+    assert hybrid.layers[0].mlp is None
+    assert mapped(tmp_path, model="Nemotron-3-8B").context.model.layer_count == 12  # by its columns
+    assert reason(tmp_path, model="Nemotron_3_Ultra", **shape) == "the model's shape is not in the catalogue"
 
 
 @pytest.mark.parametrize(
