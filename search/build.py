@@ -32,8 +32,10 @@ class Found:
     workers: str = "in this process"
 
 
-def build_board(setting: Setting, found: Found, *, started_s: float, score: Scorer = simulator_score) -> Leaderboard:
-    """Return the leaderboard of what was found, with the notes that any such rows have.
+def build_board(
+    setting: Setting, found: Found, *, started_s: float, score: Scorer = simulator_score, noted: bool = True
+) -> Leaderboard:
+    """Return the leaderboard of what was found, with the notes that any such rows have (where it is to be ``noted``).
 
     ``started_s``: ``time.perf_counter()`` when the search began. ``score`` scores what notes compare with.
     """
@@ -48,14 +50,14 @@ def build_board(setting: Setting, found: Found, *, started_s: float, score: Scor
         versions=versions(),
         workers=found.workers,
     )
-    board = with_rows(board, setting, found.rows, score=score)
+    board = with_rows(board, setting, found.rows, score=score, noted=noted)
     return replace(board, elapsed_s=time.perf_counter() - started_s)
 
 
 def with_rows(
-    board: Leaderboard, setting: Setting, rows: tuple[Row, ...], *, score: Scorer = simulator_score
+    board: Leaderboard, setting: Setting, rows: tuple[Row, ...], *, score: Scorer = simulator_score, noted: bool = True
 ) -> Leaderboard:
-    """Return a board with other rows, best first, and what is said of them."""
+    """Return a board with other rows, best first, and what is said of them (the notes where ``noted``)."""
     rows = certain(setting.context, ranked(rows, setting.objective), setting.objective)
     rows = with_goodput(setting, rows)
-    return replace(board, rows=rows, why=why(rows), advice=notes_for(setting, rows, score))
+    return replace(board, rows=rows, why=why(rows), advice=notes_for(setting, rows, score) if noted else ())

@@ -45,4 +45,10 @@ def rounder_batch(batch: int) -> int:
     [96, 128, 512, 512, 1024, 3]
     """
     reach = int(NEARBY * batch)
-    return max(range(max(1, batch - reach), batch + reach + 1), key=lambda n: (n & -n, -abs(n - batch), n))
+    low, high = max(1, batch - reach), batch + reach
+    power = 1 << high.bit_length()
+    while high // power * power < low:
+        power //= 2
+    # The nearest of its multiples; the larger of two that are as near.
+    below, above = batch // power * power, -(-batch // power) * power
+    return min((n for n in (above, below) if low <= n <= high), key=lambda n: abs(n - batch))

@@ -31,6 +31,10 @@ class Objective:
     front: bool = False
     least: Callable[[Floats, StrategyTable], Floats] | None = None
 
+    def __reduce__(self) -> tuple[Callable[[str], "Objective"], tuple[str]]:
+        """Reach other processes by name: functions without one cannot."""
+        return objective_named, (self.name,)
+
 
 def _same(step_s: Floats, table: StrategyTable) -> Floats:
     return step_s

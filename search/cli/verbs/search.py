@@ -11,6 +11,7 @@ from forerun.search.cli.grouped import search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
 from forerun.search.cli.parser import OutputFile, Parser, positive, seed, whole
 from forerun.search.cli.trees import add_varying, check_varying, varied, write_trees
+from forerun.search.request.interrupts import Interrupted
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds, parse_share, with_unit
 
@@ -225,7 +226,13 @@ def run(args: argparse.Namespace) -> int:
 
         request, adopted = adopt(request, present)
     setting = resolve(request, groups=True)
-    board = _board(args, setting) if present is None else _beside(args, setting, present, (*taken, *adopted))
+    stop: Interrupted | None = None
+    try:
+        board = _board(args, setting) if present is None else _beside(args, setting, present, (*taken, *adopted))
+    except Interrupted as interrupted:
+        stop, board = interrupted, interrupted.found
+        if not hasattr(board, "rows"):
+            raise
     try:
         if args.out is not None:
             write_folder(args.out, board)
@@ -245,6 +252,8 @@ def run(args: argparse.Namespace) -> int:
     for written in (args.out, args.report):
         if written is not None and not args.json:
             print(f"forerun: wrote {written}", file=sys.stderr)
+    if stop is not None:
+        raise stop
     return 0
 
 

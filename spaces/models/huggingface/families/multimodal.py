@@ -204,7 +204,17 @@ class Pair:
         return replace(text, layers=image.layers + text.layers, embedding_extra=image.outside + between)
 
 
-_PROJECTED = ("image_seq_length", "multimodal_projector_bias", "projection_dim", "projection_hidden_size")
+_PROJECTED = (
+    "mm_hidden_size",
+    "mm_projector_type",
+    "text_hidden_size",
+    "use_unified_vision_chunk",
+    "media_placeholder_token_id",
+    "image_seq_length",
+    "multimodal_projector_bias",
+    "projection_dim",
+    "projection_hidden_size",
+)
 
 TABLE: Mapping[str, Reader] = MappingProxyType(
     {

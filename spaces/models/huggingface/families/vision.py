@@ -59,6 +59,14 @@ def _downsamplers(fields: Fields, width: int) -> int:
     return 9 * width * 2 * width + 2 * width + 9 * 2 * width * 4 * width + 4 * width
 
 
+def _kimi_positions(fields: Fields, width: int) -> int:
+    sides = [
+        fields.size(f"init_{side}" if fields.given(f"init_{side}") else side)
+        for side in ("pos_emb_height", "pos_emb_width")
+    ]
+    return sides[0] * sides[1] * width
+
+
 _CLIP = Tower(class_tokens=1, pre_norms=1, patch_bias=False, known=("projection_dim", "vocab_size"))
 _SIGLIP = Tower(outside=attention_pool, known=("projection_dim", "vocab_size", "vision_use_head"))
 _QWEN = Tower(
@@ -105,8 +113,19 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
         ),
         "kimi_k25_vision": Tower(
             positions="none",
-            known=("merge_kernel_size", "pos_emb_height", "pos_emb_time", "pos_emb_width"),
-            outside=lambda f, h: f.size("pos_emb_height") * f.size("pos_emb_width") * h,
+            known=(
+                "merge_kernel_size",
+                "pos_emb_height",
+                "pos_emb_time",
+                "pos_emb_width",
+                "init_pos_emb_height",
+                "init_pos_emb_width",
+                "init_pos_emb_time",
+                "mm_hidden_size",
+                "text_hidden_size",
+                "pos_emb_interpolation_mode",
+            ),
+            outside=_kimi_positions,
         ),
         "llama4_vision_model": Tower(
             class_tokens=1,
