@@ -1,4 +1,4 @@
-"""Layer-by-layer models as operators with axes that can be cut, one ``OperatorGraph`` for a batch.
+"""Operator graphs as operators with axes that can be cut, one ``OperatorGraph`` for a batch.
 
 Every tensor is [batch, channels, spatial axes] (features after the flattening are channels). Axes that may be cut:
 "batch", "channels" of the output, "in_channels" of what a weight sums over, "height", "width", "depth", "rows" of a

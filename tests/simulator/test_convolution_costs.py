@@ -69,7 +69,7 @@ def test_what_the_device_or_the_rule_does_not_have_is_refused() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_depthwise_convolutions_take_the_time_of_their_tensors(precision: str) -> None:
-    """A window of nine multiplies less than reading and writing takes; as products each would fill a tile of its own."""
+    """A window of nine multiplies less than reading and writing takes; as products each would fill a tile."""
     pixels = 56**2
     moved = 2 * 64 * 144 * pixels * (4 if precision == "fp32" else 2)
     names: tuple[Direction, ...] = ("forward", "data_gradient", "weight_gradient")
