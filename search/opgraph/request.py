@@ -73,7 +73,7 @@ class GraphSetting:
 
     def remarks(self) -> tuple[str, ...]:
         """Return what was filled in and what is to be noted, as lines."""
-        filled = (f"filled in: {'; '.join(self.defaults)}",) if self.defaults else ()
+        filled = (f"defaults used: {'; '.join(self.defaults)}",) if self.defaults else ()
         return (*filled, *(f"note: {note}" for note in self.notes))
 
     def to_json(self) -> dict[str, Any]:
