@@ -142,6 +142,8 @@ class StagedSpace:
         value["placement"] = ask(choose, "placement", flat["placement"]) if piped and dp > 1 else 0
         each = staged and self.recompute and choose("recompute_per_stage", (0, 1))
         value["recompute"] = int(Recompute.NONE) if each else ask(choose, "recompute", flat["recompute"])
+        whole = each or value["recompute"] != Recompute.FULL
+        value["recompute_layers"] = 0 if whole else ask(choose, "recompute_layers", flat["recompute_layers"])
         free = piped and self.reach > 0 and value["schedule"] not in VIRTUAL
         splits = (*flat["split"], CUSTOM_SPLIT) if self.reach else flat["split"]
         value["split"] = ask(choose, "split", splits) if piped else int(Split.EVEN)
@@ -195,8 +197,11 @@ class StagedSpace:
             edges = itertools.accumulate(strategy.layers_per_stage[:-1])
             shifts = {f"boundary_{b}": edge - self._even(b, strategy.pp) for b, edge in enumerate(edges, start=1)}
         values = {**values, "second_tp": strategy.second_tp or strategy.tp}
-        values["recompute_per_stage"] = int(strategy.stage_recompute is not None)
-        for stage, entry in enumerate(strategy.stage_recompute or ()):
+        entries = strategy.stage_recompute
+        if strategy.recompute_layers not in self.flat.choices["recompute_layers"]:
+            entries = strategy.recompute_entries  # the same number on every stage, where only stages can say it
+        values["recompute_per_stage"] = int(entries is not None)
+        for stage, entry in enumerate(entries or ()):
             shifts[f"recompute_{stage}"] = int(entry.kind) if entry.layers is None else CUSTOM_SPLIT
             shifts[f"recomputed_{stage}_of_{strategy.pp}"] = entry.layers or 0
 
@@ -234,7 +239,7 @@ class StagedSpace:
             entries = tidy(tuple(clipped), layers)
         whole = alike(entries)
         if whole is not None:
-            return dataclasses.replace(strategy, recompute=whole, stage_recompute=None)
+            return dataclasses.replace(strategy, recompute=whole, recompute_layers=0, stage_recompute=None)
         return dataclasses.replace(strategy, recompute=Recompute.NONE, stage_recompute=entries)
 
     def explicit(self, strategy: Strategy) -> tuple[int, ...] | None:
