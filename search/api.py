@@ -74,7 +74,13 @@ def search_request(
 
 def problem_of(setting: Setting) -> Problem:
     """Return what workers need to know of a setting."""
-    return Problem(space=setting.space(), objective=setting.objective, top=setting.top, limits=setting.limits)
+    return Problem(
+        space=setting.space(),
+        objective=setting.objective,
+        top=setting.top,
+        limits=setting.limits,
+        slowdown=setting.slowdown(),
+    )
 
 
 def leaderboard_of(

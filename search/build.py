@@ -10,6 +10,7 @@ from forerun.search.board.rows import Row
 from forerun.search.explain.explain import why
 from forerun.search.notes.all_notes import notes_for
 from forerun.search.notes.certain import certain
+from forerun.search.notes.goodput import with_goodput
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
@@ -56,4 +57,5 @@ def with_rows(
 ) -> Leaderboard:
     """Return a board with other rows, best first, and what is said of them."""
     rows = certain(setting.context, ranked(rows, setting.objective), setting.objective)
+    rows = with_goodput(setting, rows)
     return replace(board, rows=rows, why=why(rows), advice=notes_for(setting, rows, score))

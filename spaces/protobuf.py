@@ -5,6 +5,7 @@ many bytes (protobuf.dev/programming-guides/encoding). Fields at their default a
 checked before anything is read, so that a hostile file costs no memory.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -62,7 +63,7 @@ def messages(file: BinaryIO, source: str) -> Iterator[bytes]:
     Raises:
         RequestError: the file ends within a message, or a length is larger than any node.
     """
-    while True:
+    for number in itertools.count():
         first = file.read(1)
         if not first:
             return
@@ -78,6 +79,8 @@ def messages(file: BinaryIO, source: str) -> Iterator[bytes]:
             raise RequestError(
                 f"{source} is no Chakra trace: a message claims {size:,} bytes, nodes have a few hundred"
             )
+        if not size and number:
+            raise RequestError(f"{source} is no Chakra trace: node {number} has no bytes")
         data = file.read(size)
         if len(data) < size:
             raise RequestError(f"{source} is torn: it ends {size - len(data):,} bytes before its last node does")

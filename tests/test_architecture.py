@@ -14,7 +14,7 @@ from import_graph import PACKAGES, ImportGraph, circles, imports_of
 
 ROOT = Path(__file__).parents[1]
 GRAPH = ImportGraph(root=ROOT)
-HEAVY = ("ray", "optuna", "torch", "networkx", "pandas", "plotly", "scipy")
+HEAVY = ("ray", "optuna", "torch", "networkx", "pandas", "scipy")
 
 KNOWN = {
     ("spaces/strategies/context.py", "spaces/strategies/correction.py"),
@@ -47,9 +47,10 @@ def test_no_circle_among_files_or_folders() -> None:
     for graph in GRAPH.folders():
         found |= {arrow: graph.edges[arrow]["files"] for arrow in circles(graph)}
 
+    thin_first = sorted(found.keys() - KNOWN, key=lambda arrow: (len(found[arrow]), arrow))
     new = [
-        f"{one} -> {other}" + "".join(f"\n    {' -> '.join(files)}" for files in found[one, other])
-        for one, other in sorted(found.keys() - KNOWN)
+        f"{one} -> {other}" + "".join(f"\n    {' -> '.join(files)}" for files in found[one, other][:3])
+        for one, other in thin_first
     ]
     gone = [f"{one} -> {other}" for one, other in sorted(KNOWN - found.keys())]
     assert not new, "imports on a circle; move what ties it to the lower of the two:\n" + "\n".join(new)

@@ -47,7 +47,7 @@ def read_leaderboard(folder: Path) -> Mapping[str, Any]:
     path = folder / BOARD
     if not path.exists():
         raise RequestError(f"{folder} has no {BOARD}; name a folder that `forerun search --out` wrote")
-    data = read_document(path, max_bytes=LARGEST_BOARD).data
+    data = read_document(path, max_bytes=LARGEST_BOARD, own=True).data
     if isinstance(data, dict) and "searches" in data:
         raise RequestError(f"{folder} is a sweep of many searches; run the one you want with `forerun search --out`")
     parts = {"schema": int, "request": dict, "space": dict, "leaderboard": list}

@@ -45,7 +45,8 @@ class Row:
     ``step_time_low_s`` and ``step_time_high_s`` bound a measured step with 90 % probability, ``same_as_rank`` is the
     best rank whose step cannot be told apart from this one's; None without a calibration (``same_as_rank`` also where
     all better ranks can). ``peak_memory_low_gib`` and ``peak_memory_high_gib`` bound a measured peak of the device
-    likewise; None unless memory was calibrated.
+    likewise; None unless memory was calibrated. ``goodput``: what failures and checkpoints leave of the training
+    (``effective_time`` and shares of the rest, seconds); None where it was not asked for.
     """
 
     rank: int | None
@@ -73,6 +74,7 @@ class Row:
     same_as_rank: int | None = None
     peak_memory_low_gib: float | None = None
     peak_memory_high_gib: float | None = None
+    goodput: Mapping[str, float] | None = None
     tree: str = ""
 
     @property
@@ -117,6 +119,8 @@ class Row:
         if self.peak_memory_low_gib is None:
             for name in ("peak_memory_low_gib", "peak_memory_high_gib"):
                 del data[name]
+        if self.goodput is None:
+            del data["goodput"]
         data["marks"] = list(self.marks)
         return data
 

@@ -23,6 +23,7 @@ from forerun.simulator.calibration import NAMES, Fitted, FittedFactor, Posterior
 from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
+from forerun.spaces.reading import digest_of
 from forerun.spaces.strategies import Context
 
 SCHEMA = 2
@@ -76,7 +77,7 @@ class Calibration:
         Raises:
             RequestError: the profile is another, or there is one and should be none, or the other way round.
         """
-        own, named = self.made.get("profile"), None if profile is None else digest_of(profile)
+        own, named = self.made.get("profile"), None if profile is None else digest_of(profile)[:16]
         if own != named:
             fix = "leave --profile out" if own is None else "name that profile with --profile"
             raise RequestError(
@@ -88,18 +89,6 @@ class Calibration:
     def digest(self) -> str:
         """What names the contents: the same for the same runs and fit."""
         return hashlib.sha256(text_of(self).encode()).hexdigest()[:32]
-
-
-def digest_of(path: Path) -> str:
-    """Return what names the contents of a file.
-
-    Raises:
-        RequestError: it cannot be read.
-    """
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    except OSError as error:
-        raise RequestError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def write_calibration(path: Path, calibration: Calibration) -> None:
@@ -154,7 +143,7 @@ def read_calibration(path: Path) -> Calibration:
     Raises:
         RequestError: the file cannot be read, is no calibration, or was made with another version of the cost model.
     """
-    document, again = read_document(path, max_bytes=LARGEST), f"fit its runs again with `{_AGAIN} {path}`"
+    document, again = read_document(path, max_bytes=LARGEST, own=True), f"fit its runs again with `{_AGAIN} {path}`"
     form = document.data.get("calibration") if isinstance(document.data, dict) else None
     if isinstance(form, int) and form != SCHEMA:
         raise RequestError(f"{path} is a calibration of form {form}, and this version reads form {SCHEMA}; {again}")
@@ -181,7 +170,7 @@ def read_runs(path: Path) -> tuple[Mapping[str, str], ...]:
         calibration: int
         runs: list[dict[str, str]]
 
-    return tuple(validate(read_document(path, max_bytes=LARGEST), AnyCalibration).runs)
+    return tuple(validate(read_document(path, max_bytes=LARGEST, own=True), AnyCalibration).runs)
 
 
 def _checked(document: Document) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from forerun.search.calibrate.checking import profiled_runs
-from forerun.search.calibrate.document import MOST_RUNS, Calibration, digest_of, read_runs
+from forerun.search.calibrate.document import MOST_RUNS, Calibration, read_runs
 from forerun.search.calibrate.machine import machine_of, measured_of, memory_runs_of, told_of_memory, usable
 from forerun.search.files.version import cost_model_version
 from forerun.search.validate import Run, RunSet, load_runs
@@ -20,6 +20,7 @@ from forerun.search.validate.columns import OPTIONAL, REQUIRED
 from forerun.simulator.calibration import Fit, MemoryFit, fit, fit_memory
 from forerun.simulator.calibration.belief import LEVEL, quantile
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.reading import digest_of
 
 ODD = 0.35
 """Runs with less weight than this disagree with the others and are named."""
@@ -62,9 +63,9 @@ def calibrate_files(
     if old:
         found.insert(0, _as_runs(old))
     runs = _chosen([run for part in found for run in part.runs], where)
-    made: dict[str, object] = {"files": {path.name: digest_of(path) for path in files}}
+    made: dict[str, object] = {"files": {path.name: digest_of(path)[:16] for path in files}}
     if profile is not None:
-        runs, made["profile"] = list(profiled_runs(runs, profile)), digest_of(profile)
+        runs, made["profile"] = list(profiled_runs(runs, profile)), digest_of(profile)[:16]
     return calibrate_runs(runs, skipped=_skipped(found), source=source, made=made)
 
 

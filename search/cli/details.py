@@ -11,10 +11,12 @@ from forerun.search.board.changes import ScoredChange
 from forerun.search.board.rows import GIB, Row
 from forerun.search.cli.bars import Brush
 from forerun.search.explain.explain import MEANING, Explanation
+from forerun.simulator.assignment.operators import OperatorPass
 from forerun.spaces.units import format_seconds
 
 BAR = 20
 MOST_STAGES = 16
+MOST_OPERATORS = 10
 
 
 def headline(row: Row) -> list[Text]:
@@ -80,6 +82,25 @@ def stage_stacks(stages: Sequence[Mapping[str, float]], limit_bytes: float, brus
         bar.pad_right(width + 11 - len(bar))
         text.append_text(bar).append(f"] {sum(parts.values()) / GIB:5.1f} GiB\n")
     return text.append_text(brush.legend(stages, width=width + 22))
+
+
+def operators_table(explanation: Explanation) -> Table:
+    """Return the operators that cost most on the busiest stage, forward and backward."""
+    title = f"operators that take most of a step, on stage {explanation.busiest}"
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left")
+    table.add_column("operator", overflow="fold", min_width=24)
+    for name in ("forward", "of peak, bound", "backward", "of peak, bound"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in explanation.operators[:MOST_OPERATORS]:
+        cells = [cell for run in (one.forward, one.backward) for cell in _operator_cells(run)]
+        table.add_row(Text(one.name), *map(Text, cells))
+    return table
+
+
+def _operator_cells(run: OperatorPass | None) -> tuple[str, str]:
+    if run is None:
+        return "", ""
+    return format_seconds(run.seconds), f"{run.share:.0%} {run.bound.removesuffix(' cores'):>6}"
 
 
 def changes_table(title: str, changes: Sequence[ScoredChange]) -> Table:

@@ -1,5 +1,6 @@
 """Why a strategy costs what it costs, in words and in changes of one axis."""
 
+import dataclasses
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from forerun.search.notes.certain import certain
 from forerun.search.notes.order_trust import order_holds
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
+from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.assignment.operators import RankOperator, busiest_rank_operators
 from forerun.spaces.frames import frame_of
 from forerun.spaces.strategies import Context, Strategy
 from forerun.spaces.units import format_seconds
@@ -45,11 +48,14 @@ NEGLIGIBLE = 0.002
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One strategy in depth: its ``row``, ``text`` in words, and the changes of one axis, fastest first."""
+    """One strategy in depth: its ``row``, ``text`` in words, the changes of one axis, fastest first, and the
+    ``operators`` of the ``busiest`` pipeline stage, those that take most of a step first."""
 
     row: Row
     text: str
     changes: tuple[ScoredChange, ...]
+    busiest: int
+    operators: tuple[RankOperator, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the explanation as plain data."""
@@ -60,6 +66,7 @@ class Explanation:
             "hurting": [change.to_json() for change in self.hurting()],
             "saving_memory": [change.to_json() for change in self.saving_memory()],
             "changes": [change.to_json() for change in self.changes],
+            "operators": [{"stage": self.busiest, **dataclasses.asdict(one)} for one in self.operators],
         }
 
     def to_pandas(self) -> Any:
@@ -126,7 +133,14 @@ def explain_strategy(
         for change, other in zip(found, others, strict=True)
     ]
     changes.sort(key=lambda change: change.added_s)
-    return Explanation(row=certain(context, (row,))[0], text=bound_by(row), changes=tuple(changes))
+    busiest, operators = busiest_rank_operators(assign(context, strategy))
+    return Explanation(
+        row=certain(context, (row,))[0],
+        text=bound_by(row),
+        changes=tuple(changes),
+        busiest=busiest,
+        operators=operators,
+    )
 
 
 def why(rows: Sequence[Row]) -> str:

@@ -4,7 +4,7 @@ The key comes from a sample that depends on the space alone, so that what is pas
 whatever slices and workers a search has.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from forerun.search.request.objectives import Objective
 from forerun.simulator.core.bound import LeastStep
+from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import StrategySpace, StrategyTable
 
 WORTH = 1 << 26
@@ -34,16 +35,26 @@ class Bound:
     worst: float
     objective: Objective
     least: LeastStep = field(compare=False)
+    slowdown: Mapping[int, float] = field(default_factory=dict)
 
     def keeps(self, table: StrategyTable) -> NDArray[np.bool_]:
         """Return which candidates [N] may be among the best."""
         assert self.objective.least is not None
-        keys = self.objective.least(self.least.step_s(table), table)
+        step_s = self.least.step_s(table)
+        if self.slowdown:
+            step_s = step_s * slowdowns(table, self.slowdown)
+        keys = self.objective.least(step_s, table)
         return keys * (1 - ROUNDING) <= self.worst
 
 
 ROUNDING = 1e-9
 """Relative; a bound adds the same seconds in another order than the score that it bounds."""
+
+
+def slowdowns(table: StrategyTable, slowdown: Mapping[int, float]) -> Floats:
+    """Return the slowdown [N] of every candidate's number of GPUs."""
+    factors: Floats = np.array([slowdown[int(gpus)] for gpus in table.choices["gpus"]])[table.codes["gpus"]]
+    return factors
 
 
 def sample_tables(space: StrategySpace) -> Iterator[StrategyTable]:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.flat.bound import SLOWER, WORTH, Bound, sample_tables
+from forerun.search.flat.bound import SLOWER, WORTH, Bound, sample_tables, slowdowns
 from forerun.search.flat.fronts import front
 from forerun.search.request.limits import NO_LIMITS, Limits
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Progress, Scorer
 from forerun.simulator import score as simulator_score
 from forerun.simulator.core.bound import LeastStep
-from forerun.simulator.score_table import Floats
+from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.strategies import AXES, StrategySpace, StrategyTable
 
 CHUNK = 1 << 17
@@ -35,12 +35,14 @@ CLOSEST = 8
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """What a worker needs to know: the space (with its context), the objective, how many of the best to keep (of a
-    front: all), the limits on a step, and which candidates need no scoring (``bounded``)."""
+    front: all), the limits on a step, by how much interruptions slow a training on so many GPUs (``slowdown``; empty:
+    not at all), and which candidates need no scoring (``bounded``)."""
 
     space: StrategySpace
     objective: str
     top: int
     limits: Limits = NO_LIMITS
+    slowdown: Mapping[int, float] = field(default_factory=dict)
     bound: Bound | None = None
 
     def merged(self, pieces: Iterable["Piece"]) -> "Piece":
@@ -77,6 +79,11 @@ class Piece:
     closest: Best | None = None
 
 
+def interrupted(scores: ScoreTable, table: StrategyTable, slowdown: Mapping[int, float]) -> ScoreTable:
+    """Return scores with what interruptions add to the steps of trainings on so many GPUs."""
+    return scores.slowed(slowdowns(table, slowdown)) if slowdown else scores
+
+
 def search_space(problem: Problem, *, score: Scorer = simulator_score, progress: Progress | None = None) -> Piece:
     """Search a whole space in this process."""
     problem = bounded(problem, score)
@@ -102,7 +109,8 @@ def bounded(problem: Problem, score: Scorer = simulator_score) -> Problem:
     piece = problem.merged(score_chunk(problem, part, score) for part in _chunks(tables, CHUNK))
     if piece.best is None or len(piece.best) < problem.top:
         return problem
-    bound = Bound(worst=float(piece.best.keys[0, -1]), objective=objective, least=LeastStep(context))
+    least = LeastStep(context)
+    bound = Bound(worst=float(piece.best.keys[0, -1]), objective=objective, least=least, slowdown=problem.slowdown)
     return replace(problem, bound=bound)
 
 
@@ -145,7 +153,7 @@ def search_slice(
 def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> Piece:
     """Score some legal candidates."""
     context = problem.space.context
-    scores = score(context, table)
+    scores = interrupted(score(context, table), table, problem.slowdown)
     kept, beyond = problem.limits.kept(scores, table)
     objective = objective_named(problem.objective)
     keys = np.stack(objective.keys(scores, table))

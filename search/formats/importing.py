@@ -1,15 +1,14 @@
 """From files on disk to what they say."""
 
 import re
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from forerun.search.formats.contract import Files, Imported, Source
 from forerun.search.formats.shell_script import SCRIPTS
 from forerun.search.formats.table import format_named, recognised
-from forerun.spaces.documents import MAX_BYTES
 from forerun.spaces.errors import RequestError
+from forerun.spaces.reading import MAX_BYTES, read_text
 
 _DEGREE = re.compile(
     r"(?:^|[.:-])(?:\w+_)?(?:tensor|pipeline|context|expert)[-_](?:model[-_])?parallel[-_](?:size|degree):?$"
@@ -36,7 +35,7 @@ def import_files(
     files: dict[str, str] = {}
     for path in paths:
         for file in _expanded(path):
-            files[str(file)] = read_text(file)
+            files[str(file)] = read_file(file)
     return import_texts(files, format=format, gpus=gpus, entry=entry)
 
 
@@ -94,26 +93,14 @@ def _expanded(path: Path) -> list[Path]:
     return found
 
 
-def read_text(path: Path) -> str:
+def read_file(path: Path) -> str:
     """Return the text of a file: 4 MB at most, of a log (``.log``, ``.out``, ``.txt``) more.
 
     Raises:
-        RequestError: it is missing, no regular file, too large, or no UTF-8 text.
+        RequestError: it is missing, no regular file, too large, empty, or no UTF-8 text.
     """
-    largest = LARGEST_LOG if path.suffix.lower() in (".log", ".out", ".txt") else MAX_BYTES
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise RequestError(f"{path} is not a regular file")
-        if status.st_size > largest:
-            raise RequestError(f"{path} has {status.st_size:,} bytes, but a configuration has at most {largest:,}")
-        text = path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise RequestError(f"{path}: no such file") from None
-    except UnicodeDecodeError:
-        raise RequestError(f"{path} is not UTF-8 text") from None
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        raise RequestError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    log = path.suffix.lower() in (".log", ".out", ".txt")
+    text = read_text(path, most=LARGEST_LOG if log else MAX_BYTES, kind="a log" if log else "a configuration")
     if not text.strip():
         raise RequestError(f"{path} is empty")
     return text

@@ -6,6 +6,7 @@ from forerun.search.formats.contract import Files, Format, Imported, Launch, Sou
 from forerun.search.formats.settings import Settings, flatten
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.errors import RequestError
+from forerun.spaces.escaping import visible
 from forerun.spaces.frameworks.switches import all_switches, as_word
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.workload import PRECISIONS
@@ -24,7 +25,7 @@ def write(launch: Launch) -> Files:
     }
     data = {
         "forerun": int(VERSION),
-        "name": launch.name,
+        "name": visible(launch.name),
         "model": launch.model.name,
         "strategy": str(launch.strategy),
         **({"switches": dict(launch.switches)} if launch.switches else {}),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from forerun.search.board.rows import Row
 from forerun.search.notes.checked import checked_note
+from forerun.search.notes.goodput import goodput_note
 from forerun.search.notes.rounder import rounder_note
 from forerun.search.notes.safer import safer_note
 from forerun.search.request.request import Setting
@@ -18,6 +19,7 @@ def notes_for(setting: Setting, rows: Sequence[Row], score: Scorer = simulator_s
         return ()
     return (
         *measured_note(setting, rows[0]),
+        *goodput_note(setting, rows[0]),
         *safer_note(setting, rows, score),
         *rounder_note(setting, rows, score),
         *checked_note(setting.context, rows[0]),

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
-from importlib import resources
 from pathlib import Path
 
-from forerun.search.board.leaderboard import versions
+from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.still_page import section, still_page
 from forerun.search.opgraph.limits import FamilyLimits, Limits, efficiency
 from forerun.search.opgraph.request import OBJECTIVES
 from forerun.search.opgraph.rows import LayeredRow
-from forerun.search.report.markup import Safe, joined, tag
 from forerun.spaces.files import write_text
 from forerun.spaces.units import format_count, format_seconds
 
@@ -32,47 +31,27 @@ def limits_page(limits: Limits) -> str:
     setting, context = limits.setting, limits.setting.context
     sample = context.model.sample
     title = f"{context.model.name} on {context.cluster.name}: how far each way of splitting goes"
-    style = resources.files("forerun.search.report").joinpath("assets", "page.css").read_text(encoding="utf-8")
     memory = limits.families[0].best.memory_limit_gib
     sections = (
-        _section("useful", "How far each way goes", _useful(limits)),
-        _section(
+        section("useful", "How far each way goes", _useful(limits)),
+        section(
             "throughput", f"{sample.capitalize()}s per second", _chart(limits.families, _throughput, f"{sample}s/s")
         ),
-        _section("efficiency", "Efficiency", _chart(limits.families, _efficient(limits), "share of one device's rate")),
-        _section(
+        section("efficiency", "Efficiency", _chart(limits.families, _efficient(limits), "share of one device's rate")),
+        section(
             "memory",
             "Memory of the fullest GPU",
             _chart(limits.families, lambda row: row.peak_memory_gib, "GiB", mark=(memory, "usable")),
         ),
-        _section("doubling", "What twice as much would bring", _doubling(limits)),
-        _section("points", "Every point", _points(limits, sample)),
+        section("doubling", "What twice as much would bring", _doubling(limits)),
+        section("points", "Every point", _points(limits, sample)),
     )
     asked = (
         f"Global batch {setting.request.global_batch}, {context.precision}, {context.profile.name}; "
         f"{OBJECTIVES['throughput']} at every number of GPUs. All figures are predicted."
     )
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-    head = joined(
-        [
-            tag("meta", charset="utf-8"),
-            tag("meta", http_equiv="Content-Security-Policy", content=policy),
-            tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-            tag("meta", name_="color-scheme", content="light dark"),
-            tag("title", f"{title} · forerun"),
-            tag("link", rel="icon", href="data:,"),
-            tag("style", Safe(style)),
-        ]
-    )
     remarks = [tag("p", line, class_="hint") for line in setting.remarks()]
-    header = tag("header", tag("p", "forerun", class_="brand"), tag("h1", title), tag("p", asked, class_="asked"))
-    made = tag("p", f"forerun {versions()['forerun']}", class_="hint")
-    body = tag("body", header, tag("main", *sections, *remarks, made))
-    return "<!doctype html>\n" + tag("html", tag("head", head), body, lang="en") + "\n"
-
-
-def _section(name: str, title: str, content: Safe) -> Safe:
-    return tag("section", tag("h2", title, id=f"{name}-title"), content, id=name, aria_labelledby=f"{name}-title")
+    return still_page(title=title, subtitle=asked, content=[*sections, *remarks])
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Safe:

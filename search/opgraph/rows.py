@@ -77,8 +77,6 @@ def row_of(context: LayeredContext, scores: LayeredScores, index: int, serial_s:
     device, host = float(scores.device_s[index]), float(scores.host_s[index])
     repeated = float(scores.repeated_s[index])
     ideal = (serial_s - repeated) / split.parts if split.parts > 1 else serial_s - repeated
-    states = max(context.profile.state_elements, 1.0)
-    gradient = float(memory.states_bytes[index]) / states
     return LayeredRow(
         split=split,
         gpus=split.devices,
@@ -88,8 +86,8 @@ def row_of(context: LayeredContext, scores: LayeredScores, index: int, serial_s:
         breakdown_s={name: float(values[index]) for name, values in scores.phases.items()},
         memory_gib={
             "parameters": float(memory.parameters_bytes[index]) / GIB,
-            "gradients": gradient / GIB,
-            "optimizer": (float(memory.states_bytes[index]) - gradient) / GIB,
+            "gradients": float(memory.gradients_bytes[index]) / GIB,
+            "optimizer": float(memory.optimizer_bytes[index]) / GIB,
             "activations": float(memory.activations_bytes[index]) / GIB,
             "working": float(memory.working_bytes[index]) / GIB,
             "buffers": float(memory.buffers_bytes[index]) / GIB,

@@ -1,6 +1,5 @@
 """Strategy trees for models of operators, and splits as such: simulated event by event, and shown as plain data."""
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,12 @@ from forerun.simulator import TIME_PARTS
 from forerun.simulator.events import EventResult
 from forerun.simulator.opgraph.events import LayeredPlan, layered_plan, simulate_plan
 from forerun.simulator.opgraph.memory import RESERVE_BYTES, USABLE
+from forerun.simulator.opgraph.split_tree import tree_of_split
 from forerun.spaces.documents import Document
 from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.split import Split
 from forerun.spaces.trees import Node, TreeError
-from forerun.spaces.trees.document import at_line, parse_tree, read_tree
+from forerun.spaces.trees.document import at_line, read_tree
 from forerun.spaces.trees.names import ranges_text
 
 GIB = 2.0**30
@@ -48,30 +47,9 @@ def simulate_layered_tree(setting: LayeredSetting, path: Path) -> LayeredTree:
 
 
 def simulate_split(setting: LayeredSetting, split: Split) -> LayeredTree:
-    """Simulate a data-parallel split event by event, as the tree that it is.
-
-    Raises:
-        RequestError: a replica is split further; what stands on each device then is for a tree to say.
-    """
-    if split.parts > 1:
-        raise RequestError(
-            f"splits of a replica are costed in closed form, but got {split}; for events write it as a --tree "
-            "(docs/strategy-trees.md), or drop --fidelity"
-        )
-    names = {kind: [one.name for one in setting.context.model.operators if one.kind is kind] for kind in Kind}
-    children: list[dict[str, Any]] = []
-    if split.mixed:
-        children.append({"layers": names[Kind.LINEAR], "compute": {"cut": {"channels": split.replicas}}})
-    if split.spread:
-        children.append({"layers": names[Kind.EMBEDDING], "compute": {"deal": True}})
-    document = {
-        "schedule": {"microbatches": split.segments},
-        "compute": {"cut": {"batch": split.replicas}},
-        "children": children,
-    }
-    name = str(split)
-    root = parse_tree(json.dumps(document), name)
-    plan = layered_plan(setting.context, root, setting.batch(split.devices))
+    """Simulate a split event by event, as the tree that it is."""
+    name, batch = str(split), setting.batch(split.devices)
+    plan = layered_plan(setting.context, tree_of_split(setting.context, split, batch), batch)
     events = simulate_plan(plan)
     return LayeredTree(row=_row(setting, plan, events, name), tree=_tree(plan, Path(name)), events=events)
 

@@ -162,7 +162,7 @@ def read_profile(path: Path) -> Profile:
         operators: dict[str, list[list[int | float]]]
         collectives: dict[str, list[list[int | float]]]
 
-    document = read_document(path, max_bytes=LARGEST)
+    document = read_document(path, max_bytes=LARGEST, own=True)
     data = validate(document, ProfileDocument)
     if data.profile != SCHEMA:
         raise RequestError(f"{path}: profile {data.profile} is unknown; this version reads {SCHEMA}")

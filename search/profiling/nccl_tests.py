@@ -6,7 +6,6 @@ place. The kind stands in "Collective test starting: all_reduce_perf" (from 2.17
 larger of the two buffers of a rank, which is what the cost rules call the full tensor.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.profiling.messages import KIND_OF_TEST
-from forerun.spaces.documents import MAX_BYTES
+from forerun.spaces.documents import read_json
 from forerun.spaces.errors import RequestError
+from forerun.spaces.reading import MAX_BYTES, read_text
 
 _LARGEST = 16 * MAX_BYTES
-_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+(\w+)\s+(\w+)\s+(-?\d+)\s+([\d.e+]+)\s+[\d.e+]+\s+[\d.e+]+\s+\S+(.*)$")
+_TIME = r"(\d{1,15}(?:\.\d{0,15})?(?:e[+-]?\d{1,2})?)"
+_ROW = re.compile(rf"^\s*(\d{{1,18}})\s+(\d+)\s+(\w+)\s+(\w+)\s+(-?\d+)\s+{_TIME}\s+[\d.e+]+\s+[\d.e+]+\s+\S+(.*)$")
 _RANK = re.compile(r"^#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device")
 _KIND = re.compile(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv)_perf", re.IGNORECASE)
 
@@ -40,14 +41,7 @@ def read_nccl_tests(path: Path) -> list[Reading]:
     Raises:
         RequestError: the file cannot be read, does not say which collective over how many ranks, or has no line.
     """
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise RequestError(f"{path} is too large for the output of nccl-tests")
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise RequestError(f"{path}: not a text file") from None
-    except OSError as error:
-        raise RequestError(f"cannot read {path}: {error.strerror or error}") from None
+    text = read_text(path, most=_LARGEST, kind="the output of nccl-tests")
     readings = _json(path, text) if text.lstrip().startswith("{") else _text(path, text)
     if not readings:
         raise RequestError(f"{path}: no line of measurements as nccl-tests prints them")
@@ -65,7 +59,7 @@ def _text(path: Path, text: str) -> list[Reading]:
             continue
         times = [float(match[6])]
         rest = match[7].split()
-        if rest and re.fullmatch(r"[\d.e+]+", rest[0]):
+        if rest and re.fullmatch(_TIME, rest[0]):
             times.append(float(rest[0]))
         if int(match[1]) and min(times) > 0:
             readings.append(_reading(kind, int(match[1]), ranks, nodes, min(times) * 1e-6))
@@ -73,10 +67,7 @@ def _text(path: Path, text: str) -> list[Reading]:
 
 
 def _json(path: Path, text: str) -> list[Reading]:
-    try:
-        data: Mapping[str, Any] = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"{path}: not JSON ({error})") from None
+    data: Mapping[str, Any] = read_json(text, str(path))
     try:
         devices = data.get("config", {}).get("devices", [])
         per_process = int(data["config"].get("ngpus", 1)) * int(data["config"].get("nthreads", 1))

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.notes.checked import entry_of, figures
-from forerun.search.report.markup import Safe, joined, tag
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.errors import ForerunError
 

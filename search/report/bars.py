@@ -7,7 +7,7 @@ nothing is said by colour alone.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from forerun.search.report.markup import Safe, joined, tag
+from forerun.search.figures.markup import Safe, joined, tag
 
 LABELLED = 0.07
 """Share of the widest bar from which a part has its share written on it."""

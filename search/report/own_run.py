@@ -6,9 +6,9 @@ from forerun.search.baseline import Baseline
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
 from forerun.search.explain.explain import MEANING
+from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.plane import number
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, stacked_bars
-from forerun.search.report.markup import Safe, joined, tag
-from forerun.search.report.words import number
 from forerun.spaces.units import format_seconds
 
 MEMORY_MEANING = {**MEANING, "optimizer": MEANING["optimizer states"]}

@@ -9,10 +9,11 @@ from string import Template
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
+from forerun.search.figures.markup import Safe, escape, tag
+from forerun.search.figures.still_page import page_style
 from forerun.search.report import sections
 from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.axes import differing
-from forerun.search.report.markup import Safe, escape, tag
 from forerun.search.report.own_run import own_run_section
 from forerun.search.report.scaling import scaling_section
 from forerun.search.report.scatter import View, pareto_front, scatter, views_data, views_of
@@ -74,7 +75,7 @@ def report_html(board: Leaderboard) -> str:
     return Template(_asset("page.html")).substitute(
         policy=_policy(script),
         title=escape(f"{heading(board)} · forerun"),
-        style=_asset("page.css"),
+        style=page_style(),
         header=sections.header(board),
         links=tag("ul", *links),
         sections="\n".join(text for _, _, text in present),

@@ -1,35 +1,19 @@
 """Throughput against memory, cost or GPUs as SVG.
 
-Coordinates are percentages of the plot, so that it follows the page's width while text and symbols keep their size.
 Every view has its own grid and front; the page's script shows one of them and moves the points.
 """
 
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from forerun.search.board.rows import SECONDS_PER_HOUR, Row
+from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.plane import Scale, grid, key_of, number, scale_of, symbol_definitions, symbol_of
 from forerun.search.flat.fronts import front
 from forerun.search.report.axes import Value, distinct, first_of
-from forerun.search.report.markup import Safe, joined, tag
-from forerun.search.report.words import number
-
-COLOURS = (2, 5, 0, 4, 3, 6, 7, 1, 8, 9)
-"""Slots of ``page.css`` in the order in which categories take them: neighbours differ most."""
-SHAPES = (
-    "M-4.5,0a4.5,4.5 0 1,0 9,0a4.5,4.5 0 1,0 -9,0z",
-    "M-4,-4h8v8h-8z",
-    "M0,-5.2L5,3.8L-5,3.8z",
-    "M0,-5.6L5.6,0L0,5.6L-5.6,0z",
-    "M0,5.2L5,-3.8L-5,-3.8z",
-    "M-1.7,-5h3.4v3.3h3.3v3.4h-3.3v3.3h-3.4v-3.3h-3.3v-3.4h3.3z",
-    "M-5,-2.5L-2.5,-5L0,-2.5L2.5,-5L5,-2.5L2.5,0L5,2.5L2.5,5L0,2.5L-2.5,5L-5,2.5L-2.5,0z",
-    "M-5,0L-2.5,-4.4L2.5,-4.4L5,0L2.5,4.4L-2.5,4.4z",
-)
-"""Outlines of the symbols: circle, square, triangle, diamond, triangle down, plus, cross, hexagon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,21 +76,6 @@ def pareto_front(rows: Sequence[Row], view: View | None = None) -> list[int]:
     return [int(place) for place in front(np.arange(len(rows)), keys, np.ones(len(rows), dtype=bool))]
 
 
-def ticks(low: float, high: float, count: int = 6) -> list[float]:
-    """Return round numbers within [low, high], about ``count`` of them.
-
-    >>> ticks(0.0, 80.0)
-    [0.0, 20.0, 40.0, 60.0, 80.0]
-    """
-    if not high > low:
-        return [low]
-    raw = (high - low) / count
-    unit = 10.0 ** math.floor(math.log10(raw))
-    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= raw * 0.999)
-    first = math.ceil(low / step - 1e-9)
-    return [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
 def scatter(
     rows: Sequence[Row], columns: Mapping[str, Sequence[Value]], views: Sequence[View], own: Row | None = None
 ) -> Safe:
@@ -119,18 +88,16 @@ def scatter(
     points = [
         tag(
             "use",
-            href=f"#s{kind % len(SHAPES)}",
-            class_=f"pt c{COLOURS[kind % len(COLOURS)]}",
+            **symbol_of(kind),
             x=f"{across}%",
             y=f"{up}%",
             data_i=place,
         )
         for place, ((across, up), kind) in reversed(list(enumerate(zip(places, kinds, strict=True))))
     ]
-    defs = tag("defs", *(tag("path", id=f"s{i}", d=shape) for i, shape in enumerate(SHAPES)))
     svg = tag(
         "svg",
-        defs,
+        symbol_definitions(),
         *(_backdrop(rows, view, own, shown=view is views[0]) for view in views),
         tag("g", *points, id="points"),
         tag("g", tag("path", d="M-8,0a8,8 0 1,0 16,0a8,8 0 1,0 -16,0z"), id="ring", visibility="hidden"),
@@ -151,7 +118,7 @@ def scatter(
 def coordinates(rows: Sequence[Row], view: View, own: Row | None = None) -> list[tuple[float, float]]:
     """Return the place of every row in per cent of the plot's width and height, from the left and from the top."""
     x, y = _scales(rows, view, own)
-    return [(_share(view.across(row), x), _share(view.up(row), y, flip=True)) for row in rows]
+    return [(x.share(view.across(row)), y.share(view.up(row), flip=True)) for row in rows]
 
 
 def views_data(rows: Sequence[Row], views: Sequence[View], own: Row | None = None) -> dict[str, object]:
@@ -171,7 +138,7 @@ def _backdrop(rows: Sequence[Row], view: View, own: Row | None, *, shown: bool) 
     x, y = _scales(rows, view, own)
     return tag(
         "g",
-        _grid(x, y),
+        grid(x, y),
         None if view.limit is None else _limit_line(view.limit, x),
         _front_lines(rows, view, x, y),
         None if own is None else _own_cross(own, view, x, y),
@@ -180,12 +147,12 @@ def _backdrop(rows: Sequence[Row], view: View, own: Row | None, *, shown: bool) 
     )
 
 
-def _scales(rows: Sequence[Row], view: View, own: Row | None) -> tuple[tuple[float, float], tuple[float, float]]:
+def _scales(rows: Sequence[Row], view: View, own: Row | None) -> tuple[Scale, Scale]:
     across = [view.across(row) for row in rows] + ([] if view.limit is None else [view.limit])
     up = [view.up(row) for row in rows]
     if own is not None:
         across, up = _near(across, view.across(own)), _near(up, view.up(own))
-    return _scale(across), _scale(up)
+    return scale_of(across), scale_of(up)
 
 
 def _near(values: list[float], own: float) -> list[float]:
@@ -208,9 +175,7 @@ def _controls(
     items = [
         tag(
             "li",
-            tag(
-                "svg", tag("use", href=f"#s{i % len(SHAPES)}", class_=f"pt c{COLOURS[i % len(COLOURS)]}"), class_="key"
-            ),
+            key_of(i),
             f" {chosen} {value}",
         )
         for i, value in enumerate(groups)
@@ -223,21 +188,8 @@ def _controls(
     )
 
 
-def _grid(x: tuple[float, float], y: tuple[float, float]) -> Safe:
-    parts = []
-    for value in ticks(*x):
-        at = _percent(value, x)
-        parts.append(tag("line", x1=at, x2=at, y1="0", y2="100%"))
-        parts.append(tag("text", f"{value:g}", x=at, y="100%", dy="18", text_anchor="middle"))
-    for value in ticks(*y):
-        at = _percent(value, y, flip=True)
-        parts.append(tag("line", x1="0", x2="100%", y1=at, y2=at))
-        parts.append(tag("text", number(value), x="0", dx="-8", y=at, dy="4", text_anchor="end"))
-    return tag("g", *parts, class_="grid", aria_hidden="true")
-
-
-def _limit_line(limit: float, x: tuple[float, float]) -> Safe:
-    at = _percent(limit, x)
+def _limit_line(limit: float, x: Scale) -> Safe:
+    at = x.percent(limit)
     return tag(
         "g",
         tag("line", x1=at, x2=at, y1="0", y2="100%"),
@@ -247,43 +199,25 @@ def _limit_line(limit: float, x: tuple[float, float]) -> Safe:
     )
 
 
-def _front_lines(rows: Sequence[Row], view: View, x: tuple[float, float], y: tuple[float, float]) -> Safe:
+def _front_lines(rows: Sequence[Row], view: View, x: Scale, y: Scale) -> Safe:
     places = pareto_front(rows, view)
     lines = []
     for here, there in itertools.pairwise(places):
-        x1, x2 = (_percent(view.across(rows[i]), x) for i in (here, there))
-        y1, y2 = (_percent(view.up(rows[i]), y, flip=True) for i in (here, there))
+        x1, x2 = (x.percent(view.across(rows[i])) for i in (here, there))
+        y1, y2 = (y.percent(view.up(rows[i]), flip=True) for i in (here, there))
         lines.append(tag("line", x1=x1, x2=x2, y1=y1, y2=y1))
         lines.append(tag("line", x1=x2, x2=x2, y1=y1, y2=y2))
     return tag("g", *lines, class_="front", aria_hidden="true")
 
 
-def _own_cross(own: Row, view: View, x: tuple[float, float], y: tuple[float, float]) -> Safe:
+def _own_cross(own: Row, view: View, x: Scale, y: Scale) -> Safe:
     """Return a cross with a name at the place of the user's run, on the border where that is off the scale."""
     across, up = view.across(own), view.up(own)
-    inside = min(max(across, x[0]), x[1]), min(max(up, y[0]), y[1])
-    left, top = _percent(inside[0], x), _percent(inside[1], y, flip=True)
+    inside = min(max(across, x.low), x.high), min(max(up, y.low), y.high)
+    left, top = x.percent(inside[0]), y.percent(inside[1], flip=True)
     nested = tag("svg", tag("path", d="M-8,-8L8,8M-8,8L8,-8"), x=left, y=top, overflow="visible")
-    high, far = inside[1] > (y[0] + y[1]) / 2, _share(inside[0], x)
+    high, far = inside[1] > (y.low + y.high) / 2, x.share(inside[0])
     anchor = "start" if far < 15 else "end" if far > 85 else "middle"
     name = "your run" if inside == (across, up) else f"your run, off the scale: {number(across)}, {number(up)}"
     text = tag("text", name, x=left, y=top, dy="24" if high else "-14", text_anchor=anchor)
     return tag("g", nested, text, class_="own-cross", aria_hidden="true")
-
-
-def _scale(values: Sequence[float]) -> tuple[float, float]:
-    """Return a range that holds the values with a margin of 5%; not from zero, for a scatter compares places."""
-    low, high = min(values), max(values)
-    margin = 0.05 * (high - low) or 0.05 * high
-    return max(0.0, low - margin), high + margin
-
-
-def _percent(value: float, scale: tuple[float, float], *, flip: bool = False) -> str:
-    return f"{_share(value, scale, flip=flip):.2f}%"
-
-
-def _share(value: float, scale: tuple[float, float], *, flip: bool = False) -> float:
-    """Return the place of a value on a scale in per cent; ``flip`` counts from the upper end."""
-    low, high = scale
-    share = (value - low) / (high - low)
-    return round(100 * (1 - share if flip else share), 2)

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
 from forerun.search.explain.explain import MEANING
+from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.plane import number
 from forerun.search.flat.bound import SLOWER
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, plain_bar, stacked_bars
-from forerun.search.report.markup import Safe, joined, tag
-from forerun.search.report.words import REASONS, command, heading, number, request_lines
+from forerun.search.report.words import REASONS, command, heading, request_lines
 from forerun.search.request.objectives import objective_named
 from forerun.spaces.units import format_count, format_seconds, format_whole
 

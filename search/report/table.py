@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from forerun.search.board.leaderboard import NEAR_MARK, Leaderboard
 from forerun.search.board.rows import Row
+from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.plane import number
 from forerun.search.report.axes import Value, distinct
-from forerun.search.report.markup import Safe, joined, tag
-from forerun.search.report.words import number
 from forerun.spaces.units import format_count
 
 FRONT_MARK = "Pareto front"

@@ -32,6 +32,7 @@ REQUEST_NAMES: Mapping[str, str] = {
     "train_within_s": "longest training (seconds)",
     "train_usd": "most that the training may cost (USD)",
     "oom_risk": "highest risk of running out of memory",
+    "goodput": "failures and checkpoints",
     "top": "rows kept",
     "profile": "profile of the machine",
     "calibration": "calibration to measured runs",
@@ -53,17 +54,13 @@ FLAGS = (
     ("train_within_s", "--train-within"),
     ("train_usd", "--train-usd"),
     ("oom_risk", "--oom-risk"),
+    ("goodput", "--goodput"),
     ("moe_imbalance", "--moe-imbalance"),
     ("top", "--top"),
     ("profile", "--profile"),
     ("calibration", "--calibration"),
 )
 """Field of a request -> flag of ``forerun search``."""
-
-
-def number(value: float) -> str:
-    """Return a figure with about three digits and thousands separators: ``61,297``, ``38.3``, ``0.145``."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def gpus_text(board: Leaderboard) -> str:

@@ -7,6 +7,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
+from forerun.search.request.goodput import Interrupted, assumed, read_reliability
 from forerun.search.request.limits import NO_LIMITS, Limits, limits_of
 from forerun.search.request.objectives import objective_named
 from forerun.simulator.memory.risk import risking
@@ -59,15 +60,15 @@ class Request:
     """What a user asks for; None where the user said nothing.
 
     ``model`` and ``cluster`` are catalogue names or files. ``gpus`` is a count or a range (``64..512``),
-    ``usd_per_hour`` bounds them by money at ``usd_per_gpu_hour``. A training of ``tokens`` lasts no longer
-    than ``train_within_s`` seconds and costs no more than ``train_usd``. ``oom_risk``: the highest risk of running out
-    of memory at which a strategy counts as fitting. ``objective``: a name, or several with commas
-    between them for their Pareto front. ``overrides`` are the user's own choices by axis. ``framework``: a name, with
-    ``@VERSION`` of an earlier release, or a file; ``switches``: settings of its software that differ from the profile's
-    defaults, by name (``{"bf16-grads": "on"}``). ``profile`` and
+    ``usd_per_hour`` bounds them by money at ``usd_per_gpu_hour``. A training of ``tokens`` lasts no longer than
+    ``train_within_s`` seconds and costs no more than ``train_usd``. ``oom_risk``: the highest risk of running out of
+    memory at which a strategy counts as fitting. ``goodput``: facts about failures and checkpoints
+    (``failures=2e-5,recovery=10min``, empty for the defaults), under which strategies rank by effective throughput.
+    ``objective``: a name, or several with commas between them for their Pareto front. ``overrides`` are the user's own
+    choices by axis. ``framework``: a name, with ``@VERSION`` of an earlier release, or a file; ``switches``: settings
+    of its software that differ from the profile's defaults, by name (``{"bf16-grads": "on"}``). ``profile`` and
     ``calibration`` are files that ``forerun profile`` and ``forerun calibrate`` wrote. ``ignored_config_fields`` are
-    fields of a Hugging Face
-    configuration that are known not to change the cost.
+    fields of a Hugging Face configuration that are known not to change the cost.
     """
 
     model: str
@@ -84,6 +85,7 @@ class Request:
     train_within_s: float | None = None
     train_usd: float | None = None
     oom_risk: float | None = None
+    goodput: str | None = None
     moe_imbalance: float | None = None
     objective: str | None = None
     top: int | None = None
@@ -134,6 +136,7 @@ class Setting:
     defaults: tuple[str, ...]
     notes: tuple[str, ...]
     limits: Limits = NO_LIMITS
+    interrupted: Interrupted | None = None
 
     def space(self, overrides: Mapping[str, Sequence[object]] | None = None) -> StrategySpace:
         """Return the space to search; ``overrides`` replace those of the request.
@@ -148,6 +151,12 @@ class Setting:
         return StrategySpace(
             choices={axis: tuple(sorted(set(values))) for axis, values in choices.items()}, context=self.context
         )
+
+    def slowdown(self) -> dict[int, float]:
+        """Return by number of GPUs how much longer interruptions make a training; empty where none were asked for."""
+        if self.interrupted is None or self.gpus is None:
+            return {}
+        return {gpus: self.interrupted.on(gpus).slowdown for gpus in self.gpus}
 
     def axes_left_open(self) -> str:
         """Return in words which choices the axes have that the user did not restrict."""
@@ -210,6 +219,9 @@ def resolve(request: "Request | Setting", *, groups: bool = False) -> Setting:
     cluster.device.peak(workload.precision)  # refuses precisions that the device does not have
     context = Context(model=resolved.model, cluster=cluster, workload=workload, framework=framework)
     context = risking(context, request.oom_risk)
+    interrupted = None
+    if request.goodput is not None:
+        interrupted = Interrupted(reliability=read_reliability(request.goodput), context=context)
     remarks: tuple[str, ...] = ()
     if request.profile is not None:
         from forerun.search.profiling import read_profile
@@ -229,7 +241,10 @@ def resolve(request: "Request | Setting", *, groups: bool = False) -> Setting:
         objective=objective.name,
         top=top,
         usd_per_gpu_hour=cluster.usd_per_device_hour,
-        defaults=tuple(_defaults(request, context)),
+        defaults=(
+            *_defaults(request, context),
+            *(() if interrupted is None else (assumed(interrupted.reliability),)),
+        ),
         notes=(*resolved.notes, *_unheard(request, context), *_notes(context), *remarks),
         limits=limits_of(
             workload,
@@ -237,6 +252,7 @@ def resolve(request: "Request | Setting", *, groups: bool = False) -> Setting:
             usd=request.train_usd,
             usd_per_gpu_hour=cluster.usd_per_device_hour,
         ),
+        interrupted=interrupted,
     )
 
 

@@ -1,16 +1,19 @@
 """Strategies to begin with that the user has: as text, or in the results of an earlier search."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from forerun.search.request.request import Setting, legal_strategy
+from forerun.spaces.documents import read_json
 from forerun.spaces.errors import RequestError
+from forerun.spaces.reading import read_text
 from forerun.spaces.strategies import Strategy, parse_strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 RESULTS = ("leaderboard.json", "best.json")
 """Files of a folder that have strategies, the best source first."""
+LARGEST_RESULT = 1 << 28
+"""Bytes; see ``board.folder``."""
 
 
 def given_starts(setting: Setting, space: StagedSpace, given: tuple[str, ...]) -> tuple[list[Strategy], list[str]]:
@@ -46,13 +49,12 @@ def _read(path: Path) -> list[Strategy]:
         if not files:
             raise RequestError(f"{path} has no {' or '.join(RESULTS)} to start from")
         return [strategy for file in files for strategy in _read(file)]
+    text = read_text(path, most=LARGEST_RESULT, kind="a result")
     try:
-        document: Any = json.loads(path.read_text(encoding="utf-8"))
+        document: Any = read_json(text, str(path), own=True)
         rows = document["leaderboard"] if "leaderboard" in document else [document]
         return [parse_strategy(str(row["strategy"])) for row in rows]
-    except OSError as error:
-        raise RequestError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
+    except (RequestError, KeyError, TypeError):
         raise RequestError(
             f"{path} is no result of a search; name its leaderboard.json or best.json, or write a strategy like "
             '"tp8 pp2 dp4 mbs1"'

@@ -44,6 +44,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, resolve_framework, switched
 from forerun.spaces.frameworks.switches import as_word
 from forerun.spaces.models import resolve_model
+from forerun.spaces.reading import digest_of
 from forerun.spaces.strategies import restrict
 from forerun.spaces.units import parse_count, parse_seconds, parse_share, with_unit
 from forerun.spaces.workload import Workload
@@ -108,6 +109,7 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
         train_within: str | None = None
         train_usd: int | float | None = None
         oom_risk: int | float | str | None = None
+        goodput: str | None = None
 
     class SweepDocument(Part):
         """A sweep: lists whose product is searched."""
@@ -237,7 +239,7 @@ def _learned(calibration: str | None, profile: str | None) -> list[str]:
         from forerun.search.profiling import read_profile
 
         read_profile(Path(profile))
-        found.append(f"profile {hashlib.sha256(Path(profile).read_bytes()).hexdigest()}")
+        found.append(f"profile {digest_of(Path(profile))}")
     return found
 
 
@@ -278,6 +280,7 @@ def _budget(fields: dict[str, Any]) -> dict[str, Any]:
         "gpus": ("gpus", str),
         "train_within": ("train_within_s", partial(with_unit, parse_seconds)),
         "oom_risk": ("oom_risk", parse_share),
+        "goodput": ("goodput", str),
     }
     budget: dict[str, Any] = {}
     for name, value in fields.items():

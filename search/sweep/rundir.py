@@ -6,9 +6,9 @@ takes long. A line that a crash cut short is dropped when the directory is opene
 again. The results at the end are written anew and whole.
 """
 
-import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,13 +17,18 @@ from forerun.search.board.leaderboard import dump_json
 from forerun.search.files.version import cost_model_version
 from forerun.search.sweep.journal import Journal, Record, storage
 from forerun.search.sweep.plan import SweepPlan
+from forerun.spaces.documents import read_json
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import replacing
+from forerun.spaces.reading import read_text
 
 SCHEMA = 1
 MANIFEST, RECORDS, PARTS, LOCK = "sweep.json", "pieces.jsonl", "parts.jsonl", ".lock"
 RECORD_FIELDS = frozenset({"key", "status"})
 PART_FIELDS = frozenset({"key", "low", "high", "size", "seconds", "found"})
+
+LARGEST_MANIFEST = 1 << 28
+"""Bytes; the requests of 100,000 searches have half of it."""
 
 
 class RunDirectory:
@@ -159,12 +164,10 @@ def _manifest(plan: SweepPlan) -> dict[str, Any]:
 
 
 def _read_manifest(path: Path) -> Mapping[str, Any]:
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+    with suppress(RequestError):
+        manifest = read_json(read_text(path, most=LARGEST_MANIFEST, kind="a manifest"), str(path), own=True)
         if isinstance(manifest, dict) and {"inputs", "cost_model", "schema"} <= set(manifest):
             return manifest
-    except ValueError:
-        pass
     raise RequestError(f"{path} is not a sweep's; name another folder")
 
 

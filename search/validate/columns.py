@@ -5,12 +5,14 @@ says something that cannot be expressed is judged where the row is mapped, and c
 """
 
 import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.reading import read_text
 
 REQUIRED = (
     "run_id",
@@ -142,21 +144,13 @@ def read_rows(paths: Sequence[Path]) -> list[Row]:
 
 def _read_file(path: Path) -> list[Row]:
     """Return the rows of one file."""
+    text = read_text(path, most=LARGEST_FILE_BYTES, kind="a table of runs")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        size = path.stat().st_size
-        if size > LARGEST_FILE_BYTES:
-            raise RequestError(f"{path} has {size} bytes; a table of runs has at most {LARGEST_FILE_BYTES}")
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            try:
-                header = _header(path, next(reader, None))
-                return [_row(path, reader.line_num, header, cells) for cells in reader if cells]
-            except csv.Error as error:
-                raise RequestError(f"{path}, line {reader.line_num}: not a CSV table ({error})") from None
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{path}: not a text file (byte {error.start} is not UTF-8); give a CSV table") from None
-    except OSError as error:
-        raise RequestError(f"cannot read {path}: {error.strerror or error}") from None
+        header = _header(path, next(reader, None))
+        return [_row(path, reader.line_num, header, cells) for cells in reader if cells]
+    except csv.Error as error:
+        raise RequestError(f"{path}, line {reader.line_num}: not a CSV table ({error})") from None
 
 
 def _header(path: Path, header: list[str] | None) -> list[str]:

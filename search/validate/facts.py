@@ -44,6 +44,7 @@ class Facts:
     """What the notes of one row add to its columns; None (or False) where they say nothing. ``software``: facts in
     which the software of the run differs from its framework's profile."""
 
+    device: str | None = None
     attention: str | None = None
     fused_norm: bool | None = None
     bucket_bytes: float | None = None
@@ -66,7 +67,9 @@ def facts_of(row: Row, layers: int | None, pp: int | None) -> Facts:
     expert = _EXPERT_TENSOR.search(f"{notes}; {row['model']}")
     tied, bucket, nic = _TIED.search(notes), _BUCKET.search(notes), _NIC.search(row["source"])
     network, memory = (first(table("sources", part), where) for part in ("network", "memory"))
+    device = first(table("sources", "devices"), where)
     return Facts(
+        device=device[0]["device"] if device and device[0]["of"] == row["device"].lower() else None,
         attention=next((kernel for pattern, kernel in KERNELS if pattern.search(notes)), None),
         fused_norm=True if "RMS kernel" in notes or "use_fused_rms_norm=True" in notes else None,
         bucket_bytes=float(bucket[1]) * _MEGA if bucket else None,

@@ -27,7 +27,7 @@ def cluster_of(row: Row, facts: Facts, filled: Filled) -> Cluster:
     Raises:
         Skip: the device is blank, unknown or a mixture, or its columns contradict each other.
     """
-    name = row["device"].lower()
+    name = facts.device or row["device"].lower()
     if not name:
         raise Skip("device not stated")
     if "+" in name:

@@ -21,6 +21,7 @@ from forerun.simulator.costs.attention import MATERIALISED
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile, load_framework
+from forerun.spaces.frameworks.switches import as_word, with_settings
 from forerun.spaces.models import train_flops_per_sequence
 from forerun.spaces.models.model import Model
 from forerun.spaces.strategies import Context, Strategy
@@ -163,7 +164,8 @@ def _profile(row: Row, facts: Facts, pool: _Pool, filled: Filled) -> FrameworkPr
     entry: Mapping[str, Any] | None = framework_entry(row["framework"], row["source"])
     if entry is None:
         entry = {"profile": filled.of("framework", "megatron-lm")}
-    base = load_framework(entry["profile"])
+    settings = {name: as_word(setting) for name, setting in entry.get("switches", {}).items()}
+    base = with_settings(load_framework(entry["profile"]), settings)
     changes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("facts", {}).items()}
     changes |= facts.software
     stated = row["attention"].lower()
@@ -179,7 +181,7 @@ def _profile(row: Row, facts: Facts, pool: _Pool, filled: Filled) -> FrameworkPr
     changes |= {"bucket_bytes": facts.bucket_bytes} if facts.bucket_bytes is not None else {}
     if "splits" in entry:
         changes["legality"] = replace(base.legality, splits=tuple(entry["splits"]))
-    key = ("profile", base.name, tuple(sorted((name, repr(value)) for name, value in changes.items())))
+    key = ("profile", base.name, base.switches, tuple(sorted((name, repr(value)) for name, value in changes.items())))
     return pool.one(key, lambda: replace(base, **changes))
 
 

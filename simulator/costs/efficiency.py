@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from forerun.spaces.clusters.device import Device
+from forerun.spaces.clusters.devices import load_device
 
 _OTHER = "other"
 
@@ -95,14 +96,15 @@ def device_efficiency(device: Device) -> ComputeEfficiency:
     """Return the constants of ``device``: its own, else those of its architecture scaled to its measured ceiling."""
     own, lender = _lender(device)
     entry = _entry(lender)
+    power = _power_ratio(device, lender)
     if own:
-        return entry
+        return entry if power == 1.0 else replace(entry, sustained_clock=_slowed(entry.sustained_clock, power))
     clocks: Mapping[str, Mapping[str, float]] = _data()["sustained_clocks"]
     scale, memory_scale = _ceiling_ratio(device, lender), _memory_ratio(device, lender)
     gemm = {key: replace(value, peak_share=min(1.0, value.peak_share * scale)) for key, value in entry.gemm.items()}
     return replace(
         entry,
-        sustained_clock=clocks.get(device.name, entry.sustained_clock),
+        sustained_clock=_slowed(clocks.get(device.name, entry.sustained_clock), power),
         gemm=gemm,
         attention_forward=_scaled(entry.attention_forward, scale),
         attention_backward=_scaled(entry.attention_backward, scale),
@@ -143,6 +145,30 @@ def _ceiling_ratio(device: Device, lender: str) -> float:
     own = device.matmul_ceiling.get("bf16")
     lent = float(_data()["devices"][lender]["matmul_ceiling"])
     return min(own, _TRUSTED_CEILING) / lent if own else 1.0
+
+
+# Clock under load against the power limit where that is what holds it down: power falls with the square of the clock
+# and faster (voltage follows it). H100 of 500 W against 700 W: published runs of torchtitan ask for 0.83, one table.
+_POWER_EXPONENT = 0.5
+
+
+def _power_ratio(device: Device, lender: str) -> float:
+    """Return the clock under load of ``device`` over that of ``lender``: less than 1 where it is the same part with a
+    lower power limit."""
+    usual = _catalogued(lender)
+    same = device.compute_units == usual.compute_units and device.peak_flops_per_s == usual.peak_flops_per_s
+    if not same or device.watts is None or usual.watts is None:
+        return 1.0
+    return float(min(device.watts / usual.watts, 1.0) ** _POWER_EXPONENT)
+
+
+@functools.cache
+def _catalogued(name: str) -> Device:
+    return load_device(name)
+
+
+def _slowed(clocks: Mapping[str, float], ratio: float) -> Mapping[str, float]:
+    return {width: clock * ratio for width, clock in clocks.items()}
 
 
 def _memory_ratio(device: Device, lender: str) -> float:

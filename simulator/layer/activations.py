@@ -12,8 +12,8 @@ import numpy as np
 from forerun.simulator.layer.operators import local, locals_of, loss_vocab, padded_vocab
 from forerun.simulator.layer.shard import EIGHT_BIT, Shard, activation_bytes, saved_input_bytes, shard_of_layer
 from forerun.simulator.score_table import Floats
-from forerun.spaces.models.model import Layer, MixtureOfExperts
-from forerun.spaces.models.parts import Kept, Softmax, Step
+from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts
+from forerun.spaces.models.parts import Kept, Product, Softmax, Step
 from forerun.spaces.strategies import Context, Recompute
 
 _MATERIALISED = ("unfused", "unfused_half", "fused_softmax")
@@ -43,10 +43,39 @@ def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activatio
             core = core + _cores(context, mixer.steps(hidden), shard, layer.tokens or context.workload.seq_len)
             blocks = blocks + _mixer(context, mixer.kept(hidden), shard)
     everything = between + core + blocks
+    again = core
+    if context.framework.selective == "products":
+        again = np.maximum(everything - _every_second_product(context, layer, shard, hidden) - core - boundary, 0.0)
     full, selective = shard.recompute == Recompute.FULL, shard.recompute == Recompute.SELECTIVE
-    kept = np.where(full, boundary, np.where(selective, everything - core, everything))
-    working = np.where(full, everything, np.where(selective, core, 0.0))
+    kept = np.where(full, boundary, np.where(selective, everything - again, everything))
+    working = np.where(full, everything, np.where(selective, again, 0.0))
     return Activations(kept=kept, working=working)
+
+
+def _every_second_product(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
+    """Outputs of attention cores and of every second matrix product of a layer from the first, read again or not."""
+    steps: list[Step] = []
+    for mixer in (layer.mixer, layer.cross_attention):
+        if mixer is not None and layer.attends:
+            steps += mixer.steps(hidden)
+    if layer.feeds_forward and isinstance(layer.mlp, FeedForward):
+        steps += layer.mlp.steps(hidden)
+    total, products = np.zeros_like(shard.tokens), 0
+    for step in steps:
+        if isinstance(step, Softmax):
+            total = total + shard.tokens * local(step.heads, shard.tp) * step.value_head_dim
+        if not isinstance(step, Product):
+            continue
+        merged = context.framework.merged_products or step.blocks > 1
+        for outputs in (step.outputs,) if merged else ((one,) for one in step.outputs):
+            products += 1
+            for width in outputs if products % 2 else ():
+                total = total + (shard.tokens if width.cut else shard.inner_tokens) * local(width, shard.tp)
+    if layer.feeds_forward and isinstance(layer.mlp, MixtureOfExperts):
+        mlp = layer.mlp
+        routed = shard.tokens / shard.tp * mlp.routed_copies * shard.etp * context.workload.moe_imbalance
+        total = total + routed * mlp.expert_hidden / shard.etp + shard.tokens * mlp.shared_hidden / shard.tp
+    return np.asarray(activation_bytes(context.workload.precision) * total)
 
 
 def _between_blocks(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:

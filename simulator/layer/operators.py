@@ -49,6 +49,8 @@ class Operators:
         self.device, self.precision = context.cluster.device, context.workload.precision
         self.gradient_bytes = context.framework.held_gradient_bytes(self.precision)
         self.wide = 2.0 if self.precision in ("fp32", "tf32") else 1.0
+        self.by_product = context.framework.selective == "products"
+        self.products = 0
         self.part = ""
         self.records: list[OperatorTime] = []
 
@@ -58,7 +60,15 @@ class Operators:
         return work_of(self.records, len(self.shard))
 
     def _matrix(
-        self, name: str, direction: Direction, size: Size, precision: str, kind: GemmKind, groups: float | Floats = 1.0
+        self,
+        name: str,
+        direction: Direction,
+        size: Size,
+        precision: str,
+        kind: GemmKind,
+        groups: float | Floats = 1.0,
+        *,
+        repeated: bool = False,
     ) -> None:
         """Add ``groups`` matrix products of ``size`` (m, n, k)."""
         m, n, k = size
@@ -69,6 +79,8 @@ class Operators:
                 seconds=gemm_time_s(self.device, precision, m, n, k, groups=groups, kind=kind),
                 matrix_s=2.0 * m * n * k * groups / self.device.peak(precision),
                 memory_s=gemm_bytes(precision, m, n, k, groups=groups, kind=kind) / self.device.memory_bytes_per_s,
+                kind="product",
+                repeated=repeated,
             )
         )
 
@@ -81,6 +93,7 @@ class Operators:
         fused: bool = True,
         backward: bool = False,
         direction: Direction | None = None,
+        repeated: bool = False,
     ) -> None:
         """Add one pass of a memory-bound operator over some elements."""
         one = stream_operator(form).one_pass(fused=fused, backward=backward)
@@ -91,6 +104,7 @@ class Operators:
                 seconds=stream_operator_time_s(self.device, form, elements, fused=fused, backward=backward),
                 memory_s=elements * one.bytes_per_element / self.device.memory_bytes_per_s,
                 kernels=float(one.kernels),
+                repeated=repeated,
             )
         )
 
@@ -110,13 +124,15 @@ class Operators:
         weight: GemmKind = "weight_gradient_half"
         if self.context.framework.fused_accumulation:
             weight = ADDING.get(self.gradient_bytes, weight)
-        self._matrix(name, "forward", (m, n, k), precision, "forward", groups)
+        self.products += 1
+        again = self.by_product and self.products % 2 == 0
+        self._matrix(name, "forward", (m, n, k), precision, "forward", groups, repeated=again)
         self._matrix(name, "input_gradient", (m, k, n), precision, "data_gradient", groups)
         self._matrix(name, "weight_gradient", (n, k, m), precision, weight, groups)
         if precision in EIGHT_BIT:
             cast = CASTS[precision]
             if not already_cast[0]:
-                self._streamed(f"cast to {precision}", cast, groups * m * k)
+                self._streamed(f"cast to {precision}", cast, groups * m * k, repeated=again)
             if not already_cast[1]:
                 self._streamed(f"cast to {precision}", cast, groups * m * n, backward=True)
 
@@ -146,7 +162,7 @@ class Operators:
         """Add a memory-bound operator over ``elements`` elements, as one kernel or eagerly as the profile says."""
         fused, elements = form not in self.context.framework.eager, elements * self.wide
         name = name or form.replace("_", " ")
-        self._streamed(name, form, elements, fused=fused)
+        self._streamed(name, form, elements, fused=fused, repeated=self.by_product)
         self._streamed(name, form, elements, fused=fused, backward=True)
 
     def steps(self, steps: Sequence[Step], keys: float | None = None) -> None:
@@ -197,7 +213,10 @@ class Operators:
                     dropout=self.context.framework.dropout,
                     backward=backward,
                 )
-                for causal, length in ((core.causal and keys is None, keys or seq), (False, seq / shard.cp / 2))
+                for causal, length in (
+                    (core.causal and keys is None, (keys or seq) / core.compressed),
+                    (False, seq / shard.cp / 2 / core.compressed),
+                )
             )
             merged = shard.tokens * heads * core.value_head_dim * (2 if backward else 1)
             step_s = halved + stream_operator_time_s(self.device, "residual_add", merged)
@@ -220,8 +239,9 @@ class Operators:
                     seconds=np.where(ring, shard.cp * step_s, plain),
                     matrix_s=flops / shard.cp / self.device.peak(self._half()),
                     memory_s=moved / shard.cp / self.device.memory_bytes_per_s,
+                    kind="attention",
                     core=not backward,
-                    repeated=not backward,
+                    repeated=not backward and not self.by_product,
                 )
             )
 

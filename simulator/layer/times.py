@@ -71,7 +71,7 @@ def shorter_sums_s(
 def _layer(
     context: Context, layer: Layer, shard: Shard, shorter_s: tuple[Floats | float, Floats | float] = (0, 0)
 ) -> _Block:
-    """Return one layer's passes; recomputation repeats its forward pass, or its attention core, before the backward.
+    """Return one layer's passes; recomputation repeats its forward pass, or a part of it, before the backward.
     ``shorter_s`` as for ``layer_exchange``."""
     work = layer_work(context, layer, shard)
     exchange = layer_exchange(context, layer, shard, work, shorter_s)

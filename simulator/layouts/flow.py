@@ -66,9 +66,9 @@ class _Flow:
         self.kept: dict[str, Layout] = {}
         self.read: set[tuple[str, Layout]] = set()
 
-    def layout(self, operator: Operator, operand: Operand, *, summed: bool = False) -> Layout:
+    def layout(self, operator: Operator, operand: Operand, *, summed: bool = False, averaged: bool = False) -> Layout:
         share = self.shares[operator.name]
-        return operand_layout(operator, operand, share.cuts, share.devices, summed=summed)
+        return operand_layout(operator, operand, share.cuts, share.devices, summed=summed, averaged=averaged)
 
     def add(
         self, phase: Phase, operator: Operator, operand: Operand, transfers: Sequence[Transfer], name: str = ""
@@ -213,7 +213,7 @@ def _gradient(flow: _Flow, operator: Operator, operand: Operand) -> None:
 def _weights(flow: _Flow, operator: Operator) -> None:
     zero = flow.shares[operator.name].zero
     for weight in operator.weights:
-        made, used = flow.layout(operator, weight, summed=True), flow.layout(operator, weight)
+        made, used = (flow.layout(operator, weight, summed=True, averaged=True), flow.layout(operator, weight))
         # What the dimensions do not count (windows, biases) goes to the slices.
         counted = math.prod(operator.shape(weight))
         shape = (*operator.shape(weight), operator.elements(weight) / counted)

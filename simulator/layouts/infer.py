@@ -89,8 +89,8 @@ def halo(layout: Layout, shape: Sequence[float], widths: Sequence[int]) -> tuple
 
 
 def fuse(transfers: Iterable[Transfer]) -> tuple[Transfer, ...]:
-    """Return the transfers with scatters whose roots are all the members of one group as one all-to-all (the same for
-    gathers): tables that lie on one device each, read by samples that lie on all."""
+    """Return the transfers with scatters from several members of one group as one all-to-all (the same for gathers):
+    tables that lie on one device each, read by samples that lie on all."""
     rest: list[Transfer] = []
     rooted: dict[tuple[str, frozenset[int]], dict[int, float]] = {}
     for transfer in transfers:
@@ -101,7 +101,7 @@ def fuse(transfers: Iterable[Transfer]) -> tuple[Transfer, ...]:
             roots = rooted.setdefault((transfer.kind, frozenset(group)), {})
             roots[group[0]] = roots.get(group[0], 0.0) + size
     for (kind, members), roots in rooted.items():
-        if set(roots) == set(members):
+        if len(roots) > 1:
             group = tuple(sorted(members))
             # Every member waits for the one with most to send.
             rest.append(Transfer(kind="all_to_all", groups=(group,), elements=(max(roots.values()),)))

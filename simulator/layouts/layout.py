@@ -81,12 +81,19 @@ class Layout:
 
 
 def operand_layout(
-    operator: Operator, operand: Operand, cuts: Sequence[Cut], devices: Sequence[int], *, summed: bool = False
+    operator: Operator,
+    operand: Operand,
+    cuts: Sequence[Cut],
+    devices: Sequence[int],
+    *,
+    summed: bool = False,
+    averaged: bool = False,
 ) -> Layout:
     """Return how an operand lies on ``devices`` when its operator is cut by ``cuts``, the outermost first.
 
     What the operand does not follow it is copied over, or, if it is ``summed`` (the output, and the gradients of input
-    and weight, which run over the same points), split into addends.
+    and weight, which run over the same points), split into addends; copies whose gradients are averaged are addends
+    too where ``averaged`` (gradients of weights).
 
     Raises:
         RequestError: the parts are not as many as the devices.
@@ -100,7 +107,9 @@ def operand_layout(
     ]
     shown_by = {place for places in by_dimension for place in places}
     rest = [place for place in range(len(cuts)) if place not in shown_by]
-    added = [place for place in rest if summed and cuts[place].axis is not None]
+    added = [
+        place for place in rest if summed and (cuts[place].axis is not None or (averaged and cuts[place].averaged))
+    ]
     copied = [place for place in rest if place not in added]
     grid = np.array(devices, dtype=np.int64).reshape([cut.degree for cut in cuts])
     order = [*(place for places in by_dimension for place in places), *added, *copied]

@@ -1,12 +1,17 @@
 """Seconds of inferred transfers, by the same rules of collectives that the vectorised core uses."""
 
 import math
+from collections.abc import Sequence
 from typing import cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from forerun.simulator.costs import Collective, collective_time_s, point_to_point_time_s, stride_of
 from forerun.simulator.layouts.infer import Transfer
-from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.clusters.cluster import Cluster, Level
 
+Floats = NDArray[np.float64]
 _RULES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 
 
@@ -48,15 +53,44 @@ def _sent_s(cluster: Cluster, size: float, members: tuple[int, ...]) -> float:
     return float(point_to_point_time_s(cluster, size, reach(cluster, members))) if size else 0.0
 
 
+def crossings(levels: Sequence[Level], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
+    """Return for every pair (sender, receiver) a distance that crosses the same levels, and the share of the devices
+    behind the crossed link that send over it at the same time."""
+    crossed = [_meeting(levels, one, other) for one, other in pairs]
+    sizes = [1, *(level.size for level in levels[:-1])]
+    senders: dict[tuple[int, int], set[int]] = {}
+    for (source, _), level in zip(pairs, crossed, strict=True):
+        senders.setdefault((level, source // sizes[level]), set()).add(source)
+    return [
+        (sizes[level], len(senders[level, source // sizes[level]]) / sizes[level])
+        for (source, _), level in zip(pairs, crossed, strict=True)
+    ]
+
+
+def sent_s(cluster: Cluster, size: ArrayLike, distance: ArrayLike, share: ArrayLike) -> Floats:
+    """Return the seconds of messages of ``size`` bytes over some distance, where ``share`` of the devices behind a link
+    use it at once: their part of it, but no more than one port."""
+    bytes_sent = np.asarray(size, dtype=np.float64)
+    alone = point_to_point_time_s(cluster, bytes_sent, distance, lone=True)
+    return np.maximum(alone, point_to_point_time_s(cluster, bytes_sent * np.asarray(share), distance))
+
+
+def _meeting(levels: Sequence[Level], one: int, other: int) -> int:
+    """Return the number of the innermost level that has both devices in one group."""
+    for number, level in enumerate(levels[:-1]):
+        if one // level.size == other // level.size:
+            return number
+    return max(len(levels) - 1, 0)
+
+
 def _pairs_s(cluster: Cluster, transfer: Transfer, element_bytes: float) -> float:
-    """Return the seconds of the busiest port: every device sends and receives one message after the other, at the rate
-    of the farthest."""
-    port: dict[tuple[str, int], list[float]] = {}
-    far: dict[tuple[str, int], int] = {}
-    for (source, target), size in zip(transfer.groups, transfer.elements, strict=True):
-        distance = reach(cluster, (source, target))
+    """Return the seconds of the busiest port: every device sends and receives one message after the other."""
+    pairs = cast(Sequence[tuple[int, int]], transfer.groups)
+    port: dict[tuple[str, int], dict[tuple[int, float], float]] = {}
+    for (source, target), size, way in zip(pairs, transfer.elements, crossings(cluster.levels, pairs), strict=True):
         for key in (("out", source), ("in", target)):
-            port.setdefault(key, []).append(size * element_bytes)
-            far[key] = max(far.get(key, 1), distance)
-    slowest = {(far[key], math.fsum(sizes)) for key, sizes in port.items()}
-    return max((float(point_to_point_time_s(cluster, size, distance)) for distance, size in slowest), default=0.0)
+            found = port.setdefault(key, {})
+            found[way] = found.get(way, 0.0) + size * element_bytes
+    slowest = {tuple(sorted(found.items())) for found in port.values()}
+    times = {one: float(sent_s(cluster, one[1], *one[0])) for found in slowest for one in found}
+    return max((math.fsum(times[one] for one in found) for found in slowest), default=0.0)

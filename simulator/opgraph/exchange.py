@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.simulator.costs import Collective, collective_time_s, point_to_point_time_s
+from forerun.simulator.layouts.price import sent_s
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.context import LayeredContext
+from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.layers import AXES, Floats
 from forerun.simulator.opgraph.messages import reduce_s
-from forerun.spaces.opgraph import WEIGHTED, Kind
+from forerun.spaces.opgraph import WEIGHTED, Kind, LayeredModel
 from forerun.spaces.opgraph.limits import tail_start
 from forerun.spaces.opgraph.split import Mode
 
@@ -17,12 +19,14 @@ from forerun.spaces.opgraph.split import Mode
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """Seconds per step of N rows: ``halo_s`` between neighbours in space, ``collective_s`` per layer, ``tail_s`` to
-    bring the parts of a picture together. ``calls_N`` counts collectives and ``pieces_N`` the pieces that they join or
-    cut, which cost host time."""
+    bring the parts of a picture together; ``back_NL``: what of all of it the backward pass of one segment has, by
+    operator.
+    ``calls_N`` counts collectives and ``pieces_N`` the pieces that they join or cut, which cost host time."""
 
     halo_s: Floats
     collective_s: Floats
     tail_s: Floats
+    back_NL: Floats
     calls_N: Floats
     pieces_N: Floats
 
@@ -44,37 +48,54 @@ def exchanges(context: LayeredContext, candidates: Candidates, tail_N: Floats) -
     """Return the communication of every row."""
     zeros = np.zeros(len(candidates))
     halo, collective, tail, calls, pieces = (zeros.copy() for _ in range(5))
+    operators = context.model.operators
+    back = np.zeros((len(candidates), len(operators)))
     rows = np.flatnonzero(candidates.is_mode(Mode.SPATIAL) & (candidates.parts_N > 1))
     if rows.size:
-        halo[rows], calls[rows] = _halo_s(context, candidates, tail_N, rows)
+        halo[rows], back[rows], calls[rows] = _halo_s(context, candidates, tail_N, rows)
         tail[rows] = _tail_s(context, candidates, tail_N, rows)
     for mode in (Mode.FILTER, Mode.CHANNEL):
         rows = np.flatnonzero(candidates.is_mode(mode) & (candidates.parts_N > 1))
         if rows.size:
-            collective[rows], calls[rows] = _product_s(context, candidates, mode, rows)
+            forward, back[rows], calls[rows] = _product_s(context, candidates, mode, rows)
+            collective[rows] = forward + back[rows].sum(axis=1)
             pieces[rows] = calls[rows] * candidates.parts_N[rows] if mode is Mode.FILTER else 0.0
     rows = np.flatnonzero(candidates.mixed_N & (candidates.replicas_N > 1))
     if rows.size:
-        collective[rows] += _mixed_s(context, candidates, rows)
+        inputs, outputs = _mixed_borders(context.model)
+        forward, backward = _mixed_s(context, candidates, rows, inputs, outputs)
+        collective[rows] += (forward + backward).sum(axis=1)
+        # Forward each linear layer has the gathering of its input, backward that and the rest.
+        linear = [place for place, o in enumerate(operators) if o.kind is Kind.LINEAR and o.inputs]
+        back[rows[:, None], linear] += backward
+        calls[rows] += 2.0 * (len(inputs) + len(outputs))
+        pieces[rows] += 2.0 * len(inputs) * candidates.replicas_N[rows]
     rows = np.flatnonzero(candidates.spread_N & (candidates.replicas_N > 1))
     if rows.size:
-        collective[rows] += _table_s(context, candidates, rows)
+        looked_up = _table_s(context, candidates, rows)
+        collective[rows] += 2 * looked_up
+        tables = [place for place, o in enumerate(operators) if o.kind is Kind.EMBEDDING]
+        back[rows, tables[-1]] += looked_up
+        calls[rows] += 2.0
     times = candidates.segments_N
     return Exchange(
         halo_s=times * halo,
         collective_s=times * collective,
         tail_s=times * tail,
+        back_NL=back,
         calls_N=times * calls,
         pieces_N=times * pieces,
     )
 
 
-def _halo_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> tuple[Floats, Floats]:
-    """Rows of pixels to and from both neighbours, of the input before and of the output's gradient behind."""
+def _halo_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:
+    """Rows of pixels to and from both neighbours, of the input before and of its gradient behind: of the device with
+    most to send, one message after the other. The devices at the border of a node share its links."""
     layers, cluster, profile = context.layers, context.cluster, context.profile
-    batch, grid = c.local_N[rows], c.grid_NA[rows]
+    batch, grid, node = c.local_N[rows], c.grid_NA[rows], float(cluster.devices_per_node)
     before_tail = np.arange(len(layers.kind_of_L)) < tail_N[rows, None]
     seconds, calls = np.zeros(len(rows)), np.zeros(len(rows))
+    back = np.zeros((len(rows), len(layers.kind_of_L)))
     # Neighbours along the last axis are numbered one apart, along the axes before by what lies inside.
     strides = np.ones_like(grid)
     for axis in range(AXES - 2, -1, -1):
@@ -83,27 +104,34 @@ def _halo_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.nda
         halo = layers.halo_UA[number]
         if not halo.any():
             continue
-        times = (before_tail & (layers.kind_of_L == number)).sum(axis=1)
-        own_in, own_out = (np.ceil(extents[number] / grid) for extents in (layers.input_UA, layers.output_UA))
+        here = before_tail & (layers.kind_of_L == number)
+        times = here.sum(axis=1)
+        own_in = np.ceil(layers.input_UA[number] / grid)
+        near, far, distance = (np.zeros(len(rows)) for _ in range(3))
+        senders = np.ones(len(rows))
         for axis in range(AXES):
             others = [other for other in range(AXES) if other != axis]
-            cut = grid[:, axis] > 1
-            faces = [operator.input[0] * halo[axis] * own_in[:, others].prod(axis=1)]
-            if operator.kind is Kind.CONV and operator.inputs:
-                faces.append(operator.output[0] * halo[axis] * own_out[:, others].prod(axis=1))
-            neighbours = np.where(grid[:, axis] > 2, 2.0, 1.0)
-            for face in faces:
-                size = batch * face * context.width
-                if profile.staged_bytes_per_s is not None:
-                    one = 2 * size / profile.staged_bytes_per_s  # sent, then received
-                else:
-                    one = point_to_point_time_s(cluster, size, strides[:, axis])
-                    # Where parts lie on several nodes, one pair of neighbours per border talks through the network.
-                    far = point_to_point_time_s(cluster, size, max(cluster.devices_per_node, 1), lone=True)
-                    one = np.where(c.parts_N[rows] > cluster.devices_per_node, np.maximum(one, far), one)
-                seconds += np.where(cut, times * neighbours * one, 0.0)
-                calls += np.where(cut, times, 0.0)
-    return seconds, calls
+            parts, stride = grid[:, axis], strides[:, axis]
+            size = batch * operator.input[0] * halo[axis] * own_in[:, others].prod(axis=1) * context.width
+            size, both = np.where(parts > 1, size, 0.0), np.where(parts > 2, 2.0, 1.0)
+            # One at the border of a node has a neighbour beyond it; beyond whole nodes lie all neighbours.
+            beyond = np.where(parts * stride <= node, 0.0, np.where(stride < node, 1.0, both))
+            near, far = near + (both - beyond) * size, far + beyond * size
+            distance = np.maximum(distance, np.where((both > beyond) & (size > 0), stride, 0.0))
+            border = np.minimum(stride * np.where(parts * stride > 2.0 * node, 2.0, 1.0), node)
+            senders = np.where((beyond > 0) & (size > 0), np.maximum(senders, border), senders)
+        if profile.staged_bytes_per_s is not None:
+            one = 2 * (near + far) / profile.staged_bytes_per_s  # sent, then received
+        else:
+            within = np.clip(distance, 1.0, max(node - 1.0, 1.0))
+            one = np.where(near > 0, point_to_point_time_s(cluster, near, within), 0.0)
+            one = one + np.where(far > 0, sent_s(cluster, far, node, senders / node), 0.0)
+        # Inputs before the pass; behind it the neighbours' part of their gradients, which nobody asks for of data.
+        directions = 2.0 if operator.inputs else 1.0
+        seconds += directions * times * one
+        back += here * one[:, None] * (directions - 1.0)
+        calls += np.where(near + far > 0, directions * times, 0.0)
+    return seconds, back, calls
 
 
 def _tail_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> Floats:
@@ -119,8 +147,11 @@ def _tail_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.nda
     return collective_time_s(context.cluster, "all_gather", size, parts, 1.0)
 
 
-def _product_s(context: LayeredContext, c: Candidates, mode: Mode, rows: np.ndarray) -> tuple[Floats, Floats]:
-    """Filter: outputs are gathered, input gradients added up. Channel: outputs added up, input gradients gathered."""
+def _product_s(context: LayeredContext, c: Candidates, mode: Mode, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:
+    """Seconds forward, backward by operator, and calls.
+
+    Filter: outputs gathered, input gradients added up. Channel: outputs added up, input gradients gathered.
+    """
     layers, parts = context.layers, c.parts_N[rows, None]
     counts = np.bincount(layers.kind_of_L, minlength=len(layers.distinct))
     weighted = [number for number, operator in enumerate(layers.distinct) if operator.kind in WEIGHTED]
@@ -132,8 +163,14 @@ def _product_s(context: LayeredContext, c: Candidates, mode: Mode, rows: np.ndar
         for name in ("output_elements", "input_elements")
     )
     share = context.profile.all_reduce_share
-    # Nobody asks for the gradient of the data.
-    behind = np.where([bool(operator.inputs) for operator in operators], each, 0)
+    # Nobody asks for the gradient of the data; what several layers add to one gradient is added up before it is sent.
+    readers = {
+        operator.inputs: number
+        for number, operator in reversed([*enumerate(context.model.operators)])
+        if operator.kind in WEIGHTED and operator.inputs
+    }
+    places = list(readers.values())
+    behind = np.bincount(layers.kind_of_L[places], minlength=len(layers.distinct))[weighted]
     if mode is Mode.FILTER:
         forward = collective_time_s(context.cluster, "all_gather", output, parts, 1.0)
         backward = reduce_s(context.cluster, inputs, parts, ones, share)
@@ -145,23 +182,45 @@ def _product_s(context: LayeredContext, c: Candidates, mode: Mode, rows: np.ndar
             if context.profile.gathers_channel_gradient
             else reduce_s(context.cluster, inputs, parts, ones, share)
         )
-        before = behind  # the first layer stays whole
-    seconds = (before * forward + behind * backward).sum(axis=1)
-    return seconds, np.full(len(rows), float(np.sum(before + behind)))
+        before = np.where([bool(operator.inputs) for operator in operators], each, 0)  # the first layer stays whole
+    calls = np.full(len(rows), float(np.sum(before + behind)))
+    back = np.zeros((len(rows), len(layers.kind_of_L)))
+    back[:, places] = backward[:, np.searchsorted(weighted, layers.kind_of_L[places])]
+    return (before * forward).sum(axis=1), back, calls
 
 
-def _mixed_s(context: LayeredContext, c: Candidates, rows: np.ndarray) -> Floats:
-    """Linear layers by filter over all replicas: their inputs are gathered, the inputs' gradients scattered."""
-    linear = [operator for operator in context.model.operators if operator.kind is Kind.LINEAR]
-    elements = np.array([float(operator.input_elements) for operator in linear])
-    ranks = c.replicas_N[rows, None]
-    size = c.local_N[rows, None] * ranks * elements * context.width
-    names: tuple[Collective, ...] = ("all_gather", "reduce_scatter")
-    return np.asarray(sum(collective_time_s(context.cluster, name, size, ranks, 1.0).sum(axis=1) for name in names))
+def _mixed_borders(model: LayeredModel) -> tuple[list[int], list[int]]:
+    """Elements per sample of what linear layers read (not of the model's input, which is read where it is needed), and
+    of what leaves a run of them."""
+    inputs = [o.input_elements for o in model.operators if o.kind is Kind.LINEAR and o.inputs]
+    read = {name for o in model.operators if o.name not in model.linear_runs for name in o.inputs}
+    return inputs, [o.output_elements for o in model.operators if o.name in model.linear_runs and o.name in read]
+
+
+def _mixed_s(
+    context: LayeredContext, c: Candidates, rows: np.ndarray, inputs: list[int], outputs: list[int]
+) -> tuple[Floats, Floats]:
+    """Seconds forward and backward of each linear layer that reads another, cut by filter over all replicas.
+
+    Their inputs are gathered for each pass, for samples are kept apart, and the inputs' gradients scattered; what
+    leaves the run goes to the devices of its samples, its gradient back.
+    """
+    ranks, local = c.replicas_N[rows, None], c.local_N[rows, None] * context.width
+
+    def seconds(kind: Collective, elements: list[int], size: Floats) -> Floats:
+        return collective_time_s(context.cluster, kind, size * np.array(elements, dtype=np.float64), ranks, 1.0)
+
+    gathered = seconds("all_gather", inputs, local * ranks)
+    scattered = seconds("reduce_scatter", inputs, local * ranks)
+    dealt = np.where(np.array(outputs) < ranks, 0.0, seconds("all_to_all", outputs, local)).sum(axis=1, keepdims=True)
+    each = dealt / max(len(inputs), 1)
+    return gathered + each, gathered + scattered + each
 
 
 def _table_s(context: LayeredContext, c: Candidates, rows: np.ndarray) -> Floats:
-    """Looked-up rows travel from the devices of their tables to those of their samples, and their gradients back."""
-    width = sum(table.output_elements for table in context.model.tables)
-    size = c.local_N[rows] * width * context.width
-    return 2 * collective_time_s(context.cluster, "all_to_all", size, c.replicas_N[rows], 1.0)
+    """Looked-up rows travel from the devices of their tables to those of their samples, and their gradients back: all
+    wait for the device with most tables, which sends the rows of every sample. Seconds of one direction."""
+    replicas = c.replicas_N[rows]
+    most = [sum(t.output_elements for t in fullest_tables(context.model, int(count))) for count in replicas]
+    size = c.local_N[rows] * replicas * np.array(most, dtype=np.float64) * context.width
+    return collective_time_s(context.cluster, "all_to_all", size, replicas, 1.0)

@@ -6,6 +6,7 @@ import numpy as np
 
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, LayeredContext
+from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.messages import Filling, exposed_s, fill, meeting_s, reduce_s, straggle_s
 from forerun.spaces.opgraph import WEIGHTED, Kind
@@ -15,10 +16,12 @@ from forerun.spaces.opgraph.split import Mode
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
     """Parameters on one device: ``dense_N`` are those that every step changes, ``tables_N`` those of embedding tables,
-    of which a step changes the rows that were looked up."""
+    of which a step changes the rows that were looked up, ``rows_N`` those of copied tables whose gradients replicas
+    exchange, which are kept until they have: the others go as they are made."""
 
     dense_N: Floats
     tables_N: Floats
+    rows_N: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +45,12 @@ def held_parameters(context: LayeredContext, c: Candidates, stage_dense_N: Float
     dense = model.parameters - tables - products * np.where(cut, 1.0 - 1.0 / c.parts_N, 0.0)
     dense = dense - _linear(context) * np.where(c.mixed_N, 1.0 - 1.0 / c.replicas_N, 0.0)
     pipeline = c.is_mode(Mode.PIPELINE)
+    copied = ~c.spread_N & (c.replicas_N > 1)
+    rows = np.sum([context.sent_elements(table, c.batch_N) for table in model.tables], axis=0) if model.tables else 0.0
     return Held(
+        rows_N=np.where(copied, rows, 0.0) * np.where(pipeline, stage_tables_N / max(tables, 1.0), 1.0),
         dense_N=np.where(pipeline, stage_dense_N, dense),
-        tables_N=np.where(pipeline, stage_tables_N, tables * np.where(c.spread_N, table_share(context, c), 1.0)),
+        tables_N=np.where(pipeline, stage_tables_N, np.where(c.spread_N, _spread_tables(context, c), tables)),
     )
 
 
@@ -52,18 +58,13 @@ def _tables(context: LayeredContext) -> float:
     return float(sum(table.parameters for table in context.model.tables))
 
 
-def table_share(context: LayeredContext, c: Candidates) -> Floats:
-    """Share of all tables that the fullest device holds when they are dealt out whole, largest first."""
-    sizes = sorted((float(table.parameters) for table in context.model.tables), reverse=True)
-    if not sizes:
-        return np.ones(len(c))
-    shares = {}
-    for devices in {int(count) for count in c.replicas_N}:
-        load = np.zeros(min(devices, len(sizes)))
-        for size in sizes:
-            load[int(np.argmin(load))] += size
-        shares[devices] = float(load.max()) / sum(sizes)
-    return np.array([shares[int(count)] for count in c.replicas_N])
+def _spread_tables(context: LayeredContext, c: Candidates) -> Floats:
+    """Parameters of tables on the fullest device when they are dealt out."""
+    each = {
+        count: float(sum(table.parameters for table in fullest_tables(context.model, int(count))))
+        for count in set(c.replicas_N)
+    }
+    return np.array([each[count] for count in c.replicas_N])
 
 
 def gradients(context: LayeredContext, c: Candidates, held: Held, backward_NL: Floats, busy_N: Floats) -> Gradients:
@@ -73,17 +74,8 @@ def gradients(context: LayeredContext, c: Candidates, held: Held, backward_NL: F
     spatial = c.is_mode(Mode.SPATIAL)
     ranks = c.replicas_N * np.where(spatial, c.parts_N, 1.0)
     stride = np.where(spatial, 1.0, c.parts_N)
-    sizes = exchanged_bytes(context, c, held)
-    backward = backward_NL.sum(axis=1)
-    messages = fill(Filling.of(profile), sizes, backward_NL)
-    sent = messages.sent_NB
-    far, near = ranks[:, None], stride[:, None]
-    share = profile.gradient_share
-    wire = sent * reduce_s(context.cluster, np.maximum(messages.bytes_NB, 1.0), far, near, share)
-    blocked = profile.blocked_share * reduce_s(context.cluster, np.ones(len(c)), ranks, stride, share)
-    shown = exposed_s(messages, wire, blocked, backward)
-    whole = wire.sum(axis=1)
-    shown = profile.overlap * shown + (1.0 - profile.overlap) * whole
+    sizes = exchanged_bytes(context, c)
+    whole, shown = exchange_s(context, sizes, backward_NL, ranks, stride)
     if profile.staged_bytes_per_s is not None:
         # Parts of a picture add up their gradients as they exchange their borders: through the host's memory, to one
         # of them and back.
@@ -100,7 +92,22 @@ def gradients(context: LayeredContext, c: Candidates, held: Held, backward_NL: F
     )
 
 
-def exchanged_bytes(context: LayeredContext, c: Candidates, held: Held) -> Floats:
+def exchange_s(
+    context: LayeredContext, sizes_NL: Floats, backward_NL: Floats, ranks_N: Floats, stride_N: Floats
+) -> tuple[Floats, Floats]:
+    """Return the seconds that gradients of so many bytes by operator travel, and what of them a backward pass of so
+    many seconds by operator does not hide, its launches included."""
+    profile = context.profile
+    messages = fill(Filling.of(profile), sizes_NL, backward_NL)
+    size, share = np.maximum(messages.bytes_NB, 1.0), profile.gradient_share
+    wire = messages.sent_NB * reduce_s(context.cluster, size, ranks_N[:, None], stride_N[:, None], share)
+    blocked = profile.blocked_share * reduce_s(context.cluster, np.ones(len(sizes_NL)), ranks_N, stride_N, share)
+    shown = exposed_s(messages, wire, blocked, backward_NL.sum(axis=1))
+    whole = wire.sum(axis=1)
+    return whole, profile.overlap * shown + (1.0 - profile.overlap) * whole
+
+
+def exchanged_bytes(context: LayeredContext, c: Candidates) -> Floats:
     """Return the bytes of every operator's gradient that replicas exchange, of shape [N, L]."""
     model, layers = context.model, context.layers
     every = layers.per_operator("parameters")
@@ -113,12 +120,6 @@ def exchanged_bytes(context: LayeredContext, c: Candidates, held: Held) -> Float
     # Tables that are copied exchange the gradients of looked-up rows alone, those that are dealt out none.
     rows = np.stack([context.sent_elements(operator, c.batch_N) for operator in model.operators], axis=1)
     sizes = np.where(table, np.where(c.spread_N[:, None], 0.0, rows), sizes)
-    pipeline = c.is_mode(Mode.PIPELINE)
-    if np.any(pipeline):
-        # The fullest stage stands for all: as the whole model, in the share of it that it holds.
-        dense, tables = float(np.where(table, 0.0, every).sum()), float(np.where(table, every, 0.0).sum())
-        own = np.where(table, (held.tables_N / max(tables, 1.0))[:, None], (held.dense_N / max(dense, 1.0))[:, None])
-        sizes = np.where(pipeline[:, None], sizes * own, sizes)
     return np.asarray(sizes * GRADIENT_BYTES)
 
 

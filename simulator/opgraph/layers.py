@@ -81,8 +81,13 @@ def _extents(shape: tuple[int, ...]) -> tuple[float, ...]:
 
 
 def _halo(operator: Operator) -> tuple[float, ...]:
-    halo = operator.halo if operator.kind in WINDOWED else ()
-    return tuple(map(float, (*halo, 0, 0, 0)[:AXES]))
+    """Rows beyond a part's own that it needs from each neighbour: what a window reaches beyond its stride, by two."""
+    if operator.kind not in WINDOWED or not operator.kernel:
+        return (0.0,) * AXES
+    spread = operator.dilation or (1,) * len(operator.kernel)
+    reach = [d * (k - 1) + 1 for k, d in zip(operator.kernel, spread, strict=True)]
+    halo = [max(r - s, 0) / 2 for r, s in zip(reach, operator.stride or (1,) * len(reach), strict=True)]
+    return (*halo, 0.0, 0.0, 0.0)[:AXES]
 
 
 def _live(model: LayeredModel) -> Floats:

@@ -27,7 +27,8 @@ class LayeredMemory:
     """Bytes on the fullest device, per row."""
 
     parameters_bytes: Floats
-    states_bytes: Floats
+    gradients_bytes: Floats
+    optimizer_bytes: Floats
     activations_bytes: Floats
     working_bytes: Floats
     buffers_bytes: Floats
@@ -35,8 +36,8 @@ class LayeredMemory:
     @property
     def peak_bytes(self) -> Floats:
         """Everything together, the reserve included."""
-        parts = (self.parameters_bytes, self.states_bytes, self.activations_bytes, self.working_bytes)
-        return np.asarray(sum(parts) + self.buffers_bytes + RESERVE_BYTES, dtype=np.float64)
+        parts = (self.parameters_bytes, self.gradients_bytes, self.optimizer_bytes, self.activations_bytes)
+        return np.asarray(sum(parts) + self.working_bytes + self.buffers_bytes + RESERVE_BYTES, dtype=np.float64)
 
 
 def kept_elements(context: LayeredContext) -> Floats:
@@ -61,11 +62,12 @@ def layered_memory(
     largest = 2.0 * float(context.layers.per_operator("output_elements").max()) / np.where(spatial, c.parts_N, 1.0)
     working = c.local_N * largest
     profile, several = context.profile, c.devices_N > 1
-    buffers = np.minimum(profile.bucket_bytes * 2, held.dense_N * GRADIENT_BYTES)
+    gradients = (held.dense_N + held.rows_N) * GRADIENT_BYTES
     return LayeredMemory(
         parameters_bytes=(held.dense_N + held.tables_N) * 4.0,
-        states_bytes=held.dense_N * 4.0 * profile.state_elements,
+        gradients_bytes=gradients,
+        optimizer_bytes=held.dense_N * 4.0 * max(profile.state_elements - 1.0, 0.0),
         activations_bytes=batch * (elements + source) * context.width,
         working_bytes=working * context.width,
-        buffers_bytes=np.where(several, buffers, 0.0),
+        buffers_bytes=np.where(several, np.minimum(profile.bucket_bytes * 2, gradients), 0.0),
     )

@@ -7,6 +7,7 @@ replica, are left out: mixtures are for software that exchanges directly.
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,6 +74,7 @@ def score_mixture(context: LayeredContext, mixture: Mixture, batch: int) -> Mixt
     hidden = _gradients(context, graph, needs, backward_L * slower, batch, phases)
     phases["straggle"] = float(straggle_s(context.profile, device * slower, mixture.devices))
     held, tables, kept = _memory(context, graph, degrees, batch)
+    gradients = (held + _exchanged_rows(context, needs, batch)) * GRADIENT_BYTES
     phases["update"] = float(context.update_s(held))
     phases["input"] = max(_loading_s(context, degrees, batch, mixture.devices) - math.fsum(phases.values()), 0.0)
     return MixtureScore(
@@ -82,11 +84,11 @@ def score_mixture(context: LayeredContext, mixture: Mixture, batch: int) -> Mixt
         host_s=host,
         memory_bytes={
             "parameters": (held + tables) * 4.0,
-            "gradients": held * 4.0,
+            "gradients": gradients,
             "optimizer": held * 4.0 * max(context.profile.state_elements - 1.0, 0.0),
             "activations": kept * context.width,
             "working": 2.0 * _largest(graph, degrees) * context.width,
-            "buffers": min(2 * context.profile.bucket_bytes, held * GRADIENT_BYTES) if len(devices) > 1 else 0.0,
+            "buffers": min(2 * context.profile.bucket_bytes, gradients) if len(devices) > 1 else 0.0,
             "reserve": RESERVE_BYTES,
         },
         cuts=cuts,
@@ -212,6 +214,12 @@ def _memory(
         space = math.prod(own[name] for name in ("depth", "height", "width"))
         elements += batch / own["batch"] * float(kept[operator.name]) / space
     return held, tables, elements
+
+
+def _exchanged_rows(context: LayeredContext, needs: Sequence[Need], batch: int) -> float:
+    """Elements of tables' gradients that replicas exchange, and keep until they have."""
+    exchanged = {need.operator for need in needs if need.phase is Phase.GRADIENT}
+    return math.fsum(float(context.sent_elements(t, batch)) for t in context.model.tables if t.name in exchanged)
 
 
 def _batch_degree(degrees: dict[str, dict[str, int]]) -> int:

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 from forerun.simulator.opgraph.candidates import Candidates, candidates_of
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import LayeredContext
+from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.exchange import Exchange, exchanges, tails
-from forerun.simulator.opgraph.gradients import Gradients, gradients, held_parameters, table_share
+from forerun.simulator.opgraph.gradients import Gradients, gradients, held_parameters
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.memory import USABLE, LayeredMemory, layered_memory
-from forerun.simulator.opgraph.stages import pipeline_stages
+from forerun.simulator.opgraph.stages import Stages, pipeline_stages
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.split import Mode, Split
 
@@ -83,18 +84,18 @@ def score_splits(context: LayeredContext, splits: Sequence[Split], batches: Sequ
     held = held_parameters(context, c, stages.parameters_N, stages.tables_N)
     forward_s = np.where(pipeline, stages.forward_s, forward * slower)
     backward_s = np.where(pipeline, stages.backward_s, backward * slower)
-    # Gradients go under the backward pass of the last segment.
+    # Gradients go under the backward pass of the last segment, what parts send each other in it included.
     last = backward_s / c.segments_N
-    behind_NL = backward_NL * (last / np.maximum(backward_NL.sum(axis=1), 1e-30))[:, None]
+    behind_NL = backward_NL * (last / np.maximum(backward_NL.sum(axis=1), 1e-30))[:, None] + moved.back_NL
     exchanged = gradients(context, c, held, behind_NL, forward_s + backward_s)
-    phases = _phases(forward_s, backward_s, moved, exchanged, stages.hop_s, stages.bubble_s)
+    phases = _phases(forward_s, backward_s, moved, exchanged, stages)
     loading = _loading_s(context, c)
     phases["input"] = np.maximum(loading - np.asarray(sum(phases.values())), 0.0)
     memory = layered_memory(context, c, held, stages.kept_N, tail)
     return LayeredScores(
         candidates=c,
         phases=phases,
-        hidden_s=np.maximum(exchanged.whole_s - exchanged.exposed_s, 0.0),
+        hidden_s=np.maximum(np.where(pipeline, stages.exchange_s, exchanged.whole_s) - phases["gradient"], 0.0),
         loading_s=loading,
         device_s=np.where(pipeline, forward_s + backward_s, device),
         host_s=host,
@@ -105,19 +106,20 @@ def score_splits(context: LayeredContext, splits: Sequence[Split], batches: Sequ
 
 
 def _phases(
-    forward: Floats, backward: Floats, moved: Exchange, exchanged: Gradients, hop: Floats, bubble: Floats
+    forward: Floats, backward: Floats, moved: Exchange, exchanged: Gradients, stages: Stages
 ) -> dict[str, Floats]:
+    pipeline = stages.forward_s > 0
     return {
         "forward": forward,
         "backward": backward,
         "halo": moved.halo_s,
         "collective": moved.collective_s,
         "tail": moved.tail_s,
-        "hop": hop,
-        "bubble": bubble,
-        "gradient": exchanged.exposed_s,
-        "straggle": exchanged.straggle_s,
-        "update": exchanged.update_s,
+        "hop": stages.p2p_s,
+        "bubble": stages.bubble_s,
+        "gradient": np.where(pipeline, stages.exposed_s, exchanged.exposed_s),
+        "straggle": np.where(pipeline, stages.straggle_s, exchanged.straggle_s),
+        "update": np.where(pipeline, stages.update_s, exchanged.update_s),
     }
 
 
@@ -154,13 +156,22 @@ def _device_s(context: LayeredContext, c: Candidates, tail: Floats) -> tuple[Flo
         forward = np.where(linear, everything.forward_KU[:, layers.kind_of_L], forward)
         backward = np.where(linear, everything.backward_KU[:, layers.kind_of_L], backward)
     if np.any(c.spread_N):
-        # The fullest device looks up its tables for all samples.
-        load = np.where(c.spread_N, table_share(context, c) * c.replicas_N, 1.0)[:, None]
-        table = layers.is_kind(Kind.EMBEDDING)
-        forward, backward = (np.where(table, values * load, values) for values in (forward, backward))
+        # The fullest device looks up the rows of its tables for all samples.
+        everything = context.times(Local.whole(c.local_N * c.replicas_N))
+        here = {count: _is_here(context, int(count)) for count in set(c.replicas_N)}
+        own = np.array([here[count] for count in c.replicas_N])
+        table = c.spread_N[:, None] & layers.is_kind(Kind.EMBEDDING)
+        forward = np.where(table, own * everything.forward_KU[:, layers.kind_of_L], forward)
+        backward = np.where(table, own * everything.backward_KU[:, layers.kind_of_L], backward)
     kept = np.where(c.is_mode(Mode.PIPELINE), 0.0, c.segments_N)
     again = np.where((repeated | unsplit) & (c.parts_N > 1)[:, None], forward + backward, 0.0).sum(axis=1)
     return forward, backward, again * kept
+
+
+def _is_here(context: LayeredContext, devices: int) -> NDArray[np.bool_]:
+    """Which operators are tables of the fullest of some devices."""
+    names = {table.name for table in fullest_tables(context.model, devices)}
+    return np.array([operator.name in names for operator in context.model.operators])
 
 
 def _host_s(context: LayeredContext, c: Candidates, moved: Exchange) -> Floats:

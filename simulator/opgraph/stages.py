@@ -1,87 +1,225 @@
-"""Pipelines of whole layers: where to cut, and what the slowest stage takes."""
+"""Pipelines of whole layers: where to cut, and when the last device of a step is done.
+
+GPipe (arXiv 1811.06965): all microbatches forward, then all backward. Stages and the links behind them work like the
+machines of a flow shop with equal jobs, whose last job leaves machine k after the sum of all times up to k and, for
+every further job, the longest of them.
+"""
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 
-from forerun.simulator.costs import point_to_point_time_s
+from forerun.simulator.layouts.price import crossings, sent_s
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import LayeredContext
+from forerun.simulator.opgraph.gradients import exchange_s, exchanged_bytes
 from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.memory import kept_elements
-from forerun.spaces.opgraph import Kind
-from forerun.spaces.opgraph.split import Mode
+from forerun.simulator.opgraph.messages import meeting_s, straggle_s
+from forerun.spaces.clusters.cluster import Level
+from forerun.spaces.opgraph import Kind, LayeredModel
+from forerun.spaces.opgraph.split import Mode, Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """Per row, zero where there is no pipeline.
+    """Per row, zero where there is no pipeline: seconds on the stage that ends last, and the most that any stage holds.
 
-    ``forward_s``, ``backward_s``: all segments of the slowest stage; ``bubble_s``: filling and draining; ``hop_s``:
-    transfers between stages; ``parameters_N`` (without tables), ``tables_N`` and ``kept_N`` (elements per sample) of
-    the stages that hold most; ``starts`` by row: the first operator of every stage.
+    ``forward_s``, ``backward_s``: all its segments; ``bubble_s``: its waiting while others fill and drain the pipeline;
+    ``p2p_s``: what transfers between stages add to that; ``exchange_s``, ``exposed_s``: its gradients' exchange, and
+    what of it is not hidden; ``straggle_s``, ``update_s`` as in ``Gradients``. ``parameters_N`` (without tables),
+    ``tables_N`` and ``kept_N`` (elements per sample).
     """
 
     forward_s: Floats
     backward_s: Floats
     bubble_s: Floats
-    hop_s: Floats
+    p2p_s: Floats
+    exchange_s: Floats
+    exposed_s: Floats
+    straggle_s: Floats
+    update_s: Floats
     parameters_N: Floats
     tables_N: Floats
     kept_N: Floats
-    starts: dict[int, tuple[int, ...]]
 
 
 def pipeline_stages(context: LayeredContext, c: Candidates) -> Stages:
-    """Return the stages of every pipeline row: cut so that the slowest is as fast as it can be, segments one after the
-    other as in GPipe (arXiv 1811.06965)."""
-    columns = {
-        name: np.zeros(len(c)) for name in ("forward", "backward", "bubble", "hop", "parameters", "tables", "kept")
-    }
-    starts: dict[int, tuple[int, ...]] = {}
+    """Return the stages of every pipeline row, cut as ``stage_starts`` says."""
+    names = [field.name for field in fields(Stages)]
+    columns = {name: np.zeros(len(c)) for name in names}
     rows = np.flatnonzero(c.is_mode(Mode.PIPELINE))
     if rows.size:
-        layers, host = context.layers, context.profile.operator_host_s
-        everything, kept = layers.per_operator("parameters"), kept_elements(context)
-        embedding = layers.is_kind(Kind.EMBEDDING)
-        parameters, tables = np.where(embedding, 0.0, everything), np.where(embedding, everything, 0.0)
-        segment = c.local_N[rows]
-        times = context.times(Local.whole(segment))
-        cuts: dict[tuple[float, int], tuple[int, ...]] = {}
-        for place, row in enumerate(rows):
-            parts = int(c.parts_N[row])
-            forward = np.maximum(times.forward_KU[place][layers.kind_of_L], host)
-            backward = np.maximum(times.backward_KU[place][layers.kind_of_L], host)
-            key = (float(segment[place]), parts)
-            if key not in cuts:
-                cuts[key] = balanced_cuts(forward + backward, parts)
-            begin = cuts[key]
-            sums = [np.add.reduceat(values, begin) for values in (forward, backward, parameters, tables, kept)]
-            slowest = int(np.argmax(sums[0] + sums[1]))
-            each = float((sums[0] + sums[1])[slowest])
-            count = float(c.segments_N[row])
-            live = max((float(layers.live_L[first - 1]) for first in begin[1:]), default=0.0)
-            hop = float(point_to_point_time_s(context.cluster, segment[place] * live * context.width, 1.0))
-            columns["forward"][row] = count * float(sums[0][slowest])
-            columns["backward"][row] = count * float(sums[1][slowest])
-            columns["bubble"][row] = (len(begin) - 1) * each
-            columns["hop"][row] = 2 * (len(begin) + count - 2) * hop
-            for place_in, name in enumerate(("parameters", "tables", "kept"), start=2):
-                columns[name][row] = float(sums[place_in].max())
-            starts[int(row)] = begin
-    return Stages(
-        forward_s=columns["forward"],
-        backward_s=columns["backward"],
-        bubble_s=columns["bubble"],
-        hop_s=columns["hop"],
-        parameters_N=columns["parameters"],
-        tables_N=columns["tables"],
-        kept_N=columns["kept"],
-        starts=starts,
+        sizes = exchanged_bytes(context, c)
+        passes = _passes(context, c.local_N[rows])
+        for forward_L, backward_L, row in zip(*passes, rows, strict=True):
+            found = _row(context, c, int(row), forward_L, backward_L, sizes[row])
+            for name, value in zip(names, found, strict=True):
+                columns[name][row] = value
+    return Stages(**columns)
+
+
+def stage_starts(context: LayeredContext, segment: float, parts: int) -> tuple[int, ...]:
+    """Return the first operator of every stage of a pipeline whose segments have so many samples: cut so that the
+    slowest is as fast as can be."""
+    forward, backward = _passes(context, np.array([segment]))
+    host = context.profile.operator_host_s
+    return balanced_cuts(np.maximum(forward[0], host) + np.maximum(backward[0], host), parts)
+
+
+def _passes(context: LayeredContext, batch_K: Floats) -> tuple[Floats, Floats]:
+    """Device seconds of every operator forward and backward, [K, L]."""
+    times, kinds = context.times(Local.whole(batch_K)), context.layers.kind_of_L
+    return times.forward_KU[:, kinds], times.backward_KU[:, kinds]
+
+
+def _row(
+    context: LayeredContext, c: Candidates, row: int, forward_L: Floats, backward_L: Floats, sizes_L: Floats
+) -> tuple[float, ...]:
+    """Return the values of ``Stages`` for one row, in the order of its fields."""
+    layers, profile, split = context.layers, context.profile, c.splits[row]
+    segment, count = float(c.local_N[row]), float(c.segments_N[row])
+    host = profile.operator_host_s
+    starts = balanced_cuts(np.maximum(forward_L, host) + np.maximum(backward_L, host), split.parts)
+    home_L = np.searchsorted(starts, np.arange(len(forward_L)), side="right") - 1
+
+    def per_stage(values: Floats) -> Floats:
+        return np.add.reduceat(values, starts)
+
+    # The host runs ahead of the device until the slower of the two sets the pace of a stage.
+    launches = per_stage(np.where(layers.is_kind(Kind.VIEW), 0.0, 2.0))
+    slower = np.maximum(launches * host / np.maximum(per_stage(forward_L + backward_L), 1e-30), 1.0)
+    backward_L = backward_L * slower[home_L]
+    forward, backward = per_stage(forward_L) * slower, per_stage(backward_L)
+    segment_s = (forward_L * slower[home_L], backward_L)
+    there, back = (_sends(context, starts, *segment_s, segment, split, way) for way in ("there", "back"))
+    own = home_L == np.arange(len(starts))[:, None]
+    ranks, stride = np.full(len(starts), c.replicas_N[row]), np.full(len(starts), c.parts_N[row])
+    whole, shown = exchange_s(context, own * sizes_L, own * backward_L, ranks, stride)
+    met = np.where(ranks > 1, meeting_s(profile, context.nodes(ranks * stride)), 0.0)
+    whole, shown = np.where(ranks > 1, whole, 0.0) + met, np.where(ranks > 1, shown, 0.0) + met
+    everything, table = layers.per_operator("parameters"), layers.is_kind(Kind.EMBEDDING)
+    dense, tables = per_stage(np.where(table, 0.0, everything)), per_stage(np.where(table, everything, 0.0))
+    straggle = straggle_s(profile, count * (forward + backward), float(c.devices_N[row]))
+    update = context.update_s(dense)
+    done = _drained(forward, backward, there, back, count)
+    last = int(np.argmax(done + shown + straggle + update))
+    free = _drained(forward, backward, [one.free() for one in there], [one.free() for one in back], count)[last]
+    busy = (float(count * forward[last]), float(count * backward[last]))
+    return (
+        *busy,
+        float(free - sum(busy)),
+        float(done[last] - free),
+        *(float(values[last]) for values in (whole, shown, straggle, update)),
+        *(float(values.max()) for values in (dense, tables, per_stage(kept_elements(context)))),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What one stage sends for one segment: seconds of all; ``to`` other stages, with the seconds from its end until
+    each can begin (less than none where that computes something else first), and the same were sending free."""
+
+    all_s: float
+    to: tuple[tuple[int, float, float], ...]
+
+    def free(self) -> "_Sent":
+        return _Sent(0.0, tuple((reader, free_s, free_s) for reader, _, free_s in self.to))
+
+
+def _drained(forward: Floats, backward: Floats, there: Sequence[_Sent], back: Sequence[_Sent], count: float) -> Floats:
+    """Seconds until every stage has done its last backward pass."""
+    stages = range(len(forward))
+    begin = np.zeros(len(forward))
+    begin = _left(forward, there, stages, begin, count)
+    return _left(backward, back, stages[::-1], begin, count)
+
+
+def _left(passes: Floats, sent: Sequence[_Sent], order: Sequence[int], begin: Floats, count: float) -> Floats:
+    """Seconds until every stage has done ``count`` passes, where none begins before ``begin``."""
+    first, longest = begin.copy(), passes.copy()
+    for stage in order:
+        one, each = sent[stage], max(longest[stage], sent[stage].all_s)
+        done = first[stage] + passes[stage]
+        for reader, behind_s, _ in one.to:
+            first[reader] = max(first[reader], done + behind_s)
+            longest[reader] = max(longest[reader], each)
+    return np.asarray(np.maximum(first + passes + (count - 1.0) * longest, begin + count * passes))
+
+
+def _sends(
+    context: LayeredContext,
+    starts: tuple[int, ...],
+    forward_L: Floats,
+    backward_L: Floats,
+    segment: float,
+    split: Split,
+    way: str,
+) -> list[_Sent]:
+    """Return what every stage sends for one segment: each output to every other stage that reads it, or its gradient
+    ``back``; a stage sends one after the other, as they are made."""
+    seconds_L = forward_L if way == "there" else backward_L[::-1]
+    ready = np.cumsum(seconds_L)
+    ends = (*starts[1:], len(forward_L))
+    count = len(ready)
+    begins = starts if way == "there" else tuple(count - end for end in ends)
+    found = []
+    for stage, (begin, end) in enumerate(zip(starts, ends, strict=True)):
+        first, last = (begin, end - 1) if way == "there" else (count - end, count - 1 - begin)
+        started = ready[first] - seconds_L[first]
+        now, total, readers = 0.0, 0.0, dict[int, tuple[float, float]]()
+        own = float(ready[last] - started)
+        for place, reader, read, elements in _crossing(context.model, starts, way).get(stage, ()):
+            ways = _ways(context.cluster.levels, split.replicas, split.parts, stage, reader)
+            size = segment * elements * context.width
+            took = max(float(sent_s(context.cluster, size, *one)) for one in ways)
+            now = max(now, float(ready[place] - started)) + took
+            total += took
+            before = float(ready[read] - seconds_L[read] - (ready[begins[reader]] - seconds_L[begins[reader]]))
+            behind, free = now - own - before, float(ready[place] - started) - own - before
+            known = readers.get(reader, (behind, free))
+            readers[reader] = (max(behind, known[0]), max(free, known[1]))
+        found.append(_Sent(total, tuple((reader, *waits) for reader, waits in readers.items())))
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _crossing(
+    model: LayeredModel, starts: tuple[int, ...], way: str
+) -> Mapping[int, tuple[tuple[int, int, int, float], ...]]:
+    """Return by stage what it sends to another: the place of the operator that makes it in the order of the pass, the
+    stage that reads it, the place of the first operator there that does, its elements per sample. Gradients of readers
+    in one stage are added up before they go back."""
+    places = {operator.name: place for place, operator in enumerate(model.operators)}
+    last = len(places) - 1
+    found: dict[int, list[tuple[int, int, int, float]]] = {}
+    first: dict[tuple[str, int], int] = {}
+    for place, operator in enumerate(model.operators):
+        reader = bisect_right(starts, place) - 1
+        for name in operator.inputs:
+            home = bisect_right(starts, places[name]) - 1
+            if home != reader:
+                first.setdefault((name, reader), place)
+    for (name, reader), place in first.items():
+        home, size = bisect_right(starts, places[name]) - 1, float(model.operators[places[name]].output_elements)
+        if way == "there":
+            found.setdefault(home, []).append((places[name], reader, place, size))
+        else:
+            found.setdefault(reader, []).append((last - place, home, last - places[name], size))
+    return {stage: tuple(sorted(sent, key=lambda one: one[0])) for stage, sent in found.items()}
+
+
+@lru_cache(maxsize=4096)
+def _ways(
+    levels: tuple[Level, ...], replicas: int, parts: int, source: int, target: int
+) -> frozenset[tuple[int, float]]:
+    """Distances between one stage and another in all replicas, each with the share of its link that is in use."""
+    pairs = [(replica * parts + source, replica * parts + target) for replica in range(replicas)]
+    return frozenset(crossings(levels, pairs))
 
 
 PRECISION = 1e-9
@@ -89,9 +227,10 @@ PRECISION = 1e-9
 
 
 def balanced_cuts(seconds_L: Floats, parts: int) -> tuple[int, ...]:
-    """Return the first operator of each of at most ``parts`` runs whose longest is as short as can be.
+    """Return the first operator of each of ``parts`` runs (or as many as there are operators) whose longest is as short
+    as can be.
 
-    Bisection over the longest run; each trial fills runs greedily.
+    Bisection over the longest run; each trial fills runs greedily. Where fewer runs do, the fullest are cut in two.
     """
     total = [0.0, *map(float, np.cumsum(seconds_L))]
     low, high = float(seconds_L.max()), total[-1]
@@ -101,7 +240,12 @@ def balanced_cuts(seconds_L: Floats, parts: int) -> tuple[int, ...]:
             high = middle
         else:
             low = middle
-    return _filled(total, high * (1 + 1e-12), parts)
+    starts = [*_filled(total, high * (1 + 1e-12), parts)]
+    while len(starts) < min(parts, len(seconds_L)):
+        ends = [*starts[1:], len(seconds_L)]
+        begin, end = max(zip(starts, ends, strict=True), key=lambda run: run[1] - run[0])
+        starts = sorted([*starts, (begin + end) // 2])
+    return tuple(starts)
 
 
 def _filled(total: Sequence[float], longest_s: float, parts: int) -> tuple[int, ...]:

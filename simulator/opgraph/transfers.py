@@ -23,10 +23,15 @@ def weight_transfer_s(context: LayeredContext, transfer: Transfer, element_bytes
     share of the rate."""
     if transfer.kind != "all_reduce":
         return transfer_time_s(context.cluster, transfer, element_bytes)
+    return all_reduce_s(context, transfer, element_bytes, context.profile.gradient_share)
+
+
+def all_reduce_s(context: LayeredContext, transfer: Transfer, element_bytes: float, share: float) -> float:
+    """Return the seconds of an all-reduce of which the framework reaches ``share`` of the rate between nodes."""
     group = transfer.groups[0]
     size = np.array(max(transfer.elements) * element_bytes)
     ranks, stride = np.array(float(len(group))), np.array(stride_of(context.cluster.levels, group))
-    return float(reduce_s(context.cluster, size, ranks, stride, context.profile.gradient_share))
+    return float(reduce_s(context.cluster, size, ranks, stride, share))
 
 
 def blocked_s(context: LayeredContext, transfer: Transfer) -> float:

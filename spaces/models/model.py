@@ -86,7 +86,7 @@ class Model:
     of a learned position table (0: rotary or relative). ``head_transform``: a hidden x hidden dense layer before
     the LM head (BERT). ``mtp_layers`` multi-token-prediction blocks (DeepSeek-V3) follow the last layer: each is one
     more layer like the last, a 2*hidden -> hidden projection and another pass through the shared head.
-    ``embedding_width``: columns of the token table where they are not ``hidden``; a product brings them to it (ALBERT).
+    ``embedding_width``: columns of the token tables if not ``hidden``; a product brings them to it (ALBERT).
     ``embedding_extra``: further parameters before the first layer (tables per layer, projections of image features).
     ``extra_parameters`` are parameters too small to model as operators (pooler, relative position tables, class token).
     ``encoder_layers`` is the number of leading layers (not ``Layer`` entries) that form the encoder of an

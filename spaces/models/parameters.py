@@ -110,13 +110,12 @@ def embedding_parameters(model: Model) -> int:
 
     The token table alone is ``model.vocab * model.table_width``; tensor ranks shard it and replicate the rest.
     """
-    rows = model.learned_positions + model.token_types
-    table = model.vocab * model.table_width
-    if model.embedding_width is not None:
-        table += (model.embedding_width + 1) * model.hidden
+    width = model.table_width
+    rows = model.vocab + model.learned_positions + model.token_types
+    projection = 0 if model.embedding_width is None else (width + 1) * model.hidden
     patch = (model.patch_inputs + 1) * model.hidden if model.patch_inputs else 0
-    norm = _norm(model.hidden, model.layers[0].norm_bias) if model.embedding_norm else 0
-    return table + rows * model.hidden + patch + norm + model.embedding_extra
+    norm = _norm(width, model.layers[0].norm_bias) if model.embedding_norm else 0
+    return rows * width + projection + patch + norm + model.embedding_extra
 
 
 def head_parameters(model: Model) -> int:
@@ -128,7 +127,8 @@ def head_parameters(model: Model) -> int:
     count = _norm(hidden, model.final_norm_bias) if model.final_norm else 0
     if model.head_transform:
         # A dense layer with bias and a norm like those of the layers (BERT, arXiv 1810.04805, released code).
-        count += hidden * hidden + hidden + _norm(hidden, model.layers[-1].norm_bias)
+        width = model.table_width
+        count += hidden * width + width + _norm(width, model.layers[-1].norm_bias)
     if not model.tied_embeddings:
         count += model.vocab * hidden
     if model.lm_head_bias:

@@ -108,6 +108,7 @@ class Softmax:
     """The core of softmax attention: see ``forerun.spaces.models.mixers.attention.Attention`` for its fields.
 
     ``selected``: keys that each query reads at most, those that an indexer chose (None: all of them).
+    ``compressed``: tokens that one key stands for.
     """
 
     heads: Width
@@ -118,16 +119,17 @@ class Softmax:
     window: int | None
     chunked: bool = False
     selected: int | None = None
+    compressed: int = 1
 
     def mean_keys(self, seq_len: int, causal_half: bool) -> float:
         """Keys that a query is counted to meet, averaged over a sequence (``causal_half``: unmasked ones only)."""
         limits = [limit for limit in (self.window, self.selected) if limit is not None]
-        keys = float(min([seq_len, *limits]))
+        keys = float(min([seq_len / self.compressed, *limits]))
         if causal_half and self.causal and self.chunked:
             return keys / 2
         if causal_half and self.causal:
             # The first `keys` queries see half as many on average, the others see all of their window.
-            return keys - keys * keys / (2 * seq_len)
+            return keys - keys * keys * self.compressed / (2 * seq_len)
         return keys
 
 

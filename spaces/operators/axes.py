@@ -28,11 +28,13 @@ class AxisKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One axis of an iteration space, of ``size`` points."""
+    """One axis of an iteration space, of ``size`` points. ``even``: its parts are equal; else the last may be smaller
+    (7 rows over 4 devices are 2, 2, 2 and 1), and the largest is what a device is costed with."""
 
     name: str
     size: int
     kind: AxisKind
+    even: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +73,12 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """An axis cut in ``degree`` equal parts; ``axis`` None: ``degree`` equal copies of the work."""
+    """An axis cut in ``degree`` parts; ``axis`` None: ``degree`` equal copies of the work. ``averaged``: the copies add
+    up their gradients like parts of a batch, as a data-parallel wrapper around all devices makes them."""
 
     axis: str | None
     degree: int
+    averaged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,18 +179,23 @@ def check_cuts(operator: Operator, cuts: Sequence[Cut]) -> None:
         if degree > 1 and axis.kind is AxisKind.OPAQUE:
             free = [other.name for other in operator.axes if other.kind is not AxisKind.OPAQUE]
             raise RequestError(f"axis {name} of {operator.name} cannot be cut; {' or '.join(free) or 'none'} can")
-        if axis.size % degree:
+        if axis.even and axis.size % degree:
             raise RequestError(
                 f"axis {name} of {operator.name} has {axis.size} points, which {degree} does not divide; "
                 f"{divisor_hint(axis.size)}"
             )
+        if degree > axis.size:
+            raise RequestError(
+                f"axis {name} of {operator.name} has {axis.size} points, which cannot be cut in {degree} parts; "
+                f"use at most {axis.size}"
+            )
         for operand in operator.inputs:
             for dimension in operand.dimensions:
-                own = axis.size // degree * dimension.step
-                if dimension.axis == name and degree > 1 and dimension.halo > own:
+                own, lent = axis.size // degree * dimension.step, -(-dimension.halo // 2)
+                if dimension.axis == name and degree > 1 and lent > own:
                     raise RequestError(
-                        f"a part of axis {name} of {operator.name} must be as wide as its halo, but {own} elements "
-                        f"need {dimension.halo} of their neighbours; cut it less often"
+                        f"a part of axis {name} of {operator.name} must be as wide as the halo it lends a neighbour, "
+                        f"but {own} elements lend {lent}; cut it less often"
                     )
 
 

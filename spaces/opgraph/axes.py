@@ -18,7 +18,9 @@ INPUT = "input"
 _SAME_SHAPE = frozenset(
     {Kind.ACTIVATION, Kind.ADD, Kind.MULTIPLY, Kind.DROPOUT, Kind.BATCH_NORM, Kind.COPY, Kind.POOL, Kind.CONV}
 )
-"""Kinds whose output follows their input position by position (or window by window) along spatial axes."""
+"""Kinds whose output follows their input position by position (or window by window) along all axes."""
+_SAME_SPACE = _SAME_SHAPE | {Kind.CONCAT, Kind.UPSAMPLE, Kind.CONV_TRANSPOSE, Kind.SOFTMAX, Kind.LOSS}
+"""Kinds whose output follows their input along spatial axes, whatever they do with channels."""
 
 
 def operator_graph(model: LayeredModel, batch: int) -> OperatorGraph:
@@ -38,10 +40,10 @@ def operator_axes(operator: LayeredOperator, batch: int) -> Operator:
     sums = _summed(operator)
     axes = [Axis(name="batch", size=batch, kind=AxisKind.BATCH)]
     axes += [
-        Axis(name=name, size=size, kind=_kind_of(operator, name))
+        Axis(name=name, size=size, kind=_kind_of(operator, name), even=False)
         for name, size in zip(out, operator.output, strict=True)
     ]
-    axes += [Axis(name=name, size=size, kind=AxisKind.REDUCE) for name, size in sums.items()]
+    axes += [Axis(name=name, size=size, kind=AxisKind.REDUCE, even=False) for name, size in sums.items()]
     shapes = (operator.input, *operator.extra_inputs)
     # Ids of a lookup are an input of their own, and lie where they are looked up.
     ids = operator.kind is Kind.EMBEDDING
@@ -71,8 +73,18 @@ def _kind_of(operator: LayeredOperator, name: str) -> AxisKind:
     if name == "channels":
         return AxisKind.PARALLEL if weighted or operator.kind in _SAME_SHAPE else AxisKind.OPAQUE
     if name in ("height", "width", "depth"):
-        return AxisKind.PARALLEL if operator.kind in _SAME_SHAPE else AxisKind.OPAQUE
+        return AxisKind.PARALLEL if _same_space(operator) else AxisKind.OPAQUE
     return AxisKind.OPAQUE
+
+
+def _same_space(operator: LayeredOperator) -> bool:
+    """Whether parts of the picture can be worked on apart: inputs and output have the same spatial axes. A view is
+    a crop where it leaves channels as they are."""
+    shapes = (operator.input, *operator.extra_inputs)
+    if any(len(shape) != len(operator.output) for shape in shapes):
+        return False
+    crop = operator.kind is Kind.VIEW and operator.input[0] == operator.output[0]
+    return len(operator.output) > 1 and (operator.kind in _SAME_SPACE or crop)
 
 
 def _summed(operator: LayeredOperator) -> dict[str, int]:
@@ -93,10 +105,13 @@ def _input(
     if operator.kind is Kind.LINEAR:
         return (Dimension(axis="batch"), *follow(out[:-1]), Dimension(axis="in_channels")), []
     own = [Axis(name=f"{INPUT}{place}_{n}", size=size, kind=AxisKind.OPAQUE) for n, size in enumerate(shape)]
-    names = [axis.name for axis in own]
+    dimensions = list(follow(axis.name for axis in own))
     if operator.kind is Kind.CONV_TRANSPOSE and operator.groups == 1:
-        names[0] = "in_channels"
-    return (Dimension(axis="batch"), *follow(names)), [axis for axis in own if axis.name in names]
+        dimensions[0] = Dimension(axis="in_channels")
+    if _same_space(operator):
+        dimensions[1:] = [Dimension(axis=axis, extent=extent) for axis, extent in zip(out[1:], shape[1:], strict=True)]
+    used = {dimension.axis for dimension in dimensions}
+    return (Dimension(axis="batch"), *dimensions), [axis for axis in own if axis.name in used]
 
 
 def _channels(operator: LayeredOperator, shape: Shape) -> Dimension:

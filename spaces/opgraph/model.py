@@ -6,6 +6,9 @@ from functools import cached_property
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.operator import Kind, Operator, Shape
 
+POINTWISE = frozenset({Kind.ACTIVATION, Kind.DROPOUT, Kind.VIEW})
+"""Kinds that go on with whatever part of the features a linear layer before them leaves."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayeredModel:
@@ -63,6 +66,16 @@ class LayeredModel:
     def tables(self) -> tuple[Operator, ...]:
         """Embedding tables."""
         return tuple(operator for operator in self.operators if operator.kind is Kind.EMBEDDING)
+
+    @cached_property
+    def linear_runs(self) -> frozenset[str]:
+        """Linear layers, and what follows them element by element until the next one: what ``mixed`` cuts by filter."""
+        found: set[str] = set()
+        for operator in self.operators:
+            behind = bool(operator.inputs) and all(name in found for name in operator.inputs)
+            if operator.kind is Kind.LINEAR or (operator.kind in POINTWISE and behind):
+                found.add(operator.name)
+        return frozenset(found)
 
     @property
     def spatial_axes(self) -> int:

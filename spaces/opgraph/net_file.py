@@ -20,8 +20,8 @@ from pathlib import Path
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.opgraph.model import LayeredModel
 from forerun.spaces.opgraph.operator import Kind, Operator, Shape
+from forerun.spaces.reading import read_text
 
-MAX_BYTES = 4 << 20
 MAX_EXTENT = 1 << 40
 
 KINDS = {
@@ -100,7 +100,7 @@ def read_net(path: Path) -> LayeredModel:
     Raises:
         RequestError: it cannot be read; the message names file and line.
     """
-    return model_of(parse_net(_text(path), source=path.name))
+    return model_of(parse_net(read_text(path), source=path.name))
 
 
 def parse_net(text: str, *, source: str) -> NetFile:
@@ -237,7 +237,7 @@ def read_platform(path: Path) -> Platform:
         RequestError: a value is missing, unknown or not above 0.
     """
     values: dict[str, float] = {}
-    lines = [line.split("#")[0].strip() for line in _text(path).splitlines()]
+    lines = [line.split("#")[0].strip() for line in read_text(path).splitlines()]
     for line in filter(None, lines):
         words = [word for word in re.split(r"[\s:=,]+", line) if word]
         key = words[0].lower() if len(words) > 1 else list(_PLATFORM)[min(len(values), len(_PLATFORM) - 1)]
@@ -261,12 +261,3 @@ def read_platform(path: Path) -> Platform:
         devices=int(values["gpus"]),
         devices_per_node=int(values["gpus_per_node"]),
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise RequestError(f"{path} is larger than {MAX_BYTES} bytes")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"{path} cannot be read: {error}") from None

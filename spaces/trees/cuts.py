@@ -8,6 +8,10 @@ from forerun.spaces.strategies import Recompute, Schedule
 from forerun.spaces.trees.resolve import Leaf, ResolvedTree, Stage
 from forerun.spaces.trees.values import TreeError
 
+COPIES = {"replicate": False, "average": True}
+"""Words in place of an axis: devices that repeat the work; whether the gradients of their weights are added up among
+all copies, as a data-parallel wrapper around all devices does."""
+
 _DEGREES = ("dp", "tp", "cp", "ep", "etp", "sp")
 
 
@@ -72,8 +76,8 @@ def _check(leaf: Leaf, stage: Stage, known: set[str]) -> None:
     if leaf.compute.deal:
         return
     for axis in degrees:
-        if axis not in known:
-            raise TreeError((*leaf.place, "compute", "cut", axis), str(unknown("axis", axis, known)))
+        if axis not in known and axis not in COPIES:
+            raise TreeError((*leaf.place, "compute", "cut", axis), str(unknown("axis", axis, {*known, *COPIES})))
     parts = 1
     for degree in degrees.values():
         parts *= degree
@@ -88,7 +92,7 @@ def _check(leaf: Leaf, stage: Stage, known: set[str]) -> None:
 def _cuts(operator: Operator, leaf: Leaf) -> tuple[Cut, ...]:
     open_axes = {axis.name for axis in operator.axes if axis.kind is not AxisKind.OPAQUE}
     cuts = tuple(
-        Cut(axis=axis if axis in open_axes else None, degree=degree)
+        Cut(axis=axis if axis in open_axes else None, degree=degree, averaged=COPIES.get(axis, False))
         for axis, degree in (leaf.compute.cut or {}).items()
     )
     try:

@@ -181,7 +181,7 @@ def test_fields_of_later_versions_are_filled_in(old: Path, tmp_path: Path, capsy
 
     assert main(["report", str(old)]) == 0
     assert found.rows[0].name in (old / "report.html").read_text(encoding="utf-8")
-    assert main(["export", str(old), "--format", "nanotron", "--out", str(tmp_path / "launch")]) == 0
+    assert main(["export", str(old), "--format", "megatron-lm", "--out", str(tmp_path / "launch")]) == 0
     assert (
         main(
             [

@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.search import Leaderboard, Row, search
+from forerun.search.figures.markup import VOID
+from forerun.search.figures.plane import ticks
+from forerun.search.figures.still_page import page_style
 from forerun.search.notes.checked import entry_of
 from forerun.search.report import report_html
 from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS
-from forerun.search.report.markup import VOID
 from forerun.search.report.page import MOST_ROWS
-from forerun.search.report.scatter import coordinates, pareto_front, scatter, ticks, views_of
+from forerun.search.report.scatter import coordinates, pareto_front, scatter, views_of
 from forerun.search.report.stages import stages_section
 from forerun.search.report.words import REASONS
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
@@ -106,7 +108,7 @@ def test_ids_are_unique_and_references_lead_somewhere(page: Page) -> None:
 
 def test_nothing_is_loaded(board: Leaderboard, page: Page) -> None:
     text = report_html(board)
-    assets = "".join(_asset(name) for name in ("page.css", "page.js"))
+    assets = page_style() + _asset("page.js")
 
     assert page.attributes("src") == []
     assert [target for target in page.attributes("href") if not target.startswith("#")] == ["data:,"]
@@ -254,7 +256,7 @@ def test_every_part_and_reason_has_its_words_and_slot() -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_colours_can_be_read(theme: str) -> None:
-    style = _asset("page.css")
+    style = page_style()
     blocks = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
     colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", blocks[("light", "dark").index(theme)]))
 

@@ -20,7 +20,7 @@ REQUEST = Request(model="llama3-8b", cluster="dgx-h100", global_batch=32, seq_le
 @pytest.fixture(scope="module")
 def board() -> Leaderboard:
     found = search("llama3-8b", cluster="dgx-h100", gpus=16, global_batch=32, seq_len=4096, top=1)
-    return dataclasses.replace(found, rows=(dataclasses.replace(found.rows[0], strategy=STRATEGY),))
+    return dataclasses.replace(found, rows=(dataclasses.replace(found.rows[0], strategy=parse_strategy(STRATEGY)),))
 
 
 def test_every_kind_has_a_look_of_its_own() -> None:

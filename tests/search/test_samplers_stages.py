@@ -256,7 +256,7 @@ def test_results_of_an_earlier_search_are_started_from(tmp_path: Path) -> None:
     "start,law",
     [
         ("tp2 pp2 dp4 mbs1 vpp3", "is not legal"),
-        ("nowhere.json", "cannot read nowhere.json: No such file"),
+        ("nowhere.json", "nowhere.json: no such file"),
         ("tests", "has no leaderboard.json or best.json"),
         ("pyproject.toml", "is no result of a search"),
     ],

@@ -11,7 +11,7 @@ from forerun_cli import cli
 from forerun.search.board.leaderboard import dump_json
 from forerun.search.cli.console import open_console
 from forerun.search.cli.streams import escaped_streams, raw_stream
-from forerun.search.report.markup import tag
+from forerun.search.figures.markup import tag
 from forerun.spaces.escaping import harmful, quoted, shown, visible, without_passwords
 
 NASTY = "\x1b]0;x\x07\x9b31m\u202ename\ud800"

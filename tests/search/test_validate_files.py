@@ -56,7 +56,7 @@ def test_the_same_file_twice(tmp_path: Path) -> None:
     [
         (b"", "is empty"),
         (b"\n\n", "is empty"),
-        (b"\x89PNG\r\n\x1a\n\x00\xff\xfe", "not a text file"),
+        (b"\x89PNG\r\n\x1a\n\x00\xff\xfe", "not UTF-8 text"),
         (b"a\x00b,c\n1,2\n", ""),
         (b'{"runs": []}', "column run_id"),
         (b"run_id,run_id\n1,2\n", "run_id stands twice"),
@@ -72,5 +72,5 @@ def test_no_table(tmp_path: Path, content: bytes, part: str) -> None:
 
 
 def test_no_file(tmp_path: Path) -> None:
-    assert "No such file" in refused(tmp_path / "absent.csv")
-    assert "Is a directory" in refused(tmp_path)
+    assert "no such file" in refused(tmp_path / "absent.csv")
+    assert "is a directory" in refused(tmp_path)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from forerun_measured import fake_score, write_runs
 import forerun.search.validate as verb_home
 from forerun.search.cli.verbs import validate as verb
 from forerun.search.validate import Predictions, RunSet, load_runs, predict, summarise
-from forerun.search.validate.plot import accuracy_figure, order_figures, write_plot
+from forerun.search.validate.plot import accuracy_points, order_points, plot_page, write_plot
 from forerun.search.validate.report import worst_rows, write_predictions
 from forerun.simulator import ScoreTable
 from forerun.simulator.assignment.memory import memory_by_stage
@@ -143,11 +144,10 @@ def test_predictions_as_csv(tmp_path: Path, predictions: Predictions) -> None:
 
 
 def test_figures_hold_every_timed_run(predictions: Predictions) -> None:
-    accuracy = accuracy_figure(predictions, {"lab": [0, 1, 2, 3]})
-    assert accuracy["data"][0]["x"] == [1.0, 2.2, 3.9, 1.5]
-    assert accuracy["data"][0]["y"] == [1.0, 2.0, 4.0, 8.0]
-    (order,) = order_figures(predictions, {"lab": [0, 1, 2, 3]})
-    assert order["data"][0]["y"] == [1.0, 2.2, 3.9, 1.5]
+    accuracy = accuracy_points(predictions, {"lab": [0, 1, 2, 3]})["lab"]
+    assert [(point.x, point.y) for point in accuracy] == [(1.0, 1.0), (2.2, 2.0), (3.9, 4.0), (1.5, 8.0)]
+    (order,) = order_points(predictions, [0, 1, 2, 3]).values()
+    assert [(point.x, point.y) for point in order] == [(1, 1.0), (2, 2.2), (3, 3.9), (4, 1.5)]
 
 
 @pytest.fixture
@@ -215,10 +215,20 @@ def test_verb_refuses_numbers_out_of_range(tmp_path: Path, words: tuple[str, str
         verb_run(str(write_runs(tmp_path / "runs.csv", {})), *words)
 
 
-@pytest.mark.slow
-def test_plot_is_one_page_that_needs_no_network(tmp_path: Path, predictions: Predictions) -> None:
+def test_plot_is_one_page_that_loads_nothing(tmp_path: Path, predictions: Predictions) -> None:
     write_plot(tmp_path / "plot.html", predictions)
     page = (tmp_path / "plot.html").read_text(encoding="utf-8")
-    assert "lab-0003" in page
-    assert '<script src="http' not in page
-    assert page.count("Plotly.newPlot") >= 2
+
+    assert "default-src &#x27;none&#x27;" in page and "<script" not in page and "://" not in page
+    assert page.count("lab-0003: ") == 2
+    assert page.count("<use ") == 2 * 4 + 1
+    assert len(page) < 40_000
+    for place in re.findall(r' [xy][12]?="([\d.]+)%"', page):
+        assert 0.0 <= float(place) <= 100.0
+
+
+def test_names_in_a_plot_are_escaped(tmp_path: Path) -> None:
+    path = write_runs(tmp_path / "runs.csv", *({**row, "model": "<b>bold</b>"} for row in LAYOUTS))
+    page = plot_page(predict(load_runs([path]).runs, score=fake_score), by="model")
+
+    assert "<b>" not in page and "&lt;b&gt;bold" in page

@@ -228,12 +228,12 @@ def test_files_that_cannot_be_read_say_so(tmp_path: Path) -> None:
     for name, message in (
         ("none.xml", "no such file"),
         ("large.xml", "at most 4,194,304"),
-        ("binary.xml", "not UTF-8"),
+        ("binary.xml", "not UTF-8 text"),
     ):
         with pytest.raises(RequestError, match=message):
             resolve_cluster(str(tmp_path / name))
     (tmp_path / "folder.xml").mkdir()
-    with pytest.raises(RequestError, match="is not a regular file"):
+    with pytest.raises(RequestError, match="is a directory"):
         resolve_cluster(str(tmp_path / "folder.xml"))
 
 

@@ -136,7 +136,7 @@ def test_contract(kind: str) -> None:
         (lambda: check_cuts(EXAMPLES["linear"].operator, [Cut(axis="out", degree=4)]), "10 points, which 4 does not"),
         (lambda: check_cuts(EXAMPLES["linear"].operator, [Cut(axis="of", degree=2)]), "unknown axis"),
         (lambda: check_cuts(EXAMPLES["pointwise"].operator, [Cut(axis="hidden", degree=2)]), "cannot be cut"),
-        (lambda: check_cuts(EXAMPLES["conv"].operator, [Cut(axis="width", degree=56)]), "as wide as its halo"),
+        (lambda: check_cuts(EXAMPLES["conv"].operator, [Cut(axis="width", degree=112)]), "as wide as the halo"),
         (lambda: linear("fc", batch={"b": 1}, outputs={"o": 0}, inputs={"i": 1}), "must be at least 1"),
         (lambda: linear("fc", batch={"b": 1}, outputs={"o": 1}, inputs={"o": 1}), "every axis has its own name"),
     ],

@@ -54,8 +54,9 @@ FEW, SHARDED, UNEVEN, ZERO_BUBBLE = 0.06, 0.03, 0.03, 0.01
 ODD_UNEVEN, ODD_PIPELINE, ODD = 0.1, 0.03, 1e-4
 """The same where facts are drawn at random: of pipelines with unequal stages, of others, and of all else. Seen at most:
 6.7 %, 1.3 % and 0.003 %, of one candidate in ten thousand."""
-RARE, MANY = 0.05, 1000
-"""Share of the candidates with a slack that may be slower at all (seen at most: 3.5 %), where there are so many."""
+RARE, MANY = 0.08, 1000
+"""Share of the candidates with a slack that may be slower at all, where there are so many (seen at most: 6.0 %; 3.5 %
+where traffic does not slow the passes beside it)."""
 
 
 def slacks(context: Context, table: StrategyTable) -> NDArray[np.float64]:

@@ -92,6 +92,8 @@ class PlainBlocks(PlainDevice):
             }
         elif self.strategy.recompute == Recompute.SELECTIVE:
             again = work.core_s
+            if profile.selective == "products":
+                again = work.streams_s + sum(work.products_s[1::2])
         parts |= {"compute": work.forward_s + compute_back, "recompute": again}
         return PlainBlock(
             forward_s=forward_s,
@@ -120,11 +122,37 @@ class PlainBlocks(PlainDevice):
         rest += self.mlp_bytes(layer.mlp)
         block.kept_bytes = rest + core
         if self.strategy.recompute == Recompute.SELECTIVE:
+            if self.profile.selective == "products":
+                kept = core + self.bytes * (self.inner_tokens * self.hidden + self.every_second(layer))
+                rest, core = min(kept, rest + core), max(rest + core - kept, 0.0)
             block.kept_bytes, block.working_bytes = rest, core
         if self.strategy.recompute == Recompute.FULL:
             block.kept_bytes, block.working_bytes = self.bytes * self.inner_tokens * self.hidden, rest + core
         if self.profile.keeps_gathered and self.strategy.sp:
             block.idle_bytes = layer.norms * self.bytes * self.tokens * self.hidden
+
+    def every_second(self, layer: Layer) -> float:
+        """Elements of the outputs of cores and of the first, third, ... product of a layer."""
+        tokens, near, tp, cores, outputs = self.tokens, self.inner_tokens, self.strategy.tp, 0.0, []
+        for attention in filter(None, (layer.attention, layer.cross_attention)):
+            (heads, shared), latent = self.heads(attention), attention.latent
+            wide = [heads * attention.head_dim, shared * attention.head_dim, shared * attention.value_head_dim]
+            if latent is not None:
+                own = near * (latent.key_value_rank + latent.rope_head_dim)
+                grown = heads * (attention.head_dim - latent.rope_head_dim + attention.value_head_dim)
+                outputs += [] if latent.query_rank is None else [near * latent.query_rank]
+                outputs += [tokens * wide[0], own, tokens * grown]
+            else:
+                outputs += [tokens * sum(wide)] if self.profile.merged_products else [tokens * one for one in wide]
+            outputs.append(near * self.hidden)
+            cores += tokens * heads * attention.value_head_dim
+        mlp = layer.mlp
+        if isinstance(mlp, MixtureOfExperts):
+            inner = self.routed(mlp) * mlp.expert_hidden / self.strategy.etp + tokens * mlp.shared_hidden / tp
+            return cores + sum(outputs[::2]) + inner
+        first = [tokens * mlp.hidden / tp] * (2 if mlp.gated else 1)
+        outputs += [sum(first)] if self.profile.merged_products else first
+        return cores + sum([*outputs, near * self.hidden][::2])
 
     def projections_bytes(self, attention: Attention) -> float:
         heads, shared = self.heads(attention)

@@ -4,7 +4,7 @@ Written apart from ``forerun.simulator``, from what its docstrings say. Only the
 ``forerun.simulator.costs`` are shared, since they are the one source of what an operator costs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from forerun.simulator.costs import (
     attention_time_s,
@@ -21,12 +21,15 @@ EIGHT_BIT = ("fp8", "mxfp8", "nvfp4")
 
 @dataclass(kw_only=True)
 class Compute:
-    """Seconds of operators: forward, gradients of inputs and of weights, and the attention core alone."""
+    """Seconds of operators: forward, gradients of inputs and of weights, and the attention core alone; forward passes
+    of products one by one, and of all passes over memory."""
 
     forward_s: float = 0.0
     input_s: float = 0.0
     weight_s: float = 0.0
     core_s: float = 0.0
+    products_s: list[float] = field(default_factory=list)
+    streams_s: float = 0.0
 
 
 class PlainDevice:
@@ -64,6 +67,7 @@ class PlainDevice:
             weight = "weight_gradient"
         if self.profile.fused_accumulation and self.gradient_bytes == 2.0:
             weight = "weight_gradient_added"
+        before_s = to.forward_s
         to.forward_s += float(gemm_time_s(self.device, precision, m, n, k, groups=groups))
         to.input_s += float(gemm_time_s(self.device, precision, m, k, n, groups=groups, kind="data_gradient"))
         to.weight_s += float(gemm_time_s(self.device, precision, n, k, m, groups=groups, kind=weight))
@@ -75,6 +79,7 @@ class PlainDevice:
                     to.input_s += seconds
                 elif wanted:
                     to.forward_s += seconds
+        to.products_s.append(to.forward_s - before_s)
 
     def columns(self, to: Compute, widths: list[float]) -> None:
         """Products that read one input; apart, the gradients of that input are added, each to the sum of the others."""
@@ -89,7 +94,9 @@ class PlainDevice:
 
     def stream(self, to: Compute, name: str, elements: float) -> None:
         fused, moved = name not in self.profile.eager, elements * self.bytes / 2.0
-        to.forward_s += float(stream_operator_time_s(self.device, name, moved, fused=fused))
+        forward_s = float(stream_operator_time_s(self.device, name, moved, fused=fused))
+        to.forward_s += forward_s
+        to.streams_s += forward_s
         to.input_s += float(stream_operator_time_s(self.device, name, moved, fused=fused, backward=True))
 
     def accumulate(self, to: Compute, parameters: float) -> None:

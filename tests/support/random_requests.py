@@ -107,6 +107,7 @@ def profiles(draw: st.DrawFn) -> FrameworkProfile:
         "gradient_bytes": draw(st.sampled_from([2.0, 4.0])),
         "reduce_bytes": draw(st.sampled_from([2.0, 4.0])),
         "apart_to_zero": draw(st.sampled_from([-1, 0, 1])),
+        "selective": draw(st.sampled_from(["core", "products"])),
         "overlap_slowdown": draw(st.sampled_from([1.0, 1.2])),
         "bucket_bytes": draw(st.sampled_from([1e6, 25e6])),
         "bucket_rank_bytes": draw(st.sampled_from([0.0, 1e6])),

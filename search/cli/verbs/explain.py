@@ -20,9 +20,10 @@ example:
       --strategy "tp4 pp4 dp32 mbs1 zero1 sp"
   forerun explain resnet50 --cluster abci-v100 --global-batch 64/gpu --strategy "data16 filter4"
 
-Shows where the time and the memory go, stage by stage and as a timeline, and predicts every strategy that differs in
-one axis; what must follow (dp from the number of GPUs, the schedule from vpp, the split from the stages) is named with
-the change."""
+Shows where the time and the memory go: by part, by operator with its share of peak and what bounds it (tensor cores,
+memory, or the launch of its kernels), by stage and as a timeline. Predicts every strategy that differs in one axis;
+what must follow (dp from the number of GPUs, the schedule from vpp, the split from the stages) is named with the
+change."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -70,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
         headline,
         memory_stack,
         memory_table,
+        operators_table,
         stage_stacks,
         step_table,
     )
@@ -77,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     console = open_console()
     brush, row = brush_of(console), explanation.row
     say(console, *headline(row), "", Text(explanation.text))
-    say(console, step_table(row, brush, console), memory_table(row, brush, console))
+    say(console, step_table(row, brush, console), operators_table(explanation), memory_table(row, brush, console))
     limit = row.memory_limit_gib * GIB
     if len(stages) > 1:
         say(console, stage_stacks(stages, limit, brush, min(60, console.width - 26)))

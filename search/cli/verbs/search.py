@@ -74,6 +74,14 @@ def add_arguments(parser: Parser) -> None:
         metavar="P",
         help="keep to strategies that run out of memory in at most this share of measured runs as full, like 5%%",
     )
+    rank.add_argument(
+        "--goodput",
+        nargs="?",
+        const="",
+        metavar="FACTS",
+        help="rank by what failures and checkpoints leave; own facts like "
+        "failures=2e-5,recovery=10min,interval=30min,storage=1GB/s,spares=4 (failures per GPU-hour)",
+    )
     rank.add_argument("--top", type=whole, metavar="K", help="rows to keep (default 10)")
     rank.add_argument(
         "--refine",
@@ -204,6 +212,7 @@ def run(args: argparse.Namespace) -> int:
         train_within_s=None if args.train_within is None else with_unit(parse_seconds, args.train_within),
         train_usd=args.train_usd,
         oom_risk=None if args.oom_risk is None else parse_share(args.oom_risk),
+        goodput=args.goodput,
         objective=args.objective,
         top=_searched(args),
         overrides=choices_of(args.space, args.set),

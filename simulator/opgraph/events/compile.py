@@ -72,6 +72,7 @@ class _Device:
         self.full: list[Bucket] = []
         self.joined: dict[Key, int] = {}
         self.computed: list[int] = []
+        self.exchanged: list[int] = []
         self.behind: list[int] = []
         self.last = {action.chunk: place for place, action in enumerate(program) if action.kind == Pass.BACKWARD}
         sent = [one for place, action in enumerate(program) for one in self._sent(action, place)]
@@ -110,7 +111,7 @@ class _Device:
 
     def _compute_forward(self, operator: Operator, action: Action, kind: int) -> int:
         """Add an operator's forward pass with the communication before and behind it; return the computation."""
-        plan, graph, microbatch = self.plan, self.graph, action.microbatch
+        plan, microbatch = self.plan, action.microbatch
         again = kind == RECOMPUTE
         tag = (microbatch, action.chunk, operator.name)
         waits: list[Key] = []
@@ -121,9 +122,8 @@ class _Device:
         reads = [need for need in plan.local(Phase.FORWARD, operator) if need.tensor != operator.output.name]
         after = [self._exchange(need, waits, tag) for need in reads]
         after += self._fetch(operator, tag)
-        task = graph.add(kind, plan.costs[operator.name].forward_s, self.compute, after, tag=tag)
+        task = self._computation(kind, plan.costs[operator.name].forward_s, after, tag)
         self.step.waiting += [(task, key) for key in waits]
-        self.computed.append(task)
         ready = task
         for need in plan.local(Phase.FORWARD, operator):
             if need.tensor == operator.output.name:
@@ -131,6 +131,13 @@ class _Device:
         if not again:
             self.step.done["value", microbatch, operator.output.name, self.device] = ready
             self._send_forward(operator, ready, tag)
+        return task
+
+    def _computation(self, kind: int, seconds: float, after: Sequence[int], tag: Key) -> int:
+        """Add computation, which waits for all exchanges that the program has before it."""
+        task = self.graph.add(kind, seconds, self.compute, (*after, *self.exchanged), tag=tag)
+        self.computed.append(task)
+        self.exchanged = []
         return task
 
     def _source(self, what: str, microbatch: int, tensor: str, producer: Operator) -> Key:
@@ -161,7 +168,10 @@ class _Device:
         key = (need.phase, *tag)
         task = self.joined.get(key) if need.joined else None
         if task is None:
+            # Frameworks exchange where their program has it: behind what was computed before it.
+            after = (*after, *self.computed[-1:])
             task = self.graph.add(EXCHANGE, self.plan.seconds(need), self.feature, after, tag=(*tag, need.tensor))
+            self.exchanged.append(task)
             if need.joined:
                 self.joined[key] = task
         self.step.waiting += [(task, source) for source in waits]
@@ -187,7 +197,7 @@ class _Device:
 
     def _compute_backward(self, operator: Operator, action: Action, *, last: bool) -> tuple[int, int]:
         """Add an operator's gradients with their communication; return its first and its last computation."""
-        plan, graph, cost = self.plan, self.graph, self.plan.costs[operator.name]
+        plan, cost = self.plan, self.plan.costs[operator.name]
         tag: Key = (action.microbatch, action.chunk, operator.name)
         waits = self._gradients_of(operator, action.microbatch)
         after = [
@@ -197,15 +207,14 @@ class _Device:
         ]
         after += [self._exchange(need, (), tag, self.computed[-1:]) for need in plan.local(Phase.AGAIN, operator)]
         after += self._fetch(operator, tag)
-        first = task = graph.add(Pass.INPUT_GRADIENT, cost.input_s, self.compute, after, tag=tag)
+        first = task = self._computation(Pass.INPUT_GRADIENT, cost.input_s, after, tag)
         self.step.waiting += [(task, key) for key in waits]
-        self.computed.append(task)
-        self._pass_on(operator, action.microbatch, task, tag)
         if operator.weights:
-            task = graph.add(Pass.WEIGHT_GRADIENT, cost.weight_s, self.compute, tag=tag)
-            self.computed.append(task)
+            task = self._computation(Pass.WEIGHT_GRADIENT, cost.weight_s, (), tag)
             if last or plan.shares[operator.name].zero >= 2:
                 self._weights(operator, task)
+        # Frameworks launch both gradients of an operator in one call: what leaves it leaves behind both.
+        self._pass_on(operator, action.microbatch, task, tag)
         return first, task
 
     def _gradients_of(self, operator: Operator, microbatch: int) -> list[Key]:

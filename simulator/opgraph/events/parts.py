@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.simulator.layouts import Transfer, transfer_time_s
+from forerun.simulator.layouts import Need, Phase, Transfer, transfer_time_s
 from forerun.simulator.opgraph import LayeredContext
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.memory import IN_PLACE
+from forerun.simulator.opgraph.transfers import all_reduce_s
 from forerun.spaces.operators import Cut, Operator, OperatorGraph
 from forerun.spaces.opgraph import Kind
 
@@ -76,15 +77,32 @@ def part_costs(
 
 
 def at_host_speed(
-    context: LayeredContext, stages: Sequence[Sequence[Operator]], costs: Mapping[str, PartCost]
+    context: LayeredContext,
+    stages: Sequence[Sequence[Operator]],
+    costs: Mapping[str, PartCost],
+    needs: Sequence[Need],
 ) -> Mapping[str, PartCost]:
-    """Return the costs with the passes of a stage as long as their launches, where these take longer."""
-    found = dict(costs)
+    """Return the costs with the passes of a stage as long as the host takes to issue them and what is sent between
+    them (``needs``), and to join or cut the pieces of gathered tensors, where that is longer."""
+    found, profile = dict(costs), context.profile
     for operators in stages:
-        launches = 2 * sum(operator.kind != Kind.VIEW.value for operator in operators)
+        names = {operator.name for operator in operators}
+        calls = [
+            transfer
+            for need in needs
+            if need.operator in names and need.phase in (Phase.FORWARD, Phase.BACKWARD)
+            for transfer in need.transfers
+            if transfer.kind != "point_to_point"
+        ]
+        launches = 2 * sum(operator.kind != Kind.VIEW.value for operator in operators) + len(calls)
+        # What is joined in the forward pass is cut in the backward pass.
+        joined = [need for need in needs if need.operator in names and need.phase == Phase.FORWARD]
+        gathered = [t for need in joined for t in need.transfers if t.kind == "all_gather"]
+        pieces = 2 * sum(len(transfer.groups[0]) for transfer in gathered)
+        host_s = launches * profile.operator_host_s + pieces * profile.piece_host_s
         own = [costs[operator.name] for operator in operators]
         device_s = math.fsum(cost.forward_s + cost.input_s + cost.weight_s for cost in own)
-        slower = launches * context.profile.operator_host_s / device_s if device_s else 1.0
+        slower = host_s / device_s if device_s else 1.0
         if slower > 1:
             for operator, cost in zip(operators, own, strict=True):
                 found[operator.name] = replace(
@@ -111,7 +129,12 @@ def activation_seconds(context: LayeredContext, transfers: Sequence[Transfer], e
     staged, total = context.profile.staged_bytes_per_s, 0.0
     for transfer in transfers:
         if transfer.kind == "halo" and staged is not None:
-            total += max(transfer.elements) * 2 * width / staged
+            sent: dict[int, float] = {}
+            for (source, _), elements in zip(transfer.groups, transfer.elements, strict=True):
+                sent[source] = sent.get(source, 0.0) + elements
+            total += max(sent.values()) * 2 * width / staged
+        elif transfer.kind == "all_reduce":
+            total += all_reduce_s(context, transfer, width, context.profile.all_reduce_share)
         else:
             total += transfer_time_s(context.cluster, transfer, width)
     return total

@@ -9,6 +9,7 @@ from itertools import groupby
 from forerun.simulator.layouts import Need, Phase, Share, Transfer, needs_of
 from forerun.simulator.opgraph import LayeredContext
 from forerun.simulator.opgraph.context import GRADIENT_BYTES
+from forerun.simulator.opgraph.dealing import dealt
 from forerun.simulator.opgraph.events.parts import (
     PartCost,
     activation_seconds,
@@ -37,7 +38,8 @@ class LayeredPlan:
     """``operators`` of every virtual stage in order; ``home``: the device-stage of every operator; ``shares``: its cuts
     and devices; ``costs`` of its parts on one microbatch; ``recomputed``: operators that are computed again, with the
     node that says so (neighbours of one node are one run). ``elsewhere``: operators that are dealt to other devices of
-    their stage than the fullest one, which stands for all."""
+    their stage than the fullest one, which stands for all. ``needs``: all communication of a microbatch, and of the
+    weights."""
 
     context: LayeredContext
     tree: ResolvedTree
@@ -48,6 +50,7 @@ class LayeredPlan:
     costs: Mapping[str, PartCost]
     recomputed: Mapping[str, KeyPath]
     elsewhere: frozenset[str]
+    needs: tuple[Need, ...]
 
     @property
     def gradient_bytes(self) -> float:
@@ -65,11 +68,6 @@ class LayeredPlan:
         if self.tree.in_flight:
             return limited(shape, self.tree.in_flight)
         return programs_of(int(self.tree.order), shape)
-
-    @cached_property
-    def needs(self) -> tuple[Need, ...]:
-        """All communication of a microbatch, and of the weights."""
-        return needs_of(self.graph, self.shares, input_gradients=False)
 
     @cached_property
     def _by_operator(self) -> Mapping[tuple[Phase, str], tuple[tuple[Need, ...], tuple[Need, ...]]]:
@@ -170,9 +168,21 @@ class LayeredPlan:
         """Bytes of parameters, gradients, optimizer states and buckets of one device."""
         states = self.context.profile.state_elements
         parameters, gradients, others = (self.held_elements(device, stage) for stage in (3, 2, 1))
+        gradients += self._exchanged_rows(device)
         several = len(self.tree.groups[device]) > 1
         buckets = min(2 * self.context.profile.bucket_bytes, gradients * GRADIENT_BYTES) if several else 0.0
         return 4.0 * (parameters + gradients + others * max(states - 1.0, 0.0)) + buckets
+
+    def _exchanged_rows(self, device: int) -> float:
+        """Elements of tables' gradients that replicas exchange, and keep until they have."""
+        tables = [one for one in self.graph.operators if one.kind == Kind.EMBEDDING.value]
+        return math.fsum(
+            max(self.sent_gradient(table, transfer).elements)
+            for table in tables
+            if self.home[table.name] == device
+            for need in self.local(Phase.GRADIENT, table)
+            for transfer in need.transfers
+        )
 
     def optimizer_s(self, device: int) -> float:
         """Seconds of the update of the parameters that one device keeps the states of."""
@@ -231,7 +241,8 @@ def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> Laye
         shares |= {layer: Share(cuts=(), devices=(device,)) for layer, device in dealt.items()}
         elsewhere |= {layer for layer, device in dealt.items() if device != next(iter(dealt.values()))}
     try:
-        costs = at_host_speed(context, stages, part_costs(context, graph, cuts, frozenset(elsewhere)))
+        needs = needs_of(graph, shares, input_gradients=False)
+        costs = at_host_speed(context, stages, part_costs(context, graph, cuts, frozenset(elsewhere)), needs)
     except RequestError as error:
         raise RequestError(f"{context.model.name}: {error}") from None
     return LayeredPlan(
@@ -244,18 +255,16 @@ def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> Laye
         costs=costs,
         recomputed=recomputed,
         elsewhere=frozenset(elsewhere),
+        needs=needs,
     )
 
 
 def _dealt(stage: Stage, operators: Mapping[str, Operator]) -> list[tuple[str, int]]:
-    """Return the device of every layer of a stage that is dealt out, those of the fullest device first: layers with
-    most weights first, each to the device that has least so far."""
+    """Return the device of every layer of a stage that is dealt out, those of the fullest device first."""
     chosen = [operators[leaf.layer] for leaf in stage.leaves if leaf.compute.deal]
-    load = dict.fromkeys(stage.devices, 0)
-    found = []
-    for operator in sorted(chosen, key=lambda one: -one.weight_elements):
-        device = min(load, key=lambda number: load[number])
-        load[device] += operator.weight_elements
-        found.append((operator.name, device))
-    fullest = max(load, key=lambda number: load[number])
-    return sorted(found, key=lambda pair: pair[1] != fullest)
+    sizes = [float(operator.weight_elements) for operator in chosen]
+    places = dealt(sizes, len(stage.devices))
+    load = [sum(size for size, at in zip(sizes, places, strict=True) if at == place) for place in sorted(set(places))]
+    fullest = load.index(max(load)) if load else 0
+    found = [(operator.name, place) for operator, place in zip(chosen, places, strict=True)]
+    return [(name, stage.devices[place]) for name, place in sorted(found, key=lambda pair: pair[1] != fullest)]

@@ -16,6 +16,7 @@ from forerun.simulator.replay.readers.json_stream import Progress
 from forerun.simulator.replay.trace import Kind, Message, Phase, Place, RankTrace
 from forerun.spaces.errors import RequestError
 from forerun.spaces.protobuf import FIXED32, FIXED64, fields, messages, packed
+from forerun.spaces.reading import opened
 
 _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7
 _COPIES = (2, 3)
@@ -48,19 +49,16 @@ def read_chakra(path: Path, progress: Progress | None = None) -> tuple[RankTrace
         raise RequestError(f"a Chakra trace says its rank in its name, as trace.0.et, but got {path.name}")
     nodes: list[dict[str, Any]] = []
     version = ""
-    try:
-        with path.open("rb") as file:
-            told = 0
-            for number, data in enumerate(messages(file, str(path))):
-                if number:
-                    nodes.append(_node(data, str(path)))
-                else:
-                    version = _version(data, str(path))
-                if progress is not None and number % 1000 == 0:
-                    progress(file.tell() - told)
-                    told = file.tell()
-    except OSError as error:
-        raise RequestError(f"cannot read {path}: {error.strerror}") from None
+    with opened(path) as file:
+        told = 0
+        for number, data in enumerate(messages(file, str(path))):
+            if number:
+                nodes.append(_node(data, str(path)))
+            else:
+                version = _version(data, str(path))
+            if progress is not None and number % 1000 == 0:
+                progress(file.tell() - told)
+                told = file.tell()
     if not nodes:
         raise RequestError(f"{path} holds no nodes; was the trace written to its end?")
     if not any(node["duration"] for node in nodes):

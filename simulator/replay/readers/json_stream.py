@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from forerun.spaces.errors import RequestError
+from forerun.spaces.reading import check_ratio, opened, size_of
 
 PIECE = 1 << 22
 """Bytes that are read at once."""
-MOST_VALUE = 1 << 26
-"""Most characters of one event or header; the largest events of profilers have a few thousand."""
+MOST_VALUE = 1 << 23
+"""Most characters of one event or header; the largest events of profilers have a few thousand, headers a million."""
+MOST_HEADERS, LEAST_VALUE, MANY = 10_000, 16, 100_000
+"""Keys beside the events; characters that values have on average, and spaces between them, where there are ``MANY``."""
 _SPACE = " \t\r\n"
 _SPACES = re.compile(f"[{_SPACE}]*")
 _LONGEST_WORD = 16
@@ -47,13 +50,15 @@ class JsonStream:
         self._text = ""
         self._place = 0
         self._end = False
+        self._values = self._characters = self._blanks = self._unpacked = self._packed = 0
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
 
     def items(self, array: str) -> Iterator[Any]:
         """Yield the members of the array; a bare array may lack its end, as the trace event format allows."""
         try:
-            with self.path.open("rb") as raw:
+            with opened(self.path) as raw:
                 self._raw: BinaryIO = raw
+                self._packed = size_of(raw)
                 self._file: BinaryIO = raw
                 if raw.read(2) == b"\x1f\x8b":
                     raw.seek(0)
@@ -62,9 +67,7 @@ class JsonStream:
                     raw.seek(0)
                 self._told = 0
                 yield from self._document(array)
-        except OSError as error:
-            raise RequestError(f"cannot read {self.path}: {error.strerror or error}") from None
-        except (EOFError, zlib.error):
+        except (EOFError, zlib.error, gzip.BadGzipFile):
             raise RequestError(self._torn("its compressed data end early")) from None
         except UnicodeDecodeError:
             raise RequestError(f"{self.path} is not UTF-8 text, as JSON must be") from None
@@ -102,6 +105,8 @@ class JsonStream:
                 yield from self._members()
             else:
                 self.header[key] = self._value()
+                if len(self.header) > MOST_HEADERS:
+                    raise RequestError(f"{self.path} is no trace: it has over {MOST_HEADERS:,} keys beside its events")
             if self._expect(",}") == "}":
                 return
 
@@ -136,6 +141,7 @@ class JsonStream:
                 raise RequestError(f"{self.path} holds a number that no trace has: {error}") from None
             else:
                 if end < len(self._text) or self._end:
+                    self._count(end - self._place)
                     self._place = end
                     return value
             if self._end:
@@ -147,11 +153,24 @@ class JsonStream:
                 )
             self._fill()
 
+    def _count(self, characters: int, blanks: int = 0) -> None:
+        """Count values and what stands between them, and refuse what would keep a reader busy for nothing."""
+        self._values += characters > 0
+        self._characters += characters
+        self._blanks += blanks
+        if self._values > MANY and self._characters < LEAST_VALUE * self._values:
+            raise RequestError(f"{self.path} is no trace: it has over {MANY:,} values without content")
+        if self._blanks > max(LEAST_VALUE * MANY, 2 * self._characters):
+            raise RequestError(f"{self.path} is no trace: most of it is blank")
+
     def _fill(self) -> None:
         """Drop what has been read and read the next piece."""
         want = PIECE if len(self._text) - self._place < PIECE else len(self._text)
         piece = self._file.read(want)
         self._end = not piece
+        self._unpacked += len(piece)
+        if self._file is not self._raw:
+            check_ratio(self.path, self._packed, self._unpacked)
         self._text = self._text[self._place :] + self._utf8.decode(piece, final=self._end)
         self._place = 0
         if self._progress is not None:
@@ -164,7 +183,9 @@ class JsonStream:
         while True:
             text, place = self._text, self._place
             if place < len(text) and text[place] in _SPACE:
-                self._place = place = _SPACES.match(text, place).end()  # type: ignore[union-attr]  # matches nothing too
+                start, place = place, _SPACES.match(text, place).end()  # type: ignore[union-attr]  # matches nothing too
+                self._place = place
+                self._count(0, place - start)
             if place < len(text):
                 return text[place]
             if self._end:

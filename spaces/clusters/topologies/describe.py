@@ -1,7 +1,6 @@
 """From a topology file to the keys of a cluster document, which the user's own keys may add to and override."""
 
 import itertools
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ from forerun.spaces.clusters.topologies.matrix import read_smi_matrix
 from forerun.spaces.clusters.topologies.nccl import read_nccl_topology
 from forerun.spaces.clusters.topologies.node import NodeTopology
 from forerun.spaces.errors import RequestError
+from forerun.spaces.reading import read_text
 
 TOPOLOGY_ENDINGS = (".xml", ".txt", ".topo")
 """NCCL's XML, and the text of nvidia-smi under the names it is usually kept by."""
-_MAX_BYTES = 4 << 20
 
 
 def read_topology(path: Path) -> NodeTopology:
@@ -23,19 +22,7 @@ def read_topology(path: Path) -> NodeTopology:
     Raises:
         RequestError: the file is missing, no regular file, too large, not UTF-8, or no such topology.
     """
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise RequestError(f"{path} is not a regular file")
-        if status.st_size > _MAX_BYTES:
-            raise RequestError(f"{path} has {status.st_size:,} bytes, but a topology has at most {_MAX_BYTES:,}")
-        text = path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise RequestError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        raise RequestError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    text = read_text(path, kind="a topology")
     if not text.strip():
         raise RequestError(f"{path} is empty")
     if text.lstrip().startswith("<"):

@@ -5,8 +5,9 @@ from forerun.spaces.models.mixers import Attention, Indexer, LatentAttention
 from forerun.spaces.models.shapes import check_heads, default_head_dim
 
 
-def attention_of(fields: Fields, hidden: int, *, kv_heads: int | None = None) -> Attention:
-    """The attention of a model of width ``hidden``; ``kv_heads`` overrides the configuration's."""
+def attention_of(fields: Fields, hidden: int, *, kv_heads: int | None = None, floor: bool = False) -> Attention:
+    """The attention of a model of width ``hidden``; ``kv_heads`` overrides the configuration's. ``floor``: heads
+    that do not divide the width are narrower than it together."""
     heads = fields.size("num_attention_heads")
     if fields.optional_size("kv_lora_rank") is not None:
         fields.optional_size("num_key_value_heads")  # every head has keys of its own
@@ -15,7 +16,7 @@ def attention_of(fields: Fields, hidden: int, *, kv_heads: int | None = None) ->
     check_heads(fields.source, heads, kv_heads)
     head_dim = fields.optional_size("head_dim")
     if head_dim is None:
-        head_dim = fields.size("head_dim", default_head_dim(fields.source, hidden, heads))
+        head_dim = fields.size("head_dim", hidden // heads if floor else default_head_dim(fields.source, hidden, heads))
     return Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim, value_head_dim=head_dim)
 
 

@@ -70,7 +70,8 @@ def convert_config(
     model_type = _model_type(values, source)
     family = FAMILIES.get(model_type, UNKNOWN)
     required = () if nested else REQUIRED
-    fields = Fields(values, source=source, defaults=class_defaults(model_type), required=required)
+    defaults = {**class_defaults(model_type), **getattr(family, "sizes", {})}
+    fields = Fields(values, source=source, defaults=defaults, required=required)
     model = family.read(fields, name)
     unread = _unread(fields, model_type)
     ignored = sorted(ignored + unread)

@@ -37,6 +37,7 @@ class Decoder:
     ``max_position_embeddings`` (None: no table). ``default_ffn_multiple``: inner width over hidden size where the
     configuration leaves it out. ``ffn``: the dense feed-forward where it is not ``intermediate_size``. ``extra``:
     further parameters of each layer, ``extra_once`` of the model. ``known``: fields that change nothing modelled.
+    ``floor_heads``: heads may leave a rest of the width.
     ``sizes``: values where the configuration has none.
     """
 
@@ -55,6 +56,7 @@ class Decoder:
     feeds: bool = True
     shared_dense: bool = False
     causal: bool = True
+    floor_heads: bool = False
     learned_positions: int | None = None
     token_types: bool = False
     embedding_norm: Switch = False
@@ -135,7 +137,8 @@ class Decoder:
 
     def attention(self, fields: Fields, hidden: int) -> Attention:
         """Softmax attention of a full layer."""
-        one = attention_of(fields, hidden, kv_heads=self.kv_heads(fields) if self.kv_heads else None)
+        own = self.kv_heads(fields) if self.kv_heads else None
+        one = attention_of(fields, hidden, kv_heads=own, floor=self.floor_heads)
         columns = {None: 0, "head": one.heads, "width": one.heads * one.value_head_dim}
         return replace(
             one,

@@ -11,7 +11,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "num_blocks", "depth"),
     "num_attention_heads": ("n_head", "n_heads", "num_heads", "attention_heads"),
     "num_key_value_heads": ("num_kv_heads", "n_head_kv", "num_query_groups"),
-    "head_dim": ("attention_head_dim", "dim_head", "d_head", "d_kv", "kv_channels"),
+    "head_dim": ("dim_head", "d_head", "d_kv", "kv_channels"),
     "intermediate_size": ("n_inner", "ffn_hidden_size", "ffn_dim", "d_ff", "d_inner", "dim_ff"),
     "max_position_embeddings": ("n_positions", "seq_length", "max_seq_len"),
     "num_local_experts": ("num_experts", "n_routed_experts", "moe_num_experts"),
@@ -66,7 +66,7 @@ class Fields:
             if self._written(name)[1] is None:
                 self.filled_in[name] = found
             return found
-        value = default
+        value = self._defaults.get(name, default) if name not in self._required else default
         if value is None:
             spellings = " or ".join((name, *ALIASES.get(name, ())[:3]))
             near = nearest(name, [key for key in self.values if key not in self.read], count=1)
@@ -80,6 +80,8 @@ class Fields:
         spelling, value = self._find(name)
         if value is None:
             return None
+        if isinstance(value, list) and len(value) > 1 and all(one == value[0] for one in value):
+            value = value[0]  # one size per layer, all the same
         if isinstance(value, bool) or not isinstance(value, int):
             raise RequestError(f"{self.source}: {spelling} must be a whole number, but got {_shown(value)}")
         if not least <= value <= most:

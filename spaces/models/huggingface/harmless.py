@@ -82,7 +82,7 @@ HARMLESS = frozenset(
 
 # Endings of names that say what a field is, whatever it belongs to.
 _ENDINGS = re.compile(
-    r"(_token_ids?|_token_index|_token|_index_token|_dropout|_dropout_rate|_drop|_eps|_epsilon|^eps|_coef|_coeff|"
+    r"((^|_)(token_ids?|token_index|dropout|dropout_rate)|_token|_index_token|_drop|_eps|_epsilon|^eps|_coef|_coeff|"
     r"_initializer_factor|_init_range|_init_std|_init_value|^init_std|initializer_range|initializer_cutoff_factor|"
     r"initializer_factor|_initializer_range|_rope_theta|rope_theta|_base_freq|_swiglu_limit|swiglu_limit|swiglu_alpha|"
     r"activation_function|_act_fn|_activation|_loss_weight|_jitter|_noise|_clip_threshold|_softcap|_layerdrop|"

@@ -1,6 +1,7 @@
 """What mixes the tokens of a sequence: one file per mixer, each a sequence of ``forerun.spaces.models.parts``."""
 
 from forerun.spaces.models.mixers.attention import Attention
+from forerun.spaces.models.mixers.compressed import CompressedAttention
 from forerun.spaces.models.mixers.delta import GatedDelta
 from forerun.spaces.models.mixers.indexer import Indexer
 from forerun.spaces.models.mixers.latent import LatentAttention
@@ -15,6 +16,7 @@ from forerun.spaces.models.mixers.short_convolution import ShortConvolution
 
 __all__ = [
     "Attention",
+    "CompressedAttention",
     "GatedDelta",
     "GatedRecurrence",
     "Indexer",

@@ -6,15 +6,19 @@ can run.
 
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
+from forerun.spaces.documents import read_json
 from forerun.spaces.errors import RequestError
+from forerun.spaces.escaping import shown
 from forerun.spaces.opgraph.graphs import rules
 from forerun.spaces.opgraph.graphs.convert import model_of_graph
 from forerun.spaces.opgraph.graphs.record import Graph, Node
 from forerun.spaces.opgraph.graphs.rules import Rule
 from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.reading import LARGEST_RATIO, SMALL_BYTES, check_ratio, opened, size_of
 
 MAX_GRAPH_BYTES = 256 << 20
 GRAPHS = ("models/model.json", "serialized_exported_program.json")
@@ -95,12 +99,13 @@ def read_exported(path: Path, *, allow_generic: bool = False) -> LayeredModel:
             ``allow_generic`` is not set.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            document = json.loads(_graph_text(archive, path))
+        with opened(path) as stream, zipfile.ZipFile(stream) as archive:
+            text = _graph_text(archive, size_of(stream), path)
     except zipfile.BadZipFile:
         raise RequestError(f"{path} is no exported PyTorch program (.pt2), or it is cut short") from None
-    except (OSError, ValueError, RecursionError, NotImplementedError, RuntimeError) as error:
-        raise RequestError(f"{path} cannot be read: {str(error)[:200]}") from None
+    except (EOFError, ValueError, NotImplementedError, RuntimeError, zlib.error) as error:
+        raise RequestError(f"{path} cannot be read: {shown(error)}") from None
+    document = read_json(text, str(path))
     try:
         graph = graph_of_document(document, name=path.stem, source=path.name)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
@@ -108,7 +113,7 @@ def read_exported(path: Path, *, allow_generic: bool = False) -> LayeredModel:
     return model_of_graph(graph, RULES, allow_generic=allow_generic, skipped=SKIPPED)
 
 
-def _graph_text(archive: zipfile.ZipFile, path: Path) -> bytes:
+def _graph_text(archive: zipfile.ZipFile, size: int, path: Path) -> str:
     """Return the text of the graph; the size that the archive states is not trusted.
 
     Raises:
@@ -118,10 +123,12 @@ def _graph_text(archive: zipfile.ZipFile, path: Path) -> bytes:
     if not found:
         raise RequestError(f"{path} is no exported PyTorch program: it holds no {GRAPHS[0]}")
     with archive.open(found[0]) as stream:
-        text = stream.read(MAX_GRAPH_BYTES + 1)
+        packed = min(found[0].compress_size, size)
+        text = stream.read(min(MAX_GRAPH_BYTES, max(SMALL_BYTES, LARGEST_RATIO * packed)) + 1)
+    check_ratio(path, packed, len(text))
     if len(text) > MAX_GRAPH_BYTES:
         raise RequestError(f"{path}: its graph is larger than {MAX_GRAPH_BYTES} bytes")
-    return text
+    return text.decode("utf-8-sig")
 
 
 def graph_of_document(document: Any, *, name: str, source: str) -> Graph:

@@ -10,6 +10,7 @@ from forerun.spaces.opgraph.graphs.onnx_shapes import inferred
 from forerun.spaces.opgraph.graphs.record import MAX_NODES, Graph, Node
 from forerun.spaces.opgraph.graphs.rules import Rule
 from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.reading import read_bytes
 
 MAX_BYTES = 2 << 30
 """A protocol buffer holds at most 2 GiB."""
@@ -88,13 +89,10 @@ def read_onnx(path: Path, *, allow_generic: bool = False) -> LayeredModel:
     except ImportError:
         raise RequestError("reading ONNX files needs the package onnx; pip install 'forerun[graphs]'") from None
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise RequestError(f"{path} is larger than {MAX_BYTES} bytes; store its weights beside it")
-        model = onnx.load_model(str(path), load_external_data=False)
+        data = read_bytes(path, most=MAX_BYTES, kind="a graph whose weights lie beside it")
+        model = onnx.load_model_from_string(data)
     except (DecodeError, ValueError, RuntimeError, UnicodeDecodeError) as error:
         raise RequestError(f"{path} is no ONNX file, or it is cut short: {_first_line(error)}") from None
-    except OSError as error:
-        raise RequestError(f"{path} cannot be read: {error.strerror}") from None
     if not model.graph.node:
         raise RequestError(f"{path} is no ONNX file, or it is cut short: it has no nodes")
     if len(model.graph.node) > MAX_NODES:

@@ -4,11 +4,29 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from forerun.spaces.models.huggingface.decoder import Decoder
-from forerun.spaces.models.huggingface.families import dense, hybrids, latent, moe
+from forerun.spaces.models.huggingface.families import (
+    dense,
+    encoder_decoders,
+    encoders,
+    hybrids,
+    latent,
+    moe,
+    special,
+)
 
 MULTIMODAL: Mapping[str, Decoder] = MappingProxyType({})
 """Families that read the parts of a configuration themselves, an image or audio encoder beside the text."""
-FAMILIES = MappingProxyType({**dense.TABLE, **moe.TABLE, **latent.TABLE, **hybrids.TABLE})
+FAMILIES = MappingProxyType(
+    {
+        **dense.TABLE,
+        **moe.TABLE,
+        **latent.TABLE,
+        **hybrids.TABLE,
+        **encoders.TABLE,
+        **encoder_decoders.TABLE,
+        **special.TABLE,
+    }
+)
 UNKNOWN = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
 """How a type that no table has is read: a Llama-like decoder, with experts and latent attention if it names them."""
 

@@ -42,7 +42,9 @@ _V32 = replace(_BIASED, experts=_V3, mixers={"indexed_attention": _indexed}, adj
 TABLE: Mapping[str, Decoder] = MappingProxyType(
     {
         "axk1": replace(_BIASED, experts=_V3, extra=lambda f: f.size("hidden_size")),
-        "deepseek_v2": replace(_BIASED, experts=Experts(grouped=True), adjust=_v2_groups),
+        "deepseek_v2": replace(
+            _BIASED, experts=Experts(grouped=True), adjust=_v2_groups, sizes={"num_experts_per_tok": 6}
+        ),
         "deepseek_v3": replace(_BIASED, experts=_V3),
         "deepseek_v32": _V32,
         "glm4_moe_lite": replace(_BIASED, experts=_V3),

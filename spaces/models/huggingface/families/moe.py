@@ -120,6 +120,7 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
         "flex_olmo": replace(_BIASED, query_key_norm=True, norm_width="width"),
         "flint": replace(_BIASED, query_key_norm=True, sinks=True),
         "glm4_moe": Decoder(
+            floor_heads=True,
             query_key_value_bias="attention_bias",
             query_key_norm="use_qk_norm",
             experts=Experts(grouped=True, router_bias=True),
@@ -171,9 +172,7 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
             types=all_sliding,
             experts=Experts(width="intermediate_size"),
         ),
-        "qwen2_moe": Decoder(
-            query_key_value_bias="qkv_bias", types=qwen, experts=Experts(shared_gate=True), sizes={"qkv_bias": 1}
-        ),
+        "qwen2_moe": Decoder(query_key_value_bias="qkv_bias", types=qwen, experts=Experts(shared_gate=True)),
         "qwen3_moe": _QWEN3,
         "solar_open": replace(_BIASED, experts=Experts(grouped=True)),
     }

@@ -1,0 +1,38 @@
+"""Pages without a script: their own policy (Content-Security-Policy) lets the browser run and load nothing."""
+
+from collections.abc import Sequence
+from importlib import resources
+from importlib.metadata import version
+
+from forerun.search.figures.markup import Safe, joined, tag
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+def still_page(*, title: str, subtitle: str, content: Sequence[Safe]) -> str:
+    """Return a page in the report's style; ``content`` is what stands below its heading."""
+    head = joined(
+        [
+            tag("meta", charset="utf-8"),
+            tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+            tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+            tag("meta", name_="color-scheme", content="light dark"),
+            tag("title", f"{title} · forerun"),
+            tag("link", rel="icon", href="data:,"),
+            tag("style", page_style()),
+        ]
+    )
+    header = tag("header", tag("p", "forerun", class_="brand"), tag("h1", title), tag("p", subtitle, class_="asked"))
+    made = tag("p", f"forerun {version('forerun')}", class_="hint")
+    body = tag("body", header, tag("main", *content, made))
+    return "<!doctype html>\n" + tag("html", tag("head", head), body, lang="en") + "\n"
+
+
+def page_style() -> Safe:
+    """Return the style sheet of all pages."""
+    return Safe(resources.files("forerun.search.figures").joinpath("assets", "page.css").read_text(encoding="utf-8"))
+
+
+def section(name: str, title: str, *content: Safe) -> Safe:
+    """Return a part of a page below a heading."""
+    return tag("section", tag("h2", title, id=f"{name}-title"), *content, id=name, aria_labelledby=f"{name}-title")

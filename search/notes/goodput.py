@@ -1,0 +1,51 @@
+"""What failures, checkpoints and restarts leave of the training of a row."""
+
+import dataclasses
+
+from forerun.search.board.rows import Row
+from forerun.search.request.request import Setting
+from forerun.spaces.units import format_seconds
+
+
+def with_goodput(setting: Setting, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """Return rows with what interruptions leave of their trainings, where a request asks for it."""
+    if setting.interrupted is None:
+        return rows
+    return tuple(dataclasses.replace(row, goodput=_goodput(setting, row)) for row in rows)
+
+
+def goodput_note(setting: Setting, row: Row) -> tuple[str, ...]:
+    """Return as one note the effective time of a row and where the rest goes; none where nobody asked."""
+    if setting.interrupted is None:
+        return ()
+    found = _goodput(setting, row)
+    lost = ", ".join(
+        f"{name.replace('_', ' ')} {found[name]:.1%}"
+        for name in ("recovery", "lost_work", "checkpoints", "waiting_for_nodes")
+        if found[name] >= 0.0005
+    )
+    days = f"; {found['train_days']:,.1f} days in place of {row.train_days:,.1f}" if row.train_days is not None else ""
+    usd = f", {found['train_cost_usd']:,.0f} USD" if "train_cost_usd" in found else ""
+    return (
+        f"goodput on {row.gpus:,} GPUs: {found['effective_time']:.1%} of the time trains ({lost}); a failure every "
+        f"{format_seconds(found['between_failures_s'])}, a checkpoint of {found['checkpoint_write_s']:.1f} s every "
+        f"{format_seconds(found['checkpoint_interval_s'])}{days}{usd}",
+    )
+
+
+def _goodput(setting: Setting, row: Row) -> dict[str, float]:
+    assert setting.interrupted is not None
+    found = setting.interrupted.on(row.gpus, step_s=row.step_time_s)
+    data = {
+        "effective_time": found.effective,
+        "tokens_per_s": row.tokens_per_s * found.effective,
+        "checkpoint_interval_s": found.interval_s,
+        "checkpoint_write_s": found.write_s,
+        "between_failures_s": found.between_failures_s,
+        **found.shares,
+    }
+    if row.train_days is not None:
+        data["train_days"] = row.train_days * found.slowdown
+    if row.train_cost_usd is not None:
+        data["train_cost_usd"] = row.train_cost_usd * found.slowdown
+    return data

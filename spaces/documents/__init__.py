@@ -1,0 +1,25 @@
+"""Documents that users write: YAML, JSON or TOML read with care, and errors that point at the line.
+
+A document is plain data: no tags, no aliases, no key twice, no control characters, finite numbers, bounded in size,
+depth and number of values, so that a hostile or mistaken file fails at once. Scalars follow the core schema of YAML 1.2
+(https://yaml.org/spec/1.2.2, section 10.3.2): ``no`` is a text, ``1e9`` is a number. Keys are texts.
+"""
+
+from forerun.spaces.documents.document import MAX_VALUES, Document, parse_document, read_document
+from forerun.spaces.documents.json_text import read_json, read_toml
+from forerun.spaces.documents.schema import validate
+from forerun.spaces.documents.values import MAX_DEPTH, KeyPath
+from forerun.spaces.reading import MAX_BYTES
+
+__all__ = [
+    "MAX_BYTES",
+    "MAX_DEPTH",
+    "MAX_VALUES",
+    "Document",
+    "KeyPath",
+    "parse_document",
+    "read_document",
+    "read_json",
+    "read_toml",
+    "validate",
+]

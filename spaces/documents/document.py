@@ -1,0 +1,97 @@
+"""A document: what a file says as plain data, and where in the file each part of it stands."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from forerun.spaces.documents.json_text import read_json
+from forerun.spaces.documents.values import KeyPath
+from forerun.spaces.documents.yaml_text import KeyTwiceError, read_yaml
+from forerun.spaces.errors import RequestError
+from forerun.spaces.escaping import shown
+from forerun.spaces.reading import MAX_BYTES, read_text
+
+MAX_VALUES, OWN_VALUES = 200_000, 400_000
+"""Keys and values of a YAML document, and of one of forerun's own; JSON is read in C and may have more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """What a file says: ``data`` of mappings, lists, texts, numbers, booleans and None; ``source`` names the file."""
+
+    data: Any
+    source: str
+    text: str = field(repr=False, compare=False)
+    _known: dict[KeyPath, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def line(self, path: Iterable[str | int]) -> int | None:
+        """Line (from 1) of the key or list item at ``path``, or of the nearest parent that has one, else None."""
+        lines = self._lines()
+        wanted = tuple(path)
+        while wanted and wanted not in lines:
+            wanted = wanted[:-1]
+        return lines.get(wanted) or None
+
+    def where(self, path: Iterable[str | int] = ()) -> str:
+        """``file.yaml, line 7, levels.1.kind``: what error messages start with."""
+        keys = tuple(path)
+        line = self.line(keys) if keys else None
+        parts = [self.source]
+        if line is not None:
+            parts.append(f"line {line}")
+        if keys:
+            parts.append(".".join(map(shown, keys)))
+        return ", ".join(parts)
+
+    def _lines(self) -> Mapping[KeyPath, int]:
+        """Return the line of every key path, found when it is first asked for: only errors need them."""
+        if not self._known and len(self.text) <= MAX_BYTES:
+            # Tabs are blank space in JSON and an error in YAML; no JSON text holds a literal one.
+            text = self.text.replace("\t", " ") if _is_json(self.source) else self.text
+            with suppress(RequestError):
+                read_yaml(text, self.source, most=MAX_VALUES, lines=self._known)
+            self._known[()] = 0  # looked for, whatever was found
+        return self._known
+
+
+def read_document(path: Path, *, max_bytes: int = MAX_BYTES, own: bool = False) -> Document:
+    """Read the YAML (``.yaml``, ``.yml``) or JSON (``.json``) file at ``path``.
+
+    Raises:
+        RequestError: the file is missing, not a regular file, unreadable, larger than ``max_bytes`` (asked before
+            reading), not UTF-8, or ``parse_document`` refuses its text.
+    """
+    if path.suffix.lower() not in (".yaml", ".yml", ".json"):
+        raise RequestError(f"{path}: a document ends in .yaml, .yml or .json")
+    return parse_document(read_text(path, most=max_bytes), source=str(path), own=own)
+
+
+def parse_document(text: str, *, source: str, own: bool = False, finite: bool = True) -> Document:
+    """Return the document that ``text`` spells; JSON if ``source`` ends in ``.json``, YAML otherwise.
+
+    ``own``: a result of forerun's, which may have more values. ``finite``: else NaN and infinities of JSON are texts.
+
+    Raises:
+        RequestError: syntax errors with line and column; empty text; tags, aliases, several documents in one file; a
+            key given twice; more than ``MAX_DEPTH`` levels or too many values; a number that is not finite or too
+            large; a text with control characters.
+    """
+    if not text.strip():
+        raise RequestError(f"{source} is empty")
+    if _is_json(source):
+        data = read_json(text, source, own=own, finite=finite)
+        return Document(data=data, source=source, text=text)
+    most = OWN_VALUES if own else MAX_VALUES
+    try:
+        data = read_yaml(text, source, most=most)
+    except KeyTwiceError:
+        data = read_yaml(text, source, most=most, lines={})  # says in which line it stood first
+    if data is None:
+        raise RequestError(f"{source} is empty")
+    return Document(data=data, source=source, text=text)
+
+
+def _is_json(source: str) -> bool:
+    return source.lower().endswith(".json")

@@ -1,0 +1,77 @@
+"""JSON and TOML as plain data, with the bounds of YAML; both are parsed by the standard library."""
+
+import json
+import re
+import tomllib
+from typing import Any
+
+from forerun.spaces.documents.values import MAX_DEPTH, check_tree
+from forerun.spaces.errors import RequestError
+from forerun.spaces.escaping import quoted, shown
+
+JSON_VALUES, OWN_VALUES = 2_000_000, 20_000_000
+"""Values that a document may have, and one of forerun's own (100,000 rows of a leaderboard have half as many): they are
+counted before anything is built, in C."""
+_DOTTED = re.compile(rf"(?:[^\n.=]*\.){{{MAX_DEPTH + 1}}}")
+
+
+def read_json(text: str, source: str, *, own: bool = False, finite: bool = True) -> Any:
+    """Return the value that a JSON text spells.
+
+    ``own``: a result of forerun's, which may be large. Where numbers need not be ``finite``, NaN and infinities are
+    texts.
+
+    Raises:
+        RequestError: it is no JSON, has a key twice, too many values, or a value that no document has.
+    """
+    most = OWN_VALUES if own else JSON_VALUES
+    # Every value but the first stands behind one of these.
+    if sum(map(text.count, ",[{")) > most:
+        raise RequestError(f"{source}: a document has at most {most:,} values")
+
+    def constant(name: str) -> str:
+        if finite:
+            raise RequestError(f"a number must be finite, but got {name}")
+        return name
+
+    too_deep = f"{source}: a document is at most {MAX_DEPTH} levels deep"
+    try:
+        return check_tree(json.loads(text, object_pairs_hook=_unique, parse_constant=constant), counts=own)
+    except json.JSONDecodeError as error:
+        raise RequestError(f"{source}, line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise RequestError(too_deep) from None
+    except ValueError as error:  # a number of thousands of digits
+        raise RequestError(f"{source}: {error}") from None
+    except RequestError as error:
+        raise RequestError(f"{source}: {error}") from None
+
+
+def read_toml(text: str, source: str) -> dict[str, Any]:
+    """Return what a TOML text spells.
+
+    Raises:
+        RequestError: it is no TOML, or has a value that no document has.
+    """
+    if _DOTTED.search(text):  # tomllib takes the square of their number
+        raise RequestError(f"{source}: a document is at most {MAX_DEPTH} levels deep")
+    try:
+        found: dict[str, Any] = check_tree(tomllib.loads(text))
+    except RecursionError:
+        raise RequestError(f"{source}: a document is at most {MAX_DEPTH} levels deep") from None
+    except RequestError as error:
+        raise RequestError(f"{source}: {error}") from None
+    except ValueError as error:
+        raise RequestError(f"{source} is not TOML: {shown(error, most=200)}") from None
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise RequestError(f"key {quoted(key)} is given twice")
+            seen.add(key)
+    return mapping

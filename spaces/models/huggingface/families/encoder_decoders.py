@@ -1,0 +1,235 @@
+"""Encoder-decoder models: T5 and BART with their descendants, Whisper.
+
+The encoder's layers come first; they attend in both directions, and each decoder layer also reads their output.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
+from forerun.spaces.models.layer_runs import joined
+from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
+from forerun.spaces.models.shapes import default_head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class T5Like:
+    """T5 (arXiv 1910.10683): RMSNorm, no biases, tables of relative positions in the first layer of each stack, or in
+    every layer (``tables_everywhere``, UMT5). ``experts``: every so many layers are mixtures (Switch)."""
+
+    tables_everywhere: bool = False
+    experts: bool = False
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """The model that the configuration describes, called ``name``."""
+        hidden, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
+        width = fields.size("head_dim")
+        projection = fields.text("feed_forward_proj") or (
+            "gated-gelu" if fields.flag("is_gated_act", False) else "relu"
+        )
+        dense = FeedForward(hidden=fields.size("intermediate_size"), gated=projection.startswith("gated"))
+        attention = Attention(heads=heads, kv_heads=heads, head_dim=width, value_head_dim=width)
+        encoders = fields.size("num_hidden_layers", most=MOST_LAYERS)
+        decoders = fields.size("num_decoder_layers", encoders, most=MOST_LAYERS)
+        table = fields.size("relative_attention_num_buckets", 32) * heads
+        for unused in ("relative_attention_max_distance", "scale_decoder_outputs", "is_gated_act", "global_block_size"):
+            fields.raw(unused)
+        for unused in (
+            "local_radius",
+            "dense_act_fn",
+            "add_router_probs",
+            "num_sparse_encoder_layers",
+            "num_sparse_decoder_layers",
+        ):
+            fields.raw(unused)
+        encoder = Layer(name="encoder", count=1, mixer=replace(attention, causal=False), mlp=dense, norms=2)
+        decoder = Layer(
+            name="decoder",
+            count=1,
+            mixer=attention,
+            mlp=dense,
+            cross_attention=replace(attention, causal=False),
+            norms=3,
+        )
+        stacks = []
+        for layer, count, period in (
+            (encoder, encoders, "encoder_sparse_step"),
+            (decoder, decoders, "decoder_sparse_step"),
+        ):
+            for index in range(count):
+                stacks.append(self._mixture(fields, layer, index, period) if self.experts else layer)
+        tables = (encoders + decoders) if self.tables_everywhere else 2
+        return Model(
+            name=name,
+            source=fields.source,
+            hidden=hidden,
+            vocab=fields.size("vocab_size"),
+            layers=joined(stacks),
+            tied_embeddings=fields.flag("tie_word_embeddings", True),
+            extra_parameters=tables * table + hidden,  # the encoder has a final norm too
+            encoder_layers=encoders,
+        )
+
+    def _mixture(self, fields: Fields, layer: Layer, index: int, period: str) -> Layer:
+        step = fields.size(period, 2)
+        if index % step != step // 2 if step > 1 else False:
+            return layer
+        experts = MixtureOfExperts(
+            experts=fields.size("num_local_experts"),
+            top_k=1,
+            expert_hidden=fields.size("intermediate_size"),
+            gated=False,
+        )
+        return replace(layer, name=f"{layer.name}-moe", mlp=experts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BartLike:
+    """BART (arXiv 1910.13461): LayerNorms and biases everywhere.
+
+    ``positions``: rows of each table of learned positions beyond ``max_position_embeddings`` (None: no table).
+    ``embedding_norm``, ``final_norm``: of both stacks. ``bias``, ``key_bias``: products of attention, and of the keys,
+    have a bias. ``audio``: two convolutions over mel bins come first (Whisper). ``experts``: every so many layers are
+    mixtures. ``tables``: fields with the rows of both tables of positions. ``known``: unmodelled fields.
+    """
+
+    positions: int | None = 2
+    embedding_norm: bool = True
+    final_norm: bool = False
+    bias: bool = True
+    key_bias: bool = True
+    audio: bool = False
+    experts: bool = False
+    known: tuple[str, ...] = ()
+    tables: tuple[str, str] = ("max_position_embeddings", "max_position_embeddings")
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """The model that the configuration describes, called ``name``; its decoder alone where the configuration names
+        a causal language model."""
+        hidden = fields.size("hidden_size")
+        classes = fields.raw("architectures") or ()
+        alone = any("CausalLM" in str(one) or "DecoderWrapper" in str(one) for one in classes)
+        encoder = self._stack(fields, hidden, "encoder")
+        decoder = self._stack(fields, hidden, "decoder")
+        for unused in (*self.known, "num_hidden_layers", "max_length", "classifier_proj_size", "extra_pos_embeddings"):
+            fields.raw(unused)
+        embedding, tokens = self._tables(fields, hidden, alone)
+        norms = 0 if alone else 2 * hidden * (self.final_norm + self.embedding_norm)  # the encoder's own
+        layers = decoder if alone else [replace(layer, tokens=tokens) for layer in encoder] + decoder
+        return Model(
+            name=name,
+            source=fields.source,
+            hidden=hidden,
+            vocab=fields.size("vocab_size"),
+            layers=joined(layers),
+            tied_embeddings=fields.flag("tie_word_embeddings", True),
+            embedding_norm=self.embedding_norm,
+            final_norm=self.final_norm,
+            final_norm_bias=self.final_norm,
+            embedding_extra=embedding,
+            extra_parameters=norms,
+            encoder_layers=0 if alone else len(encoder),
+            max_seq_len=fields.optional_size(self.tables[1]),
+        )
+
+    def _tables(self, fields: Fields, hidden: int, alone: bool) -> tuple[int, int | None]:
+        """Parameters before the first layers beside the token table, and tokens of the encoder where they are fixed."""
+        rows = 0
+        if self.positions is not None:
+            sides = self.tables[1:] if alone else self.tables
+            rows = sum(fields.size(side) + self.positions for side in sides)
+        if not self.audio:
+            return rows * hidden, None
+        bins, tokens = fields.size("num_mel_bins"), fields.size(self.tables[0])
+        convolutions = 0 if alone else 3 * (bins + hidden) * hidden + 2 * hidden
+        return rows * hidden + convolutions, tokens
+
+    def _stack(self, fields: Fields, hidden: int, side: str) -> list[Layer]:
+        heads, count = self._size(fields, side, "attention_heads"), self._size(fields, side, "layers")
+        width = default_head_dim(fields.source, hidden, heads)
+        attention = Attention(
+            heads=heads,
+            kv_heads=heads,
+            head_dim=width,
+            value_head_dim=width,
+            causal=side == "decoder",
+            query_key_value_bias=self.bias,
+            output_bias=self.bias,
+            extra=0 if self.key_bias else -hidden,
+        )
+        dense = FeedForward(hidden=fields.size(f"{side}_ffn_dim"), gated=False, bias=True)
+        cross = replace(attention, causal=False) if side == "decoder" else None
+        layer = Layer(
+            name=side,
+            count=1,
+            mixer=attention,
+            mlp=dense,
+            cross_attention=cross,
+            norms=3 if cross else 2,
+            norm_bias=True,
+        )
+        step = fields.size(f"{side}_sparse_step", 4) if self.experts else 0
+        return [self._mixture(fields, layer) if step and (index + 1) % step == 0 else layer for index in range(count)]
+
+    def _mixture(self, fields: Fields, layer: Layer) -> Layer:
+        inner = layer.feed_forward
+        assert isinstance(inner, FeedForward)
+        experts = MixtureOfExperts(
+            experts=fields.size("num_local_experts"), top_k=2, expert_hidden=inner.hidden, gated=False, expert_bias=True
+        )
+        return replace(layer, name=f"{layer.name}-moe", mlp=experts)
+
+    def _size(self, fields: Fields, side: str, what: str) -> int:
+        """The size of one stack, spelled ``encoder_layers`` or ``num_encoder_layers``."""
+        found = fields.optional_size(f"{side}_{what}", most=MOST_LAYERS)
+        if found is None:
+            found = fields.optional_size(f"num_{side}_{what}", most=MOST_LAYERS)
+        if found is None:
+            raise RequestError(f"{fields.source}: the required field {side}_{what} is missing")
+        return found
+
+
+TABLE: Mapping[str, T5Like | BartLike] = MappingProxyType(
+    {
+        "bart": BartLike(),
+        "bigbird_pegasus": BartLike(
+            positions=0,
+            embedding_norm=True,
+            known=("block_size", "num_random_blocks", "use_bias", "attention_type"),
+        ),
+        "blenderbot": BartLike(positions=0, embedding_norm=False, final_norm=True),
+        "blenderbot-small": BartLike(positions=0),
+        "fsmt": BartLike(positions=None, embedding_norm=False),
+        "led": BartLike(
+            positions=0,
+            tables=("max_encoder_position_embeddings", "max_decoder_position_embeddings"),
+            known=("attention_window",),
+        ),
+        "longt5": T5Like(),
+        "m2m_100": BartLike(positions=None, embedding_norm=False, final_norm=True),
+        "marian": BartLike(
+            positions=0, embedding_norm=False, known=("decoder_vocab_size", "share_encoder_decoder_embeddings")
+        ),
+        "mbart": BartLike(final_norm=True),
+        "mt5": T5Like(),
+        "mvp": BartLike(known=("prompt_length", "prompt_mid_dim", "use_prompt")),
+        "nllb-moe": BartLike(positions=None, embedding_norm=False, final_norm=True, experts=True),
+        "pegasus": BartLike(positions=0, embedding_norm=False, final_norm=True),
+        "plbart": BartLike(),
+        "speech_to_text": BartLike(positions=None, embedding_norm=False, final_norm=True),
+        "switch_transformers": T5Like(experts=True),
+        "t5": T5Like(),
+        "umt5": T5Like(tables_everywhere=True),
+        "whisper": BartLike(
+            positions=0,
+            embedding_norm=False,
+            final_norm=True,
+            key_bias=False,
+            audio=True,
+            tables=("max_source_positions", "max_target_positions"),
+        ),
+    }
+)
+"""Families by ``model_type``."""

@@ -1,0 +1,102 @@
+"""The one way in for files: regular files only, never more bytes than their kind has, UTF-8 where they are text.
+
+What is compressed may expand by as much as measured traces do, and no further. Numbers, depth and values of documents
+are bounded where they are parsed (``documents.py``).
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from forerun.spaces.errors import RequestError
+
+MAX_BYTES = 4 << 20
+"""Most bytes of a document that people write."""
+LARGEST_RATIO = 64
+"""Most bytes that one of an archive or a compressed trace stands for; traces of profilers reach 30, deflate 1,032."""
+SMALL_BYTES = 4 << 20
+"""Bytes that may come out of an archive whatever the ratio."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a regular file for reading; a pipe or a device is never waited for.
+
+    Raises:
+        RequestError: it is missing, a folder, no regular file, or cannot be read (while it is open, too).
+    """
+    try:
+        # Without O_NONBLOCK the opening of a pipe waits for a writer.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise RequestError(f"{path} is not a regular file")
+            yield stream
+    except FileNotFoundError:
+        raise RequestError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise RequestError(f"{path} is a directory; name a file in it") from None
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def size_of(stream: BinaryIO) -> int:
+    """Return the bytes of an open file."""
+    return os.fstat(stream.fileno()).st_size
+
+
+def read_bytes(path: Path, *, most: int = MAX_BYTES, kind: str = "a document") -> bytes:
+    """Return the bytes of a regular file; ``kind`` is what has at most ``most`` of them.
+
+    Raises:
+        RequestError: it cannot be read, or has more.
+    """
+    if "\0" in str(path):
+        raise RequestError(f"{path} cannot be read: a name of a file has no null byte")
+    with opened(path) as stream:
+        size = size_of(stream)
+        data = b"" if size > most else stream.read(most + 1)
+    if max(size, len(data)) > most:
+        raise RequestError(
+            f"{path} has {max(size, len(data)):,} bytes, but {kind} has at most {most:,}; is it the right file?"
+        )
+    return data
+
+
+def read_text(path: Path, *, most: int = MAX_BYTES, kind: str = "a document") -> str:
+    """Return the text of a regular file, which may begin with a byte order mark.
+
+    Raises:
+        RequestError: it cannot be read, has more than ``most`` bytes, or is not UTF-8.
+    """
+    data = read_bytes(path, most=most, kind=kind)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise RequestError(f"{path}, line {line}: the file is not UTF-8 text (byte {data[error.start]:#04x})") from None
+
+
+def digest_of(path: Path, *, most: int = 1 << 30) -> str:
+    """Return the SHA-256 of a regular file.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    return hashlib.sha256(read_bytes(path, most=most, kind="a file")).hexdigest()
+
+
+def check_ratio(source: Any, packed: int, unpacked: int) -> None:
+    """Refuse what expands further than any trace or graph does.
+
+    Raises:
+        RequestError: ``unpacked`` bytes have come out of ``packed``.
+    """
+    if unpacked > max(SMALL_BYTES, LARGEST_RATIO * packed):
+        raise RequestError(
+            f"{source} expands to over {LARGEST_RATIO} times its {packed:,} compressed bytes; no trace or graph does"
+        )
