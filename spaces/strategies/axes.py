@@ -104,6 +104,7 @@ AXES = (
 )
 """All axes in canonical order. ``dp`` is not one: it follows from ``gpus = dp * tp * pp * cp``."""
 
+
 def _recomputes() -> dict[int, str]:
     """Return the spelling of every choice of ``recompute``."""
     found = {0: "none", 1: "selective", 2: "full"}

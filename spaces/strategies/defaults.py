@@ -15,7 +15,7 @@ LARGEST_CP = 32
 LARGEST_MBS = 32
 LARGEST_VPP = 16
 BLOCK_LAYERS = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of layers of a (virtual) stage that block recompute is tried with: finer steps than powers of two gain little."""
+"""Numbers of layers of a (virtual) stage that block recompute is tried with; finer steps gain little."""
 SETS_FROM, LARGEST_SET = 512, 64
 """Devices from which on sets of replicas are tried that share sharded states among themselves, and the most replicas of
 one. Smaller clusters gain nothing by them; sets of 32 to 128 are alike, and 64 hold large models
@@ -55,8 +55,8 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
 
 
 def _recompute(context: Context) -> tuple[int, ...]:
-    """What the framework can recompute as a whole, and modules of its own that are cheap to recompute for what they keep:
-    norms, activations of experts and latent up-projections together, and whole mixtures with them."""
+    """What the framework can recompute as a whole, and modules that are cheap to recompute for what they keep: norms,
+    activations of experts and latent up-projections together, and whole mixtures with them."""
     legality, applies = context.framework.legality, modules_of(context.model)
     offered = {MODULES[name] for name in legality.recompute_modules}
     cheap = sum(offered & {m for m in (Recompute.LAYERNORM, Recompute.MOE_ACT, Recompute.MLA_UP_PROJ) if m & applies})

@@ -316,6 +316,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="recompute layers",
+        meaning="no stage has more layers than are to be recomputed, or its schedule or framework recomputes all",
         axes=("pp", "vpp", "schedule", "recompute", "recompute_layers"),
         illegal=block_broken,
         message=no_such_block,
@@ -329,6 +330,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         code="recompute modules",
+        meaning="the model does not have a module that is to be recomputed, or another one contains it",
         axes=("recompute",),
         illegal=recompute_redundant,
         message=lambda v, x: (

@@ -11,7 +11,16 @@ import re
 from dataclasses import dataclass
 
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.strategies.axes import ALL_LAYERS, ALL_REPLICAS, MODULES, SPELLING, Placement, Recompute, Schedule, Split
+from forerun.spaces.strategies.axes import (
+    ALL_LAYERS,
+    ALL_REPLICAS,
+    MODULES,
+    SPELLING,
+    Placement,
+    Recompute,
+    Schedule,
+    Split,
+)
 from forerun.spaces.strategies.stage_choices import (
     StageChoices,
     StageRecompute,
@@ -85,6 +94,8 @@ class Strategy:
 
     def _settle_recompute(self) -> None:
         """Give what stages recompute its one name: entries that are all alike are a choice for all stages."""
+        if int(self.recompute) not in SPELLING["recompute"]:
+            raise RequestError("recompute=full is of whole layers and stands with no module; name full or modules")
         if self.recompute_layers < 0:
             raise RequestError(f"recompute_layers must be at least 1, or 0 for all, but got {self.recompute_layers}")
         if self.stage_recompute is not None and len(set(self.stage_recompute)) == 1:

@@ -9,9 +9,9 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute, StageRecompute, Strategy, parse_strategy, table_of
 from forerun.spaces.strategies.stage_choices import tidy
 
-entries = st.tuples(st.sampled_from(list(Recompute)), st.sampled_from([None, 1, 3, 12])).map(
-    lambda pair: StageRecompute(*pair)
-)
+entries = st.tuples(
+    st.sampled_from([Recompute(kind) for kind in (0, 1, 2, 4, 12)]), st.sampled_from([None, 1, 3, 12])
+).map(lambda pair: StageRecompute(*pair))
 
 
 @given(
@@ -69,7 +69,7 @@ def test_one_way_to_say_it() -> None:
         ("tp4 pp4 recompute=full,none", "must name 4 stages"),
         ("tp4 pp2 recompute=full:x,none", "cannot read 'none'|unknown recompute|cannot read"),
         ("tp4 pp2 recompute=full recompute=full,none", "stands twice"),
-        ("pp99999999999 recompute=full:3", "must name 99999999999 stages"),
+        ("pp99999999999 recompute=full:3,none", "must name 99999999999 stages"),
         ("pp4 recompute=full*99999999999", "more than 100000 stages"),
     ],
 )
