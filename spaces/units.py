@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 
 from forerun.spaces.errors import RequestError
+from forerun.spaces.escaping import quoted
 
 _SI: Mapping[str, float] = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _IEC: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
@@ -26,7 +27,7 @@ def parse_bytes(text: str | float) -> float:
         RequestError: not a finite number of at least zero with a byte unit.
     """
     units = {f"{prefix}B": factor for prefix, factor in (*_SI.items(), *_IEC.items())}
-    return _parse(text, "a size", {"": 1.0, **units}, "80GiB or 80GB")
+    return _parse(text, "a size", {"": 1.0, **units}, "80GiB or 80GB", 1e-6, 1e24)
 
 
 def parse_rate(text: str | float) -> float:
@@ -39,7 +40,7 @@ def parse_rate(text: str | float) -> float:
     for prefix, factor in (*_SI.items(), *_IEC.items()):
         units |= {f"{prefix}B/s": factor, f"{prefix}Bps": factor}
         units |= {f"{prefix}{bit}": factor / 8 for bit in ("b/s", "bps", "bit/s", "bits/s")}
-    return _parse(text, "a rate", units, "400Gb/s (bits) or 450GB/s (bytes)")
+    return _parse(text, "a rate", units, "400Gb/s (bits) or 450GB/s (bytes)", 1e-6, 1e21)
 
 
 def parse_flops(text: str | float) -> float:
@@ -49,7 +50,7 @@ def parse_flops(text: str | float) -> float:
         RequestError: not a finite number of at least zero with such a unit.
     """
     units = {f"{prefix}{unit}": factor for prefix, factor in _SI.items() for unit in ("", "FLOP/s", "FLOPS", "OP/s")}
-    return _parse(text, "a compute rate", units, "989TFLOP/s")
+    return _parse(text, "a compute rate", units, "989TFLOP/s", 1e-6, 1e27)
 
 
 def parse_seconds(text: str | float) -> float:
@@ -58,7 +59,7 @@ def parse_seconds(text: str | float) -> float:
     Raises:
         RequestError: not a finite number of at least zero with a time unit.
     """
-    return _parse(text, "a time", {**_SECONDS, **_LONGER}, "3.4us")
+    return _parse(text, "a time", {**_SECONDS, **_LONGER}, "3.4us", 1e-18, 1e15)
 
 
 def parse_count(text: str | float) -> float:
@@ -67,7 +68,7 @@ def parse_count(text: str | float) -> float:
     Raises:
         RequestError: not a finite number of at least zero with such a suffix.
     """
-    return _parse(text, "a count", _COUNTS, "15T or 70B")
+    return _parse(text, "a count", _COUNTS, "15T or 70B", 1e-12, 1e30)
 
 
 def parse_share(text: str | float) -> float:
@@ -76,7 +77,7 @@ def parse_share(text: str | float) -> float:
     Raises:
         RequestError: not a finite number of at least zero, with a per cent sign or without.
     """
-    return _parse(text, "a share", {"": 1.0, "%": 0.01}, "5% or 0.05")
+    return _parse(text, "a share", {"": 1.0, "%": 0.01}, "5% or 0.05", 1e-12, 1e6)
 
 
 def with_unit(parse: Callable[[str | float], float], text: str) -> float:
@@ -119,7 +120,7 @@ def format_count(value: float) -> str:
     return _format(value, (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)), "").replace(" ", "")
 
 
-def _parse(text: str | float, what: str, units: Mapping[str, float], example: str) -> float:
+def _parse(text: str | float, what: str, units: Mapping[str, float], example: str, least: float, most: float) -> float:
     if isinstance(text, bool):
         raise RequestError(f"{what} is a number with a unit, like {example}, but got {text}")
     if isinstance(text, int | float):
@@ -127,14 +128,19 @@ def _parse(text: str | float, what: str, units: Mapping[str, float], example: st
     else:
         match = _QUANTITY.fullmatch(text.strip()) if len(text) <= 60 else None
         if match is None or not any(map(str.isdigit, match[1])):
-            raise RequestError(f"{what} is a number with a unit, like {example}, but got {text[:60]!r}")
+            raise RequestError(f"{what} is a number with a unit, like {example}, but got {quoted(text)}")
         unit = match[2].strip()
         if unit not in units:
-            raise RequestError(f"{unit!r} is not a unit of {what}; write it like {example}")
+            raise RequestError(f"{quoted(unit)} is not a unit of {what}; write it like {example}")
         number, factor = float(match[1].replace(",", "").replace("_", "")), units[unit]
     if not (math.isfinite(number) and number >= 0):
         raise RequestError(f"{what} is finite and at least 0, but got {text}; write it like {example}")
-    return number * factor
+    value = number * factor
+    if value and not least <= value <= most:
+        raise RequestError(
+            f"{what} is 0 or {least:g} to {most:g} in its base unit, but got {quoted(text)}; write it like {example}"
+        )
+    return value
 
 
 def _format(value: float, scale: tuple[tuple[str, float], ...], base: str, *, last: float = 1.0) -> str:

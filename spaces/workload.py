@@ -6,6 +6,9 @@ from forerun.spaces.errors import RequestError
 
 PRECISIONS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4")
 
+LARGEST_COUNT, LARGEST_IMBALANCE, LARGEST_TOKENS = 10**12, 10_000, 1e30
+"""Sequences of a step and tokens of one of them; a rank has no more than all tokens; tokens of a training."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
@@ -24,12 +27,19 @@ class Workload:
 
     def __post_init__(self) -> None:
         for name in ("global_batch", "seq_len"):
-            if getattr(self, name) < 1:
-                raise RequestError(f"{name} must be at least 1, but got {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= LARGEST_COUNT:
+                raise RequestError(
+                    f"{name} must be at least 1 and at most {LARGEST_COUNT:,}, but got {getattr(self, name)}"
+                )
         if self.precision not in PRECISIONS:
             raise RequestError(f"unknown precision {self.precision!r}; known: {', '.join(PRECISIONS)}")
-        if self.moe_imbalance < 1:
-            raise RequestError(f"moe_imbalance must be at least 1.0 (balanced), but got {self.moe_imbalance}")
+        if not 1 <= self.moe_imbalance <= LARGEST_IMBALANCE:
+            raise RequestError(
+                f"moe_imbalance must be at least 1.0 (balanced) and at most {LARGEST_IMBALANCE:,}, "
+                f"but got {self.moe_imbalance}"
+            )
+        if self.tokens is not None and not 0 < self.tokens <= LARGEST_TOKENS:
+            raise RequestError(f"tokens must be above 0 and at most {LARGEST_TOKENS:g}, but got {self.tokens}")
 
     @property
     def tokens_per_step(self) -> int:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.cli.parser import Parser, batch, count, positive, whole
+from forerun.search.cli.parser import Parser, batch, count, positive, some_workers, whole
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def add_workers(parser: Parser) -> None:
         metavar="KIND",
         help="serial, processes or ray; default: this process, and others where that takes long",
     )
-    group.add_argument("--worker-count", type=whole, metavar="N", help="how many (default: one per core)")
+    group.add_argument("--worker-count", type=some_workers, metavar="N", help="how many (default: one per core)")
     group.add_argument("--address", metavar="A", help="Ray cluster to use: HOST:PORT, ray://HOST:PORT or auto")
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.escaping import quoted
 
 if TYPE_CHECKING:
     from forerun.spaces.opgraph.batch import PerDevice
 
 
+LARGEST, MOST_WORKERS = 1e18, 4096
+"""Of a number that a flag takes, and worker processes or tasks at once."""
 COMMANDS = ("  forerun ", "  torchrun ")
 
 
@@ -158,7 +161,7 @@ def whole(text: str) -> int:
     """Read a whole number of at least 1."""
     digits = text.replace("_", "").replace(",", "")
     if not digits.isdecimal() or len(digits) > 18 or int(digits) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, but got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, but got {quoted(text)}")
     return int(digits)
 
 
@@ -168,7 +171,7 @@ def batch(text: str) -> "int | PerDevice":
     if not slash:
         return whole(text)
     if unit not in ("gpu", "device"):
-        raise argparse.ArgumentTypeError(f"must be a whole number or one per GPU like 64/gpu, but got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number or one per GPU like 64/gpu, but got {quoted(text)}")
     from forerun.spaces.opgraph.batch import PerDevice
 
     return PerDevice(whole(number))
@@ -180,9 +183,24 @@ def positive(text: str) -> float:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number above 0, but got {text!r}")
+    if not 0 < number <= LARGEST:
+        raise argparse.ArgumentTypeError(f"must be a number above 0 and at most {LARGEST:g}, but got {quoted(text)}")
     return number
+
+
+def seed(text: str) -> int:
+    """Read the seed of a generator of random numbers: 32 bits, which all of them take."""
+    if not text.isdecimal() or len(text) > 10 or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 0 to {2**32 - 1}, but got {quoted(text)}")
+    return int(text)
+
+
+def some_workers(text: str) -> int:
+    """Read a number of worker processes."""
+    count = whole(text)
+    if count > MOST_WORKERS:
+        raise argparse.ArgumentTypeError(f"must be at most {MOST_WORKERS}, but got {quoted(text)}")
+    return count
 
 
 def count(text: str) -> float:

@@ -107,7 +107,7 @@ def _stragglers(analysis: Analysis) -> list[Text | Table]:
         return []
     if not analysis.stragglers:
         return [Text("\nNo stragglers: no rank has clearly more work of its own than the others")]
-    table = _table("\nStragglers", "rank", "more work a step", "others wait a step", "since")
+    table = _table("\nStragglers", "rank", "more work a step", "steps longer by", "since")
     for one in analysis.stragglers:
         since = "the first step" if not one.since_step else f"step {one.since_step}, {format_seconds(one.since_s)} in"
         table.add_row(str(one.rank), format_seconds(one.excess_s), format_seconds(one.caused_s), since)

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from forerun.search.cli.console import open_console, open_progress, say
 from forerun.search.sweep.plan import SweepPiece, SweepPlan
-from forerun.search.sweep.run import FINISHED, STATUSES, SweepResult, Watch
+from forerun.search.sweep.run import FINISHED, SweepResult, Watch
+from forerun.search.sweep.rundir import STATUSES
 from forerun.spaces.units import format_seconds
 
 if TYPE_CHECKING:

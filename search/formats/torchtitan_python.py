@@ -7,6 +7,7 @@ Source: ``torchtitan/config/configs.py`` and ``torchtitan/trainer.py``.
 
 import ast
 import re
+import warnings
 from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Imported, Launch, Source
@@ -189,7 +190,9 @@ def _config_call(source: Source) -> tuple[ast.FunctionDef, ast.Call]:
         RequestError: the file is not Python, or has no such function, or several and no ``entry``.
     """
     try:
-        tree = ast.parse(source.text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the file's own escapes and comparisons
+            tree = ast.parse(source.text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise RequestError(f"{source.name}{line}: the file is not Python") from None

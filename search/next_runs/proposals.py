@@ -7,10 +7,8 @@ import numpy as np
 
 from forerun.search.board.next_runs import NextRun, NextRuns
 from forerun.search.board.rows import Row
-from forerun.search.formats.contract import Files, Launch
-from forerun.search.formats.exporting import express
-from forerun.search.formats.own_yaml import FORMAT as OWN
-from forerun.search.formats.table import format_named, writable
+from forerun.search.formats.contract import Files
+from forerun.search.formats.launch_of import launch_of
 from forerun.search.next_runs.choose import expected_regret, propose
 from forerun.search.request.request import Setting
 from forerun.search.validate.columns import OPTIONAL, REQUIRED
@@ -81,27 +79,10 @@ def launches(setting: Setting, found: NextRuns, format_name: str | None = None) 
         RequestError: the format asked for is unknown or cannot express a run.
     """
     context = setting.context
-    own = [item for item in writable() if item.framework == context.framework.name]
-    result = []
-    for number, run in enumerate(found.runs, start=1):
-        launch = Launch(
-            strategy=run.row.strategy,
-            model=context.model,
-            workload=context.workload,
-            devices_per_node=context.cluster.devices_per_node,
-            name=f"{context.model.name} run {number}",
-        )
-        if format_name is not None:
-            item = format_named(format_name)
-            result.append((item.name, express(item, launch, context)))
-            continue
-        for item in (*own, OWN):
-            try:
-                result.append((item.name, express(item, launch, context)))
-                break
-            except RequestError:
-                continue
-    return result
+    return [
+        launch_of(context, run.row.strategy, name=f"{context.model.name} run {number}", format_name=format_name)
+        for number, run in enumerate(found.runs, start=1)
+    ]
 
 
 def results_table(setting: Setting, found: NextRuns) -> str:

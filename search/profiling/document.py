@@ -143,6 +143,10 @@ def _tables(lines: Iterable[Line]) -> dict[str, list[list[float]]]:
     return tables
 
 
+SECONDS, LARGEST_EXTENT = (1e-12, 1e6), 1e18
+"""Of a measurement, and of a number of a shape (bytes, rows, ranks)."""
+
+
 def read_profile(path: Path) -> Profile:
     """Read a profile that ``forerun profile`` wrote.
 
@@ -176,6 +180,10 @@ def read_profile(path: Path) -> Profile:
     )
 
 
+def _in(value: float, within: tuple[float, float]) -> bool:
+    return within[0] <= value <= within[1]
+
+
 def _lines(document: Document, part: str, tables: Mapping[str, list[list[float]]]) -> Iterable[Line]:
     for name, rows in tables.items():
         for place, row in enumerate(rows):
@@ -189,8 +197,13 @@ def _lines(document: Document, part: str, tables: Mapping[str, list[list[float]]
                 raise RequestError(
                     f"{where}: a message has bytes, ranks and stride, and ran in a node or over the network"
                 )
-            if not (seconds > 0 and fitted > 0 and spread >= 0 and min(shape) >= 0):
-                raise RequestError(f"{where}: seconds must be above 0, and no number below")
+            if not (_in(seconds, SECONDS) and _in(fitted, SECONDS) and 0 <= spread <= 1e6):
+                raise RequestError(
+                    f"{where}: seconds lie between {SECONDS[0]:g} and {SECONDS[1]:g}, and spread above 0"
+                )
+            least = 0 if part == "operators" else 1
+            if not all(least <= value <= LARGEST_EXTENT for value in shape):
+                raise RequestError(f"{where}: numbers of a shape lie between {least} and {LARGEST_EXTENT:g}")
             yield Line(
                 name=name,
                 shape=tuple(map(float, shape)),

@@ -10,9 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from forerun.spaces.documents import read_json
 from forerun.spaces.errors import RequestError
+from forerun.spaces.reading import read_bytes
 
 Record = dict[str, Any]
+LARGEST = 1 << 28
+"""Bytes; a profile of a hundred thousand measurements has a tenth of it."""
 
 
 class Journal:
@@ -27,7 +31,7 @@ class Journal:
         whole = b""
         try:
             if path.exists():
-                whole = self._read(path.read_bytes(), header)
+                whole = self._read(read_bytes(path, most=LARGEST, kind="a journal"), header)
             fresh = not whole
             self._stream = path.open("wb" if fresh else "r+b")
             if fresh:
@@ -44,8 +48,10 @@ class Journal:
         kept: list[bytes] = []
         for number, line in enumerate(lines):
             try:
-                record = json.loads(line)
-            except ValueError:
+                record = read_json(line.decode(), str(self.path), own=True)
+            except (RequestError, UnicodeDecodeError):
+                break
+            if not isinstance(record, dict) or (number and not isinstance(record.get("key"), str)):
                 break
             if number == 0:
                 if record.get("profile") != json.loads(json.dumps(header)):

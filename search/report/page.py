@@ -14,6 +14,8 @@ from forerun.search.figures.still_page import page_style
 from forerun.search.report import sections
 from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.axes import differing
+from forerun.search.report.details import details_data
+from forerun.search.report.launch import launch_details, launch_texts
 from forerun.search.report.own_run import own_run_section
 from forerun.search.report.scaling import scaling_section
 from forerun.search.report.scatter import View, pareto_front, scatter, views_data, views_of
@@ -43,13 +45,14 @@ def report_html(board: Leaderboard) -> str:
     views = views_of(rows, several=len({row.gpus for row in rows}) > 1)
     own = None if board.baseline is None else board.baseline.row
     script = _asset("page.js")
+    launches = launch_texts(board)
     leaderboard = Safe(filter_form(columns) + leaderboard_table(board, rows, frozenset(front)))
     trade_off = (
         f"The {len(rows):,} rows of the table. The line joins those that no other beats in both. Point at a symbol for "
         "its figures; a double click, or arrow keys and Enter, shows its row."
     )
     parts = (
-        _section("answer", "Answer", "Answer", sections.verdict(board)),
+        _section("answer", "Answer", "Answer", sections.verdict(board, launch_details(rows, launches))),
         _section("own-run", "Your run", "Your run against the best", own_run_section(board)),
         _section("leaderboard", "Leaderboard", "Leaderboard", leaderboard),
         _section("trade-off", "Trade-off", _against(views), scatter(rows, columns, views, own), trade_off),
@@ -81,6 +84,7 @@ def report_html(board: Leaderboard) -> str:
         sections="\n".join(text for _, _, text in present),
         axes=_json_text({axis: list(values) for axis, values in columns.items()}),
         views=_json_text(views_data(rows, views, own)),
+        details=_json_text(details_data(rows, launches)),
         script=script,
         version=escape(board.versions.get("forerun", "")),
     )

@@ -28,8 +28,8 @@ def header(board: Leaderboard) -> Safe:
     return joined([tag("h1", heading(board)), tag("p", asked, class_="asked")])
 
 
-def verdict(board: Leaderboard) -> Safe:
-    """Return the answer: the winner, its figures and one paragraph about why it wins."""
+def verdict(board: Leaderboard, launch: Safe | None = None) -> Safe:
+    """Return the answer: the winner, its figures, what is noted of it, its ``launch`` file, and why it wins."""
     best = board.rows[0]
     facts = [
         ("tokens/s per GPU", number(best.tokens_per_s_per_gpu)),
@@ -51,7 +51,9 @@ def verdict(board: Leaderboard) -> Safe:
         f"The best of {board.space.legal:,} legal strategies, in a space of {format_whole(board.space.size)} "
         f"candidates. {board.why} All figures are predicted."
     )
-    return joined([tag("p", tag("code", best.name), class_="winner"), tag("dl", *tiles), tag("p", lead), warning])
+    notes = tag("ul", *(tag("li", note) for note in board.notes), class_="notes") if board.notes else None
+    winner = tag("p", tag("code", best.name), class_="winner")
+    return joined([winner, tag("dl", *tiles), warning, notes, launch, tag("p", lead)])
 
 
 def step_section(rows: Sequence[Row]) -> Safe:

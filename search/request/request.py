@@ -39,6 +39,8 @@ LARGEST_COUNT = 10**9
 """Bound on batch, sequence and device counts: products of three of them stay within an int64 index."""
 
 
+LARGEST_AMOUNT = 1e30
+"""Tokens, seconds or USD."""
 _KINDS: Mapping[type, tuple[str, ...]] = {
     str: ("model", "cluster", "gpus", "precision", "framework", "objective", "profile", "calibration"),
     int: ("global_batch", "seq_len", "top"),
@@ -202,8 +204,8 @@ def resolve(request: "Request | Setting", *, groups: bool = False) -> Setting:
     _bounded("top", top, 100_000)
     for name in ("usd_per_hour", "usd_per_gpu_hour", "tokens", "train_within_s", "train_usd"):
         value = getattr(request, name)
-        if value is not None and not value > 0:
-            raise RequestError(f"{name} must be more than 0, but got {value}")
+        if value is not None and not 0 < value <= LARGEST_AMOUNT:
+            raise RequestError(f"{name} must be more than 0 and at most {LARGEST_AMOUNT:g}, but got {value}")
     framework = switched(resolve_framework(request.framework or DEFAULT_FRAMEWORK), request.switches)
     cluster = resolve_cluster(request.cluster, groups=groups)
     if request.usd_per_gpu_hour is not None:

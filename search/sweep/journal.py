@@ -1,8 +1,10 @@
 """A file that only grows, by one JSON line at a time, each on disk before ``append`` returns.
 
-A last line that a crash cut short is dropped when the file is opened again.
+A last line that a crash cut short is dropped when the file is opened again. Every line ends with a sum of what stands
+before it, so that a record that was changed is not taken for one that was found.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -10,9 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from forerun.spaces.documents import read_json
 from forerun.spaces.errors import ForerunError, RequestError
 
 Record = dict[str, Any]
+_SUM, _END = b',"sum":"', b'"}\n'
 
 
 class StorageError(ForerunError):
@@ -75,7 +79,8 @@ class Journal:
         Raises:
             OSError: the disk is full or refuses; the record is not there then.
         """
-        line = (json.dumps(record, allow_nan=False, separators=(",", ":")) + "\n").encode()
+        body = json.dumps(record, allow_nan=False, separators=(",", ":")).encode()[:-1]
+        line = body + _SUM + _sum(body) + _END
         if self._stream is None:
             raise OSError(0, "the directory is closed")
         before = os.fstat(self._stream).st_size
@@ -97,10 +102,15 @@ class Journal:
 
     def _record(self, line: bytes) -> Record | None:
         """Return the record that a line holds, None where it is torn."""
-        if not line.endswith(b"\n"):
+        body, mark, rest = line.rpartition(_SUM)
+        if not mark or rest != _sum(body) + _END:
             return None
         try:
-            record = json.loads(line)
-        except ValueError:
+            record = read_json((body + b"}").decode(), str(self.path), own=True)
+        except (RequestError, UnicodeDecodeError):
             return None
         return record if isinstance(record, dict) and self.needed <= set(record) else None
+
+
+def _sum(body: bytes) -> bytes:
+    return hashlib.sha256(body).hexdigest()[:16].encode()

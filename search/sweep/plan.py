@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from forerun.search.files.version import cost_model_version
 from forerun.search.request.objectives import objective_named
@@ -86,6 +86,8 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
     """
     from pydantic import BaseModel, ConfigDict, Field
 
+    Seed = Annotated[int, Field(ge=0, lt=2**32)]
+
     class Part(BaseModel):
         """Base of the parts of a sweep document."""
 
@@ -125,8 +127,8 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
         axes: dict[str, list[int | str | bool] | int | str | bool] = Field(default_factory=dict)
         per_stage: list[str] | str | None = None
         sampler: str | None = None
-        seeds: list[int] | int | None = None
-        evaluations: int | None = None
+        seeds: list[Seed] | Seed | None = None
+        evaluations: Annotated[int, Field(ge=1, le=10**9)] | None = None
 
     source = read_document(path)
     document = validate(source, SweepDocument)

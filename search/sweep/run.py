@@ -13,11 +13,9 @@ from forerun.search.sweep.going import Agenda, by_key
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPiece, SweepPlan
 from forerun.search.sweep.portions import Begun, Part, Portions, Search, do, search_piece
-from forerun.search.sweep.rundir import RunDirectory
+from forerun.search.sweep.rundir import STATUSES, RunDirectory
 from forerun.search.workers import IN_THIS_PROCESS, Choice, Failure, Workers, open_workers
 
-STATUSES = ("done", "infeasible", "refused", "failed")
-"""How a search of a sweep ends: with rows; nothing fits; the request makes no sense; it raised."""
 FINISHED = ("done", "infeasible", "refused")
 """What ``--resume`` does not do again."""
 

@@ -7,16 +7,18 @@ again. The results at the end are written anew and whole.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from forerun.search.board.leaderboard import dump_json
+from forerun.search.board.row_reading import finite, row_from_json
 from forerun.search.files.version import cost_model_version
 from forerun.search.sweep.journal import Journal, Record, storage
 from forerun.search.sweep.plan import SweepPlan
+from forerun.search.sweep.portions import piece_from_json
 from forerun.spaces.documents import read_json
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import replacing
@@ -25,6 +27,8 @@ from forerun.spaces.reading import read_text
 SCHEMA = 1
 MANIFEST, RECORDS, PARTS, LOCK = "sweep.json", "pieces.jsonl", "parts.jsonl", ".lock"
 RECORD_FIELDS = frozenset({"key", "status"})
+STATUSES = ("done", "infeasible", "refused", "failed")
+"""How a search of a sweep ends: with rows; nothing fits; the request makes no sense; it raised."""
 PART_FIELDS = frozenset({"key", "low", "high", "size", "seconds", "found"})
 
 LARGEST_MANIFEST = 1 << 28
@@ -73,6 +77,8 @@ class RunDirectory:
         for name, needed in ((RECORDS, RECORD_FIELDS), (PARTS, PART_FIELDS)):
             journal = self._journals[name] = Journal(self.folder / name, needed)
             _only_of(journal, plan)
+        _whole(self._journals[RECORDS], _check_record)
+        _whole(self._journals[PARTS], _check_part)
         self.records = {record["key"]: record for record in self._journals[RECORDS].records}
         self.parts = self._journals[PARTS].records
 
@@ -126,10 +132,45 @@ class RunDirectory:
         self.close()
 
 
+def _whole(journal: Journal, check: Callable[[Record], None]) -> None:
+    """Refuse records that no search leaves behind."""
+    for record in journal.records:
+        try:
+            check(record)
+        except (RequestError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise RequestError(
+                f"{journal.path} has a record of search {record['key']} that no search leaves behind ({error}); remove "
+                "the line to have the search done again"
+            ) from None
+
+
+def _check_record(record: Record) -> None:
+    for row in record.get("rows", ()):
+        row_from_json(row)
+    texts = [record.get("message", ""), record.get("why", "")]
+    texts += [*record.get("defaults", ()), *record.get("notes", ())]
+    if record["status"] not in STATUSES or not all(isinstance(text, str) for text in texts):
+        raise ValueError("a text or the status is none")
+    space = {"size": 0, "legal": 0, "feasible": 0, "rejected": {}, **record.get("space", {})}
+    counts = [space.pop("size"), space.pop("legal"), space.pop("feasible"), *space.pop("rejected").values()]
+    if space or not all(type(count) is int and count >= 0 for count in counts):
+        raise ValueError("its space is none")
+
+
+def _check_part(part: Record) -> None:
+    span = part["low"], part["high"], part["size"]
+    if not (all(type(end) is int for end in span) and 0 <= span[0] < span[1] <= span[2]):
+        raise ValueError("its candidates are none")
+    if not finite(part["seconds"]) >= 0:
+        raise ValueError("its seconds are none")
+    if piece_from_json(part["found"]).walked != span[1] - span[0]:
+        raise ValueError("it has not walked its candidates")
+
+
 def _only_of(journal: Journal, plan: SweepPlan) -> None:
     """Refuse records of searches that are not in the plan."""
     known = {piece.key for piece in plan.pieces}
-    if any(record["key"] not in known for record in journal.records):
+    if any(not isinstance(record["key"], str) or record["key"] not in known for record in journal.records):
         raise RequestError(f"{journal.path} has a record of a search that is not in the plan; it was changed by hand")
 
 

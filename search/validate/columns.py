@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.escaping import shown
 from forerun.spaces.reading import read_text
 
 REQUIRED = (
@@ -93,6 +94,8 @@ NUMERIC = (
     "peak_mem_gib",
 )
 """Columns that hold numbers. None of them can be negative."""
+LARGEST_NUMBER = 1e15
+"""More than any of them."""
 
 MEMORY_KINDS = ("allocated", "reserved", "device")
 """What ``peak_mem_gib`` may be of: live tensors, what the framework's allocator held, or all that the device had in
@@ -184,10 +187,20 @@ def _row(path: Path, line: int, header: Sequence[str], cells: Sequence[str]) -> 
         raise RequestError(f"{row.where('outcome')}: {error}")
     for column in NUMERIC:
         if values[column].startswith("-"):
-            raise RequestError(f"{row.where(column)}: must not be negative, but is {values[column]}")
+            raise RequestError(f"{row.where(column)}: must not be negative, but is {shown(values[column])}")
+        if len(values[column]) > 15 and not _number_below(values[column], LARGEST_NUMBER):
+            raise RequestError(f"{row.where(column)}: must be below {LARGEST_NUMBER:g}, but is {shown(values[column])}")
     for column in ("step_time_s", "peak_mem_gib"):
         measured(row, column)
     return row
+
+
+def _number_below(text: str, most: float) -> bool:
+    """Whether a long text is a number that is not too large; what is no number is said where it is read."""
+    try:
+        return float(text.replace(",", "").replace("_", "")) < most
+    except ValueError:
+        return True
 
 
 def measured(row: Row, column: str) -> float | None:

@@ -70,6 +70,11 @@ def convolution_time_s(
     b, c, f, w, pixels_in, pixels_out, g = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in values))
     m, n, k = _product(direction, b, c / g, f / g, w, pixels_in, pixels_out)
     compute = _product_s(device, precision, direction, m, n, k, g)
+    if np.any(g > 1):
+        # Groups of few channels fill no tile: libraries have direct kernels for them, which compute on vector units
+        # (cuDNN and PyTorch take them for depthwise convolutions).
+        direct = 2.0 * m * n * k * g / device.peak_flops_per_s.get("fp32", device.peak(precision))
+        compute = np.where(g > 1, np.minimum(compute, direct), compute)
     if precision == "fp32":
         reduced = np.asarray(winograd, dtype=bool) & (np.minimum(c, f) / g >= WINOGRAD_CHANNELS)
         compute = compute / np.where(reduced, WINOGRAD_GAIN, 1.0)

@@ -25,12 +25,14 @@ class Change:
 class Improvement:
     """``default``: the framework's plan and its time; ``plan``: the best found; ``changes``: from one to the other.
     ``rule``: the best size of the framework's own buckets, ``capped`` what it alone gives. ``bound_s``: the step if
-    messages took no time. ``step``: the step that ``plan`` is of (a part of the batch, where that had to be split)."""
+    messages took no time. ``step``: the step that ``plan`` is of (a part of the batch, where that had to be split).
+    ``fitted_plan``: the framework's plan with what the memory needs, of ``step`` too."""
 
     step: Step
     rule: BucketRule
     default_plan: Plan
     default: Outcome
+    fitted_plan: Plan
     capped: Outcome
     plan: Plan
     best: Outcome
@@ -68,9 +70,9 @@ def improve(
         if base != first:
             changes.append(_change("memory", _memory_words(step, base), now_s, fitted_s))
         now_s = fitted_s
-    timed = _with_recompute(step, base)
+    timed = with_recompute(step, base)
     cap, _ = best_cap(timed, rule)
-    capped_plan = _kept(rule_plan(step, cap), base)
+    capped_plan = kept(rule_plan(step, cap), base)
     capped = simulate(step, capped_plan)
     plan, best_s = base, now_s
     for name, what, choice in (
@@ -88,6 +90,7 @@ def improve(
         rule=cap,
         default_plan=first,
         default=default,
+        fitted_plan=base,
         capped=capped,
         plan=plan,
         best=simulate(step, plan),
@@ -107,15 +110,15 @@ def _stages(step: Step, base: Plan, *, fuse: bool) -> list[tuple[str, str, Plan]
         both = best_buckets(step, fuse=True, cut=True)
         words = f"{len(both.fused)} operators computed with the one before, {len(both.buckets)} buckets"
         stages.append(("operator fusion", words, both))
-    return [(name, what, _kept(plan, base)) for name, what, plan in stages]
+    return [(name, what, kept(plan, base)) for name, what, plan in stages]
 
 
-def _kept(plan: Plan, base: Plan) -> Plan:
+def kept(plan: Plan, base: Plan) -> Plan:
     """Return a plan with what the memory needs."""
     return replace(plan, recomputed=base.recomputed, accumulate=base.accumulate)
 
 
-def _with_recompute(step: Step, plan: Plan) -> Step:
+def with_recompute(step: Step, plan: Plan) -> Step:
     """Return the step with what a plan recomputes counted in the backward passes, so that buckets are dealt with it."""
     ops = tuple(
         replace(op, backward_s=op.backward_s + op.forward_s) if number in plan.recomputed else op

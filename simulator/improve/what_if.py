@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from forerun.simulator.improve.buckets import best_buckets
-from forerun.simulator.improve.search import Improvement
+from forerun.simulator.improve.search import Improvement, kept, with_recompute
 from forerun.simulator.improve.step import Op, Step, simulate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
     """A question. ``default_s``, ``best_s``: seconds per pass over the batch with the framework's plan, and with the
-    one that is best once things are so."""
+    one that is best once things are so; both with what the memory needs."""
 
     name: str
     what: str
@@ -30,13 +30,15 @@ def what_ifs(step: Step, found: Improvement, *, fuse: bool = True) -> tuple[What
         ("faster kernels", "all 2 times as fast", lambda one: scaled(one, 2.0)),
         ("faster kernel", f"{slowest} twice as fast", lambda one: scaled(one, 2.0, kind=slowest)),
     ]
+    # Where the batch had to be split, a pass over it is several passes over parts.
+    parts = 1 if found.step is step else found.fitted_plan.accumulate
     answers = []
     for name, what, change in machines:
-        default_s = simulate(change(step), found.default_plan).pass_s
-        best_s = simulate(change(found.step), found.plan).pass_s
-        if found.step is step and name != "as it is":
-            changed = change(step)
-            best_s = min(best_s, simulate(changed, best_buckets(changed, fuse=fuse)).pass_s)
+        changed = change(found.step)
+        default_s, best_s = (simulate(changed, plan).pass_s * parts for plan in (found.fitted_plan, found.plan))
+        if name != "as it is":
+            buckets = best_buckets(with_recompute(changed, found.fitted_plan), fuse=fuse)
+            best_s = min(best_s, simulate(changed, kept(buckets, found.fitted_plan)).pass_s * parts)
         answers.append(WhatIf(name=name, what=what, default_s=default_s, best_s=best_s))
     ways = [
         ("no overlap", "messages behind the backward pass", False, 1),
@@ -45,8 +47,8 @@ def what_ifs(step: Step, found: Improvement, *, fuse: bool = True) -> tuple[What
     ]
     for name, what, overlap, times in ways:
         default_s, best_s = (
-            simulate(own, replace(plan, overlap=overlap, accumulate=plan.accumulate * times)).pass_s
-            for own, plan in ((step, found.default_plan), (found.step, found.plan))
+            simulate(found.step, replace(plan, overlap=overlap, accumulate=plan.accumulate * times)).pass_s * parts
+            for plan in (found.fitted_plan, found.plan)
         )
         answers.append(WhatIf(name=name, what=what, default_s=default_s, best_s=best_s))
     return tuple(answers)

@@ -54,6 +54,8 @@ def exchanges(context: LayeredContext, candidates: Candidates, tail_N: Floats) -
     if rows.size:
         halo[rows], back[rows], calls[rows] = _halo_s(context, candidates, tail_N, rows)
         tail[rows] = _tail_s(context, candidates, tail_N, rows)
+        calls[rows] += 1.0
+        pieces[rows] += 2.0 * candidates.parts_N[rows]
     for mode in (Mode.FILTER, Mode.CHANNEL):
         rows = np.flatnonzero(candidates.is_mode(mode) & (candidates.parts_N > 1))
         if rows.size:
@@ -135,7 +137,8 @@ def _halo_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.nda
 
 
 def _tail_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> Floats:
-    """The parts of what the tail reads, brought together on every device; the tail then runs on all of them."""
+    """The parts of what the tail reads, brought together on every device; the tail then runs on all of them. Devices
+    keep their parts alone: what a convolution reads is brought together again for its backward pass."""
     layers = context.layers
     start = tail_N[rows].astype(np.int64)
     live = np.where(start < len(layers.live_L), layers.live_L[np.minimum(start, len(layers.live_L)) - 1], 0.0)
@@ -144,7 +147,8 @@ def _tail_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.nda
     if context.profile.staged_bytes_per_s is not None:
         # Forward the parts of the others come, backward their gradients go, through the host's memory.
         return np.asarray(2 * size * (parts - 1) / parts / context.profile.staged_bytes_per_s)
-    return collective_time_s(context.cluster, "all_gather", size, parts, 1.0)
+    again = np.array([operator.kind in WEIGHTED for operator in context.model.operators] + [False])
+    return collective_time_s(context.cluster, "all_gather", size, parts, 1.0) * np.where(again[start], 2.0, 1.0)
 
 
 def _product_s(context: LayeredContext, c: Candidates, mode: Mode, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:
@@ -156,7 +160,6 @@ def _product_s(context: LayeredContext, c: Candidates, mode: Mode, rows: np.ndar
     counts = np.bincount(layers.kind_of_L, minlength=len(layers.distinct))
     weighted = [number for number, operator in enumerate(layers.distinct) if operator.kind in WEIGHTED]
     operators = [layers.distinct[number] for number in weighted]
-    last = [number for number in layers.kind_of_L if layers.distinct[number].kind in WEIGHTED][-1]
     each, batch, ones = counts[weighted], c.local_N[rows, None], np.ones((len(rows), 1))
     output, inputs = (
         batch * context.width * np.array([float(getattr(operator, name)) for operator in operators])
@@ -174,7 +177,13 @@ def _product_s(context: LayeredContext, c: Candidates, mode: Mode, rows: np.ndar
     if mode is Mode.FILTER:
         forward = collective_time_s(context.cluster, "all_gather", output, parts, 1.0)
         backward = reduce_s(context.cluster, inputs, parts, ones, share)
-        before = each - (np.array(weighted) == last)  # the last outputs stay apart: the loss takes them so
+        # A layer with fewer filters than parts stays whole, and what nobody reads stays apart.
+        cut = np.array([float(operator.filters) for operator in operators]) >= parts
+        wanted = {name for operator in context.model.operators for name in operator.inputs}
+        asked = [
+            number for o, number in zip(context.model.operators, layers.kind_of_L, strict=True) if o.name in wanted
+        ]
+        before, behind = cut * np.bincount(asked, minlength=len(layers.distinct))[weighted], cut * behind
     else:
         forward = reduce_s(context.cluster, output, parts, ones, share)
         backward = (
@@ -183,9 +192,9 @@ def _product_s(context: LayeredContext, c: Candidates, mode: Mode, rows: np.ndar
             else reduce_s(context.cluster, inputs, parts, ones, share)
         )
         before = np.where([bool(operator.inputs) for operator in operators], each, 0)  # the first layer stays whole
-    calls = np.full(len(rows), float(np.sum(before + behind)))
+    calls = np.broadcast_to(before + behind, output.shape).sum(axis=1)
     back = np.zeros((len(rows), len(layers.kind_of_L)))
-    back[:, places] = backward[:, np.searchsorted(weighted, layers.kind_of_L[places])]
+    back[:, places] = ((behind > 0) * backward)[:, np.searchsorted(weighted, layers.kind_of_L[places])]
     return (before * forward).sum(axis=1), back, calls
 
 

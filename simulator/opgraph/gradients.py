@@ -102,7 +102,7 @@ def exchange_s(
     size, share = np.maximum(messages.bytes_NB, 1.0), profile.gradient_share
     wire = messages.sent_NB * reduce_s(context.cluster, size, ranks_N[:, None], stride_N[:, None], share)
     blocked = profile.blocked_share * reduce_s(context.cluster, np.ones(len(sizes_NL)), ranks_N, stride_N, share)
-    shown = exposed_s(messages, wire, blocked, backward_NL.sum(axis=1))
+    shown = exposed_s(messages, wire, blocked, backward_NL.sum(axis=1), context.cluster.overlap)
     whole = wire.sum(axis=1)
     return whole, profile.overlap * shown + (1.0 - profile.overlap) * whole
 

@@ -11,8 +11,11 @@ import numpy as np
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.costs.slowest import slowest
 from forerun.simulator.opgraph.layers import Floats
-from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.clusters.cluster import Cluster, Overlap
 from forerun.spaces.opgraph.profile import LayeredProfile
+
+ALONE = Overlap()
+"""Computation and traffic that take nothing from each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +90,26 @@ def fill(filling: Filling, sizes_NL: Floats, backward_NL: Floats) -> Messages:
     return Messages(bytes_NB=sizes[:, :used], ready_NB=ready[:, :used])
 
 
-def exposed_s(messages: Messages, wire_NB: Floats, blocked_N: Floats, backward_N: Floats) -> Floats:
-    """Return by how much sending outlasts computation, per row: each message goes when its gradients are there and the
-    one before has gone. Every message stops computation for ``blocked_N``; that is part of the answer."""
+def exposed_s(
+    messages: Messages, wire_NB: Floats, blocked_N: Floats, backward_N: Floats, overlap: Overlap = ALONE
+) -> Floats:
+    """Return by how much sending prolongs the backward pass, per row: each message goes when its gradients are there
+    and the one before has gone. Every message stops computation for ``blocked_N``; that is part of the answer, and so
+    is what computation and traffic take from each other while both run (``overlap``)."""
     sent = messages.sent_NB
-    end = np.zeros(len(wire_NB))
-    for number in range(wire_NB.shape[1]):
-        ready = messages.ready_NB[:, number] + (number + 1) * blocked_N
-        end = np.where(sent[:, number] > 0, np.maximum(end, ready) + wire_NB[:, number], end)
+    now, done = np.zeros(len(wire_NB)), np.zeros(len(wire_NB))  # seconds, and computation by then as it takes alone
     computed = backward_N + blocked_N * sent.sum(axis=1)
-    return np.asarray(np.maximum(end, computed) - backward_N)
+    for number in range(wire_NB.shape[1]):
+        there = sent[:, number] > 0
+        ready = messages.ready_NB[:, number] + (number + 1) * blocked_N
+        wire, left = wire_NB[:, number], computed - np.maximum(done, ready)
+        waited = np.maximum(ready - done, 0.0)
+        # Beside computation traffic moves at 1/communication of its pace, computation at 1/computation of its own.
+        beside = np.minimum(wire * overlap.communication, left * overlap.computation)
+        took = beside + wire - beside / overlap.communication
+        now = np.where(there, now + waited + took, now)
+        done = np.where(there, np.maximum(done, ready) + beside / overlap.computation, done)
+    return np.asarray(now + computed - done - backward_N)
 
 
 def reduce_s(cluster: Cluster, size: Floats, ranks: Floats, stride: Floats, share: float) -> Floats:

@@ -181,7 +181,7 @@ def _gradients(
     ready, wire, blocked = np.array(sorted(found)).T[:, None]
     messages = Messages(bytes_NB=np.ones_like(wire), ready_NB=ready)
     whole, met = float(wire.sum()), float(meeting_s(profile, nodes))
-    under = float(exposed_s(messages, wire, blocked.mean(axis=1), after_L[:1])[0])
+    under = float(exposed_s(messages, wire, blocked.mean(axis=1), after_L[:1], cluster.overlap)[0])
     phases["gradient"] = profile.overlap * under + (1.0 - profile.overlap) * whole + met
     return max(whole + met - phases["gradient"], 0.0)
 

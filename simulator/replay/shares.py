@@ -54,6 +54,29 @@ def rank_uses(graph: ReplayGraph) -> tuple[RankUse, ...]:
     return tuple(uses)
 
 
+def blame(graph: ReplayGraph) -> Floats:
+    """Return [ranks, ranks]: seconds per step that one rank (row) waits with nothing to compute for another (column),
+    which came last. A moment counts once, however many exchanges are waited for; rows add up to ``waiting_s``."""
+    last: list[dict[int, list[tuple[float, float]]]] = [{} for _ in graph.traces]
+    for one in graph.matching.exchanges:
+        late_s, late = max((float(graph.start_s[place][span]), place) for place, span in one.members)
+        for place, span in one.members:
+            begin_s = float(graph.start_s[place][span])
+            end_s = min(late_s, float(graph.end_s[place][span]))
+            if end_s > begin_s:
+                last[place].setdefault(late, []).append((begin_s, end_s))
+    found = np.zeros((len(graph.traces),) * 2)
+    for place, trace in enumerate(graph.traces):
+        working = np.isin(trace.kind, (Kind.COMPUTE, Kind.COPY))
+        taken = union(graph.start_s[place][working], graph.end_s[place][working])
+        waits = {late: union(*np.array(spans).T) for late, spans in last[place].items()}
+        # Where two are waited for at once, the one that is waited for longer in all has the moment.
+        for late, own in sorted(waits.items(), key=lambda pair: -length(pair[1])):
+            found[place, late] = outside(own, taken) / len(graph.finish_s)
+            taken = joined(taken, own)
+    return found
+
+
 def _last_start(graph: ReplayGraph) -> list[Floats]:
     """Return, per trace, for every span when the last member of its exchange came; its own start elsewhere."""
     late = [start.copy() for start in graph.start_s]

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from forerun.simulator.events.engine.engine import execute
 from forerun.simulator.replay.graph import GAP, ReplayGraph
-from forerun.simulator.replay.trace import Floats, Kind, Place
+from forerun.simulator.replay.trace import Floats, Integers, Kind, Place
 
 _LEAST_SHARE = 0.02
 """Share of a step that a rank's own work must exceed the median rank's by."""
@@ -17,9 +18,9 @@ _STEPS_EACH = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """``excess_s``: its own work of a step beyond the median rank's. ``caused_s``: seconds of a step for which
-    exchanges waited for this rank alone. ``since_step``: first step of it (0: from the first), ``since_s`` into the
-    run."""
+    """``excess_s``: its own work of a step beyond the median rank's. ``caused_s``: seconds by which all steps would be
+    shorter, on average, had it had no more work than the median rank: what the others lose by waiting for it.
+    ``since_step``: first step of it (0: from the first), ``since_s`` into the run."""
 
     rank: int
     excess_s: float
@@ -37,7 +38,6 @@ def stragglers(graph: ReplayGraph) -> tuple[Straggler, ...]:
     excess = work - reference
     step_s = float(graph.finish_s[-1]) / len(graph.finish_s)
     noise_s = 1.4826 * float(np.median(np.abs(excess - np.median(excess, axis=1, keepdims=True))))
-    caused = _caused(graph)
     begun = np.concatenate([[0.0], graph.finish_s[:-1]])
     found = []
     for place, trace in enumerate(graph.traces):
@@ -48,7 +48,7 @@ def stragglers(graph: ReplayGraph) -> tuple[Straggler, ...]:
                 Straggler(
                     rank=trace.rank,
                     excess_s=level_s,
-                    caused_s=caused[place] / len(graph.finish_s),
+                    caused_s=_lost_s(graph, place, work[place], reference),
                     since_step=since,
                     since_s=float(begun[since]),
                 )
@@ -58,29 +58,38 @@ def stragglers(graph: ReplayGraph) -> tuple[Straggler, ...]:
 
 def _work(graph: ReplayGraph) -> Floats:
     """Return [ranks, steps]: seconds of what a rank does on its own, waits for others left out."""
-    steps = len(graph.finish_s)
-    work = np.zeros((len(graph.traces), steps))
+    work = np.zeros((len(graph.traces), len(graph.finish_s)))
     durations = np.array(graph.graph.duration_s)
-    kinds = np.array(graph.graph.kind)
-    for place, trace in enumerate(graph.traces):
-        own = np.isin(trace.kind, (Kind.COMPUTE, Kind.COPY))
-        np.add.at(work[place], trace.step[own], durations[graph.task[place][own]])
-        if not trace.has_device:
-            hosts = [lane for lane, spot in zip(graph.lanes[place], trace.places, strict=True) if spot == Place.HOST]
-            gaps = np.flatnonzero((kinds == GAP) & np.isin(graph.graph.stream, hosts) & (graph.step >= 0))
-            # The first gap of a lane is when its rank began.
-            np.add.at(work[place], graph.step[gaps[1:]], durations[gaps[1:]])
+    for place in range(len(graph.traces)):
+        own = _own_tasks(graph, place)
+        np.add.at(work[place], graph.step[own], durations[own])
     return work
 
 
-def _caused(graph: ReplayGraph) -> Floats:
-    """Return for every trace the seconds between its coming last to exchanges and the last but one."""
-    caused = np.zeros(len(graph.traces))
-    for one in graph.matching.exchanges:
-        coming = sorted((float(graph.start_s[place][span]), place) for place, span in one.members)
-        if one.synchronising:
-            caused[coming[-1][1]] += coming[-1][0] - coming[-2][0]
-    return caused
+def _own_tasks(graph: ReplayGraph, place: int) -> Integers:
+    """Return the tasks that a rank does on its own; where the host computes, what lies between operators is work."""
+    trace = graph.traces[place]
+    own = graph.task[place][np.isin(trace.kind, (Kind.COMPUTE, Kind.COPY))]
+    if trace.has_device:
+        return own
+    hosts = [lane for lane, spot in zip(graph.lanes[place], trace.places, strict=True) if spot == Place.HOST]
+    gap = (np.array(graph.graph.kind) == GAP) & np.isin(graph.graph.stream, hosts) & (graph.step >= 0)
+    # The first gap of a lane is when its rank began.
+    return np.concatenate([own, np.flatnonzero(gap)[1:]])
+
+
+def _lost_s(graph: ReplayGraph, place: int, work: Floats, reference: Floats) -> float:
+    """Return by how much a step is shorter in a replay in which one rank's work takes no longer than the reference."""
+    durations = graph.graph.duration_s
+    measured, own = list(durations), _own_tasks(graph, place)
+    pace = np.minimum(reference / np.maximum(work, 1e-30), 1.0)
+    before_s = execute(graph.graph).makespan_s
+    for task, step in zip(own.tolist(), graph.step[own].tolist(), strict=True):
+        durations[task] *= float(pace[step])
+    try:
+        return (before_s - execute(graph.graph).makespan_s) / len(graph.finish_s)
+    finally:
+        durations[:] = measured
 
 
 def _since(excess: Floats) -> int:

@@ -21,7 +21,8 @@ from forerun.spaces.models.model import Attention, FeedForward, LatentAttention,
 
 # Bounds keep a slip of the finger (a count in bytes, a repeated digit) from becoming hours of search.
 Size = Annotated[int, Field(ge=1, le=2**31)]
-Count = Annotated[int, Field(ge=1, le=10_000)]
+MOST_LAYERS = 10_000
+Count = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 OptionalSize = Annotated[int, Field(ge=0, le=2**31)]
 
 
@@ -210,6 +211,8 @@ class ModelDocument(Document):
                 if attention is not None and attention.head_dim is None and self.hidden % attention.heads:
                     raise ValueError(f"hidden={self.hidden} is not divisible by heads={attention.heads}; give head_dim")
         count = sum(layer.count for layer in self.layers)
+        if count > MOST_LAYERS:
+            raise ValueError(f"a model has at most {MOST_LAYERS:,} layers, but got {count:,}")
         if self.encoder_layers > count:
             raise ValueError(f"encoder_layers is a part of all {count} layers, but got {self.encoder_layers}")
         if self.vocab == 0 and self.patch_inputs == 0:

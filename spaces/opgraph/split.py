@@ -91,6 +91,8 @@ class Split:
 
 
 _WORD = re.compile(r"([a-z]+)([0-9]+(?:x[0-9]+)*)?")
+MOST_DIGITS = 6
+"""Digits of a number of a split: a million devices or segments."""
 _NAMES = ("data", "spatial", "filter", "channel", "pipeline", "segments", "mixed", "tables")
 
 
@@ -105,6 +107,8 @@ def parse_split(text: str) -> Split:
         match = _WORD.fullmatch(word)
         if match is None or match[1] not in _NAMES:
             raise unknown("word of a split", match[1] if match else word, _NAMES)
+        if any(len(part) > MOST_DIGITS for part in (match[2] or "").split("x")):
+            raise RequestError(f"numbers of a split have at most {MOST_DIGITS} digits, but got {word[:40]}")
         name, numbers = match[1], tuple(int(part) for part in (match[2] or "").split("x") if part)
         if name in found:
             raise RequestError(f"{name} stands twice in the split {text!r}")

@@ -12,8 +12,7 @@ from forerun.spaces.strategies.axes import (
     Schedule,
     Split,
 )
-from forerun.spaces.strategies.context import Context
-from forerun.spaces.strategies.correction import Correction, HeldMemory
+from forerun.spaces.strategies.context import Context, Correction, HeldMemory
 from forerun.spaces.strategies.defaults import default_choices, restrict
 from forerun.spaces.strategies.rules import RULES, Rule, divisors, violations
 from forerun.spaces.strategies.space import StrategySpace

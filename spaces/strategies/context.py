@@ -1,16 +1,46 @@
 """What a strategy is judged against: the facts of model, cluster, workload and framework that legality reads."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from forerun.spaces.clusters.cluster import Cluster, Overlap
 from forerun.spaces.frameworks.profile import FrameworkProfile
 from forerun.spaces.models.model import Attention, MixtureOfExperts, Model
 from forerun.spaces.models.parts import matrices
-from forerun.spaces.strategies.correction import Correction
+from forerun.spaces.strategies.table import StrategyTable
 from forerun.spaces.workload import Workload
 
 _BEFORE_FLASH = ("Kepler", "Pascal", "Volta", "Turing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldMemory:
+    """Peak memory of N strategies as measured runs correct it: its ``parts``, the probability of each to run out of
+    memory (``oom_risk``), and up to what peak it would count as fitting (``limit_bytes``)."""
+
+    parts: Mapping[str, NDArray[np.float64]]
+    oom_risk: NDArray[np.float64]
+    limit_bytes: NDArray[np.float64]
+
+
+class Correction(Protocol):
+    """What measured runs say beyond the constants of a context (``forerun.simulator.calibration``)."""
+
+    def factor(
+        self, context: "Context", table: StrategyTable, time_s: Mapping[str, NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """Return a factor on the step time of every row of ``table``, given the parts of its predicted time."""
+
+    def memory(
+        self, context: "Context", table: StrategyTable, memory_bytes: Mapping[str, NDArray[np.float64]]
+    ) -> HeldMemory | None:
+        """Return the peak memory of every row of ``table``, given the parts that were predicted; None where no run
+        says anything of memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.escaping import shown
 from forerun.spaces.strategies.axes import (
     ALL_LAYERS,
     ALL_REPLICAS,
@@ -32,6 +33,8 @@ from forerun.spaces.strategies.stage_choices import (
 _DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "mbs", "vpp")
 _WORD = re.compile(r"(dp|tp|pp|cp|etp|ep|mbs|vpp|zero|shard)=?(\d+)")
 _HALVES = re.compile(r"(dp|tp|mbs)=?(\d+)/(\d+)")
+MOST_DIGITS, MOST_STAGES = 9, 10_000
+"""Of a number of a strategy, and pipeline stages: models have as many layers at most (``models.schema``)."""
 _ENTRY = r"(?:none|selective|full|[a-z_]+(?:\+[a-z_]+)*)(?::\d+)?(?:\*\d+)?"
 _STAGES = re.compile(rf"recompute=({_ENTRY}(?:,{_ENTRY})+)(?=[\s,]|$)", re.IGNORECASE)
 
@@ -265,9 +268,14 @@ def _strategy(values: dict[str, object]) -> Strategy:
 
 def _parse_word(word: str) -> list[tuple[str, object]]:
     """Return the fields and values that one word of a strategy sets."""
+    for digits in re.findall(r"\d+", word):
+        if len(digits) > MOST_DIGITS:
+            raise RequestError(f"numbers of a strategy have at most {MOST_DIGITS} digits, but got {shown(word)}")
     if match := _WORD.fullmatch(word.lower()):
         if match[1] == "shard" and int(match[2]) == ALL_REPLICAS:
             raise RequestError(f"shard must be at least 1, or all, but got {word}")
+        if match[1] in ("pp", "vpp") and int(match[2]) > MOST_STAGES:
+            raise RequestError(f"{match[1]} is at most {MOST_STAGES:,}: no model has more layers, but got {word}")
         return [(match[1], int(match[2]))]
     if match := _HALVES.fullmatch(word.lower()):
         return [(match[1], int(match[2])), (f"second_{match[1]}", int(match[3]))]

@@ -26,7 +26,7 @@ def small_spaces_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("objective", [*OBJECTIVES, "throughput,gpus"])
-@pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b"])
+@pytest.mark.parametrize("model", ["llama3-8b", pytest.param("mixtral-8x7b", marks=pytest.mark.slow)])
 def test_the_best_are_the_same(make_setting: Callable[..., Setting], model: str, objective: str) -> None:
     problem = problem_of(make_setting(model=model, gpus="16..64"), objective)
     whole = search_slice(problem, 0, problem.space.size)

@@ -116,6 +116,7 @@ def test_nodes_that_differ_are_refused(calibration: Path) -> None:
         profile.applied(mixed)
 
 
+@pytest.mark.slow  # several calibrations
 def test_more_runs_are_added(calibration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "ours.yaml"
     out.write_text(calibration.read_text())
@@ -144,6 +145,7 @@ def test_validation_counts_what_lies_inside(
     assert document["overall"]["median_ape_pct"] < 8
 
 
+@pytest.mark.slow  # several calibrations
 def test_an_older_cost_model_asks_for_another_fit(
     calibration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

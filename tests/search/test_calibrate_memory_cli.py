@@ -18,6 +18,7 @@ FULLER = 1.25
 """The device of these runs holds a quarter more than the catalogue says."""
 
 
+@pytest.mark.slow  # a calibration and three searches
 def test_memory_is_learned_too_and_bounds_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table, out = write_runs(tmp_path / "runs.csv", fuller=FULLER), tmp_path / "ours.yaml"
     code, text, _ = cli(capsys, f"calibrate {table} --out {out}")

@@ -47,6 +47,7 @@ def test_the_best_of_everything_is_found(mixed: str) -> None:
     assert board.rows[0].step_time_s <= min(times.values()) * (1 + 1e-9)
 
 
+@pytest.mark.slow  # a search event by event
 def test_the_fast_group_holds_more_layers_and_the_other_still_helps(mixed: str) -> None:
     board = search_groups(Request(model="llama3-8b", cluster=mixed, global_batch=64, seq_len=4096))
     layers = board.rows[0].strategy.layers_per_stage or ()

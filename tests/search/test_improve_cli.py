@@ -29,7 +29,7 @@ def test_a_model_by_its_operators(tmp_path, capsys):
     assert plan["predicted_step_time_s"]["plan"] <= plan["predicted_step_time_s"]["default"]
 
 
-@pytest.mark.parametrize("model", ["vgg16", "inception-v3"])
+@pytest.mark.parametrize("model", ["vgg16", pytest.param("inception-v3", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", ["ddp", "horovod"])
 def test_the_default_is_beaten(capsys, model, rule):
     found = document(capsys, model, *RESNET[1:], "--buckets", rule)
@@ -46,6 +46,7 @@ def test_a_transformer_and_other_strategies(capsys):
     assert "Other strategies" in capsys.readouterr().out
 
 
+@pytest.mark.slow  # a calibration
 def test_a_calibrated_transformer(tmp_path, capsys):
     table, ours = write_runs(tmp_path / "runs.csv", faster=0.7), tmp_path / "ours.yaml"
     assert main(["calibrate", str(table), "--out", str(ours)]) == 0
@@ -131,6 +132,7 @@ def test_a_run_without_gradients_is_told(tmp_path, capsys):
     assert "backward pass" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # a search of fusions
 def test_measured_costs_of_fused_operators(tmp_path, capsys):
     costs = tmp_path / "fused.yaml"
     before = document(capsys, *RESNET)

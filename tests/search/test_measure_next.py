@@ -181,6 +181,7 @@ def test_the_loop_finds_the_best_with_few_runs() -> None:
     assert found.history[-1].expected_regret < found.history[0].expected_regret
 
 
+@pytest.mark.slow  # a calibration for every run
 def test_the_loop_never_chooses_what_failed() -> None:
     machine = Machine()
     fastest = min(machine.times, key=lambda strategy: machine.times[strategy])
@@ -191,6 +192,7 @@ def test_the_loop_never_chooses_what_failed() -> None:
     assert any(step.step_time_s is None for step in found.history) == (fastest in machine.asked)
 
 
+@pytest.mark.slow  # a calibration for every run
 def test_the_loop_stops_when_it_is_sure_enough() -> None:
     machine = Machine()
     found = measure_and_choose(machine.context, machine.strategies, machine.measure, budget=20, enough=0.5)

@@ -82,6 +82,7 @@ def test_strategies_like_no_run_have_about_the_risk_of_published_runs(tmp_path: 
     assert np.abs(logits[0] / logits[1] - 1).max() < 0.1
 
 
+@pytest.mark.slow  # every candidate
 def test_a_search_keeps_below_the_calibrated_risk_and_loses_nothing_else(calibration: str) -> None:
     whole = search("llama3-8b", **ASKED, top=2000, calibration=calibration)
     bounded = search("llama3-8b", **ASKED, top=2000, calibration=calibration, oom_risk=0.05)

@@ -116,7 +116,7 @@ def test_sorting(browser: Browser, board: Leaderboard) -> None:
     assert sort_by(browser, "MFU") == "descending"
     assert browser.run("return document.querySelectorAll('[aria-sort]').length") == 1
     assert sort_by(browser, "#") == "ascending"
-    assert column(browser, 1) == [row.strategy for row in board.rows]
+    assert column(browser, 1) == [row.name for row in board.rows]
 
 
 def test_sorting_from_the_keyboard(browser: Browser) -> None:
@@ -124,6 +124,29 @@ def test_sorting_from_the_keyboard(browser: Browser) -> None:
     browser.press("Enter")
 
     assert browser.run("return document.activeElement.parentElement.getAttribute('aria-sort')") == "ascending"
+
+
+def test_a_row_opens_to_its_parts_and_its_launch_file(browser: Browser, board: Leaderboard) -> None:
+    opened = "return [...document.querySelectorAll('tr.detail')].map(row => row.textContent)"
+    click = "document.querySelectorAll('#board button.open')[arguments[0]].click()"
+    browser.run(click, 1)
+    (shown,) = browser.run(opened)
+    row = board.rows[1]
+
+    assert "compute" in shown and "activations" in shown
+    assert f"--tensor-model-parallel-size {row.strategy.tp}" in shown
+    assert browser.run("return document.querySelector('tr.detail').previousSibling.id") == "r1"
+
+    browser.run(click, 0)
+    assert len(browser.run(opened)) == 1
+    assert browser.run("return document.querySelectorAll('[aria-expanded=true]').length") == 1
+    browser.run(click, 0)
+    assert browser.run(opened) == []
+
+    browser.run(click, 2)
+    sort_by(browser, "step (s)")
+    assert browser.run(opened) == []
+    sort_by(browser, "#")
 
 
 def test_filtering(browser: Browser, board: Leaderboard) -> None:
@@ -134,7 +157,7 @@ def test_filtering(browser: Browser, board: Leaderboard) -> None:
         field.dispatchEvent(new Event('input', { bubbles: true }));
     """
     browser.run(script, "#find", "DP8 zero1")
-    wanted = [row.strategy for row in board.rows if {"dp8", "zero1"} <= set(row.strategy.split())]
+    wanted = [row.name for row in board.rows if {"dp8", "zero1"} <= set(row.name.split())]
     assert 0 < len(wanted) < len(board.rows)
     assert column(browser, 1) == wanted
     assert browser.run("return document.querySelectorAll('.pt.off').length") == len(board.rows) - len(wanted)
@@ -142,16 +165,14 @@ def test_filtering(browser: Browser, board: Leaderboard) -> None:
 
     browser.run(script, "#find", "")
     browser.run(script, "select[data-axis=gpus]", "16")
-    assert column(browser, 1) == [row.strategy for row in board.rows if row.gpus == 16]
+    assert column(browser, 1) == [row.name for row in board.rows if row.gpus == 16]
 
     browser.run("document.querySelector('#filter button[type=reset]').click()")
     browser.run("return new Promise(done => setTimeout(done, 50))")
     assert len(column(browser, 1)) == len(board.rows)
 
     browser.run(script, "#clean", "")
-    assert set(column(browser, 1)) == {
-        row.strategy for row in board.rows if not set(row.marks) - {"within 1% of the best"}
-    }
+    assert set(column(browser, 1)) == {row.name for row in board.rows if not set(row.marks) - {"within 1% of the best"}}
 
 
 def test_hover_and_keys_show_a_row(browser: Browser, board: Leaderboard) -> None:
@@ -162,13 +183,13 @@ def test_hover_and_keys_show_a_row(browser: Browser, board: Leaderboard) -> None
     )
     browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
     tip = "const tip = document.getElementById('tip'); return tip.hidden ? null : tip.textContent"
-    assert board.rows[0].strategy in browser.run(tip)
+    assert board.rows[0].name in browser.run(tip)
 
     browser.run("document.getElementById('scatter').focus()")
     for _ in range(2):
         browser.press("ArrowRight")
     told = browser.run(tip)
-    assert any(row.strategy in told for row in board.rows[1:3])
+    assert any(row.name in told for row in board.rows[1:3])
     browser.press("Enter")
     assert browser.run("return document.querySelector('tr.picked code').textContent") in told
 

@@ -193,7 +193,7 @@ def test_no_name_becomes_markup(board: Leaderboard) -> None:
 
     page = Page(report_html(hostile))
 
-    assert [tag for tag, _ in page.elements].count("script") == 3
+    assert [tag for tag, _ in page.elements].count("script") == 4
     assert "img" not in {tag for tag, _ in page.elements}
     assert not [name for _, found in page.elements for name in found if name.startswith("on")]
     assert sum(visible(HOSTILE) in text for text in page.texts["li"]) >= 2

@@ -164,6 +164,7 @@ def test_the_front_of_two_objectives_is_that_of_enumeration(make_setting: Callab
     assert len(expected) > 1
 
 
+@pytest.mark.slow  # databases
 @pytest.mark.parametrize("address", ["study.log", "sqlite:///{}/study.db"])
 def test_storages_tell_what_was_found(space: StagedSpace, tmp_path: Path, address: str) -> None:
     """A dashboard reads strategies and values; another space in the same storage is another study."""

@@ -110,7 +110,7 @@ def test_each_freedom_alone_is_planned(free: dict[str, Any]) -> None:
     assert len(found.feasible) > 1
 
 
-@pytest.mark.parametrize("name", ["recompute", "halves"])
+@pytest.mark.parametrize("name", ["recompute", pytest.param("halves", marks=pytest.mark.slow)])
 def test_the_whole_space_is_walked_once_and_counted(name: str) -> None:
     space = reduced(name)
     walked = list(space.walk())

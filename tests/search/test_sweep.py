@@ -15,6 +15,7 @@ from forerun.search.sweep import (
 from forerun.search.workers import Choice
 
 
+@pytest.mark.slow  # the sweep once for each kind
 def test_every_kind_of_workers_gives_the_same_bytes(tmp_path: Path, plan: SweepPlan) -> None:
     run_sweep(plan, tmp_path / "one", workers=SERIAL)
     found = run_sweep(plan, tmp_path / "two", workers=Choice(kind="processes", count=2))

@@ -72,6 +72,7 @@ def test_what_failed_is_said_and_done_again(tmp_path: Path, plan: SweepPlan) -> 
     assert results(folder) == results(tmp_path / "whole")
 
 
+@pytest.mark.slow  # the sweep three times
 def test_a_full_disk_is_said_and_loses_nothing(
     tmp_path: Path, plan: SweepPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

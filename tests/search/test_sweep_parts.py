@@ -1,10 +1,11 @@
 """Long searches of a sweep in parts: the same bytes, and only parts that are not on disk are walked again."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
-from sweep_cases import PLAN, SERIAL, TINY, SameCuts, results
+from sweep_cases import PLAN, SERIAL, TINY, SameCuts, fake, results
 
 from forerun.search.flat.exhaustive import Piece, Problem
 from forerun.search.sweep import (
@@ -16,6 +17,7 @@ from forerun.search.sweep import (
 )
 from forerun.search.sweep import going as going_module
 from forerun.search.sweep import portions as portions_module
+from forerun.search.sweep.journal import Journal
 from forerun.search.workers import Choice
 from forerun.spaces.errors import RequestError
 
@@ -46,6 +48,7 @@ def test_parts_of_a_long_search_give_the_same_bytes(
     assert (tmp_path / "whole" / "parts.jsonl").read_bytes() == b""
 
 
+@pytest.mark.slow  # a search of many parts
 def test_a_resumed_search_leaves_out_the_parts_on_disk(
     tmp_path: Path, plan: SweepPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +75,7 @@ def test_a_resumed_search_leaves_out_the_parts_on_disk(
     assert results(folder) == results(tmp_path / "whole")
 
 
+@pytest.mark.slow  # a search of many parts
 def test_a_part_that_raises_fails_its_search_alone(
     tmp_path: Path, plan: SweepPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,8 +103,33 @@ def test_parts_that_overlap_are_refused(tmp_path: Path, plan: SweepPlan) -> None
     run_sweep(plan, folder, workers=SERIAL, portions=TINY)
     (folder / "pieces.jsonl").unlink()
     parts = (folder / "parts.jsonl").read_text().splitlines(keepends=True)
-    moved = json.loads(parts[1])
-    (folder / "parts.jsonl").write_text("".join([parts[0], json.dumps({**moved, "low": moved["low"] - 1}) + "\n"]))
+    second = json.loads(parts[1])
+    del second["sum"]
+    journal = Journal(folder / "parts.jsonl", frozenset())
+    found = {**second["found"], "walked": second["found"]["walked"] + 1}
+    journal.append({**second, "low": second["low"] - 1, "found": found})
+    journal.close()
 
     with pytest.raises(RequestError, match="parts of search 1 overlap"):
         run_sweep(plan, folder, resume=True, workers=SERIAL)
+
+
+def test_records_that_were_changed_are_no_records(tmp_path: Path, plan: SweepPlan) -> None:
+    folder = tmp_path / "run"
+    run_sweep(plan, folder, workers=SERIAL, search=fake)
+    path = folder / "pieces.jsonl"
+    whole = path.read_text()
+    path.write_text(whole.replace('"step_time_s":1.0', '"step_time_s":0.5', 1))
+    with pytest.raises(RequestError, match=r"pieces\.jsonl, line 1: not a record, though others follow"):
+        run_sweep(plan, folder, resume=True, workers=SERIAL, search=fake)
+
+    path.write_text("")
+    journal = Journal(path, frozenset())
+    for key, value in (("rows", [{"rank": 1}]), ("why", 3), ("space", {"size": -1}), ("status", "well"), ("rows", 5)):
+        first = json.loads(whole.splitlines()[0])
+        del first["sum"]
+        os.truncate(path, 0)
+        journal.append({**first, key: value})
+        with pytest.raises(RequestError, match="that no search leaves behind"):
+            run_sweep(plan, folder, resume=True, workers=SERIAL, search=fake)
+    journal.close()

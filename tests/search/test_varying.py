@@ -117,6 +117,7 @@ def test_rows_are_ranked_among_the_flat_ones_and_read_back(setting: Setting, fou
     assert steps == sorted(steps)
 
 
+@pytest.mark.slow  # a whole search for trees
 def test_the_command_writes_what_simulate_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert main([*COMMAND, "--trees", "1", "--json", "--out", str(out)]) == 0
@@ -132,6 +133,7 @@ def test_the_command_writes_what_simulate_reads(tmp_path: Path, capsys: pytest.C
     assert played["peak_memory_gib"] == pytest.approx(row["peak_memory_gib"], rel=1e-12)
 
 
+@pytest.mark.slow  # a whole search for trees
 def test_the_terminal_says_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*COMMAND, "--trees", "1"]) == 0
     text = capsys.readouterr().out

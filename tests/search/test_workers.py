@@ -151,6 +151,7 @@ def piece_of(task: Task, item: tuple[int, int]) -> Piece:
     return Piece(walked=item[1] - item[0], legal=1, feasible=1, rejected=counts, best=best, closest=best)
 
 
+@pytest.mark.slow  # a long search
 def test_the_memory_of_the_driver_does_not_follow_the_slices(
     workers: Workers, make_setting: Callable[..., Setting]
 ) -> None:
@@ -281,6 +282,7 @@ def test_cuts_cover_the_space_and_follow_the_seconds() -> None:
     assert widths[:3] == [100, 400, 1600] and max(widths) == 4000
 
 
+@pytest.mark.slow  # a long search
 def test_tiny_slices_are_few() -> None:
     from forerun.search.workers.contract import Outcome
 

@@ -157,6 +157,7 @@ def test_figures_without_a_timeline_are_those_with_one(costs: StepCosts) -> None
     assert (use.step_time_s, use.stages, use.occupied_s) == (result.step_time_s, result.stages, result.occupied_s)
 
 
+@pytest.mark.slow  # a step of many tasks
 def test_memory_grows_with_live_tasks_and_not_with_all() -> None:
     """Eight times the microbatches: less than a tenth more; and 60 bytes for every further task of a timeline."""
     costs = step_costs(assign(small_request(framework="generic", global_batch=64), parse_strategy("dp8 mbs4 zero3")))

@@ -21,6 +21,7 @@ def worst_of_each(better: Context, worse: Context, table: StrategyTable) -> Stra
     return table.take(np.array([own[np.argmax(growth[own])] for own in rows]))
 
 
+@pytest.mark.slow  # event by event
 @pytest.mark.parametrize("framework", ["generic", "torchtitan", "megatron-lm"])
 @pytest.mark.parametrize("example", [1, 3])
 def test_the_candidates_that_the_core_estimates_worst(framework: str, example: int) -> None:

@@ -162,6 +162,21 @@ def test_questions():
     assert answers["no overlap", "messages behind the backward pass"].default_s >= now.default_s
 
 
+def test_questions_keep_to_the_memory():
+    step = chain(8, size=1e5)
+    for limit in (4.5e6, 2e6):  # the second cannot be recomputed into: the batch is split
+        found = improve(step, RULES["ddp"], limit_bytes=limit)
+        answers = {(one.name, one.what): one for one in what_ifs(step, found)}
+        now = answers["as it is", ""]
+        assert now.best_s == pytest.approx(found.best.pass_s * (1 if found.step is step else found.plan.accumulate))
+        assert now.default_s >= now.best_s
+        roomy = {(one.name, one.what): one for one in what_ifs(step, improve(step, RULES["ddp"]))}
+        # What the memory takes is computed on any machine: no question is answered as if there were enough.
+        for key in (("faster link", "4 times the bandwidth"), ("faster kernels", "all 2 times as fast")):
+            assert answers[key].best_s > roomy[key].best_s
+            assert answers[key].default_s > roomy[key].default_s
+
+
 def test_partial_replay_is_whole_replay():
     generator = np.random.default_rng(0)
     graph = TaskGraph(("task",))

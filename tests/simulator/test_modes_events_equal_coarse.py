@@ -72,6 +72,7 @@ def test_one_asynchronous_worker() -> None:
     assert fine.step_s == pytest.approx(coarse.step_s, rel=1e-9)
 
 
+@pytest.mark.slow  # events of many workers
 def test_the_face_shows_the_disagreement() -> None:
     mode = TrainingMode(exchange="parameter-server", synchronous=False)
     curve = throughput_curve(ten_layers(), mode, nics(), (1, 2, 4, 8))

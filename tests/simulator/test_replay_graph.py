@@ -19,6 +19,7 @@ from forerun.simulator.replay import (
 )
 from forerun.simulator.replay.intervals import covered, joined, length, outside, union
 from forerun.simulator.replay.learned import fit_line, shared_seconds
+from forerun.simulator.replay.shares import blame
 from forerun.simulator.replay.trace import Kind
 
 
@@ -27,6 +28,9 @@ def test_a_replay_gives_the_run_back(tmp_path):
     analysis = analyse_files([tmp_path])
     assert abs(analysis.replay.error) < 0.002
     assert np.allclose(analysis.replay.replayed_s, made.step_s, rtol=0.01)
+    waits = blame(analysis.replay.graph)
+    assert np.all(np.diagonal(waits) == 0)
+    assert waits.sum(axis=1) == pytest.approx([use.waiting_s for use in analysis.uses])
     for use in analysis.uses:
         assert use.compute_s + use.exposed_s + use.host_s + use.idle_s == pytest.approx(made.step_s.mean(), rel=1e-3)
         assert use.waiting_s <= use.exposed_s + 1e-9
@@ -69,7 +73,8 @@ def test_a_straggler_is_named_and_dated(tmp_path):
     assert one.rank == 4 and one.since_step == 6
     assert one.excess_s == pytest.approx(0.25 * (4e-3 + 6 * 1e-3), rel=0.15)
     assert one.since_s == pytest.approx(analysis.replay.measured_s[:6].sum())
-    assert one.caused_s > 0.1e-3
+    # All steps from the sixth on wait for its first bucket: forward and one bucket's share of the backward pass.
+    assert one.caused_s == pytest.approx(0.4 * 0.25 * 5e-3, rel=0.15)
     (tmp_path / "even").mkdir()
     data_parallel(tmp_path / "even", ranks=6, steps=10)
     assert analyse_files([tmp_path / "even"]).stragglers == ()

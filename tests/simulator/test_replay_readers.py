@@ -158,6 +158,7 @@ def test_mixed_versions_double_and_unknown_ranks(tmp_path):
     assert read_traces(nameless[:1])[0].rank == 0
 
 
+@pytest.mark.slow  # a large file
 def test_a_large_file_is_read_in_the_memory_of_one_piece(tmp_path):
     path = tmp_path / "rank0.json"
     event = json.dumps(operator("python_function", 1.0, 2.0, cat="python_function", pad="x" * 400))

@@ -1,5 +1,6 @@
 """Splits of operator graphs by the closed forms and event by event: one legality, one step time within 5 %."""
 
+import dataclasses
 import random
 
 import pytest
@@ -8,6 +9,7 @@ from forerun.search.opgraph import resolve_request, scored_rows
 from forerun.search.opgraph.request import LayeredRequest
 from forerun.search.opgraph.space import enumerate_splits
 from forerun.search.opgraph.tree import simulate_split
+from forerun.spaces.clusters.cluster import Overlap
 from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.opgraph.split import parse_split
 
@@ -41,6 +43,17 @@ def test_a_split_takes_as_long_in_closed_form_as_event_by_event(model: str, clus
         simulated = simulate_split(setting, split).row
         assert simulated["step_time_s"] == pytest.approx(row.step_time_s, rel=0.05), (family, str(split))
         assert simulated["gpus"] == row.gpus
+
+
+@pytest.mark.parametrize("strategy", ["data8", "data8 tables", "data4 filter2", "data4 pipeline2 segments2"])
+def test_what_traffic_and_computation_take_from_each_other_counts_at_both_levels(strategy: str) -> None:
+    setting = resolve_request(LayeredRequest(model="dlrm-516m", cluster="dgx-a100-80", global_batch=4096))
+    slow = dataclasses.replace(setting.context.cluster, overlap=Overlap(computation=1.3, communication=1.2))
+    slowed = dataclasses.replace(setting, context=dataclasses.replace(setting.context, cluster=slow))
+    split = parse_split(strategy)
+    (plain,), (row,) = (scored_rows(one.context, [split], [4096]) for one in (setting, slowed))
+    assert row.step_time_s > plain.step_time_s * 1.001 or strategy == "data8 tables"
+    assert simulate_split(slowed, split).row["step_time_s"] == pytest.approx(row.step_time_s, rel=0.05)
 
 
 @pytest.mark.parametrize("strategy", ["data8", "data8 tables", "data1"])

@@ -128,7 +128,12 @@ def test_layer_types_win_over_the_pattern() -> None:
 
 
 def test_text_config_is_the_language_model() -> None:
-    nested = {"model_type": "llava", "tie_word_embeddings": True, "text_config": LLAMA, "vision_config": {"depth": 9}}
+    nested = {
+        "model_type": "unheard-of",
+        "tie_word_embeddings": True,
+        "text_config": LLAMA,
+        "vision_config": {"depth": 9},
+    }
     conversion = convert_config(nested, "x")
 
     assert conversion.model.layers == model_from_config(LLAMA, "x")[0].layers

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from forerun.search.board.rows import Row
 from forerun.search.request.request import Request
 from forerun.search.sweep import (
     Portions,
@@ -12,6 +13,8 @@ from forerun.search.sweep import (
 from forerun.search.sweep.portions import search_piece
 from forerun.search.workers import Choice
 from forerun.search.workers.slicing import Cuts
+from forerun.simulator import MEMORY_PARTS, TIME_PARTS
+from forerun.spaces.strategies import parse_strategy
 
 RESULTS = ("leaderboard.json", "leaderboard.csv", "pieces.csv")
 PLAN = """\
@@ -35,8 +38,30 @@ def fake(portions: Portions, piece: SweepPiece) -> dict[str, Any]:
     """A search that takes no time."""
     request = piece.request
     assert request.gpus is not None
-    row = {"rank": 1, "strategy": "dp" + request.gpus, "gpus": int(request.gpus), "step_time_s": 1.0, "mfu": 0.1}
-    return {"status": "done", "rows": [{**row, "tokens_per_s": 32.0 * request.seq_len, "marks": ["a", "b"]}]}
+    tokens_per_s = 32.0 * request.seq_len
+    row = Row(
+        rank=1,
+        strategy=parse_strategy("dp" + request.gpus),
+        gpus=int(request.gpus),
+        step_time_s=1.0,
+        tokens_per_s=tokens_per_s,
+        tokens_per_s_per_gpu=tokens_per_s / int(request.gpus),
+        mfu=0.1,
+        fits=True,
+        peak_memory_gib=1.0,
+        memory_limit_gib=2.0,
+        oom_risk=0.0,
+        allocated_memory_gib=1.0,
+        peak_stage=0,
+        breakdown_s=dict.fromkeys(TIME_PARTS, 0.0),
+        memory_gib=dict.fromkeys(MEMORY_PARTS, 0.0),
+        cost_usd_per_hour=None,
+        cost_usd_per_million_tokens=None,
+        train_days=None,
+        train_cost_usd=None,
+        marks=("a", "b"),
+    )
+    return {"status": "done", "rows": [row.to_json()]}
 
 
 def searched(piece: SweepPiece) -> dict[str, Any]:

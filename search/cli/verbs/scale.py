@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import add_json
 from forerun.search.cli.disturbances import straggler
-from forerun.search.cli.parser import OutputFile, Parser, add_force, whole
+from forerun.search.cli.parser import OutputFile, Parser, add_force, seed, whole
 
 if TYPE_CHECKING:
     from forerun.search.scale.request import ScaleRequest, Scaling
@@ -65,7 +65,7 @@ def add_arguments(parser: Parser) -> None:
         "--slow", action="append", default=[], type=straggler, metavar="W=X", help="worker W takes X times as long"
     )
     group.add_argument("--jitter", type=float, metavar="CV", help="deviation of steps over their mean (cluster: 0.02)")
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the drawn step times (default 0)")
+    group.add_argument("--seed", type=seed, default=0, metavar="N", help="of the drawn step times (default 0)")
     group.add_argument("--fidelity", metavar="F", help="coarse, events or both (default, where it is quick)")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from forerun.search.cli.arguments import add_json, add_training, add_workers, request_of, workers_of
 from forerun.search.cli.grouped import search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
-from forerun.search.cli.parser import OutputFile, Parser, positive, whole
+from forerun.search.cli.parser import OutputFile, Parser, positive, seed, whole
 from forerun.search.cli.trees import add_varying, check_varying, varied, write_trees
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds, parse_share, with_unit
@@ -149,7 +149,7 @@ def _add_sampler(parser: Parser) -> None:
         metavar="WHAT",
         help="begin with this strategy, or with those of an earlier search (its --out folder); may be repeated",
     )
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the sampler's random numbers (default 0)")
+    group.add_argument("--seed", type=seed, default=0, metavar="N", help="of the sampler's random numbers (default 0)")
     group.add_argument("--storage", metavar="S", help="keep Optuna's trials: a journal file or an RDB URL")
 
 

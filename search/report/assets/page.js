@@ -31,6 +31,7 @@
     const natural = new Intl.Collator("en", { numeric: true });
     const keyed = rows.map((row, place) => [key(row, column), place, row]);
     keyed.sort(([a, i], [b, j]) => sign * (typeof a === "number" ? a - b : natural.compare(a, b)) || i - j);
+    close();
     body.append(...keyed.map((item) => item[2]));
     say();
   };
@@ -40,6 +41,68 @@
     button.textContent = head.textContent;
     button.addEventListener("click", () => sortBy(column));
     head.replaceChildren(button);
+  });
+
+  // A row opens to its parts and its launch file; sorting and filtering close it.
+  const details = JSON.parse(byId("details").textContent);
+  let opened = null;
+  const element = (name, content, attributes = {}) => {
+    const made = document.createElement(name);
+    made.append(content);
+    Object.entries(attributes).forEach(([key, value]) => made.setAttribute(key, value));
+    return made;
+  };
+  const partsTable = (title, unit, names, values) => {
+    const whole = values.reduce((sum, value) => sum + value, 0) || 1;
+    const table = element("table", element("caption", title));
+    names.forEach(([name, meaning], place) => {
+      if (values[place] / whole < 0.0005) {
+        return;
+      }
+      const row = element("tr", element("th", name, { scope: "row", title: meaning }));
+      row.append(
+        element("td", `${values[place].toPrecision(3)} ${unit}`, { class: "n" }),
+        element("td", `${((100 * values[place]) / whole).toFixed(1)}%`, { class: "n" })
+      );
+      table.append(row);
+    });
+    return table;
+  };
+  const close = () => {
+    if (opened) {
+      opened.row.querySelector("button.open").setAttribute("aria-expanded", "false");
+      opened.detail.remove();
+      opened = null;
+    }
+  };
+  const open = (place) => {
+    const row = rows[place];
+    const again = opened?.row === row;
+    close();
+    if (again) {
+      return;
+    }
+    const [step, memory] = details.rows[place];
+    const cell = element("td", partsTable("Step", "s", details.step, step), { colspan: heads.length });
+    cell.append(partsTable("Memory of the fullest GPU", "GiB", details.memory, memory));
+    const launch = details.launches[place];
+    if (launch) {
+      cell.append(element("pre", launch));
+    } else {
+      cell.append(element("p", `forerun export RUN --rank ${row.cells[0].textContent} writes its launch file.`));
+    }
+    const detail = element("tr", cell, { class: "detail" });
+    row.after(detail);
+    row.querySelector("button.open").setAttribute("aria-expanded", "true");
+    opened = { row, detail };
+  };
+  rows.forEach((row, place) => {
+    const rank = row.cells[0].textContent;
+    const button = element("button", rank, {
+      type: "button", class: "open", "aria-expanded": "false", "aria-label": `parts and launch file of rank ${rank}`,
+    });
+    row.cells[0].replaceChildren(button);
+    row.addEventListener("click", () => getSelection().isCollapsed && open(place));
   });
 
   // Filtering: every word must begin a word of the strategy; every chosen axis must have its value.
@@ -54,6 +117,7 @@
       `, sorted by ${titles[by]}, ${heads[by].getAttribute("aria-sort")}`;
   };
   const filter = () => {
+    close();
     const words = byId("find").value.toLowerCase().split(/\s+/).filter(Boolean);
     const wanted = selects.filter((select) => select.value).map((select) => [axes[select.dataset.axis], select.value]);
     rows.forEach((row, place) => {

@@ -71,7 +71,7 @@ def convert_config(
     family = FAMILIES.get(model_type, UNKNOWN)
     required = () if nested else REQUIRED
     defaults = {**class_defaults(model_type), **getattr(family, "sizes", {})}
-    fields = Fields(values, source=source, defaults=defaults, required=required)
+    fields = Fields(values, source=source, defaults=defaults, required=required, ignored=ignore)
     model = family.read(fields, name)
     unread = _unread(fields, model_type)
     ignored = sorted(ignored + unread)

@@ -7,7 +7,7 @@ from forerun.spaces.errors import RequestError, nearest
 
 # One meaning, several spellings: `attribute_map` of transformers, and what model repositories call the same.
 ALIASES: Mapping[str, tuple[str, ...]] = {
-    "hidden_size": ("n_embd", "n_embed", "d_model", "dim", "embed_dim", "emb_dim", "embedding_dim"),
+    "hidden_size": ("n_embd", "n_embed", "d_model", "dim", "emb_dim", "embedding_dim"),
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "num_blocks", "depth"),
     "num_attention_heads": ("n_head", "n_heads", "num_heads", "attention_heads"),
     "num_key_value_heads": ("num_kv_heads", "n_head_kv", "num_query_groups"),
@@ -44,9 +44,16 @@ class Fields:
     """The fields of one configuration. A field that is null counts as missing."""
 
     def __init__(
-        self, values: Mapping[str, Any], *, source: str, defaults: Mapping[str, Any], required: Sequence[str] = ()
+        self,
+        values: dict[str, Any],
+        *,
+        source: str,
+        defaults: Mapping[str, Any],
+        required: Sequence[str] = (),
+        ignored: frozenset[str] = frozenset(),
     ) -> None:
-        """``defaults`` fill in for fields that are missing (not for null ones), but for those in ``required``."""
+        """``defaults`` fill in for fields that are missing (not for null ones), but for those in ``required``.
+        ``ignored``: fields that the user wants treated as absent, parts of the model among them."""
         self.source = source
         self.read: set[str] = set()
         self.filled_in: dict[str, object] = {}
@@ -54,6 +61,7 @@ class Fields:
         self.values = values
         self._defaults = defaults
         self._required = required
+        self.ignored = ignored
 
     def size(self, name: str, default: int | None = None, *, least: int = 1, most: int = LARGEST_SIZE) -> int:
         """The whole number ``name``; ``default`` (or the family's) fills in for a missing one.

@@ -35,6 +35,7 @@ HARMLESS = frozenset(
     aux_loss_alpha n_group norm_topk_prob num_expert_group output_router_logits routed_scaling_factor
     router_jitter_noise scoring_func seq_aux topk_group topk_method input_jitter_noise moe_renormalize route_scale
     router_scaling_factor moe_routed_scaling_factor enable_moe_fp32_combine moe_router_logit_softcapping
+    moe_router_scaling_factor num_image_tokens
     expert_selection_fn shared_expert_combination_strategy norm_expert_weight use_grouped_topk score_function
     moe_apply_router_weight_on_input router_bias_update_rate load_balance_coeff moe_norm_min
     moe_shared_expert_overlap num_experts_per_group use_routing_bias route_norm score_func

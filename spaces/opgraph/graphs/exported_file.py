@@ -108,7 +108,7 @@ def read_exported(path: Path, *, allow_generic: bool = False) -> LayeredModel:
     document = read_json(text, str(path))
     try:
         graph = graph_of_document(document, name=path.stem, source=path.name)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise RequestError(f"{path}: the graph has another form than torch.export writes ({error!r:.120})") from None
     return model_of_graph(graph, RULES, allow_generic=allow_generic, skipped=SKIPPED)
 
@@ -145,7 +145,7 @@ def graph_of_document(document: Any, *, name: str, source: str) -> Graph:
     for spec in signature["input_specs"]:
         (kind, body), *_ = spec.items()
         argument = body.get("arg", {})
-        value = (argument.get("as_tensor") or argument).get("name")
+        value = _text((argument.get("as_tensor") or argument).get("name") or "")
         if kind == "parameter":
             weights.add(value)
         elif kind == "user_input" and value in graph["tensor_values"]:
@@ -180,7 +180,7 @@ def _extent(size: Any, value: str, source: str) -> int:
 
 
 def _node(number: int, node: Any) -> Node:
-    parts = node["target"].split(".")
+    parts = _text(node["target"]).split(".")
     # torch.ops.aten.conv2d.default; operators of other namespaces keep theirs.
     target = parts[3] if parts[:3] == ["torch", "ops", "aten"] and len(parts) > 3 else node["target"]
     inputs: list[str] = []
@@ -191,10 +191,10 @@ def _node(number: int, node: Any) -> Node:
         if names:
             inputs.extend(names)
         elif argument:
-            attributes[one["name"]] = next(iter(argument.values()))
+            attributes[_text(one["name"])] = _plain(next(iter(argument.values())))
     outputs = [name for argument in node["outputs"] for name in _values(argument)]
     return Node(
-        name=node.get("name") or (outputs[0] if outputs else f"{target}.{number}"),
+        name=_text(node.get("name") or "") or (outputs[0] if outputs else f"{target}.{number}"),
         target=target,
         inputs=tuple(inputs),
         outputs=tuple(outputs),
@@ -202,10 +202,32 @@ def _node(number: int, node: Any) -> Node:
     )
 
 
+def _text(value: Any) -> str:
+    """Return a name.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no name")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of an attribute: a scalar, a list of numbers, or a mapping that no rule reads.
+
+    Raises:
+        TypeError: a list holds something else.
+    """
+    if isinstance(value, list) and not all(isinstance(one, int | float | None) for one in value):
+        return None
+    return value
+
+
 def _values(argument: Any) -> list[str]:
     """Return the names of the tensors of one argument."""
     if argument.get("as_tensor"):
-        return [argument["as_tensor"]["name"]]
+        return [_text(argument["as_tensor"]["name"])]
     found = argument.get("as_tensors") or argument.get("as_optional_tensors") or []
     names = [(one.get("as_tensor") or one).get("name", "") for one in found]
-    return [name for name in names if name]
+    return [_text(name) for name in names if name]

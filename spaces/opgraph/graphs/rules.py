@@ -92,7 +92,7 @@ def _axes(value: Any, axes: int) -> Shape:
     if not isinstance(value, list | tuple):
         number = int(value) if isinstance(value, int | float) else 0  # "same" and "valid"
         return (number,) * axes
-    entries = tuple(int(entry) for entry in value)
+    entries = tuple(int(entry) for entry in value if isinstance(entry, int | float))
     if len(entries) == 2 * axes:
         return tuple(max(pair) for pair in zip(entries[:axes], entries[axes:], strict=True))
     return entries if len(entries) == axes else (entries[0],) * axes if entries else (1,) * axes

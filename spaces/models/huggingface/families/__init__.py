@@ -4,29 +4,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from forerun.spaces.models.huggingface.decoder import Decoder
-from forerun.spaces.models.huggingface.families import (
-    dense,
-    encoder_decoders,
-    encoders,
-    hybrids,
-    latent,
-    moe,
-    special,
-)
+from forerun.spaces.models.huggingface.families import encoder_decoders, encoders, multimodal, vision
+from forerun.spaces.models.huggingface.families.multimodal import Reader
 
-MULTIMODAL: Mapping[str, Decoder] = MappingProxyType({})
-"""Families that read the parts of a configuration themselves, an image or audio encoder beside the text."""
-FAMILIES = MappingProxyType(
-    {
-        **dense.TABLE,
-        **moe.TABLE,
-        **latent.TABLE,
-        **hybrids.TABLE,
-        **encoders.TABLE,
-        **encoder_decoders.TABLE,
-        **special.TABLE,
-    }
+MULTIMODAL: Mapping[str, Reader] = multimodal.TABLE
+"""Families that read the parts of a configuration themselves, an image encoder beside the text."""
+FAMILIES: Mapping[str, Reader] = MappingProxyType(
+    {**multimodal.TEXTS, **encoders.TABLE, **encoder_decoders.TABLE, **vision.TABLE, **multimodal.TABLE}
 )
+"""All families by ``model_type``."""
 UNKNOWN = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
 """How a type that no table has is read: a Llama-like decoder, with experts and latent attention if it names them."""
 
@@ -52,6 +38,10 @@ CLASSES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Older configurations name only the class; its ``model_type``."""
+
+
+PART_TYPES = (*vision.TOWERS, "clip_text_model", "siglip_text_model", *multimodal.ALIKE)
+"""Types of nested parts."""
 
 
 def model_types() -> tuple[str, ...]:

@@ -78,6 +78,13 @@ def _jetmoe(fields: Fields, layer: Layer, index: int) -> Layer:
     return replace(layer, extra=idle + mixture.experts * hidden + 2 * hidden)
 
 
+def step_shared(fields: Fields, layer: Layer, index: int) -> Layer:
+    """Step 3.5: the shared expert has a width of its own."""
+    if not isinstance(layer.mlp, MixtureOfExperts):
+        return layer
+    return replace(layer, mlp=replace(layer.mlp, shared_hidden=fields.size("share_expert_dim")))
+
+
 def _ernie_end(fields: Fields, layer: Layer, index: int) -> Layer:
     """Layers after ``moe_layer_end_index`` are dense."""
     last = fields.raw("moe_layer_end_index")

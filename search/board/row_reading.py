@@ -1,0 +1,88 @@
+"""Rows of leaderboards read back: every field is checked, for a file may have been changed by hand."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from forerun.search.board.rows import Row
+from forerun.simulator import MEMORY_PARTS, TIME_PARTS
+from forerun.simulator.memory.risk import oom_risk
+from forerun.spaces.strategies import parse_strategy
+
+Value = TypeVar("Value")
+
+
+def finite(value: Any) -> float:
+    """Return a finite number.
+
+    Raises:
+        ValueError: it is none.
+    """
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"a number must be finite, but got {number}")
+    return number
+
+
+def optional(read: Callable[[Any], Value], value: Any) -> Value | None:
+    """Return what ``read`` makes of a value; None of None."""
+    return None if value is None else read(value)
+
+
+def row_from_json(data: Mapping[str, Any]) -> Row:
+    """Return the row that ``Row.to_json`` wrote, by this version or an earlier one.
+
+    Raises:
+        RequestError: the strategy is none.
+        KeyError, TypeError, ValueError, OverflowError: a field is missing or none that a row has.
+    """
+
+    def price(name: str) -> float | None:
+        return optional(finite, data[name])
+
+    return Row(
+        rank=optional(int, data["rank"]),
+        strategy=parse_strategy(str(data["strategy"])),
+        gpus=int(data["gpus"]),
+        step_time_s=above_zero(data, "step_time_s"),
+        tokens_per_s=above_zero(data, "tokens_per_s"),
+        tokens_per_s_per_gpu=above_zero(data, "tokens_per_s_per_gpu"),
+        mfu=finite(data["mfu"]),
+        fits=bool(data["fits"]),
+        peak_memory_gib=above_zero(data, "peak_memory_gib"),
+        memory_limit_gib=above_zero(data, "memory_limit_gib"),
+        oom_risk=_oom_risk(data),
+        allocated_memory_gib=finite(data["allocated_memory_gib"]),
+        peak_stage=int(data["peak_stage"]),
+        breakdown_s={part: max(0.0, finite(data["breakdown_s"][part])) for part in TIME_PARTS},
+        memory_gib={part: max(0.0, finite(data["memory_gib"][part])) for part in MEMORY_PARTS},
+        cost_usd_per_hour=price("cost_usd_per_hour"),
+        cost_usd_per_million_tokens=price("cost_usd_per_million_tokens"),
+        train_days=price("train_days"),
+        train_cost_usd=price("train_cost_usd"),
+        marks=tuple(map(str, data["marks"])),
+        step_time_low_s=optional(finite, data.get("step_time_low_s")),
+        step_time_high_s=optional(finite, data.get("step_time_high_s")),
+        same_as_rank=optional(int, data.get("same_as_rank")),
+        peak_memory_low_gib=optional(finite, data.get("peak_memory_low_gib")),
+        peak_memory_high_gib=optional(finite, data.get("peak_memory_high_gib")),
+    )
+
+
+def _oom_risk(data: Mapping[str, Any]) -> float:
+    """Return the risk of a row; leaderboards from before 21 November 2026 say none, and bounded none."""
+    if "oom_risk" in data:
+        return finite(data["oom_risk"])
+    return oom_risk(above_zero(data, "peak_memory_gib") / above_zero(data, "memory_limit_gib"))
+
+
+def above_zero(data: Mapping[str, Any], name: str) -> float:
+    """Return a finite number above 0.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = float(data[name])
+    if not 0 < value < 1e300:
+        raise ValueError(f"{name} must be a finite number above 0, but got {value}")
+    return value

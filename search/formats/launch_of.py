@@ -1,0 +1,36 @@
+"""The launch files of a strategy of a request, in the format of its own framework where that can express it."""
+
+from forerun.search.formats.contract import Files, Launch
+from forerun.search.formats.exporting import express
+from forerun.search.formats.own_yaml import FORMAT as OWN
+from forerun.search.formats.table import format_named, writable
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context, Strategy
+
+
+def launch_of(context: Context, strategy: Strategy, *, name: str, format_name: str | None = None) -> tuple[str, Files]:
+    """Return the name of a format and the files that start ``strategy`` in it: the first of the request's framework
+    that can express it, else forerun's own.
+
+    ``name`` is free text for the files; ``format_name`` asks for one format.
+
+    Raises:
+        RequestError: the format asked for is unknown or cannot express the strategy.
+    """
+    launch = Launch(
+        strategy=strategy,
+        model=context.model,
+        workload=context.workload,
+        devices_per_node=context.cluster.devices_per_node,
+        name=name,
+    )
+    if format_name is not None:
+        item = format_named(format_name)
+        return item.name, express(item, launch, context)
+    for item in writable():
+        if item.framework == context.framework.name:
+            try:
+                return item.name, express(item, launch, context)
+            except RequestError:
+                continue
+    return OWN.name, express(OWN, launch, context)

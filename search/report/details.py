@@ -1,0 +1,29 @@
+"""What a row of the page opens to: the parts of its step and of its memory, and its launch file."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forerun.search.board.rows import Row
+from forerun.search.explain.explain import MEANING
+
+
+def details_data(rows: Sequence[Row], launches: Sequence[str]) -> dict[str, Any]:
+    """Return the parts of every row as plain data for the page's script.
+
+    ``step`` and ``memory`` have the names and meanings of the parts, ``rows`` their seconds and GiB in that order with
+    four digits; ``launches`` are the launch files of the first rows.
+    """
+    return {
+        "step": _parts(rows[0].breakdown_s),
+        "memory": _parts(rows[0].memory_gib),
+        "rows": [[_digits(row.breakdown_s), _digits(row.memory_gib)] for row in rows],
+        "launches": list(launches),
+    }
+
+
+def _parts(parts: Mapping[str, float]) -> list[list[str]]:
+    return [[name, MEANING.get(name, "")] for name in parts]
+
+
+def _digits(parts: Mapping[str, float]) -> list[float]:
+    return [float(f"{value:.4g}") for value in parts.values()]
