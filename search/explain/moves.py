@@ -66,7 +66,7 @@ class Moves:
 
     def _beside(self, entry: StageRecompute, layers: int) -> Iterator[StageRecompute]:
         """Yield what is a step away from what a stage recomputes."""
-        for kind in self.space.flat.choices["recompute"]:
+        for kind in self.space.kinds:
             if (kind, None) != entry:
                 yield StageRecompute(Recompute(kind))
         if self.space.partial:

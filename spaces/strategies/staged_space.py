@@ -78,6 +78,13 @@ class StagedSpace:
         return self.recompute and legality.recompute_layers and Recompute.FULL in self.flat.choices["recompute"]
 
     @property
+    def kinds(self) -> tuple[int, ...]:
+        """What a stage may recompute for itself: nothing, the attention core or all; modules are for all stages alike,
+        unless the space has nothing else."""
+        choices = self.flat.choices["recompute"]
+        return tuple(kind for kind in choices if kind <= Recompute.FULL) or choices
+
+    @property
     def size(self) -> int:
         """Number of candidates, illegal ones included; exact at any size, but for strategies that per-stage recompute
         names twice (the same on all stages)."""
@@ -89,7 +96,7 @@ class StagedSpace:
         by_rule = rest * len(choices["split"])
         each = {pp: by_rule + rest * self.ways(pp) for pp in choices["pp"] if pp > 1}
         if self.recompute:
-            whole = rest // len(choices["recompute"])
+            whole = rest // (len(choices["recompute"]) * len(choices["recompute_layers"]))
             for pp in each:
                 more = whole * self.ways(pp, recompute=True)
                 size, each[pp] = size + staged * more, each[pp] + more
@@ -102,7 +109,7 @@ class StagedSpace:
         recompute on them (then also where layers are dealt by rule)."""
         if pp == 1 or (self.reach == 0 and not recompute):
             return 0
-        kinds = len(self.flat.choices["recompute"])
+        kinds = len(self.kinds)
 
         def times(held: int) -> int:
             return kinds + (held - 1 if self.partial else 0) if recompute else 1
@@ -161,7 +168,7 @@ class StagedSpace:
 
     def _entries(self, choose: Choose, pp: int) -> tuple[StageRecompute, ...]:
         """Ask what every stage recomputes; CUSTOM_SPLIT: so many of its layers."""
-        kinds = (*self.flat.choices["recompute"], *((CUSTOM_SPLIT,) if self.partial else ()))
+        kinds = (*self.kinds, *((CUSTOM_SPLIT,) if self.partial else ()))
         entries = []
         for stage in range(pp):
             kind = ask(choose, f"recompute_{stage}", kinds)
@@ -293,7 +300,7 @@ class StagedSpace:
         if strategy.stage_recompute is not None and not self.recompute:
             return False
         kinds = {int(entry.kind) for entry in strategy.stage_recompute or ()}
-        return kinds <= set(self.flat.choices["recompute"]) and not stage_choices_broken(strategy, self.context)
+        return kinds <= set(self.kinds) and not stage_choices_broken(strategy, self.context)
 
     def _dealt(self, strategy: Strategy) -> bool:
         """Whether explicit layers are all layers of the model, no stage is empty and no boundary out of reach."""
