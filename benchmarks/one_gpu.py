@@ -17,11 +17,11 @@ import statistics
 from collections import defaultdict
 from pathlib import Path
 
-from forerun.simulator.opgraph import LayeredContext, score_splits
+from forerun.simulator.opgraph import GraphContext, score_splits
 from forerun.spaces.clusters import load_cluster, load_device
-from forerun.spaces.opgraph import load_layered
+from forerun.spaces.opgraph import load_graph_model
 from forerun.spaces.opgraph.builder import Builder
-from forerun.spaces.opgraph.profile import load_layered_profile
+from forerun.spaces.opgraph.profile import load_graph_profile
 from forerun.spaces.opgraph.split import Split
 
 FILES = ("dp_dlperf.csv", "dp_scaling.csv", "dp_lambda_tf.csv")
@@ -56,8 +56,8 @@ def precision_of(text: str, hardware: str, device: str) -> str:
 def rate(model: str, device: str, precision: str, batch: int, *, fused: bool) -> float:
     """Return samples per second by rule."""
     cluster = dataclasses.replace(load_cluster("abci-v100"), device=load_device(device))
-    profile = dataclasses.replace(load_layered_profile("pytorch-ddp"), fuses_elementwise=fused)
-    context = LayeredContext(model=load_layered(model), cluster=cluster, profile=profile, precision=precision)
+    profile = dataclasses.replace(load_graph_profile("pytorch-ddp"), fuses_elementwise=fused)
+    context = GraphContext(model=load_graph_model(model), cluster=cluster, profile=profile, precision=precision)
     return float(score_splits(context, [Split()], [batch]).samples_per_s[0])
 
 
@@ -75,10 +75,10 @@ def alexnet_line() -> str:
     x = b.flatten(b.pool(b.relu(b.conv(x, 256, 3, padding=1)), 3, stride=2))
     x = b.relu(b.linear(b.relu(b.linear(x, 4096)), 4096))
     b.loss(b.linear(x, 1000))
-    context = LayeredContext(
+    context = GraphContext(
         model=b.build("alexnet without groups", "Krizhevsky et al. 2012"),
         cluster=load_cluster("abci-v100"),
-        profile=load_layered_profile("chainermn"),
+        profile=load_graph_profile("chainermn"),
         precision="fp32",
     )
     batches = [64, 128, 256, 512]

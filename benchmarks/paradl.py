@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from forerun.simulator.opgraph import LayeredContext, score_splits
+from forerun.simulator.opgraph import GraphContext, score_splits
 from forerun.simulator.opgraph.paradl import Oracle, abci_network
 from forerun.spaces.clusters import load_cluster
-from forerun.spaces.opgraph import load_layered
+from forerun.spaces.opgraph import load_graph_model
 from forerun.spaces.opgraph.net_file import parse_net
-from forerun.spaces.opgraph.profile import load_layered_profile
+from forerun.spaces.opgraph.profile import load_graph_profile
 from forerun.spaces.opgraph.split import parse_split
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
@@ -96,11 +96,11 @@ def cases(path: Path) -> Iterator[Case]:
 def own_s(case: Case, *, measured: bool) -> float:
     """Return forerun's step time, with or without the measured time per sample."""
     name, seconds = MODELS[case.model]
-    profile = load_layered_profile("chainermn")
+    profile = load_graph_profile("chainermn")
     if case.synthetic:
         profile = dataclasses.replace(profile, storage_bytes_per_s=None)
-    context = LayeredContext(
-        model=load_layered(name),
+    context = GraphContext(
+        model=load_graph_model(name),
         cluster=load_cluster("abci-v100"),
         profile=profile,
         precision="fp32",
@@ -236,10 +236,10 @@ def vgg_lines() -> list[str]:
         "| GPUs | paradl | forerun |",
         "|---|---|---|",
     ]
-    context = LayeredContext(
-        model=load_layered("vgg16"),
+    context = GraphContext(
+        model=load_graph_model("vgg16"),
         cluster=load_cluster("abci-v100"),
-        profile=load_layered_profile("chainermn"),
+        profile=load_graph_profile("chainermn"),
         precision="fp32",
         seconds_per_sample=VGG_SECONDS_PER_SAMPLE,
     )

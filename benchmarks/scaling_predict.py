@@ -20,7 +20,7 @@ from forerun.simulator.modes.events import event_prediction
 from forerun.simulator.modes.network import HOST_BYTES_PER_S, ClusterNetwork
 from forerun.simulator.opgraph.messages import meeting_s, straggle_s
 from forerun.spaces.clusters import Cluster
-from forerun.spaces.opgraph.profile import LayeredProfile, load_layered_profile
+from forerun.spaces.opgraph.profile import GraphProfile, load_graph_profile
 
 STEPS = 4
 """Steps of an event-level run: synchronous ones without jitter are all alike."""
@@ -40,13 +40,13 @@ class Constants:
     (benchmarks/fit/chainermn.py).
     """
 
-    jitter: float = load_layered_profile("pytorch-ddp").jitter
-    blocked_share: float = load_layered_profile("pytorch-ddp").blocked_share
-    ddp_meeting_s: float = load_layered_profile("pytorch-ddp").meeting_s
-    horovod_meeting_s: float = load_layered_profile("horovod").meeting_s
+    jitter: float = load_graph_profile("pytorch-ddp").jitter
+    blocked_share: float = load_graph_profile("pytorch-ddp").blocked_share
+    ddp_meeting_s: float = load_graph_profile("pytorch-ddp").meeting_s
+    horovod_meeting_s: float = load_graph_profile("horovod").meeting_s
     token_jitter: float = 0.12
 
-    def of(self, rules: LayeredProfile) -> LayeredProfile:
+    def of(self, rules: GraphProfile) -> GraphProfile:
         """Return the profile of a row's software with these constants."""
         if rules.name == "chainermn":
             return rules
@@ -74,7 +74,7 @@ class Case:
     one_s: float
     known_s: float | None
     compute_share: float
-    rules: LayeredProfile
+    rules: GraphProfile
     shown_s: Callable[[float], float]
 
     def predicted(self, constants: Constants, *, one_s: float | None = None) -> float:
@@ -111,7 +111,7 @@ class Remembered:
 
     ring = False
 
-    def __init__(self, cluster: Cluster, rules: LayeredProfile) -> None:
+    def __init__(self, cluster: Cluster, rules: GraphProfile) -> None:
         self.real = ClusterNetwork(cluster=cluster, rules=rules)
         self.worker_bytes_per_s, self.server_bytes_per_s = self.real.worker_bytes_per_s, self.real.server_bytes_per_s
         self.latency_s = self.real.latency_s
@@ -137,7 +137,7 @@ class Remembered:
 _NETWORKS: dict[tuple[str, int, str], Remembered] = {}
 
 
-def network(cluster: Cluster, rules: LayeredProfile) -> Remembered:
+def network(cluster: Cluster, rules: GraphProfile) -> Remembered:
     """Return the one network of a cluster and a software."""
     return _NETWORKS.setdefault((cluster.name, cluster.max_devices, rules.name), Remembered(cluster, rules))
 

@@ -11,12 +11,12 @@ from functools import lru_cache
 from typing import Any
 
 from forerun.simulator.modes import GradientLayer, GradientProfile
-from forerun.simulator.modes.models import layered_profile
-from forerun.simulator.opgraph import LayeredContext
+from forerun.simulator.modes.models import graph_profile
+from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.clusters import Cluster, resolve_cluster
 from forerun.spaces.clusters.catalogue import cluster_from_mapping
-from forerun.spaces.opgraph import is_layered, layered_names, load_layered
-from forerun.spaces.opgraph.profile import LayeredProfile, load_layered_profile
+from forerun.spaces.opgraph import graph_model_names, is_graph_model, load_graph_model
+from forerun.spaces.opgraph.profile import GraphProfile, load_graph_profile
 
 OTHERS: Mapping[str, tuple[float, int, str]] = {
     "inception4": (42.7e6, 299, "cnn"),
@@ -91,7 +91,7 @@ class Software:
     how many bytes per parameter; whether parameters lie on servers, and whether element-wise operators cost no pass of
     their own. ``rules``: the profile of the catalogue that it is most like, with its buckets."""
 
-    rules: LayeredProfile
+    rules: GraphProfile
     wire_bytes: float
     server: bool
     fused: bool
@@ -167,7 +167,7 @@ def software(framework: str, precision: str, update: str) -> Software:
         server = "parameter_server" in update or "distributed" in update
         # One all-reduce per variable (its documentation); a graph compiled as one piece hands them over at its end.
         rules = replace(
-            load_layered_profile("pytorch-ddp"),
+            load_graph_profile("pytorch-ddp"),
             name="tf_cnn_benchmarks",
             bucket_bytes=1.0,
             first_bucket_bytes=None,
@@ -175,12 +175,12 @@ def software(framework: str, precision: str, update: str) -> Software:
         )
         return Software(rules=rules, wire_bytes=wire, server=server, fused="xla" in name)
     if "chainer" in name:
-        return Software(rules=load_layered_profile("chainermn"), wire_bytes=4.0, server=False, fused=False)
+        return Software(rules=load_graph_profile("chainermn"), wire_bytes=4.0, server=False, fused=False)
     if "pytorch" in name:
         # Apex and native AMP keep fp32 parameters, DistributedDataParallel sends their gradients.
-        return Software(rules=load_layered_profile("pytorch-ddp"), wire_bytes=4.0, server=False, fused=False)
+        return Software(rules=load_graph_profile("pytorch-ddp"), wire_bytes=4.0, server=False, fused=False)
     # Horovod's buffer, or of that size. Channels-last batch norm with its activation is one kernel there.
-    return Software(rules=load_layered_profile("horovod"), wire_bytes=wire, server=False, fused=True)
+    return Software(rules=load_graph_profile("horovod"), wire_bytes=wire, server=False, fused=True)
 
 
 def known_name(model: str) -> str:
@@ -190,7 +190,10 @@ def known_name(model: str) -> str:
         Skipped: no name is known.
     """
     bare = re.sub(r"[^a-z0-9]", "", model.lower())
-    names = {**{re.sub(r"[^a-z0-9]", "", name): name for name in layered_names()}, **{name: name for name in OTHERS}}
+    names = {
+        **{re.sub(r"[^a-z0-9]", "", name): name for name in graph_model_names()},
+        **{name: name for name in OTHERS},
+    }
     names |= TABLED
     begun = [name for name in names if bare.startswith(name)]
     if not begun:
@@ -207,12 +210,12 @@ def profile_of(
         Skipped: the model is not known.
     """
     bare = known_name(model)
-    if is_layered(bare):
+    if is_graph_model(bare):
         exact = precision in cluster.device.peak_flops_per_s
         words = precision if exact else next(iter(cluster.device.peak_flops_per_s))
-        rules = replace(load_layered_profile("ideal"), fuses_elementwise=fused)
-        context = LayeredContext(model=load_layered(bare), cluster=cluster, profile=rules, precision=words)
-        return layered_profile(context, batch), exact
+        rules = replace(load_graph_profile("ideal"), fuses_elementwise=fused)
+        context = GraphContext(model=load_graph_model(bare), cluster=cluster, profile=rules, precision=words)
+        return graph_profile(context, batch), exact
     parameters, tensors, family = OTHERS[bare]
     return spread(model, 4 * parameters, tensors, family, batch), False
 

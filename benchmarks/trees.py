@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.api import search_request
-from forerun.search.opgraph import LayeredRequest, resolve_request
+from forerun.search.opgraph import GraphRequest, resolve_request
 from forerun.search.refine import refine
 from forerun.search.request.request import Request, resolve
 from forerun.search.trees import with_trees
 from forerun.simulator.events.trees import simulate_tree
-from forerun.simulator.opgraph.events import layered_plan, simulate_plan
+from forerun.simulator.opgraph.events import graph_plan, simulate_plan
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.trees import Node, legal_tree, model_layers, resolve_tree, tree_yaml
 from forerun.spaces.trees.document import parse_tree
@@ -78,16 +78,16 @@ def transformer(model: str, gpus: int, batch: int, words: str, repeat: int, **ap
     )
 
 
-def layered(model: str, gpus: int, batch: int, name: str, repeat: int, *children: dict[str, Any]) -> Speed:
-    """Measure a model of operators whose samples are cut over all GPUs, but for some layers."""
-    context = resolve_request(LayeredRequest(model=model, cluster="dgx-a100-80", global_batch=batch)).context
+def graph(model: str, gpus: int, batch: int, name: str, repeat: int, *children: dict[str, Any]) -> Speed:
+    """Measure an operator graph whose samples are cut over all GPUs, but for some layers."""
+    context = resolve_request(GraphRequest(model=model, cluster="dgx-a100-80", global_batch=batch)).context
     tree = {"schedule": {"microbatches": 1}, "compute": {"cut": {"batch": gpus}}, "children": list(children)}
     text = json.dumps(tree)
-    read_s, _ = best_s(lambda: layered_plan(context, parse_tree(text, "tree.json"), batch), repeat)
+    read_s, _ = best_s(lambda: graph_plan(context, parse_tree(text, "tree.json"), batch), repeat)
 
     def run() -> Any:
         # A plan keeps the communication that it has inferred: inferring it is part of the work.
-        return simulate_plan(layered_plan(context, parse_tree(text, "tree.json"), batch))
+        return simulate_plan(graph_plan(context, parse_tree(text, "tree.json"), batch))
 
     run_s, result = best_s(run, repeat)
     return Speed(
@@ -105,8 +105,8 @@ def cases(repeat: int) -> list[Speed]:
     """Return all cases, the two that Proteus publishes times of first."""
     fully = ["linear*", "relu17", "relu18", "dropout*", "loss1"]
     found = [
-        layered("vgg19", 32, 1024, "data parallel", repeat),
-        layered(
+        graph("vgg19", 32, 1024, "data parallel", repeat),
+        graph(
             "vgg19",
             32,
             1024,
@@ -121,7 +121,7 @@ def cases(repeat: int) -> list[Speed]:
         transformer("gpt3-175b", 1024, 512, "tp8 pp16 dp8 mbs2 zero1 sp", repeat, attention=Cutting(tp=4, sp=True)),
     ]
     for gpus in (8, 64, 512):
-        found.append(layered("resnet50", gpus, 16 * gpus, "data parallel", repeat))
+        found.append(graph("resnet50", gpus, 16 * gpus, "data parallel", repeat))
     return found
 
 
@@ -178,7 +178,7 @@ def main() -> None:
         "",
         f"`python benchmarks/trees.py --repeat {args.repeat}` at commit {commit.strip() or 'unknown'}; "
         f"{platform.machine()}, one of 2 cores shared with other work, Python {platform.python_version()}; DGX A100. "
-        "*Read*: the text of the tree to legal settings of every layer (models of operators: and the cost of every "
+        "*Read*: the text of the tree to legal settings of every layer (operator graphs: and the cost of every "
         "part); *run*: inference, compilation, execution, memory and critical path. Proteus needs 1.7 s for VGG-19 and "
         "6.3 s for GPT-2 on 32 GPUs, by its paper.",
         "",

@@ -29,7 +29,7 @@ MORE = {
     "search": "Workers, sweeps and uneven stages: [Many cores, many machines](../distributed.md). "
     "Where the figures come from: [cost model](../cost-model.md).",
     "simulate": "Where the figures come from: [cost model](../cost-model.md).",
-    "limits": "Models, splits, and where the figures come from: [Layer by layer](../layered-models.md).",
+    "limits": "Models, splits, and where the figures come from: [Operator graphs](../operator-graphs.md).",
     "sweep": "Plans, resuming and Ray: [Many cores, many machines, many searches](../distributed.md).",
     "validate": "The columns of a table of runs: [Measured runs](../measured-runs.md).",
     "scale": "All-reduce, parameter servers and stragglers: [Training modes](../training-modes.md).",

@@ -9,10 +9,12 @@ from forerun.search.board.rows import Row, rows_of
 from forerun.search.build import Found, build_board
 from forerun.search.diagnosis.diagnosis import NothingFeasible, beyond_limits, diagnose, empty_space
 from forerun.search.explain.explain import Explanation, explain_strategy
-from forerun.search.flat.candidates import strategies_at
 from forerun.search.flat.exhaustive import Piece, Problem
+from forerun.search.flat.ideas import best_rows, flat_rows
+from forerun.search.notes.all_notes import Beside
 from forerun.search.notes.certain import certain
 from forerun.search.notes.paying import paying
+from forerun.search.request.interrupts import Interrupted
 from forerun.search.request.limits import TOO_DEAR, TOO_LATE
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, Setting, legal_strategy, resolve
@@ -62,13 +64,22 @@ def search_request(
         RequestError: the request is wrong, or its own restrictions leave no legal candidate.
         NothingFeasible: nothing fits; the error says what would.
         BeyondLimits: what fits takes too long or costs too much.
+        Interrupted: with the leaderboard of what was searched by then.
     """
     started_s = time.perf_counter()
     setting = resolve(request)
     problem = problem_of(setting)
     if started is not None:
         started(problem.space.size)
-    piece, who, remarks = search_with(problem, workers or IN_THIS_PROCESS, score=score, progress=progress)
+    try:
+        piece, who, remarks = search_with(problem, workers or IN_THIS_PROCESS, score=score, progress=progress)
+    except Interrupted as stop:
+        piece = stop.found
+        if piece.best is None or not len(piece.best):
+            raise
+        told = f"interrupted after {piece.walked:,} of {problem.space.size:,} candidates: the best so far"
+        board = leaderboard_of(setting, piece, started_s=started_s, remarks=(told,), score=score, noted=False)
+        raise Interrupted(board, stop) from None
     return leaderboard_of(setting, piece, started_s=started_s, workers=who, remarks=remarks, score=score)
 
 
@@ -79,6 +90,7 @@ def problem_of(setting: Setting) -> Problem:
         objective=setting.objective,
         top=setting.top,
         limits=setting.limits,
+        ideas=not (setting.request.all_variants or objective_named(setting.objective).front),
         slowdown=setting.slowdown(),
     )
 
@@ -91,8 +103,11 @@ def leaderboard_of(
     workers: str = "in this process",
     remarks: tuple[str, ...] = (),
     score: Scorer = simulator_score,
+    noted: bool = True,
 ) -> Leaderboard:
     """Return the leaderboard of a space that was searched whole; ``piece`` is what was found, whoever found it.
+
+    ``noted``: with notes that take searches of their own.
 
     Raises:
         RequestError: the request's own restrictions leave no legal candidate.
@@ -101,16 +116,16 @@ def leaderboard_of(
     """
     problem, rows = problem_of(setting), tuple[Row, ...]()
     if piece.best is not None and len(piece.best):
-        strategies = strategies_at(problem.space, piece.best.index[: setting.top])
-        rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
+        rows = flat_rows(setting, problem, piece.best, score)
     rejected = dict(sorted(piece.rejected.items(), key=lambda item: (-item[1], item[0])))
     found = Found(
         rows=rows,
         space=SpaceCounts(size=piece.walked, legal=piece.legal, feasible=piece.feasible, rejected=rejected),
         remarks=(*remarks, *_front_remarks(setting, piece, rows)),
         workers=workers,
+        beside=Beside(*best_rows(setting, problem, (piece.fastest, piece.safest), score)),
     )
-    board = build_board(setting, found, started_s=started_s or time.perf_counter(), score=score)
+    board = build_board(setting, found, started_s=started_s or time.perf_counter(), score=score, noted=noted)
     if rows:
         return board
     if any(reason in piece.rejected for reason in (TOO_LATE, TOO_DEAR)):

@@ -26,9 +26,9 @@ from forerun.spaces.frameworks import (
 )
 from forerun.spaces.frameworks.switches import flag_words
 from forerun.spaces.models import Model, active_parameters, load_model, model_names, parameter_count, resolve_model
-from forerun.spaces.opgraph import LayeredModel, Operator, layered_names, load_layered
-from forerun.spaces.opgraph.profile import layered_profile_names, load_layered_profile
-from forerun.spaces.opgraph.resolve import names_layered, resolve_layered
+from forerun.spaces.opgraph import GraphModel, Operator, graph_model_names, load_graph_model
+from forerun.spaces.opgraph.profile import graph_profile_names, load_graph_profile
+from forerun.spaces.opgraph.resolve import names_graph_model, resolve_graph_model
 from forerun.spaces.opgraph.split import Mode
 
 GIB = 2.0**30
@@ -52,17 +52,17 @@ def list_models() -> list[dict[str, Any]]:
                 "input": None,
             }
         )
-    for name in layered_names():
-        layered = load_layered(name)
+    for name in graph_model_names():
+        described = load_graph_model(name)
         lines.append(
             {
                 "model": name,
-                "parameters": layered.parameters,
-                "active": layered.parameters,
-                "layers": len(layered.operators),
+                "parameters": described.parameters,
+                "active": described.parameters,
+                "layers": len(described.operators),
                 "hidden": None,
                 "vocab": None,
-                "input": extents(layered.input),
+                "input": extents(described.input),
             }
         )
     return lines
@@ -104,7 +104,7 @@ def list_devices() -> list[dict[str, Any]]:
 
 
 def list_frameworks() -> list[dict[str, Any]]:
-    """Return a line for every framework profile; those for models of operators have ways to split as degrees."""
+    """Return a line for every framework profile; those for operator graphs have ways to split as degrees."""
     lines = []
     for name in framework_names():
         legality = load_framework(name).legality
@@ -124,7 +124,7 @@ def list_frameworks() -> list[dict[str, Any]]:
                 "recompute": list(legality.recompute),
             }
         )
-    for name in layered_profile_names():
+    for name in graph_profile_names():
         modes = [mode.name.lower() for mode in Mode]
         lines.append({"framework": name, "degrees": modes, "zero": [], "schedules": ["gpipe"], "recompute": []})
     return lines
@@ -147,14 +147,14 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
     """
     if name.partition("@")[0] in framework_names():
         return "framework", framework_facts(load_framework(name))
-    if name in layered_profile_names():
-        return "framework", plain(load_layered_profile(name))
+    if name in graph_profile_names():
+        return "framework", plain(load_graph_profile(name))
     if name in cluster_names():
         return "cluster", _cluster_facts(load_cluster(name))
     if name in device_names():
         return "device", plain(load_device(name))
-    if names_layered(name):
-        return "model", layered_facts(resolve_layered(name)[0])
+    if names_graph_model(name):
+        return "model", graph_facts(resolve_graph_model(name)[0])
     if name.lower().replace("_", "-") in model_names() or Path(name).is_dir():
         return "model", _model_facts(resolve_model(name).model)
     if Path(name).suffix.lower() in (".yaml", ".yml", ".json"):
@@ -162,7 +162,7 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
     if Path(name).suffix.lower() in TOPOLOGY_ENDINGS:
         return "cluster", _cluster_facts(resolve_cluster(name))
     raise unknown(
-        "entry", name, {*framework_names(), *cluster_names(), *device_names(), *model_names(), *layered_names()}
+        "entry", name, {*framework_names(), *cluster_names(), *device_names(), *model_names(), *graph_model_names()}
     )
 
 
@@ -219,7 +219,7 @@ def _model_facts(model: Model) -> dict[str, Any]:
     return {"name": facts.pop("name"), "source": facts.pop("source"), **counted, **facts}
 
 
-def layered_facts(model: LayeredModel) -> dict[str, Any]:
+def graph_facts(model: GraphModel) -> dict[str, Any]:
     """Return everything about a model that is an operator graph; counts are per sample."""
     facts: dict[str, Any] = {
         "name": model.name,

@@ -19,6 +19,23 @@ HEAVY = ("ray", "optuna", "torch", "networkx", "pandas", "scipy")
 KNOWN: set[tuple[str, str]] = set()
 """Arrows of circles that are still there. Strict: one that is gone must leave this list, and none may join it."""
 
+SIMULATOR = (
+    "score_table.py costs/ layouts/ schedules/ layer/ pipeline/ stages/ replicas/ memory/ core/ assignment/ events/ "
+    "opgraph/ modes/ replay/ improve/ calibration/ goodput/ __init__.py"
+).split()
+"""Folders of the simulator, lowest first: the order in which a reader meets what each of them needs."""
+
+
+def test_folders_of_the_simulator_import_those_below_them() -> None:
+    (graph,) = (graph for graph in GRAPH.folders() if "simulator/score_table.py" in graph)
+    place = {f"simulator/{name}": number for number, name in enumerate(SIMULATOR)}
+    upwards = [f"{one} -> {other}" for one, other in graph.edges if place[one] < place[other]]
+
+    assert {(path.parent.name, path.name.rstrip("/")) for path in (ROOT / "simulator").iterdir()} >= {
+        ("simulator", name.rstrip("/")) for name in SIMULATOR
+    }
+    assert not upwards, "\n".join(upwards)
+
 
 def test_no_import_is_relative_or_upwards() -> None:
     wrong = []

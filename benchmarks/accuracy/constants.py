@@ -182,6 +182,14 @@ EXPERTS = (
     ),
 )
 TRITON = (Constant(name="_TRITON_SHARE", where="simulator/costs/attention.py", seen="llm_foundry", share=True),)
+TRITON_HOPPER = (
+    Constant(name="_TRITON_HOPPER_SHARE", where="simulator/costs/attention.py", seen="llm_foundry", share=True),
+)
+HOPPER = (
+    Constant(
+        name="clock h100|h200|h800 half", where=_CLOCKS, seen="flagperf, llm_foundry, jeanzay_sft_fsdp", share=True
+    ),
+)
 FLASH1 = (
     Constant(
         name="_FLASH1_SHARE", where="simulator/costs/attention.py", seen="aleph_alpha_layouts, flagperf", share=True

@@ -77,6 +77,11 @@ def _small(run: Run) -> bool:
     return run.step_time_s < 0.02 * microbatches * context.model.layer_count / strategy.pp
 
 
+def _hopper(run: Run) -> bool:
+    """Parts of 700 W with constants of Hopper."""
+    return run.context.cluster.device.name in ("h100-sxm", "h200-sxm", "h800-sxm")
+
+
 FAMILIES = (
     Family(
         title="nanotron's host and steps",
@@ -95,8 +100,21 @@ FAMILIES = (
     Family(
         title="FlashAttention in Triton",
         constants=constants.TRITON,
-        acts_on=lambda run: run.context.framework.attention == "flash_triton",
+        acts_on=lambda run: run.context.framework.attention == "flash_triton" and not _hopper(run),
         parts=("size", "sequence", "device"),
+    ),
+    Family(
+        title="FlashAttention in Triton on Hopper",
+        constants=constants.TRITON_HOPPER,
+        acts_on=lambda run: run.context.framework.attention == "flash_triton" and _hopper(run),
+        parts=("size", "sequence"),
+    ),
+    Family(
+        title="Hopper clock in 16 bit",
+        constants=constants.HOPPER,
+        acts_on=lambda run: dense(run) and _hopper(run) and run.context.workload.precision in ("bf16", "fp16"),
+        parts=("table",),
+        even=True,
     ),
     Family(
         title="FlashAttention 1",

@@ -28,11 +28,11 @@ from scipy.optimize import least_squares
 sys.path.insert(0, str(Path(__file__).parent.parent))
 import paradl
 
-from forerun.simulator.opgraph import LayeredContext, score_splits
+from forerun.simulator.opgraph import GraphContext, score_splits
 from forerun.simulator.opgraph.compute import Local, OperatorTimes
 from forerun.spaces.clusters import load_cluster
-from forerun.spaces.opgraph import load_layered
-from forerun.spaces.opgraph.profile import LayeredProfile, load_layered_profile
+from forerun.spaces.opgraph import load_graph_model
+from forerun.spaces.opgraph.profile import GraphProfile, load_graph_profile
 from forerun.spaces.opgraph.split import parse_split
 
 Floats = NDArray[np.float64]
@@ -119,14 +119,14 @@ def rows_of(folder: Path) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered(LayeredContext):
+class Remembered(GraphContext):
     """A context whose device times are computed once: no constant here changes them."""
 
     def times(self, local: Local) -> OperatorTimes:
         """As the context's."""
         key = (self.model.name, *(np.asarray(column).tobytes() for column in dataclasses.astuple(local)))
         if key not in _TIMES:
-            _TIMES[key] = LayeredContext.times(self, local)
+            _TIMES[key] = GraphContext.times(self, local)
         return _TIMES[key]
 
 
@@ -139,15 +139,15 @@ def context(model: str) -> Remembered:
     """Return the context of a model with ParaDL's time per sample."""
     name, seconds = MODELS[model]
     return Remembered(
-        model=load_layered(name),
+        model=load_graph_model(name),
         cluster=load_cluster("abci-v100"),
-        profile=load_layered_profile("chainermn"),
+        profile=load_graph_profile("chainermn"),
         precision="fp32",
         seconds_per_sample=seconds,
     )
 
 
-def predicted(rows: Sequence[Row], profile: LayeredProfile) -> Floats:
+def predicted(rows: Sequence[Row], profile: GraphProfile) -> Floats:
     """Return the step of every row."""
     found = np.zeros(len(rows))
     for model, synthetic in sorted({(row.model, row.synthetic) for row in rows}):
@@ -159,13 +159,13 @@ def predicted(rows: Sequence[Row], profile: LayeredProfile) -> Floats:
     return found
 
 
-def with_constants(logs: Floats) -> LayeredProfile:
+def with_constants(logs: Floats) -> GraphProfile:
     """Return the profile with constants given by their logarithms over their starts."""
     values = {name: start * float(np.exp(log)) for (name, start), log in zip(STARTS.items(), logs, strict=True)}
-    return dataclasses.replace(load_layered_profile("chainermn"), **values)
+    return dataclasses.replace(load_graph_profile("chainermn"), **values)
 
 
-def fitted(rows: Sequence[Row]) -> LayeredProfile:
+def fitted(rows: Sequence[Row]) -> GraphProfile:
     """Return the profile that fits some rows best."""
     measured = np.array([row.measured_s for row in rows])
 
@@ -179,7 +179,7 @@ def fitted(rows: Sequence[Row]) -> LayeredProfile:
     return with_constants(least_squares(residuals, start, bounds=(-5.0, bounds), diff_step=1e-4).x)
 
 
-def errors(rows: Sequence[Row], profile: LayeredProfile) -> list[float]:
+def errors(rows: Sequence[Row], profile: GraphProfile) -> list[float]:
     """Return the share by which every row is missed."""
     measured = np.array([row.measured_s for row in rows])
     return np.abs(predicted(rows, profile) / measured - 1.0).tolist()  # type: ignore[no-any-return]
@@ -219,7 +219,7 @@ def report(rows: Sequence[Row]) -> str:
     """Return the page."""
     profile = fitted(rows)
     whole = errors(rows, profile)
-    shipped = errors(rows, load_layered_profile("chainermn"))
+    shipped = errors(rows, load_graph_profile("chainermn"))
     right, asked = ordered(rows, predicted(rows, profile))
     compared = [n for n, row in enumerate(rows) if row.oracle_s is not None]
     lines = [
@@ -236,7 +236,7 @@ def report(rows: Sequence[Row]) -> str:
         "|---|---:|---:|---:|",
         *(
             f"| {name} | {start:.3g} | {getattr(profile, name):.3g} | "
-            f"{getattr(load_layered_profile('chainermn'), name):.3g} |"
+            f"{getattr(load_graph_profile('chainermn'), name):.3g} |"
             for name, start in STARTS.items()
         ),
         "",

@@ -32,6 +32,7 @@ SEARCH_ON_GROUPS = (
     "space",
     "objective",
     "top",
+    "all_variants",
     "per_stage",
     "uneven_stages",
     "evaluations",

@@ -69,19 +69,19 @@ def add_training(parser: Parser, *, batch_required: bool = True, learned: bool =
         group.add_argument(
             "--calibration", metavar="FILE", help="constants of this machine, as `forerun calibrate` wrote them"
         )
-    layered = parser.add_argument_group("operator graphs")
-    layered.add_argument(
+    graphs = parser.add_argument_group("operator graphs")
+    graphs.add_argument(
         "--seconds-per-sample",
         type=positive,
         metavar="S",
         help="forward and backward pass of one sample on one GPU as measured (batch 64)",
     )
-    layered.add_argument(
+    graphs.add_argument(
         "--allow-generic",
         action="store_true",
         help="cost operators of an imported graph that have no rule by their bytes and operations",
     )
-    layered.add_argument(
+    graphs.add_argument(
         "--paradl", action="store_true", help="also what ParaDL's own formulas say of a split (simulate, explain)"
     )
 
@@ -197,9 +197,9 @@ def _only_transformers(args: argparse.Namespace) -> None:
     Raises:
         RequestError: see there.
     """
-    from forerun.spaces.opgraph.resolve import names_layered
+    from forerun.spaces.opgraph.resolve import names_graph_model
 
-    if names_layered(args.model):
+    if names_graph_model(args.model):
         raise RequestError(
             f"{args.model} is an operator graph; search, simulate, explain, limits, scale and improve take such models"
         )

@@ -72,9 +72,9 @@ def _names() -> dict[str, tuple[str, ...]]:
     from forerun.spaces.clusters import cluster_names, device_names
     from forerun.spaces.frameworks import framework_names
     from forerun.spaces.models import model_names
-    from forerun.spaces.opgraph import layered_names
+    from forerun.spaces.opgraph import graph_model_names
 
-    models = (*model_names(), *layered_names())
+    models = (*model_names(), *graph_model_names())
     clusters, devices, frameworks = cluster_names(), device_names(), framework_names()
     return {
         "model": models,

@@ -8,32 +8,32 @@ from forerun.search.cli.answers import EVENTS_OF_GRAPH, LIMITS_OF_GRAPH, SEARCH_
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
-    from forerun.search.opgraph import Doubling, LayeredRow, LayeredSetting
+    from forerun.search.opgraph import Doubling, GraphRow, GraphSetting
 
 
-def is_layered(args: argparse.Namespace) -> bool:
+def is_graph_model(args: argparse.Namespace) -> bool:
     """Whether the model that the user names is an operator graph; opens nothing."""
-    from forerun.spaces.opgraph.resolve import names_layered
+    from forerun.spaces.opgraph.resolve import names_graph_model
 
-    return names_layered(args.model)
+    return names_graph_model(args.model)
 
 
 def _by_events(args: argparse.Namespace) -> bool:
     return getattr(args, "tree", None) is not None or getattr(args, "fidelity", None) == "events"
 
 
-def setting_of(args: argparse.Namespace, takes: tuple[str, ...]) -> "LayeredSetting":
+def setting_of(args: argparse.Namespace, takes: tuple[str, ...]) -> "GraphSetting":
     """Return the request of the flags, resolved; ``takes``: what the answer looks at.
 
     Raises:
         RequestError: another flag is set, or any part of the request is wrong.
     """
-    from forerun.search.opgraph import LayeredRequest, resolve_request
+    from forerun.search.opgraph import GraphRequest, resolve_request
     from forerun.search.opgraph.request import choices_by_axis
 
     only(args, takes, f"is for transformers, and {args.model} is an operator graph")
     return resolve_request(
-        LayeredRequest(
+        GraphRequest(
             model=args.model,
             cluster=args.cluster,
             global_batch=args.global_batch,
@@ -52,7 +52,7 @@ def setting_of(args: argparse.Namespace, takes: tuple[str, ...]) -> "LayeredSett
 def run_search(args: argparse.Namespace) -> int:
     """Search and print."""
     from forerun.search.board.leaderboard import dump_json
-    from forerun.search.opgraph import NothingFits, search_layered
+    from forerun.search.opgraph import NothingFits, search_graph
 
     _no_oracle(args)
     setting = setting_of(args, SEARCH_OF_GRAPH)
@@ -63,7 +63,7 @@ def run_search(args: argparse.Namespace) -> int:
 
         check_folder(args.out, force=args.force)
     try:
-        board = search_layered(setting)
+        board = search_graph(setting)
     except NothingFits as error:
         if args.json:
             print(dump_json(error.document))
@@ -122,7 +122,7 @@ def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
     return 0
 
 
-def _run_tree(setting: "LayeredSetting", args: argparse.Namespace) -> int:
+def _run_tree(setting: "GraphSetting", args: argparse.Namespace) -> int:
     """Simulate a strategy tree, or a split as one, event by event and print it.
 
     Raises:
@@ -130,13 +130,13 @@ def _run_tree(setting: "LayeredSetting", args: argparse.Namespace) -> int:
     """
     from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
     from forerun.search.cli.step_files import write_timelines
-    from forerun.search.opgraph.tree import simulate_layered_tree, simulate_split
+    from forerun.search.opgraph.tree import simulate_graph_tree, simulate_split
     from forerun.simulator.events import event_summary
 
     if args.fidelity == "analytic":
         raise RequestError("a tree is simulated event by event: closed forms know splits; drop --fidelity")
     if args.tree is not None:
-        answer = simulate_layered_tree(setting, args.tree)
+        answer = simulate_graph_tree(setting, args.tree)
     else:
         from forerun.spaces.opgraph.limits import check_split
         from forerun.spaces.opgraph.split import parse_split
@@ -182,7 +182,7 @@ def run_limits(args: argparse.Namespace) -> int:
     return 0
 
 
-def _row(setting: "LayeredSetting", text: str) -> "LayeredRow":
+def _row(setting: "GraphSetting", text: str) -> "GraphRow":
     """Return the one split that the user names, scored.
 
     Raises:
@@ -205,14 +205,14 @@ def _row(setting: "LayeredSetting", text: str) -> "LayeredRow":
     return scored_rows(setting.context, [split], [batch])[0]
 
 
-def _changes(setting: "LayeredSetting", row: "LayeredRow") -> "tuple[Doubling, ...]":
+def _changes(setting: "GraphSetting", row: "GraphRow") -> "tuple[Doubling, ...]":
     """Return what each doubling would bring; of a mixture nothing is known but itself."""
     from forerun.search.opgraph import doublings
 
     return () if row.mixture else doublings(setting.context, row)
 
 
-def _check_devices(setting: "LayeredSetting", devices: int) -> None:
+def _check_devices(setting: "GraphSetting", devices: int) -> None:
     """Refuse a number of devices that the cluster or the request does not have.
 
     Raises:
@@ -226,7 +226,7 @@ def _check_devices(setting: "LayeredSetting", devices: int) -> None:
         raise RequestError(f"the split occupies {devices} GPUs, but --gpus asks for {counts}")
 
 
-def _oracle(setting: "LayeredSetting", row: "LayeredRow") -> dict[str, float]:
+def _oracle(setting: "GraphSetting", row: "GraphRow") -> dict[str, float]:
     """Return what ParaDL's formulas say of one step.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Answers about layer-by-layer models on the terminal."""
+"""Answers about operator graphs on the terminal."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,17 +8,17 @@ from rich.table import Table
 from rich.text import Text
 
 from forerun.search.cli.console import brush_of, open_console, say
-from forerun.search.opgraph import Bottleneck, Doubling, FamilyLimits, LayeredBoard, LayeredRow, LayeredSetting, Limits
+from forerun.search.opgraph import Bottleneck, Doubling, FamilyLimits, GraphBoard, GraphRow, GraphSetting, Limits
 from forerun.search.opgraph.limits import efficiency
 from forerun.search.opgraph.request import OBJECTIVES
 from forerun.search.opgraph.rows import phases
-from forerun.search.opgraph.tree import LayeredTree
+from forerun.search.opgraph.tree import GraphTree
 from forerun.spaces.units import format_count, format_seconds
 
 NUMBERS = ("GPUs", "batch", "step", "GiB")
 
 
-def print_board(board: LayeredBoard) -> None:
+def print_board(board: GraphBoard) -> None:
     """Print a leaderboard, the best of every family, and the counts."""
     console = open_console()
     setting = board.setting
@@ -37,7 +37,7 @@ def print_board(board: LayeredBoard) -> None:
     say(console, *(Text(line, style="dim") for line in setting.remarks()))
 
 
-def title(setting: LayeredSetting) -> Text:
+def title(setting: GraphSetting) -> Text:
     """Return what was asked in one line."""
     counts, context = setting.counts or (), setting.context
     devices = "" if not counts else f", {counts[0]}{f' to {counts[-1]}' if len(counts) > 1 else ''} GPUs"
@@ -52,7 +52,7 @@ def _table(caption: str) -> Table:
     return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=caption, title_justify="left")
 
 
-def _rows_table(setting: LayeredSetting, rows: Sequence[LayeredRow], caption: str) -> Table:
+def _rows_table(setting: GraphSetting, rows: Sequence[GraphRow], caption: str) -> Table:
     sample = setting.context.model.sample
     table = _table(caption)
     table.add_column("#", justify="right", no_wrap=True)
@@ -74,9 +74,7 @@ def _rows_table(setting: LayeredSetting, rows: Sequence[LayeredRow], caption: st
     return table
 
 
-def print_row(
-    setting: LayeredSetting, row: LayeredRow, found: Sequence[Bottleneck], changes: Sequence[Doubling]
-) -> None:
+def print_row(setting: GraphSetting, row: GraphRow, found: Sequence[Bottleneck], changes: Sequence[Doubling]) -> None:
     """Print one split: what it reaches, its phases, what holds it up, its memory, what would help."""
     console = open_console()
     brush = brush_of(console)
@@ -111,7 +109,7 @@ def print_row(
     say(console, *(Text(line, style="dim") for line in setting.remarks()))
 
 
-def print_tree(setting: LayeredSetting, answer: LayeredTree) -> None:
+def print_tree(setting: GraphSetting, answer: GraphTree) -> None:
     """Print a strategy tree: what it reaches, its parts, its communication and its timeline."""
     from forerun.simulator.events import timeline_text
 
@@ -151,7 +149,7 @@ def _parts(console: Console, caption: str, parts: dict[str, float], total: float
     return table
 
 
-def _bottleneck_table(found: Sequence[Bottleneck], row: LayeredRow) -> Table:
+def _bottleneck_table(found: Sequence[Bottleneck], row: GraphRow) -> Table:
     table = _table("what holds it up (* also in inference)")
     table.add_column("class", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
@@ -216,7 +214,7 @@ def _help_table(limits: Limits) -> Table:
     return table
 
 
-def _curve_table(setting: LayeredSetting, family: FamilyLimits) -> Table:
+def _curve_table(setting: GraphSetting, family: FamilyLimits) -> Table:
     table = _table(family.family)
     for name in ("GPUs", "batch", f"{setting.context.model.sample}s/s", "efficiency", "step", "GiB"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -237,7 +235,7 @@ def _curve_table(setting: LayeredSetting, family: FamilyLimits) -> Table:
     return table
 
 
-def print_oracle(oracle: Mapping[str, float], row: LayeredRow) -> None:
+def print_oracle(oracle: Mapping[str, float], row: GraphRow) -> None:
     """Print what ParaDL's formulas say of the same split."""
     text = (
         f"ParaDL's formulas: step {format_seconds(oracle['step_time_s'])} "

@@ -1,7 +1,7 @@
 """Entry point: find the verb, parse its flags, run it, turn every error into one message and an exit code.
 
-Exit codes: 0 done, 1 our fault, 2 the request is wrong, 3 nothing is feasible, 130 interrupted, 141 the reader of the
-output went away.
+Exit codes: 0 done, 1 our fault, 2 the request is wrong, 3 nothing is feasible, 130 interrupted, 143 ended by SIGTERM,
+141 the reader of the output went away.
 """
 
 import errno
@@ -14,6 +14,7 @@ from typing import TextIO
 from forerun.search.cli.parser import Parser, PrintVersion
 from forerun.search.cli.registry import VERBS
 from forerun.search.cli.streams import escaped_streams
+from forerun.search.request.interrupts import signals_as_stops
 from forerun.spaces.errors import ForerunError, RequestError, unknown
 from forerun.spaces.escaping import without_passwords
 
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # closed by who called: files are written all the same
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
     _forgive_narrow_encodings()
-    with escaped_streams():
+    with escaped_streams(), signals_as_stops():
         return _answer(arguments, debug)
 
 
@@ -55,9 +56,12 @@ def _answer(arguments: list[str], debug: bool) -> int:
         return code
     except SystemExit as end:  # argparse, after --help and --version
         return end.code if isinstance(end.code, int) else 0
-    except KeyboardInterrupt:
-        _say("interrupted")
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        code = int(getattr(error, "exit_code", INTERRUPTED))
+        _say(
+            "interrupted" if code == INTERRUPTED else f"ended by {error.args[0]}" if code > 128 else str(error.args[0])
+        )
+        return code
     except BrokenPipeError:
         _give_up(sys.stdout)
         return READER_GONE

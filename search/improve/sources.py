@@ -11,7 +11,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
 if TYPE_CHECKING:
-    from forerun.search.opgraph import LayeredSetting
+    from forerun.search.opgraph import GraphSetting
     from forerun.search.request.request import Request
     from forerun.simulator.replay import Analysis
     from forerun.simulator.replay.readers.reading import Reading
@@ -89,7 +89,7 @@ def model_source(
 ) -> Source:
     """Return the data-parallel step of a model: ``batch`` samples (sequences) per device on ``gpus`` devices.
 
-    ``framework``: of layer-by-layer models pytorch-ddp, horovod, ...; of transformers a framework profile.
+    ``framework``: of operator graphs pytorch-ddp, horovod, ...; of transformers a framework profile.
     ``profile``, ``calibration``: files of a machine, for transformers. ``server_bytes_per_s``: gradients go through
     servers at this rate per worker and direction.
 
@@ -97,19 +97,19 @@ def model_source(
         RequestError: the request is wrong.
     """
     from forerun.search.request.request import DEFAULT_OBJECTIVE, DEFAULT_TOP, Request
-    from forerun.spaces.opgraph.resolve import names_layered
+    from forerun.spaces.opgraph.resolve import names_graph_model
 
     if gpus < 2:
         raise RequestError(f"gradients are exchanged between replicas, but got --gpus {gpus}; use 2 or more")
-    if names_layered(model):
+    if names_graph_model(model):
         if strategy is not None:
-            raise RequestError("--strategy is for transformers; layer-by-layer models are improved data-parallel")
+            raise RequestError("--strategy is for transformers; operator graphs are improved data-parallel")
         if seq_len is not None:
             raise RequestError(f"--seq-len is for transformers, and {model} is an operator graph")
         for flag, value in (("profile", profile), ("calibration", calibration)):
             if value is not None:
                 raise RequestError(f"--{flag} is for transformers, and {model} is an operator graph")
-        source = _layered(model, cluster, gpus, batch, precision, framework)
+        source = _graph(model, cluster, gpus, batch, precision, framework)
     else:
         if seq_len is None:
             raise RequestError(f"{model} reads sequences: say how long they are with --seq-len")
@@ -138,11 +138,11 @@ def model_source(
     return replace(source, step=replace(source.step, wire=wire))
 
 
-def _layered(model: str, cluster: str, gpus: int, batch: int, precision: str | None, framework: str | None) -> Source:
-    from forerun.search.opgraph import LayeredRequest, resolve_request
-    from forerun.simulator.improve.from_layered import layered_step
+def _graph(model: str, cluster: str, gpus: int, batch: int, precision: str | None, framework: str | None) -> Source:
+    from forerun.search.opgraph import GraphRequest, resolve_request
+    from forerun.simulator.improve.from_graph import graph_step
 
-    request = LayeredRequest(
+    request = GraphRequest(
         model=model,
         cluster=cluster,
         global_batch=gpus * batch,
@@ -151,7 +151,7 @@ def _layered(model: str, cluster: str, gpus: int, batch: int, precision: str | N
         framework=framework,
     )
     setting = resolve_request(request)
-    step = layered_step(setting.context, ranks=gpus, batch=batch)
+    step = graph_step(setting.context, ranks=gpus, batch=batch)
     rule = rule_of(setting.context.profile)
     # A framework that exchanges afterwards does so by default, whatever the buckets.
     plan = None if setting.context.profile.overlap else replace(rule_plan(step, rule), overlap=False)
@@ -161,11 +161,11 @@ def _layered(model: str, cluster: str, gpus: int, batch: int, precision: str | N
     )
 
 
-def _other_splits(setting: "LayeredSetting") -> tuple[Alternative, ...]:
+def _other_splits(setting: "GraphSetting") -> tuple[Alternative, ...]:
     """Return the best split of every family that would be faster than data parallel training."""
-    from forerun.search.opgraph import search_layered
+    from forerun.search.opgraph import search_graph
 
-    best = {row.split.family: row for row in search_layered(setting).families}
+    best = {row.split.family: row for row in search_graph(setting).families}
     data = best.pop("data", None)
     if data is None:
         return ()

@@ -1,10 +1,10 @@
 """Searching, explaining and limits for operator graphs."""
 
-from forerun.search.opgraph.api import LayeredBoard, NothingFits, search_layered
+from forerun.search.opgraph.api import GraphBoard, NothingFits, search_graph
 from forerun.search.opgraph.bottleneck import Bottleneck, bottlenecks
 from forerun.search.opgraph.limits import FamilyLimits, Limits, limits_of
-from forerun.search.opgraph.request import LayeredRequest, LayeredSetting, resolve_request
-from forerun.search.opgraph.rows import LayeredRow
+from forerun.search.opgraph.request import GraphRequest, GraphSetting, resolve_request
+from forerun.search.opgraph.rows import GraphRow
 from forerun.search.opgraph.scoring import scored_rows
 from forerun.search.opgraph.what_if import Doubling, congestion, doublings
 
@@ -12,10 +12,10 @@ __all__ = [
     "Bottleneck",
     "Doubling",
     "FamilyLimits",
-    "LayeredBoard",
-    "LayeredRequest",
-    "LayeredRow",
-    "LayeredSetting",
+    "GraphBoard",
+    "GraphRequest",
+    "GraphRow",
+    "GraphSetting",
     "Limits",
     "NothingFits",
     "bottlenecks",
@@ -24,5 +24,5 @@ __all__ = [
     "limits_of",
     "resolve_request",
     "scored_rows",
-    "search_layered",
+    "search_graph",
 ]

@@ -1,12 +1,12 @@
-"""Search over the splits of a layer-by-layer model."""
+"""Search over the splits of an operator graph."""
 
 import time
 from dataclasses import dataclass, replace
 from typing import Any
 
 from forerun.search.board.leaderboard import SCHEMA, flat_line, lines_to_csv, versions
-from forerun.search.opgraph.request import LayeredSetting
-from forerun.search.opgraph.rows import LayeredRow
+from forerun.search.opgraph.request import GraphSetting
+from forerun.search.opgraph.rows import GraphRow
 from forerun.search.opgraph.scoring import scored_rows
 from forerun.search.opgraph.space import enumerate_splits
 from forerun.spaces.errors import InfeasibleError, RequestError
@@ -17,20 +17,20 @@ SLICE = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayeredBoard:
+class GraphBoard:
     """The best splits in rank order, and the best of every family whatever its rank."""
 
-    setting: LayeredSetting
+    setting: GraphSetting
     size: int
     legal: int
     feasible: int
     rejected: dict[str, int]
-    rows: tuple[LayeredRow, ...]
-    families: tuple[LayeredRow, ...]
+    rows: tuple[GraphRow, ...]
+    families: tuple[GraphRow, ...]
     elapsed_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document that ``forerun search --json`` prints for layer-by-layer models."""
+        """Return the document that ``forerun search --json`` prints for operator graphs."""
         return {
             "schema": SCHEMA,
             "request": self.setting.to_json(),
@@ -52,7 +52,7 @@ class LayeredBoard:
         return lines_to_csv([flat_line(row.to_json()) for row in self.rows])
 
 
-def search_layered(setting: LayeredSetting) -> LayeredBoard:
+def search_graph(setting: GraphSetting) -> GraphBoard:
     """Score every legal split over the numbers of devices asked for, and rank those that fit.
 
     Raises:
@@ -63,7 +63,7 @@ def search_layered(setting: LayeredSetting) -> LayeredBoard:
         raise RequestError("a search needs devices; add --gpus, like --gpus 64 or --gpus 4..1024")
     started = time.perf_counter()
     space = enumerate_splits(setting, setting.counts)
-    rows: list[LayeredRow] = []
+    rows: list[GraphRow] = []
     for begin in range(0, len(space.splits), SLICE):
         part = slice(begin, begin + SLICE)
         rows += scored_rows(setting.context, space.splits[part], space.batches[part])
@@ -76,10 +76,10 @@ def search_layered(setting: LayeredSetting) -> LayeredBoard:
     if len(rows) > len(fitting):
         rejected["memory"] = len(rows) - len(fitting)
     ranked = [replace(row, rank=place) for place, row in enumerate(ordered, start=1)]
-    best: dict[str, LayeredRow] = {}
+    best: dict[str, GraphRow] = {}
     for row in ranked:
         best.setdefault(row.split.family, row)
-    return LayeredBoard(
+    return GraphBoard(
         setting=setting,
         size=space.size,
         legal=len(rows),
@@ -99,7 +99,7 @@ class NothingFits(InfeasibleError):
         self.document = {**document, "message": message}
 
 
-def _empty(setting: LayeredSetting, size: int, legal: int, rejected: dict[str, int]) -> dict[str, Any]:
+def _empty(setting: GraphSetting, size: int, legal: int, rejected: dict[str, int]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "request": setting.to_json(),
@@ -110,7 +110,7 @@ def _empty(setting: LayeredSetting, size: int, legal: int, rejected: dict[str, i
     }
 
 
-def _order(setting: LayeredSetting, row: LayeredRow) -> tuple[float, float, str]:
+def _order(setting: GraphSetting, row: GraphRow) -> tuple[float, float, str]:
     """Return the key that ranks; ties break by fewer devices and then by the text of the split."""
     if setting.objective == "gpus":
         return row.gpus, -row.samples_per_s, str(row.split)
@@ -118,7 +118,7 @@ def _order(setting: LayeredSetting, row: LayeredRow) -> tuple[float, float, str]
     return -score, row.gpus, str(row.split)
 
 
-def _nothing(setting: LayeredSetting, rows: list[LayeredRow], rejected: dict[str, int]) -> str:
+def _nothing(setting: GraphSetting, rows: list[GraphRow], rejected: dict[str, int]) -> str:
     if not rows:
         counted = ", ".join(f"{reason} {count}" for reason, count in sorted(rejected.items()))
         return f"no split of {setting.context.model.name} is legal here (by reason: {counted})"

@@ -6,8 +6,8 @@ whether the class would also hold up inference, which has no gradients and no up
 
 from dataclasses import dataclass
 
-from forerun.search.opgraph.rows import LayeredRow
-from forerun.simulator.opgraph import LayeredContext
+from forerun.search.opgraph.rows import GraphRow
+from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.opgraph.limits import split_limits
 from forerun.spaces.opgraph.split import Mode
 
@@ -25,13 +25,13 @@ class Bottleneck:
     inference: bool
 
 
-def bottlenecks(context: LayeredContext, row: LayeredRow) -> tuple[Bottleneck, ...]:
+def bottlenecks(context: GraphContext, row: GraphRow) -> tuple[Bottleneck, ...]:
     """Return the classes that apply, the costliest in time first, then those that bound memory or devices."""
     timed = sorted(_timed(context, row), key=lambda one: -(one.seconds or 0.0))
     return (*timed, *_bounds(context, row))
 
 
-def _timed(context: LayeredContext, row: LayeredRow) -> list[Bottleneck]:
+def _timed(context: GraphContext, row: GraphRow) -> list[Bottleneck]:
     parts, phases, split = row.split.parts, row.breakdown_s, row.split
     busy = phases["forward"] + phases["backward"]
     share = 1.0 - 1.0 / parts
@@ -58,7 +58,7 @@ def _timed(context: LayeredContext, row: LayeredRow) -> list[Bottleneck]:
     ]
 
 
-def _idle(row: LayeredRow) -> tuple[str, float, str, bool]:
+def _idle(row: GraphRow) -> tuple[str, float, str, bool]:
     """What is lost where work is not even: by whole tables, or by kernels that are too small to get faster."""
     if row.split.spread:
         return "load balance", row.idle_s, "devices that hold tables look rows up for all others", True
@@ -74,7 +74,7 @@ def _collective_words(mode: Mode) -> str:
     return words.get(mode, "features exchanged between devices")
 
 
-def _bounds(context: LayeredContext, row: LayeredRow) -> list[Bottleneck]:
+def _bounds(context: GraphContext, row: GraphRow) -> list[Bottleneck]:
     found = []
     full = row.peak_memory_gib / row.memory_limit_gib
     held = sum(row.memory_gib[name] for name in ("parameters", "gradients", "optimizer"))
@@ -91,7 +91,7 @@ def _bounds(context: LayeredContext, row: LayeredRow) -> list[Bottleneck]:
     return found
 
 
-def largest_parts(context: LayeredContext, row: LayeredRow) -> tuple[int | None, str]:
+def largest_parts(context: GraphContext, row: GraphRow) -> tuple[int | None, str]:
     """Return the most parts (data: replicas) that the mode of ``row`` allows, and the law that says so."""
     limits, split = split_limits(context.model), row.split
     if split.mode is Mode.FILTER:

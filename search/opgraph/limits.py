@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.search.board.leaderboard import SCHEMA, versions
-from forerun.search.opgraph.request import LayeredSetting
-from forerun.search.opgraph.rows import LayeredRow
+from forerun.search.opgraph.request import GraphSetting
+from forerun.search.opgraph.rows import GraphRow
 from forerun.search.opgraph.scoring import scored_rows
 from forerun.search.opgraph.space import enumerate_splits
 from forerun.search.opgraph.what_if import Doubling, doublings
@@ -23,14 +23,14 @@ class FamilyLimits:
     still pays; ``stops`` says what ends it there. ``law``: the bound that the model or the batch sets."""
 
     family: str
-    curve: tuple[LayeredRow, ...]
+    curve: tuple[GraphRow, ...]
     useful_gpus: int
     stops: str
     law: str
     changes: tuple[Doubling, ...]
 
     @property
-    def best(self) -> LayeredRow:
+    def best(self) -> GraphRow:
         """The row at the largest number that pays."""
         return next(row for row in self.curve if row.gpus == self.useful_gpus)
 
@@ -63,7 +63,7 @@ class FamilyLimits:
 class Limits:
     """All families, the one with the highest throughput first."""
 
-    setting: LayeredSetting
+    setting: GraphSetting
     families: tuple[FamilyLimits, ...]
     never: dict[str, str]
 
@@ -78,7 +78,7 @@ class Limits:
         }
 
 
-def efficiency(base: LayeredRow, row: LayeredRow) -> float:
+def efficiency(base: GraphRow, row: GraphRow) -> float:
     """Throughput per GPU over that of the first point."""
     return row.samples_per_s_per_gpu / base.samples_per_s_per_gpu
 
@@ -89,7 +89,7 @@ def doubled(counts: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(count for count in counts if count in powers or count == counts[-1])
 
 
-def limits_of(setting: LayeredSetting, counts: tuple[int, ...]) -> Limits:
+def limits_of(setting: GraphSetting, counts: tuple[int, ...]) -> Limits:
     """Return how far every family goes over ``counts``.
 
     Raises:
@@ -98,8 +98,8 @@ def limits_of(setting: LayeredSetting, counts: tuple[int, ...]) -> Limits:
     counts = doubled(counts)
     space = enumerate_splits(setting, counts)
     rows = scored_rows(setting.context, space.splits, space.batches)
-    curves: dict[str, dict[int, LayeredRow]] = {}
-    leanest: dict[str, LayeredRow] = {}
+    curves: dict[str, dict[int, GraphRow]] = {}
+    leanest: dict[str, GraphRow] = {}
     for row in rows:
         name = row.split.family
         if name not in leanest or row.peak_memory_gib < leanest[name].peak_memory_gib:
@@ -123,7 +123,7 @@ def limits_of(setting: LayeredSetting, counts: tuple[int, ...]) -> Limits:
     return Limits(setting=setting, families=tuple(ordered), never=never)
 
 
-def _family(setting: LayeredSetting, name: str, curve: tuple[LayeredRow, ...], counts: tuple[int, ...]) -> FamilyLimits:
+def _family(setting: GraphSetting, name: str, curve: tuple[GraphRow, ...], counts: tuple[int, ...]) -> FamilyLimits:
     last, stops = curve[0], ""
     for row in curve[1:]:
         gained = row.samples_per_s / last.samples_per_s - 1.0
@@ -148,7 +148,7 @@ def _family(setting: LayeredSetting, name: str, curve: tuple[LayeredRow, ...], c
     )
 
 
-def _law(setting: LayeredSetting, family: str) -> str:
+def _law(setting: GraphSetting, family: str) -> str:
     """Return the bound that the model or the batch sets, in words (ParaDL, table 3)."""
     limits = split_limits(setting.context.model)
     asked = setting.request.global_batch

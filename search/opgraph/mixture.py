@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from forerun.search.opgraph.bottleneck import bottlenecks
-from forerun.search.opgraph.rows import GIB, LayeredRow
-from forerun.simulator.opgraph import LayeredContext
+from forerun.search.opgraph.rows import GIB, GraphRow
+from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.memory import USABLE
 from forerun.simulator.opgraph.mixture import score_mixture
 from forerun.spaces.opgraph.mixture import Mixture
 
 
-def mixture_row(context: LayeredContext, mixture: Mixture, batch: int) -> LayeredRow:
+def mixture_row(context: GraphContext, mixture: Mixture, batch: int) -> GraphRow:
     """Return what a mixture reaches.
 
     Raises:
@@ -18,7 +18,7 @@ def mixture_row(context: LayeredContext, mixture: Mixture, batch: int) -> Layere
     """
     score = score_mixture(context, mixture, batch)
     limit = USABLE * context.cluster.device.memory_bytes
-    row = LayeredRow(
+    row = GraphRow(
         split=mixture.default,
         gpus=mixture.devices,
         global_batch=batch,

@@ -8,7 +8,7 @@ from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.still_page import section, still_page
 from forerun.search.opgraph.limits import FamilyLimits, Limits, efficiency
 from forerun.search.opgraph.request import OBJECTIVES
-from forerun.search.opgraph.rows import LayeredRow
+from forerun.search.opgraph.rows import GraphRow
 from forerun.spaces.files import write_text
 from forerun.spaces.units import format_count, format_seconds
 
@@ -109,11 +109,11 @@ def _points(limits: Limits, sample: str) -> Safe:
     return _table(heads, rows)
 
 
-def _throughput(row: LayeredRow) -> float:
+def _throughput(row: GraphRow) -> float:
     return row.samples_per_s
 
 
-def _efficient(limits: Limits) -> Callable[[LayeredRow], float]:
+def _efficient(limits: Limits) -> Callable[[GraphRow], float]:
     """Efficiency over the best single point with the fewest GPUs."""
     base = min((family.curve[0] for family in limits.families), key=lambda row: (row.gpus, -row.samples_per_s))
     return lambda row: efficiency(base, row)
@@ -121,7 +121,7 @@ def _efficient(limits: Limits) -> Callable[[LayeredRow], float]:
 
 def _chart(
     families: Sequence[FamilyLimits],
-    value: Callable[[LayeredRow], float],
+    value: Callable[[GraphRow], float],
     unit: str,
     *,
     mark: tuple[float, str] | None = None,

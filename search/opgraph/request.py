@@ -1,4 +1,4 @@
-"""What a user asks about a layer-by-layer model, and what it means with every default filled in."""
+"""What a user asks about an operator graph, and what it means with every default filled in."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forerun.simulator.opgraph import LayeredContext
+from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.budget import parse_budget
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.clusters.cluster import Cluster
@@ -14,8 +14,8 @@ from forerun.spaces.clusters.device import Device
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.opgraph.platform import platform_cluster
-from forerun.spaces.opgraph.profile import load_layered_profile
-from forerun.spaces.opgraph.resolve import resolve_layered
+from forerun.spaces.opgraph.profile import load_graph_profile
+from forerun.spaces.opgraph.resolve import resolve_graph_model
 from forerun.spaces.opgraph.split import Mode
 
 DEFAULT_PROFILE = "pytorch-ddp"
@@ -29,7 +29,7 @@ OBJECTIVES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayeredRequest:
+class GraphRequest:
     """A request; None means not given. ``global_batch`` in samples. ``seconds_per_sample``: measured on one device.
 
     ``modes``: names of the ways of splitting to look at (None: all). ``allow_generic``: imported operators without a
@@ -50,11 +50,11 @@ class LayeredRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayeredSetting:
+class GraphSetting:
     """A request resolved. ``counts``: numbers of devices to look at, None where none were named."""
 
-    request: LayeredRequest
-    context: LayeredContext
+    request: GraphRequest
+    context: GraphContext
     counts: tuple[int, ...] | None
     objective: str
     top: int
@@ -69,7 +69,7 @@ class LayeredSetting:
 
     def remarks(self) -> tuple[str, ...]:
         """Return what was filled in and what is to be noted, as lines."""
-        filled = (f"filled in: {'; '.join(self.defaults)}",) if self.defaults else ()
+        filled = (f"defaults used: {'; '.join(self.defaults)}",) if self.defaults else ()
         return (*filled, *(f"note: {note}" for note in self.notes))
 
     def to_json(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class LayeredSetting:
         }
 
 
-def resolve_request(request: LayeredRequest) -> LayeredSetting:
+def resolve_request(request: GraphRequest) -> GraphSetting:
     """Return what a request means.
 
     Raises:
@@ -105,18 +105,18 @@ def resolve_request(request: LayeredRequest) -> LayeredSetting:
     if request.objective is not None and request.objective not in OBJECTIVES:
         raise unknown("objective", request.objective, OBJECTIVES)
     cluster = _cluster(request.cluster)
-    model, notes = resolve_layered(request.model, allow_generic=request.allow_generic)
+    model, notes = resolve_graph_model(request.model, allow_generic=request.allow_generic)
     precision = request.precision or default_precision(cluster.device)
     cluster.device.peak(precision)
-    context = LayeredContext(
+    context = GraphContext(
         model=model,
         cluster=cluster,
-        profile=load_layered_profile(request.framework or DEFAULT_PROFILE),
+        profile=load_graph_profile(request.framework or DEFAULT_PROFILE),
         precision=precision,
         seconds_per_sample=request.seconds_per_sample,
     )
     budget = None if request.gpus is None else parse_budget(request.gpus)
-    return LayeredSetting(
+    return GraphSetting(
         request=request,
         context=context,
         counts=None if budget is None else budget.device_counts(cluster),
@@ -159,7 +159,7 @@ def choices_by_axis(overrides: Mapping[str, list[object]] | list[str]) -> tuple[
     for text in overrides:
         axis, _, values = text.partition("=")
         if axis.strip() != "mode":
-            raise RequestError(f"layer-by-layer models have the axis mode, but got {text!r}; write mode=data,filter")
+            raise RequestError(f"operator graphs have the axis mode, but got {text!r}; write mode=data,filter")
         modes = tuple(value.strip() for value in values.split(",") if value.strip())
         if not modes:
             raise RequestError(f"--set names one choice or more, like mode=data,filter, but got {text!r}")
@@ -175,7 +175,7 @@ def _mode(name: str) -> Mode:
     return known[name]
 
 
-def _defaults(request: LayeredRequest, precision: str, cluster: tuple[str, ...]) -> tuple[str, ...]:
+def _defaults(request: GraphRequest, precision: str, cluster: tuple[str, ...]) -> tuple[str, ...]:
     filled = []
     if request.precision is None:
         filled.append(f"precision {precision}")

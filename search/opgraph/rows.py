@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.simulator.opgraph import LayeredContext, LayeredScores
+from forerun.simulator.opgraph import GraphContext, GraphScores
 from forerun.simulator.opgraph.memory import RESERVE_BYTES, USABLE
 from forerun.spaces.opgraph.split import NORM_HANDLING, Split
 
@@ -14,7 +14,7 @@ MIXED_NORMS = "batch normalisation of each layer as its own split says"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayeredRow:
+class GraphRow:
     """A split with what it costs; ``breakdown_s`` adds up to ``step_time_s``. ``hidden_s``: gradient exchange under the
     backward pass; ``repeated_s``: device seconds that all parts of a replica spend on the same work; ``idle_s``: what
     kernels lose because they do not shrink with the parts; ``host_s``: what waiting for the host adds."""
@@ -70,14 +70,14 @@ class LayeredRow:
         }
 
 
-def row_of(context: LayeredContext, scores: LayeredScores, index: int, serial_s: float) -> LayeredRow:
+def row_of(context: GraphContext, scores: GraphScores, index: int, serial_s: float) -> GraphRow:
     """Return one row; ``serial_s``: device seconds of one replica's batch on one device, all of it."""
     c, memory = scores.candidates, scores.memory
     split = c.splits[index]
     device, host = float(scores.device_s[index]), float(scores.host_s[index])
     repeated = float(scores.repeated_s[index])
     ideal = (serial_s - repeated) / split.parts if split.parts > 1 else serial_s - repeated
-    return LayeredRow(
+    return GraphRow(
         split=split,
         gpus=split.devices,
         global_batch=int(c.batch_N[index]),
@@ -104,7 +104,7 @@ def row_of(context: LayeredContext, scores: LayeredScores, index: int, serial_s:
     )
 
 
-def phases(row: LayeredRow) -> dict[str, float]:
+def phases(row: GraphRow) -> dict[str, float]:
     """Return the four phases of a step: input, forward and backward with their communication, gradient exchange with
     the wait for the slowest replica, weight update."""
     parts = row.breakdown_s

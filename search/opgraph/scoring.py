@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from forerun.search.opgraph.bottleneck import bottlenecks
-from forerun.search.opgraph.rows import LayeredRow, row_of
-from forerun.simulator.opgraph import LayeredContext, score_splits
+from forerun.search.opgraph.rows import GraphRow, row_of
+from forerun.simulator.opgraph import GraphContext, score_splits
 from forerun.spaces.opgraph.split import Split
 
 
-def scored_rows(context: LayeredContext, splits: Sequence[Split], batches: Sequence[int]) -> list[LayeredRow]:
+def scored_rows(context: GraphContext, splits: Sequence[Split], batches: Sequence[int]) -> list[GraphRow]:
     """Return a row for every split, each with what holds it up most."""
     if not splits:
         return []

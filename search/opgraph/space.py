@@ -1,10 +1,10 @@
-"""Every way to split a layer-by-layer model over some numbers of devices that is worth looking at."""
+"""Every way to split an operator graph over some numbers of devices that is worth looking at."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from forerun.search.opgraph.request import LayeredSetting
-from forerun.spaces.opgraph import Kind, LayeredModel
+from forerun.search.opgraph.request import GraphSetting
+from forerun.spaces.opgraph import GraphModel, Kind
 from forerun.spaces.opgraph.limits import broken_laws, divisors, grids
 from forerun.spaces.opgraph.split import Mode, Split
 
@@ -29,7 +29,7 @@ class Space:
         return len(self.splits) + sum(self.rejected.values())
 
 
-def enumerate_splits(setting: LayeredSetting, counts: tuple[int, ...]) -> Space:
+def enumerate_splits(setting: GraphSetting, counts: tuple[int, ...]) -> Space:
     """Return every legal split over ``counts`` devices."""
     space, model = Space(), setting.context.model
     for devices in counts:
@@ -44,7 +44,7 @@ def enumerate_splits(setting: LayeredSetting, counts: tuple[int, ...]) -> Space:
     return space
 
 
-def splits_over(devices: int, model: LayeredModel, modes: tuple[Mode, ...]) -> Iterator[Split]:
+def splits_over(devices: int, model: GraphModel, modes: tuple[Mode, ...]) -> Iterator[Split]:
     """Yield the splits that occupy exactly ``devices``, in a fixed order."""
     if Mode.DATA in modes:
         yield Split(replicas=devices)

@@ -1,14 +1,14 @@
-"""Strategy trees for models of operators, and splits as such: simulated event by event, and shown as plain data."""
+"""Strategy trees for operator graphs, and splits as such: simulated event by event, and shown as plain data."""
 
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.search.opgraph.request import LayeredSetting
+from forerun.search.opgraph.request import GraphSetting
 from forerun.simulator import TIME_PARTS
 from forerun.simulator.events import EventResult
-from forerun.simulator.opgraph.events import LayeredPlan, layered_plan, simulate_plan
+from forerun.simulator.opgraph.events import GraphPlan, graph_plan, simulate_plan
 from forerun.simulator.opgraph.memory import RESERVE_BYTES, USABLE
 from forerun.simulator.opgraph.split_tree import tree_of_split
 from forerun.spaces.documents import Document
@@ -22,15 +22,15 @@ GIB = 2.0**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayeredTree:
-    """A simulated tree: ``row`` with the keys of a layered row as far as a tree has them, ``tree`` what it says."""
+class GraphTree:
+    """A simulated tree: ``row`` with the keys of a row of splits as far as a tree has them, ``tree`` what it says."""
 
     row: dict[str, Any]
     tree: dict[str, Any]
     events: EventResult
 
 
-def simulate_layered_tree(setting: LayeredSetting, path: Path) -> LayeredTree:
+def simulate_graph_tree(setting: GraphSetting, path: Path) -> GraphTree:
     """Simulate the tree of a file.
 
     Raises:
@@ -43,21 +43,21 @@ def simulate_layered_tree(setting: LayeredSetting, path: Path) -> LayeredTree:
         counts = " or ".join(map(str, setting.counts[:8]))
         raise RequestError(f"{path} occupies {count} GPUs, but --gpus asks for {counts}")
     events = simulate_plan(plan)
-    return LayeredTree(row=_row(setting, plan, events, f"tree {path.name}"), tree=_tree(plan, path), events=events)
+    return GraphTree(row=_row(setting, plan, events, f"tree {path.name}"), tree=_tree(plan, path), events=events)
 
 
-def simulate_split(setting: LayeredSetting, split: Split) -> LayeredTree:
+def simulate_split(setting: GraphSetting, split: Split) -> GraphTree:
     """Simulate a split event by event, as the tree that it is."""
     name, batch = str(split), setting.batch(split.devices)
-    plan = layered_plan(setting.context, tree_of_split(setting.context, split, batch), batch)
+    plan = graph_plan(setting.context, tree_of_split(setting.context, split, batch), batch)
     events = simulate_plan(plan)
-    return LayeredTree(row=_row(setting, plan, events, name), tree=_tree(plan, Path(name)), events=events)
+    return GraphTree(row=_row(setting, plan, events, name), tree=_tree(plan, Path(name)), events=events)
 
 
-def _plan(setting: LayeredSetting, root: Node, document: Document) -> LayeredPlan:
+def _plan(setting: GraphSetting, root: Node, document: Document) -> GraphPlan:
     try:
         batch = setting.batch(_devices(root))
-        return layered_plan(setting.context, root, batch)
+        return graph_plan(setting.context, root, batch)
     except TreeError as error:
         raise at_line(error, document) from None
 
@@ -78,7 +78,7 @@ def _devices(node: Node) -> int:
     return count
 
 
-def _row(setting: LayeredSetting, plan: LayeredPlan, events: EventResult, name: str) -> dict[str, Any]:
+def _row(setting: GraphSetting, plan: GraphPlan, events: EventResult, name: str) -> dict[str, Any]:
     gpus, batch = plan.tree.device_count, setting.batch(plan.tree.device_count)
     peak = (events.peak_memory_bytes + RESERVE_BYTES) / GIB
     limit = USABLE * setting.context.cluster.device.memory_bytes / GIB
@@ -97,7 +97,7 @@ def _row(setting: LayeredSetting, plan: LayeredPlan, events: EventResult, name: 
     }
 
 
-def _tree(plan: LayeredPlan, path: Path) -> dict[str, Any]:
+def _tree(plan: GraphPlan, path: Path) -> dict[str, Any]:
     """Return stages, and the inferred communication by phase and kind: how many transfers, and their elements."""
     stages = []
     for number, stage in enumerate(plan.tree.stages):

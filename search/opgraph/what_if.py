@@ -4,9 +4,9 @@ import dataclasses
 from dataclasses import dataclass
 
 from forerun.search.opgraph.bottleneck import Bottleneck
-from forerun.search.opgraph.rows import LayeredRow
+from forerun.search.opgraph.rows import GraphRow
 from forerun.search.opgraph.scoring import scored_rows
-from forerun.simulator.opgraph import LayeredContext
+from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.units import format_seconds
 
@@ -51,7 +51,7 @@ def uncongested(cluster: Cluster) -> Cluster:
     return dataclasses.replace(cluster, levels=levels)
 
 
-def doublings(context: LayeredContext, row: LayeredRow) -> tuple[Doubling, ...]:
+def doublings(context: GraphContext, row: GraphRow) -> tuple[Doubling, ...]:
     """Return what each doubling brings for the split of ``row``."""
     measured = context.seconds_per_sample
     staged = context.profile.staged_bytes_per_s
@@ -77,7 +77,7 @@ def doublings(context: LayeredContext, row: LayeredRow) -> tuple[Doubling, ...]:
     return tuple(found)
 
 
-def congestion(context: LayeredContext, row: LayeredRow) -> tuple[Bottleneck, ...]:
+def congestion(context: GraphContext, row: GraphRow) -> tuple[Bottleneck, ...]:
     """Return the class for what oversubscribed links add to a step (it is part of the exchanges' time), if they do."""
     changed = dataclasses.replace(context, cluster=uncongested(context.cluster))
     (free,) = scored_rows(changed, [row.split], [row.global_batch])

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from forerun.search.request.interrupts import Interrupted
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Scorer
 from forerun.search.samplers.contract import Evaluation, Sampler
@@ -87,6 +88,7 @@ def explore(
 
     Raises:
         RequestError: an objective is unknown, or the sampler cannot begin.
+        Interrupted: with what was found by then.
     """
     return _Run(space, sampler, tuple(objectives), limits or Limits(), score, improved).run(starts, seen)
 
@@ -123,8 +125,13 @@ class _Run:
                 self.sampler.tell([None if strategy is None else self.known[strategy] for strategy in batch])
                 if seen is not None:
                     seen(self.scored, self.curve[-1][1] if self.curve else None)
+        except KeyboardInterrupt as stop:
+            raise Interrupted(self._found("it was interrupted"), stop) from None
         finally:
             self.sampler.close()
+        return self._found(stopped)
+
+    def _found(self, stopped: str) -> Exploration:
         return Exploration(
             known=self.known, asked=self.asked, scored=self.scored, curve=tuple(self.curve), stopped=stopped
         )
@@ -174,7 +181,7 @@ def evaluate(
     excess = scores.peak_memory_bytes / scores.limits(space.context) - 1.0
     # What fits and what exceeds must agree to the last bit with ``fits``, which compares bytes.
     excess[scores.fits & (excess > 0)] = 0.0
-    keys = [list(zip(*objective_named(name).keys(scores, table), strict=True)) for name in objectives]
+    keys = [list(zip(*objective_named(name).keys(space.context, scores, table), strict=True)) for name in objectives]
     return [
         Evaluation(
             keys=tuple(tuple(float(key) for key in each[row]) for each in keys),

@@ -13,7 +13,7 @@ from forerun.simulator.modes.events.measure import DRAWS, LAYERS, STEPS
 from forerun.simulator.modes.events.wires import TURNS
 from forerun.simulator.modes.face import Fidelity
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.opgraph.profile import LayeredProfile, layered_profile_names, load_layered_profile
+from forerun.spaces.opgraph.profile import GraphProfile, graph_profile_names, load_graph_profile
 from forerun.spaces.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -195,44 +195,44 @@ def _profile(request: ScaleRequest, cluster: "Cluster | None", defaults: list[st
 
 def _catalogued(request: ScaleRequest, cluster: "Cluster | None", defaults: list[str]) -> GradientProfile:
     """Return the profile of a model of the catalogue, or of a transformer's file."""
-    from forerun.spaces.opgraph import is_layered
+    from forerun.spaces.opgraph import is_graph_model
 
     if cluster is None:
         raise RequestError(f"the times of {request.model} depend on the device; add --cluster (`list clusters`)")
     batch = request.batch or int(_filled(defaults, "batch per worker", str(DEFAULT_BATCH)))
-    if not is_layered(request.model):
+    if not is_graph_model(request.model):
         return _transformer(request, cluster, batch, defaults)
     if request.seq_len is not None:
         raise RequestError(f"--seq-len belongs to transformers; {request.model} has none")
     from forerun.search.opgraph.request import default_precision
-    from forerun.simulator.modes.models import layered_profile
-    from forerun.simulator.opgraph import LayeredContext
-    from forerun.spaces.opgraph import load_layered
+    from forerun.simulator.modes.models import graph_profile
+    from forerun.simulator.opgraph import GraphContext
+    from forerun.spaces.opgraph import load_graph_model
 
     precision = request.precision or _filled(defaults, "precision", default_precision(cluster.device))
     framework = request.framework or _filled(defaults, "framework", DEFAULT_FRAMEWORK)
-    context = LayeredContext(
-        model=load_layered(request.model),
+    context = GraphContext(
+        model=load_graph_model(request.model),
         cluster=cluster,
-        profile=load_layered_profile(framework),
+        profile=load_graph_profile(framework),
         precision=precision,
     )
-    return layered_profile(context, batch)
+    return graph_profile(context, batch)
 
 
 def _transformer(request: ScaleRequest, cluster: "Cluster", batch: int, defaults: list[str]) -> GradientProfile:
     from forerun.simulator.modes.transformers import transformer_profile
     from forerun.spaces.frameworks import load_framework
     from forerun.spaces.models import resolve_model
-    from forerun.spaces.opgraph import layered_names
+    from forerun.spaces.opgraph import graph_model_names
     from forerun.spaces.strategies import Context
     from forerun.spaces.workload import Workload
 
     try:
         model = resolve_model(request.model).model
     except RequestError as error:
-        names = ", ".join(layered_names())
-        raise RequestError(f"{error}; layer-by-layer models: {names}; or the file of a gradient profile") from None
+        names = ", ".join(graph_model_names())
+        raise RequestError(f"{error}; operator graphs: {names}; or the file of a gradient profile") from None
     if request.seq_len is None:
         raise RequestError(f"a step of {request.model} depends on the tokens per sequence; add --seq-len")
     workload = Workload(
@@ -252,9 +252,9 @@ def _is_file(model: str) -> bool:
 def _core(request: ScaleRequest, profile: GradientProfile) -> "Callable[[int], ModePrediction] | None":
     """Return the closed forms of a transformer of the catalogue, where they answer what is asked: they know no servers,
     no workers that differ, and no exchange but the framework's."""
-    from forerun.spaces.opgraph import is_layered
+    from forerun.spaces.opgraph import is_graph_model
 
-    if _is_file(request.model) or is_layered(request.model) or request.seq_len is None:
+    if _is_file(request.model) or is_graph_model(request.model) or request.seq_len is None:
         return None
     if request.mode not in (None, "all-reduce") or request.bandwidth_bytes_per_s is not None or request.slow:
         return None
@@ -274,13 +274,13 @@ def _core(request: ScaleRequest, profile: GradientProfile) -> "Callable[[int], M
     return core_steps(int(profile.batch), training)
 
 
-def _rules(request: ScaleRequest) -> LayeredProfile:
+def _rules(request: ScaleRequest) -> GraphProfile:
     """Return how the software exchanges gradients; that of transformers and of measured profiles as DDP does."""
     name = request.framework or DEFAULT_FRAMEWORK
-    return load_layered_profile(name if name in layered_profile_names() else DEFAULT_FRAMEWORK)
+    return load_graph_profile(name if name in graph_profile_names() else DEFAULT_FRAMEWORK)
 
 
-def _exchange_of(rules: LayeredProfile) -> dict[str, Any]:
+def _exchange_of(rules: GraphProfile) -> dict[str, Any]:
     """Return the buckets of a framework as settings of a mode."""
     return {
         "bucket_bytes": rules.bucket_bytes,
@@ -289,7 +289,7 @@ def _exchange_of(rules: LayeredProfile) -> dict[str, Any]:
     }
 
 
-def _network(request: ScaleRequest, cluster: "Cluster | None", rules: LayeredProfile, defaults: list[str]) -> Network:
+def _network(request: ScaleRequest, cluster: "Cluster | None", rules: GraphProfile, defaults: list[str]) -> Network:
     """Return the cluster's network, or NICs of the given rate, which replace it."""
     rate = request.bandwidth_bytes_per_s
     if rate is None:
@@ -317,7 +317,7 @@ def _jitter(
     request: ScaleRequest,
     profile: GradientProfile,
     cluster: "Cluster | None",
-    rules: LayeredProfile,
+    rules: GraphProfile,
     defaults: list[str],
 ) -> float:
     """Return the jitter that is asked for; those of a cluster are never quite equal, workers on given NICs are."""

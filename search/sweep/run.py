@@ -15,6 +15,7 @@ from forerun.search.sweep.plan import SweepPiece, SweepPlan
 from forerun.search.sweep.portions import Begun, Part, Portions, Search, do, search_piece
 from forerun.search.sweep.rundir import STATUSES, RunDirectory
 from forerun.search.workers import IN_THIS_PROCESS, Choice, Failure, Workers, open_workers
+from forerun.search.workers.contract import WorkersLostError
 
 FINISHED = ("done", "infeasible", "refused")
 """What ``--resume`` does not do again."""
@@ -73,7 +74,11 @@ def run_sweep(
             with open_workers(workers or IN_THIS_PROCESS) as hands:
                 who, remarks = hands.describe(), hands.remarks
                 watch.opened(plan, run.records, who, remarks)
-                _search(hands, run, missing, portions or Portions(), search or search_piece, watch)
+                try:
+                    _search(hands, run, missing, portions or Portions(), search or search_piece, watch)
+                except WorkersLostError as error:
+                    kept = f"finished searches ({len(run.records)}) are kept, continue with --resume"
+                    raise WorkersLostError(f"{error}; {kept}") from None
         document = final_document(plan, run.records)
         run.write("leaderboard.json", dump_json(document) + "\n")
         run.write("leaderboard.csv", entries_csv(document))

@@ -1,6 +1,7 @@
 """Columns about hardware -> a cluster."""
 
 import math
+from dataclasses import replace
 from functools import cache
 
 from forerun.search.validate.cells import Filled, Skip, integer, number
@@ -44,9 +45,17 @@ def cluster_of(row: Row, facts: Facts, filled: Filled) -> Cluster:
     per_node = integer(row, "gpus_per_node") or filled.of(
         "gpus_per_node", min(gpus, TRAY if pod or "nvl72" in name else USUAL_NODE)
     )
-    network = _network(row, facts, filled, gpus > per_node)
+    # A slice of a pod is one torus: its hosts' NICs carry nothing of a step.
+    network = (None, "infiniband") if pod else _network(row, facts, filled, gpus > per_node)
     try:
-        return _cluster(name, per_node, row["intra_link"], *network, slice_size=gpus if pod else None)
+        return _cluster(
+            name,
+            per_node,
+            row["intra_link"],
+            *network,
+            slice_size=gpus if pod else None,
+            watts=number(row, "power_limit_w"),
+        )
     except RequestError as error:
         raise Skip(f"no such cluster: {error}") from None
 
@@ -90,10 +99,19 @@ def _device(name: str) -> Device | None:
 
 @cache
 def _cluster(
-    name: str, per_node: int, link: str, nic_bytes_per_s: float | None, network: str, *, slice_size: int | None
+    name: str,
+    per_node: int,
+    link: str,
+    nic_bytes_per_s: float | None,
+    network: str,
+    *,
+    slice_size: int | None,
+    watts: float | None,
 ) -> Cluster:
     device = _device(name)
     assert device is not None, "cluster_of has looked it up"
+    if watts:
+        device = replace(device, watts=watts)
     return simple_cluster(
         device,
         per_node,

@@ -4,10 +4,9 @@ What a blank is filled with is listed in ``runs.RULES`` and recorded with every 
 machines are data (``vocabulary``); nothing here knows a source by name.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from forerun.search.validate.cells import Filled, Skip, integer, required
 from forerun.search.validate.columns import MEMORY_KINDS, Row, measured, read_rows
@@ -15,20 +14,17 @@ from forerun.search.validate.facts import Facts, facts_of
 from forerun.search.validate.machines import cluster_of
 from forerun.search.validate.runs import Run, RunSet, Skipped
 from forerun.search.validate.shapes import model_of
+from forerun.search.validate.software import defaults_of, profile_of
 from forerun.search.validate.strategies import strategy_of
-from forerun.search.validate.vocabulary import first, framework_entry, table
-from forerun.simulator.costs.attention import MATERIALISED
+from forerun.search.validate.vocabulary import first, table
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks import FrameworkProfile, load_framework
-from forerun.spaces.frameworks.switches import as_word, with_settings
 from forerun.spaces.models import train_flops_per_sequence
-from forerun.spaces.models.model import Model
+from forerun.spaces.models.model import MixtureOfExperts, Model
 from forerun.spaces.strategies import Context, Strategy
 from forerun.spaces.workload import PRECISIONS, Workload
 
 GIB = 2.0**30
-ATTENTION_KERNELS = ("flash", "flash2", "flash1", *MATERIALISED)
 
 T = TypeVar("T")
 
@@ -82,7 +78,7 @@ def _run(row: Row, table_name: str, pool: _Pool) -> Run:
     model = model_of(row, facts, filled)
     cluster = cluster_of(row, facts, filled)
     context = _context(row, facts, model, cluster, pool, filled)
-    strategy = strategy_of(row, facts, context.framework, model, filled, _defaults(row))
+    strategy = strategy_of(row, facts, context.framework, model, filled, defaults_of(row))
     _possible(context, strategy, step_time_s)
     if peak_gib is not None and kind is None and facts.memory_kind is None:
         filled.of("memory_kind", None)
@@ -142,10 +138,10 @@ def _possible(context: Context, strategy: Strategy, step_time_s: float | None) -
 
 def _context(row: Row, facts: Facts, model: Model, cluster: Cluster, pool: _Pool, filled: Filled) -> Context:
     """Return model, cluster, workload and framework of a row; equal ones are one object."""
-    profile = _profile(row, facts, pool, filled)
+    made = profile_of(row, facts, filled)
+    profile = pool.one(("profile", made), lambda: made)
     precision = "tf32" if facts.tf32 and row["precision"].lower() == "fp32" else row["precision"].lower()
-    if not precision:
-        raise Skip("precision not stated")
+    precision = precision or filled.of("precision", _usual_precision(row, model, cluster))
     if precision not in PRECISIONS:
         raise Skip(f"unknown precision {precision}")
     batch = required(row, "global_batch", "strategy")
@@ -155,37 +151,10 @@ def _context(row: Row, facts: Facts, model: Model, cluster: Cluster, pool: _Pool
     return pool.one(key, lambda: Context(model=model, cluster=cluster, workload=workload, framework=profile))
 
 
-def _profile(row: Row, facts: Facts, pool: _Pool, filled: Filled) -> FrameworkProfile:
-    """Return the framework profile of a row with what the row states about its kernels.
-
-    Raises:
-        Skip: the attention kernel is unknown.
-    """
-    entry: Mapping[str, Any] | None = framework_entry(row["framework"], row["source"])
-    if entry is None:
-        entry = {"profile": filled.of("framework", "megatron-lm")}
-    settings = {name: as_word(setting) for name, setting in entry.get("switches", {}).items()}
-    base = with_settings(load_framework(entry["profile"]), settings)
-    changes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("facts", {}).items()}
-    changes |= facts.software
-    stated = row["attention"].lower()
-    if stated and stated not in ATTENTION_KERNELS:
-        raise Skip(f"unknown attention kernel {stated}")
-    # Notes name the version of a kernel where the column names its kind.
-    attention = facts.attention or stated
-    if attention == "flash":
-        attention = entry.get("flash", attention)
-    changes |= {"attention": attention} if attention else {}
-    if facts.fused_norm:
-        changes["eager"] = tuple(name for name in changes.get("eager", base.eager) if not name.endswith("norm"))
-    changes |= {"bucket_bytes": facts.bucket_bytes} if facts.bucket_bytes is not None else {}
-    if "splits" in entry:
-        changes["legality"] = replace(base.legality, splits=tuple(entry["splits"]))
-    key = ("profile", base.name, base.switches, tuple(sorted((name, repr(value)) for name, value in changes.items())))
-    return pool.one(key, lambda: replace(base, **changes))
-
-
-def _defaults(row: Row) -> dict[str, int]:
-    """Return the strategy defaults of the row's framework."""
-    entry = framework_entry(row["framework"], row["source"]) or {}
-    return dict(entry.get("defaults", {}))
+def _usual_precision(row: Row, model: Model, cluster: Cluster) -> str:
+    """Return the precision that published runs of a framework mean where they name none."""
+    named = first(table("models", "catalogue"), row["model"])
+    experts = any(isinstance(layer.mlp, MixtureOfExperts) for layer in model.layers)
+    recipe = (named[0] if named else {}).get("trained", "") if experts else defaults_of(row).get("precision", "")
+    half = "bf16" if "bf16" in cluster.device.peak_flops_per_s else "fp16"
+    return str(recipe) if recipe in cluster.device.peak_flops_per_s else half

@@ -13,6 +13,9 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.models import load_model, resolve_model, transformer
 from forerun.spaces.models.model import Model
 
+FEW_EXPERTS = 16
+"""Up to so many experts are as wide as the MLP that they take the place of (Mixtral, GShard); more are finer."""
+USUAL_HEAD = 128
 VOCAB_MULTIPLE = 128
 """Megatron-LM arguments.py --make-vocab-size-divisible-by (times tp, which changes the head by under 2 %)."""
 
@@ -40,22 +43,25 @@ def _from_catalogue(row: Row, entry: Mapping[str, Any], filled: Filled) -> Model
     except RequestError:
         raise Skip("model not in the catalogue") from None
     filled.of("catalogue", None)
-    for column, value in (("layers", model.layer_count), ("hidden", model.hidden)):
-        if (stated := integer(row, column)) and stated != value:
-            raise Skip(f"{column} contradicts the published model")
+    if (hidden := integer(row, "hidden")) and hidden != model.hidden:
+        raise Skip("hidden contradicts the published model")
+    layers = integer(row, "layers")
+    if layers and layers != model.layer_count:
+        filled.of("truncated", None)
+        return _cut(model, layers)
     return model
 
 
 def _from_columns(row: Row, facts: Facts, filled: Filled) -> Model:
     """Return a model of the shape in the columns."""
     family = every(table("models", "facts"), row["model"])
-    layers, hidden, heads = (required(row, column, "shape") for column in ("layers", "hidden", "heads"))
+    layers, hidden = (required(row, column, "shape") for column in ("layers", "hidden"))
+    heads = _heads(row, hidden, filled)
     seq_len = required(row, "seq_len", "shape")
     ffn_hidden, gated = _feed_forward(row, hidden, filled)
     experts = integer(row, "moe_experts") or 0
     top_k = (required(row, "moe_topk", "shape") if experts else 0) or 0
     if experts:
-        filled.of("expert_hidden", None)
         filled.of("moe_imbalance", None)
     vocab = integer(row, "vocab") or (filled.of("vocab", family["vocab"]) if "vocab" in family else None)
     if not vocab:
@@ -81,7 +87,25 @@ def _from_columns(row: Row, facts: Facts, filled: Filled) -> Model:
         bert=family.get("bert", False),
         experts=experts,
         top_k=top_k,
+        expert_hidden=_expert_hidden(row, hidden, ffn_hidden, experts, top_k, filled) if experts else None,
+        shared_hidden=integer(row, "shared_hidden") or 0,
     )
+
+
+def _heads(row: Row, hidden: int, filled: Filled) -> int:
+    """Return the heads of a row."""
+    if not row["heads"] and hidden % USUAL_HEAD == 0:
+        return filled.of("heads", hidden // USUAL_HEAD)
+    return required(row, "heads", "shape")
+
+
+def _expert_hidden(row: Row, hidden: int, ffn_hidden: int, experts: int, top_k: int, filled: Filled) -> int:
+    """Return the width of an expert. A column ``ffn_hidden`` that is wide beside many experts is that of the model's
+    dense MLPs, which a token's experts together are about as wide as (DeepSeek-V2 and V3, Qwen3, Kimi K2)."""
+    if stated := integer(row, "expert_hidden"):
+        return stated
+    shared = experts > FEW_EXPERTS and ffn_hidden > 2 * hidden
+    return filled.of("expert_hidden", ffn_hidden // top_k if shared else ffn_hidden)
 
 
 def _feed_forward(row: Row, hidden: int, filled: Filled) -> tuple[int, bool]:
@@ -110,6 +134,24 @@ def _named(name: str) -> Model | None:
 def _catalogued(name: str, mtp: int | None) -> Model:
     model = load_model(name)
     return model if mtp is None else replace(model, mtp_layers=mtp)
+
+
+@cache
+def _cut(model: Model, layers: int) -> Model:
+    """Return a model with another number of layers: entries lose some from the last on, or the last one has more.
+
+    Raises:
+        Skip: fewer layers than kinds of them at the front.
+    """
+    left, entries = layers, []
+    for entry in model.layers:
+        count = min(entry.count, left)
+        if count:
+            entries.append(replace(entry, count=count))
+        left -= count
+    if left:
+        entries[-1] = replace(entries[-1], count=entries[-1].count + left)
+    return replace(model, layers=tuple(entries))
 
 
 @cache

@@ -53,15 +53,19 @@ def every(entries: tuple[Entry, ...], text: str) -> dict[str, Any]:
     return result
 
 
-def framework_entry(framework: str, source: str) -> Mapping[str, Any] | None:
-    """Return profile, facts and defaults of a framework's text, None where it is unknown.
+def framework_entry(framework: str, date: str = "") -> Mapping[str, Any] | None:
+    """Return profile, facts and defaults of a framework's text, None where it is unknown. ``date``: year and month of
+    the software; empty: today's.
 
-    >>> framework_entry("nanotron v0.5", "")["profile"]
+    >>> framework_entry("nanotron v0.5")["profile"]
     'nanotron'
     """
     if framework.startswith(PROFILE):
         name = framework.removeprefix(PROFILE)
         return {"profile": name} if name in framework_names() else None
-    if found := first(table("frameworks"), f"{framework} @ {source}"):
-        return found[0]
+    for entry in table("frameworks"):
+        before, since = entry.data.get("before"), entry.data.get("since", "")
+        timely = (not date or since <= date) and (before is None or (date and date < before))
+        if timely and entry.pattern.search(f"{framework} @"):
+            return entry.data
     return {"profile": framework.lower()} if framework.lower() in framework_names() else None

@@ -14,13 +14,21 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from forerun.spaces.errors import RequestError
+
 Work = Callable[[Any, Any], Any]
 """``work(common, item) -> result``: a function of a module, so that other processes find it by name."""
 
 ATTEMPTS = 3
 """How often an item is tried whose worker dies; the last death is its failure."""
+LIMIT_S = 1800.0
+"""Seconds without any answer after which workers hang: slices and parts are cut to seconds (``slicing``, ``sweep``)."""
 AHEAD = 3
 """Items in flight per worker: enough that none waits for the driver (docs.ray.io, ray-core/patterns: 2 to 4)."""
+
+
+class WorkersLostError(RequestError):
+    """Nobody is left to do the work; what has come back before counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +63,7 @@ class Workers(ABC):
 
     name: str
     count: int
+    limit_s: float = LIMIT_S
     remarks: tuple[str, ...] = ()
 
     @property

@@ -7,6 +7,7 @@ from forerun.search.workers.contract import Workers
 from forerun.search.workers.processes import ProcessWorkers
 from forerun.search.workers.serial import SerialWorkers
 from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.escaping import shown
 
 KINDS = ("serial", "processes", "ray")
 
@@ -70,6 +71,8 @@ def open_workers(choice: Choice) -> Workers:
     except RequestError:
         raise
     except Exception as error:  # Ray's start fails in many ways (ray#65983, #62883, #42514), all of them harmless here
+        if choice.address or os.environ.get("RAY_ADDRESS"):  # a cluster was meant: never this machine instead
+            raise RequestError(f"no Ray cluster can be used at {choice.address}: {shown(error, most=200)}") from None
         workers = ProcessWorkers(choice.count or cores())
         why = str(error).split("\n")[0]
         workers.remarks = (f"Ray did not start: {why}; the work is done {workers.describe()}",)

@@ -15,6 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import Any
 
 from forerun.search.workers.contract import ATTEMPTS, Failure, Outcome, Work, Workers, attempt, lost
@@ -55,7 +56,10 @@ class ProcessWorkers(Workers):
                 broken = not self._fill(work, common, source, suspects, flying)
                 if not flying and not broken:
                     return
-                done = wait(flying, return_when=FIRST_COMPLETED).done if flying else set[Future[Any]]()
+                done = wait(flying, self.limit_s, return_when=FIRST_COMPLETED).done if flying else set[Future[Any]]()
+                if flying and not done:  # all that is in flight hangs, or one that the others wait for
+                    self._kill()
+                    done = wait(flying).done
                 for future in done:
                     if isinstance(future.exception(), BrokenProcessPool):
                         broken = True
@@ -90,6 +94,7 @@ class ProcessWorkers(Workers):
                 alone = False
             try:
                 # Processes inherit both when they are spawned, which may be at any submission.
+                resource_tracker.ensure_running()  # which lets Ctrl-C through again when it starts
                 with few_threads(), uninterrupted():
                     flying[self._open(common).submit(_do, work, job.item)] = job
             except BrokenProcessPool:
@@ -108,7 +113,11 @@ class ProcessWorkers(Workers):
         for job in sorted(flying.values(), key=lambda job: job.number, reverse=True):
             job.deaths += alone
             if job.deaths >= ATTEMPTS:
-                yield Outcome(number=job.number, item=job.item, failure=lost(job.deaths, "a process ended abruptly"))
+                yield Outcome(
+                    number=job.number,
+                    item=job.item,
+                    failure=lost(job.deaths, f"a process ended, or gave no answer for {self.limit_s:g} s"),
+                )
             else:
                 suspects.appendleft(job)
         flying.clear()

@@ -5,13 +5,26 @@ is fetched at once (docs.ray.io/en/latest/ray-core/patterns). A task whose worke
 """
 
 import os
+import signal
 import socket
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from forerun.search.workers.contract import ATTEMPTS, Failure, Outcome, Work, Workers, attempt, failure_of, lost
+from forerun.search.workers.contract import (
+    ATTEMPTS,
+    Failure,
+    Outcome,
+    Work,
+    Workers,
+    WorkersLostError,
+    attempt,
+    failure_of,
+    lost,
+)
 from forerun.search.workers.processes import few_threads
 from forerun.spaces.errors import RequestError
 
@@ -20,6 +33,8 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "
 environment as it is, which Ray else warns about. Must be set before ray is imported."""
 PATIENCE_S = 3.0
 """Seconds until an address that takes no connection, or does not speak, counts as unreachable."""
+WATCH_S = 1.0
+"""Seconds between two looks at whether the head node still listens, while nothing comes back."""
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """How a client opens a connection of HTTP/2, which Ray speaks (RFC 9113, section 3.4): a preface and empty settings.
 The server's first frame must be its settings, type 4."""
@@ -45,10 +60,17 @@ class RayWorkers(Workers):
         self._ray = ray
         self._address = address
         self._ours = not ray.is_initialized()
-        if self._ours:
-            _start(ray, count, address)
+        before = _descendants()
+        try:
+            if self._ours:
+                _start(ray, count, address)
+        finally:
+            self._family = {pid: began for pid, began in _descendants().items() if pid not in before}
+            if not ray.is_initialized():
+                _end(self._family)
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.count = cpus if count is None else min(count, cpus) if address is None else count
+        self._head, self._lost = _head_of(ray), False
         self._task = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1)(_do)
 
     def describe(self) -> str:
@@ -68,13 +90,37 @@ class RayWorkers(Workers):
                     flying[self._task.remote(shared, following[1])] = following
                 if not flying:
                     return
-                ready, _ = ray.wait(list(flying), num_returns=1)
+                self._wait(flying)
                 ready, _ = ray.wait(list(flying), num_returns=len(flying), timeout=0)
                 for reference in ready:
                     yield self._outcome(reference, *flying.pop(reference))
         finally:
-            for reference in flying:
-                ray.cancel(reference, force=True)
+            if not self._lost:
+                for reference in flying:
+                    ray.cancel(reference, force=True)
+
+    def _wait(self, flying: dict[Any, tuple[int, Any]]) -> None:
+        """Wait for an answer, and see to it that somebody is there to give one.
+
+        Raises:
+            WorkersLostError: the cluster is lost; Ray itself would end this process after a minute, without a word.
+        """
+        end_s = time.monotonic() + self.limit_s
+        while True:
+            ready, _ = self._ray.wait(list(flying), num_returns=1, timeout=WATCH_S)
+            if ready:
+                return
+            if not _listens(self._head):
+                self._end_lost()
+                where = f" at {self._address}" if self._address else ""
+                raise WorkersLostError(f"the Ray cluster{where} is lost: its head node does not answer any more")
+            if time.monotonic() > end_s:
+                raise WorkersLostError(f"no task of Ray has answered for {self.limit_s:g} s; is the cluster stuck?")
+
+    def _end_lost(self) -> None:
+        """End what a local Ray without its head leaves behind."""
+        self._lost = True
+        _end(self._family)
 
     def _outcome(self, reference: Any, number: int, item: Any) -> Outcome:
         try:
@@ -87,8 +133,9 @@ class RayWorkers(Workers):
 
     def close(self) -> None:
         """Leave Ray, and end it where this object started it."""
-        if self._ours and self._ray.is_initialized():
+        if self._ours and not self._lost and self._ray.is_initialized():
             self._ray.shutdown()
+            _end(self._family)
 
 
 def _start(ray: Any, count: int | None, address: str | None) -> None:
@@ -97,7 +144,10 @@ def _start(ray: Any, count: int | None, address: str | None) -> None:
     if address is None:
         with few_threads():  # workers inherit it; a runtime environment would cost seconds more
             # "local" also where a Ray runs on this machine that nobody asked for.
-            ray.init(address="local", num_cpus=count, include_dashboard=False, **options)
+            with _on_loopback():
+                ray.init(
+                    address="local", num_cpus=count, include_dashboard=False, _node_ip_address="127.0.0.1", **options
+                )
         return
     try:
         ray.init(address=address, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}}, **options)
@@ -106,6 +156,24 @@ def _start(ray: Any, count: int | None, address: str | None) -> None:
             f"no Ray cluster lets us in at {address} ({_first_line(error)}); both sides need the same version of Ray "
             "and, where the cluster asks for a token, RAY_AUTH_MODE=token and the same ~/.ray/auth_token"
         ) from None
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Let a Ray of our own listen on the loopback device alone: nobody else is to join it.
+
+    It does so for a node at 127.0.0.1, which ``ray.init`` replaces by the address of a network (Ray 2.9 to 2.60).
+    """
+    services = import_module("ray._private.services")
+    before = getattr(services, "resolve_ip_for_localhost", None)
+    if before is None:
+        yield
+        return
+    services.resolve_ip_for_localhost = lambda host: host  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        services.resolve_ip_for_localhost = before  # type: ignore[attr-defined]
 
 
 def _show_token() -> None:
@@ -122,20 +190,62 @@ def _probe(address: str) -> None:
     host, separator, port = address.removeprefix("ray://").rpartition(":")
     if address in ("auto", "local"):
         return
-    if not separator or not port.isdigit():
+    if not separator or not (port.isascii() and port.isdecimal() and len(port) <= 5):
         raise RequestError(f"--address is HOST:PORT, ray://HOST:PORT or auto, but got {address!r}")
     why = ""
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S) as connection:
             if os.environ.get("RAY_USE_TLS", "0") in ("", "0") and not _speaks(connection):
                 why = "whatever listens there is not Ray"
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, ValueError) as error:  # ValueError: a name that no host can have
         why = _first_line(error)
     if why:
         raise RequestError(
             f"no Ray cluster answers at {address} ({why}); start one with `ray start --head` or leave "
             "--address out to use this machine"
         )
+
+
+def _head_of(ray: Any) -> str:
+    """Return HOST:PORT of the head node's control service; empty where this Ray does not say."""
+    try:
+        return str(ray.get_runtime_context().gcs_address)
+    except Exception:  # a client of ray:// has none
+        return ""
+
+
+def _descendants() -> dict[int, str]:
+    """Return the processes that this one has started, directly or not, with the ticks at which each began (Linux)."""
+    parents: dict[int, tuple[int, str]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError, ValueError):
+            rest = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents[int(folder.name)] = int(rest[1]), rest[19]
+    found, ours = dict[int, str](), {os.getpid()}
+    while ours:
+        ours = {pid for pid, (parent, _) in parents.items() if parent in ours and pid not in found}
+        found |= {pid: parents[pid][1] for pid in ours}
+    return found
+
+
+def _end(family: dict[int, str]) -> None:
+    """End processes that are still those that they were."""
+    for pid, began in family.items():
+        with suppress(OSError, IndexError):
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19] == began:
+                os.kill(pid, signal.SIGKILL)
+
+
+def _listens(address: str) -> bool:
+    """Whether somebody takes connections at HOST:PORT; an address that nobody said counts as listening."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        return True
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S):
+            return True
+    except OSError:
+        return False
 
 
 def _speaks(connection: socket.socket) -> bool:

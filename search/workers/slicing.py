@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from forerun.search.flat.exhaustive import FIRST, Piece, Problem, bounded, search_slice
+from forerun.search.request.interrupts import Interrupted
 from forerun.search.request.scorer import Progress, Scorer
-from forerun.search.workers.contract import Failure, Outcome, Workers
+from forerun.search.workers.contract import Failure, Outcome, Workers, WorkersLostError
 from forerun.search.workers.opening import Choice, cores, open_workers
 from forerun.search.workers.serial import SerialWorkers
 from forerun.simulator import score as simulator_score
@@ -103,6 +104,7 @@ def search_with(
     Raises:
         RequestError: a slice raised it, or no Ray answers at the address.
         SliceFailed: a slice raised anything else.
+        Interrupted: with the piece that was found by then.
     """
     task, cuts = Task(problem=bounded(problem, score), score=score), Cuts(low=0, high=problem.space.size)
     if choice.kind is not None or choice.address or choice.count:
@@ -144,15 +146,18 @@ def _run(
     piece = done or Piece()
     cuts.workers = workers.count
     outcomes = workers.run(search_one, task, iter(cuts))
-    for outcome in outcomes:
-        if outcome.failure is not None:
-            raise _error(outcome.item, outcome.failure)
-        cuts.learn(outcome)
-        piece = task.problem.merged([piece, outcome.result])
-        if progress is not None:
-            progress(piece.walked, piece.legal)
-        if give_up is not None and give_up.ended():
-            break
+    try:
+        for outcome in outcomes:
+            if outcome.failure is not None:
+                raise _error(outcome.item, outcome.failure)
+            cuts.learn(outcome)
+            piece = task.problem.merged([piece, outcome.result])
+            if progress is not None:
+                progress(piece.walked, piece.legal)
+            if give_up is not None and give_up.ended():
+                break
+    except (KeyboardInterrupt, WorkersLostError) as stop:
+        raise Interrupted(piece, stop) from None
     outcomes.close()  # type: ignore[attr-defined]  # outcomes are generators: workers let go of what is in flight
     return piece
 

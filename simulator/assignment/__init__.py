@@ -1,1 +1,4 @@
-"""Costs of stages that differ: layers with their settings on pipeline ranks."""
+"""Layers with their settings on pipeline ranks and groups of devices, and what one step of them costs.
+
+Shapes: C virtual stages ("chunks") in model order; P pipeline ranks; B blocks as in ``simulator/layer``; K columns.
+"""

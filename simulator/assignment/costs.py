@@ -13,8 +13,8 @@ class ChunkCost:
     forward to weight gradient, ``logit_bytes`` from forward to input gradient, ``working_bytes`` only while the
     latter runs.
 
-    ``host_bytes`` of what is kept go to the host's memory behind the forward pass and come back before the backward
-    one; ``fetch_bytes`` of parameters come from there before each of them, in ``fetches`` parts."""
+    ``host_bytes`` of what is kept go to the host's memory in the forward pass and come back in the backward one, in
+    ``host_parts``; ``fetch_bytes`` of parameters come from there before each of them, in ``fetches`` parts."""
 
     forward_s: float
     backward_s: float
@@ -24,6 +24,7 @@ class ChunkCost:
     logit_bytes: float = 0.0
     working_bytes: float = 0.0
     host_bytes: float = 0.0
+    host_parts: int = 1
     fetch_bytes: float = 0.0
     fetches: int = 1
 

@@ -1,8 +1,8 @@
 """Tensors that lie in the memory of the host: what they free on the device, and the copies that they cause.
 
-Activations go out behind a forward pass and come back before its backward pass; parameters come in layer by layer
-before each pass. Optimizer states are updated where they lie: as fast as the host's memory is read and written, and no
-faster than gradients and parameters come and go as if the states themselves did.
+Activations go out layer by layer behind the forward pass and come back before the backward pass of each; parameters
+come in likewise before each pass. Optimizer states are updated where they lie: as fast as the host's memory is read and
+written, and no faster than gradients and parameters come and go as if the states themselves did.
 """
 
 from dataclasses import replace
@@ -87,12 +87,12 @@ def host_bytes(assignment: Assignment, whole: ReplicaCosts, left: ReplicaCosts) 
     return held + rank_activations(assignment, away).kept[0] if away else held
 
 
-def host_copies(assignment: Assignment) -> tuple[Floats, Floats, Floats]:
-    """Return what every virtual stage copies per pass: bytes of activations, bytes of parameters, and the layers that
-    these come in; shape C each."""
+def host_copies(assignment: Assignment) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return what every virtual stage copies per pass: bytes of activations and the layers that they belong to, bytes
+    of parameters and their layers; shape C each."""
     away, fetched = on_host(assignment, "activations"), on_host(assignment, "parameters")
     kept = chunk_passes(assignment.context, away).kept_bytes if away else np.zeros(len(assignment.layers))
-    return kept, *_fetched(assignment, fetched)
+    return kept, sum((held.sum(axis=0) for held in away.values()), np.zeros(len(kept))), *_fetched(assignment, fetched)
 
 
 def _fetched(assignment: Assignment, blocks: Blocks) -> tuple[Floats, Floats]:

@@ -104,7 +104,7 @@ def _chunks(assignment: Assignment, passes: ChunkPasses, stall: float) -> tuple[
     weight_s = np.maximum(passes.weight_s, passes.host_forward_s)
     gap_s = forward_s + backward_s - device_s
     parts = {**passes.parts, "tensor": passes.parts["tensor"] + there + back}
-    kept, fetched, layers = host_copies(assignment)
+    kept, parts_kept, fetched, layers = host_copies(assignment)
     return tuple(
         ChunkCost(
             forward_s=float(forward_s[chunk]) * (1 + stall),
@@ -118,6 +118,7 @@ def _chunks(assignment: Assignment, passes: ChunkPasses, stall: float) -> tuple[
             logit_bytes=float(passes.logit_bytes[chunk]),
             working_bytes=float(passes.working_bytes[chunk]),
             host_bytes=float(kept[chunk]),
+            host_parts=max(int(parts_kept[chunk]), 1),
             fetch_bytes=float(fetched[chunk]),
             fetches=max(int(layers[chunk]), 1),
         )

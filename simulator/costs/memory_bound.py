@@ -82,6 +82,25 @@ STREAM_OPERATORS: Mapping[str, StreamOperator] = {
         eager_forward=StreamPass(bytes_per_element=10, kernels=2),  # silu 4, multiply 6
         eager_backward=StreamPass(bytes_per_element=26, kernels=4),  # multiply twice 12, silu 6, concatenate 8
     ),
+    "clamped_swiglu": StreamOperator(
+        element="value of the hidden layer of biased experts (the input has two)",
+        # No kernel of Megatron-core fuses what gpt-oss has: both halves clamped (8), scaled, sigmoid, multiplied (14),
+        # one added and multiplied (10), the router's weight in fp32 (12). Backward: twice that, and the weight's
+        # gradient.
+        forward=StreamPass(bytes_per_element=44, kernels=9),
+        backward=StreamPass(bytes_per_element=110, kernels=20),
+        eager_forward=StreamPass(bytes_per_element=44, kernels=9),
+        eager_backward=StreamPass(bytes_per_element=110, kernels=20),
+    ),
+    "expert_bias": StreamOperator(
+        element="value of the output of biased experts",
+        # Weighted in fp32 and added expert by expert, joined and cast (Megatron-core's _apply_bias); backward: the
+        # gradients of bias and weight.
+        forward=StreamPass(bytes_per_element=28, kernels=4),
+        backward=StreamPass(bytes_per_element=40, kernels=6),
+        eager_forward=StreamPass(bytes_per_element=28, kernels=4),
+        eager_backward=StreamPass(bytes_per_element=40, kernels=6),
+    ),
     "softmax": StreamOperator(
         element="attention score",
         # Fused with scale and causal mask (ETT: 4.1 and 5.9 on A100).

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from forerun.simulator.improve.step import Outcome, Plan, Step, simulate
 from forerun.simulator.opgraph.messages import Filling
-from forerun.spaces.opgraph.profile import LayeredProfile
+from forerun.spaces.opgraph.profile import GraphProfile
 
 _MIB = 2.0**20
 _ALIKE = 2e-4
@@ -44,8 +44,8 @@ RULES: Mapping[str, BucketRule] = {
 _OF_FRAMEWORKS = {"pytorch-ddp": "ddp", "horovod": "horovod"}
 
 
-def rule_of(profile: LayeredProfile) -> BucketRule:
-    """Return the rule of a framework for layer-by-layer models."""
+def rule_of(profile: GraphProfile) -> BucketRule:
+    """Return the rule of a framework for operator graphs."""
     if profile.name in _OF_FRAMEWORKS:
         return RULES[_OF_FRAMEWORKS[profile.name]]
     filling = Filling.of(profile)

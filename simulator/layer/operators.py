@@ -285,7 +285,8 @@ class Operators:
 
     def mixture(self, mixture: MixtureOfExperts, hidden: int) -> None:
         """Add router, routed experts at the busiest rank's load, and shared experts. Where experts are fused, their
-        products apply the activation and its gradient, and write their results in eight bit."""
+        products apply the activation and its gradient, and write their results in eight bit. Biased experts, which are
+        gpt-oss's, have an activation and a bias that no kernel fuses."""
         fused = self.context.framework.fused_experts
         shard, imbalance = self.shard, self.context.workload.moe_imbalance
         on_rank = mixture.experts / shard.ep
@@ -308,11 +309,15 @@ class Operators:
             groups=on_rank,
             already_cast=(False, fused),
         )
-        if not fused:
-            with self.inside(Recompute.MOE_ACT):
+        with self.inside(Recompute.MOE_ACT):
+            if mixture.expert_bias:
+                self.stream("clamped_swiglu", routed * inner, "experts clamped swiglu")
+            elif not fused:
                 self._activation(routed * inner, gated=mixture.gated)
         name = f"experts product {mixture.expert_hidden} -> {width}"
         self.linear(name, routed / on_rank, wide, inner, groups=on_rank, already_cast=(fused, False))
+        if mixture.expert_bias:
+            self.stream("expert_bias", routed * width, "experts bias")
         self.stream("copy", 2 * routed * width, "expert permutation")
         if mixture.shared is not None:
             with self.inside(Recompute.SHARED_EXPERTS):

@@ -1,19 +1,19 @@
-"""Gradient profiles of layer-by-layer models, from the same cost rules as their other strategies."""
+"""Gradient profiles of operator graphs, from the same cost rules as their other strategies."""
 
 import numpy as np
 
 from forerun.simulator.modes.profile import GradientLayer, GradientProfile
-from forerun.simulator.opgraph import LayeredContext
+from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.context import GRADIENT_BYTES
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph import Kind
 
 
-def layered_profile(context: LayeredContext, batch: float) -> GradientProfile:
+def graph_profile(context: GraphContext, batch: float) -> GradientProfile:
     """Return one worker's step: a layer is an operator with parameters and what follows it up to the next one.
 
-    Passes are those of ``LayeredContext.passes``. Of tables the rows that were looked up are exchanged. Parameters and
+    Passes are those of ``GraphContext.passes``. Of tables the rows that were looked up are exchanged. Parameters and
     gradients move in fp32.
 
     Raises:
@@ -40,7 +40,7 @@ def layered_profile(context: LayeredContext, batch: float) -> GradientProfile:
 
 
 def _layer(
-    context: LayeredContext, group: list[int], batch: float, forward_L: np.ndarray, backward_L: np.ndarray
+    context: GraphContext, group: list[int], batch: float, forward_L: np.ndarray, backward_L: np.ndarray
 ) -> GradientLayer:
     """Return the layer that begins with the first operator of a group, the only one with parameters."""
     first = context.model.operators[group[0]]

@@ -10,7 +10,7 @@ from forerun.simulator.opgraph.messages import meeting_s, reduce_s
 from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.clusters.spec import NETWORK_KINDS
 from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph.profile import LayeredProfile
+from forerun.spaces.opgraph.profile import GraphProfile
 
 HOST_BYTES_PER_S = 10e9
 """What a host that holds the parameters takes in, or hands out, for all its devices together: what passes between the
@@ -93,7 +93,7 @@ class ClusterNetwork:
     """
 
     cluster: Cluster
-    rules: LayeredProfile
+    rules: GraphProfile
 
     @property
     def worker_bytes_per_s(self) -> float:

@@ -1,6 +1,6 @@
-"""What training a layer-by-layer model costs for many splits at once: the sibling of the transformer core."""
+"""What training an operator graph costs for many splits at once: the sibling of the transformer core."""
 
-from forerun.simulator.opgraph.context import LayeredContext
-from forerun.simulator.opgraph.score import PHASES, LayeredScores, score_splits
+from forerun.simulator.opgraph.context import GraphContext
+from forerun.simulator.opgraph.score import PHASES, GraphScores, score_splits
 
-__all__ = ["PHASES", "LayeredContext", "LayeredScores", "score_splits"]
+__all__ = ["PHASES", "GraphContext", "GraphScores", "score_splits"]

@@ -1,4 +1,4 @@
-"""Splits of a layer-by-layer model as arrays, one row per candidate."""
+"""Splits of an operator graph as arrays, one row per candidate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Device seconds of every operator of a layer-by-layer model for many local shapes at once."""
+"""Device seconds of every operator of an operator graph for many local shapes at once."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from forerun.simulator.opgraph.layers import Floats, Layers
 from forerun.simulator.opgraph.streams import FUSABLE, PASSES, ROWS_BACKWARD, ROWS_FORWARD
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.opgraph import WEIGHTED, Kind, Operator
-from forerun.spaces.opgraph.profile import LayeredProfile
+from forerun.spaces.opgraph.profile import GraphProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def activation_bytes(precision: str) -> float:
 class OperatorCosts:
     """Costs operators one by one, each for all K cases."""
 
-    def __init__(self, device: Device, precision: str, profile: LayeredProfile) -> None:
+    def __init__(self, device: Device, precision: str, profile: GraphProfile) -> None:
         self.device, self.precision, self.profile = device, precision, profile
         self.width = activation_bytes(precision)
 

@@ -8,8 +8,8 @@ from forerun.simulator.costs import memory_bound_time_s
 from forerun.simulator.opgraph.compute import Local, OperatorCosts, OperatorTimes, activation_bytes
 from forerun.simulator.opgraph.layers import Floats, Layers, layers_of
 from forerun.spaces.clusters.cluster import Cluster
-from forerun.spaces.opgraph import Kind, LayeredModel, Operator
-from forerun.spaces.opgraph.profile import LayeredProfile
+from forerun.spaces.opgraph import GraphModel, Kind, Operator
+from forerun.spaces.opgraph.profile import GraphProfile
 
 PROFILED_BATCH = 64
 """Samples of the one-device run that a measured time per sample is taken from, unless said otherwise."""
@@ -19,13 +19,13 @@ GRADIENT_BYTES = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayeredContext:
+class GraphContext:
     """``seconds_per_sample``: forward and backward pass on one device as measured (None: by the cost rules); all
     operators are scaled by what it says of the sum of them."""
 
-    model: LayeredModel
+    model: GraphModel
     cluster: Cluster
-    profile: LayeredProfile
+    profile: GraphProfile
     precision: str
     seconds_per_sample: float | None = None
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
-from forerun.spaces.opgraph import LayeredModel, Operator
+from forerun.spaces.opgraph import GraphModel, Operator
 
 
 def dealt(sizes: Sequence[float], devices: int) -> list[int]:
@@ -20,7 +20,7 @@ def dealt(sizes: Sequence[float], devices: int) -> list[int]:
 
 
 @lru_cache(maxsize=256)
-def fullest_tables(model: LayeredModel, devices: int) -> tuple[Operator, ...]:
+def fullest_tables(model: GraphModel, devices: int) -> tuple[Operator, ...]:
     """Return the embedding tables of the device that has most of them when they are dealt out to ``devices``."""
     tables = model.tables
     if not tables:

@@ -7,11 +7,11 @@ import numpy as np
 from forerun.simulator.costs import Collective, collective_time_s, point_to_point_time_s
 from forerun.simulator.layouts.price import sent_s
 from forerun.simulator.opgraph.candidates import Candidates
-from forerun.simulator.opgraph.context import LayeredContext
+from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.layers import AXES, Floats
 from forerun.simulator.opgraph.messages import reduce_s
-from forerun.spaces.opgraph import WEIGHTED, Kind, LayeredModel
+from forerun.spaces.opgraph import WEIGHTED, GraphModel, Kind
 from forerun.spaces.opgraph.limits import tail_start
 from forerun.spaces.opgraph.split import Mode
 
@@ -31,7 +31,7 @@ class Exchange:
     pieces_N: Floats
 
 
-def tails(context: LayeredContext, candidates: Candidates) -> Floats:
+def tails(context: GraphContext, candidates: Candidates) -> Floats:
     """Index of the first operator that is not split in space, per row; the number of operators for other modes."""
     count = float(len(context.model.operators))
     found: dict[tuple[int, ...], float] = {}
@@ -44,7 +44,7 @@ def tails(context: LayeredContext, candidates: Candidates) -> Floats:
     return starts
 
 
-def exchanges(context: LayeredContext, candidates: Candidates, tail_N: Floats) -> Exchange:
+def exchanges(context: GraphContext, candidates: Candidates, tail_N: Floats) -> Exchange:
     """Return the communication of every row."""
     zeros = np.zeros(len(candidates))
     halo, collective, tail, calls, pieces = (zeros.copy() for _ in range(5))
@@ -90,7 +90,7 @@ def exchanges(context: LayeredContext, candidates: Candidates, tail_N: Floats) -
     )
 
 
-def _halo_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:
+def _halo_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:
     """Rows of pixels to and from both neighbours, of the input before and of its gradient behind: of the device with
     most to send, one message after the other. The devices at the border of a node share its links."""
     layers, cluster, profile = context.layers, context.cluster, context.profile
@@ -136,7 +136,7 @@ def _halo_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.nda
     return seconds, back, calls
 
 
-def _tail_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> Floats:
+def _tail_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> Floats:
     """The parts of what the tail reads, brought together on every device; the tail then runs on all of them. Devices
     keep their parts alone: what a convolution reads is brought together again for its backward pass."""
     layers = context.layers
@@ -151,7 +151,7 @@ def _tail_s(context: LayeredContext, c: Candidates, tail_N: Floats, rows: np.nda
     return collective_time_s(context.cluster, "all_gather", size, parts, 1.0) * np.where(again[start], 2.0, 1.0)
 
 
-def _product_s(context: LayeredContext, c: Candidates, mode: Mode, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:
+def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:
     """Seconds forward, backward by operator, and calls.
 
     Filter: outputs gathered, input gradients added up. Channel: outputs added up, input gradients gathered.
@@ -198,7 +198,7 @@ def _product_s(context: LayeredContext, c: Candidates, mode: Mode, rows: np.ndar
     return (before * forward).sum(axis=1), back, calls
 
 
-def _mixed_borders(model: LayeredModel) -> tuple[list[int], list[int]]:
+def _mixed_borders(model: GraphModel) -> tuple[list[int], list[int]]:
     """Elements per sample of what linear layers read (not of the model's input, which is read where it is needed), and
     of what leaves a run of them."""
     inputs = [o.input_elements for o in model.operators if o.kind is Kind.LINEAR and o.inputs]
@@ -207,7 +207,7 @@ def _mixed_borders(model: LayeredModel) -> tuple[list[int], list[int]]:
 
 
 def _mixed_s(
-    context: LayeredContext, c: Candidates, rows: np.ndarray, inputs: list[int], outputs: list[int]
+    context: GraphContext, c: Candidates, rows: np.ndarray, inputs: list[int], outputs: list[int]
 ) -> tuple[Floats, Floats]:
     """Seconds forward and backward of each linear layer that reads another, cut by filter over all replicas.
 
@@ -226,7 +226,7 @@ def _mixed_s(
     return gathered + each, gathered + scattered + each
 
 
-def _table_s(context: LayeredContext, c: Candidates, rows: np.ndarray) -> Floats:
+def _table_s(context: GraphContext, c: Candidates, rows: np.ndarray) -> Floats:
     """Looked-up rows travel from the devices of their tables to those of their samples, and their gradients back: all
     wait for the device with most tables, which sends the rows of every sample. Seconds of one direction."""
     replicas = c.replicas_N[rows]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.simulator.opgraph.candidates import Candidates
-from forerun.simulator.opgraph.context import GRADIENT_BYTES, LayeredContext
+from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.messages import Filling, exposed_s, fill, meeting_s, reduce_s, straggle_s
@@ -36,7 +36,7 @@ class Gradients:
     update_s: Floats
 
 
-def held_parameters(context: LayeredContext, c: Candidates, stage_dense_N: Floats, stage_tables_N: Floats) -> Held:
+def held_parameters(context: GraphContext, c: Candidates, stage_dense_N: Floats, stage_tables_N: Floats) -> Held:
     """Return what one device holds; ``stage_*`` is that of the fullest stage of a pipeline."""
     model = context.model
     products = float(sum(operator.parameters for operator in model.operators if operator.kind in WEIGHTED))
@@ -54,11 +54,11 @@ def held_parameters(context: LayeredContext, c: Candidates, stage_dense_N: Float
     )
 
 
-def _tables(context: LayeredContext) -> float:
+def _tables(context: GraphContext) -> float:
     return float(sum(table.parameters for table in context.model.tables))
 
 
-def _spread_tables(context: LayeredContext, c: Candidates) -> Floats:
+def _spread_tables(context: GraphContext, c: Candidates) -> Floats:
     """Parameters of tables on the fullest device when they are dealt out."""
     each = {
         count: float(sum(table.parameters for table in fullest_tables(context.model, int(count))))
@@ -67,7 +67,7 @@ def _spread_tables(context: LayeredContext, c: Candidates) -> Floats:
     return np.array([each[count] for count in c.replicas_N])
 
 
-def gradients(context: LayeredContext, c: Candidates, held: Held, backward_NL: Floats, busy_N: Floats) -> Gradients:
+def gradients(context: GraphContext, c: Candidates, held: Held, backward_NL: Floats, busy_N: Floats) -> Gradients:
     """Return exchange, straggling and update of every row; ``backward_NL``: seconds of the backward pass that the
     exchange may hide under, by operator; ``busy_N``: of all computation of a step."""
     profile = context.profile
@@ -93,7 +93,7 @@ def gradients(context: LayeredContext, c: Candidates, held: Held, backward_NL: F
 
 
 def exchange_s(
-    context: LayeredContext, sizes_NL: Floats, backward_NL: Floats, ranks_N: Floats, stride_N: Floats
+    context: GraphContext, sizes_NL: Floats, backward_NL: Floats, ranks_N: Floats, stride_N: Floats
 ) -> tuple[Floats, Floats]:
     """Return the seconds that gradients of so many bytes by operator travel, and what of them a backward pass of so
     many seconds by operator does not hide, its launches included."""
@@ -107,7 +107,7 @@ def exchange_s(
     return whole, profile.overlap * shown + (1.0 - profile.overlap) * whole
 
 
-def exchanged_bytes(context: LayeredContext, c: Candidates) -> Floats:
+def exchanged_bytes(context: GraphContext, c: Candidates) -> Floats:
     """Return the bytes of every operator's gradient that replicas exchange, of shape [N, L]."""
     model, layers = context.model, context.layers
     every = layers.per_operator("parameters")
@@ -123,5 +123,5 @@ def exchanged_bytes(context: LayeredContext, c: Candidates) -> Floats:
     return np.asarray(sizes * GRADIENT_BYTES)
 
 
-def _linear(context: LayeredContext) -> float:
+def _linear(context: GraphContext) -> float:
     return float(sum(operator.parameters for operator in context.model.operators if operator.kind is Kind.LINEAR))

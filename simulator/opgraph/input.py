@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from forerun.simulator.opgraph.context import LayeredContext
+from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.layers import Floats
 
 
-def own_input_s(context: LayeredContext, samples: Floats | float) -> Floats:
+def own_input_s(context: GraphContext, samples: Floats | float) -> Floats:
     """Return the seconds of so many samples from the host to one device, decoded; 0 where the rate is not known."""
     counts = np.asarray(samples, dtype=np.float64)
     rate = context.cluster.device.host_bytes_per_s
@@ -14,7 +14,7 @@ def own_input_s(context: LayeredContext, samples: Floats | float) -> Floats:
     return counts * elements * context.width / rate if rate else np.zeros_like(counts)
 
 
-def stored_input_s(context: LayeredContext, samples: Floats | float) -> Floats:
+def stored_input_s(context: GraphContext, samples: Floats | float) -> Floats:
     """Return the seconds of so many samples from storage to one node, as they are stored; 0 where it never limits."""
     counts, model = np.asarray(samples, dtype=np.float64), context.model
     if context.profile.storage_bytes_per_s is None:

@@ -1,4 +1,4 @@
-"""A layer-by-layer model as arrays: one entry per operator (L), and per distinct operator (U), which is costed once."""
+"""A operator graph as arrays: one entry per operator (L), and per distinct operator (U), which is costed once."""
 
 import math
 from dataclasses import dataclass, fields
@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.spaces.opgraph import WEIGHTED, WINDOWED, Kind, LayeredModel, Operator
+from forerun.spaces.opgraph import WEIGHTED, WINDOWED, GraphModel, Kind, Operator
 
 Floats = NDArray[np.float64]
 AXES = 3
@@ -24,7 +24,7 @@ class Layers:
     per sample that cross the border behind an operator, which a pipeline would send.
     """
 
-    model: LayeredModel
+    model: GraphModel
     distinct: tuple[Operator, ...]
     kind_of_L: NDArray[np.int64]
     input_UA: Floats
@@ -52,7 +52,7 @@ class Layers:
 
 
 @lru_cache(maxsize=32)
-def layers_of(name: str, model: LayeredModel) -> Layers:  # the name makes the hash cheap to tell apart
+def layers_of(name: str, model: GraphModel) -> Layers:  # the name makes the hash cheap to tell apart
     """Return ``model`` as arrays."""
     keys = [_signature(operator) for operator in model.operators]
     order = {key: number for number, key in enumerate(dict.fromkeys(keys))}
@@ -90,7 +90,7 @@ def _halo(operator: Operator) -> tuple[float, ...]:
     return (*halo, 0.0, 0.0, 0.0)[:AXES]
 
 
-def _live(model: LayeredModel) -> Floats:
+def _live(model: GraphModel) -> Floats:
     """Elements that later operators still read, behind every operator."""
     place = {operator.name: index for index, operator in enumerate(model.operators)}
     last = {operator.name: index for index, operator in enumerate(model.operators)}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.simulator.opgraph.candidates import Candidates
-from forerun.simulator.opgraph.context import GRADIENT_BYTES, LayeredContext
+from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.gradients import Held
 from forerun.simulator.opgraph.layers import Floats
 from forerun.spaces.opgraph import Kind
@@ -23,7 +23,7 @@ IN_PLACE = frozenset({Kind.ACTIVATION, Kind.VIEW, Kind.LOSS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayeredMemory:
+class GraphMemory:
     """Bytes on the fullest device, per row."""
 
     parameters_bytes: Floats
@@ -40,15 +40,13 @@ class LayeredMemory:
         return np.asarray(sum(parts) + self.working_bytes + self.buffers_bytes + RESERVE_BYTES, dtype=np.float64)
 
 
-def kept_elements(context: LayeredContext) -> Floats:
+def kept_elements(context: GraphContext) -> Floats:
     """Elements per sample that each of L operators leaves for the backward pass."""
     outputs = context.layers.per_operator("output_elements")
     return np.asarray(np.where(context.layers.is_kind(*IN_PLACE), 0.0, outputs))
 
 
-def layered_memory(
-    context: LayeredContext, c: Candidates, held: Held, kept_stage_N: Floats, tail_N: Floats
-) -> LayeredMemory:
+def graph_memory(context: GraphContext, c: Candidates, held: Held, kept_stage_N: Floats, tail_N: Floats) -> GraphMemory:
     """Return the memory of every row; ``kept_stage_N``: elements per sample of a pipeline's fullest stage."""
     kept = kept_elements(context)
     total = np.concatenate([[0.0], np.cumsum(kept)])
@@ -63,7 +61,7 @@ def layered_memory(
     working = c.local_N * largest
     profile, several = context.profile, c.devices_N > 1
     gradients = (held.dense_N + held.rows_N) * GRADIENT_BYTES
-    return LayeredMemory(
+    return GraphMemory(
         parameters_bytes=(held.dense_N + held.tables_N) * 4.0,
         gradients_bytes=gradients,
         optimizer_bytes=held.dense_N * 4.0 * max(profile.state_elements - 1.0, 0.0),

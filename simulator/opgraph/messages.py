@@ -12,7 +12,7 @@ from forerun.simulator.costs import collective_time_s
 from forerun.simulator.costs.slowest import slowest
 from forerun.simulator.opgraph.layers import Floats
 from forerun.spaces.clusters.cluster import Cluster, Overlap
-from forerun.spaces.opgraph.profile import LayeredProfile
+from forerun.spaces.opgraph.profile import GraphProfile
 
 ALONE = Overlap()
 """Computation and traffic that take nothing from each other."""
@@ -28,7 +28,7 @@ class Filling:
     strict: bool = False
 
     @staticmethod
-    def of(profile: LayeredProfile) -> "Filling":
+    def of(profile: GraphProfile) -> "Filling":
         """Return how a framework fills them."""
         first = profile.first_bucket_bytes
         cap = profile.bucket_bytes
@@ -119,14 +119,14 @@ def reduce_s(cluster: Cluster, size: Floats, ranks: Floats, stride: Floats, shar
     return np.asarray(np.where(away, seconds / share, seconds))
 
 
-def meeting_s(profile: LayeredProfile, nodes: Floats | float, groups: Floats | float = 1.0) -> Floats:
+def meeting_s(profile: GraphProfile, nodes: Floats | float, groups: Floats | float = 1.0) -> Floats:
     """Seconds that devices of several nodes take to agree on an exchange; ``groups`` of replicas take turns at the
     ports that they share."""
     nodes = np.asarray(nodes, dtype=np.float64)
     return np.where(nodes > 1, profile.meeting_s + profile.node_step_s * groups * (nodes - 1.0), 0.0)
 
 
-def straggle_s(profile: LayeredProfile, busy_s: Floats | float, devices: Floats | float) -> Floats:
+def straggle_s(profile: GraphProfile, busy_s: Floats | float, devices: Floats | float) -> Floats:
     """Seconds that all devices wait for the slowest of them, whose steps vary by the profile's jitter."""
     counts = np.asarray(devices, dtype=np.float64)
     factors = np.array([slowest(profile.jitter, int(count)) for count in counts.reshape(-1)]).reshape(counts.shape)

@@ -14,7 +14,7 @@ import numpy as np
 
 from forerun.simulator.layouts import Need, Phase, Share, Transfer, needs_of, transfer_time_s
 from forerun.simulator.opgraph.compute import Local
-from forerun.simulator.opgraph.context import GRADIENT_BYTES, LayeredContext
+from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.simulator.opgraph.layers import AXES, Floats
 from forerun.simulator.opgraph.memory import RESERVE_BYTES, kept_elements
@@ -51,7 +51,7 @@ class MixtureScore:
         return math.fsum(self.memory_bytes.values())
 
 
-def score_mixture(context: LayeredContext, mixture: Mixture, batch: int) -> MixtureScore:
+def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> MixtureScore:
     """Return what one step of ``batch`` samples costs.
 
     Raises:
@@ -110,7 +110,7 @@ def _degrees(cuts: tuple[Cut, ...]) -> dict[str, int]:
 
 
 def _device_s(
-    context: LayeredContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
+    context: GraphContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
 ) -> tuple[Floats, Floats]:
     """Device seconds forward and backward of every operator with its own local shape."""
     layers = context.layers
@@ -131,7 +131,7 @@ def _device_s(
     return times.forward_KU[rows, kinds], times.backward_KU[rows, kinds]
 
 
-def _communication(context: LayeredContext, needs: tuple[Need, ...], phases: dict[str, float]) -> None:
+def _communication(context: GraphContext, needs: tuple[Need, ...], phases: dict[str, float]) -> None:
     """Add communication of activations to ``phases``."""
     prices: dict[tuple[object, ...], float] = {}
     for need in needs:
@@ -148,7 +148,7 @@ def _communication(context: LayeredContext, needs: tuple[Need, ...], phases: dic
 
 
 def _gradients(
-    context: LayeredContext,
+    context: GraphContext,
     graph: OperatorGraph,
     needs: tuple[Need, ...],
     backward_L: Floats,
@@ -186,7 +186,7 @@ def _gradients(
     return max(whole + met - phases["gradient"], 0.0)
 
 
-def _loading_s(context: LayeredContext, degrees: dict[str, dict[str, int]], batch: int, devices: int) -> float:
+def _loading_s(context: GraphContext, degrees: dict[str, dict[str, int]], batch: int, devices: int) -> float:
     """Seconds to bring the samples of a step to the devices that read them first."""
     own = next(iter(degrees.values()))
     parts = own["batch"] * math.prod(own[name] for name in ("depth", "height", "width"))
@@ -198,7 +198,7 @@ _WHOLE = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "scatter",
 
 
 def _memory(
-    context: LayeredContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
+    context: GraphContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
 ) -> tuple[float, float, float]:
     """Parameters on one device, those of tables apart, and elements that it keeps for the backward pass."""
     kept = dict(zip((o.name for o in context.model.operators), kept_elements(context), strict=True))
@@ -216,7 +216,7 @@ def _memory(
     return held, tables, elements
 
 
-def _exchanged_rows(context: LayeredContext, needs: Sequence[Need], batch: int) -> float:
+def _exchanged_rows(context: GraphContext, needs: Sequence[Need], batch: int) -> float:
     """Elements of tables' gradients that replicas exchange, and keep until they have."""
     exchanged = {need.operator for need in needs if need.phase is Phase.GRADIENT}
     return math.fsum(float(context.sent_elements(t, batch)) for t in context.model.tables if t.name in exchanged)

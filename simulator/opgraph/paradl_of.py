@@ -2,7 +2,7 @@
 
 import math
 
-from forerun.simulator.opgraph.context import PROFILED_BATCH, LayeredContext
+from forerun.simulator.opgraph.context import PROFILED_BATCH, GraphContext
 from forerun.simulator.opgraph.paradl import Network, Oracle, OracleCost, Path, abci_network
 from forerun.simulator.opgraph.score import score_splits
 from forerun.spaces.clusters.cluster import Cluster
@@ -22,7 +22,7 @@ _KINDS = {
 }
 
 
-def oracle_of(context: LayeredContext, batch: int) -> Oracle:
+def oracle_of(context: GraphContext, batch: int) -> Oracle:
     """Return the oracle of one step of ``batch`` samples: its data set is that one batch.
 
     Its time per sample is the measured one, else forerun's own for one device; what it does not know (concatenation,
@@ -44,7 +44,7 @@ def oracle_of(context: LayeredContext, batch: int) -> Oracle:
     )
 
 
-def oracle_step(context: LayeredContext, split: Split, batch: int) -> OracleCost:
+def oracle_step(context: GraphContext, split: Split, batch: int) -> OracleCost:
     """Return what the oracle says of one step.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Step time with its phases, and memory, of many splits of a layer-by-layer model."""
+"""Step time with its phases, and memory, of many splits of an operator graph."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from forerun.simulator.opgraph.candidates import Candidates, candidates_of
 from forerun.simulator.opgraph.compute import Local
-from forerun.simulator.opgraph.context import LayeredContext
+from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.exchange import Exchange, exchanges, tails
 from forerun.simulator.opgraph.gradients import Gradients, gradients, held_parameters
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.simulator.opgraph.layers import Floats
-from forerun.simulator.opgraph.memory import USABLE, LayeredMemory, layered_memory
+from forerun.simulator.opgraph.memory import USABLE, GraphMemory, graph_memory
 from forerun.simulator.opgraph.stages import Stages, pipeline_stages
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.split import Mode, Split
@@ -38,7 +38,7 @@ slowest device, ``input`` what loading adds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayeredScores:
+class GraphScores:
     """N rows. ``phases``: seconds by name, which add up to ``step_s``.
 
     ``hidden_s``: gradient exchange under the backward pass; ``loading_s``: all of loading; ``device_s`` and ``host_s``:
@@ -53,7 +53,7 @@ class LayeredScores:
     device_s: Floats
     host_s: Floats
     repeated_s: Floats
-    memory: LayeredMemory
+    memory: GraphMemory
     fits_N: NDArray[np.bool_]
 
     @property
@@ -67,7 +67,7 @@ class LayeredScores:
         return self.candidates.batch_N / self.step_s
 
 
-def score_splits(context: LayeredContext, splits: Sequence[Split], batches: Sequence[int]) -> LayeredScores:
+def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequence[int]) -> GraphScores:
     """Score ``splits``, each with its global batch. Legality is not looked at (``limits.broken_laws``)."""
     c = candidates_of(splits, batches)
     tail = tails(context, c)
@@ -91,8 +91,8 @@ def score_splits(context: LayeredContext, splits: Sequence[Split], batches: Sequ
     phases = _phases(forward_s, backward_s, moved, exchanged, stages)
     loading = _loading_s(context, c)
     phases["input"] = np.maximum(loading - np.asarray(sum(phases.values())), 0.0)
-    memory = layered_memory(context, c, held, stages.kept_N, tail)
-    return LayeredScores(
+    memory = graph_memory(context, c, held, stages.kept_N, tail)
+    return GraphScores(
         candidates=c,
         phases=phases,
         hidden_s=np.maximum(np.where(pipeline, stages.exchange_s, exchanged.whole_s) - phases["gradient"], 0.0),
@@ -123,7 +123,7 @@ def _phases(
     }
 
 
-def _device_s(context: LayeredContext, c: Candidates, tail: Floats) -> tuple[Floats, Floats, Floats]:
+def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Floats, Floats, Floats]:
     """Device seconds of every operator forward and backward, of one segment, and what of a step all parts repeat."""
     layers = context.layers
     batch = c.local_N
@@ -168,18 +168,18 @@ def _device_s(context: LayeredContext, c: Candidates, tail: Floats) -> tuple[Flo
     return forward, backward, again * kept
 
 
-def _is_here(context: LayeredContext, devices: int) -> NDArray[np.bool_]:
+def _is_here(context: GraphContext, devices: int) -> NDArray[np.bool_]:
     """Which operators are tables of the fullest of some devices."""
     names = {table.name for table in fullest_tables(context.model, devices)}
     return np.array([operator.name in names for operator in context.model.operators])
 
 
-def _host_s(context: LayeredContext, c: Candidates, moved: Exchange) -> Floats:
+def _host_s(context: GraphContext, c: Candidates, moved: Exchange) -> Floats:
     """Host seconds of a step: every operator and collective once per direction, and the pieces of gathered tensors."""
     return context.issued_s(c.segments_N, moved.calls_N) + moved.pieces_N * context.profile.piece_host_s
 
 
-def _loading_s(context: LayeredContext, c: Candidates) -> Floats:
+def _loading_s(context: GraphContext, c: Candidates) -> Floats:
     """Seconds to bring the samples of a step to the devices, while the step before computes."""
     parts = np.where(c.is_mode(Mode.SPATIAL), c.parts_N, 1.0)
     own = own_input_s(context, c.batch_N / c.replicas_N / parts)

@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-from forerun.simulator.opgraph.context import LayeredContext
+from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.stages import stage_starts
 from forerun.spaces.operators import spatial_axes
 from forerun.spaces.opgraph import WEIGHTED, Kind
-from forerun.spaces.opgraph import Operator as LayeredOperator
+from forerun.spaces.opgraph import Operator as GraphOperator
 from forerun.spaces.opgraph.limits import tail_start
 from forerun.spaces.opgraph.split import Mode, Split
 from forerun.spaces.strategies import Schedule
 from forerun.spaces.trees.values import Computation, Node, Timing
 
 
-def tree_of_split(context: LayeredContext, split: Split, batch: int) -> Node:
+def tree_of_split(context: GraphContext, split: Split, batch: int) -> Node:
     """Return the tree of ``split`` at a global ``batch``: its segments are microbatches, a pipeline runs them as GPipe.
 
     Replicas are outermost, the parts of one replica stand next to each other.
@@ -46,7 +46,7 @@ def tree_of_split(context: LayeredContext, split: Split, batch: int) -> Node:
     return Node(schedule=timing, compute=Computation(cut=dict(usual)), children=tuple(children))
 
 
-def _cut(operator: LayeredOperator, split: Split, *, tail: bool, mixed: bool) -> dict[str, int]:
+def _cut(operator: GraphOperator, split: Split, *, tail: bool, mixed: bool) -> dict[str, int]:
     """Return the degrees of one operator by axis, outermost first."""
     if mixed:
         whole = operator.kind is Kind.LINEAR and operator.filters < split.replicas
@@ -60,12 +60,12 @@ def _cut(operator: LayeredOperator, split: Split, *, tail: bool, mixed: bool) ->
     return cut | {_product_axis(operator, split): split.parts}
 
 
-def _grid(operator: LayeredOperator, grid: Sequence[int]) -> dict[str, int]:
+def _grid(operator: GraphOperator, grid: Sequence[int]) -> dict[str, int]:
     names = spatial_axes(len(operator.output) - 1)
     return {name: degree for name, degree in zip(names, grid, strict=False) if degree > 1}
 
 
-def _product_axis(operator: LayeredOperator, split: Split) -> str:
+def _product_axis(operator: GraphOperator, split: Split) -> str:
     """Return the axis that filter or channel cuts of a product with a weight; anything else is repeated, and so is what
     has less than a part for everyone: the last layer's filters, the channels of the data."""
     if operator.kind not in WEIGHTED:
@@ -77,7 +77,7 @@ def _product_axis(operator: LayeredOperator, split: Split) -> str:
     return "in_channels" if operator.groups == 1 else "channels"
 
 
-def _stages(context: LayeredContext, split: Split, batch: int) -> tuple[Node, ...]:
+def _stages(context: GraphContext, split: Split, batch: int) -> tuple[Node, ...]:
     names = [operator.name for operator in context.model.operators]
     starts = stage_starts(context, batch / split.replicas / split.segments, split.parts)
     ends = (*starts[1:], len(names))

@@ -15,13 +15,13 @@ import numpy as np
 from forerun.simulator.layouts.price import crossings, sent_s
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.compute import Local
-from forerun.simulator.opgraph.context import LayeredContext
+from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.gradients import exchange_s, exchanged_bytes
 from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.memory import kept_elements
 from forerun.simulator.opgraph.messages import meeting_s, straggle_s
 from forerun.spaces.clusters.cluster import Level
-from forerun.spaces.opgraph import Kind, LayeredModel
+from forerun.spaces.opgraph import GraphModel, Kind
 from forerun.spaces.opgraph.split import Mode, Split
 
 
@@ -48,7 +48,7 @@ class Stages:
     kept_N: Floats
 
 
-def pipeline_stages(context: LayeredContext, c: Candidates) -> Stages:
+def pipeline_stages(context: GraphContext, c: Candidates) -> Stages:
     """Return the stages of every pipeline row, cut as ``stage_starts`` says."""
     names = [field.name for field in fields(Stages)]
     columns = {name: np.zeros(len(c)) for name in names}
@@ -63,7 +63,7 @@ def pipeline_stages(context: LayeredContext, c: Candidates) -> Stages:
     return Stages(**columns)
 
 
-def stage_starts(context: LayeredContext, segment: float, parts: int) -> tuple[int, ...]:
+def stage_starts(context: GraphContext, segment: float, parts: int) -> tuple[int, ...]:
     """Return the first operator of every stage of a pipeline whose segments have so many samples: cut so that the
     slowest is as fast as can be."""
     forward, backward = _passes(context, np.array([segment]))
@@ -71,14 +71,14 @@ def stage_starts(context: LayeredContext, segment: float, parts: int) -> tuple[i
     return balanced_cuts(np.maximum(forward[0], host) + np.maximum(backward[0], host), parts)
 
 
-def _passes(context: LayeredContext, batch_K: Floats) -> tuple[Floats, Floats]:
+def _passes(context: GraphContext, batch_K: Floats) -> tuple[Floats, Floats]:
     """Device seconds of every operator forward and backward, [K, L]."""
     times, kinds = context.times(Local.whole(batch_K)), context.layers.kind_of_L
     return times.forward_KU[:, kinds], times.backward_KU[:, kinds]
 
 
 def _row(
-    context: LayeredContext, c: Candidates, row: int, forward_L: Floats, backward_L: Floats, sizes_L: Floats
+    context: GraphContext, c: Candidates, row: int, forward_L: Floats, backward_L: Floats, sizes_L: Floats
 ) -> tuple[float, ...]:
     """Return the values of ``Stages`` for one row, in the order of its fields."""
     layers, profile, split = context.layers, context.profile, c.splits[row]
@@ -152,7 +152,7 @@ def _left(passes: Floats, sent: Sequence[_Sent], order: Sequence[int], begin: Fl
 
 
 def _sends(
-    context: LayeredContext,
+    context: GraphContext,
     starts: tuple[int, ...],
     forward_L: Floats,
     backward_L: Floats,
@@ -189,7 +189,7 @@ def _sends(
 
 @lru_cache(maxsize=1024)
 def _crossing(
-    model: LayeredModel, starts: tuple[int, ...], way: str
+    model: GraphModel, starts: tuple[int, ...], way: str
 ) -> Mapping[int, tuple[tuple[int, int, int, float], ...]]:
     """Return by stage what it sends to another: the place of the operator that makes it in the order of the pass, the
     stage that reads it, the place of the first operator there that does, its elements per sample. Gradients of readers

@@ -4,12 +4,12 @@ import numpy as np
 
 from forerun.simulator.costs import stride_of
 from forerun.simulator.layouts import Transfer, transfer_time_s
-from forerun.simulator.opgraph.context import LayeredContext
+from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.messages import reduce_s
 from forerun.spaces.opgraph import Operator
 
 
-def sent_gradient(context: LayeredContext, operator: Operator, batch: float, transfer: Transfer) -> Transfer:
+def sent_gradient(context: GraphContext, operator: Operator, batch: float, transfer: Transfer) -> Transfer:
     """Return what is sent of an operator's gradient for ``batch`` samples of all replicas: of a table that is copied,
     the rows that were looked up."""
     share = float(context.sent_elements(operator, batch)) / max(operator.parameters, 1)
@@ -18,7 +18,7 @@ def sent_gradient(context: LayeredContext, operator: Operator, batch: float, tra
     return Transfer(kind=transfer.kind, groups=transfer.groups, elements=tuple(n * share for n in transfer.elements))
 
 
-def weight_transfer_s(context: LayeredContext, transfer: Transfer, element_bytes: float) -> float:
+def weight_transfer_s(context: GraphContext, transfer: Transfer, element_bytes: float) -> float:
     """Return the seconds of one transfer of gradients or weights; of all-reduces between nodes the framework reaches a
     share of the rate."""
     if transfer.kind != "all_reduce":
@@ -26,7 +26,7 @@ def weight_transfer_s(context: LayeredContext, transfer: Transfer, element_bytes
     return all_reduce_s(context, transfer, element_bytes, context.profile.gradient_share)
 
 
-def all_reduce_s(context: LayeredContext, transfer: Transfer, element_bytes: float, share: float) -> float:
+def all_reduce_s(context: GraphContext, transfer: Transfer, element_bytes: float, share: float) -> float:
     """Return the seconds of an all-reduce of which the framework reaches ``share`` of the rate between nodes."""
     group = transfer.groups[0]
     size = np.array(max(transfer.elements) * element_bytes)
@@ -34,7 +34,7 @@ def all_reduce_s(context: LayeredContext, transfer: Transfer, element_bytes: flo
     return float(reduce_s(context.cluster, size, ranks, stride, share))
 
 
-def blocked_s(context: LayeredContext, transfer: Transfer) -> float:
+def blocked_s(context: GraphContext, transfer: Transfer) -> float:
     """Return the seconds that computation stands still when an all-reduce is launched under it."""
     share = context.profile.blocked_share
     if not share or transfer.kind != "all_reduce":

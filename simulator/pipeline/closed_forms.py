@@ -177,6 +177,18 @@ def total_over_stages(multiplicity: Floats, values: Floats) -> Floats:
 
 def _one_f_one_b(stages: StageTimes, pp: Floats, microbatches: Floats) -> Floats:
     """Return for how long the stage of each run that ends last waits, [R, S]: the first or the last of the run."""
+    # Stage s, with passes f_s and b_s, d = pp - 1 - s stages behind it and m microbatches. On paper:
+    #   start   its first forward pass follows those of the stages before it:            sum_(i<s) f_i
+    #   fill    then its first microbatch is behind it for A = sum_(i>s) (f_i + b_i);
+    #           meanwhile it runs the n = min(d, m - 1) forward passes it may keep:      wait max(0, A - n f_s)
+    #   steady  one forward and one backward pass per microbatch, m of each in all:      m (f_s + b_s)
+    #   drain   its last forward pass is behind it for A, too; meanwhile n backward
+    #           passes are left to it:                                                   wait max(0, A - n b_s)
+    #   end     its last gradient goes on through the stages before it:                  sum_(i<s) b_i
+    # The step is the largest sum over s. With equal stages A = d (f + b): fill and drain are d b and d f, start and end
+    # s f and s b, which add up to the known (pp - 1)(f + b). With m <= d + 1 there is no steady state: all forward
+    # passes come before all backward ones, so that both waits are one. Along a run of equal stages every term is linear
+    # in s or the larger of two that are, so that one of the two ends of the run decides.
     forward, backward = stages.forward_s, stages.backward_s
     both, count = forward + backward, stages.multiplicity
     before, after = np.zeros_like(both), np.zeros_like(both)
@@ -212,6 +224,8 @@ def _other_bubbles(stages: StageTimes, schedule: Floats, pp: Floats, microbatche
 def _gpipe(stages: StageTimes, pp: Floats, microbatches: Floats) -> Floats:
     """Return the seconds of GPipe for the busiest stage, [R, S]: in either direction microbatches follow each other as
     fast as the slowest stage lets them. Less for stages that have less to do, so that the busiest counts."""
+    # The first microbatch takes sum_i f_i to the end; each of m - 1 more leaves it max f later (a flow line). Backward
+    # passes alike: sum_i (f_i + b_i) + (m - 1)(max f + max b). The last term charges it to the busiest stage.
     slowest = stages.forward_s.max(axis=0) + stages.backward_s.max(axis=0)
     both = stages.forward_s + stages.backward_s
     return np.asarray(

@@ -97,6 +97,11 @@ def path_seconds(paths: LapPaths, forward_s: Floats, backward_s: Floats, groups:
     ``forward_s`` and ``backward_s`` of one virtual stage of each content [contents, S], ``groups`` of pp
     microbatches [S].
     """
+    # A path is a number of passes n_c of each content c, so that its length is sum_c (n_c,forward f_c + n_c,backward
+    # b_c), linear in the seconds of passes: the counts are known per plan, the seconds per candidate. L(1), L(2), L(3)
+    # are the lengths of the paths of one, two and three groups of pp microbatches; from three on each group adds a turn
+    # T, a part of the path that comes back to its own pass one group later: L(g) = L(3) + (g - 3) T. Between whole
+    # groups it is a line. The largest over the nominal rates counts, since each of them is a path.
     played = np.zeros(paths.passes.shape[:2] + groups.shape)
     for content in range(len(forward_s)):
         passes = paths.passes[:, :, :, content]
@@ -110,6 +115,9 @@ def path_seconds(paths: LapPaths, forward_s: Floats, backward_s: Floats, groups:
 def _longest(order: _Order, takes: Sequence[float]) -> list[tuple[int, int]]:
     """Return the passes of the longest path from its end to its start, as content and microbatch; of two equally long
     ones that which stays on the device."""
+    # Passes come in an order in which they can run, so that one sweep knows both ends before it: a pass ends at
+    # max(end of the one before it on its device, end of the one that makes its input) + its own time. Behind each the
+    # later of the two is kept, and the path is read back from the pass that ends last.
     ends: list[float] = []
     behind: list[int] = []
     for before, needs, content in zip(order.before, order.needs, order.content, strict=True):

@@ -41,6 +41,19 @@ def zb_h1_s(
     kinds while its last one is. Weight gradients run s microbatches late: those it owes at its end stand beside the
     way of the last input gradient up to the first stage, which owes one.
     """
+    # Stage s with passes f_s, i_s (gradient of inputs), w_s (of weights) and d = pp - 1 - s stages behind it:
+    #   start   sum_(i<s) f_i until its first forward pass
+    #   fill    its first microbatch is behind it for A = sum_(i>s) (f_i + i_i), in which it runs n = min(d, m - 1)
+    #           forward passes: it waits max(0, A - n f_s)
+    #   own     m (f_s + i_s + w_s)
+    #   drain   its last microbatch is behind it for A, too, in which it runs n gradients of both kinds: it waits
+    #           max(0, A - n (i_s + w_s)); both waits are one where no forward pass is left after the first gradient
+    #   end     min(s, m - 1) weight gradients are still owed when its last input gradient goes up, which takes
+    #           sum_(i<s) i_i and the one weight gradient w_0 that the first stage owes; of s itself one w_s is counted
+    #           in "own". The step ends with the later of the two: max(0, way - owed) beyond "own".
+    # Equal stages: fill d i, drain d max(0, f - w), end s max(0, i - w), so that the first stage (s = 0) waits for
+    # (pp - 1) max(i, f + i - w) and the last one for (pp - 1) max(f, f + i - w): the published bubble where w is the
+    # shortest pass. Each term is linear along a run of equal stages, so that its two ends are enough.
     both = forward_s + input_s
     before, after = _before(multiplicity, forward_s), _after(multiplicity, both)
     back = _before(multiplicity, input_s)
@@ -68,6 +81,19 @@ def zb_v_s(ways: Ways, pp: Floats, microbatches: Floats) -> Floats:
     2 d - 1`` microbatches on device d before the first comes back, and so on. With fewer than ``2 pp - 1`` microbatches
     the order is that of so many, without the missing ones.
     """
+    # Device d of pp runs down_d on the way down and up_d on the way up; the gradients come back_d (of up_d) and last_d
+    # (of down_d), their weight gradients early_d and late_d. Its order before anything returns (ZB-V, arXiv 2405.15362,
+    # figure 2) has F_d = min(2 (pp - d) - 1, m) passes down before its first one up, P_d = min(2 pp - d - 1, m) passes
+    # down and R_d = min(d + 1, m) up before the first gradient. Four fronts of one microbatch follow each other, each
+    # the running maximum over the devices that it has passed ("_from_above": towards pp - 1, "_from_below": towards 0):
+    #   1. first microbatch down to device pp - 1 and up again to d:  turn_d  = max_(e >= d) [sum_(i<e) down_i + F_e
+    #      down_e + up from e to d]: a device cannot turn it before its own F_e passes
+    #   2. its gradient from device 0 to d:                           first_d = max_(e <= d) [turn_e + what d runs
+    #      before it, (P_e - F_e) down_e + R_e up_e, + back from e to d]
+    #   3. last microbatch, whose gradient takes the same way behind all passes that stand before it in d's order
+    #   4. its gradient of the way down, from device pp - 1 to 0, behind the rest of d's gradients
+    # and the step ends when the slowest device has run what is left of its weight gradients. Each front is a path
+    # through the order, so that none exceeds the step.
     skipped = np.maximum(ways.multiplicity - 1, 0.0)
     device = _ends(ways.first, ways.first + skipped)
     padding = np.repeat(ways.multiplicity == 0, 2, axis=0)

@@ -136,6 +136,10 @@ def sharded_gradients_s(
 
     ``reduce_s``: of all gradients of the stage once.
     """
+    # Once per microbatch a reduction of R seconds begins with the pass that makes its gradients: the share o that may
+    # overlap hides behind that pass, h = min(o R, pass), and R - h stands alone. Where results are sent behind
+    # reductions it does so, too, behind the passes of other stages that fill and drain the pipeline ("reduced" of them
+    # in all): the same with the mean pass of those.
     late_s = profile.overlap_gradients * reduce_s
     behind_s = np.minimum(late_s, passes.making[key])
     count, reduced = passes.often(key)
@@ -148,6 +152,11 @@ def sharded_parameters_s(
     profile: FrameworkProfile, passes: Passes, key: NDArray[np.intp], reduce_s: Floats, gather_s: Floats
 ) -> tuple[Floats, Floats]:
     """Return the same of reductions and gathers, these of all parameters of the stage once, before either pass."""
+    # Per microbatch parameters are gathered twice, G seconds before each pass, and gradients reduced once, R. With the
+    # shares o_p, o_g that may overlap: the gather for the forward pass hides behind min(o_p G, forward pass before it),
+    # that for the backward pass behind a = min(o_p G, pass before it), and the reduction behind what this leaves of the
+    # pass that makes gradients, min(o_g R, pass - a): all of it where weight gradients are a pass of their own (one is
+    # 0). Alone stand R + 2 G less all three.
     early_s, late_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
     again_s = np.minimum(early_s, passes.again[key])
     before_s = np.minimum(early_s, passes.forward[key]) + again_s
@@ -182,6 +191,12 @@ def looped_traffic_s(
     virtual stage of all slower, another device's: the first lap of forward passes goes by its pace while the pipeline
     fills, and the last one of backward passes while it drains.
     """
+    # v virtual stages of a device share its traffic X = R (+ 2 G): (1 - t) / v of it each, t being the token table's
+    # share, which the last one (head) and the first one of all (embedding) have besides. Each hides what fits into its
+    # own passes (h, of the plain ones), so that over m microbatches m ((v - 1) h + h_last) hides and m X less that
+    # stands alone. Two terms come on top. Filling: the first microbatches of a group of p wait for the traffic of
+    # passes that nothing precedes, (p - 1) times. The embedding's device is another one, slower by its table: t X less
+    # what that part hides itself, for p microbatches.
     laps, lap, count = loops.laps[key], loops.lap[key], loops.count[key]
     inner = (1 - table) / laps
     late_s, backward = profile.overlap_gradients * reduce_s, loops.backward[key]

@@ -243,7 +243,11 @@ def _max_flow(links: "Graph", sources: Collection[Hashable], sinks: Collection[H
 
 
 def _costs(links: "Graph", start: Hashable, extend: Callable[[float, Any], float]) -> dict[Hashable, float]:
-    """Return the least cost of reaching each node from ``start``; devices do not forward for others (Dijkstra)."""
+    """Return the least cost of reaching each node from ``start``; devices do not forward for others (Dijkstra).
+
+    ``extend``: the cost of a way made one link longer. networkx's own can only add; the narrowest link of a way is a
+    maximum.
+    """
     costs: dict[Hashable, float] = {}
     order = count()
     heap: list[tuple[float, int, Any]] = [(0.0, next(order), start)]

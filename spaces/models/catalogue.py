@@ -35,9 +35,13 @@ def load_model_file(path: Path) -> Model:
     Raises:
         RequestError: the file cannot be read or breaks the schema; the text names file, line and key.
     """
-    from forerun.spaces.models.schema import ModelDocument  # here: importing pydantic costs more than reading a file
+    # Here: importing pydantic costs more than reading a file.
+    from forerun.spaces.models.schema import ConfigDocument, ModelDocument
 
-    return validate(read_document(path), ModelDocument).build(path.stem)
+    document = read_document(path)
+    if isinstance(document.data, dict) and "config" in document.data:
+        return validate(document, ConfigDocument).build(path.stem)
+    return validate(document, ModelDocument).build(path.stem)
 
 
 def _folder() -> Traversable:

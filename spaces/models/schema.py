@@ -9,9 +9,12 @@ Keys are the fields of ``forerun.spaces.models.model`` with defaults that suit m
       - count: 32
         attention: {heads: 32, kv_heads: 8}
         mlp: {hidden: 14336, gated: true}
+
+or the fields of its ``config.json`` under ``config``.
 """
 
-from typing import Annotated, Literal, Self
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -174,6 +177,26 @@ class LayerDocument(Document):
         if self.windows is None:
             return (layer,)
         return windowed_layers(layer, [self.windows[index % len(self.windows)] for index in range(self.count)])
+
+
+class ConfigDocument(Document):
+    """A model as the fields of its Hugging Face ``config.json``, for families with layers that have no keys here."""
+
+    name: str | None = None
+    source: Annotated[str, Field(min_length=1)]
+    config: dict[str, Any]
+    published_parameters: Annotated[float, Field(gt=0)] | None = None
+
+    def build(self, default_name: str) -> Model:
+        """The ``Model`` that the configuration describes.
+
+        Raises:
+            RequestError: the configuration cannot be read.
+        """
+        from forerun.spaces.models.huggingface import model_from_config  # here: most files have no configuration
+
+        model, _ = model_from_config(self.config, self.name or default_name, source=f"{default_name}.yaml, config")
+        return replace(model, source=self.source, published_parameters=self.published_parameters)
 
 
 class ModelDocument(Document):

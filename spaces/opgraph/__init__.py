@@ -1,18 +1,18 @@
-"""Models layer by layer, with the shapes of every operator: convolutional, recommendation and imported ones."""
+"""Operator graphs: convolutional, recommendation and imported models, with the shapes of every operator."""
 
-from forerun.spaces.opgraph.catalogue import is_layered, layered_names, load_layered
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.catalogue import graph_model_names, is_graph_model, load_graph_model
+from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import NORMS, WEIGHTED, WINDOWED, Kind, Operator, Shape
 
 __all__ = [
     "NORMS",
     "WEIGHTED",
     "WINDOWED",
+    "GraphModel",
     "Kind",
-    "LayeredModel",
     "Operator",
     "Shape",
-    "is_layered",
-    "layered_names",
-    "load_layered",
+    "graph_model_names",
+    "is_graph_model",
+    "load_graph_model",
 ]

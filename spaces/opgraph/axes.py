@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from forerun.spaces.operators import Axis, AxisKind, Dimension, Operand, Operator, OperatorGraph, follow, spatial_axes
 from forerun.spaces.operators.axes import SPATIAL
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import Kind, Shape
-from forerun.spaces.opgraph.operator import Operator as LayeredOperator
+from forerun.spaces.opgraph.operator import Operator as GraphOperator
 
 INPUT = "input"
 """What the model's own input is called."""
@@ -23,14 +23,14 @@ _SAME_SPACE = _SAME_SHAPE | {Kind.CONCAT, Kind.UPSAMPLE, Kind.CONV_TRANSPOSE, Ki
 """Kinds whose output follows their input along spatial axes, whatever they do with channels."""
 
 
-def operator_graph(model: LayeredModel, batch: int) -> OperatorGraph:
+def operator_graph(model: GraphModel, batch: int) -> OperatorGraph:
     """Return a model on ``batch`` samples as a graph of operators."""
     return OperatorGraph(
         name=model.name, operators=tuple(operator_axes(operator, batch) for operator in model.operators)
     )
 
 
-def operator_axes(operator: LayeredOperator, batch: int) -> Operator:
+def operator_axes(operator: GraphOperator, batch: int) -> Operator:
     """Return one operator on ``batch`` samples as axes that can be cut."""
     extents = len(operator.output) - 1 if operator.kind is not Kind.LINEAR else 0
     spatial = spatial_axes(extents) if 1 <= extents <= len(SPATIAL) else ()
@@ -67,7 +67,7 @@ def operator_axes(operator: LayeredOperator, batch: int) -> Operator:
     )
 
 
-def _kind_of(operator: LayeredOperator, name: str) -> AxisKind:
+def _kind_of(operator: GraphOperator, name: str) -> AxisKind:
     """Return what cutting an axis of the output means."""
     weighted = operator.kind in (Kind.CONV, Kind.CONV_TRANSPOSE, Kind.LINEAR, Kind.EMBEDDING)
     if name == "channels":
@@ -77,7 +77,7 @@ def _kind_of(operator: LayeredOperator, name: str) -> AxisKind:
     return AxisKind.OPAQUE
 
 
-def _same_space(operator: LayeredOperator) -> bool:
+def _same_space(operator: GraphOperator) -> bool:
     """Whether parts of the picture can be worked on apart: inputs and output have the same spatial axes. A view is
     a crop where it leaves channels as they are."""
     shapes = (operator.input, *operator.extra_inputs)
@@ -87,7 +87,7 @@ def _same_space(operator: LayeredOperator) -> bool:
     return len(operator.output) > 1 and (operator.kind in _SAME_SPACE or crop)
 
 
-def _summed(operator: LayeredOperator) -> dict[str, int]:
+def _summed(operator: GraphOperator) -> dict[str, int]:
     """Return the axes that a weight sums over."""
     if operator.kind in (Kind.CONV, Kind.CONV_TRANSPOSE, Kind.LINEAR) and operator.groups == 1:
         return {"in_channels": operator.channels_in}
@@ -95,7 +95,7 @@ def _summed(operator: LayeredOperator) -> dict[str, int]:
 
 
 def _input(
-    operator: LayeredOperator, shape: Shape, out: Sequence[str], place: int
+    operator: GraphOperator, shape: Shape, out: Sequence[str], place: int
 ) -> tuple[tuple[Dimension, ...], list[Axis]]:
     """Return the dimensions of an input, and the axes that only it has."""
     if operator.kind in _SAME_SHAPE and len(shape) == len(out):
@@ -114,14 +114,14 @@ def _input(
     return (Dimension(axis="batch"), *dimensions), [axis for axis in own if axis.name in used]
 
 
-def _channels(operator: LayeredOperator, shape: Shape) -> Dimension:
+def _channels(operator: GraphOperator, shape: Shape) -> Dimension:
     """Return the channel dimension of an input of the output's rank; groups go together with their outputs."""
     if operator.kind is Kind.CONV and operator.groups == 1:
         return Dimension(axis="in_channels")
     return Dimension(axis="channels", extent=shape[0])
 
 
-def _window(operator: LayeredOperator, number: int, axis: str, shape: Shape) -> Dimension:
+def _window(operator: GraphOperator, number: int, axis: str, shape: Shape) -> Dimension:
     if not operator.kernel:
         return Dimension(axis=axis, extent=shape[number + 1])
     spread = operator.dilation[number] if operator.dilation else 1
@@ -130,7 +130,7 @@ def _window(operator: LayeredOperator, number: int, axis: str, shape: Shape) -> 
     return Dimension(axis=axis, step=stride, halo=max(reach - stride, 0), extent=shape[number + 1])
 
 
-def _weights(operator: LayeredOperator, sums: dict[str, int]) -> tuple[Operand, ...]:
+def _weights(operator: GraphOperator, sums: dict[str, int]) -> tuple[Operand, ...]:
     if not operator.parameters:
         return ()
     if not sums or operator.kind is Kind.GENERIC:

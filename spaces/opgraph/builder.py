@@ -1,11 +1,11 @@
-"""Writes a layered model operator by operator, working out shapes and names on the way."""
+"""Writes an operator graph, working out shapes and names on the way."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import Kind, Operator, Shape, window_extent
 
 IMAGE_BYTES = 110e3
@@ -147,9 +147,9 @@ class Builder:
         macs: float | None = None,
         sample: str = "image",
         notes: tuple[str, ...] = (),
-    ) -> LayeredModel:
+    ) -> GraphModel:
         """Return the model; ``parameters`` and ``macs`` are the published ones."""
-        return LayeredModel(
+        return GraphModel(
             name=name,
             source=source,
             input=self.input_shape,

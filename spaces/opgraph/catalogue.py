@@ -10,9 +10,9 @@ from forerun.spaces.opgraph.families.plain import alexnet, cosmoflow, vgg
 from forerun.spaces.opgraph.families.recommendation import dlrm_516m
 from forerun.spaces.opgraph.families.residual import resnet
 from forerun.spaces.opgraph.families.unet import unet
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 
-GENERATORS: Mapping[str, Callable[[], LayeredModel]] = {
+GENERATORS: Mapping[str, Callable[[], GraphModel]] = {
     "alexnet": alexnet,
     "amoebanet-d-18-208": amoebanet_d,
     "amoebanet-d-18-416": partial(amoebanet_d, 18, 416),
@@ -31,18 +31,18 @@ GENERATORS: Mapping[str, Callable[[], LayeredModel]] = {
 }
 
 
-def layered_names() -> tuple[str, ...]:
-    """Names of all layer-by-layer models of the catalogue, sorted; none is built."""
+def graph_model_names() -> tuple[str, ...]:
+    """Names of all operator graphs of the catalogue, sorted; none is built."""
     return tuple(sorted(GENERATORS))
 
 
-def is_layered(name: str) -> bool:
-    """Whether the catalogue has a layer-by-layer model of this name; ``ResNet-50`` means ``resnet50``."""
+def is_graph_model(name: str) -> bool:
+    """Whether the catalogue has an operator graph of this name; ``ResNet-50`` means ``resnet50``."""
     return _key(name) is not None
 
 
 @lru_cache(maxsize=32)
-def load_layered(name: str) -> LayeredModel:
+def load_graph_model(name: str) -> GraphModel:
     """The model called ``name``; upper case, ``-`` and ``_`` are forgiven.
 
     Raises:
@@ -50,7 +50,7 @@ def load_layered(name: str) -> LayeredModel:
     """
     key = _key(name)
     if key is None:
-        raise unknown("model", name, layered_names())
+        raise unknown("model", name, graph_model_names())
     return GENERATORS[key]()
 
 

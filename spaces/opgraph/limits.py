@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import NORMS, WEIGHTED, Kind, Operator
 from forerun.spaces.opgraph.split import Mode, Split
 
@@ -29,7 +29,7 @@ class SplitLimits:
 
 
 @lru_cache(maxsize=64)
-def split_limits(model: LayeredModel) -> SplitLimits:
+def split_limits(model: GraphModel) -> SplitLimits:
     """Return the limits of ``model``.
 
     The last weighted layer does not bound the filters (its outputs are few and stay whole), nor the first one the
@@ -49,7 +49,7 @@ def split_limits(model: LayeredModel) -> SplitLimits:
 
 
 @lru_cache(maxsize=4096)
-def tail_start(model: LayeredModel, grid: tuple[int, ...]) -> int:
+def tail_start(model: GraphModel, grid: tuple[int, ...]) -> int:
     """Return the index of the first operator that a spatial split leaves whole: where a part would be empty or thinner
     than the halo it lends, where space ends (a linear layer), or the pool that sums up all of it."""
     for index, operator in enumerate(model.operators if max(grid, default=1) > 1 else ()):
@@ -71,7 +71,7 @@ def _splits(operator: Operator, grid: tuple[int, ...]) -> bool:
     return True
 
 
-def broken_laws(model: LayeredModel, split: Split, batch: int) -> Iterator[tuple[str, str]]:
+def broken_laws(model: GraphModel, split: Split, batch: int) -> Iterator[tuple[str, str]]:
     """Yield (reason, message) for every law that ``split`` breaks at a global ``batch``."""
     limits, parts, mode = split_limits(model), split.parts, split.mode
     if batch % split.replicas:
@@ -100,7 +100,7 @@ def _too_many(split: Split, what: str, where: str, most: int) -> str:
     return f"{split.mode.name.lower()}{split.parts} needs {split.parts} {what}, but {where} has {most}; use {most}"
 
 
-def _spatial_laws(model: LayeredModel, split: Split, limits: SplitLimits) -> Iterator[tuple[str, str]]:
+def _spatial_laws(model: GraphModel, split: Split, limits: SplitLimits) -> Iterator[tuple[str, str]]:
     if len(split.grid) > len(limits.extents):
         axes = len(limits.extents)
         yield (
@@ -129,7 +129,7 @@ def _grid(split: Split) -> str:
     return "x".join(map(str, split.grid))
 
 
-def check_split(model: LayeredModel, split: Split, batch: int) -> None:
+def check_split(model: GraphModel, split: Split, batch: int) -> None:
     """Refuse a split that breaks a law.
 
     Raises:

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.operators import Cut, Operator, check_cuts, spatial_axes
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import WEIGHTED
 from forerun.spaces.opgraph.split import Mode, Split, parse_split
 
@@ -63,7 +63,7 @@ def is_mixture(text: str) -> bool:
     return ":" in text or "," in text
 
 
-def parse_mixture(text: str, model: LayeredModel) -> Mixture:
+def parse_mixture(text: str, model: GraphModel) -> Mixture:
     """The mixture that ``text`` names for ``model``.
 
     Raises:

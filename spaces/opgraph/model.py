@@ -11,7 +11,7 @@ POINTWISE = frozenset({Kind.ACTIVATION, Kind.DROPOUT, Kind.VIEW})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LayeredModel:
+class GraphModel:
     """Operators in an order in which every producer stands before its readers. A model is equal to itself alone, which
     makes it cheap to look up what is known of it.
 

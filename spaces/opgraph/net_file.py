@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import Kind, Operator, Shape
 from forerun.spaces.reading import read_text
 
@@ -94,7 +94,7 @@ class Platform:
     devices_per_node: int
 
 
-def read_net(path: Path) -> LayeredModel:
+def read_net(path: Path) -> GraphModel:
     """The model of a ``.net`` file.
 
     Raises:
@@ -162,7 +162,7 @@ def _layer(line: str, number: int, source: str) -> NetLayer:
     return NetLayer(name=name, kind=kind, input=x, weight=w, output=y, seconds=seconds)
 
 
-def model_of(net: NetFile) -> LayeredModel:
+def model_of(net: NetFile) -> GraphModel:
     """The layers of ``net`` as a chain of operators, strides worked out from the extents.
 
     Raises:
@@ -176,7 +176,7 @@ def model_of(net: NetFile) -> LayeredModel:
         name = layer.name if again == 1 else f"{layer.name}_{again}"
         before = (operators[-1].name,) if operators else ()
         operators.append(_operator(layer, name, before))
-    return LayeredModel(
+    return GraphModel(
         name=net.name,
         source=f"ParaDL .net file; data set {net.dataset}",
         input=net.input,

@@ -1,4 +1,4 @@
-"""One operator of a layer-by-layer model: shapes per sample, and what follows from them.
+"""One operator of an operator graph: shapes per sample, and what follows from them.
 
 Shapes are per sample, channels first: ``(channels, *spatial)`` for images and volumes, ``(features,)`` after the
 flattening, ``(positions, features)`` for sequences. Nothing here knows devices, precisions or splits.

@@ -1,4 +1,4 @@
-"""What the training software does with the hardware, for layer-by-layer models; the profiles are catalogue data."""
+"""What the training software does with the hardware, for operator graphs; the profiles are catalogue data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -12,7 +12,7 @@ from forerun.spaces.errors import unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayeredProfile:
+class GraphProfile:
     """Behaviour of a framework. Times are of the host and per device unless said otherwise.
 
     ``operator_host_s``: to issue one operator in one direction; the step is bound by the host when its kernels are
@@ -63,13 +63,13 @@ class LayeredProfile:
     state_elements: float = 2.0
 
 
-def layered_profile_names() -> tuple[str, ...]:
-    """Names of all profiles for layer-by-layer models."""
+def graph_profile_names() -> tuple[str, ...]:
+    """Names of all profiles for operator graphs."""
     return tuple(sorted(_data()))
 
 
 @lru_cache(maxsize=16)
-def load_layered_profile(name: str) -> LayeredProfile:
+def load_graph_profile(name: str) -> GraphProfile:
     """The profile called ``name``.
 
     Raises:
@@ -77,13 +77,13 @@ def load_layered_profile(name: str) -> LayeredProfile:
     """
     data = _data()
     if name not in data:
-        raise unknown("framework for layer-by-layer models", name, data)
-    known = {field.name for field in fields(LayeredProfile)}
+        raise unknown("framework for operator graphs", name, data)
+    known = {field.name for field in fields(GraphProfile)}
     entry = data[name]
     stray = set(entry) - known
     if stray:
         raise ValueError(f"profile {name} has keys that are not fields: {sorted(stray)}")
-    return LayeredProfile(name=name, **entry)
+    return GraphProfile(name=name, **entry)
 
 
 @lru_cache(maxsize=1)

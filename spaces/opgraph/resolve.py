@@ -1,20 +1,20 @@
-"""What a user names as a layer-by-layer model: a catalogue name, or the file of a graph."""
+"""What a user names as an operator graph: a catalogue name, or the file of a graph."""
 
 from pathlib import Path
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph.catalogue import is_layered, load_layered
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.catalogue import is_graph_model, load_graph_model
+from forerun.spaces.opgraph.model import GraphModel
 
 SUFFIXES = (".net", ".onnx", ".pt2")
 
 
-def names_layered(text: str) -> bool:
-    """Whether ``text`` names a layer-by-layer model, by name or by the suffix of a file; nothing is opened."""
-    return Path(text).suffix.lower() in SUFFIXES or is_layered(text)
+def names_graph_model(text: str) -> bool:
+    """Whether ``text`` names an operator graph, by name or by the suffix of a file; nothing is opened."""
+    return Path(text).suffix.lower() in SUFFIXES or is_graph_model(text)
 
 
-def resolve_layered(text: str, *, allow_generic: bool = False) -> tuple[LayeredModel, tuple[str, ...]]:
+def resolve_graph_model(text: str, *, allow_generic: bool = False) -> tuple[GraphModel, tuple[str, ...]]:
     """The model that ``text`` names, and what the user should know about how it was read.
 
     ``allow_generic``: operators without a cost rule are known by their bytes and operations alone.
@@ -25,7 +25,7 @@ def resolve_layered(text: str, *, allow_generic: bool = False) -> tuple[LayeredM
     path = Path(text)
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        return load_layered(text), ()
+        return load_graph_model(text), ()
     if not path.is_file():
         raise RequestError(f"{text}: no such file")
     if suffix == ".net":

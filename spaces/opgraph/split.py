@@ -1,4 +1,4 @@
-"""How the training of a layer-by-layer model is split over devices, and the text that names it.
+"""How the training of an operator graph is split over devices, and the text that names it.
 
 ``data16``, ``filter8``, ``data4 spatial2x2``, ``data2 pipeline4 segments8``, ``data16 mixed``: words of a name and, but
 for flags, a number. Parsing and printing round-trip.

@@ -1,4 +1,4 @@
-"""Laws of a tree on a model of operators: which axes of which operator are cut, and on how many devices."""
+"""Laws of a tree on an operator graph: which axes of which operator are cut, and on how many devices."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,7 @@ def legal_cuts(graph: OperatorGraph, tree: ResolvedTree) -> Mapping[str, tuple[C
     for operator in graph.ordered:
         by_layer.setdefault(graph.layer(operator), []).append(operator)
     if tree.order not in (Schedule.ONE_F_ONE_B, Schedule.GPIPE, Schedule.INTERLEAVED):
-        raise TreeError(("schedule", "order"), "models of operators run under 1f1b, gpipe or interleaved")
+        raise TreeError(("schedule", "order"), "operator graphs run under 1f1b, gpipe or interleaved")
     cuts: dict[str, tuple[Cut, ...]] = {}
     for stage in tree.stages:
         for leaf in stage.leaves:
@@ -69,7 +69,7 @@ def _check(leaf: Leaf, stage: Stage, known: set[str]) -> None:
                 (*leaf.place, "compute", name), f"{name} is for transformers; cut axes, like cut: {{batch: 4}}"
             )
     if leaf.host:
-        raise TreeError((*leaf.place, "memory", "host"), "tensors of models of operators stay on their devices")
+        raise TreeError((*leaf.place, "memory", "host"), "tensors of operator graphs stay on their devices")
     if leaf.recompute == Recompute.SELECTIVE:
         raise TreeError((*leaf.place, "schedule", "recompute"), "selective is about attention; use full or none")
     degrees = dict(leaf.compute.cut or {})

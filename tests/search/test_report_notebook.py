@@ -22,7 +22,7 @@ def test_a_small_table(board: Leaderboard) -> None:
     text = board._repr_html_()
 
     assert text.count("<tr>") == 1 + SHOWN
-    assert board.rows[SHOWN - 1].name in text and board.rows[SHOWN].name not in text
+    assert f">{board.rows[SHOWN - 1].name}<" in text and f">{board.rows[SHOWN].name}<" not in text
     assert "5 more rows" in text
     assert "llama3-8b on 16 GPUs of dgx-h100" in text
 

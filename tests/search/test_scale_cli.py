@@ -116,7 +116,7 @@ def test_text(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "saturates with" in out
     assert "at most 100.0 samples/s with 8 workers" in out
     assert "8 workers: limited by the network; twice the batch" in out
-    assert "staleness" in out and "filled in: server bandwidth 125 MB/s; latency 0 ns" in out
+    assert "staleness" in out and "defaults used: server bandwidth 125 MB/s; latency 0 ns" in out
     assert all(len(line) <= 80 for line in out.splitlines())
 
 
@@ -178,7 +178,7 @@ def test_bad_requests(profile: str, words: list[str], message: str, capsys: pyte
     ("words", "message"),
     [
         (["bert-large", "--cluster", "dgx1-v100"], "depends on the tokens per sequence; add --seq-len"),
-        (["resnet51", "--cluster", "dgx1-v100"], "layer-by-layer models: alexnet"),
+        (["resnet51", "--cluster", "dgx1-v100"], "operator graphs: alexnet"),
         (["resnet50", "--cluster", "dgx1-v100", "--seq-len", "8"], "--seq-len belongs to transformers"),
         (["resnet50"], "add --cluster"),
         (["resnet50", "--cluster", "dgx1-v100", "--latency", "1us"], "they describe NICs"),

@@ -6,6 +6,7 @@ import pytest
 from forerun_measured import mapped, reason, write_runs
 
 from forerun.search.validate import RULES, load_runs
+from forerun.simulator.costs import device_efficiency
 from forerun.spaces.models.model import MixtureOfExperts
 from forerun.spaces.strategies import Schedule, Split
 
@@ -52,6 +53,9 @@ def test_runs_that_differ_in_strategy_only_share_a_context(tmp_path: Path) -> No
         ({"sequence_parallel": ""}, "sequence_parallel"),
         ({"micro_batch": ""}, "micro_batch"),
         ({"recompute": ""}, "recompute"),
+        ({"precision": ""}, "precision"),
+        ({"heads": "", "kv_heads": ""}, "heads"),
+        ({"model": "gpt-oss-20b", "hidden": "2880", "layers": "12"}, "truncated"),
         ({"layers": "13"}, "split"),
         ({"notes": ""}, "memory_kind"),
         ({"moe_experts": "8", "moe_topk": "2"}, "moe_imbalance"),
@@ -71,7 +75,6 @@ def test_what_is_filled_in_is_recorded(tmp_path: Path, change: dict[str, str], c
         ({"device": "z80"}, "unknown device z80"),
         ({"layers": ""}, "missing shape: layers"),
         ({"vocab": ""}, "missing shape: vocab"),
-        ({"precision": ""}, "precision not stated"),
         ({"precision": "int3"}, "unknown precision int3"),
         ({"model": "ResNet-101"}, "not a transformer"),
         ({"tp": ""}, "missing strategy: tp"),
@@ -164,7 +167,57 @@ def test_experts_come_from_columns_or_from_the_catalogue(tmp_path: Path) -> None
     mlp = known.context.model.layers[0].mlp
     assert isinstance(mlp, MixtureOfExperts)
     assert mlp.expert_hidden == 1536  # Qwen3-235B-A22B config.json: moe_intermediate_size
-    assert reason(tmp_path, model="Qwen3_235B_a22B", **(shape | {"layers": "90"})).startswith("layers contradicts")
+    less = mapped(tmp_path, model="Qwen3_235B_a22B", **(shape | {"layers": "90", "pp": "1", "dp": "4"}))
+    assert less.context.model.layer_count == 90 and "truncated" in less.filled
+    assert reason(tmp_path, model="Qwen3_235B_a22B", **(shape | {"hidden": "96"})).startswith("hidden contradicts")
+
+
+@pytest.mark.parametrize(
+    ("change", "width"),
+    [
+        ({"moe_experts": "8", "moe_topk": "2"}, 4096),
+        ({"moe_experts": "64", "moe_topk": "4"}, 1024),  # as wide as the dense MLP together
+        ({"moe_experts": "64", "moe_topk": "4", "ffn_hidden": "1024"}, 1024),  # an expert's own
+        ({"moe_experts": "64", "moe_topk": "4", "expert_hidden": "704", "shared_hidden": "1408"}, 704),
+    ],
+)
+def test_width_of_experts(tmp_path: Path, change: dict[str, str], width: int) -> None:
+    run = mapped(tmp_path, **change)
+    mlp = run.context.model.layers[0].mlp
+    assert isinstance(mlp, MixtureOfExperts)
+    assert (mlp.expert_hidden, mlp.shared_hidden) == (width, int(change.get("shared_hidden", 0)))
+    assert ("expert_hidden" in run.filled) == ("expert_hidden" not in change)
+
+
+def test_a_published_pattern_swallows_no_other_model(tmp_path: Path) -> None:
+    assert mapped(tmp_path, model="Nemotron-340B").context.model.layer_count == 12
+    assert reason(tmp_path, model="Nemotron-3-Nano").endswith("contradicts the published model")
+
+
+def test_a_blank_precision_is_that_of_published_recipes(tmp_path: Path) -> None:
+    def precision(**change: str) -> str:
+        return mapped(tmp_path, precision="", **change).context.workload.precision
+
+    h100 = {"device": "h100-sxm", "framework": "Megatron-Bridge"}
+    assert (precision(), precision(device="v100-sxm2-16"), precision(**h100)) == ("bf16", "fp16", "fp8")
+    assert precision(**h100, moe_experts="8", moe_topk="2") == "bf16"
+
+
+def test_a_lower_power_limit_slows_products(tmp_path: Path) -> None:
+    full, low = (
+        mapped(tmp_path, device="h100-sxm", power_limit_w=watts).context.cluster.device for watts in ("", "500")
+    )
+    clocks = [device_efficiency(device).sustained_clock["half"] for device in (full, low)]
+    assert clocks[1] == pytest.approx(clocks[0] * (500 / 700) ** 0.5)
+
+
+def test_names_tell_hybrids_from_models_that_sound_alike(tmp_path: Path) -> None:
+    shape = {"layers": "", "hidden": "", "ffn_hidden": "", "heads": "", "vocab": "", "step_time_s": "1000"}
+    hybrid = mapped(tmp_path, model="Nemotron_3_Nano", **shape).context.model
+    assert hybrid.name == "nemotron3-nano-30b-a3b"
+    assert hybrid.layers[0].mlp is None
+    assert mapped(tmp_path, model="Nemotron-3-8B").context.model.layer_count == 12  # by its columns
+    assert reason(tmp_path, model="Nemotron_3_Ultra", **shape) == "the model's shape is not in the catalogue"
 
 
 @pytest.mark.parametrize(

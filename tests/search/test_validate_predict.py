@@ -32,7 +32,7 @@ LAYOUTS = (
 def runs(tmp_path: Path) -> RunSet:
     """Four layouts, one out of memory, one that cannot be expressed."""
     oom = {"outcome": "oom", "step_time_s": "", "peak_mem_gib": ""}
-    return load_runs([write_runs(tmp_path / "runs.csv", *LAYOUTS, oom, {"precision": ""})])
+    return load_runs([write_runs(tmp_path / "runs.csv", *LAYOUTS, oom, {"device": ""})])
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_summary_as_json(runs: RunSet, predictions: Predictions) -> None:
     document = summarise(runs, predictions).to_json()
     json.dumps(document, allow_nan=False)
     assert (document["schema"], document["rows"]) == (1, 4)
-    assert document["skipped"] == {"precision not stated": 1}
+    assert document["skipped"] == {"device not stated": 1}
     figures = document["sources"]["lab"]
     assert figures["covered_pct"] == 80.0
     assert figures["groups"] == 1
@@ -202,7 +202,7 @@ def test_runs_that_are_not_numbered_are_one_table_of_the_files_name(
 
 
 def test_verb_refuses_when_no_row_can_be_predicted(tmp_path: Path) -> None:
-    path = write_runs(tmp_path / "runs.csv", {"precision": ""}, {"device": ""})
+    path = write_runs(tmp_path / "runs.csv", {"seq_len": ""}, {"device": ""})
     with pytest.raises(RequestError, match="none of 2 rows"):
         verb_run(str(path))
     with pytest.raises(RequestError, match="no rows below the header"):

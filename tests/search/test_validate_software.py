@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 from forerun_measured import mapped, reason
 
+from forerun.search.validate import vocabulary
 from forerun.spaces.frameworks import FrameworkProfile, load_framework
 from forerun.spaces.strategies import Recompute
+
+MEASURED = Path(__file__).resolve().parents[2] / "benchmarks" / "measured"
 
 
 @pytest.mark.parametrize(
@@ -28,8 +31,12 @@ def test_notes_name_the_version_of_the_attention_kernel(
 
 
 def test_paddle_has_the_flash_attention_of_its_day_and_products_apart(tmp_path: Path) -> None:
-    for notes, kernel in (("parallel=flash_attention=True", "flash1"), ("flash_attention=False", "unfused")):
-        framework = mapped(tmp_path, framework="paddle", notes=notes).context.framework
+    for notes, date, kernel in (
+        ("parallel=flash_attention=True", "2023-06", "flash1"),
+        ("parallel=flash_attention=True", "", "flash"),
+        ("flash_attention=False", "", "unfused"),
+    ):
+        framework = mapped(tmp_path, framework="paddle", notes=notes, software_date=date).context.framework
         assert (framework.attention, framework.merged_products) == (kernel, False)
 
 
@@ -59,10 +66,52 @@ def test_frameworks_in_words(tmp_path: Path) -> None:
 
 def test_releases_of_a_framework_differ_in_what_they_fuse(tmp_path: Path) -> None:
     first = mapped(tmp_path, framework="Megatron-LM v1.1.5 + DeepSpeed 3D", attention="").context.framework
-    later = mapped(tmp_path, framework="Megatron-DeepSpeed", attention="").context.framework
+    kernels = {}
+    for date in ("2020-06", "2021-06", ""):
+        later = mapped(tmp_path, framework="Megatron-DeepSpeed", attention="", software_date=date).context.framework
+        kernels[date] = later.attention
     assert (first.name, first.attention) == (later.name, "unfused_half")
-    assert later.attention == "fused_softmax"
+    assert kernels == {"2020-06": "unfused", "2021-06": "fused_softmax", "": "flash"}
     assert {"gelu", "residual_dropout"} <= set(first.eager) - set(later.eager)
+
+
+@pytest.mark.parametrize(
+    ("change", "kernel", "overlaps"),
+    [
+        ({"source": "SC21 paper, 2021"}, "fused_softmax", False),
+        ({"source": "arXiv 2205.05198, table 5"}, "fused_softmax", False),
+        ({"source": "a blog", "software_date": "2021-11-01"}, "fused_softmax", False),
+        ({"source": "a blog of 2025-03"}, "flash", True),
+        ({"source": "a blog"}, "flash", True),
+    ],
+)
+def test_kernels_are_those_of_the_time(tmp_path: Path, change: dict[str, str], kernel: str, overlaps: bool) -> None:
+    profile = mapped(tmp_path, framework="Megatron-LM", attention="", **change).context.framework
+    assert (profile.attention, profile.overlap_gradients > 0, profile.dropout) == (kernel, overlaps, not overlaps)
+
+
+def test_no_rule_about_frameworks_names_a_source() -> None:
+    sources = {path.stem for path in MEASURED.glob("*.csv")} | {
+        "korthikanti",
+        "dlperf",
+        "bigscience",
+        "vtrain",
+        "lucie",
+    }
+    text = (Path(vocabulary.__file__).parent / "data" / "frameworks.yaml").read_text(encoding="utf-8")
+    patterns = [line.lower() for line in text.splitlines() if "match:" in line]
+    trainers = {"internevo", "libai", "torchtitan", "llm_foundry", "galvatron_laer_moe", "megatron_bridge"}
+    assert not [line for line in patterns for source in sources - trainers if source in line or "@ ." in line]
+
+
+def test_switches_and_releases_of_a_row(tmp_path: Path) -> None:
+    both = "overlap-grad-reduce=off,overlap-param-gather=off"
+    off = mapped(tmp_path, framework="megatron-lm", switches=both).context.framework
+    assert off.overlap_gradients == 0.0
+    old = mapped(tmp_path, framework="megatron-lm", software_version="0.4").context.framework
+    assert old.overlap_parameters == 0.0
+    assert "no such switches" in reason(tmp_path, framework="megatron-lm", switches="compile")
+    assert "no such release" in reason(tmp_path, framework="megatron-lm", software_version="new")
 
 
 def test_frameworks_choose_what_a_blank_cell_means(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A data-parallel step of a layer-by-layer model costs the same whichever verb is asked."""
+"""A data-parallel step of an operator graph costs the same whichever verb is asked."""
 
 import json
 from dataclasses import replace
@@ -8,12 +8,12 @@ import pytest
 
 from forerun.search.cli import main
 from forerun.search.improve import model_source
-from forerun.search.opgraph import LayeredRequest, resolve_request
+from forerun.search.opgraph import GraphRequest, resolve_request
 from forerun.search.opgraph.mixture import mixture_row
 from forerun.simulator.improve import rule_plan, simulate
-from forerun.spaces.opgraph import load_layered
+from forerun.spaces.opgraph import load_graph_model
 from forerun.spaces.opgraph.mixture import parse_mixture
-from forerun.spaces.opgraph.profile import load_layered_profile
+from forerun.spaces.opgraph.profile import load_graph_profile
 
 BATCH = 16
 CASES = [
@@ -72,7 +72,7 @@ def improved_s(model: str, cluster: str, framework: str, gpus: int) -> float:
 
 def mixed_s(model: str, cluster: str, framework: str, gpus: int) -> float:
     """Return the step of a mixture whose layers are all split alike."""
-    request = LayeredRequest(model=model, cluster=cluster, global_batch=gpus * BATCH, framework=framework)
+    request = GraphRequest(model=model, cluster=cluster, global_batch=gpus * BATCH, framework=framework)
     context = resolve_request(request).context
     return mixture_row(context, parse_mixture(f"data{gpus}, *: data{gpus}", context.model), gpus * BATCH).step_time_s
 
@@ -91,14 +91,14 @@ def test_what_a_step_takes_besides_its_bytes_is_the_frameworks() -> None:
         for name in ("ideal", "pytorch-ddp", "horovod")
     }
     assert steps["ideal"].host_s == steps["ideal"].message_s == 0
-    coordinator_s = load_layered_profile("horovod").meeting_s - load_layered_profile("pytorch-ddp").meeting_s
+    coordinator_s = load_graph_profile("horovod").meeting_s - load_graph_profile("pytorch-ddp").meeting_s
     assert steps["horovod"].host_s - steps["pytorch-ddp"].host_s == pytest.approx(coordinator_s)
     assert steps["pytorch-ddp"].message_s > 0
 
 
 def test_tables_exchange_the_rows_of_all_replicas() -> None:
     step = model_source("dlrm-516m", cluster="dgx1-v100", gpus=16, batch=BATCH).step
-    model = load_layered("dlrm-516m")
+    model = load_graph_model("dlrm-516m")
     tables = {table.name: table for table in model.tables}
     for op in step.ops:
         if op.name in tables:
@@ -107,9 +107,9 @@ def test_tables_exchange_the_rows_of_all_replicas() -> None:
 
 
 def test_loading_is_waited_for_whoever_asks(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    slow = replace(load_layered_profile("pytorch-ddp"), storage_bytes_per_s=5e6)
+    slow = replace(load_graph_profile("pytorch-ddp"), storage_bytes_per_s=5e6)
     for module in ("forerun.search.opgraph.request", "forerun.search.scale.request"):
-        monkeypatch.setattr(f"{module}.load_layered_profile", lambda name: slow)
+        monkeypatch.setattr(f"{module}.load_graph_profile", lambda name: slow)
     split = ["resnet50", "--cluster", "dgx1-v100", "--global-batch", "16/gpu", "--strategy", "data16"]
     row = answer(capsys, "simulate", *split)["row"]
     assert row["breakdown_s"]["input"] > 0

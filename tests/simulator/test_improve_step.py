@@ -25,7 +25,7 @@ from forerun.simulator.improve.memory import fit_memory, split_batch
 from forerun.simulator.improve.partial import Timing
 from forerun.simulator.improve.step import coarse, memory_bytes, spread
 from forerun.spaces.errors import InfeasibleError, RequestError
-from forerun.spaces.opgraph.profile import load_layered_profile
+from forerun.spaces.opgraph.profile import load_graph_profile
 
 LINE = LineWire(latency_s=1e-4, bytes_per_s=1e9)
 
@@ -221,5 +221,5 @@ def test_wrong_plans_and_steps_are_told():
 
 @pytest.mark.parametrize(("rule", "profile"), [("ddp", "pytorch-ddp"), ("horovod", "horovod")])
 def test_default_buckets_are_those_of_the_profile(rule: str, profile: str) -> None:
-    """``improve`` and the closed forms of models of operators speak of the same software."""
-    assert RULES[rule].cap_bytes == load_layered_profile(profile).bucket_bytes
+    """``improve`` and the closed forms of operator graphs speak of the same software."""
+    assert RULES[rule].cap_bytes == load_graph_profile(profile).bucket_bytes

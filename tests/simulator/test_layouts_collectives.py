@@ -14,7 +14,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.operators import Cut, linear
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.axes import operator_axes
-from forerun.spaces.opgraph.operator import Operator as LayeredOperator
+from forerun.spaces.opgraph.operator import Operator as GraphOperator
 
 FOUR = (0, 1, 2, 3)
 FC = linear("fc", batch={"batch": 64}, outputs={"out": 32}, inputs={"in": 16})
@@ -121,8 +121,8 @@ def test_tables_on_one_device_each_become_one_all_to_all() -> None:
 
 
 def test_a_table_cut_by_rows_gives_partial_sums() -> None:
-    layered = LayeredOperator(name="tokens", kind=Kind.EMBEDDING, input=(1,), output=(16,), rows=100, lookups=1)
-    table = operator_axes(layered, 64)
+    described = GraphOperator(name="tokens", kind=Kind.EMBEDDING, input=(1,), output=(16,), rows=100, lookups=1)
+    table = operator_axes(described, 64)
     made = operand_layout(table, table.output, [Cut(axis="rows", degree=4)], FOUR, summed=True)
 
     assert made.partial == 4
@@ -140,7 +140,7 @@ def test_gradients_of_weights_are_partial_over_samples() -> None:
 
 
 def test_neighbours_send_what_a_kernel_reaches() -> None:
-    layered = LayeredOperator(
+    described = GraphOperator(
         name="c",
         kind=Kind.CONV,
         input=(3, 16, 16),
@@ -150,7 +150,7 @@ def test_neighbours_send_what_a_kernel_reaches() -> None:
         padding=(1, 1),
         dilation=(1, 1),
     )
-    conv = operator_axes(layered, 2)
+    conv = operator_axes(described, 2)
     layout = operand_layout(conv, conv.inputs[0], [Cut(axis="height", degree=4)], FOUR)
     (found,) = halo(layout, conv.shape(conv.inputs[0]), [d.halo for d in conv.inputs[0].dimensions])
 

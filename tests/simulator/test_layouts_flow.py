@@ -17,7 +17,7 @@ from forerun.spaces.operators import (
 )
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.axes import operator_axes
-from forerun.spaces.opgraph.operator import Operator as LayeredOperator
+from forerun.spaces.opgraph.operator import Operator as GraphOperator
 
 
 def layer_needs(degrees: Degrees, model: str = "llama3-8b", zero: int = 0) -> tuple[Need, ...]:
@@ -98,7 +98,7 @@ def test_gradient_traffic_is_all_that_a_device_holds() -> None:
 
 
 def convolutional() -> OperatorGraph:
-    layered = LayeredOperator(
+    described = GraphOperator(
         name="conv",
         kind=Kind.CONV,
         input=(3, 8, 8),
@@ -109,7 +109,7 @@ def convolutional() -> OperatorGraph:
         padding=(1, 1),
         dilation=(1, 1),
     )
-    conv = operator_axes(layered, 32)
+    conv = operator_axes(described, 32)
     flat = linear("fc", batch={"batch": 32}, outputs={"out": 64}, inputs={"in": 16 * 64}, source="conv")
     loss = pointwise("loss", form="cross_entropy", batch={"batch": 32}, axes={"out": 64}, sources=("fc",))
     return OperatorGraph(name="net", operators=(conv, flat, loss))

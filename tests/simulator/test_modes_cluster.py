@@ -7,46 +7,46 @@ import pytest
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.modes import TrainingMode, coarse_prediction
 from forerun.simulator.modes.events import event_prediction
-from forerun.simulator.modes.models import layered_profile
+from forerun.simulator.modes.models import graph_profile
 from forerun.simulator.modes.network import ClusterNetwork
 from forerun.simulator.modes.profile import GradientProfile
-from forerun.simulator.opgraph import LayeredContext
+from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph import load_layered
-from forerun.spaces.opgraph.profile import load_layered_profile
+from forerun.spaces.opgraph import load_graph_model
+from forerun.spaces.opgraph.profile import load_graph_profile
 
 DGX = load_cluster("dgx1-v100")
-IDEAL = load_layered_profile("ideal")
-DDP = load_layered_profile("pytorch-ddp")
+IDEAL = load_graph_profile("ideal")
+DDP = load_graph_profile("pytorch-ddp")
 
 
 def profile_of(model: str, batch: float = 32, framework: str = "ideal") -> GradientProfile:
-    context = LayeredContext(
-        model=load_layered(model), cluster=DGX, profile=load_layered_profile(framework), precision="fp32"
+    context = GraphContext(
+        model=load_graph_model(model), cluster=DGX, profile=load_graph_profile(framework), precision="fp32"
     )
-    return layered_profile(context, batch)
+    return graph_profile(context, batch)
 
 
 @pytest.mark.parametrize("model", ("resnet50", "vgg16", "inception-v3"))
 def test_a_profile_holds_all_parameters_and_one_layer_per_tensor(model: str) -> None:
-    operators = load_layered(model).operators
+    operators = load_graph_model(model).operators
     profile = profile_of(model)
-    assert profile.total_bytes == 4 * load_layered(model).parameters
+    assert profile.total_bytes == 4 * load_graph_model(model).parameters
     assert len(profile.layers) == sum(operator.parameters > 0 for operator in operators)
     assert profile.backward_s > profile.forward_s > 0
 
 
 def test_a_host_that_is_slower_than_kernels_sets_the_pace() -> None:
     fast, slow = profile_of("resnet50", batch=1), profile_of("resnet50", batch=1, framework="chainermn")
-    issued = sum(operator.kind.value != "view" for operator in load_layered("resnet50").operators)
-    issue_s = 2 * issued * load_layered_profile("chainermn").operator_host_s
+    issued = sum(operator.kind.value != "view" for operator in load_graph_model("resnet50").operators)
+    issue_s = 2 * issued * load_graph_profile("chainermn").operator_host_s
     assert slow.forward_s + slow.backward_s == pytest.approx(issue_s)
     assert slow.forward_s > 3 * fast.forward_s
 
 
 def test_tables_send_the_rows_that_were_looked_up() -> None:
-    assert profile_of("dlrm-516m").total_bytes < 0.1 * 4 * load_layered("dlrm-516m").parameters
+    assert profile_of("dlrm-516m").total_bytes < 0.1 * 4 * load_graph_model("dlrm-516m").parameters
 
 
 def test_all_reduces_cost_what_the_collective_rule_says() -> None:

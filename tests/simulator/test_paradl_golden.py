@@ -134,7 +134,7 @@ def test_files_that_are_no_networks(tmp_path: Path) -> None:
         parse_net("data\nthree\nname\nFC1, (4), (4,2), (2)\n", source="bad.net")
     broken = tmp_path / "broken.net"
     broken.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RequestError, match="cannot be read"):
+    with pytest.raises(RequestError, match="is not UTF-8 text"):
         read_net(broken)
 
 

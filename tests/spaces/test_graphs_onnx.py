@@ -8,7 +8,7 @@ import pytest
 
 from forerun.search.cli import main
 from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph import Kind, LayeredModel
+from forerun.spaces.opgraph import GraphModel, Kind
 from forerun.spaces.opgraph.graphs.onnx_file import read_onnx
 
 onnx = pytest.importorskip("onnx", reason="reading ONNX files needs the package onnx")
@@ -30,7 +30,7 @@ def graph(nodes: list[Any], weights: list[Any], shape: tuple[int | str, ...] = (
     return helper.make_model(helper.make_graph(nodes, "net", [source], [target], weights))
 
 
-def read(tmp_path: Path, model: Any, *, allow_generic: bool = False) -> LayeredModel:
+def read(tmp_path: Path, model: Any, *, allow_generic: bool = False) -> GraphModel:
     path = tmp_path / "net.onnx"
     path.write_bytes(model.SerializeToString())
     return read_onnx(path, allow_generic=allow_generic)

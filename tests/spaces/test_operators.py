@@ -24,15 +24,15 @@ from forerun.spaces.operators import (
 )
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.axes import operator_axes
-from forerun.spaces.opgraph.operator import Operator as LayeredOperator
+from forerun.spaces.opgraph.operator import Operator as GraphOperator
 
 
 def convolution(
     inputs: tuple[int, ...], outputs: tuple[int, ...], kernel: int, stride: int, groups: int = 1
 ) -> Operator:
-    """Return a convolution of four samples as the layer-by-layer models have it."""
+    """Return a convolution of four samples as the operator graphs have it."""
     count = len(outputs) - 1
-    layered = LayeredOperator(
+    described = GraphOperator(
         name="conv",
         kind=Kind.CONV,
         input=inputs,
@@ -43,7 +43,7 @@ def convolution(
         dilation=(1,) * count,
         groups=groups,
     )
-    return operator_axes(layered, 4)
+    return operator_axes(described, 4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ EXAMPLES = {
     ),
     "pool": Example(
         operator=operator_axes(
-            LayeredOperator(
+            GraphOperator(
                 name="pool",
                 kind=Kind.POOL,
                 input=(64, 112, 112),
@@ -90,7 +90,7 @@ EXAMPLES = {
     ),
     "embedding": Example(
         operator=operator_axes(
-            LayeredOperator(name="table", kind=Kind.EMBEDDING, input=(100,), output=(64,), rows=1000, lookups=100),
+            GraphOperator(name="table", kind=Kind.EMBEDDING, input=(100,), output=(64,), rows=1000, lookups=100),
             16,
         ),
         flops=0,

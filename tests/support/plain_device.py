@@ -171,9 +171,13 @@ class PlainDevice:
         self.stream(to, "copy", 2 * routed * self.hidden)
         apart, up = not self.profile.fused_experts, 2 * inner if mixture.gated else inner
         self.linear(to, routed / local, up, self.hidden, groups=local, casts=(True, apart))
-        if apart:
+        if mixture.expert_bias:
+            self.stream(to, "clamped_swiglu", routed * inner)
+        elif apart:
             self.stream(to, "swiglu" if mixture.gated else "gelu", routed * inner)
         self.linear(to, routed / local, self.hidden, inner, groups=local, casts=(apart, True))
+        if mixture.expert_bias:
+            self.stream(to, "expert_bias", routed * self.hidden)
         self.stream(to, "copy", 2 * routed * self.hidden)
         if mixture.shared_hidden:
             self.feed_forward(to, mixture.shared_hidden, mixture.gated)

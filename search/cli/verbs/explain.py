@@ -38,12 +38,12 @@ def run(args: argparse.Namespace) -> int:
     """Explain and print."""
     from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
     from forerun.search.board.rows import GIB
-    from forerun.search.cli.opgraph import is_layered, run_strategy
+    from forerun.search.cli.opgraph import is_graph_model, run_strategy
     from forerun.search.explain.explain import explain_strategy
     from forerun.search.request.request import legal_strategy, resolve
     from forerun.simulator.assignment.memory import memory_by_stage
 
-    if is_layered(args):
+    if is_graph_model(args):
         return run_strategy(args, explain=True)
     setting = resolve(single_request(args))
     strategy = legal_strategy(setting, args.strategy)

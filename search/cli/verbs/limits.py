@@ -36,9 +36,9 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: the model is a transformer.
     """
-    from forerun.search.cli.opgraph import is_layered, run_limits
+    from forerun.search.cli.opgraph import is_graph_model, run_limits
 
-    if not is_layered(args):
+    if not is_graph_model(args):
         raise RequestError(
             f"limits are for operator graphs, but got {args.model}; "
             f"for a transformer use `forerun search --gpus LO..HI`"

@@ -11,6 +11,7 @@ from forerun.search.cli.grouped import search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
 from forerun.search.cli.parser import OutputFile, Parser, positive, seed, whole
 from forerun.search.cli.trees import add_varying, check_varying, varied, write_trees
+from forerun.search.request.interrupts import Interrupted
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds, parse_share, with_unit
 
@@ -83,6 +84,11 @@ def add_arguments(parser: Parser) -> None:
         "failures=2e-5,recovery=10min,interval=30min,storage=1GB/s,spares=4 (failures per GPU-hour)",
     )
     rank.add_argument("--top", type=whole, metavar="K", help="rows to keep (default 10)")
+    rank.add_argument(
+        "--all-variants",
+        action="store_true",
+        help="a row for every strategy; else those with the same degrees within 1%% of the best of them are one row",
+    )
     rank.add_argument(
         "--refine",
         type=whole,
@@ -196,12 +202,12 @@ def run(args: argparse.Namespace) -> int:
     """Search and print; 3 where nothing is feasible."""
     from forerun.search.board.folder import check_folder, write_folder
     from forerun.search.board.leaderboard import dump_json
-    from forerun.search.cli.opgraph import is_layered, run_search
+    from forerun.search.cli.opgraph import is_graph_model, run_search
     from forerun.search.request.request import choices_of, resolve
 
     if args.global_batch is None and not (args.baseline or args.measured):
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
-    if is_layered(args):
+    if is_graph_model(args):
         return run_search(args)
     present, taken = _present_run(args)
     check_measuring(args)
@@ -215,6 +221,7 @@ def run(args: argparse.Namespace) -> int:
         goodput=args.goodput,
         objective=args.objective,
         top=_searched(args),
+        all_variants=args.all_variants or args.measure_next is not None,
         overrides=choices_of(args.space, args.set),
     )
     if args.out is not None:
@@ -225,7 +232,13 @@ def run(args: argparse.Namespace) -> int:
 
         request, adopted = adopt(request, present)
     setting = resolve(request, groups=True)
-    board = _board(args, setting) if present is None else _beside(args, setting, present, (*taken, *adopted))
+    stop: Interrupted | None = None
+    try:
+        board = _board(args, setting) if present is None else _beside(args, setting, present, (*taken, *adopted))
+    except Interrupted as interrupted:
+        stop, board = interrupted, interrupted.found
+        if not hasattr(board, "rows"):
+            raise
     try:
         if args.out is not None:
             write_folder(args.out, board)
@@ -245,6 +258,8 @@ def run(args: argparse.Namespace) -> int:
     for written in (args.out, args.report):
         if written is not None and not args.json:
             print(f"forerun: wrote {written}", file=sys.stderr)
+    if stop is not None:
+        raise stop
     return 0
 
 

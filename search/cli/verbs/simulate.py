@@ -60,9 +60,9 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: the request is wrong, or a file cannot be written.
     """
-    from forerun.search.cli.opgraph import is_layered, run_strategy
+    from forerun.search.cli.opgraph import is_graph_model, run_strategy
 
-    if is_layered(args):
+    if is_graph_model(args):
         return run_strategy(args, explain=False)
     from forerun.search.request.request import resolve
 

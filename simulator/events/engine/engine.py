@@ -49,11 +49,13 @@ PLAIN, TRANSFER, UNUSUAL = range(3)
 
 
 class Run:
-    """State of one execution. Tasks without anything special run in ``loop``; the methods do the rest.
+    """State of one execution.
 
-    Keys of events: the task's rank for its end, ``joins`` more for a transfer that joins its links, ``wakes`` and the
-    number of a pool for the next end in that. ``begins``: tasks whose start is told to ``begun``; ``grows``: whether
-    tasks come and go while it runs, see ``leave``.
+    Three types of event stand in the heap as (time, key), and the range of the key is the type: ``end`` of a task (its
+    rank), ``join`` of a transfer to its links behind its latency (``joins`` plus its rank), and ``wake`` for the next
+    end of a transfer in a pool (``wakes`` plus the number of the pool). So ends come before joins of the same instant
+    and these before wakes, and comparing two events compares two numbers. ``begins``: tasks whose start is told to
+    ``begun``.
     """
 
     rank: ByTask[int]
@@ -64,7 +66,6 @@ class Run:
     cause: ByTask[Any]
     special: ByTask[int]
     begins: Container[int] = ()
-    grows = False
 
     def __init__(self, graph: Graph, count: int) -> None:
         self.graph = graph
@@ -90,6 +91,7 @@ class Run:
         self.ready: list[int] = []
         self.touched: set[int] = set()
         self.unsettled: set[int] = set()
+        self.changed: list[Pool] = []
 
     def start(self, tasks: Iterable[int]) -> None:
         """Start what waits for nothing."""
@@ -97,10 +99,7 @@ class Run:
             if self.special[task] == UNUSUAL:
                 self.ready.append(task)
             else:
-                self.start_s[task] = 0.0
-                if task in self.begins:
-                    self.begun(task, 0.0)
-                heappush(self.heap, (self.graph.duration_s[task], self.rank[task] + self.joins * self.special[task]))
+                self._begin_plain(task, 0.0)
         self.settle(0.0)
 
     def begun(self, task: int, now: float) -> None:
@@ -109,81 +108,85 @@ class Run:
 
     def leave(self, task: int, now: float) -> tuple[list[int], Any]:
         """Note that a task ends; return its successors and what they are told to be their cause."""
-        raise NotImplementedError
+        self.end_s[task] = now
+        return self.graph.successors[task], task
 
     def loop(self) -> None:
-        """Take one event after the other until there are none left."""
-        heap, by_rank, rank, begins, grows = self.heap, self.by_rank, self.rank, self.begins, self.grows
-        missing, special, ready, cause = self.missing, self.special, self.ready, self.cause
-        touched, unsettled = self.touched, self.unsettled
-        changed: list[Pool] = []
-        start_s, end_s, duration_s, successors = self.start_s, self.end_s, self.graph.duration_s, self.graph.successors
-        pop, push, done = heappop, heappush, 0
-        sending, pools = self.sending, self.pools
-        joins, wakes = self.joins, self.wakes
-        past: Any
+        """Take one event after the other until there are none left: all of an instant, then what follows from them."""
+        heap, joins, wakes, by_rank, pools = self.heap, self.joins, self.wakes, self.by_rank, self.pools
         while heap:
-            now, key = pop(heap)
+            now, key = heappop(heap)
             if key < joins:
-                ends: tuple[int, ...] | list[int] = (key,)
+                self.end(by_rank[key], now)
             elif key < wakes:
-                size_bytes, bundle = sending[by_rank[key - joins]]
-                pool = bundle.pool
-                pool.join(bundle, key - joins, size_bytes, now)
-                if not pool.changed:
-                    pool.changed = True
-                    changed.append(pool)
-                ends = ()
+                self.join(key - joins, now)
             else:
-                pool = pools[key - wakes]
-                ends = ()
-                if pool.asked_s == now:
-                    pool.asked_s = math.inf
-                if pool.wake_s == now:
-                    pool.wake_s = math.inf
-                    ends = pool.leave(now)
-                    if not pool.changed:
-                        pool.changed = True
-                        changed.append(pool)
-                elif pool.wake_s < pool.asked_s:
-                    pool.asked_s = pool.wake_s
-                    push(heap, (pool.wake_s, key))
-            for ended in ends:
-                task = by_rank[ended]
-                if special[task] == UNUSUAL and not self.finish(task, now):
-                    continue
-                done += 1
-                if grows:
-                    followers, past = self.leave(task, now)
-                else:
-                    end_s[task] = now
-                    followers, past = successors[task], task
-                for after in followers:
-                    left = missing[after] - 1
-                    missing[after] = left
-                    if not left:
-                        cause[after] = past
-                        kind = special[after]
-                        if kind == UNUSUAL:
-                            ready.append(after)
-                        else:
-                            start_s[after] = now
-                            if after in begins:
-                                self.begun(after, now)
-                            push(heap, (now + duration_s[after], rank[after] + joins * kind))
+                self.wake(pools[key - wakes], now)
             if heap and heap[0][0] == now:
                 continue
-            if ready or touched or unsettled:
+            if self.ready or self.touched or self.unsettled:
                 self.settle(now)
-            for pool in changed:
-                pool.changed = False
-                pool.wake_s = wake_s = pool.share(now)
-                if wake_s < pool.asked_s:
-                    # An end that moved further off is left to be found out when its old time comes.
-                    pool.asked_s = wake_s
-                    push(heap, (wake_s, wakes + pool.number))
-            changed.clear()
-        self.done = done
+            if self.changed:
+                self.share(now)
+
+    def end(self, task: int, now: float) -> None:
+        """A task ends: what waited for nothing else becomes ready."""
+        special, missing = self.special, self.missing
+        if special[task] == UNUSUAL and not self.finish(task, now):
+            return
+        self.done += 1
+        followers, past = self.leave(task, now)
+        for after in followers:
+            missing[after] = left = missing[after] - 1
+            if not left:
+                self.cause[after] = past
+                if special[after] == UNUSUAL:
+                    self.ready.append(after)
+                else:
+                    self._begin_plain(after, now)
+
+    def _begin_plain(self, task: int, now: float) -> None:
+        """Start a task that waits for no stream."""
+        self.start_s[task] = now
+        if task in self.begins:
+            self.begun(task, now)
+        due_s = now + self.graph.duration_s[task]
+        heappush(self.heap, (due_s, self.rank[task] + self.joins * self.special[task]))
+
+    def join(self, rank: int, now: float) -> None:
+        """A transfer joins its links, behind its latency."""
+        size_bytes, bundle = self.sending[self.by_rank[rank]]
+        bundle.pool.join(bundle, rank, size_bytes, now)
+        self._change(bundle.pool)
+
+    def wake(self, pool: Pool, now: float) -> None:
+        """The next transfer of a pool ends, unless its end has moved since this event was made."""
+        if pool.asked_s == now:
+            pool.asked_s = math.inf
+        if pool.wake_s == now:
+            pool.wake_s = math.inf
+            for rank in pool.leave(now):
+                self.end(self.by_rank[rank], now)
+            self._change(pool)
+        elif pool.wake_s < pool.asked_s:
+            pool.asked_s = pool.wake_s
+            heappush(self.heap, (pool.wake_s, self.wakes + pool.number))
+
+    def _change(self, pool: Pool) -> None:
+        if not pool.changed:
+            pool.changed = True
+            self.changed.append(pool)
+
+    def share(self, now: float) -> None:
+        """Share links anew where transfers came or went at this instant."""
+        for pool in self.changed:
+            pool.changed = False
+            pool.wake_s = wake_s = pool.share(now)
+            if wake_s < pool.asked_s:
+                # An end that moved further off is left to be found out when its old time comes.
+                pool.asked_s = wake_s
+                heappush(self.heap, (wake_s, self.wakes + pool.number))
+        self.changed.clear()
 
     def finish(self, task: int, now: float) -> bool:
         """Release what a special task occupies; False where its end has been moved since this event was made."""

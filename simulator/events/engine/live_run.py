@@ -61,7 +61,6 @@ class _LiveRun(Run):
     start_s: dict[int, float]
     cause: dict[int, Any]
     graph: LiveGraph
-    grows = True
 
     def __init__(self, source: Source, watcher: Watcher) -> None:
         super().__init__(source.graph, MOST_NUMBERS)

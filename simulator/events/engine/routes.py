@@ -80,7 +80,8 @@ class Routes:
         self, source: int, begin: Hashable, end: Hashable | None, nodes: Collection[int] | None
     ) -> dict[Any, Any]:
         """Return the place before every place, in order of cost, up to ``end``; what stands in other ``nodes`` than
-        those of the two ends is left out, since no way leads through it."""
+        those of the two ends is left out, since no way leads through it. networkx's own would look at every link of a
+        switch, which are thousands on a large cluster."""
         heap: list[tuple[float, int, Any, Any]] = [(0.0, 0, begin, None)]
         before: dict[Any, Any] = {}
         added = 0

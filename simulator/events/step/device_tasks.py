@@ -41,13 +41,16 @@ def add_streams(graph: Graph, device: int, computation: float, traffic: float) -
 
 
 class _Flow(NamedTuple):
-    """Seconds of traffic of replicas that one pass gives rise to and waits for, in ``buckets``."""
+    """Seconds of traffic of replicas that one pass gives rise to and waits for, in ``buckets``; ``copied_s`` of
+    parameters that come from the host, ``kept_s`` and ``kept_bytes`` of activations that go there or come back."""
 
     zero: int
     buckets: int
     reduced_s: float
     gathered_s: float
     copied_s: float = 0.0
+    kept_s: float = 0.0
+    kept_bytes: float = 0.0
 
 
 def _among(zero: int, flows: list[_Flow]) -> tuple[object, ...]:
@@ -84,7 +87,10 @@ class DeviceWriter:
         self.behind: list[int] = []
         self.most_behind = 64
         self.sharing = False
-        self.away: dict[tuple[int, int], int] = {}
+        self.away: dict[tuple[int, int], list[int]] = {}
+        # One number for all passes: a long run keeps what each of them holds.
+        self.stays = [cost.kept_bytes - cost.host_bytes + cost.logit_bytes for cost in costs.chunks]
+        self.leaving: deque[int] = deque(maxlen=COPY_AHEAD)
         self.unsent: list[tuple[Pass, int, int]] = []
         self.woven = -1
         self.quiet = self._quiet()
@@ -144,12 +150,11 @@ class DeviceWriter:
         """Add the tasks of one action."""
         kind, microbatch, chunk, interwoven = action
         flows = [] if place in self.quiet else self._traffic_s(place, action)
-        flows += self._fetched(action)
+        flows += self._fetched(action) + self._offloaded(action)
         gathered_s = sum(flow.gathered_s for flow in flows if flow.zero == 3)
         if gathered_s:
             rest_s = (1 - self.costs.overlap_parameters) * gathered_s
             self._replicas(GATHER, rest_s, (), (microbatch, chunk, "rest", kind), blocking=True)
-        brought = self._bring_back(action)
         if flows:
             tasks = self._segments(action, flows)
             first, last = tasks[0], tasks[-1]
@@ -157,8 +162,6 @@ class DeviceWriter:
             seconds = self.pass_s[chunk][kind] * self._factor()
             first = last = self.graph.add(int(kind), seconds, self.compute, tag=(microbatch, chunk))
             self.recent.append(first)
-        if brought is not None:
-            self.graph.need(first, brought)
         reduced_s = sum(flow.reduced_s for flow in flows if flow.zero >= 2)
         if reduced_s:
             rest_s = (1 - self.costs.overlap_gradients) * reduced_s
@@ -198,19 +201,31 @@ class DeviceWriter:
             return []
         return [_Flow(3, cost.fetches, 0.0, 0.0, cost.fetch_bytes / self.costs.host_bytes_per_s)]
 
-    def _bring_back(self, action: Action) -> int | None:
-        """Copy activations that lie in the host's memory back before the pass that needs them, while another runs."""
+    def _offloaded(self, action: Action) -> list[_Flow]:
+        """Return the activations that a forward pass sends to the host's memory, or that a backward one gets back."""
         cost = self.costs.chunks[action.chunk]
-        if not cost.host_bytes or action.kind in (Pass.FORWARD, Pass.WEIGHT_GRADIENT):
-            return None
-        away = self.away.pop((action.microbatch, action.chunk))
-        gate = self._before(PREFETCH)
+        if not cost.host_bytes or action.kind == Pass.WEIGHT_GRADIENT:
+            return []
         seconds = cost.host_bytes / self.costs.host_bytes_per_s
-        task = self.graph.add(
-            COPY, seconds, self.from_host, (gate, away), tag=(action.microbatch, action.chunk, "back")
-        )
-        self.graph.hold(task, self.device, cost.host_bytes)
+        return [_Flow(3, cost.host_parts, 0.0, 0.0, kept_s=seconds, kept_bytes=cost.host_bytes)]
+
+    def _brought_back(self, action: Action, number: int, count: int, seconds: float, size: float) -> int:
+        """Copy a segment's activations back, a few segments before the backward pass needs them."""
+        away = self.away[action.microbatch, action.chunk]  # what left last comes back first
+        after = (self._before(COPY_AHEAD), away[-1 - number * len(away) // count])
+        tag = (action.microbatch, action.chunk, number, "back")
+        task = self.graph.add(COPY, seconds, self.from_host, after, tag=tag)
+        self.graph.hold(task, self.device, size)
         return task
+
+    def _sent_away(self, action: Action, number: int, task: int, seconds: float, size: float) -> None:
+        """Copy what a segment of a forward pass leaves to the host; it is on the device until then."""
+        tag = (action.microbatch, action.chunk, number, "away")
+        self.graph.hold(task, self.device, size)
+        copy = self.graph.add(COPY, seconds, self.to_host, (task,), tag=tag)
+        self.graph.hold(copy, self.device, -size, at_end=True)
+        self.away.setdefault((action.microbatch, action.chunk), []).append(copy)
+        self.leaving.append(copy)
 
     def _segments(self, action: Action, flows: list[_Flow]) -> list[int]:
         """Add a pass in segments with the buckets that they wait for and give rise to."""
@@ -223,8 +238,14 @@ class DeviceWriter:
         reductions = [(flow.zero, flow.reduced_s * costs.overlap_gradients / count) for flow in flows]
         tasks = []
         copied_s = sum(flow.copied_s for flow in flows) / count
+        kept_s, kept = sum(flow.kept_s for flow in flows) / count, sum(flow.kept_bytes for flow in flows) / count
+        forward = kind == Pass.FORWARD
         for number in range(count):
             after = []
+            if kept and not forward:
+                after.append(self._brought_back(action, number, count, kept_s, kept))
+            elif kept and len(self.leaving) == COPY_AHEAD:
+                after.append(self.leaving[0])  # the device has room for a few layers only
             if copied_s:
                 gate = self._before(COPY_AHEAD)
                 after.append(graph.add(COPY, copied_s, self.from_host, (gate,), tag=(*tag, number, "parameters")))
@@ -238,11 +259,17 @@ class DeviceWriter:
             )
             tasks.append(task)
             self.recent.append(task)
+            if kept and forward:
+                self._sent_away(action, number, task, kept_s, kept)
+            elif kept and kind == Pass.BACKWARD:
+                graph.hold(task, self.device, -kept, at_end=True)
             for zero, seconds in reductions:
                 if seconds:
                     key = (*tag, number, *_among(zero, flows))
                     beside = zero >= 2 or number < count - 1
                     self.behind.append(self._replicas(REDUCE, seconds, (task,), key, beside=beside))
+        if not forward:
+            self.away.pop((microbatch, chunk), None)
         return tasks
 
     def _replicas(
@@ -294,13 +321,11 @@ class DeviceWriter:
         """Note what a pass allocates and frees; activations live until the weight gradient, which reads them."""
         cost, graph = self.costs.chunks[action.chunk], self.graph
         if action.kind == Pass.FORWARD:
-            graph.hold(first, self.device, cost.kept_bytes + cost.logit_bytes)
-            if cost.host_bytes:
-                seconds, key = cost.host_bytes / self.costs.host_bytes_per_s, (action.microbatch, action.chunk)
-                self.away[key] = graph.add(COPY, seconds, self.to_host, (last,), tag=(*key, "away"))
-                graph.hold(self.away[key], self.device, -cost.host_bytes, at_end=True)
+            graph.hold(first, self.device, self.stays[action.chunk])
             return
         freed = cost.kept_bytes if action.kind in LAST_PASSES else 0.0
+        if action.kind == Pass.BACKWARD and cost.host_bytes:
+            freed -= cost.host_bytes  # freed with the segments that read them
         if action.kind != Pass.WEIGHT_GRADIENT:
             freed += cost.logit_bytes + cost.working_bytes
             if cost.working_bytes:

@@ -25,7 +25,7 @@ from forerun.simulator.events.engine.kinds import (
 from forerun.simulator.events.step.device_tasks import PREFETCH, add_streams
 from forerun.simulator.layouts import Need, Phase, Transfer
 from forerun.simulator.opgraph.events.buckets import Bucket, Buckets
-from forerun.simulator.opgraph.events.plan import LayeredPlan
+from forerun.simulator.opgraph.events.plan import GraphPlan
 from forerun.simulator.opgraph.messages import Filling
 from forerun.simulator.opgraph.transfers import blocked_s
 from forerun.simulator.schedules import Action, Pass
@@ -34,7 +34,7 @@ from forerun.spaces.operators import Operator
 Key = tuple[object, ...]
 
 
-def compile_layered(plan: LayeredPlan) -> TaskGraph:
+def compile_graph(plan: GraphPlan) -> TaskGraph:
     """Return the graph of one step."""
     graph = TaskGraph(KINDS)
     programs, overlap = plan.programs(), plan.context.cluster.overlap
@@ -52,7 +52,7 @@ def compile_layered(plan: LayeredPlan) -> TaskGraph:
 class _Step:
     """What the devices of a step share: tasks by what they make available (``done``), and who waits for it."""
 
-    plan: LayeredPlan
+    plan: GraphPlan
     graph: TaskGraph
     done: dict[Key, int] = field(default_factory=dict)
     waiting: list[tuple[int, Key]] = field(default_factory=list)

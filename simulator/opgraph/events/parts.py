@@ -1,4 +1,4 @@
-"""What one part of every operator costs, by the rules of the layer-by-layer core."""
+"""What one part of every operator costs, by the rules of the core of operator graphs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.simulator.layouts import Need, Phase, Transfer, transfer_time_s
-from forerun.simulator.opgraph import LayeredContext
+from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.memory import IN_PLACE
 from forerun.simulator.opgraph.transfers import all_reduce_s
@@ -31,7 +31,7 @@ class PartCost:
 
 
 def part_costs(
-    context: LayeredContext,
+    context: GraphContext,
     graph: OperatorGraph,
     cuts: Mapping[str, Sequence[Cut]],
     elsewhere: frozenset[str] = frozenset(),
@@ -77,7 +77,7 @@ def part_costs(
 
 
 def at_host_speed(
-    context: LayeredContext,
+    context: GraphContext,
     stages: Sequence[Sequence[Operator]],
     costs: Mapping[str, PartCost],
     needs: Sequence[Need],
@@ -122,7 +122,7 @@ def _by_axis(cuts: Sequence[Cut]) -> dict[str, int]:
     return degrees
 
 
-def activation_seconds(context: LayeredContext, transfers: Sequence[Transfer], element_bytes: float | None) -> float:
+def activation_seconds(context: GraphContext, transfers: Sequence[Transfer], element_bytes: float | None) -> float:
     """Return the seconds of transfers of activations, one after the other; halos go through the host's memory where
     the framework copies them there."""
     width = context.width if element_bytes is None else element_bytes

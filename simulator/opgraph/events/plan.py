@@ -1,4 +1,4 @@
-"""Everything that a step of a model of operators is compiled from: who runs where, what it costs, what must be sent."""
+"""Everything that a step of an operator graph is compiled from: who runs where, what it costs, what must be sent."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import groupby
 
 from forerun.simulator.layouts import Need, Phase, Share, Transfer, needs_of
-from forerun.simulator.opgraph import LayeredContext
+from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.context import GRADIENT_BYTES
 from forerun.simulator.opgraph.dealing import dealt
 from forerun.simulator.opgraph.events.parts import (
@@ -34,14 +34,14 @@ MOST_DEVICES = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayeredPlan:
+class GraphPlan:
     """``operators`` of every virtual stage in order; ``home``: the device-stage of every operator; ``shares``: its cuts
     and devices; ``costs`` of its parts on one microbatch; ``recomputed``: operators that are computed again, with the
     node that says so (neighbours of one node are one run). ``elsewhere``: operators that are dealt to other devices of
     their stage than the fullest one, which stands for all. ``needs``: all communication of a microbatch, and of the
     weights."""
 
-    context: LayeredContext
+    context: GraphContext
     tree: ResolvedTree
     graph: OperatorGraph
     operators: tuple[tuple[Operator, ...], ...]
@@ -202,7 +202,7 @@ class LayeredPlan:
         return sum(weight_transfer_s(self.context, transfer, self.context.width) for transfer in joined)
 
 
-def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> LayeredPlan:
+def graph_plan(context: GraphContext, root: Node, global_batch: int) -> GraphPlan:
     """Return the plan of a step of ``global_batch`` samples under a tree.
 
     Raises:
@@ -231,7 +231,7 @@ def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> Laye
             if leaf.shard:
                 raise TreeError(
                     (*leaf.place, "memory", "shard"),
-                    f"replicas of a model of operators share slices among all of them, but got shard={leaf.shard}; "
+                    f"replicas of an operator graph share slices among all of them, but got shard={leaf.shard}; "
                     "drop it",
                 )
             shares[leaf.layer] = Share(cuts=cuts[leaf.layer], devices=stage.devices, zero=leaf.zero)
@@ -245,7 +245,7 @@ def layered_plan(context: LayeredContext, root: Node, global_batch: int) -> Laye
         costs = at_host_speed(context, stages, part_costs(context, graph, cuts, frozenset(elsewhere)), needs)
     except RequestError as error:
         raise RequestError(f"{context.model.name}: {error}") from None
-    return LayeredPlan(
+    return GraphPlan(
         context=context,
         tree=tree,
         graph=graph,

@@ -7,12 +7,21 @@ from forerun.spaces.errors import RequestError, nearest
 
 # One meaning, several spellings: `attribute_map` of transformers, and what model repositories call the same.
 ALIASES: Mapping[str, tuple[str, ...]] = {
-    "hidden_size": ("n_embd", "n_embed", "d_model", "dim", "emb_dim", "embedding_dim"),
-    "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "num_blocks", "depth"),
-    "num_attention_heads": ("n_head", "n_heads", "num_heads", "attention_heads"),
+    "hidden_size": ("n_embd", "n_embed", "d_model", "dim", "emb_dim", "embedding_dim", "vt_hidden_size"),
+    "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "num_blocks", "depth", "vt_num_hidden_layers"),
+    "num_attention_heads": ("n_head", "n_heads", "num_heads", "attention_heads", "vt_num_attention_heads"),
     "num_key_value_heads": ("num_kv_heads", "n_head_kv", "num_query_groups"),
     "head_dim": ("dim_head", "d_head", "d_kv", "kv_channels"),
-    "intermediate_size": ("n_inner", "ffn_hidden_size", "ffn_dim", "d_ff", "d_inner", "dim_ff"),
+    "intermediate_size": (
+        "n_inner",
+        "block_ff_dim",
+        "ffn_hidden_size",
+        "ffn_dim",
+        "d_ff",
+        "d_inner",
+        "dim_ff",
+        "vt_intermediate_size",
+    ),
     "max_position_embeddings": ("n_positions", "seq_length", "max_seq_len"),
     "num_local_experts": ("num_experts", "n_routed_experts", "moe_num_experts"),
     "num_experts_per_tok": (
@@ -34,7 +43,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "moe_layer_freq": ("moe_layer_interval",),
     "n_group": ("num_expert_group",),
     "sliding_window": ("sliding_window_size", "window_size", "attention_window_size"),
-    "num_nextn_predict_layers": ("mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers"),
+    "num_nextn_predict_layers": ("mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers", "num_mtp_modules"),
 }
 LARGEST_SIZE = 2**31
 MOST_LAYERS = 10_000

@@ -45,7 +45,10 @@ HARMLESS = frozenset(
 
     attention_softmax_in_fp32 cache_implementation chunk_size_feed_forward ep_size gradient_checkpointing is_decoder
     masked_softmax_fusion output_attentions output_hidden_states pretraining_tp reorder_and_upcast_attn return_dict
-    skip_bias_add skip_bias_add_qkv slow_but_exact torchscript use_cache dropout use_parallel_residual
+    skip_bias_add skip_bias_add_qkv slow_but_exact torchscript use_cache dropout
+    output_past forced_decoder_ids n_positions verbose for_llm_compressor use_bfloat16 pruned_heads
+    indexer_rope_interleave moe_router_activation_func text_config_dict vision_config_dict
+    use_parallel_residual
     num_logits_to_keep
     tie_encoder_decoder unsloth_fixed unsloth_version offset_alibi use_mamba_kernels use_mambapy use_associative_scan
     mamba_ssm_cache_dtype residual_in_fp32 rescale_prenorm_residual use_mem_eff_path time_step_limit time_step_min
@@ -83,7 +86,7 @@ HARMLESS = frozenset(
 
 # Endings of names that say what a field is, whatever it belongs to.
 _ENDINGS = re.compile(
-    r"((^|_)(token_ids?|token_index|dropout|dropout_rate)|_token|_index_token|_drop|_eps|_epsilon|^eps|_coef|_coeff|"
+    r"((^|_)(ids?|token_ids?|token_index|dropout|dropout_rate)|_token|_index_token|_drop|_eps|_epsilon|^eps|_coef|_coeff|"
     r"_initializer_factor|_init_range|_init_std|_init_value|^init_std|initializer_range|initializer_cutoff_factor|"
     r"initializer_factor|_initializer_range|_rope_theta|rope_theta|_base_freq|_swiglu_limit|swiglu_limit|swiglu_alpha|"
     r"activation_function|_act_fn|_activation|_loss_weight|_jitter|_noise|_clip_threshold|_softcap|_layerdrop|"

@@ -1,12 +1,26 @@
 """Types of layers: from the list of a configuration, or from the pattern that its family has in code."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.fields import Fields
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+Pattern: TypeAlias = Callable[["Fields", int], Sequence[str]]
+"""Makes the types of so many layers of a configuration."""
+
 _SPELLINGS = {"attention": FULL, "global": FULL, "full": FULL, "local": SLIDING, "sliding": SLIDING}
+
+_PATTERN_FIELDS = (
+    "sliding_window",
+    "sliding_window_pattern",
+    "full_attention_interval",
+    "global_attn_every_n_layers",
+    "layer_switch",
+    "max_window_layers",
+)
+"""Fields from which a list of layer types was made; they say nothing more where the list is there."""
 
 
 def layer_types(
@@ -24,9 +38,9 @@ def layer_types(
     if listed is None:
         listed = fields.listed("layers_block_type", str, length=count)
     if listed is not None:
-        fields.raw("sliding_window")
-    made = list(pattern(fields, count)) if pattern else [FULL] * count
-    types = made if listed is None else list(listed)
+        for passed in _PATTERN_FIELDS:
+            fields.raw(passed)
+    types = list(pattern(fields, count) if pattern else [FULL] * count) if listed is None else list(listed)
     types = [kind if kind in known else _SPELLINGS.get(kind, kind) for kind in types]
     for kind in types:
         if kind not in known:
@@ -48,12 +62,30 @@ def alternating(fields: Fields, count: int) -> list[str]:
     return [SLIDING if index % 2 == 0 else FULL for index in range(count)]
 
 
-def every(names: Sequence[str], period: int) -> Callable[[Fields, int], list[str]]:
-    """Every so many layers one is full, the others windowed; the first of ``names`` that is given is the period."""
+def every(names: Sequence[str], period: int, other: str = SLIDING) -> Pattern:
+    """Every so many layers one is full, the others ``other``; the last of ``names`` that is given is the period."""
 
     def pattern(fields: Fields, count: int) -> list[str]:
-        found = next((one for one in (fields.optional_size(name) for name in names) if one), period)
-        return [SLIDING if (index + 1) % found else FULL for index in range(count)]
+        found = period
+        for name in names:
+            value = fields.raw(name)
+            if isinstance(value, str) and value:  # "LLLG": local, local, local, global
+                found = len(value)
+            elif value is not None:
+                found = fields.size(name)
+        return [other if (index + 1) % found else FULL for index in range(count)]
+
+    return pattern
+
+
+def by_numbers(name: str, kinds: Mapping[int, str], otherwise: Callable[[Fields, int], Sequence[str]]) -> Pattern:
+    """The list ``name`` has a number for each layer, which ``kinds`` names; ``otherwise`` where it is missing."""
+
+    def pattern(fields: Fields, count: int) -> Sequence[str]:
+        listed = fields.listed(name, int, length=count)
+        if listed is None:
+            return otherwise(fields, count)
+        return [kinds.get(one, f"{name}={one}") for one in listed]
 
     return pattern
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from forerun.spaces.opgraph.builder import Builder, Value
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import Shape
 
 PUBLISHED = {(18, 208): 82e6, (18, 416): 318e6, (18, 544): 542e6, (36, 544): 1.05e9, (72, 512): 1.8e9}
@@ -121,7 +121,7 @@ class _Network:
         self.reduced = reduction
 
 
-def amoebanet_d(layers: int = 18, filters: int = 208) -> LayeredModel:
+def amoebanet_d(layers: int = 18, filters: int = 208) -> GraphModel:
     """AmoebaNet-D (``layers``, ``filters``): normal cells in three groups, a reduction cell before each but the
     first, two reduction cells in the stem; 224 x 224."""
     network = _Network(filters // 4)

@@ -1,11 +1,11 @@
 """Inception-V3 (arXiv 1512.00567) with its auxiliary head, as it is trained, for 299 x 299 images."""
 
 from forerun.spaces.opgraph.builder import Builder, Value
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import Shape
 
 
-def inception_v3() -> LayeredModel:
+def inception_v3() -> GraphModel:
     """Inception-V3: stem, blocks A x 3, reduction, blocks C x 4, reduction, blocks E x 2."""
     b = Builder(3, 299, 299)
     x = _unit(b, b.start, 32, 3, stride=2)

@@ -1,7 +1,7 @@
 """Networks that are one straight line of layers: AlexNet, VGG and CosmoFlow."""
 
 from forerun.spaces.opgraph.builder import Builder, Value
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 
 CLASSES = 1000
 
@@ -22,7 +22,7 @@ def _classifier(b: Builder, x: Value) -> Value:
     return b.loss(b.linear(x, CLASSES))
 
 
-def alexnet() -> LayeredModel:
+def alexnet() -> GraphModel:
     """AlexNet in its one-tower form (arXiv 1404.5997), 224 x 224."""
     b = Builder(3, 224, 224)
     x = b.pool(b.relu(b.conv(b.start, 64, 11, stride=4, padding=2, bias=True)), 3, stride=2)
@@ -38,7 +38,7 @@ def alexnet() -> LayeredModel:
     )
 
 
-def vgg(name: str) -> LayeredModel:
+def vgg(name: str) -> GraphModel:
     """VGG-16 or VGG-19 without batch normalisation, 224 x 224."""
     b = Builder(3, 224, 224)
     x = b.start
@@ -63,7 +63,7 @@ COSMOFLOW_FLOPS = {128: 55.55e9, 256: 443.8e9, 512: 3550e9}
 table 1): six per multiply-accumulate."""
 
 
-def cosmoflow(extent: int) -> LayeredModel:
+def cosmoflow(extent: int) -> GraphModel:
     """CosmoFlow for ``extent`` cubed voxels of four channels: seven convolutions, pools down to 2 x 2 x 2, three
     linear layers."""
     b = Builder(4, extent, extent, extent)

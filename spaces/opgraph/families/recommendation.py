@@ -1,7 +1,7 @@
 """Deep learning recommendation models (DLRM, arXiv 1906.00091): tables, two perceptrons and pairwise products."""
 
 from forerun.spaces.opgraph.builder import Builder, Value
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 
 
 def dlrm(
@@ -17,7 +17,7 @@ def dlrm(
     dense_features: int,
     parameters: float | None = None,
     macs: float | None = None,
-) -> LayeredModel:
+) -> GraphModel:
     """A DLRM of ``tables`` equal tables of ``rows`` rows of ``width``; ``bottom`` ends with ``width``."""
     b = Builder(dense_features)
     dense = _perceptron(b, b.start, bottom)
@@ -27,7 +27,7 @@ def dlrm(
     return b.build(name, source, parameters=parameters, macs=macs, sample="sample")
 
 
-def dlrm_516m() -> LayeredModel:
+def dlrm_516m() -> GraphModel:
     """The 516M-parameter DLRM of the Proteus evaluation: eight tables of a million rows of 64."""
     return dlrm(
         name="DLRM 516M",

@@ -1,7 +1,7 @@
 """Residual networks with bottleneck blocks: ResNet-50, 101 and 152."""
 
 from forerun.spaces.opgraph.builder import Builder, Value
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 
 BLOCKS = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "resnet152": (3, 8, 36, 3)}
 """Bottleneck blocks of the four stages (arXiv 1512.03385, table 1)."""
@@ -14,7 +14,7 @@ COUNTS = {
 """Published parameters and multiply-accumulates at 224 x 224 (torchvision model table)."""
 
 
-def resnet(name: str, *, extent: int = 224, stride_first: bool = False) -> LayeredModel:
+def resnet(name: str, *, extent: int = 224, stride_first: bool = False) -> GraphModel:
     """A ResNet for ``extent`` square images.
 
     ``stride_first``: the first 1x1 convolution of a block takes the stride (the original form, v1) instead of the

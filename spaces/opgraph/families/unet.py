@@ -1,12 +1,12 @@
 """U-Net (arXiv 1505.04597) for 572 x 572 images: no padding, transposed convolutions upwards."""
 
 from forerun.spaces.opgraph.builder import Builder, Value
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 
 WIDTHS = (64, 128, 256, 512, 1024)
 
 
-def unet() -> LayeredModel:
+def unet() -> GraphModel:
     """The network of figure 1: one input channel, two classes, 388 x 388 outputs."""
     b = Builder(1, 572, 572)
     x, kept = b.start, []

@@ -1,11 +1,11 @@
-"""Turns the record of a graph into a layer-by-layer model."""
+"""Turns the record of a graph into an operator graph."""
 
 from collections.abc import Mapping
 
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.opgraph.graphs.record import Graph
 from forerun.spaces.opgraph.graphs.rules import Call, Rule, generic
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import Operator
 
 SHOWN = 6
@@ -14,7 +14,7 @@ SHOWN = 6
 
 def model_of_graph(
     graph: Graph, rules: Mapping[str, Rule], *, allow_generic: bool, skipped: frozenset[str] = frozenset()
-) -> LayeredModel:
+) -> GraphModel:
     """The operators of ``graph`` by ``rules``; nodes of ``skipped`` names, and those that no activation reaches, have
     no cost (shape arithmetic, constants, counters).
 
@@ -65,7 +65,7 @@ def model_of_graph(
         notes.append(
             f"parameters that several operators share count once for each: {', '.join(sorted(set(shared))[:SHOWN])}"
         )
-    return LayeredModel(
+    return GraphModel(
         name=graph.name,
         source=graph.source,
         input=graph.per_sample(graph.shapes[graph.inputs[0]]),

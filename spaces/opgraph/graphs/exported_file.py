@@ -17,7 +17,7 @@ from forerun.spaces.opgraph.graphs import rules
 from forerun.spaces.opgraph.graphs.convert import model_of_graph
 from forerun.spaces.opgraph.graphs.record import Graph, Node
 from forerun.spaces.opgraph.graphs.rules import Rule
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.reading import LARGEST_RATIO, SMALL_BYTES, check_ratio, opened, size_of
 
 MAX_GRAPH_BYTES = 256 << 20
@@ -91,7 +91,7 @@ RULES: dict[str, Rule] = {
 SKIPPED = frozenset({"sym_size", "arange", "full", "zeros", "ones", "lift_fresh_copy", "_assert_tensor_metadata"})
 
 
-def read_exported(path: Path, *, allow_generic: bool = False) -> LayeredModel:
+def read_exported(path: Path, *, allow_generic: bool = False) -> GraphModel:
     """The model of an exported program.
 
     Raises:

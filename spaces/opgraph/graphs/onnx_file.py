@@ -9,7 +9,7 @@ from forerun.spaces.opgraph.graphs.convert import model_of_graph
 from forerun.spaces.opgraph.graphs.onnx_shapes import inferred
 from forerun.spaces.opgraph.graphs.record import MAX_NODES, Graph, Node
 from forerun.spaces.opgraph.graphs.rules import Rule
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.reading import read_bytes
 
 MAX_BYTES = 2 << 30
@@ -76,7 +76,7 @@ _ALIASES = frozenset({"Identity", "Transpose", "Cast", "Reshape", "Squeeze", "Un
 SKIPPED = frozenset({"Constant", "ConstantOfShape", "Shape", "Size", "Range"})
 
 
-def read_onnx(path: Path, *, allow_generic: bool = False) -> LayeredModel:
+def read_onnx(path: Path, *, allow_generic: bool = False) -> GraphModel:
     """The model of an ONNX file.
 
     Raises:

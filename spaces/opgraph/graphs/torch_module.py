@@ -8,12 +8,12 @@ from typing import Any
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.graphs.convert import model_of_graph
 from forerun.spaces.opgraph.graphs.exported_file import GRAPHS, RULES, SKIPPED, graph_of_document
-from forerun.spaces.opgraph.model import LayeredModel
+from forerun.spaces.opgraph.model import GraphModel
 
 
 def model_of_module(
     module: Any, inputs: tuple[Any, ...], *, name: str | None = None, allow_generic: bool = False
-) -> LayeredModel:
+) -> GraphModel:
     """The model of ``module`` as it works on ``inputs``, whose first axis is the batch. The module is traced, not run.
 
     Raises:

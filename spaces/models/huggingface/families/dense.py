@@ -12,12 +12,14 @@ from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.families.adjust import bloom_like, falcon_kv_heads, falcon_norms, phi_norms
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.layer_types import FULL, SLIDING, all_sliding, alternating, every, qwen
+from forerun.spaces.models.model import Layer
 
 _BIASED = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias")
 # GPT-2 and its descendants: LayerNorm, biases everywhere, two matrices in the feed-forward, four times as wide.
 _GPT = Decoder(gated=False, norm_bias=True, mlp_bias=True, default_ffn_multiple=4)
 _GPT_BIASED = replace(_GPT, query_key_value_bias=True, output_bias=True)
 _LLAMA = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
+_QWEN2 = Decoder(query_key_value_bias=True, types=qwen)
 _MISTRAL = Decoder(types=all_sliding)
 _GPT2 = Decoder(
     tied=True,
@@ -55,6 +57,35 @@ def _neox_japanese(fields: Fields, hidden: int) -> int:
     return fields.size("intermediate_multiple_size") * hidden
 
 
+HUNYUAN = replace(
+    _BIASED,
+    query_key_norm="use_qk_norm",
+    known=(
+        "use_qk_norm", "attention_head_dim", "cla_share_factor", "use_rotary_pos_emb", "num_media_embeds",
+        "org_vocab_size", "use_cla", "use_mla", "group_limited_greedy", "anyres_vit_max_image_size",
+        "moe_layer_num_skipped", "moe_drop_tokens", "moe_random_routing_dropped_token", "use_mixed_mlp_moe",
+        "vit_patch", "vit_mapping_type", "vit_input_resolution",
+    ),
+)  # fmt: skip
+
+
+def _prompts(fields: Fields) -> int:
+    """CPM-Ant: rows of prompts beside those of tokens, and of segments."""
+    rows = fields.size("prompt_types") * fields.size("prompt_length") + fields.size("segment_types")
+    return rows * fields.size("hidden_size")
+
+
+def _cpm_positions(fields: Fields) -> int:
+    """CPM-Ant: biases of relative positions and of pairs of segments."""
+    pairs = fields.size("position_bias_num_buckets") + fields.size("segment_types") ** 2
+    return pairs * fields.size("num_attention_heads")
+
+
+def _stacks(fields: Fields, layer: Layer, index: int) -> Layer:
+    """HRM: two stacks that run several times; layers after the first pass have no weights of their own."""
+    return replace(layer, shared_weights=index >= 2 * fields.size("num_layers_per_stack"))
+
+
 TABLE: Mapping[str, Decoder] = MappingProxyType(
     {
         "apertus": replace(_BIASED, gated=False, query_key_norm=True),
@@ -64,7 +95,26 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
         "bloom": replace(_GPT_BIASED, tied=True, embedding_norm=True),
         "codegen": replace(_GPT, norms=1, lm_head_bias=True),
         "cohere": replace(_BIASED, tied=True, norms=1, query_key_norm="use_qk_norm"),
-        "cohere2": replace(_BIASED, tied=True, norms=1, types=every(("sliding_window_pattern",), 4)),
+        "cohere2": replace(
+            _BIASED,
+            known=(
+                "order_of_interleaved_layers",
+                "layer_switch",
+                "use_gated_activation",
+                "use_embedding_sharing",
+                "use_parallel_block",
+                "use_parallel_embedding",
+            ),
+            tied=True,
+            norms=1,
+            types=every(("layer_switch", "sliding_window_pattern"), 4),
+        ),
+        "cpmant": Decoder(
+            embedding_extra=_prompts,
+            extra_once=_cpm_positions,
+            known=("position_bias_max_distance", "tie_word_embeddings"),
+            untied=True,
+        ),
         "ctrl": replace(_GPT_BIASED, tied=True, lm_head_bias=True, ffn=_ctrl),
         "cwm": Decoder(types=lambda f, n: [SLIDING if index % 4 else FULL for index in range(n)]),
         "diffllama": replace(_BIASED, extra=lambda f: 4 * f.size("head_dim", 64), known=("lambda_std_dev",)),
@@ -129,7 +179,15 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
         "granite": _LLAMA,
         "granite_swa": replace(_BIASED, sinks=True, mlp_bias="mlp_bias"),
         "helium": Decoder(mlp_bias="mlp_bias", query_key_value_bias="attention_bias"),
-        "hunyuan_v1_dense": replace(_BIASED, query_key_norm=True),
+        "hrm_text": Decoder(
+            norms=0,
+            final_norm=False,
+            gate="width",
+            adjust=_stacks,
+            extra_once=lambda f: f.size("hidden_size"),
+            known=("H_cycles", "L_cycles", "L_bp_cycles"),
+        ),
+        "hunyuan_v1_dense": HUNYUAN,
         "hyperclovax": replace(
             _BIASED,
             mlp_bias="mlp_bias",
@@ -142,8 +200,14 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
         "llama": _LLAMA,
         "ministral": _MISTRAL,
         "ministral3": _MISTRAL,
+        "mimo": replace(_QWEN2, known=("use_mla",)),
         "mistral": _MISTRAL,
-        "mpt": Decoder(tied=True, gated=False, ffn=_mpt, adjust=bloom_like),
+        "moshi": Decoder(
+            ffn=_moshi,
+            embedding_extra=lambda f: f.size("hidden_size"),
+            known=("audio_encoder_config", "depth_decoder_config", "num_codebooks", "sliding_window"),
+        ),
+        "mpt": Decoder(known=("init_config", "verbose"), tied=True, gated=False, ffn=_mpt, adjust=bloom_like),
         "nanochat": Decoder(gated=False, norms=0, final_norm=False, query_key_value_bias="attention_bias"),
         "nemotron": replace(_BIASED, gated=False, norm_bias=True, mlp_bias="mlp_bias"),
         "olmo": replace(_BIASED, norms=0, final_norm=False),
@@ -165,7 +229,7 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
         "phi": replace(_GPT_BIASED, norms=1, lm_head_bias=True, query_key_norm="qk_layernorm"),
         "phi3": _MISTRAL,
         "qwen": Decoder(query_key_value_bias=True, ffn=lambda f, h: f.size("intermediate_size") // 2),
-        "qwen2": Decoder(query_key_value_bias=True, types=qwen),
+        "qwen2": _QWEN2,
         "qwen3": replace(_BIASED, query_key_norm=True, types=qwen, sizes={"head_dim": 128}),
         "seed_oss": Decoder(
             query_key_value_bias="attention_bias", output_bias="attention_out_bias", mlp_bias="mlp_bias"

@@ -1,16 +1,14 @@
 """Decoders of which some or all layers mix tokens by something else than softmax attention."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
-from forerun.spaces.models.huggingface import mixtures
 from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.fields import Fields
-from forerun.spaces.models.huggingface.layer_types import FULL, every
+from forerun.spaces.models.huggingface.layer_types import FULL, by_numbers, every
 from forerun.spaces.models.huggingface.mixtures import Experts
-from forerun.spaces.models.layer_runs import joined
 from forerun.spaces.models.mixers import (
     Attention,
     GatedDelta,
@@ -23,7 +21,7 @@ from forerun.spaces.models.mixers import (
     RwkvTimeMix,
     ShortConvolution,
 )
-from forerun.spaces.models.model import FeedForward, Layer, Model
+from forerun.spaces.models.model import FeedForward, Layer
 from forerun.spaces.models.parts import Mixer
 
 _BIASED = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias")
@@ -52,8 +50,10 @@ def mamba2(fields: Fields, attention: Attention, *, norm: bool = True) -> Mamba2
 
 def _first(fields: Fields, *names: str) -> int:
     """The first of ``names`` that is given or has a default; all that are given count as read."""
-    found = [value for value in (fields.optional_size(name) for name in names) if value is not None]
-    return found[0] if found else fields.size(names[0])
+    given = next((name for name in names if fields.given(name)), None)
+    found = given or next((name for name in names if fields.has(name)), names[0])
+    fields.read.update(names)
+    return fields.size(found)
 
 
 def mamba1(fields: Fields, attention: Attention | None, *, norms: bool = False, parts: int = 1) -> Mamba:
@@ -229,74 +229,43 @@ def _ling_read(fields: Fields, layer: Layer, index: int) -> Layer:
     return layer
 
 
+_MINIMAX = Decoder(
+    mixers={"linear_attention": lightning},
+    types=by_numbers("attn_type_list", {0: "linear_attention", 1: FULL}, every((), 2, "linear_attention")),
+    experts=Experts(width="intermediate_size"),
+    known=(
+        "attn_type_list", "postnorm", "shared_moe_mode", "layernorm_full_attention_alpha", "use_mtp",
+        "layernorm_full_attention_beta", "layernorm_linear_attention_alpha", "layernorm_linear_attention_beta",
+        "layernorm_mlp_alpha", "layernorm_mlp_beta", "max_model_len", "shared_intermediate_size",
+    ),
+)  # fmt: skip
 _MAMBA2 = {"linear_attention": mamba2, "mamba": mamba2}
 _DELTA = {"linear_attention": gated_delta}
 _SHARED_GATE = Experts(shared_gate=True)
+_LINEAR_FIRST = every(("full_attention_interval",), 4, "linear_attention")
+# Qwen's gated attention beside the delta rule: the flags say what the code always does.
+_QWEN = replace(
+    _BIASED,
+    query_key_norm=True,
+    gate="width",
+    mixers=_DELTA,
+    types=_LINEAR_FIRST,
+    known=("full_attention_interval", "attn_output_gate", "use_qk_norm", "mtp_use_dedicated_embeddings"),
+)
+_LFM = Decoder(
+    tied=True,
+    query_key_norm=True,
+    mixers={"conv": convolution},
+    types=_lfm2_types,
+    known=(
+        "full_attn_idxs", "conv_L_cache", "conv_bias", "block_dim", "block_use_swiglu", "block_use_xavier_init",
+        "conv_dim", "conv_dim_out", "conv_use_xavier_init", "use_pos_enc", "theta", "block_mlp_init_scale",
+        "block_out_init_scale", "block_norm_eps", "use_expert_bias", "intermediate_size",
+    ),
+)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OneBlockLayers:
-    """Nemotron-H: every layer is one block, a mixer or a feed-forward, with one norm.
-
-    The pattern is a list (``layers_block_type``) or a text (``hybrid_override_pattern``: M Mamba-2, * attention,
-    - feed-forward, E experts).
-    """
-
-    def read(self, fields: Fields, name: str) -> Model:
-        """The model that the configuration describes, called ``name``."""
-        hidden = fields.size("hidden_size")
-        kinds = self.kinds(fields)
-        fields.optional_size("num_hidden_layers")
-        for unused in ("mtp_layers_block_type", "mtp_hybrid_override_pattern", "expand"):
-            fields.raw(unused)
-        decoder = replace(
-            _BIASED, mlp_bias="mlp_bias", gated=False, experts=Experts(gated=False, grouped=True, router_bias=True)
-        )
-        attention = decoder.attention(fields, hidden)
-        layers = [self.layer(fields, decoder, kind, attention, hidden) for kind in kinds]
-        return Model(
-            name=name,
-            source=fields.source,
-            hidden=hidden,
-            vocab=fields.size("vocab_size"),
-            layers=joined(layers),
-            tied_embeddings=fields.flag("tie_word_embeddings", False),
-            mtp_layers=fields.optional_size("num_nextn_predict_layers", least=0, most=64) or 0,
-            max_seq_len=fields.optional_size("max_position_embeddings"),
-        )
-
-    def kinds(self, fields: Fields) -> Sequence[str]:
-        """The type of each block."""
-        letters = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
-        spellings = {"mamba": "linear_attention", "attention": "full_attention"}
-        listed = fields.listed("layers_block_type", str) or fields.listed("layer_types", str)
-        text = fields.text("hybrid_override_pattern")
-        if listed is None and text is None:
-            raise fields.refusal("hybrid_override_pattern", "the pattern of blocks is missing")
-        found = [spellings.get(kind, kind) for kind in listed] if listed else [letters.get(c, c) for c in text or ""]
-        for kind in found:
-            if kind not in letters.values():
-                raise fields.refusal("hybrid_override_pattern", f"{kind!r} is no block of M, *, - and E")
-        return found
-
-    def layer(self, fields: Fields, decoder: Decoder, kind: str, attention: Attention, hidden: int) -> Layer:
-        """One block as a layer that only mixes tokens or only feeds forward."""
-        if kind == "linear_attention":
-            return Layer(name="mamba", count=1, mixer=mamba2(fields, attention), mlp=None, norms=1)
-        if kind == "full_attention":
-            return Layer(name="attention", count=1, mixer=attention, mlp=None, norms=1)
-        if kind == "mlp":
-            dense = FeedForward(
-                hidden=fields.size("intermediate_size"), gated=False, bias=fields.flag("mlp_bias", False)
-            )
-            return Layer(name="dense", count=1, mixer=None, mlp=dense, norms=1)
-        assert decoder.experts is not None
-        experts = mixtures.mixture(fields, decoder.experts)
-        latent = fields.optional_size("moe_latent_size") or 0
-        return Layer(name="moe", count=1, mixer=None, mlp=replace(experts, latent=latent), norms=1)
-
-
-TABLE: Mapping[str, Decoder | OneBlockLayers] = MappingProxyType(
+TABLE: Mapping[str, Decoder] = MappingProxyType(
     {
         "bailing_hybrid": replace(
             _BIASED,
@@ -306,7 +275,12 @@ TABLE: Mapping[str, Decoder | OneBlockLayers] = MappingProxyType(
             adjust=_ling_read,
         ),
         "bamba": replace(_BIASED, mixers=_MAMBA2, types=_bamba_types, mlp_bias="mlp_bias"),
-        "falcon_h1": replace(_BIASED, mixers={FULL: _beside}, mlp_bias="mlp_bias"),
+        "falcon_h1": replace(
+            _BIASED,
+            mixers={FULL: _beside},
+            mlp_bias="mlp_bias",
+            known=("mamba_use_mlp", "mlp_expansion_factor", "projectors_bias", "attn_layer_indices"),
+        ),
         "falcon_mamba": Decoder(norms=1, attends=False, feeds=False, mixers={FULL: mamba1}),
         "granitemoehybrid": replace(
             _BIASED, tied=True, mixers=_MAMBA2, experts=Experts(width="intermediate_size"), shared_dense=True
@@ -315,36 +289,29 @@ TABLE: Mapping[str, Decoder | OneBlockLayers] = MappingProxyType(
             mixers={"linear_attention": lambda f, a: mamba1(f, a, norms=True)},
             types=_jamba_types,
             adjust=_jamba,
+            known=("mamba_inner_layernorms", "calc_logits_for_entire_prompt", "num_logits_to_keep"),
             experts=Experts(width="intermediate_size"),
         ),
         "kimi_linear": Decoder(
-            mixers={"linear_attention": kimi_delta}, types=_kimi_types, experts=Experts(grouped=True, router_bias=True)
+            mixers={"linear_attention": kimi_delta},
+            types=_kimi_types,
+            experts=Experts(grouped=True, router_bias=True),
+            known=("linear_attn_config", "mla_use_nope", "use_grouped_topk"),
         ),
-        "lfm2": Decoder(
-            tied=True,
-            query_key_norm=True,
-            mixers={"conv": convolution},
-            types=_lfm2_types,
-            ffn=_lfm2_width,
-            known=("full_attn_idxs", "conv_L_cache", "conv_bias"),
-        ),
-        "lfm2_moe": Decoder(
-            tied=True,
-            query_key_norm=True,
-            mixers={"conv": convolution},
-            types=_lfm2_types,
-            known=("full_attn_idxs", "use_expert_bias", "conv_L_cache", "conv_bias"),
-            experts=Experts(router_bias=True),
-        ),
-        "lfm3": Decoder(tied=True, query_key_norm=True, mixers={"conv": convolution}, adjust=_lfm3),
+        "lfm2": replace(_LFM, ffn=_lfm2_width),
+        "lfm2_moe": replace(_LFM, experts=Experts(router_bias=True)),
+        "lfm3": replace(_LFM, types=None, adjust=_lfm3),
         "mamba": Decoder(tied=True, norms=1, attends=False, feeds=False, mixers={FULL: mamba1}),
         "mamba2": Decoder(norms=1, attends=False, feeds=False, mixers={FULL: mamba2}),
-        "minimax": Decoder(mixers={"linear_attention": lightning}, experts=Experts(width="intermediate_size")),
-        "nemotron_h": OneBlockLayers(),
-        "olmo_hybrid": replace(_BIASED, query_key_norm=True, norm_width="width", mixers=_DELTA, types=every((), 4)),
-        "qwen3_5_moe_text": replace(_BIASED, query_key_norm=True, gate="width", mixers=_DELTA, experts=_SHARED_GATE),
-        "qwen3_5_text": replace(_BIASED, query_key_norm=True, gate="width", mixers=_DELTA),
-        "qwen3_next": replace(_BIASED, query_key_norm=True, gate="width", mixers=_DELTA, experts=_SHARED_GATE),
+        "minimax": _MINIMAX,
+        "minimax_m1": _MINIMAX,
+        "minimax_text_01": _MINIMAX,
+        "olmo_hybrid": replace(
+            _BIASED, query_key_norm=True, norm_width="width", mixers=_DELTA, types=every((), 4, "linear_attention")
+        ),
+        "qwen3_5_moe_text": replace(_QWEN, experts=_SHARED_GATE),
+        "qwen3_5_text": _QWEN,
+        "qwen3_next": replace(_QWEN, experts=_SHARED_GATE),
         "recurrent_gemma": Decoder(
             tied=True,
             query_key_value_bias="attention_bias",

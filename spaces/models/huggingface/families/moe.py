@@ -5,8 +5,18 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from forerun.spaces.models.huggingface.decoder import Decoder
+from forerun.spaces.models.huggingface.families.dense import HUNYUAN
 from forerun.spaces.models.huggingface.fields import Fields
-from forerun.spaces.models.huggingface.layer_types import CHUNKED, FULL, SLIDING, all_sliding, alternating, every, qwen
+from forerun.spaces.models.huggingface.layer_types import (
+    CHUNKED,
+    FULL,
+    SLIDING,
+    all_sliding,
+    alternating,
+    by_numbers,
+    every,
+    qwen,
+)
 from forerun.spaces.models.huggingface.mixtures import Experts
 from forerun.spaces.models.mixers import Attention, Indexer
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts
@@ -121,6 +131,7 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
             output_bias="use_bias",
             mlp_bias="use_bias",
             experts=Experts(router_bias=True, from_last=True),
+            known=("moe_capacity", "moe_use_aux_free", "moe_layer_end_index"),
             adjust=_ernie_end,
         ),
         "exaone_moe": Decoder(query_key_norm=True, types=every(("sliding_window_pattern",), 4)),
@@ -142,7 +153,7 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
         "granitemoe": replace(_BIASED, tied=True),
         "granitemoe_swa": replace(_BIASED, tied=True, sinks=True),
         "granitemoeshared": replace(_BIASED, tied=True),
-        "hunyuan_v1_moe": replace(_BIASED, query_key_norm=True),
+        "hunyuan_v1_moe": HUNYUAN,
         "hy_v3": replace(_LLAMA, query_key_norm=True),
         "jetmoe": Decoder(tied=True, adjust=_jetmoe),
         "laguna": replace(_BIASED, query_key_norm=True, experts=Experts(router_bias=True), adjust=_laguna),
@@ -154,8 +165,40 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
             experts=Experts(width="intermediate_size"),
         ),
         "mellum": replace(_BIASED, query_key_norm=True),
-        "mimo_v2_flash": replace(_BIASED, mixers={SLIDING: _mimo}, adjust=_mimo_values, experts=Experts(grouped=True)),
-        "minimax_m2": Decoder(query_key_norm=True, norm_width="width", experts=Experts(width="intermediate_size")),
+        "mimo_v2_flash": replace(
+            _BIASED,
+            mixers={SLIDING: _mimo},
+            adjust=_mimo_values,
+            experts=Experts(grouped=True),
+            types=by_numbers("hybrid_layer_pattern", {0: FULL, 1: SLIDING}, every((), 6)),
+            known=(
+                "hybrid_layer_pattern",
+                "swa_num_attention_heads",
+                "swa_num_key_value_heads",
+                "swa_head_dim",
+                "swa_v_head_dim",
+                "add_swa_attention_sink_bias",
+                "add_full_attention_sink_bias",
+                "attention_chunk_size",
+            ),
+        ),
+        "minimax_m2": Decoder(
+            query_key_norm=True,
+            norm_width="width",
+            experts=Experts(width="intermediate_size", router_bias=True),
+            types=by_numbers("attn_type_list", {1: FULL}, lambda fields, count: [FULL] * count),
+            known=(
+                "qk_norm_type",
+                "use_qk_norm",
+                "attn_type_list",
+                "mtp_transformer_layers",
+                "use_mtp",
+                "max_model_len",
+                "layernorm_full_attention_beta",
+                "layernorm_linear_attention_beta",
+                "layernorm_mlp_beta",
+            ),
+        ),
         "minimax_m3_vl_text": Decoder(
             known=(
                 "dense_intermediate_size",
@@ -180,7 +223,7 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
             experts=Experts(width="intermediate_size"),
         ),
         "qwen2_moe": Decoder(query_key_value_bias="qkv_bias", types=qwen, experts=Experts(shared_gate=True)),
-        "qwen3_moe": _QWEN3,
+        "qwen3_moe": replace(_QWEN3, known=("use_qk_norm", "qkv_bias")),
         "solar_open": replace(_BIASED, experts=Experts(grouped=True)),
     }
 )

@@ -59,6 +59,14 @@ def _downsamplers(fields: Fields, width: int) -> int:
     return 9 * width * 2 * width + 2 * width + 9 * 2 * width * 4 * width + 4 * width
 
 
+def _kimi_positions(fields: Fields, width: int) -> int:
+    sides = [
+        fields.size(f"init_{side}" if fields.given(f"init_{side}") else side)
+        for side in ("pos_emb_height", "pos_emb_width")
+    ]
+    return sides[0] * sides[1] * width
+
+
 _CLIP = Tower(class_tokens=1, pre_norms=1, patch_bias=False, known=("projection_dim", "vocab_size"))
 _SIGLIP = Tower(outside=attention_pool, known=("projection_dim", "vocab_size", "vision_use_head"))
 _QWEN = Tower(
@@ -68,6 +76,15 @@ _QWEN = Tower(
     known=("out_hidden_size", "deepstack_visual_indexes"),
 )
 _QWEN35 = replace(_QWEN, outside=qwen_merger)
+_QWEN25 = Tower(
+    positions="none",
+    patch_bias=False,
+    norm_bias=False,
+    gated=True,
+    post_norms=0,
+    outside=_qwen25_merger,
+    known=("out_hidden_size", "fullatt_block_indexes", "window_size", "in_chans", "spatial_patch_size"),
+)
 _GLM = Tower(
     gated=True,
     query_bias="attention_bias",
@@ -86,6 +103,7 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
         "ernie4_5_vl_moe_vision": Tower(
             positions="none", patch_bias=False, known=("temporal_merge_size", "spatial_merge_size")
         ),
+        "exaone4_5_vision": _QWEN25,
         "glm4v_moe_vision": _GLM,
         "glm4v_vision": _GLM,
         "idefics3_vision": Tower(),
@@ -105,8 +123,19 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
         ),
         "kimi_k25_vision": Tower(
             positions="none",
-            known=("merge_kernel_size", "pos_emb_height", "pos_emb_time", "pos_emb_width"),
-            outside=lambda f, h: f.size("pos_emb_height") * f.size("pos_emb_width") * h,
+            known=(
+                "merge_kernel_size",
+                "pos_emb_height",
+                "pos_emb_time",
+                "pos_emb_width",
+                "init_pos_emb_height",
+                "init_pos_emb_width",
+                "init_pos_emb_time",
+                "mm_hidden_size",
+                "text_hidden_size",
+                "pos_emb_interpolation_mode",
+            ),
+            outside=_kimi_positions,
         ),
         "llama4_vision_model": Tower(
             class_tokens=1,
@@ -134,15 +163,7 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
             mlp_bias=False,
             known=("vocab_size",),
         ),
-        "qwen2_5_vl_vision": Tower(
-            positions="none",
-            patch_bias=False,
-            norm_bias=False,
-            gated=True,
-            post_norms=0,
-            outside=_qwen25_merger,
-            known=("out_hidden_size", "fullatt_block_indexes", "window_size", "in_chans", "spatial_patch_size"),
-        ),
+        "qwen2_5_vl_vision": _QWEN25,
         "qwen2_vl_vision": Tower(
             width="embed_dim",
             positions="none",

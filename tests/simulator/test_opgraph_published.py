@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from forerun.simulator.opgraph import LayeredContext, score_splits
+from forerun.simulator.opgraph import GraphContext, score_splits
 from forerun.spaces.clusters import load_cluster, load_device
-from forerun.spaces.opgraph import load_layered
-from forerun.spaces.opgraph.profile import load_layered_profile
+from forerun.spaces.opgraph import load_graph_model
+from forerun.spaces.opgraph.profile import load_graph_profile
 from forerun.spaces.opgraph.split import Split, parse_split
 
 
@@ -25,10 +25,10 @@ from forerun.spaces.opgraph.split import Split, parse_split
     ],
 )
 def test_one_gpu_within_a_quarter(model: str, device: str, precision: str, batch: int, published: float) -> None:
-    context = LayeredContext(
-        model=load_layered(model),
+    context = GraphContext(
+        model=load_graph_model(model),
         cluster=dataclasses.replace(load_cluster("abci-v100"), device=load_device(device)),
-        profile=load_layered_profile("pytorch-ddp"),
+        profile=load_graph_profile("pytorch-ddp"),
         precision=precision,
     )
     assert float(score_splits(context, [Split()], [batch]).samples_per_s[0]) == pytest.approx(published, rel=0.25)
@@ -40,10 +40,10 @@ def test_strategies_stand_in_the_published_order(gpus: int) -> None:
     nodes = gpus // 4
     asked = [(f"data{gpus}", 64 * gpus), (f"data{nodes} filter4", 64 * nodes), (f"data{nodes} spatial4", 64 * nodes)]
     asked += [(f"filter{gpus}", 64)] if gpus <= 64 else []
-    context = LayeredContext(
-        model=load_layered("resnet50"),
+    context = GraphContext(
+        model=load_graph_model("resnet50"),
         cluster=load_cluster("abci-v100"),
-        profile=load_layered_profile("chainermn"),
+        profile=load_graph_profile("chainermn"),
         precision="fp32",
     )
     splits, batches = [parse_split(text) for text, _ in asked], [batch for _, batch in asked]

@@ -1,4 +1,4 @@
-"""Searching, explaining and limits of layer-by-layer models: order, counts, phases, laws and the command line."""
+"""Searching, explaining and limits of operator graphs: order, counts, phases, laws and the command line."""
 
 import csv
 import dataclasses
@@ -11,20 +11,20 @@ from paradl_resnet50 import resnet50_net
 
 from forerun.search.cli import main
 from forerun.search.opgraph import (
-    LayeredRequest,
-    LayeredSetting,
+    GraphRequest,
+    GraphSetting,
     bottlenecks,
     congestion,
     doublings,
     limits_of,
     resolve_request,
     scored_rows,
-    search_layered,
+    search_graph,
 )
 from forerun.search.opgraph.limits import PAYS, doubled
 from forerun.search.opgraph.space import splits_over
 from forerun.spaces.errors import InfeasibleError, RequestError
-from forerun.spaces.opgraph import load_layered
+from forerun.spaces.opgraph import load_graph_model
 from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.opgraph.limits import broken_laws
 from forerun.spaces.opgraph.split import Mode, parse_split
@@ -32,8 +32,8 @@ from forerun.spaces.opgraph.split import Mode, parse_split
 RESNET = "resnet50 --cluster abci-v100 --global-batch 64/gpu"
 
 
-def setting(model: str = "resnet50", gpus: str = "4..16", **changes: object) -> LayeredSetting:
-    request = LayeredRequest(model=model, cluster="abci-v100", gpus=gpus, global_batch=PerDevice(64))
+def setting(model: str = "resnet50", gpus: str = "4..16", **changes: object) -> GraphSetting:
+    request = GraphRequest(model=model, cluster="abci-v100", gpus=gpus, global_batch=PerDevice(64))
     return resolve_request(dataclasses.replace(request, **changes))  # type: ignore[arg-type]
 
 
@@ -44,7 +44,7 @@ def run(text: str, capsys: pytest.CaptureFixture[str], *, code: int = 0, words: 
 
 
 def test_rows_are_ordered_fit_and_are_counted() -> None:
-    board = search_layered(setting(top=10_000))
+    board = search_graph(setting(top=10_000))
     rates = [row.samples_per_s for row in board.rows]
     assert rates == sorted(rates, reverse=True)
     assert [row.rank for row in board.rows] == list(range(1, board.feasible + 1))
@@ -57,8 +57,8 @@ def test_rows_are_ordered_fit_and_are_counted() -> None:
 
 def test_the_best_row_is_the_best_of_a_plain_loop() -> None:
     here = setting(gpus="8")
-    board = search_layered(here)
-    model = load_layered("resnet50")
+    board = search_graph(here)
+    model = load_graph_model("resnet50")
     legal = [split for split in splits_over(8, model, tuple(Mode)) if not list(broken_laws(model, split, 512))]
     best = max(
         (row for split in legal for row in scored_rows(here.context, [split], [512]) if row.fits),
@@ -69,20 +69,20 @@ def test_the_best_row_is_the_best_of_a_plain_loop() -> None:
 
 
 def test_objectives_rank_differently() -> None:
-    cheap, fast, few = (search_layered(setting(objective=name)).rows[0] for name in ("cost", "throughput", "gpus"))
+    cheap, fast, few = (search_graph(setting(objective=name)).rows[0] for name in ("cost", "throughput", "gpus"))
     assert fast.gpus == 16
     assert few.gpus == 4
     assert cheap.samples_per_s_per_gpu >= fast.samples_per_s_per_gpu
 
 
 def test_modes_restrict_the_space() -> None:
-    board = search_layered(setting(modes=("filter",), top=1000))
+    board = search_graph(setting(modes=("filter",), top=1000))
     assert {row.split.mode for row in board.rows} == {Mode.FILTER}
 
 
 def test_nothing_fits_says_what_would_help() -> None:
     with pytest.raises(InfeasibleError, match=r"nothing fits: the leanest split, .* GiB usable; use a smaller batch"):
-        search_layered(setting("unet", gpus="1"))
+        search_graph(setting("unet", gpus="1"))
 
 
 def test_nothing_fits_is_one_document_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -274,7 +274,7 @@ def test_the_page_of_limits_loads_nothing_and_shows_every_family(
         (f"search {RESNET} --gpus 4 --set tp=1", (), "write mode=data,filter"),
         (f"search {RESNET} --gpus 4 --set mode=fliter", (), "did you mean filter"),
         (f"search {RESNET} --gpus 4 --precision bf16", (), "has no bf16"),
-        (f"search {RESNET} --gpus 4 --framework megatron-lm", (), "unknown framework for layer-by-layer models"),
+        (f"search {RESNET} --gpus 4 --framework megatron-lm", (), "unknown framework for operator graphs"),
         (f"search {RESNET} --gpus 4 --objective speed", (), "unknown objective"),
         ("search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64", (), "required: --seq-len"),
         (
@@ -296,4 +296,4 @@ def test_wrong_requests_get_one_message(
 
 def test_unknown_frameworks_and_devices_without_fp32_are_refused() -> None:
     with pytest.raises(RequestError, match="--precision"):
-        resolve_request(LayeredRequest(model="resnet50", cluster="gaudi2-box", gpus="8", global_batch=512))
+        resolve_request(GraphRequest(model="resnet50", cluster="gaudi2-box", gpus="8", global_batch=512))

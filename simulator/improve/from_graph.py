@@ -1,11 +1,11 @@
-"""The step of a layer-by-layer model trained data-parallel, from the cost rules."""
+"""The step of an operator graph trained data-parallel, from the cost rules."""
 
 import numpy as np
 
 from forerun.simulator.costs import memory_bound_time_s
 from forerun.simulator.improve.step import Op, Step
 from forerun.simulator.improve.wires import RuleWire, Wire
-from forerun.simulator.opgraph.context import GRADIENT_BYTES, LayeredContext
+from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.simulator.opgraph.messages import meeting_s, reduce_s, straggle_s
 from forerun.spaces.opgraph import Kind, Operator
@@ -18,11 +18,11 @@ _HOSTS = frozenset(
 """Operators that can do it for them."""
 
 
-def layered_step(context: LayeredContext, *, ranks: int, batch: float, wire: Wire | None = None) -> Step:
+def graph_step(context: GraphContext, *, ranks: int, batch: float, wire: Wire | None = None) -> Step:
     """Return the step with ``batch`` samples per device on ``ranks`` devices that exchange gradients in fp32.
 
-    Passes, messages, waiting and loading are those of every other verb (``LayeredContext.passes``,
-    ``layered.messages``, ``layered.input``).
+    Passes, messages, waiting and loading are those of every other verb (``GraphContext.passes``,
+    ``opgraph.messages``, ``opgraph.input``).
 
     A fused pointwise operator saves its kernel and, forward, the tensor between the two, which is neither written nor
     read; backward the gradient between them. The estimate is by the memory rule; what else the operator reads stays.

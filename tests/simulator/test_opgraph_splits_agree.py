@@ -6,7 +6,7 @@ import random
 import pytest
 
 from forerun.search.opgraph import resolve_request, scored_rows
-from forerun.search.opgraph.request import LayeredRequest
+from forerun.search.opgraph.request import GraphRequest
 from forerun.search.opgraph.space import enumerate_splits
 from forerun.search.opgraph.tree import simulate_split
 from forerun.spaces.clusters.cluster import Overlap
@@ -26,7 +26,7 @@ CASES = (
 
 @pytest.mark.parametrize(("model", "cluster", "gpus"), CASES)
 def test_a_split_takes_as_long_in_closed_form_as_event_by_event(model: str, cluster: str, gpus: int) -> None:
-    request = LayeredRequest(model=model, cluster=cluster, global_batch=PerDevice(16), gpus=str(gpus))
+    request = GraphRequest(model=model, cluster=cluster, global_batch=PerDevice(16), gpus=str(gpus))
     setting = resolve_request(request)
     assert setting.counts is not None
     space = enumerate_splits(setting, setting.counts)
@@ -47,7 +47,7 @@ def test_a_split_takes_as_long_in_closed_form_as_event_by_event(model: str, clus
 
 @pytest.mark.parametrize("strategy", ["data8", "data8 tables", "data4 filter2", "data4 pipeline2 segments2"])
 def test_what_traffic_and_computation_take_from_each_other_counts_at_both_levels(strategy: str) -> None:
-    setting = resolve_request(LayeredRequest(model="dlrm-516m", cluster="dgx-a100-80", global_batch=4096))
+    setting = resolve_request(GraphRequest(model="dlrm-516m", cluster="dgx-a100-80", global_batch=4096))
     slow = dataclasses.replace(setting.context.cluster, overlap=Overlap(computation=1.3, communication=1.2))
     slowed = dataclasses.replace(setting, context=dataclasses.replace(setting.context, cluster=slow))
     split = parse_split(strategy)
@@ -59,7 +59,7 @@ def test_what_traffic_and_computation_take_from_each_other_counts_at_both_levels
 @pytest.mark.parametrize("strategy", ["data8", "data8 tables", "data1"])
 def test_gradients_that_are_exchanged_are_kept(strategy: str) -> None:
     """DLRM: rows of copied tables are exchanged, and kept until they are; those of other tables go as they are made."""
-    setting = resolve_request(LayeredRequest(model="dlrm-516m", cluster="dgx1-v100", global_batch=65536))
+    setting = resolve_request(GraphRequest(model="dlrm-516m", cluster="dgx1-v100", global_batch=65536))
     split = parse_split(strategy)
     (row,) = scored_rows(setting.context, [split], [65536])
     exchanged = 2.048e9 if strategy == "data8" else 0.0  # all rows of eight tables of a million rows of 64 in fp32

@@ -5,15 +5,23 @@ import math
 import pytest
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph import WEIGHTED, Kind, LayeredModel, Operator, is_layered, layered_names, load_layered
+from forerun.spaces.opgraph import (
+    WEIGHTED,
+    GraphModel,
+    Kind,
+    Operator,
+    graph_model_names,
+    is_graph_model,
+    load_graph_model,
+)
 from forerun.spaces.opgraph.builder import Builder
 from forerun.spaces.opgraph.families.amoeba import PUBLISHED, amoebanet_d
 from forerun.spaces.opgraph.families.residual import resnet
 
 
-@pytest.mark.parametrize("name", layered_names())
+@pytest.mark.parametrize("name", graph_model_names())
 def test_counts_are_the_published_ones_within_one_percent(name: str) -> None:
-    model = load_layered(name)
+    model = load_graph_model(name)
     assert model.published_parameters is not None
     assert model.parameters == pytest.approx(model.published_parameters, rel=0.01)
     if model.published_macs is not None:
@@ -28,9 +36,9 @@ def test_every_amoebanet_of_the_publication(layers: int, filters: int) -> None:
     assert amoebanet_d(layers, filters).parameters == pytest.approx(printed, rel=0.01, abs=rounding)
 
 
-@pytest.mark.parametrize("name", layered_names())
+@pytest.mark.parametrize("name", graph_model_names())
 def test_every_operator_reads_what_its_producers_wrote(name: str) -> None:
-    model = load_layered(name)
+    model = load_graph_model(name)
     shapes = {operator.name: operator.output for operator in model.operators}
     for operator in model.operators:
         read = [operator.input, *operator.extra_inputs]
@@ -56,7 +64,7 @@ def test_grouped_convolution_contracts_over_its_group_alone() -> None:
 
 
 def test_resnet50_has_the_layers_of_the_publication() -> None:
-    model = load_layered("ResNet-50")
+    model = load_graph_model("ResNet-50")
     convolutions = [o for o in model.operators if o.kind is Kind.CONV]
     assert len(convolutions) == 53  # 1 + 16 x 3 + 4 projections
     assert sum(o.kind in WEIGHTED for o in model.operators) == 54
@@ -64,16 +72,16 @@ def test_resnet50_has_the_layers_of_the_publication() -> None:
 
 
 def test_stride_in_the_first_convolution_needs_fewer_operations() -> None:
-    assert resnet("resnet50", stride_first=True).macs < load_layered("resnet50").macs
-    assert resnet("resnet50", stride_first=True).parameters == load_layered("resnet50").parameters
+    assert resnet("resnet50", stride_first=True).macs < load_graph_model("resnet50").macs
+    assert resnet("resnet50", stride_first=True).parameters == load_graph_model("resnet50").parameters
 
 
 def test_names_forgive_case_and_hyphens() -> None:
-    assert load_layered("ResNet-50") is load_layered("ResNet-50")
-    assert is_layered("VGG_16")
-    assert not is_layered("llama3-8b")
+    assert load_graph_model("ResNet-50") is load_graph_model("ResNet-50")
+    assert is_graph_model("VGG_16")
+    assert not is_graph_model("llama3-8b")
     with pytest.raises(RequestError, match="did you mean resnet50"):
-        load_layered("resnet51")
+        load_graph_model("resnet51")
 
 
 def test_a_window_that_does_not_fit_is_refused() -> None:
@@ -91,6 +99,6 @@ def test_groups_that_do_not_divide_the_channels_are_refused() -> None:
 def test_a_model_whose_operator_reads_nothing_known_is_refused() -> None:
     lost = Operator(name="a", kind=Kind.ADD, input=(4,), output=(4,), inputs=("b",))
     with pytest.raises(RequestError, match="operator a reads b, which is not there"):
-        LayeredModel(name="m", source="test", input=(4,), operators=(lost,))
+        GraphModel(name="m", source="test", input=(4,), operators=(lost,))
     with pytest.raises(RequestError, match="has no operators"):
-        LayeredModel(name="m", source="test", input=(4,), operators=())
+        GraphModel(name="m", source="test", input=(4,), operators=())

@@ -1,4 +1,4 @@
-"""The core for layer-by-layer models: closed forms by hand, and laws that every split keeps."""
+"""The core for operator graphs: closed forms by hand, and laws that every split keeps."""
 
 import dataclasses
 
@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.simulator.costs import collective_time_s, point_to_point_time_s
-from forerun.simulator.opgraph import PHASES, LayeredContext, score_splits
+from forerun.simulator.opgraph import PHASES, GraphContext, score_splits
 from forerun.simulator.opgraph.layers import layers_of
 from forerun.simulator.opgraph.stages import balanced_cuts
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.clusters.cluster import Cluster
-from forerun.spaces.opgraph import WEIGHTED, LayeredModel, load_layered
+from forerun.spaces.opgraph import WEIGHTED, GraphModel, load_graph_model
 from forerun.spaces.opgraph.builder import Builder
-from forerun.spaces.opgraph.profile import LayeredProfile, load_layered_profile
+from forerun.spaces.opgraph.profile import GraphProfile, load_graph_profile
 from forerun.spaces.opgraph.split import parse_split
 
 ABCI = load_cluster("abci-v100")
@@ -27,15 +27,15 @@ SPLITS = (
 
 
 def context(
-    model: LayeredModel | str = "resnet50",
+    model: GraphModel | str = "resnet50",
     profile: str = "ideal",
     cluster: Cluster = ABCI,
     seconds_per_sample: float | None = None,
     **changes: object,
-) -> LayeredContext:
-    behaviour: LayeredProfile = dataclasses.replace(load_layered_profile(profile), **changes)  # type: ignore[arg-type]
-    return LayeredContext(
-        model=load_layered(model) if isinstance(model, str) else model,
+) -> GraphContext:
+    behaviour: GraphProfile = dataclasses.replace(load_graph_profile(profile), **changes)  # type: ignore[arg-type]
+    return GraphContext(
+        model=load_graph_model(model) if isinstance(model, str) else model,
         cluster=cluster,
         profile=behaviour,
         precision="fp32",
@@ -43,7 +43,7 @@ def context(
     )
 
 
-def one(setting: LayeredContext, text: str, batch: int = 256) -> dict[str, float]:
+def one(setting: GraphContext, text: str, batch: int = 256) -> dict[str, float]:
     scores = score_splits(setting, [parse_split(text)], [batch])
     found = {name: float(values[0]) for name, values in scores.phases.items()}
     return {**found, "step": float(scores.step_s[0]), "memory": float(scores.memory.peak_bytes[0])}
@@ -71,7 +71,7 @@ def test_one_device_communicates_nothing() -> None:
 
 
 def test_data_parallel_exchanges_all_parameters_once() -> None:
-    model = load_layered("resnet50")
+    model = load_graph_model("resnet50")
     setting = context(overlap=0.0, bucket_bytes=1e12)
     expected = float(collective_time_s(ABCI, "all_reduce", 4.0 * model.parameters, 16, 1))
     assert one(setting, "data16", 1024)["gradient"] == pytest.approx(expected)
@@ -83,7 +83,7 @@ def test_gradients_hide_under_the_backward_pass_but_for_the_last_bucket() -> Non
     assert 0 < hidden < whole / 2
 
 
-def _pair() -> LayeredModel:
+def _pair() -> GraphModel:
     b = Builder(4, 16, 16)
     b.conv(b.conv(b.start, 8, 3, padding=1), 6, 3, padding=1)
     return b.build("pair", "test")
@@ -100,7 +100,7 @@ def test_halo_of_two_convolutions_by_hand() -> None:
 
 
 def test_parts_of_a_picture_add_their_gradients_up_through_the_host() -> None:
-    model = load_layered("resnet50")
+    model = load_graph_model("resnet50")
     direct, staged = (
         one(context(overlap=0.0, bucket_bytes=1e12, staged_bytes_per_s=rate), "data4 spatial4", 256)["gradient"]
         for rate in (None, 1e9)
@@ -139,7 +139,7 @@ def test_a_measured_time_scales_all_computation() -> None:
 
 def test_host_bound_steps_take_the_time_of_the_host() -> None:
     slow = one(context(operator_host_s=0.01), "data1", 1)
-    issued = 2 * sum(operator.kind.value != "view" for operator in load_layered("resnet50").operators)
+    issued = 2 * sum(operator.kind.value != "view" for operator in load_graph_model("resnet50").operators)
     assert slow["forward"] + slow["backward"] == pytest.approx(issued * 0.01)
 
 
@@ -238,7 +238,7 @@ def test_loading_counts_where_it_is_slower_than_the_step() -> None:
 
 
 def test_arrays_say_the_same_as_the_operators() -> None:
-    model = load_layered("inception-v3")
+    model = load_graph_model("inception-v3")
     layers = layers_of(model.name, model)
     assert len(layers.distinct) < len(model.operators)
     for operator, kind in zip(model.operators, layers.kind_of_L, strict=True):

@@ -3,29 +3,29 @@
 import pytest
 
 from forerun.simulator.layouts import Phase
-from forerun.simulator.opgraph import LayeredContext, score_splits
+from forerun.simulator.opgraph import GraphContext, score_splits
 from forerun.simulator.opgraph.mixture import MixtureScore, score_mixture
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph import LayeredModel, load_layered
+from forerun.spaces.opgraph import GraphModel, load_graph_model
 from forerun.spaces.opgraph.axes import operator_graph
 from forerun.spaces.opgraph.builder import Builder
 from forerun.spaces.opgraph.mixture import parse_mixture
-from forerun.spaces.opgraph.profile import load_layered_profile
+from forerun.spaces.opgraph.profile import load_graph_profile
 from forerun.spaces.opgraph.split import parse_split
 
 ABCI = load_cluster("abci-v100")
 
 
-def context(model: LayeredModel) -> LayeredContext:
-    return LayeredContext(model=model, cluster=ABCI, profile=load_layered_profile("ideal"), precision="fp32")
+def context(model: GraphModel) -> GraphContext:
+    return GraphContext(model=model, cluster=ABCI, profile=load_graph_profile("ideal"), precision="fp32")
 
 
-def mixed(model: LayeredModel, text: str, batch: int) -> MixtureScore:
+def mixed(model: GraphModel, text: str, batch: int) -> MixtureScore:
     return score_mixture(context(model), parse_mixture(text, model), batch)
 
 
-def chain() -> LayeredModel:
+def chain() -> GraphModel:
     b = Builder(4, 32, 32)
     x = b.relu(b.batch_norm(b.conv(b.start, 16, 3, padding=1)))
     x = b.pool(b.relu(b.conv(x, 32, 3, padding=1)), 2)
@@ -35,7 +35,7 @@ def chain() -> LayeredModel:
 
 @pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet50", "inception-v3", "unet", "cosmoflow-128"])
 def test_iteration_spaces_multiply_as_often_as_the_operators(name: str) -> None:
-    model = load_layered(name)
+    model = load_graph_model(name)
     graph = operator_graph(model, 2)
     assert graph.flops == pytest.approx(2 * 2 * model.macs)
 
@@ -52,7 +52,7 @@ def test_computation_of_one_split_everywhere_is_that_of_the_closed_forms(text: s
 
 
 def test_data_parallel_exchanges_what_the_closed_form_says() -> None:
-    model = load_layered("resnet50")
+    model = load_graph_model("resnet50")
     found = mixed(model, "data16", 256)
     closed = score_splits(context(model), [parse_split("data16")], [256])
     assert found.phases["collective"] == found.phases["halo"] == 0.0
@@ -60,7 +60,7 @@ def test_data_parallel_exchanges_what_the_closed_form_says() -> None:
 
 
 def test_filter_gathers_outputs_and_adds_input_gradients_up() -> None:
-    model = load_layered("resnet50")
+    model = load_graph_model("resnet50")
     found, closed = mixed(model, "filter4", 64), score_splits(context(model), [parse_split("filter4")], [64])
     # Readers of one tensor share its transfer (the first convolutions of a block and its projection).
     assert found.phases["collective"] == pytest.approx(float(closed.phases["collective"][0]), rel=0.12)
@@ -78,7 +78,7 @@ def test_halos_are_the_rows_that_windows_reach_over() -> None:
 
 
 def test_linear_layers_by_filter_exchange_features_instead_of_weights() -> None:
-    model = load_layered("vgg16")
+    model = load_graph_model("vgg16")
     plain, own = (mixed(model, text, 512) for text in ("data16", "data16, linear*: filter16"))
     assert own.phases["collective"] > 0 == plain.phases["collective"]
     assert own.memory_bytes["parameters"] < plain.memory_bytes["parameters"] / 5
@@ -87,7 +87,7 @@ def test_linear_layers_by_filter_exchange_features_instead_of_weights() -> None:
 
 
 def test_layers_that_cannot_be_cut_so_are_repeated() -> None:
-    found = mixed(load_layered("resnet50"), "channel4", 64)
+    found = mixed(load_graph_model("resnet50"), "channel4", 64)
     assert [cut.axis for cut in found.cuts["conv1"]] == [None]  # three channels
     assert [cut.axis for cut in found.cuts["conv2"]] == ["in_channels"]
 
@@ -124,6 +124,6 @@ def test_texts_round_trip_and_the_last_match_counts() -> None:
 
 
 def test_models_with_tables_are_mixed_too() -> None:
-    found = mixed(load_layered("dlrm-516m"), "data4, linear*: filter4", 64)
+    found = mixed(load_graph_model("dlrm-516m"), "data4, linear*: filter4", 64)
     assert found.step_s > 0
     assert found.phases["collective"] > 0

@@ -1,4 +1,4 @@
-"""Models of operators under trees: against the layer-by-layer core, against each other, and by hand."""
+"""Operator graphs under trees: against the core of operator graphs, against each other, and by hand."""
 
 import json
 from dataclasses import replace
@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from forerun.search.opgraph import LayeredRequest, resolve_request, scored_rows
+from forerun.search.opgraph import GraphRequest, resolve_request, scored_rows
 from forerun.simulator.events import EventResult, execute
 from forerun.simulator.layouts import Phase, Transfer
-from forerun.simulator.opgraph import LayeredContext
-from forerun.simulator.opgraph.events import Buckets, LayeredPlan, layered_plan, simulate_plan
-from forerun.simulator.opgraph.events.compile import compile_layered
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.events import Buckets, GraphPlan, graph_plan, simulate_plan
+from forerun.simulator.opgraph.events.compile import compile_graph
 from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.messages import Filling
 from forerun.spaces.operators import AxisKind
-from forerun.spaces.opgraph import layered_names, load_layered
+from forerun.spaces.opgraph import graph_model_names, load_graph_model
 from forerun.spaces.opgraph.axes import operator_graph
 from forerun.spaces.opgraph.split import parse_split
 from forerun.spaces.trees import TreeError
@@ -25,13 +25,13 @@ GIB = 2.0**30
 CLASSIFIER = ["linear*", "relu14", "relu15", "dropout*", "loss1"]
 
 
-def context(model: str, cluster: str = "dgx-a100-80", **profile: Any) -> LayeredContext:
-    made = resolve_request(LayeredRequest(model=model, cluster=cluster, global_batch=64)).context
+def context(model: str, cluster: str = "dgx-a100-80", **profile: Any) -> GraphContext:
+    made = resolve_request(GraphRequest(model=model, cluster=cluster, global_batch=64)).context
     return replace(made, profile=replace(made.profile, **profile))
 
 
-def plan(made: LayeredContext, tree: dict[str, Any], batch: int) -> LayeredPlan:
-    return layered_plan(made, parse_tree(json.dumps(tree), "tree.json"), batch)
+def plan(made: GraphContext, tree: dict[str, Any], batch: int) -> GraphPlan:
+    return graph_plan(made, parse_tree(json.dumps(tree), "tree.json"), batch)
 
 
 def one_stage(cut: dict[str, int], *children: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -42,9 +42,9 @@ def count(result: EventResult, kind: str) -> int:
     return sum(task.kind == kind for task in result.timeline())
 
 
-@pytest.mark.parametrize("name", layered_names())
+@pytest.mark.parametrize("name", graph_model_names())
 def test_graphs_count_what_their_models_count(name: str) -> None:
-    model = load_layered(name)
+    model = load_graph_model(name)
     graph = operator_graph(model, 8)
 
     assert graph.weight_elements == model.parameters
@@ -141,7 +141,7 @@ def test_sharded_states_are_gathered_where_they_are_needed(zero: int, gathers: i
 
 
 def test_weights_are_fetched_two_operators_ahead_at_most() -> None:
-    graph = compile_layered(plan(context("alexnet"), one_stage({"batch": 8}, memory={"zero": 3}), 128))
+    graph = compile_graph(plan(context("alexnet"), one_stage({"batch": 8}, memory={"zero": 3}), 128))
     run = execute(graph)
     computed = [t for t in range(len(graph)) if graph.stream[t] == 0]
     for task in range(len(graph)):
@@ -171,7 +171,7 @@ def test_recomputed_runs_are_cloned_node_by_node() -> None:
     assert four.time_s["compute"] == pytest.approx(kept.time_s["compute"])
 
 
-def halves(made: LayeredContext, microbatches: int, second: str = "4-7", cut: int = 4, **more: Any) -> dict[str, Any]:
+def halves(made: GraphContext, microbatches: int, second: str = "4-7", cut: int = 4, **more: Any) -> dict[str, Any]:
     names = [operator.name for operator in made.model.operators]
     middle = len(names) // 2
     schedule = {"microbatches": microbatches, **more}

@@ -1,4 +1,4 @@
-"""Splits of layer-by-layer models: text and value agree, and laws name what they forbid."""
+"""Splits of operator graphs: text and value agree, and laws name what they forbid."""
 
 import math
 
@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph import LayeredModel, load_layered
+from forerun.spaces.opgraph import GraphModel, load_graph_model
 from forerun.spaces.opgraph.builder import Builder
 from forerun.spaces.opgraph.limits import broken_laws, check_split, divisors, grids, split_limits, tail_start
-from forerun.spaces.opgraph.profile import layered_profile_names, load_layered_profile
+from forerun.spaces.opgraph.profile import graph_profile_names, load_graph_profile
 from forerun.spaces.opgraph.split import NORM_HANDLING, Mode, Split, parse_split
 
 counts = st.integers(1, 4096)
@@ -73,10 +73,10 @@ def test_texts_that_name_no_split(text: str, message: str) -> None:
 )
 def test_laws_of_resnet50(text: str, batch: int, message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        check_split(load_layered("resnet50"), parse_split(text), batch)
+        check_split(load_graph_model("resnet50"), parse_split(text), batch)
 
 
-def _pointwise() -> LayeredModel:
+def _pointwise() -> GraphModel:
     b = Builder(8, 1, 1)
     b.conv(b.start, 8, 1)
     return b.build("point", "test")
@@ -84,19 +84,19 @@ def _pointwise() -> LayeredModel:
 
 def test_a_spatial_split_of_a_picture_of_one_pixel_is_refused() -> None:
     assert [reason for reason, _ in broken_laws(_pointwise(), parse_split("spatial2"), 8)] == ["spatial"]
-    features = load_layered("dlrm-516m")
+    features = load_graph_model("dlrm-516m")
     with pytest.raises(RequestError, match="has 1 axes, but the input of DLRM 516M has 0"):
         check_split(features, parse_split("spatial2"), 8)
 
 
 def test_limits_of_the_publication_oracle() -> None:
-    limits = split_limits(load_layered("resnet50"))
+    limits = split_limits(load_graph_model("resnet50"))
     assert (limits.filters, limits.channels, limits.weighted) == (64, 64, 54)
-    assert split_limits(load_layered("vgg16")).filters == 64
+    assert split_limits(load_graph_model("vgg16")).filters == 64
 
 
 def test_the_tail_begins_where_parts_would_be_thinner_than_their_halo() -> None:
-    model = load_layered("resnet50")
+    model = load_graph_model("resnet50")
     names = [operator.name for operator in model.operators]
     assert names[tail_start(model, (4,))] == "global_pool1"  # four strips of seven rows hold
     eight = tail_start(model, (8,))
@@ -112,8 +112,8 @@ def test_grids_multiply_to_their_parts() -> None:
 
 
 def test_profiles_are_read_and_named() -> None:
-    assert "pytorch-ddp" in layered_profile_names()
-    assert load_layered_profile("chainermn").staged_bytes_per_s == 1.8e9
+    assert "pytorch-ddp" in graph_profile_names()
+    assert load_graph_profile("chainermn").staged_bytes_per_s == 1.8e9
     with pytest.raises(RequestError, match="did you mean pytorch-ddp"):
-        load_layered_profile("pytorch-dpd")
+        load_graph_profile("pytorch-dpd")
     assert set(NORM_HANDLING) == set(Mode)

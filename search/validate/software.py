@@ -1,0 +1,74 @@
+"""Columns about software -> the profile of a framework, with what a row states about its kernels and switches."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from forerun.search.validate.cells import Filled, Skip
+from forerun.search.validate.columns import Row
+from forerun.search.validate.era import software_date
+from forerun.search.validate.facts import Facts
+from forerun.search.validate.vocabulary import first, framework_entry, table
+from forerun.simulator.costs.attention import MATERIALISED
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import FrameworkProfile, load_framework
+from forerun.spaces.frameworks.switches import as_word, of_release, parse_switches, switched, with_settings
+
+ATTENTION_KERNELS = ("flash", "flash2", "flash1", *MATERIALISED)
+
+
+def entry_of(row: Row) -> Mapping[str, Any] | None:
+    """Return what is known of a row's framework at the time of its software; None where it is unknown."""
+    return framework_entry(row["framework"], software_date(row))
+
+
+def defaults_of(row: Row) -> dict[str, Any]:
+    """Return what the row's framework does where cells are blank."""
+    return dict((entry_of(row) or {}).get("defaults", {}))
+
+
+def profile_of(row: Row, facts: Facts, filled: Filled) -> FrameworkProfile:
+    """Return the framework profile of a row with what the row states about its kernels.
+
+    Raises:
+        Skip: the attention kernel is unknown, or the framework has no such switch or release.
+    """
+    entry = entry_of(row) or {"profile": filled.of("framework", "megatron-lm")}
+    base = _released(row, load_framework(entry["profile"]))
+    base = with_settings(base, {name: as_word(setting) for name, setting in entry.get("switches", {}).items()})
+    base = _switched(row, base)
+    changes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("facts", {}).items()}
+    changes |= facts.software
+    stated = row["attention"].lower()
+    if stated and stated not in ATTENTION_KERNELS:
+        raise Skip(f"unknown attention kernel {stated}")
+    # Notes name the version of a kernel where the column names its kind.
+    attention = facts.attention or stated
+    if attention == "flash":
+        attention = entry.get("flash", attention)
+    changes |= {"attention": attention} if attention else {}
+    if facts.fused_norm:
+        changes["eager"] = tuple(name for name in changes.get("eager", base.eager) if not name.endswith("norm"))
+    changes |= {"bucket_bytes": facts.bucket_bytes} if facts.bucket_bytes is not None else {}
+    return replace(base, **changes)
+
+
+def _released(row: Row, profile: FrameworkProfile) -> FrameworkProfile:
+    """Return a profile as of the release that the row states, if any."""
+    if not row["software_version"]:
+        return profile
+    try:
+        return of_release(profile, row["software_version"])
+    except RequestError as error:
+        raise Skip(f"no such release: {error}") from None
+
+
+def _switched(row: Row, profile: FrameworkProfile) -> FrameworkProfile:
+    """Return a profile with the switches that the row states, or its publication for all of its rows."""
+    if not row["switches"]:
+        known = first(table("sources", "switches"), f"{row['source']}; {row['notes']}")
+        return with_settings(profile, parse_switches([known[0]["set"]])) if known else profile
+    try:
+        return switched(profile, parse_switches([row["switches"]]))
+    except RequestError as error:
+        raise Skip(f"no such switches: {error}") from None

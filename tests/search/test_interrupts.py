@@ -1,0 +1,74 @@
+"""A search that is stopped prints what it has found, ends with the code of its signal, and leaves no process behind."""
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from forerun_cli import cli
+
+from forerun.search.request.interrupts import Interrupted, Stopped, signals_as_stops
+from forerun.search.samplers import driver
+from forerun.search.workers import slicing
+from forerun.search.workers.contract import Outcome
+from forerun.search.workers.processes import ProcessWorkers
+
+SEARCH = "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8 --seq-len 512 --framework generic"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_best_so_far_is_printed(
+    number: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = slicing.SerialWorkers.run
+
+    def run(self: Any, *words: Any) -> Iterator[Outcome]:
+        for outcome in whole(self, *words):
+            yield outcome
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(slicing.SerialWorkers, "run", run)
+    found, out, err = cli(capsys, f"{SEARCH} --workers serial")
+    assert found == code
+    assert "tp" in out and "interrupted after" in " ".join(out.split())
+    assert ("interrupted" if code == 130 else "ended by SIGTERM") in err
+
+
+def test_a_sampler_that_is_stopped_keeps_what_it_knows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[int] = []
+
+    def stopped(self: Any) -> str:
+        asked.append(1)
+        if len(asked) > 2:
+            raise KeyboardInterrupt
+        return ""
+
+    monkeypatch.setattr(driver._Run, "_stopped", stopped)
+    code, out, _ = cli(capsys, f"{SEARCH} --per-stage layers --sampler random")
+    assert code == 130 and "it was interrupted" in " ".join(out.split())
+
+
+def test_signals_come_back_as_they_were() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Stopped) as stop, signals_as_stops():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.value.exit_code == 143 and Interrupted(None, stop.value).exit_code == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def _hangs(common: None, item: int) -> int:
+    if item == 1:
+        signal.pause()
+    return item
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_given_up() -> None:
+    workers = ProcessWorkers(2)
+    workers.limit_s = 4.0
+    outcomes = {outcome.number: outcome for outcome in workers.run(_hangs, None, range(3))}
+    assert [outcomes[number].result for number in (0, 2)] == [0, 2]
+    assert "gave no answer for 4 s" in str(outcomes[1].failure)
