@@ -106,7 +106,7 @@ class Strategy:
             object.__setattr__(self, "recompute", kind)
             object.__setattr__(self, "recompute_layers", layers or ALL_LAYERS)
             object.__setattr__(self, "stage_recompute", None)
-        elif self.stage_recompute is not None:
+        if self.stage_recompute is not None or self.recompute == Recompute.NONE:
             object.__setattr__(self, "recompute_layers", ALL_LAYERS)
 
     def _check_halves(self, second_tp: int) -> None:
