@@ -82,7 +82,7 @@ TARGETS = (
     Target(title="llm_foundry", judged=_of("llm_foundry"), median_pct=7),
     Target(title="mlperf_llm", judged=_of("mlperf_llm"), median_pct=7),
     Target(title="megatron_bridge (recompute unstated)", judged=_of("megatron_bridge"), median_pct=15),
-    Target(title="every run but functional tests", judged=_no_test, median_pct=4.5, tau=0.80, pairs_pct=96.5, wide=False,
+    Target(title="all but CI tests", judged=_no_test, median_pct=4.5, tau=0.80, pairs_pct=96.5, wide=False,
            regret_pct=2.5),
     Target(title="of these dense", judged=_dense_run, median_pct=3.8, tau=0.80, pairs_pct=96.5, wide=False,
            regret_pct=2.5),
