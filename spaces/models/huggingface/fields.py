@@ -37,6 +37,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
         "moe_shared_expert_intermediate_size",
         "shared_intermediate_size",
         "moe_shared_expert_hidden_size",
+        "shared_experts_intermediate_size",
     ),
     "moe_intermediate_size": ("expert_ffn_hidden_size", "expert_dim"),
     "first_k_dense_replace": ("num_dense_layers", "moe_layer_start_index", "n_dense_layers"),
