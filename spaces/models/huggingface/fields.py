@@ -42,6 +42,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "moe_intermediate_size": ("expert_ffn_hidden_size", "expert_dim"),
     "first_k_dense_replace": ("num_dense_layers", "moe_layer_start_index", "n_dense_layers"),
     "moe_layer_freq": ("moe_layer_interval",),
+    "tie_word_embeddings": ("tie_embedding",),
     "n_group": ("num_expert_group",),
     "sliding_window": ("sliding_window_size", "window_size", "attention_window_size"),
     "num_nextn_predict_layers": ("mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers", "num_mtp_modules"),

@@ -95,12 +95,7 @@ class VisionLanguage:
     def read(self, fields: Fields, name: str) -> Model:
         """The model that the configuration describes, called ``name``: the encoder's layers first; without
         an encoder where the user ignores ``vision_config``."""
-        tied = fields.raw("tie_word_embeddings")
-        part = fields.part("text_config", class_defaults, self.text)
-        if isinstance(tied, bool):
-            part.values["tie_word_embeddings"] = tied
-        kind = str(part.values.get("model_type", self.text))
-        text = text_reader(kind, fields.source).read(part, name)
+        text = self._text(fields, name)
         for unused in (*self.known, "vocab_size", "hidden_size"):
             fields.raw(unused)
         if self.part in fields.ignored:
@@ -108,6 +103,8 @@ class VisionLanguage:
             return text
         part = fields.part(self.part, class_defaults, self.vision)
         kind = str(part.values.get("model_type", self.vision))
+        if kind == fields.raw("model_type"):
+            kind = self.vision  # some files repeat the outer type
         if kind not in TOWERS:
             raise RequestError(f"{fields.source}: forerun has no encoder of the type {kind[:60]!r}")
         image = TOWERS[kind].read(part, beside=True)
@@ -117,6 +114,15 @@ class VisionLanguage:
             layers=self.copies * image.layers + text.layers,
             embedding_extra=text.embedding_extra + self.copies * image.outside + between,
         )
+
+    def _text(self, fields: Fields, name: str) -> Model:
+        """The language model: of ``text_config``, or of the outer fields in files from before that was nested."""
+        if not fields.given("text_config") and fields.given("num_hidden_layers"):
+            return text_reader(self.text, fields.source).read(fields, name)
+        part = fields.part("text_config", class_defaults, self.text)
+        if fields.given("tie_word_embeddings"):
+            part.values["tie_word_embeddings"] = fields.flag("tie_word_embeddings", False)
+        return text_reader(str(part.values.get("model_type", self.text)), fields.source).read(part, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
