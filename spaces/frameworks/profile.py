@@ -161,7 +161,7 @@ class FrameworkProfile:
     """Outputs of experts are kept for the gradient of the router's weights (else these weigh the activation before the
     last product, whose input is kept anyway)."""
     eight_bit_activations: bool = False
-    """Eight-bit training keeps inputs of activations and outputs of experts in eight bit only, and the attention's output
+    """Eight-bit training keeps inputs of activations and outputs of experts in eight bit, and the output of attention
     in twelve."""
     logit_bytes: float = 8.0
     """Bytes per logit that the loss keeps besides the logits themselves."""
