@@ -13,8 +13,7 @@ def chunked(
     of the state before it. The delta rule (arXiv 2412.06464, section 3) adds the products of keys with keys, and
     with the inverse of that triangular matrix those that make its two corrected operands.
 
-    ``state_passes``: how often the states of chunks are moved, in 16-bit values: once written and once read, or more often,
-    as the kernels do.
+    ``state_passes``: how often the states of chunks are moved, in 16-bit values (2: once written and once read).
     """
     head, shared, each = Width(count=heads), Width(count=key_heads), 1.0 / chunk
     products = [
