@@ -27,10 +27,10 @@ from forerun.spaces.models.parameters import layer_parameters
 from forerun.spaces.models.parts import Pass, Product, Scan, Scores, Softmax, Step, Width
 from forerun.spaces.strategies import Context
 
-# Bytes per parameter and microbatch where gradients are added up apart: 16 bit ones are cleared (2), the new ones added
-# to them (6), the sum cast (6) and added to the fp32 buffer (12). DeepSpeed, bf16_optimizer.py: clear_lp_grads and
-# update_hp_grads.
-_APART_BYTES = 26.0
+# Bytes per parameter and microbatch where gradients are accumulated separately: 16 bit ones are cleared (2), the new
+# ones added to them (6), the sum cast (6) and added to the fp32 buffer (12). DeepSpeed, bf16_optimizer.py:
+# clear_lp_grads and update_hp_grads.
+_SEPARATE_BYTES = 26.0
 
 ADDING: Mapping[float, GemmKind] = {4.0: "weight_gradient", 2.0: "weight_gradient_added"}
 """Product that adds to main gradients of so many bytes."""
@@ -341,7 +341,7 @@ class Operators:
 
     def _added_bytes(self) -> Floats:
         """Bytes per parameter that adding a fresh weight gradient up moves."""
-        return np.where(self.shard.apart, _APART_BYTES, 2.0 + 2.0 * self.gradient_bytes)
+        return np.where(self.shard.apart, _SEPARATE_BYTES, 2.0 + 2.0 * self.gradient_bytes)
 
     def table_gradient(self, parameters: Floats) -> None:
         """Add what the gradient of a table of tokens costs besides its rows: it is dense, so that all of it is cleared,

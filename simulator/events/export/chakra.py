@@ -183,9 +183,9 @@ def _nodes_of_stages(step: _Step, sizes: StepSizes, strategy: Strategy) -> Mappi
 
 
 def _devices(step: _Step, task: int) -> tuple[int, ...]:
-    """Return the device-stages that take part in a task."""
+    """Return the pipeline ranks that take part in a task."""
     graph = step.graph
-    streams = graph.gangs.get(task, (graph.stream[task],))
+    streams = graph.members_of.get(task, (graph.stream[task],))
     return tuple(dict.fromkeys(graph.stream_device[stream] for stream in streams))
 
 
@@ -205,7 +205,7 @@ def _nodes(
             name=f"receive {graph.name(other)}",
             kind=_RECEIVE,
             before=waits,
-            size_bytes=sizes.hop_bytes,
+            size_bytes=sizes.p2p_bytes,
             peer=graph.stream_device[graph.stream[other]] % pp,
             tag=other,
         )
@@ -214,7 +214,7 @@ def _nodes(
     seconds = run.end_s[task] - run.start_s[task]
     if kind == SEND:
         peer = int(str(graph.tag[task][2]))
-        size, tag = sizes.hop_bytes, task
+        size, tag = sizes.p2p_bytes, task
         yield _Node(number=number, name=name, kind=_SEND, before=waits, size_bytes=size, peer=peer, tag=tag)
     elif kind in (REDUCE, GATHER):
         stage = device % pp
@@ -246,7 +246,7 @@ def _nodes(
             among=among,
             collective=reduces if kind == REDUCE else _ALL_GATHER,
         )
-    elif kind == TIED or (kind == OPTIMIZER and task in graph.gangs and pp > 1):
+    elif kind == TIED or (kind == OPTIMIZER and task in graph.members_of and pp > 1):
         size, among = (sizes.tied_bytes, "ends") if kind == TIED else (_NORM_BYTES, "stages")
         yield _Node(number=number, name=name, kind=_COLLECTIVE, before=waits, size_bytes=size, among=among)
     else:
