@@ -9,8 +9,9 @@ from forerun.search.board.rows import Row, rows_of
 from forerun.search.build import Found, build_board
 from forerun.search.diagnosis.diagnosis import NothingFeasible, beyond_limits, diagnose, empty_space
 from forerun.search.explain.explain import Explanation, explain_strategy
-from forerun.search.flat.candidates import strategies_at
 from forerun.search.flat.exhaustive import Piece, Problem
+from forerun.search.flat.ideas import best_rows, flat_rows
+from forerun.search.notes.all_notes import Beside
 from forerun.search.notes.certain import certain
 from forerun.search.notes.paying import paying
 from forerun.search.request.interrupts import Interrupted
@@ -89,6 +90,7 @@ def problem_of(setting: Setting) -> Problem:
         objective=setting.objective,
         top=setting.top,
         limits=setting.limits,
+        ideas=not (setting.request.all_variants or objective_named(setting.objective).front),
         slowdown=setting.slowdown(),
     )
 
@@ -114,14 +116,14 @@ def leaderboard_of(
     """
     problem, rows = problem_of(setting), tuple[Row, ...]()
     if piece.best is not None and len(piece.best):
-        strategies = strategies_at(problem.space, piece.best.index[: setting.top])
-        rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
+        rows = flat_rows(setting, problem, piece.best, score)
     rejected = dict(sorted(piece.rejected.items(), key=lambda item: (-item[1], item[0])))
     found = Found(
         rows=rows,
         space=SpaceCounts(size=piece.walked, legal=piece.legal, feasible=piece.feasible, rejected=rejected),
         remarks=(*remarks, *_front_remarks(setting, piece, rows)),
         workers=workers,
+        beside=Beside(*best_rows(setting, problem, (piece.fastest, piece.safest), score)),
     )
     board = build_board(setting, found, started_s=started_s or time.perf_counter(), score=score, noted=noted)
     if rows:

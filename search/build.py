@@ -8,7 +8,7 @@ from typing import Any
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts, ranked, versions
 from forerun.search.board.rows import Row
 from forerun.search.explain.explain import why
-from forerun.search.notes.all_notes import notes_for
+from forerun.search.notes.all_notes import Beside, notes_for
 from forerun.search.notes.certain import certain
 from forerun.search.notes.goodput import with_goodput
 from forerun.search.request.request import Setting
@@ -21,7 +21,7 @@ class Found:
     """What a way of searching found: ``rows`` best first, the candidates it counted, and what it says of itself.
 
     ``remarks`` are about the search, ``opened`` what it left open beside the axes, ``asked`` what more was asked for
-    than the request says.
+    than the request says, ``beside`` rows that notes compare the first with.
     """
 
     rows: tuple[Row, ...]
@@ -30,6 +30,7 @@ class Found:
     opened: tuple[str, ...] = ()
     asked: Mapping[str, Any] = field(default_factory=dict)
     workers: str = "in this process"
+    beside: Beside = field(default_factory=Beside)
 
 
 def build_board(
@@ -50,14 +51,20 @@ def build_board(
         versions=versions(),
         workers=found.workers,
     )
-    board = with_rows(board, setting, found.rows, score=score, noted=noted)
+    board = with_rows(board, setting, found.rows, score=score, beside=found.beside if noted else None, noted=noted)
     return replace(board, elapsed_s=time.perf_counter() - started_s)
 
 
 def with_rows(
-    board: Leaderboard, setting: Setting, rows: tuple[Row, ...], *, score: Scorer = simulator_score, noted: bool = True
+    board: Leaderboard,
+    setting: Setting,
+    rows: tuple[Row, ...],
+    *,
+    score: Scorer = simulator_score,
+    beside: Beside | None = None,
+    noted: bool = True,
 ) -> Leaderboard:
     """Return a board with other rows, best first, and what is said of them (the notes where ``noted``)."""
     rows = certain(setting.context, ranked(rows, setting.objective), setting.objective)
     rows = with_goodput(setting, rows)
-    return replace(board, rows=rows, why=why(rows), advice=notes_for(setting, rows, score) if noted else ())
+    return replace(board, rows=rows, why=why(rows), advice=notes_for(setting, rows, score, beside) if noted else ())

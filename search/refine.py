@@ -27,7 +27,7 @@ def refine(board: Leaderboard, setting: Setting, top: int) -> Leaderboard:
     strategies = [row.strategy for row in board.rows]
     table = table_of(strategies)
     scores = event_scores(setting.context, table)
-    keys = objective_named(setting.objective).keys(scores, table)
+    keys = objective_named(setting.objective).keys(setting.context, scores, table)
     places = np.lexsort((*reversed(keys), ~scores.fits))
     played = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=lambda *_: scores)
     rows = tuple(_moved(played[place], place + 1) for place in places[:top])

@@ -137,7 +137,8 @@ def ranked(rows: tuple[Row, ...], objective: str) -> tuple[Row, ...]:
     """Number rows by their place and mark those that are as good as the first."""
     result = []
     for place, row in enumerate(rows, start=1):
-        near = place > 1 and row.gpus * row.step_time_s <= (1 + NEAR) * rows[0].gpus * rows[0].step_time_s
+        ratio = row.gpus * row.step_time_s / (rows[0].gpus * rows[0].step_time_s)
+        near = place > 1 and abs(ratio - 1) <= NEAR
         if objective != "cost":
             near = near and row.gpus == rows[0].gpus
         marks = (*row.marks, NEAR_MARK) if near else row.marks
@@ -163,6 +164,8 @@ def flat_line(data: Mapping[str, Any]) -> dict[str, Any]:
             line.update({f"time_{part}_s": seconds for part, seconds in value.items()})
         elif name == "memory_gib":
             line.update({f"memory_{part}_gib": gib for part, gib in value.items()})
+        elif name == "variants":
+            line[name] = len(value)
         else:
             line[name] = "; ".join(value) if name == "marks" else value
     return line

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from forerun.search.board.rows import Row
+from forerun.search.board.variants import Variant
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator.memory.risk import oom_risk
 from forerun.spaces.strategies import parse_strategy
@@ -61,12 +62,28 @@ def row_from_json(data: Mapping[str, Any]) -> Row:
         train_days=price("train_days"),
         train_cost_usd=price("train_cost_usd"),
         marks=tuple(map(str, data["marks"])),
+        variants=tuple(_variant(one) for one in data.get("variants") or ()),
+        interval_level=_level(data),
         step_time_low_s=optional(finite, data.get("step_time_low_s")),
         step_time_high_s=optional(finite, data.get("step_time_high_s")),
         same_as_rank=optional(int, data.get("same_as_rank")),
         peak_memory_low_gib=optional(finite, data.get("peak_memory_low_gib")),
         peak_memory_high_gib=optional(finite, data.get("peak_memory_high_gib")),
     )
+
+
+def _variant(data: Mapping[str, Any]) -> Variant:
+    return Variant(
+        strategy=parse_strategy(str(data["strategy"])),
+        step_time_s=above_zero(data, "step_time_s"),
+        peak_memory_gib=above_zero(data, "peak_memory_gib"),
+        oom_risk=finite(data["oom_risk"]),
+    )
+
+
+def _level(data: Mapping[str, Any]) -> float | None:
+    """Return the level of a row's intervals; before 22 November 2026 only calibrated rows had some, of 90 %."""
+    return finite(data.get("interval_level", 0.9)) if data.get("step_time_low_s") is not None else None
 
 
 def _oom_risk(data: Mapping[str, Any]) -> float:

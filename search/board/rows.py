@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.search.board.notebook import row_html
+from forerun.search.board.variants import Variant
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator import score as simulator_score
@@ -32,7 +33,8 @@ def closed_form_mark(place: int | None) -> str:
 class Row:
     """One strategy and its predicted cost.
 
-    ``tree`` names what was costed where that is a strategy tree, and ``strategy`` is then that of its first layer.
+    ``variants`` have its degrees, and no prediction tells them from it. ``tree`` names what was costed where that is a
+    strategy tree, and ``strategy`` is then that of its first layer.
     ``rank`` is None outside of a leaderboard. ``mfu`` is the share of the dense peak at the training precision, with
     model FLOPs that count what a causal mask leaves of the attention square and no recompute (frameworks that count the
     whole square report more: 7 % for an 8B model at 4k tokens, 40 % at 64k).
@@ -42,7 +44,8 @@ class Row:
     predicted that full that ran out of memory; where memory was calibrated, the probability that the runs of that
     machine leave.
     Costs are None without a price, ``train_days`` and ``train_cost_usd`` also without a number of training tokens.
-    ``step_time_low_s`` and ``step_time_high_s`` bound a measured step with 90 % probability, ``same_as_rank`` is the
+    ``step_time_low_s`` and ``step_time_high_s`` bound a measured step with probability ``interval_level``, from
+    published runs that are alike, or from those that a calibration was fitted to; ``same_as_rank`` is the
     best rank whose step cannot be told apart from this one's; None without a calibration (``same_as_rank`` also where
     all better ranks can). ``peak_memory_low_gib`` and ``peak_memory_high_gib`` bound a measured peak of the device
     likewise; None unless memory was calibrated. ``goodput``: what failures and checkpoints leave of the training
@@ -69,6 +72,7 @@ class Row:
     train_days: float | None
     train_cost_usd: float | None
     marks: tuple[str, ...]
+    interval_level: float | None = None
     step_time_low_s: float | None = None
     step_time_high_s: float | None = None
     same_as_rank: int | None = None
@@ -76,6 +80,7 @@ class Row:
     peak_memory_high_gib: float | None = None
     goodput: Mapping[str, float] | None = None
     tree: str = ""
+    variants: tuple[Variant, ...] = ()
 
     @property
     def name(self) -> str:
@@ -83,11 +88,17 @@ class Row:
         return self.tree or str(self.strategy)
 
     @property
-    def plus_minus(self) -> float | None:
-        """Half the width of the step time's interval, as a share of it."""
+    def train_gpu_hours(self) -> float | None:
+        """GPU-hours of the whole training; None where its length is not known."""
+        return None if self.train_days is None else 24 * self.train_days * self.gpus
+
+    @property
+    def range_text(self) -> str:
+        """The interval of the step time as shares of it, like ``-7..+26%``; empty where there is none."""
         if self.step_time_low_s is None or self.step_time_high_s is None:
-            return None
-        return (self.step_time_high_s - self.step_time_low_s) / (2 * self.step_time_s)
+            return ""
+        low, high = (100 * (bound / self.step_time_s - 1) for bound in (self.step_time_low_s, self.step_time_high_s))
+        return f"{low:+.0f}..{high:+.0f}%"
 
     @property
     def risk_text(self) -> str:
@@ -114,14 +125,15 @@ class Row:
         del data["tree"]
         data |= {"strategy": self.name, "breakdown_s": dict(self.breakdown_s), "memory_gib": dict(self.memory_gib)}
         if self.step_time_low_s is None:
-            for name in ("step_time_low_s", "step_time_high_s", "same_as_rank"):
+            for name in ("interval_level", "step_time_low_s", "step_time_high_s", "same_as_rank"):
                 del data[name]
         if self.peak_memory_low_gib is None:
             for name in ("peak_memory_low_gib", "peak_memory_high_gib"):
                 del data[name]
         if self.goodput is None:
             del data["goodput"]
-        data["marks"] = list(self.marks)
+        data |= {"marks": list(self.marks), "train_gpu_hours": self.train_gpu_hours}
+        data["variants"] = [variant.to_json() for variant in self.variants]
         return data
 
 

@@ -7,10 +7,10 @@ from forerun.spaces.errors import RequestError
 TRAINING = ("debug", "json", "model", "cluster", "global_batch", "gpus", "precision", "framework")
 FILES = ("out", "force", "report")
 
-OPERATOR_GRAPH = (*TRAINING, "seconds_per_sample", "allow_generic", "paradl")
+OPERATOR_GRAPH = (*TRAINING, "seconds_per_sample", "allow_generic", "paradl", "optimizer", "usd_per_gpu_hour")
 SEARCH_OF_GRAPH = (*OPERATOR_GRAPH, *FILES, "set", "objective", "top")
-STRATEGY_OF_GRAPH = (*OPERATOR_GRAPH, "strategy", "fidelity")
-EVENTS_OF_GRAPH = (*STRATEGY_OF_GRAPH, "tree", "trace", "timeline", "force")
+STRATEGY_OF_GRAPH = (*OPERATOR_GRAPH, "strategy", "fidelity", "write_tree", "force")
+EVENTS_OF_GRAPH = (*STRATEGY_OF_GRAPH, "tree", "trace", "timeline")
 LIMITS_OF_GRAPH = (*OPERATOR_GRAPH, "set", "report", "force")
 
 SEARCH_ON_GROUPS = (
@@ -32,6 +32,7 @@ SEARCH_ON_GROUPS = (
     "space",
     "objective",
     "top",
+    "all_variants",
     "per_stage",
     "uneven_stages",
     "evaluations",

@@ -77,6 +77,9 @@ def add_training(parser: Parser, *, batch_required: bool = True, learned: bool =
         help="forward and backward pass of one sample on one GPU as measured (batch 64)",
     )
     graphs.add_argument(
+        "--optimizer", choices=("sgd", "momentum", "adam"), help="of the profile (momentum) unless said otherwise"
+    )
+    graphs.add_argument(
         "--allow-generic",
         action="store_true",
         help="cost operators of an imported graph that have no rule by their bytes and operations",
@@ -213,6 +216,7 @@ def _only_transformers(args: argparse.Namespace) -> None:
         ("--seconds-per-sample", args.seconds_per_sample),
         ("--allow-generic", args.allow_generic),
         ("--paradl", args.paradl),
+        ("--optimizer", args.optimizer),
     ):
         if value:
             raise RequestError(f"{flag} is for operator graphs, and {args.model} is not")

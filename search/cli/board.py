@@ -15,8 +15,8 @@ from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.cli.trees import tree_lines
 from forerun.search.flat.bound import SLOWER
 from forerun.search.request.objectives import objective_named
-from forerun.simulator.memory.risk import RISKY
-from forerun.spaces.units import format_seconds, format_whole
+from forerun.simulator.memory.risk import RISKY, share_at
+from forerun.spaces.units import format_count, format_seconds, format_whole
 
 if TYPE_CHECKING:
     from forerun.search.baseline import Baseline
@@ -29,15 +29,16 @@ WIDTHS = {
     "tok/s/GPU": 10,
     "MFU": 6,
     "step": 8,
-    "+-90%": 7,
+    "range": 10,
     "memory": 10,
     "USD/Mtok": 9,
 }
 """Columns of the terminal that each column of a leaderboard needs."""
-FIGURES = ("tok/s/GPU", "MFU", "step", "+-90%", "memory", "USD/Mtok")
+FIGURES = ("tok/s/GPU", "MFU", "step", "range", "memory", "USD/Mtok")
 LEAST_BAR, MOST_BAR = 8, 40
-GOES_FIRST = ("time", "USD/Mtok", "MFU")
+GOES_FIRST = ("range", "time", "USD/Mtok", "MFU")
 """What a narrow terminal does without, in this order."""
+VARIANTS_LEGEND = "(+N) variants with the same degrees within 1% of the row; --all-variants lists them"
 SAME_LEGEND = (
     "= cannot be told apart from a better rank (90 %; similar strategies err alike, so their difference counts)"
 )
@@ -49,13 +50,14 @@ def print_board(board: Leaderboard) -> None:
     brush = brush_of(console)
     own = None if board.baseline is None else board.baseline.row
     several = len({*board.request["gpu_counts"], *([] if own is None else [own.gpus])}) > 1
-    say(console, title(board), board_table(board.rows, console, brush, several=several, own=own))
+    bounded = board.request.get("oom_risk") is not None
+    say(console, title(board), board_table(board.rows, console, brush, several=several, bounded=bounded, own=own))
     breakdowns = (row.breakdown_s for row in (*board.rows, *([] if own is None else [own])))
     say(console, brush.legend(breakdowns, width=console.width))
-    tight = f": more than {RISKY:.0%} of the measured runs predicted this full ran out (--oom-risk keeps below a share)"
-    likely = f": runs out with more than {RISKY:.0%} probability by the calibration (--oom-risk keeps below one)"
+    tight = f": OOM risk above {RISKY:.0%}, from measured runs at this predicted peak (--oom-risk limits it)"
+    likely = f": OOM risk above {RISKY:.0%} by the calibration (--oom-risk limits it)"
     signs = (
-        ("~", NEAR_MARK, ": closer than a prediction can tell"),
+        ("~", NEAR_MARK, " (below the prediction error)"),
         ("!", TIGHT_MARK, tight),
         ("?", MAY_NOT_FIT_MARK, likely),
     )
@@ -64,7 +66,11 @@ def print_board(board: Leaderboard) -> None:
     for sign, mark, more in signs:
         if any(mark in row.marks for row in board.rows):
             say(console, Text(f"{sign} {mark}{more}", style="dim"))
-    say(console, "", Text(board.why), "")
+    if any(row.variants for row in board.rows):
+        say(console, Text(VARIANTS_LEGEND, style="dim"))
+    if bounded:
+        say(console, Text(limit_line(board), style="dim"))
+    say(console, "", Text(board.why), *training_lines(board), "")
     if board.measure_next is not None:
         say(console, *measure_lines(board.measure_next), "")
     if board.trees is not None:
@@ -72,6 +78,29 @@ def print_board(board: Leaderboard) -> None:
     if board.baseline is not None:
         say(console, *baseline_lines(board.baseline, board.rows))
     say(console, *counts(board))
+
+
+def limit_line(board: Leaderboard) -> str:
+    """Return what a bound on the risk of running out of memory leaves of a device."""
+    risk, limits = board.request["oom_risk"], [row.memory_limit_gib for row in board.rows]
+    least, most = f"{min(limits):.1f}", f"{max(limits):.1f}"
+    if least != most:  # a calibration bounds each row by itself
+        return f"memory limit {least} to {most} GiB, from --oom-risk {risk:.0%}"
+    device = limits[0] / share_at(risk)
+    return f"memory limit {least} of the device's {device:.1f} GiB, from --oom-risk {risk:.0%}"
+
+
+def training_lines(board: Leaderboard) -> list[Text]:
+    """Return what the whole training takes with the first row, where its length is known."""
+    row, tokens = board.rows[0], board.request.get("tokens")
+    if row.train_days is None or tokens is None:
+        return []
+    days = f"{row.train_days:,.1f} days"
+    if row.step_time_low_s is not None and row.step_time_high_s is not None:
+        low, high = (row.train_days * bound / row.step_time_s for bound in (row.step_time_low_s, row.step_time_high_s))
+        days += f" ({row.interval_level:.0%}: {low:,.1f} to {high:,.1f})"
+    usd = "" if row.train_cost_usd is None else f", {row.train_cost_usd:,.0f} USD"
+    return [Text(f"Training on {format_count(tokens)} tokens: {days}, {row.train_gpu_hours:,.0f} GPU-hours{usd}.")]
 
 
 def measure_lines(found: "NextRuns") -> list[Text]:
@@ -101,15 +130,24 @@ def title(board: Leaderboard) -> Text:
     )
 
 
-def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several: bool, own: Row | None = None) -> Table:
-    """Return rows as a table, below them the user's ``own`` run; ``several`` GPU counts are among them.
+def board_table(
+    rows: Sequence[Row],
+    console: Console,
+    brush: Brush,
+    *,
+    several: bool,
+    bounded: bool = False,
+    own: Row | None = None,
+) -> Table:
+    """Return rows as a table, below them the user's ``own`` run; ``several`` GPU counts are among them, and the risk of
+    running out of memory is ``bounded``.
 
     Columns that say nothing are left out.
     """
     absent = {
         "GPUs": not several,
         "USD/Mtok": not any(row.cost_usd_per_hour is not None for row in rows),
-        "+-90%": not any(row.plus_minus is not None for row in rows),
+        "range": not any(row.range_text for row in rows),
     }
     shown = shown_columns(console.width, without=[name for name, gone in absent.items() if gone])
     bar_width = min(MOST_BAR, console.width - 1 - sum(WIDTHS[name] for name in shown if name != "time"))
@@ -119,11 +157,14 @@ def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several:
     if several:
         table.add_column("GPUs", justify="right", no_wrap=True)
     limits = {f"{row.memory_limit_gib:.0f}" for row in rows}
-    # Below a calibrated risk every row has a limit of its own.
-    memory = f"of {limits.pop()} GiB" if len(limits) == 1 else "GiB"
+    # Where a risk is bounded the limit is less than the device has, and may be each row's own.
+    titles = {
+        "memory": "GiB" if bounded or len(limits) > 1 else f"of {limits.pop()} GiB",
+        "range": f"{rows[0].interval_level or 0:.0%} range",
+    }
     for name in FIGURES:
         if name in shown:
-            table.add_column(memory if name == "memory" else name, justify="right", no_wrap=True)
+            table.add_column(titles.get(name, name), justify="right", no_wrap=True)
     if "time" in shown:
         table.add_column("time", no_wrap=True, width=bar_width)
     for row in (*rows, *([] if own is None else [own])):
@@ -135,7 +176,7 @@ def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several:
         cells += [Text(str(row.gpus))] if several else []
         *speed, peak = figures(row)
         values = dict(zip(("tok/s/GPU", "MFU", "step"), speed, strict=True))
-        values["+-90%"] = "" if row.plus_minus is None else f"{row.plus_minus:.1%}"
+        values["range"] = row.range_text
         values["memory"] = peak
         values["USD/Mtok"] = f"{row.cost_usd_per_million_tokens or 0.0:.3g}"
         cells += [Text(text) for name, text in values.items() if name in shown]
@@ -146,7 +187,7 @@ def board_table(rows: Sequence[Row], console: Console, brush: Brush, *, several:
 def shown_columns(width: int, *, without: Collection[str]) -> list[str]:
     """Return the columns of a leaderboard that a terminal of ``width`` columns has room for; ``without``: say nothing.
 
-    >>> shown_columns(63, without=["+-90%", "USD/Mtok"])
+    >>> shown_columns(63, without=["range", "USD/Mtok"])
     ['#', 'strategy', 'GPUs', 'tok/s/GPU', 'step', 'memory']
     """
     names = [name for name in (*WIDTHS, "time") if name not in without]
@@ -192,6 +233,8 @@ def figures(row: Row) -> list[str]:
 def _strategy(row: Row) -> Text:
     """Return a strategy with its marks below it."""
     text = Text(row.name)
+    if row.variants:
+        text.append(f" (+{len(row.variants)})", style="dim")
     elsewhere = (NEAR_MARK, TIGHT_MARK, MAY_NOT_FIT_MARK, closed_form_mark(row.rank))  # in signs, or no news
     marks = [mark for mark in row.marks if mark not in elsewhere]
     if marks:
@@ -213,6 +256,6 @@ def counts(board: Leaderboard) -> list[Text]:
             "rejected: " + ", ".join(f"{reason} {format_whole(number)}" for reason, number in space.rejected.items())
         )
     if board.defaults:
-        lines.append("filled in: " + "; ".join(board.defaults))
+        lines.append("defaults used: " + "; ".join(board.defaults))
     lines += [f"note: {note}" for note in board.notes]
     return [Text(line, style="dim") for line in lines]

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from forerun.search.board.changes import ScoredChange
 from forerun.search.board.rows import GIB, Row
+from forerun.search.certainty import LEVEL
 from forerun.search.cli.bars import Brush
 from forerun.search.explain.explain import MEANING, Explanation
 from forerun.simulator.assignment.operators import OperatorPass
@@ -21,25 +22,30 @@ MOST_OPERATORS = 10
 
 def headline(row: Row) -> list[Text]:
     """Return a row in a few lines."""
+    memory = f"peak memory {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB on stage {row.peak_stage}"
+    if not row.fits:
+        memory += f": does not fit, {row.excess_gib:.1f} GiB too much"
+    level, lines = f"{row.interval_level or 0:.0%}", []
+    if row.step_time_low_s is not None and row.step_time_high_s is not None:
+        kind = "runs of this kind, published" if row.interval_level == LEVEL else "the calibration"
+        bounds = f"{format_seconds(row.step_time_low_s)} and {format_seconds(row.step_time_high_s)}"
+        lines.append(f"{level} of measured steps between {bounds} (from {kind})")
+    if row.peak_memory_low_gib is not None and row.peak_memory_high_gib is not None:
+        memory += f" ({level} between {row.peak_memory_low_gib:.1f} and {row.peak_memory_high_gib:.1f} GiB)"
     lines = [
         f"{row.gpus} GPUs: step {format_seconds(row.step_time_s)}, {row.tokens_per_s:,.0f} tokens/s, "
         f"{row.tokens_per_s_per_gpu:,.1f} tokens/s/GPU, MFU {row.mfu:.1%}",
-        f"peak memory {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB on stage {row.peak_stage}"
-        + ("" if row.fits else f": does not fit, needs {row.excess_gib:.1f} GiB less"),
+        *lines,
+        memory,
         *([row.risk_text] if row.risk_text else []),
     ]
-    if row.step_time_low_s is not None and row.step_time_high_s is not None:
-        bounds = f"{format_seconds(row.step_time_low_s)} and {format_seconds(row.step_time_high_s)}"
-        lines.insert(1, f"calibrated: 90 % of measured steps would lie between {bounds}")
-    if row.peak_memory_low_gib is not None and row.peak_memory_high_gib is not None:
-        lines[-1] += f" (90 % between {row.peak_memory_low_gib:.1f} and {row.peak_memory_high_gib:.1f} GiB)"
     if row.cost_usd_per_hour is not None:
         lines.append(
             f"{row.cost_usd_per_hour:,.2f} USD/h, {row.cost_usd_per_million_tokens:.3g} USD per million tokens"
         )
     if row.train_days is not None:
         cost = "" if row.train_cost_usd is None else f", {row.train_cost_usd:,.0f} USD"
-        lines.append(f"whole training: {row.train_days:,.1f} days{cost}")
+        lines.append(f"whole training: {row.train_days:,.1f} days, {row.train_gpu_hours:,.0f} GPU-hours{cost}")
     marks = [Text(f"! {mark}", style="yellow") for mark in row.marks]
     return [Text(row.name, style="bold"), *map(Text, lines), *marks]
 

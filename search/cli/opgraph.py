@@ -9,6 +9,7 @@ from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.opgraph import Doubling, GraphRow, GraphSetting
+    from forerun.spaces.opgraph.split import Split
 
 
 def is_graph_model(args: argparse.Namespace) -> bool:
@@ -43,6 +44,8 @@ def setting_of(args: argparse.Namespace, takes: tuple[str, ...]) -> "GraphSettin
             objective=getattr(args, "objective", None),
             top=getattr(args, "top", None),
             seconds_per_sample=args.seconds_per_sample,
+            optimizer=args.optimizer,
+            usd_per_gpu_hour=args.usd_per_gpu_hour,
             modes=choices_by_axis(getattr(args, "set", [])),
             allow_generic=args.allow_generic,
         )
@@ -92,6 +95,8 @@ def run_strategy(args: argparse.Namespace, *, explain: bool) -> int:
     from forerun.search.opgraph.rows import phases
 
     setting = setting_of(args, EVENTS_OF_GRAPH if _by_events(args) else STRATEGY_OF_GRAPH)
+    if getattr(args, "write_tree", None) is not None:
+        _write_tree(setting, args)
     if _by_events(args):
         return _run_tree(setting, args)
     row = _row(setting, args.strategy)
@@ -138,14 +143,8 @@ def _run_tree(setting: "GraphSetting", args: argparse.Namespace) -> int:
     if args.tree is not None:
         answer = simulate_graph_tree(setting, args.tree)
     else:
-        from forerun.spaces.opgraph.limits import check_split
-        from forerun.spaces.opgraph.split import parse_split
-
         _no_oracle(args)
-        split = parse_split(args.strategy)
-        _check_devices(setting, split.devices)
-        check_split(setting.context.model, split, setting.batch(split.devices))
-        answer = simulate_split(setting, split)
+        answer = simulate_split(setting, _legal_split(setting, args.strategy))
     write_timelines(args, answer.events)
     if args.json:
         document = {"schema": SCHEMA, "request": setting.to_json(), "row": answer.row, "tree": answer.tree}
@@ -155,6 +154,34 @@ def _run_tree(setting: "GraphSetting", args: argparse.Namespace) -> int:
 
     print_tree(setting, answer)
     return 0
+
+
+def _legal_split(setting: "GraphSetting", text: str) -> "Split":
+    """Return the split that a text names.
+
+    Raises:
+        RequestError: it cannot be read, or breaks a law.
+    """
+    from forerun.spaces.opgraph.limits import check_split
+    from forerun.spaces.opgraph.split import parse_split
+
+    split = parse_split(text)
+    _check_devices(setting, split.devices)
+    check_split(setting.context.model, split, setting.batch(split.devices))
+    return split
+
+
+def _write_tree(setting: "GraphSetting", args: argparse.Namespace) -> None:
+    """Write a split as a strategy tree to start from.
+
+    Raises:
+        RequestError: a tree is given already, or the file cannot be written.
+    """
+    from forerun.search.opgraph.tree import write_split
+
+    if args.tree is not None:
+        raise RequestError("--write-tree goes with a flat --strategy; drop it, or give a --strategy")
+    write_split(setting, _legal_split(setting, args.strategy), args.write_tree)
 
 
 def run_limits(args: argparse.Namespace) -> int:
@@ -190,19 +217,14 @@ def _row(setting: "GraphSetting", text: str) -> "GraphRow":
     """
     from forerun.search.opgraph import scored_rows
     from forerun.search.opgraph.mixture import mixture_row
-    from forerun.spaces.opgraph.limits import check_split
     from forerun.spaces.opgraph.mixture import is_mixture, parse_mixture
-    from forerun.spaces.opgraph.split import parse_split
 
     if is_mixture(text):
         mixture = parse_mixture(text, setting.context.model)
         _check_devices(setting, mixture.devices)
         return mixture_row(setting.context, mixture, setting.batch(mixture.devices))
-    split = parse_split(text)
-    _check_devices(setting, split.devices)
-    batch = setting.batch(split.devices)
-    check_split(setting.context.model, split, batch)
-    return scored_rows(setting.context, [split], [batch])[0]
+    split = _legal_split(setting, text)
+    return scored_rows(setting.context, [split], [setting.batch(split.devices)])[0]
 
 
 def _changes(setting: "GraphSetting", row: "GraphRow") -> "tuple[Doubling, ...]":

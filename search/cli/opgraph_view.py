@@ -88,6 +88,11 @@ def print_row(setting: GraphSetting, row: GraphRow, found: Sequence[Bottleneck],
             f"{row.samples_per_s:,.1f} {sample}s/s, {row.samples_per_s_per_gpu:,.1f} per GPU"
         ),
         Text(f"peak memory {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB{fits}"),
+        *(
+            Text(f"{row.cost['cost_usd_per_hour']:,.2f} USD an hour, {usd:,.2f} per million {sample}s")
+            for usd in [row.cost.get("cost_usd_per_million_samples")]
+            if usd is not None
+        ),
         Text(row.to_json()["batch_norm"]),
     )
     parts = {name: value for name, value in row.breakdown_s.items() if value > 0}

@@ -18,7 +18,7 @@ def print_scaling(console: Console, scaling: Scaling) -> None:
     """Print head, curve, saturation and what was filled in."""
     say(console, *_headline(scaling), _table(scaling, ascii_only=console.options.ascii_only), *_verdict(scaling))
     if scaling.defaults:
-        say(console, Text(f"filled in: {'; '.join(scaling.defaults)}", style="dim"))
+        say(console, Text(f"defaults used: {'; '.join(scaling.defaults)}", style="dim"))
 
 
 def _headline(scaling: Scaling) -> list[Text]:

@@ -9,6 +9,7 @@ from typing import Any
 from forerun.search.board.changes import ScoredChange
 from forerun.search.board.notebook import changes_html
 from forerun.search.board.rows import Row, rows_of
+from forerun.search.certainty import LEVEL
 from forerun.search.explain.neighbours import Change, neighbours
 from forerun.search.notes.certain import certain
 from forerun.search.notes.order_trust import order_holds
@@ -200,9 +201,9 @@ def trust(one: Row, other: Row) -> str:
     """Return how often measured pairs predicted as far apart were in that order; empty where intervals say it better,
     where numbers of devices differ, or where both are predicted alike."""
     gap = abs(other.step_time_s / one.step_time_s - 1)
-    if one.step_time_low_s is not None or one.gpus != other.gpus or gap < 0.0005:
+    if one.interval_level not in (None, LEVEL) or one.gpus != other.gpus or gap < 0.0005:
         return ""
-    return f" Of measured pairs predicted {gap:.1%} apart, {order_holds(gap):.0%} were in that order."
+    return f" At a predicted gap of {gap:.1%}, measured order agreed {order_holds(gap):.0%} of the time."
 
 
 def _join(items: Sequence[str]) -> str:

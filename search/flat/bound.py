@@ -39,11 +39,11 @@ class Bound:
 
     def keeps(self, table: StrategyTable) -> NDArray[np.bool_]:
         """Return which candidates [N] may be among the best."""
-        assert self.objective.least is not None
+        assert self.objective.plain is not None
         step_s = self.least.step_s(table)
         if self.slowdown:
             step_s = step_s * slowdowns(table, self.slowdown)
-        keys = self.objective.least(step_s, table)
+        keys = self.objective.plain(step_s, table)
         return keys * (1 - ROUNDING) <= self.worst
 
 

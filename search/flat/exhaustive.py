@@ -4,6 +4,7 @@ A slice is two integers. What it yields is a ``Piece``: counts and the best cand
 pieces merge in any order, by any number of workers, into the same result. Memory follows the chunk and not the space.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,9 +16,11 @@ from forerun.search.flat.bound import SLOWER, WORTH, Bound, sample_tables, slowd
 from forerun.search.flat.fronts import front
 from forerun.search.request.limits import NO_LIMITS, Limits
 from forerun.search.request.objectives import objective_named
+from forerun.search.request.preferences import odds_of_failure
 from forerun.search.request.scorer import Progress, Scorer
 from forerun.simulator import score as simulator_score
 from forerun.simulator.core.bound import LeastStep
+from forerun.simulator.memory.risk import RISKY
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.strategies import AXES, StrategySpace, StrategyTable
 
@@ -28,6 +31,8 @@ FIRST = 1 << 19
 WIDEST = 1 << 24
 """Candidates of one slice, legal or not: bounds memory where a sparse space suddenly becomes dense. Laws leave a tenth
 of such a slice at most (each ``vpp`` goes with few schedules and splits), at some hundred bytes a candidate."""
+DEGREES = AXES[: AXES.index("etp") + 1]
+"""Axes that make a strategy an idea of its own; the others make variants of one."""
 CLOSEST = 8
 """Candidates kept that miss the device's memory by least."""
 
@@ -36,7 +41,8 @@ CLOSEST = 8
 class Problem:
     """What a worker needs to know: the space (with its context), the objective, how many of the best to keep (of a
     front: all), the limits on a step, by how much interruptions slow a training on so many GPUs (``slowdown``; empty:
-    not at all), and which candidates need no scoring (``bounded``)."""
+    not at all), and which candidates need no scoring (``bounded``). ``ideas``: of candidates with the same degrees only
+    the best is kept."""
 
     space: StrategySpace
     objective: str
@@ -44,10 +50,17 @@ class Problem:
     limits: Limits = NO_LIMITS
     slowdown: Mapping[int, float] = field(default_factory=dict)
     bound: Bound | None = None
+    ideas: bool = False
+
+    @property
+    def idea_width(self) -> int:
+        """Candidates from one set of degrees to the next, the slowest digits of an index; 1: each is one by itself."""
+        fast = AXES[AXES.index(DEGREES[-1]) + 1 :]
+        return math.prod(len(self.space.choices[axis]) for axis in fast) if self.ideas else 1
 
     def merged(self, pieces: Iterable["Piece"]) -> "Piece":
         """Return the piece of several slices together."""
-        return merge(pieces, top=self.top, front=objective_named(self.objective).front)
+        return merge(pieces, top=self.top, front=objective_named(self.objective).front, width=self.idea_width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +81,8 @@ class Piece:
     ``walked`` candidates of which ``legal`` keep all laws and ``feasible`` also fit into memory and keep the limits;
     ``rejected`` counts the others by reason code ("memory" for legal ones that do not fit, "slower" for legal ones that
     a bound spared from being scored). ``best`` ranks feasible
-    candidates by the objective; ``closest`` ranks legal ones that do not fit by the bytes they miss.
+    candidates by the objective; ``closest`` ranks legal ones that do not fit by the bytes they miss. ``fastest`` is the
+    best feasible candidate by predicted time alone, ``safest`` the best that is unlikely to run out of memory.
     """
 
     walked: int = 0
@@ -77,6 +91,8 @@ class Piece:
     rejected: Mapping[str, int] = field(default_factory=dict)
     best: Best | None = None
     closest: Best | None = None
+    fastest: Best | None = None
+    safest: Best | None = None
 
 
 def interrupted(scores: ScoreTable, table: StrategyTable, slowdown: Mapping[int, float]) -> ScoreTable:
@@ -97,7 +113,7 @@ def bounded(problem: Problem, score: Scorer = simulator_score) -> Problem:
     the whole space.
     """
     objective, context = objective_named(problem.objective), problem.space.context
-    known = score is simulator_score and context.correction is None and objective.least is not None
+    known = score is simulator_score and context.correction is None and objective.plain is not None
     if not known or problem.space.size < WORTH:
         return problem
     tables, legal = list[StrategyTable](), 0
@@ -106,7 +122,7 @@ def bounded(problem: Problem, score: Scorer = simulator_score) -> Problem:
         legal += len(table)
         if legal >= CHUNK:
             break
-    piece = problem.merged(score_chunk(problem, part, score) for part in _chunks(tables, CHUNK))
+    piece = problem.merged(score_chunk(problem, part, score) for part in chunks_of(tables, CHUNK))
     if piece.best is None or len(piece.best) < problem.top:
         return problem
     least = LeastStep(context)
@@ -143,7 +159,7 @@ def search_slice(
         piece = problem.merged([piece, Piece(walked=width, legal=slower, rejected=counted)])
         waiting.append(kept)
         if sum(map(len, waiting)) >= chunk or walked == high - low:
-            scored = [score_chunk(problem, part, score) for part in _chunks(waiting, chunk)]
+            scored = [score_chunk(problem, part, score) for part in chunks_of(waiting, chunk)]
             piece, waiting = problem.merged([piece, *scored]), []
         if progress is not None:
             progress(walked, legal)
@@ -156,21 +172,28 @@ def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> Piece:
     scores = interrupted(score(context, table), table, problem.slowdown)
     kept, beyond = problem.limits.kept(scores, table)
     objective = objective_named(problem.objective)
-    keys = np.stack(objective.keys(scores, table))
+    keys = np.stack(objective.keys(context, scores, table))
     missing = (scores.peak_memory_bytes - scores.limits(context))[None, :]
     over = int(np.count_nonzero(~scores.fits))
+    fastest = safest = None
+    if objective.plain is not None:
+        plain = objective.plain(scores.step_time_s, table)[None, :]
+        fastest = lowest(table.index, plain, kept, 1)
+        safest = lowest(table.index, keys, kept & (odds_of_failure(context, scores) <= RISKY / (1 - RISKY)), 1)
     return Piece(
         legal=len(table),
         feasible=int(np.count_nonzero(kept)),
         rejected={**({"memory": over} if over else {}), **beyond},
-        best=_best(table.index, keys, kept, problem.top, objective.front),
+        best=_best(table.index, keys, kept, problem.top, objective.front, problem.idea_width),
         closest=lowest(table.index, missing, ~scores.fits, CLOSEST),
+        fastest=fastest,
+        safest=safest,
     )
 
 
-def merge(pieces: Iterable[Piece], *, top: int, front: bool = False) -> Piece:
+def merge(pieces: Iterable[Piece], *, top: int, front: bool = False, width: int = 1) -> Piece:
     """Return the piece of all slices together; the order of ``pieces`` does not matter. A ``front`` stays whole: a cut
-    one could not be merged."""
+    one could not be merged. ``width``: that of an idea (``Problem.idea_width``)."""
     pieces = list(pieces)
     rejected: Counter[str] = Counter()
     for piece in pieces:
@@ -180,17 +203,22 @@ def merge(pieces: Iterable[Piece], *, top: int, front: bool = False) -> Piece:
         legal=sum(piece.legal for piece in pieces),
         feasible=sum(piece.feasible for piece in pieces),
         rejected=rejected,
-        best=_merge_best([piece.best for piece in pieces], top, front=front),
+        best=_merge_best([piece.best for piece in pieces], top, front=front, width=width),
         closest=_merge_best([piece.closest for piece in pieces], CLOSEST),
+        fastest=_merge_best([piece.fastest for piece in pieces], 1),
+        safest=_merge_best([piece.safest for piece in pieces], 1),
     )
 
 
-def lowest(index: NDArray[np.int64], keys: Floats, mask: NDArray[np.bool_], count: int) -> Best:
+def lowest(index: NDArray[np.int64], keys: Floats, mask: NDArray[np.bool_], count: int, width: int = 1) -> Best:
     """Return the ``count`` candidates of ``mask`` with the lowest keys, ties by index.
 
-    Shapes: ``index`` and ``mask`` N, ``keys`` M x N with the most important key first.
+    Shapes: ``index`` and ``mask`` N, ``keys`` M x N with the most important key first. ``width``: of candidates whose
+    index has the same quotient by it only the best counts.
     """
     rows = np.flatnonzero(mask)
+    if width > 1 and len(rows):
+        rows = _leaders(index, keys, rows, width)
     if len(rows) > count:
         first = keys[0, rows]
         threshold = np.partition(first, count - 1)[count - 1]
@@ -200,21 +228,34 @@ def lowest(index: NDArray[np.int64], keys: Floats, mask: NDArray[np.bool_], coun
     return Best(index=index[rows[order]], keys=keys[:, rows[order]])
 
 
-def _best(index: NDArray[np.int64], keys: Floats, mask: NDArray[np.bool_], count: int, is_front: bool) -> Best:
+def _leaders(index: NDArray[np.int64], keys: Floats, rows: NDArray[np.intp], width: int) -> NDArray[np.intp]:
+    """Return the best of ``rows`` for every quotient of an index by ``width``."""
+    idea = index[rows] // width
+    starts = np.flatnonzero(np.diff(idea, prepend=idea[0] - 1))
+    least = np.minimum.reduceat(keys[0, rows], starts)
+    # Of every run of one idea only those with its lowest first key go on to be sorted.
+    rows = rows[keys[0, rows] <= np.repeat(least, np.diff(starts, append=len(rows)))]
+    rows = rows[np.lexsort((index[rows], *keys[::-1, rows]))]
+    return rows[np.sort(np.unique(index[rows] // width, return_index=True)[1])]
+
+
+def _best(
+    index: NDArray[np.int64], keys: Floats, mask: NDArray[np.bool_], count: int, is_front: bool, width: int
+) -> Best:
     """Return the ``count`` lowest candidates of ``mask``, or all of its front."""
     if not is_front:
-        return lowest(index, keys, mask, count)
+        return lowest(index, keys, mask, count, width)
     rows = front(index, keys, mask)
     return Best(index=index[rows], keys=keys[:, rows])
 
 
-def _merge_best(parts: list[Best | None], count: int, *, front: bool = False) -> Best | None:
+def _merge_best(parts: list[Best | None], count: int, *, front: bool = False, width: int = 1) -> Best | None:
     present = [part for part in parts if part is not None and len(part)]
     if not present:
         return next((part for part in parts if part is not None), None)
     index = np.concatenate([part.index for part in present])
     keys = np.concatenate([part.keys for part in present], axis=1)
-    return _best(index, keys, np.ones(len(index), dtype=bool), count, front)
+    return _best(index, keys, np.ones(len(index), dtype=bool), count, front, width)
 
 
 def slices(
@@ -234,7 +275,7 @@ def slices(
         width = max(1, min(WIDEST, int(width * growth)))
 
 
-def _chunks(tables: list[StrategyTable], chunk: int) -> Iterator[StrategyTable]:
+def chunks_of(tables: list[StrategyTable], chunk: int) -> Iterator[StrategyTable]:
     """Yield the rows of all tables in tables of about equal size, ``chunk`` rows at most."""
     joined = _join([table for table in tables if len(table)])
     if joined is None:

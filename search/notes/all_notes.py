@@ -1,27 +1,42 @@
 """Everything that is said of the rows of a leaderboard, the same by whatever way they were found."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from forerun.search.board.rows import Row
 from forerun.search.notes.checked import checked_note
+from forerun.search.notes.divisible import divisible_note
+from forerun.search.notes.faster import faster_note
 from forerun.search.notes.goodput import goodput_note
-from forerun.search.notes.rounder import rounder_note
 from forerun.search.notes.safer import safer_note
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
 
 
-def notes_for(setting: Setting, rows: Sequence[Row], score: Scorer = simulator_score) -> tuple[str, ...]:
-    """Return what is to be said of ranked rows: what was measured of the first, a safer row, a better batch, and how
-    well such predictions met measured runs. ``score``: what other candidates are scored with."""
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Rows of a search that its best is compared with: the ``fastest`` by predicted time alone, and the best of the
+    ``safest``, those that are unlikely to run out of memory. None: there is none, or it is not known."""
+
+    fastest: Row | None = None
+    safest: Row | None = None
+
+
+def notes_for(
+    setting: Setting, rows: Sequence[Row], score: Scorer = simulator_score, beside: Beside | None = None
+) -> tuple[str, ...]:
+    """Return what is to be said of ranked rows: what was measured of the first, a faster and a safer one, a better
+    batch, and how well such predictions met measured runs. ``score``: what other candidates are scored with."""
     if not rows:
         return ()
+    beside = beside or Beside()
     return (
         *measured_note(setting, rows[0]),
         *goodput_note(setting, rows[0]),
-        *safer_note(setting, rows, score),
-        *rounder_note(setting, rows, score),
+        *faster_note(setting.context, rows[0], beside.fastest),
+        *safer_note(setting, rows, score, beside.safest),
+        *divisible_note(setting, rows, score),
         *checked_note(setting.context, rows[0]),
     )
 

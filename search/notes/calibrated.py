@@ -48,6 +48,7 @@ def _told(posterior: Posterior, context: Context, rows: Sequence[Row], *, across
         found.append(
             dataclasses.replace(
                 row if peaks is None else _holding(row, float(peaks[place])),
+                interval_level=LEVEL,
                 step_time_low_s=float(row.step_time_s / faster[place]),
                 step_time_high_s=float(row.step_time_s * slower[place]),
                 same_as_rank=rows[better[0]].rank if len(better) else None,

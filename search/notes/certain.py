@@ -1,16 +1,42 @@
-"""Rows of a calibrated context with their intervals; rows of any other as they are, without loading what that needs."""
+"""Rows with their intervals: from measured runs of the user's machine, else from published runs that are alike."""
+
+import dataclasses
+
+import numpy as np
 
 from forerun.search.board.rows import Row
+from forerun.search.certainty import LEVEL, busy_share, certainty_of
 from forerun.spaces.strategies import Context
 
 
 def certain(context: Context, rows: tuple[Row, ...], objective: str | None = None) -> tuple[Row, ...]:
-    """Return rows with the interval of their step time and the best rank each cannot be told apart from.
+    """Return rows with the intervals of their step time and peak memory, in a calibrated context also the best rank
+    that each cannot be told apart from.
 
     Rows of different numbers of devices are compared only where ``objective`` ranks by cost.
     """
-    if context.correction is None or not rows:
+    if not rows:
         return rows
+    if context.correction is None:
+        return _published(context, rows)
     from forerun.search.notes.calibrated import with_certainty
 
     return with_certainty(context, rows, across_sizes=objective == "cost")
+
+
+def _published(context: Context, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """Return rows with the intervals that published runs leave them."""
+    gpus = np.array([row.gpus for row in rows])
+    busy = busy_share({part: np.array([row.breakdown_s[part] for row in rows]) for part in rows[0].breakdown_s})
+    step, peak = (certainty_of(context, gpus, busy, quantity) for quantity in ("step", "memory"))
+    return tuple(
+        dataclasses.replace(
+            row,
+            interval_level=LEVEL,
+            step_time_low_s=row.step_time_s * float(step.low[place]),
+            step_time_high_s=row.step_time_s * float(step.high[place]),
+            peak_memory_low_gib=row.peak_memory_gib * float(peak.low[place]),
+            peak_memory_high_gib=row.peak_memory_gib * float(peak.high[place]),
+        )
+        for place, row in enumerate(rows)
+    )

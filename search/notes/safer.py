@@ -14,23 +14,24 @@ LARGEST = 20_000_000
 """Candidates up to which a space is searched a second time for what is only said beside the answer: a second or two."""
 
 
-def safer_note(setting: Setting, rows: Sequence[Row], score: Scorer) -> tuple[str, ...]:
-    """Return what the fastest strategy with a small risk costs, as one note; none where the first row is one, where the
-    user said what risk to take, or where finding it would take long. ``rows`` are in rank order.
+def safer_note(setting: Setting, rows: Sequence[Row], score: Scorer, safest: Row | None = None) -> tuple[str, ...]:
+    """Return what the best strategy with a small risk costs, as one note; none where the first row is one, where the
+    user said what risk to take, or where finding it would take long. ``rows`` are in rank order; ``safest``: what a
+    search found on its way.
     """
     if not rows or rows[0].oom_risk <= RISKY or setting.request.oom_risk is not None:
         return ()
     if objective_named(setting.objective).front:
         return ()
-    found = next((row for row in rows if row.oom_risk <= RISKY), None)
-    if found is None and setting.space().size <= LARGEST:
+    found = next((row for row in rows if row.oom_risk <= RISKY), safest)
+    if found is None and not setting.context.cluster.groups and setting.space().size <= LARGEST:
         found = _search(setting, score)
     if found is None:
         return ()
     slower = found.gpus * found.step_time_s / (rows[0].gpus * rows[0].step_time_s) - 1
     return (
-        f"{found.name} on {found.gpus} GPUs is the best with a small risk ({found.oom_risk:.0%}) of running out of "
-        f"memory: {found.peak_memory_gib:.1f} GiB, {slower:.1%} more GPU time than the first (--oom-risk {RISKY:.0%})",
+        f"safest: {found.name} on {found.gpus} GPUs, {found.oom_risk:.0%} OOM risk ({found.peak_memory_gib:.1f} GiB), "
+        f"{slower:.1%} more GPU time than row 1 (--oom-risk {RISKY:.0%} ranks such rows only)",
     )
 
 

@@ -114,6 +114,8 @@ def _order(setting: GraphSetting, row: GraphRow) -> tuple[float, float, str]:
     """Return the key that ranks; ties break by fewer devices and then by the text of the split."""
     if setting.objective == "gpus":
         return row.gpus, -row.samples_per_s, str(row.split)
+    if setting.objective == "headroom":
+        return row.peak_memory_gib - row.memory_limit_gib, -row.samples_per_s, str(row.split)
     score = row.samples_per_s_per_gpu if setting.objective == "cost" else row.samples_per_s
     return -score, row.gpus, str(row.split)
 

@@ -35,5 +35,6 @@ def mixture_row(context: GraphContext, mixture: Mixture, batch: int) -> GraphRow
         host_s=max(score.host_s - score.device_s, 0.0),
         loading_s=0.0,
         mixture=str(mixture),
+        usd_per_gpu_hour=context.cluster.usd_per_device_hour,
     )
     return replace(row, bottleneck=bottlenecks(context, row)[0].name)

@@ -14,7 +14,7 @@ from forerun.spaces.clusters.device import Device
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.opgraph.platform import platform_cluster
-from forerun.spaces.opgraph.profile import load_graph_profile
+from forerun.spaces.opgraph.profile import load_graph_profile, with_optimizer
 from forerun.spaces.opgraph.resolve import resolve_graph_model
 from forerun.spaces.opgraph.split import Mode
 
@@ -25,6 +25,7 @@ OBJECTIVES = {
     "throughput": "most samples per second",
     "cost": "most samples per second and GPU",
     "gpus": "fewest GPUs that fit",
+    "headroom": "most free memory on the fullest GPU",
 }
 
 
@@ -33,7 +34,8 @@ class GraphRequest:
     """A request; None means not given. ``global_batch`` in samples. ``seconds_per_sample``: measured on one device.
 
     ``modes``: names of the ways of splitting to look at (None: all). ``allow_generic``: imported operators without a
-    rule are costed by their bytes and operations.
+    rule are costed by their bytes and operations. ``optimizer``: of ``OPTIMIZERS`` (None: the profile's).
+    ``usd_per_gpu_hour``: price of one device (None: the cluster's, if it has one).
     """
 
     model: str
@@ -47,6 +49,8 @@ class GraphRequest:
     seconds_per_sample: float | None = None
     modes: tuple[str, ...] | None = None
     allow_generic: bool = False
+    optimizer: str | None = None
+    usd_per_gpu_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +73,7 @@ class GraphSetting:
 
     def remarks(self) -> tuple[str, ...]:
         """Return what was filled in and what is to be noted, as lines."""
-        filled = (f"filled in: {'; '.join(self.defaults)}",) if self.defaults else ()
+        filled = (f"defaults used: {'; '.join(self.defaults)}",) if self.defaults else ()
         return (*filled, *(f"note: {note}" for note in self.notes))
 
     def to_json(self) -> dict[str, Any]:
@@ -105,13 +109,17 @@ def resolve_request(request: GraphRequest) -> GraphSetting:
     if request.objective is not None and request.objective not in OBJECTIVES:
         raise unknown("objective", request.objective, OBJECTIVES)
     cluster = _cluster(request.cluster)
+    if request.usd_per_gpu_hour is not None:
+        if not 0 < request.usd_per_gpu_hour < 1e6:
+            raise RequestError(f"usd_per_gpu_hour must be more than 0, but got {request.usd_per_gpu_hour}")
+        cluster = dataclasses.replace(cluster, usd_per_device_hour=request.usd_per_gpu_hour)
     model, notes = resolve_graph_model(request.model, allow_generic=request.allow_generic)
     precision = request.precision or default_precision(cluster.device)
     cluster.device.peak(precision)
     context = GraphContext(
         model=model,
         cluster=cluster,
-        profile=load_graph_profile(request.framework or DEFAULT_PROFILE),
+        profile=with_optimizer(load_graph_profile(request.framework or DEFAULT_PROFILE), request.optimizer),
         precision=precision,
         seconds_per_sample=request.seconds_per_sample,
     )

@@ -37,11 +37,20 @@ class GraphRow:
     bottleneck: str = ""
     rank: int = 0
     mixture: str = ""
+    usd_per_gpu_hour: float | None = None
 
     @property
     def text(self) -> str:
         """The split as it is written; of a mixture, all of it."""
         return self.mixture or str(self.split)
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """USD per hour and per million samples; nothing without a price."""
+        if self.usd_per_gpu_hour is None:
+            return {}
+        usd = self.usd_per_gpu_hour * self.gpus
+        return {"cost_usd_per_hour": usd, "cost_usd_per_million_samples": usd / 3600.0 / self.samples_per_s * 1e6}
 
     @property
     def samples_per_s_per_gpu(self) -> float:
@@ -66,6 +75,7 @@ class GraphRow:
             "breakdown_s": self.breakdown_s,
             "hidden_gradient_s": self.hidden_s,
             "memory_gib": self.memory_gib,
+            **self.cost,
             "batch_norm": MIXED_NORMS if self.mixture else NORM_HANDLING[self.split.mode],
         }
 
@@ -101,6 +111,7 @@ def row_of(context: GraphContext, scores: GraphScores, index: int, serial_s: flo
         idle_s=max(device - repeated - ideal, 0.0),
         host_s=max(host - device, 0.0),
         loading_s=float(scores.loading_s[index]),
+        usd_per_gpu_hour=context.cluster.usd_per_device_hour,
     )
 
 

@@ -13,10 +13,12 @@ from forerun.simulator.opgraph.memory import RESERVE_BYTES, USABLE
 from forerun.simulator.opgraph.split_tree import tree_of_split
 from forerun.spaces.documents import Document
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
 from forerun.spaces.opgraph.split import Split
 from forerun.spaces.trees import Node, TreeError
 from forerun.spaces.trees.document import at_line, read_tree
 from forerun.spaces.trees.names import ranges_text
+from forerun.spaces.trees.write import tree_yaml
 
 GIB = 2.0**30
 
@@ -52,6 +54,16 @@ def simulate_split(setting: GraphSetting, split: Split) -> GraphTree:
     plan = graph_plan(setting.context, tree_of_split(setting.context, split, batch), batch)
     events = simulate_plan(plan)
     return GraphTree(row=_row(setting, plan, events, name), tree=_tree(plan, Path(name)), events=events)
+
+
+def write_split(setting: GraphSetting, split: Split, path: Path) -> None:
+    """Write a split as the strategy tree that it is; ``simulate_graph_tree`` gives the same answer, to the last digit.
+
+    Raises:
+        RequestError: the file cannot be written.
+    """
+    root = tree_of_split(setting.context, split, setting.batch(split.devices))
+    write_text(path, f"# {split}\n# of {setting.context.model.name}\n{tree_yaml(root)}")
 
 
 def _plan(setting: GraphSetting, root: Node, document: Document) -> GraphPlan:

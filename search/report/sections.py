@@ -36,6 +36,7 @@ def verdict(board: Leaderboard, launch: Safe | None = None) -> Safe:
         ("tokens/s in all", number(best.tokens_per_s)),
         ("MFU", f"{best.mfu:.1%}"),
         ("step", format_seconds(best.step_time_s)),
+        *([(f"{best.interval_level:.0%} of measured steps", best.range_text)] if best.interval_level else []),
         ("peak memory", f"{best.peak_memory_gib:.1f} of {best.memory_limit_gib:.1f} GiB"),
     ]
     if len(board.request["gpu_counts"]) > 1:
@@ -44,7 +45,8 @@ def verdict(board: Leaderboard, launch: Safe | None = None) -> Safe:
         facts.append(("cost", f"{number(best.cost_usd_per_million_tokens)} USD/Mtok"))
     if best.train_days is not None:
         cost = "" if best.train_cost_usd is None else f", {format_count(best.train_cost_usd)} USD"
-        facts.append(("whole training", f"{number(best.train_days)} days{cost}"))
+        hours = f", {format_count(best.train_gpu_hours or 0.0)} GPU-hours"
+        facts.append(("whole training", f"{number(best.train_days)} days{hours}{cost}"))
     tiles = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
     warning = tag("p", f"Look at before trying: {'; '.join(best.marks)}.", class_="warn") if best.marks else None
     lead = (

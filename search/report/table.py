@@ -8,7 +8,7 @@ from forerun.search.board.rows import Row
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import number
 from forerun.search.report.axes import Value, distinct
-from forerun.spaces.units import format_count
+from forerun.spaces.units import format_count, format_seconds
 
 FRONT_MARK = "Pareto front"
 """Stands in the notes of a row that no other row beats in both throughput per GPU and memory."""
@@ -29,8 +29,9 @@ class Column:
     first: str = "ascending"
 
 
-def columns_of(rows: Sequence[Row], *, several: bool) -> list[Column]:
-    """Return the columns that say something; ``several`` GPU counts were searched."""
+def columns_of(rows: Sequence[Row], *, several: bool, bounded: bool = False) -> list[Column]:
+    """Return the columns that say something; ``several`` GPU counts were searched, with a
+    ``bounded`` risk of running out of memory."""
     limits = {f"{row.memory_limit_gib:.0f}" for row in rows}
     seconds = 0 if rows[0].step_time_s >= 100 else 2 if rows[0].step_time_s >= 1 else 4
     columns = [
@@ -39,7 +40,7 @@ def columns_of(rows: Sequence[Row], *, several: bool) -> list[Column]:
         _column("step", "step (s)", "seconds per step", lambda r: r.step_time_s, lambda v: f"{v:,.{seconds}f}"),
         _column(
             "memory",
-            f"GiB of {limits.pop()}" if len(limits) == 1 else "GiB",
+            f"GiB of {limits.pop()}" if len(limits) == 1 and not bounded else "GiB",
             "peak memory of the fullest GPU, of what a GPU has",
             lambda r: r.peak_memory_gib,
             lambda v: f"{v:.1f}",
@@ -61,7 +62,8 @@ def columns_of(rows: Sequence[Row], *, several: bool) -> list[Column]:
 
 def leaderboard_table(board: Leaderboard, rows: Sequence[Row], front: frozenset[int]) -> Safe:
     """Return the table; ``front`` has the places in ``rows`` of those on the Pareto front."""
-    columns = columns_of(rows, several=len(board.request["gpu_counts"]) > 1)
+    several, bounded = len(board.request["gpu_counts"]) > 1, board.request.get("oom_risk") is not None
+    columns = columns_of(rows, several=several, bounded=bounded)
     left_out = "" if len(rows) == len(board.rows) else f" of the {len(board.rows):,} kept"
     caption = (
         f"The best {len(rows):,}{left_out}, of {board.space.legal:,} legal strategies. "
@@ -134,6 +136,17 @@ def _column(
     )
 
 
+def _variants(row: Row) -> Safe | None:
+    """Return what opens to the variants of a row; None where it has none."""
+    if not row.variants:
+        return None
+    items = [
+        tag("li", tag("code", str(one.strategy)), f" {format_seconds(one.step_time_s)}, {one.peak_memory_gib:.1f} GiB")
+        for one in row.variants
+    ]
+    return tag("details", tag("summary", f"+{len(items)} variants within 1%"), tag("ul", *items))
+
+
 def _line(place: int, row: Row, columns: Sequence[Column], on_front: bool) -> Safe:
     warnings = [mark for mark in row.marks if mark != NEAR_MARK]
     notes = [tag("span", mark, class_="mark warn") for mark in warnings]
@@ -142,7 +155,7 @@ def _line(place: int, row: Row, columns: Sequence[Column], on_front: bool) -> Sa
     return tag(
         "tr",
         tag("td", row.rank, class_="n", data_v=row.rank),
-        tag("th", tag("code", row.name), scope="row"),
+        tag("th", tag("code", row.name), _variants(row), scope="row"),
         *(tag("td", column.text(row), class_="n", data_v=f"{column.sort(row):.7g}") for column in columns),
         tag("td", joined(notes), data_v=len(warnings)),
         id=f"r{place}",

@@ -84,6 +84,8 @@ def command(board: Leaderboard) -> str:
     overrides = request.get("overrides") or {}
     for axis, values in overrides.items():
         lines.append(f"--set {shlex.quote(f'{axis}=' + ','.join(map(str, values)))}")
+    if request.get("all_variants"):
+        lines.append("--all-variants")
     if request.get("switches"):
         lines.append(f"--with {shlex.quote(settings_text(request['switches']).replace(' ', ''))}")
     lines += [f"--ignore-config-field {shlex.quote(str(name))}" for name in request.get("ignored_config_fields") or ()]

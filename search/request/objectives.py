@@ -1,7 +1,8 @@
 """What "best" means: a table of functions from scores to ranking keys, lower is better.
 
 An objective returns one or several arrays of shape N, most important first; candidates that tie in all of them rank by
-their canonical index. Money enters only through devices times seconds, so that no order depends on a price.
+their canonical index. Seconds count the risk of running out of memory and what practice prefers, within what
+predictions can tell apart. Money enters only through devices times seconds, so that no order depends on a price.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from forerun.search.request.preferences import launch_factor
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.strategies import StrategyTable
+from forerun.spaces.strategies import Context, StrategyTable
 
 Keys = tuple[Floats, ...]
 
@@ -20,47 +22,54 @@ Keys = tuple[Floats, ...]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
     """One meaning of "best". ``keys`` maps the scores of N candidates to ranking keys of shape N; with ``front`` no
-    key goes before another, and all candidates stay that no other dominates. ``least`` maps lower bounds of their step
-    times to lower bounds of the first key, where one follows. ``across`` maps a row (plain data) to its key among rows
-    of other workloads, whose seconds of a step do not compare; a front goes by its first part."""
+    key goes before another, and all candidates stay that no other dominates. Seconds in keys are those that a launch is
+    worth (``preferences``). ``plain`` maps predicted step times to the first key without that, and lower bounds of them
+    to lower bounds of it, where that follows. ``across`` maps a row (plain data) to its key among rows of other
+    workloads, whose seconds of a step do not compare; a front goes by its first part."""
 
     name: str
     title: str
-    keys: Callable[[ScoreTable, StrategyTable], Keys]
+    keys: Callable[[Context, ScoreTable, StrategyTable], Keys]
     across: Callable[[Mapping[str, Any]], tuple[float, ...]]
     front: bool = False
-    least: Callable[[Floats, StrategyTable], Floats] | None = None
+    plain: Callable[[Floats, StrategyTable], Floats] | None = None
 
     def __reduce__(self) -> tuple[Callable[[str], "Objective"], tuple[str]]:
         """Reach other processes by name: functions without one cannot."""
         return objective_named, (self.name,)
 
 
-def _same(step_s: Floats, table: StrategyTable) -> Floats:
+def _seconds(step_s: Floats, table: StrategyTable) -> Floats:
+    """Seconds per step: a step always consumes the same tokens."""
     return step_s
 
 
 def _device_seconds(step_s: Floats, table: StrategyTable) -> Floats:
+    """Device-seconds per step, to which the cost of a token is proportional at any price per device."""
     seconds: Floats = step_s * table.column("gpus")
     return seconds
 
 
-def _throughput(scores: ScoreTable, table: StrategyTable) -> Keys:
-    """Seconds per step: a step always consumes the same tokens."""
-    return (scores.step_time_s,)
+def _worth(context: Context, scores: ScoreTable, table: StrategyTable) -> Floats:
+    seconds: Floats = scores.step_time_s * launch_factor(context, scores, table)
+    return seconds
 
 
-def _cost(scores: ScoreTable, table: StrategyTable) -> Keys:
-    """Device-seconds per step, to which the cost of a token is proportional at any price per device."""
-    return (_device_seconds(scores.step_time_s, table), scores.step_time_s)
+def _throughput(context: Context, scores: ScoreTable, table: StrategyTable) -> Keys:
+    return (_worth(context, scores, table),)
 
 
-def _gpus(scores: ScoreTable, table: StrategyTable) -> Keys:
-    return (table.column("gpus").astype(np.float64), scores.step_time_s)
+def _cost(context: Context, scores: ScoreTable, table: StrategyTable) -> Keys:
+    worth_s = _worth(context, scores, table)
+    return (_device_seconds(worth_s, table), worth_s)
 
 
-def _headroom(scores: ScoreTable, table: StrategyTable) -> Keys:
-    return (scores.peak_memory_bytes, scores.step_time_s)
+def _gpus(context: Context, scores: ScoreTable, table: StrategyTable) -> Keys:
+    return (table.column("gpus").astype(np.float64), _worth(context, scores, table))
+
+
+def _headroom(context: Context, scores: ScoreTable, table: StrategyTable) -> Keys:
+    return (scores.peak_memory_bytes, _worth(context, scores, table))
 
 
 def _price(row: Mapping[str, Any]) -> tuple[float, ...]:
@@ -77,9 +86,9 @@ OBJECTIVES: Mapping[str, Objective] = {
             title="most tokens per second",
             keys=_throughput,
             across=lambda row: (-row["tokens_per_s"],),
-            least=_same,
+            plain=_seconds,
         ),
-        Objective(name="cost", title="least cost per token", keys=_cost, across=_price, least=_device_seconds),
+        Objective(name="cost", title="least cost per token", keys=_cost, across=_price, plain=_device_seconds),
         Objective(
             name="gpus",
             title="fewest GPUs that fit, then fastest",
@@ -113,8 +122,8 @@ def objective_named(name: str) -> Objective:
         raise RequestError(f"a front has every objective once, but got {name}")
     parts = [OBJECTIVES[part] for part in names]
 
-    def keys(scores: ScoreTable, table: StrategyTable) -> Keys:
-        return tuple(part.keys(scores, table)[0] for part in parts)
+    def keys(context: Context, scores: ScoreTable, table: StrategyTable) -> Keys:
+        return tuple(part.keys(context, scores, table)[0] for part in parts)
 
     title = f"Pareto front of {', '.join(names[:-1])} and {names[-1]}"
     return Objective(name=",".join(names), title=title, keys=keys, across=parts[0].across, front=True)

@@ -66,7 +66,8 @@ class Request:
     ``train_within_s`` seconds and costs no more than ``train_usd``. ``oom_risk``: the highest risk of running out of
     memory at which a strategy counts as fitting. ``goodput``: facts about failures and checkpoints
     (``failures=2e-5,recovery=10min``, empty for the defaults), under which strategies rank by effective throughput.
-    ``objective``: a name, or several with commas between them for their Pareto front. ``overrides`` are the user's own
+    ``objective``: a name, or several with commas between them for their Pareto front; ``all_variants``:
+    strategies with the same degrees are rows of their own. ``overrides`` are the user's own
     choices by axis. ``framework``: a name, with ``@VERSION`` of an earlier release, or a file; ``switches``: settings
     of its software that differ from the profile's defaults, by name (``{"bf16-grads": "on"}``). ``profile`` and
     ``calibration`` are files that ``forerun profile`` and ``forerun calibrate`` wrote. ``ignored_config_fields`` are
@@ -83,6 +84,7 @@ class Request:
     precision: str | None = None
     framework: str | None = None
     switches: Mapping[str, str] = field(default_factory=dict)
+    all_variants: bool = False
     tokens: float | None = None
     train_within_s: float | None = None
     train_usd: float | None = None
@@ -100,8 +102,9 @@ class Request:
         """Return the request as plain data, fields without a value left out."""
         data = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
         data["overrides"] = {axis: [str(value) for value in values] for axis, values in self.overrides.items()}
-        if not self.switches:
-            del data["switches"]
+        for name in ("switches", "all_variants"):
+            if not data[name]:
+                del data[name]
         return data
 
     @classmethod
@@ -117,6 +120,7 @@ class Request:
         return cls(
             **{name: data[name] for name in ("model", "cluster", "global_batch", "seq_len")} | known,
             overrides={str(axis): list(values) for axis, values in (data.get("overrides") or {}).items()},
+            all_variants=bool(data.get("all_variants")),
             switches={str(name): str(setting) for name, setting in (data.get("switches") or {}).items()},
             ignored_config_fields=tuple(map(str, data.get("ignored_config_fields") or ())),
         )
@@ -169,7 +173,7 @@ class Setting:
 
     def remarks(self) -> tuple[str, ...]:
         """Return what was filled in and what is to be noted, as lines."""
-        filled = (f"filled in: {'; '.join(self.defaults)}",) if self.defaults else ()
+        filled = (f"defaults used: {'; '.join(self.defaults)}",) if self.defaults else ()
         return (*filled, *(f"note: {note}" for note in self.notes))
 
     def to_json(self) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def evaluate(
     excess = scores.peak_memory_bytes / scores.limits(space.context) - 1.0
     # What fits and what exceeds must agree to the last bit with ``fits``, which compares bytes.
     excess[scores.fits & (excess > 0)] = 0.0
-    keys = [list(zip(*objective_named(name).keys(scores, table), strict=True)) for name in objectives]
+    keys = [list(zip(*objective_named(name).keys(space.context, scores, table), strict=True)) for name in objectives]
     return [
         Evaluation(
             keys=tuple(tuple(float(key) for key in each[row]) for each in keys),

@@ -4,10 +4,12 @@ import time
 from dataclasses import replace
 
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
-from forerun.search.board.rows import rows_of
+from forerun.search.board.rows import Row
 from forerun.search.build import Found, build_board
 from forerun.search.diagnosis.diagnosis import NothingFeasible, diagnose
 from forerun.search.flat.exhaustive import Piece, Problem
+from forerun.search.flat.ideas import best_rows, folded, rows_with_variants
+from forerun.search.notes.all_notes import Beside
 from forerun.search.request.interrupts import Interrupted
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.objectives import objective_named
@@ -74,8 +76,8 @@ def explore_request(
         interrupt, found = stop, stop.found
         if not found.feasible:
             raise
-    best = found.feasible[: setting.top]
-    rows = rows_of(setting.context, best, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score) if best else ()
+    rows = _rows(setting, found, score)
+    flat = Problem(space=space.flat, objective=setting.objective, top=setting.top)
     answer = Found(
         rows=rows,
         space=_counts(space, starts, found),
@@ -83,14 +85,24 @@ def explore_request(
         opened=tuple(_opened(space)),
         asked={"sampler": sampler.name, "seed": exploring.seed, "per_stage": list(exploring.per_stage)},
         workers=starts.workers,
+        beside=Beside(*best_rows(setting, flat, (starts.piece.fastest, starts.piece.safest), score)),
     )
     board = build_board(setting, answer, started_s=start, score=score, noted=interrupt is None)
     if interrupt is not None:
         raise Interrupted(board, interrupt)
     if not rows:
-        problem = Problem(space=space.flat, objective=setting.objective, top=setting.top)
-        raise NothingFeasible(diagnose(setting, problem, starts.piece, score), board.to_json())
+        raise NothingFeasible(diagnose(setting, flat, starts.piece, score), board.to_json())
     return board
+
+
+def _rows(setting: Setting, found: Exploration, score: Scorer) -> tuple[Row, ...]:
+    """Return the best strategies as rows, variants folded unless they are asked for."""
+    if setting.request.all_variants:
+        best = found.feasible[: setting.top]
+        return rows_with_variants(setting, best, [()] * len(best), score)
+    keyed = ((one, evaluation.values[0]) for one in found.feasible if (evaluation := found.known[one]) is not None)
+    ideas = dict(folded(keyed, setting.top))
+    return rows_with_variants(setting, list(ideas), list(ideas.values()), score)
 
 
 def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer) -> Starts:

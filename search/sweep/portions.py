@@ -131,6 +131,8 @@ def piece_to_json(piece: Piece) -> dict[str, Any]:
         "rejected": {reason: int(count) for reason, count in piece.rejected.items()},
         "best": _best_to_json(piece.best),
         "closest": _best_to_json(piece.closest),
+        "fastest": _best_to_json(piece.fastest),
+        "safest": _best_to_json(piece.safest),
     }
 
 
@@ -147,6 +149,8 @@ def piece_from_json(data: Mapping[str, Any]) -> Piece:
         rejected=data["rejected"],
         best=_best_from_json(data["best"]),
         closest=_best_from_json(data["closest"]),
+        fastest=_best_from_json(data.get("fastest")),
+        safest=_best_from_json(data.get("safest")),
     )
 
 

@@ -1,6 +1,7 @@
 """Communication inside a replica: halos, gathered and added-up outputs, features of a mixed split, looked-up rows."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -139,16 +140,25 @@ def _halo_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarr
 def _tail_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> Floats:
     """The parts of what the tail reads, brought together on every device; the tail then runs on all of them. Devices
     keep their parts alone: what a convolution reads is brought together again for its backward pass."""
-    layers = context.layers
-    start = tail_N[rows].astype(np.int64)
-    live = np.where(start < len(layers.live_L), layers.live_L[np.minimum(start, len(layers.live_L)) - 1], 0.0)
-    size = c.local_N[rows] * live * context.width
-    parts = c.parts_N[rows]
+    starts = tail_N[rows].astype(np.int64)
+    found = {int(start): _tail_reads(context.model, int(start)) for start in set(starts)}
+    forward, again = np.array([found[int(start)] for start in starts]).T
+    size, parts = c.local_N[rows] * context.width, c.parts_N[rows]
     if context.profile.staged_bytes_per_s is not None:
         # Forward the parts of the others come, backward their gradients go, through the host's memory.
-        return np.asarray(2 * size * (parts - 1) / parts / context.profile.staged_bytes_per_s)
-    again = np.array([operator.kind in WEIGHTED for operator in context.model.operators] + [False])
-    return collective_time_s(context.cluster, "all_gather", size, parts, 1.0) * np.where(again[start], 2.0, 1.0)
+        return np.asarray(2 * size * forward * (parts - 1) / parts / context.profile.staged_bytes_per_s)
+    each = [collective_time_s(context.cluster, "all_gather", size * one, parts, 1.0) for one in (forward, again)]
+    return np.where(forward > 0, each[0], 0.0) + np.where(again > 0, each[1], 0.0)
+
+
+@lru_cache(maxsize=256)
+def _tail_reads(model: GraphModel, start: int) -> tuple[float, float]:
+    """Elements per sample that operators from ``start`` on read of those before, and what products among them read."""
+    size = {operator.name: float(operator.output_elements) for operator in model.operators[:start]}
+    tail = model.operators[start:]
+    read = {name for operator in tail for name in operator.inputs if name in size}
+    again = {name for operator in tail if operator.macs for name in operator.inputs if name in size}
+    return sum(size[name] for name in read), sum(size[name] for name in again)
 
 
 def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:

@@ -191,7 +191,8 @@ def check_cuts(operator: Operator, cuts: Sequence[Cut]) -> None:
             )
         for operand in operator.inputs:
             for dimension in operand.dimensions:
-                own, lent = axis.size // degree * dimension.step, -(-dimension.halo // 2)
+                whole_extent = axis.size * dimension.step if dimension.extent is None else dimension.extent
+                own, lent = whole_extent // degree, -(-dimension.halo // 2)
                 if dimension.axis == name and degree > 1 and lent > own:
                     raise RequestError(
                         f"a part of axis {name} of {operator.name} must be as wide as the halo it lends a neighbour, "

@@ -1,4 +1,4 @@
-"""Layer-by-layer models as operators with axes that can be cut, one ``OperatorGraph`` for a batch.
+"""Operator graphs as operators with axes that can be cut, one ``OperatorGraph`` for a batch.
 
 Every tensor is [batch, channels, spatial axes] (features after the flattening are channels). Axes that may be cut:
 "batch", "channels" of the output, "in_channels" of what a weight sums over, "height", "width", "depth", "rows" of a
@@ -101,7 +101,13 @@ def _input(
     if operator.kind in _SAME_SHAPE and len(shape) == len(out):
         first = _channels(operator, shape)
         spatial = [_window(operator, number, axis, shape) for number, axis in enumerate(out[1:])]
-        return (Dimension(axis="batch"), first, *spatial), []
+        # One value for all positions is whole on every part of them.
+        own = []
+        for number, (extent, size) in enumerate(zip(shape[1:], operator.output[1:], strict=True)):
+            if extent == 1 < size and not operator.kernel:
+                own.append(Axis(name=f"{INPUT}{place}_{number + 1}", size=1, kind=AxisKind.OPAQUE))
+                spatial[number] = Dimension(axis=own[-1].name)
+        return (Dimension(axis="batch"), first, *spatial), own
     if operator.kind is Kind.LINEAR:
         return (Dimension(axis="batch"), *follow(out[:-1]), Dimension(axis="in_channels")), []
     own = [Axis(name=f"{INPUT}{place}_{n}", size=size, kind=AxisKind.OPAQUE) for n, size in enumerate(shape)]

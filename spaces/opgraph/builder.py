@@ -106,6 +106,45 @@ class Builder:
         """A sum of equal shapes."""
         return self._add(Kind.ADD, "add", values[0].shape, *values)
 
+    def multiply(self, x: Value, gate: Value) -> Value:
+        """A product of one value for every element, or one for every channel."""
+        return self._add(Kind.MULTIPLY, "multiply", x.shape, x, gate)
+
+    def scaled(self, x: Value) -> Value:
+        """A trained factor for every feature of the last axis."""
+        return self._add(Kind.MULTIPLY, "scale", x.shape, x, weights=x.shape[-1])
+
+    def layer_norm(self, x: Value) -> Value:
+        """Normalisation over the last axis."""
+        return self._add(Kind.LAYER_NORM, "layer_norm", x.shape, x)
+
+    def tokens(self, x: Value) -> Value:
+        """Pixels as the positions of a sequence, channels last: a view (frameworks keep channels last in memory)."""
+        return self._add(Kind.VIEW, "tokens", (math.prod(x.shape[1:]), x.shape[0]), x)
+
+    def picture(self, x: Value, *spatial: int) -> Value:
+        """The positions of a sequence as pixels: a view."""
+        return self._add(Kind.VIEW, "picture", (x.shape[-1], *spatial), x)
+
+    def class_token(self, x: Value) -> Value:
+        """A trained token before those of a sequence."""
+        return self._add(Kind.CONCAT, "class_token", (x.shape[0] + 1, x.shape[1]), x, weights=x.shape[1])
+
+    def positions(self, x: Value) -> Value:
+        """A trained vector added to every position."""
+        return self._add(Kind.ADD, "positions", x.shape, x, weights=math.prod(x.shape))
+
+    def first_token(self, x: Value) -> Value:
+        """The first position of a sequence: a view."""
+        return self._add(Kind.VIEW, "first_token", (x.shape[-1],), x)
+
+    def attention(self, x: Value, heads: int) -> Value:
+        """Scaled dot products of the queries, keys and values that lie side by side in ``x``."""
+        length, width = x.shape[0], x.shape[1] // 3
+        parts = self._add(Kind.VIEW, "heads", (3 * heads, length, width // heads), x)
+        mixed = self._add(Kind.ATTENTION, "attention", (heads, length, width // heads), parts, reduced=length)
+        return self._add(Kind.VIEW, "joined", (length, width), mixed)
+
     def concat(self, *values: Value) -> Value:
         """Values of equal spatial extents, one after the other along the channels."""
         output = (sum(value.shape[0] for value in values), *values[0].shape[1:])

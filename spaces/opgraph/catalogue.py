@@ -1,11 +1,13 @@
-"""Layer-by-layer models by name: each is written by a generator when asked for."""
+"""Operator graphs by name: each is written by a generator when asked for."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 
 from forerun.spaces.errors import unknown
 from forerun.spaces.opgraph.families.amoeba import amoebanet_d
+from forerun.spaces.opgraph.families.attention import CONVNEXT, VISION, convnext, vision_transformer
 from forerun.spaces.opgraph.families.inception import inception_v3
+from forerun.spaces.opgraph.families.mobile import EFFICIENT_SCALES, efficientnet, mobilenet_v2
 from forerun.spaces.opgraph.families.plain import alexnet, cosmoflow, vgg
 from forerun.spaces.opgraph.families.recommendation import dlrm_516m
 from forerun.spaces.opgraph.families.residual import resnet
@@ -20,14 +22,18 @@ GENERATORS: Mapping[str, Callable[[], GraphModel]] = {
     "cosmoflow-128": partial(cosmoflow, 128),
     "cosmoflow-256": partial(cosmoflow, 256),
     "cosmoflow-512": partial(cosmoflow, 512),
+    **{f"convnext-{size}": partial(convnext, size) for size in CONVNEXT},
     "dlrm-516m": dlrm_516m,
+    **{f"efficientnet-{size}": partial(efficientnet, size) for size in EFFICIENT_SCALES},
     "inception-v3": inception_v3,
+    "mobilenet-v2": mobilenet_v2,
     "resnet50": partial(resnet, "resnet50"),
     "resnet101": partial(resnet, "resnet101"),
     "resnet152": partial(resnet, "resnet152"),
     "unet": unet,
     "vgg16": partial(vgg, "vgg16"),
     "vgg19": partial(vgg, "vgg19"),
+    **{f"vit-{size}": partial(vision_transformer, size) for size in VISION},
 }
 
 

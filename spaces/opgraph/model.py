@@ -6,7 +6,7 @@ from functools import cached_property
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.operator import Kind, Operator, Shape
 
-POINTWISE = frozenset({Kind.ACTIVATION, Kind.DROPOUT, Kind.VIEW})
+POINTWISE = frozenset({Kind.ACTIVATION, Kind.DROPOUT})
 """Kinds that go on with whatever part of the features a linear layer before them leaves."""
 
 

@@ -1,7 +1,7 @@
 """What the training software does with the hardware, for operator graphs; the profiles are catalogue data."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -61,6 +61,25 @@ class GraphProfile:
     fuses_elementwise: bool = False
     optimizer_moves: float = 5.0
     state_elements: float = 2.0
+
+
+OPTIMIZERS: Mapping[str, tuple[float, float]] = {"sgd": (1.0, 3.0), "momentum": (2.0, 5.0), "adam": (3.0, 7.0)}
+"""By optimizer: fp32 values kept per parameter besides it (the gradient among them), and values read and written by its
+update: parameter and gradient read, parameter written, and each state read and written."""
+
+
+def with_optimizer(profile: GraphProfile, name: str | None) -> GraphProfile:
+    """Return a profile with another optimizer than its own; None: as it is.
+
+    Raises:
+        RequestError: there is no such optimizer.
+    """
+    if name is None:
+        return profile
+    if name not in OPTIMIZERS:
+        raise unknown("optimizer", name, OPTIMIZERS)
+    states, moves = OPTIMIZERS[name]
+    return replace(profile, state_elements=states, optimizer_moves=moves)
 
 
 def graph_profile_names() -> tuple[str, ...]:

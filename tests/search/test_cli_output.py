@@ -76,7 +76,7 @@ def test_board_shows_what_an_engineer_asks(capsys: pytest.CaptureFixture[str]) -
     assert f"{first['mfu']:.1%}" in text
     assert f"{first['peak_memory_gib']:.1f}" in text
     assert "is bound by" in text and "The runner-up" in text
-    assert "filled in: precision bf16; framework megatron-lm" in text
+    assert "defaults used: precision bf16; framework megatron-lm" in text
     for reason, count in document["space"]["rejected"].items():
         assert f"{reason} {count:,}" in text
 
@@ -102,7 +102,7 @@ def test_a_strategy_that_does_not_fit_is_still_an_answer(capsys: pytest.CaptureF
     arguments = [*f"simulate llama3-70b {TRAINING}".split(), "--strategy", "dp8"]
 
     assert json.loads(run([*arguments, "--json"], capsys)[0])["fits"] is False
-    assert "does not fit, needs" in run(arguments, capsys)[0]
+    assert "GiB too much" in run(arguments, capsys)[0]
 
 
 def test_simulate_is_the_row_of_the_search(capsys: pytest.CaptureFixture[str]) -> None:

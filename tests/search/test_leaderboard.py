@@ -4,16 +4,21 @@ import csv
 import dataclasses
 import io
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from forerun.search import Leaderboard, search, simulate
 from forerun.search.board.leaderboard import NEAR_MARK, dump_json, ranked
-from forerun.search.board.rows import GIB
-from forerun.simulator import MEMORY_PARTS, TIME_PARTS
+from forerun.search.board.rows import GIB, Row
+from forerun.search.flat.ideas import ALIKE, degrees
+from forerun.search.request.objectives import objective_named
+from forerun.search.request.request import Request, resolve
+from forerun.simulator import MEMORY_PARTS, TIME_PARTS, score
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.models import load_model, train_flops_per_sequence
+from forerun.spaces.strategies import table_of
 
 FIELDS: dict[str, Any] = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096}
 GPUS = 16
@@ -39,6 +44,14 @@ ROW_KEYS = {
     "train_days",
     "train_cost_usd",
     "marks",
+    "variants",
+    "train_gpu_hours",
+    "interval_level",
+    "step_time_low_s",
+    "step_time_high_s",
+    "same_as_rank",
+    "peak_memory_low_gib",
+    "peak_memory_high_gib",
 }
 
 
@@ -69,8 +82,25 @@ def test_json_has_exactly_the_agreed_keys(board: Leaderboard) -> None:
 
 def test_rows_stand_in_rank_order(board: Leaderboard) -> None:
     assert [row.rank for row in board.rows] == list(range(1, 31))
-    assert [row.step_time_s for row in board.rows] == sorted(row.step_time_s for row in board.rows)
-    assert len({row.strategy for row in board.rows}) == 30
+    assert len({degrees(row.strategy) for row in board.rows}) == 30
+
+
+def test_variants_are_as_good_as_their_row_and_all_there_are(board: Leaderboard) -> None:
+    every = search("llama3-8b", gpus=GPUS, top=100_000, all_variants=True, **FIELDS).rows
+    worth = {row.strategy: value for row, value in zip(every, launch_worth(every), strict=True)}
+    for row in board.rows:
+        alike = [one for one in worth if degrees(one) == degrees(row.strategy) and one != row.strategy]
+        near = [one for one in alike if worth[one] <= (1 + ALIKE) * worth[row.strategy]]
+        assert [variant.strategy for variant in row.variants] == near
+        assert all(worth[row.strategy] <= worth[one] for one in alike)
+
+
+def launch_worth(rows: Sequence[Row]) -> list[float]:
+    """Return what the first objective ranks by."""
+    context = resolve(Request(model="llama3-8b", gpus=str(GPUS), **FIELDS)).context
+    table = table_of([row.strategy for row in rows])
+    (keys,) = objective_named("throughput").keys(context, score(context, table), table)
+    return [float(key) for key in keys]
 
 
 def test_parts_add_up(board: Leaderboard) -> None:
@@ -102,7 +132,7 @@ def test_a_strategy_string_names_its_own_row(board: Leaderboard) -> None:
         assert strategy.devices == GPUS
         alone = simulate("llama3-8b", strategy=row.strategy, usd_per_gpu_hour=2.0, tokens=1e12, **FIELDS)
         marks = tuple(mark for mark in row.marks if mark != NEAR_MARK)
-        assert dataclasses.replace(row, rank=None, marks=marks) == alone
+        assert dataclasses.replace(row, rank=None, marks=marks, variants=()) == alone
 
 
 def test_csv_is_flat_and_complete(board: Leaderboard) -> None:

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from forerun_machines import write_runs
 
-from forerun.search import search, simulate
+from forerun.search import search, search_request, simulate
 from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK
 from forerun.search.calibrate import calibrate_files, write_calibration
 from forerun.search.cli import main
+from forerun.search.notes.safer import safer_note
 from forerun.search.request.request import Request, Setting, resolve
 from forerun.simulator import score
 from forerun.simulator.events import event_scores
@@ -84,8 +85,8 @@ def test_strategies_like_no_run_have_about_the_risk_of_published_runs(tmp_path: 
 
 @pytest.mark.slow  # every candidate
 def test_a_search_keeps_below_the_calibrated_risk_and_loses_nothing_else(calibration: str) -> None:
-    whole = search("llama3-8b", **ASKED, top=2000, calibration=calibration)
-    bounded = search("llama3-8b", **ASKED, top=2000, calibration=calibration, oom_risk=0.05)
+    whole = search("llama3-8b", **ASKED, top=2000, calibration=calibration, all_variants=True)
+    bounded = search("llama3-8b", **ASKED, top=2000, calibration=calibration, oom_risk=0.05, all_variants=True)
     kept = [row.strategy for row in whole.rows if row.oom_risk <= 0.05]
 
     assert 0 < len(kept) < len(whole.rows) < 2000
@@ -100,7 +101,7 @@ def test_a_search_keeps_below_the_calibrated_risk_and_loses_nothing_else(calibra
 
 
 def test_marks_say_what_the_risk_says(calibration: str, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = search("llama3-8b", **ASKED, top=500, calibration=calibration).rows
+    rows = search("llama3-8b", **ASKED, top=500, calibration=calibration, all_variants=True).rows
     assert {MAY_NOT_FIT_MARK in row.marks for row in rows} == {True, False}
     assert all((MAY_NOT_FIT_MARK in row.marks) == (row.oom_risk > RISKY) for row in rows)
     assert not any(TIGHT_MARK in row.marks for row in rows)
@@ -115,17 +116,16 @@ def test_marks_say_what_the_risk_says(calibration: str, capsys: pytest.CaptureFi
 
 
 def test_the_safe_row_that_is_named_is_safe_by_the_calibration(calibration: str) -> None:
-    board, safe = (
-        search("llama3-8b", **ASKED, top=3, calibration=calibration, oom_risk=risk) for risk in (None, RISKY)
-    )
-    (note,) = [note for note in board.notes if "small risk" in note]
-    assert board.rows[0].oom_risk > RISKY >= safe.rows[0].oom_risk
-    assert note.startswith(f"{safe.rows[0].strategy} on 8 GPUs")
-    assert f"({safe.rows[0].oom_risk:.0%})" in note
+    request = Request(model="llama3-8b", **ASKED, top=2000, calibration=calibration, all_variants=True)
+    rows = search_request(request).rows
+    risky, safe = max(rows, key=lambda row: row.oom_risk), next(row for row in rows if row.oom_risk <= RISKY)
+    (note,) = safer_note(resolve(request), (risky,), score)
+
+    assert note.startswith(f"safest: {safe.name} on 8 GPUs, {safe.oom_risk:.0%} OOM risk")
 
 
 def test_both_levels_hold_rows_to_the_risk(calibration: str) -> None:
-    rows = search("llama3-8b", **ASKED, top=500, calibration=calibration).rows
+    rows = search("llama3-8b", **ASKED, top=500, calibration=calibration, all_variants=True).rows
     risky = max(rows, key=lambda row: row.oom_risk)
     table = table_of([risky.strategy])
     fits = [bool(event_scores(setting(calibration, risk).context, table).fits[0]) for risk in (None, 0.01)]

@@ -37,8 +37,8 @@ def scored(*rows: tuple[int, float]) -> tuple[ScoreTable, StrategyTable]:
         ("gpus", [0, 1, 2, 3]),
     ],
 )
-def test_order(objective: str, order: list[int]) -> None:
-    keys = OBJECTIVES[objective].keys(*scored((2, 4.0), (4, 1.5), (9, 1.0), (10, 1.6)))
+def test_order(objective: str, order: list[int], make_setting: Callable[..., Setting]) -> None:
+    keys = OBJECTIVES[objective].keys(make_setting().context, *scored((2, 4.0), (4, 1.5), (9, 1.0), (10, 1.6)))
 
     assert np.lexsort(keys[::-1]).tolist() == order
 
@@ -88,5 +88,4 @@ def test_price_changes_no_order() -> None:
     free = search("llama3-8b", **fields)
 
     assert [row.strategy for row in cheap.rows] == [row.strategy for row in free.rows]
-    costs = [row.cost_usd_per_million_tokens for row in cheap.rows]
-    assert costs == sorted(costs)  # type: ignore[type-var]  # all of them have a price
+    assert all(row.cost_usd_per_million_tokens is not None for row in cheap.rows)

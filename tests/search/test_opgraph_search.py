@@ -297,3 +297,25 @@ def test_wrong_requests_get_one_message(
 def test_unknown_frameworks_and_devices_without_fp32_are_refused() -> None:
     with pytest.raises(RequestError, match="--precision"):
         resolve_request(GraphRequest(model="resnet50", cluster="gaudi2-box", gpus="8", global_batch=512))
+
+
+def test_objectives_prices_and_optimizers() -> None:
+    asked = GraphRequest(model="vgg16", cluster="abci-v100", global_batch=256, gpus="8", top=1000)
+    roomy = search_graph(resolve_request(dataclasses.replace(asked, objective="headroom"))).rows
+    assert [row.peak_memory_gib for row in roomy] == sorted(row.peak_memory_gib for row in roomy)
+
+    (priced,) = search_graph(resolve_request(dataclasses.replace(asked, top=1, usd_per_gpu_hour=2.5))).rows
+    line = priced.to_json()
+    assert line["cost_usd_per_hour"] == 20.0
+    assert line["cost_usd_per_million_samples"] == pytest.approx(20 / 3600 / priced.samples_per_s * 1e6)
+
+    held: dict[str, tuple[float, float]] = {}
+    for name in ("sgd", "momentum", "adam"):
+        chosen = resolve_request(dataclasses.replace(asked, optimizer=name))
+        (row,) = scored_rows(chosen.context, [parse_split("data8")], [256])
+        held[name] = (row.memory_gib["optimizer"], row.breakdown_s["update"])
+    parameters = 4 * load_graph_model("vgg16").parameters / 2**30
+    assert [memory for memory, _ in held.values()] == pytest.approx([0, parameters, 2 * parameters])
+    assert held["sgd"][1] < held["momentum"][1] < held["adam"][1]
+    with pytest.raises(RequestError, match="unknown optimizer"):
+        resolve_request(dataclasses.replace(asked, optimizer="lamb"))

@@ -116,7 +116,7 @@ def test_text(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "saturates with" in out
     assert "at most 100.0 samples/s with 8 workers" in out
     assert "8 workers: limited by the network; twice the batch" in out
-    assert "staleness" in out and "filled in: server bandwidth 125 MB/s; latency 0 ns" in out
+    assert "staleness" in out and "defaults used: server bandwidth 125 MB/s; latency 0 ns" in out
     assert all(len(line) <= 80 for line in out.splitlines())
 
 

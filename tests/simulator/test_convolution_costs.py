@@ -65,3 +65,14 @@ def test_what_the_device_or_the_rule_does_not_have_is_refused() -> None:
         seconds(precision="fp33")
     with pytest.raises(RequestError, match="did you mean forward"):
         seconds("forwards")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_depthwise_convolutions_take_the_time_of_their_tensors(precision: str) -> None:
+    """A window of nine multiplies less than reading and writing takes; as products each would fill a tile."""
+    pixels = 56**2
+    moved = 2 * 64 * 144 * pixels * (4 if precision == "fp32" else 2)
+    names: tuple[Direction, ...] = ("forward", "data_gradient", "weight_gradient")
+    for direction in names:
+        shape = {"channels": 144, "filters": 144, "groups": 144, "input_pixels": pixels, "output_pixels": pixels}
+        assert 1 < seconds(direction, precision, **shape) * DEVICE.memory_bytes_per_s / moved < 2

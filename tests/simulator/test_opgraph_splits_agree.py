@@ -2,13 +2,14 @@
 
 import dataclasses
 import random
+from pathlib import Path
 
 import pytest
 
 from forerun.search.opgraph import resolve_request, scored_rows
 from forerun.search.opgraph.request import GraphRequest
 from forerun.search.opgraph.space import enumerate_splits
-from forerun.search.opgraph.tree import simulate_split
+from forerun.search.opgraph.tree import simulate_graph_tree, simulate_split, write_split
 from forerun.spaces.clusters.cluster import Overlap
 from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.opgraph.split import parse_split
@@ -65,3 +66,23 @@ def test_gradients_that_are_exchanged_are_kept(strategy: str) -> None:
     exchanged = 2.048e9 if strategy == "data8" else 0.0  # all rows of eight tables of a million rows of 64 in fp32
     assert row.memory_gib["gradients"] * 2**30 == pytest.approx(exchanged, abs=20e6)
     assert simulate_split(setting, split).row["peak_memory_gib"] == pytest.approx(row.peak_memory_gib, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("model", "strategy"),
+    [
+        ("vgg16", "data4 spatial2x2"),
+        ("vgg16", "data2 filter4 segments2"),
+        ("vgg16", "data8 mixed"),
+        ("resnet50", "data2 channel4"),
+        ("resnet50", "data2 pipeline4 segments4"),
+        ("dlrm-516m", "data8 tables"),
+    ],
+)
+def test_a_split_written_as_a_tree_is_that_split(model: str, strategy: str, tmp_path: Path) -> None:
+    setting = resolve_request(GraphRequest(model=model, cluster="dgx1-v100", global_batch=64))
+    split, path = parse_split(strategy), tmp_path / "tree.yaml"
+    write_split(setting, split, path)
+    flat, tree = simulate_split(setting, split), simulate_graph_tree(setting, path)
+    assert {**tree.row, "strategy": strategy} == flat.row
+    assert tree.tree["communication"] == flat.tree["communication"]

@@ -94,7 +94,7 @@ def test_an_image_encoder_can_be_left_out() -> None:
     assert [layer.name for layer in whole.layers] == ["image", "dense"]
     assert whole.layers[0].tokens == 50  # 224 x 224 pixels in patches of 32, and the class token
     assert whole.layers[1:] == text.layers
-    with pytest.raises(RequestError, match=r"no image encoder of the type 'own'"):
+    with pytest.raises(RequestError, match=r"no encoder of the type 'own'"):
         convert_config(config | {"vision_config": {"model_type": "own"}}, "x")
 
 
@@ -109,3 +109,24 @@ def test_an_image_encoder_can_be_left_out() -> None:
 def test_what_cannot_be_read_is_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         convert_config(DECODER | fields, "x")
+
+
+def test_blocks_of_nemotron_nas_differ_one_by_one() -> None:
+    blocks = [
+        {"attention": {"n_heads_in_group": 8}, "ffn": {"ffn_mult": 3.5}},
+        {"attention": {"no_op": True, "n_heads_in_group": None}, "ffn": {"ffn_mult": 0.5}},
+        {"attention": {"n_heads_in_group": 4}, "ffn": {"no_op": True}},
+    ]
+    layers = convert_config(DECODER | {"model_type": "nemotron-nas", "block_configs": blocks}, "x").model.layers
+
+    assert [layer.mixer and layer.attention.kv_heads for layer in layers] == [2, None, 4]
+    assert [layer.mlp and layer.feed_forward.hidden for layer in layers] == [2560, 512, None]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("kind", "operator"),
+    [("resnet", "two-dimensional convolutions"), ("reformer", "attention by hashing"), ("swin", "windows of an image")],
+)
+def test_a_missing_operator_is_named(kind: str, operator: str) -> None:
+    with pytest.raises(RequestError, match=f"model_type {kind} needs .*{operator}"):
+        convert_config({"model_type": kind}, "x")

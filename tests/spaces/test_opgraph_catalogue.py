@@ -1,4 +1,4 @@
-"""Layer-by-layer models: counts are the published ones, shapes are consistent, and what cannot be is refused."""
+"""Operator graphs: counts are the published ones, shapes are consistent, and what cannot be is refused."""
 
 import math
 

@@ -85,6 +85,11 @@ def add_arguments(parser: Parser) -> None:
     )
     rank.add_argument("--top", type=whole, metavar="K", help="rows to keep (default 10)")
     rank.add_argument(
+        "--all-variants",
+        action="store_true",
+        help="a row for every strategy; else those with the same degrees within 1%% of the best of them are one row",
+    )
+    rank.add_argument(
         "--refine",
         type=whole,
         nargs="?",
@@ -216,6 +221,7 @@ def run(args: argparse.Namespace) -> int:
         goodput=args.goodput,
         objective=args.objective,
         top=_searched(args),
+        all_variants=args.all_variants or args.measure_next is not None,
         overrides=choices_of(args.space, args.set),
     )
     if args.out is not None:

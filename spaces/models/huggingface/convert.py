@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.errors import RequestError, nearest
 from forerun.spaces.models.huggingface.defaults import class_defaults
 from forerun.spaces.models.huggingface.families import CLASSES, FAMILIES, MULTIMODAL, UNKNOWN, model_types
+from forerun.spaces.models.huggingface.families.refused import MISSING
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.harmless import HARMLESS, changes_cost
 from forerun.spaces.models.model import Model
@@ -62,7 +63,7 @@ def convert_config(
     left_out: tuple[str, ...] = ()
     passed: list[str] = []
     nested = False
-    while config_type(values) not in MULTIMODAL and any(values.get(key) is not None for key in NESTED):
+    while config_type(values) not in (*MULTIMODAL, *MISSING) and any(values.get(key) is not None for key in NESTED):
         values, left_out, passed = _language_model(values, source)
         nested = True
     ignored = passed + [key for key in values if key in ignore]
@@ -116,12 +117,17 @@ def _model_type(values: Mapping[str, Any], source: str) -> str:
     found = config_type(values)
     given = values.get("model_type")
     if found is None and given is None:
-        known = ", ".join(model_types())
-        raise RequestError(f"{source}: the field model_type is missing; it must be one of {known}")
+        raise RequestError(f"{source}: the field model_type is missing, and architectures names no class that tells it")
     if found is not None and (found in FAMILIES or _looks_like_a_decoder(values)):
         return found
-    message = unknown("model_type", str(given)[:60], model_types())
-    raise RequestError(f"{source}: {message} (another model can be described in a YAML file of its own)")
+    if found is not None and found in MISSING:
+        raise RequestError(f"{source}: model_type {found} needs {MISSING[found]}, an operator that forerun has not")
+    name = str(given)[:60]
+    near = nearest(name, model_types())
+    hint = f"did you mean {' or '.join(near)}?" if near else f"{len(FAMILIES)} others are known"
+    raise RequestError(
+        f"{source}: unknown model_type {name!r}; {hint} (another model can be described in a YAML file of its own)"
+    )
 
 
 def _looks_like_a_decoder(values: Mapping[str, Any]) -> bool:

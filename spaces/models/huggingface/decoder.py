@@ -37,7 +37,7 @@ class Decoder:
     ``max_position_embeddings`` (None: no table). ``default_ffn_multiple``: inner width over hidden size where the
     configuration leaves it out. ``ffn``: the dense feed-forward where it is not ``intermediate_size``. ``extra``:
     further parameters of each layer, ``extra_once`` of the model. ``known``: fields that change nothing modelled.
-    ``floor_heads``: heads may leave a rest of the width.
+    ``floor_heads``: heads may leave a rest of the width. ``untied``: the head has a table of its own all the same.
     ``sizes``: values where the configuration has none.
     """
 
@@ -62,6 +62,7 @@ class Decoder:
     embedding_norm: Switch = False
     final_norm: bool = True
     head: bool = True
+    untied: bool = False
     head_transform: bool = False
     lm_head_bias: Switch = False
     default_ffn_multiple: int | None = None
@@ -97,7 +98,7 @@ class Decoder:
             hidden=hidden,
             vocab=fields.size("vocab_size"),
             layers=joined(layers),
-            tied_embeddings=tied or not self.head,
+            tied_embeddings=(tied or not self.head) and not self.untied,
             learned_positions=0 if self.learned_positions is None else (positions or 0) + self.learned_positions,
             token_types=(fields.optional_size("type_vocab_size", least=0) or 0) if self.token_types else 0,
             embedding_norm=self.on(fields, self.embedding_norm),

@@ -12,6 +12,7 @@ from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.families.adjust import bloom_like, falcon_kv_heads, falcon_norms, phi_norms
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.layer_types import FULL, SLIDING, all_sliding, alternating, every, qwen
+from forerun.spaces.models.model import Layer
 
 _BIASED = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias")
 # GPT-2 and its descendants: LayerNorm, biases everywhere, two matrices in the feed-forward, four times as wide.
@@ -68,6 +69,23 @@ HUNYUAN = replace(
 )  # fmt: skip
 
 
+def _prompts(fields: Fields) -> int:
+    """CPM-Ant: rows of prompts beside those of tokens, and of segments."""
+    rows = fields.size("prompt_types") * fields.size("prompt_length") + fields.size("segment_types")
+    return rows * fields.size("hidden_size")
+
+
+def _cpm_positions(fields: Fields) -> int:
+    """CPM-Ant: biases of relative positions and of pairs of segments."""
+    pairs = fields.size("position_bias_num_buckets") + fields.size("segment_types") ** 2
+    return pairs * fields.size("num_attention_heads")
+
+
+def _stacks(fields: Fields, layer: Layer, index: int) -> Layer:
+    """HRM: two stacks that run several times; layers after the first pass have no weights of their own."""
+    return replace(layer, shared_weights=index >= 2 * fields.size("num_layers_per_stack"))
+
+
 TABLE: Mapping[str, Decoder] = MappingProxyType(
     {
         "apertus": replace(_BIASED, gated=False, query_key_norm=True),
@@ -90,6 +108,12 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
             tied=True,
             norms=1,
             types=every(("layer_switch", "sliding_window_pattern"), 4),
+        ),
+        "cpmant": Decoder(
+            embedding_extra=_prompts,
+            extra_once=_cpm_positions,
+            known=("position_bias_max_distance", "tie_word_embeddings"),
+            untied=True,
         ),
         "ctrl": replace(_GPT_BIASED, tied=True, lm_head_bias=True, ffn=_ctrl),
         "cwm": Decoder(types=lambda f, n: [SLIDING if index % 4 else FULL for index in range(n)]),
@@ -155,6 +179,14 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
         "granite": _LLAMA,
         "granite_swa": replace(_BIASED, sinks=True, mlp_bias="mlp_bias"),
         "helium": Decoder(mlp_bias="mlp_bias", query_key_value_bias="attention_bias"),
+        "hrm_text": Decoder(
+            norms=0,
+            final_norm=False,
+            gate="width",
+            adjust=_stacks,
+            extra_once=lambda f: f.size("hidden_size"),
+            known=("H_cycles", "L_cycles", "L_bp_cycles"),
+        ),
         "hunyuan_v1_dense": HUNYUAN,
         "hyperclovax": replace(
             _BIASED,
@@ -170,6 +202,11 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
         "ministral3": _MISTRAL,
         "mimo": replace(_QWEN2, known=("use_mla",)),
         "mistral": _MISTRAL,
+        "moshi": Decoder(
+            ffn=_moshi,
+            embedding_extra=lambda f: f.size("hidden_size"),
+            known=("audio_encoder_config", "depth_decoder_config", "num_codebooks", "sliding_window"),
+        ),
         "mpt": Decoder(known=("init_config", "verbose"), tied=True, gated=False, ffn=_mpt, adjust=bloom_like),
         "nanochat": Decoder(gated=False, norms=0, final_norm=False, query_key_value_bias="attention_bias"),
         "nemotron": replace(_BIASED, gated=False, norm_bias=True, mlp_bias="mlp_bias"),

@@ -3,9 +3,10 @@
 The encoder's layers come first; they attend in both directions, and each decoder layer also reads their output.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TypeAlias
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
@@ -13,14 +14,35 @@ from forerun.spaces.models.layer_runs import joined
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
 from forerun.spaces.models.shapes import default_head_dim
 
+Extra: TypeAlias = Callable[[Fields], int]
+"""Further parameters, from the fields of a configuration."""
+
+
+def nothing(fields: Fields) -> int:
+    """No further parameters."""
+    return 0
+
+
+def _global_attention(fields: Fields) -> int:
+    """LED: projections of their own for tokens that attend to everything."""
+    return 3 * (fields.size("hidden_size") ** 2 + fields.size("hidden_size"))
+
+
+def _buckets(fields: Fields) -> int:
+    """ProphetNet: a product that makes biases of relative positions."""
+    return (fields.size("hidden_size") + 1) * fields.size("num_buckets") * fields.size("num_decoder_attention_heads")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class T5Like:
     """T5 (arXiv 1910.10683): RMSNorm, no biases, tables of relative positions in the first layer of each stack, or in
-    every layer (``tables_everywhere``, UMT5). ``experts``: every so many layers are mixtures (Switch)."""
+    every layer (``tables_everywhere``, UMT5). ``tied``: overrides the configuration's. ``experts``: every so many
+    layers are mixtures (Switch). ``outside``: further parameters of the model."""
 
     tables_everywhere: bool = False
     experts: bool = False
+    tied: bool | None = None
+    outside: Extra | None = None
 
     def read(self, fields: Fields, name: str) -> Model:
         """The model that the configuration describes, called ``name``."""
@@ -34,6 +56,7 @@ class T5Like:
         encoders = fields.size("num_hidden_layers", most=MOST_LAYERS)
         decoders = fields.size("num_decoder_layers", encoders, most=MOST_LAYERS)
         table = fields.size("relative_attention_num_buckets", 32) * heads
+        fields.raw("tie_word_embeddings")
         for unused in ("relative_attention_max_distance", "scale_decoder_outputs", "is_gated_act", "global_block_size"):
             fields.raw(unused)
         for unused in (
@@ -67,8 +90,9 @@ class T5Like:
             hidden=hidden,
             vocab=fields.size("vocab_size"),
             layers=joined(stacks),
-            tied_embeddings=fields.flag("tie_word_embeddings", True),
-            extra_parameters=tables * table + hidden,  # the encoder has a final norm too
+            tied_embeddings=fields.flag("tie_word_embeddings", True) if self.tied is None else self.tied,
+            # The encoder has a final norm too.
+            extra_parameters=tables * table + hidden + (self.outside(fields) if self.outside else 0),
             encoder_layers=encoders,
         )
 
@@ -92,7 +116,9 @@ class BartLike:
     ``positions``: rows of each table of learned positions beyond ``max_position_embeddings`` (None: no table).
     ``embedding_norm``, ``final_norm``: of both stacks. ``bias``, ``key_bias``: products of attention, and of the keys,
     have a bias. ``audio``: two convolutions over mel bins come first (Whisper). ``experts``: every so many layers are
-    mixtures. ``tables``: fields with the rows of both tables of positions. ``known``: unmodelled fields.
+    mixtures. ``extra``: further parameters of
+    an encoder and of a decoder layer, ``outside`` of the model. ``alone``: there is no encoder. ``tables``: fields
+    with the rows of both tables of positions. ``known``: unmodelled fields.
     """
 
     positions: int | None = 2
@@ -103,6 +129,9 @@ class BartLike:
     audio: bool = False
     experts: bool = False
     known: tuple[str, ...] = ()
+    extra: tuple[Extra, Extra] = (nothing, nothing)
+    outside: Extra = nothing
+    alone: bool = False
     tables: tuple[str, str] = ("max_position_embeddings", "max_position_embeddings")
 
     def read(self, fields: Fields, name: str) -> Model:
@@ -110,8 +139,8 @@ class BartLike:
         a causal language model."""
         hidden = fields.size("hidden_size")
         classes = fields.raw("architectures") or ()
-        alone = any("CausalLM" in str(one) or "DecoderWrapper" in str(one) for one in classes)
-        encoder = self._stack(fields, hidden, "encoder")
+        alone = self.alone or any("CausalLM" in str(one) or "DecoderWrapper" in str(one) for one in classes)
+        encoder = [] if self.alone else self._stack(fields, hidden, "encoder")
         decoder = self._stack(fields, hidden, "decoder")
         for unused in (*self.known, "num_hidden_layers", "max_length", "classifier_proj_size", "extra_pos_embeddings"):
             fields.raw(unused)
@@ -129,7 +158,7 @@ class BartLike:
             final_norm=self.final_norm,
             final_norm_bias=self.final_norm,
             embedding_extra=embedding,
-            extra_parameters=norms,
+            extra_parameters=norms + self.outside(fields),
             encoder_layers=0 if alone else len(encoder),
             max_seq_len=fields.optional_size(self.tables[1]),
         )
@@ -169,6 +198,7 @@ class BartLike:
             cross_attention=cross,
             norms=3 if cross else 2,
             norm_bias=True,
+            extra=self.extra[side == "decoder"](fields),
         )
         step = fields.size(f"{side}_sparse_step", 4) if self.experts else 0
         return [self._mixture(fields, layer) if step and (index + 1) % step == 0 else layer for index in range(count)]
@@ -206,6 +236,7 @@ TABLE: Mapping[str, T5Like | BartLike] = MappingProxyType(
             positions=0,
             tables=("max_encoder_position_embeddings", "max_decoder_position_embeddings"),
             known=("attention_window",),
+            extra=(_global_attention, nothing),
         ),
         "longt5": T5Like(),
         "m2m_100": BartLike(positions=None, embedding_norm=False, final_norm=True),
@@ -217,10 +248,29 @@ TABLE: Mapping[str, T5Like | BartLike] = MappingProxyType(
         "mvp": BartLike(known=("prompt_length", "prompt_mid_dim", "use_prompt")),
         "nllb-moe": BartLike(positions=None, embedding_norm=False, final_norm=True, experts=True),
         "pegasus": BartLike(positions=0, embedding_norm=False, final_norm=True),
+        "pegasus_x": BartLike(
+            positions=None,
+            embedding_norm=False,
+            final_norm=True,
+            bias=False,
+            extra=(lambda f: 2 * f.size("hidden_size"), nothing),
+            outside=lambda f: f.size("num_global_tokens") * f.size("hidden_size"),
+            known=("block_size", "stagger_local_blocks"),
+        ),
         "plbart": BartLike(),
+        "pop2piano": T5Like(tied=False, outside=lambda f: f.size("composer_vocab_size") * f.size("hidden_size")),
+        "prophetnet": BartLike(
+            positions=0,
+            extra=(nothing, _buckets),
+            outside=lambda f: f.size("ngram") * f.size("hidden_size"),
+            known=("relative_max_distance", "add_cross_attention", "disable_ngram_loss"),
+        ),
         "speech_to_text": BartLike(positions=None, embedding_norm=False, final_norm=True),
         "switch_transformers": T5Like(experts=True),
         "t5": T5Like(),
+        "trocr": BartLike(
+            alone=True, known=("layernorm_embedding", "use_learned_position_embeddings", "cross_attention_hidden_size")
+        ),
         "umt5": T5Like(tables_everywhere=True),
         "whisper": BartLike(
             positions=0,

@@ -86,6 +86,27 @@ def _glyphs(fields: Fields) -> int:
     return tables + (hidden + sound + shape + 1) * hidden
 
 
+_XLM = replace(
+    _BERT, token_types=False, head_transform=False, default_ffn_multiple=4, ffn=lambda fields, hidden: 4 * hidden
+)
+
+
+def _relative(fields: Fields) -> int:
+    """XLNet: a product of relative positions, three biases of queries and a table of segments in each layer."""
+    hidden = fields.size("hidden_size")
+    return hidden * hidden + 5 * hidden
+
+
+def _two_stream_bias(fields: Fields) -> int:
+    return fields.size("hidden_size")
+
+
+def _cell_types(fields: Fields) -> int:
+    """TAPAS: a table for each of the ways in which a cell is described."""
+    rows = sum(fields.listed("type_vocab_sizes", int) or ())
+    return int(rows) * fields.size("hidden_size")
+
+
 TABLE: Mapping[str, Decoder] = MappingProxyType(
     {
         "albert": replace(_BERT, embedding_width="embedding_size", adjust=_shared, known=("inner_group_num",)),
@@ -144,7 +165,39 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
             _BERT, embedding_extra=_glyphs, known=("concat_input", "enable_pronunciation", "enable_shape")
         ),
         "roformer": replace(_BERT, learned_positions=None, known=("embedding_size",)),
+        "flaubert": _XLM,
+        "tapas": replace(
+            _BERT,
+            token_types=False,
+            embedding_extra=_cell_types,
+            known=(
+                "aggregation_loss_weight",
+                "aggregation_temperature",
+                "answer_loss_importance",
+                "max_num_columns",
+                "max_num_rows",
+                "reset_position_index_per_cell",
+                "select_one_column",
+                "temperature",
+                "type_vocab_sizes",
+                "positive_label_weight",
+                "num_aggregation_labels",
+                "use_answer_as_supervision",
+                "huber_loss_delta",
+            ),
+        ),
+        "xlm": _XLM,
         "xlm-roberta": _BERT,
+        "xlnet": Decoder(
+            tied=True,
+            gated=False,
+            norm_bias=True,
+            mlp_bias=True,
+            final_norm=False,
+            lm_head_bias=True,
+            extra=_relative,
+            extra_once=_two_stream_bias,
+        ),
         "xlm-roberta-xl": _PRE_NORM,
         "xmod": replace(_BERT, extra=_adapters, known=("adapter_reuse_layer_norm", "ln_before_adapter")),
     }

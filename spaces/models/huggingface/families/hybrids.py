@@ -1,16 +1,14 @@
 """Decoders of which some or all layers mix tokens by something else than softmax attention."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
-from forerun.spaces.models.huggingface import mixtures
 from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.layer_types import FULL, by_numbers, every
 from forerun.spaces.models.huggingface.mixtures import Experts
-from forerun.spaces.models.layer_runs import joined
 from forerun.spaces.models.mixers import (
     Attention,
     GatedDelta,
@@ -23,7 +21,7 @@ from forerun.spaces.models.mixers import (
     RwkvTimeMix,
     ShortConvolution,
 )
-from forerun.spaces.models.model import FeedForward, Layer, Model
+from forerun.spaces.models.model import FeedForward, Layer
 from forerun.spaces.models.parts import Mixer
 
 _BIASED = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias")
@@ -267,72 +265,7 @@ _LFM = Decoder(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OneBlockLayers:
-    """Nemotron-H: every layer is one block, a mixer or a feed-forward, with one norm.
-
-    The pattern is a list (``layers_block_type``) or a text (``hybrid_override_pattern``: M Mamba-2, * attention,
-    - feed-forward, E experts).
-    """
-
-    def read(self, fields: Fields, name: str) -> Model:
-        """The model that the configuration describes, called ``name``."""
-        hidden = fields.size("hidden_size")
-        kinds = self.kinds(fields)
-        fields.optional_size("num_hidden_layers")
-        for unused in ("mtp_layers_block_type", "mtp_hybrid_override_pattern", "expand", "intermediate_size"):
-            fields.raw(unused)
-        decoder = replace(
-            _BIASED, mlp_bias="mlp_bias", gated=False, experts=Experts(gated=False, grouped=True, router_bias=True)
-        )
-        attention = decoder.attention(fields, hidden)
-        width = fields.optional_size("attention_head_dim")
-        if width is not None and not fields.given("head_dim"):
-            attention = replace(attention, head_dim=width, value_head_dim=width)
-        layers = [self.layer(fields, decoder, kind, attention, hidden) for kind in kinds]
-        return Model(
-            name=name,
-            source=fields.source,
-            hidden=hidden,
-            vocab=fields.size("vocab_size"),
-            layers=joined(layers),
-            tied_embeddings=fields.flag("tie_word_embeddings", False),
-            mtp_layers=fields.optional_size("num_nextn_predict_layers", least=0, most=64) or 0,
-            max_seq_len=fields.optional_size("max_position_embeddings"),
-        )
-
-    def kinds(self, fields: Fields) -> Sequence[str]:
-        """The type of each block."""
-        letters = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
-        spellings = {"mamba": "linear_attention", "attention": "full_attention"}
-        listed = fields.listed("layers_block_type", str) or fields.listed("layer_types", str)
-        text = fields.text("hybrid_override_pattern")
-        if listed is None and text is None:
-            raise fields.refusal("hybrid_override_pattern", "the pattern of blocks is missing")
-        found = [spellings.get(kind, kind) for kind in listed] if listed else [letters.get(c, c) for c in text or ""]
-        for kind in found:
-            if kind not in letters.values():
-                raise fields.refusal("hybrid_override_pattern", f"{kind!r} is no block of M, *, - and E")
-        return found
-
-    def layer(self, fields: Fields, decoder: Decoder, kind: str, attention: Attention, hidden: int) -> Layer:
-        """One block as a layer that only mixes tokens or only feeds forward."""
-        if kind == "linear_attention":
-            return Layer(name="mamba", count=1, mixer=mamba2(fields, attention), mlp=None, norms=1)
-        if kind == "full_attention":
-            return Layer(name="attention", count=1, mixer=attention, mlp=None, norms=1)
-        if kind == "mlp":
-            dense = FeedForward(
-                hidden=fields.size("intermediate_size"), gated=False, bias=fields.flag("mlp_bias", False)
-            )
-            return Layer(name="dense", count=1, mixer=None, mlp=dense, norms=1)
-        assert decoder.experts is not None
-        experts = mixtures.mixture(fields, decoder.experts)
-        latent = fields.optional_size("moe_latent_size") or 0
-        return Layer(name="moe", count=1, mixer=None, mlp=replace(experts, latent=latent), norms=1)
-
-
-TABLE: Mapping[str, Decoder | OneBlockLayers] = MappingProxyType(
+TABLE: Mapping[str, Decoder] = MappingProxyType(
     {
         "bailing_hybrid": replace(
             _BIASED,
@@ -373,7 +306,6 @@ TABLE: Mapping[str, Decoder | OneBlockLayers] = MappingProxyType(
         "minimax": _MINIMAX,
         "minimax_m1": _MINIMAX,
         "minimax_text_01": _MINIMAX,
-        "nemotron_h": OneBlockLayers(),
         "olmo_hybrid": replace(
             _BIASED, query_key_norm=True, norm_width="width", mixers=_DELTA, types=every((), 4, "linear_attention")
         ),

@@ -1,6 +1,6 @@
 """Language models with an image encoder beside them, and pairs of encoders (CLIP)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Protocol
@@ -8,10 +8,19 @@ from typing import Protocol
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.defaults import class_defaults
-from forerun.spaces.models.huggingface.families import dense, hybrids, latent, moe, special
-from forerun.spaces.models.huggingface.families.vision import TOWERS
+from forerun.spaces.models.huggingface.families import (
+    audio,
+    dense,
+    hybrids,
+    latent,
+    moe,
+    nemotron,
+    projectors,
+    special,
+    vision,
+)
 from forerun.spaces.models.huggingface.fields import Fields
-from forerun.spaces.models.huggingface.towers import Image
+from forerun.spaces.models.huggingface.towers import Tower
 from forerun.spaces.models.model import Model
 
 
@@ -47,6 +56,7 @@ TEXTS: Mapping[str, Reader] = MappingProxyType(
         **moe.TABLE,
         **latent.TABLE,
         **hybrids.TABLE,
+        **nemotron.TABLE,
         **special.TABLE,
         "step3p5": _STEP,
     }
@@ -66,18 +76,20 @@ def text_reader(model_type: str, source: str) -> Reader:
     return found
 
 
-Projector = Callable[[Fields, Image, int], int]
+TOWERS: Mapping[str, Tower | audio.AudioTower] = MappingProxyType({**vision.TOWERS, **audio.TOWERS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisionLanguage:
-    """An image encoder before a language model; ``projector``: parameters between them, from the outer fields, the
-    image encoder and the language model's width. ``text``, ``vision``: types where the parts name none."""
+    """An encoder of images (or of audio, by ``part``) before a language model; ``projector``: parameters
+    between them. ``copies``: so many encoders alike. ``text``, ``vision``: types where the parts name none."""
 
     text: str
     vision: str
-    projector: Projector | None = None
+    projector: projectors.Projector | None = None
     known: tuple[str, ...] = ()
+    part: str = "vision_config"
+    copies: int = 1
 
     def read(self, fields: Fields, name: str) -> Model:
         """The model that the configuration describes, called ``name``: the encoder's layers first; without
@@ -90,85 +102,20 @@ class VisionLanguage:
         text = text_reader(kind, fields.source).read(part, name)
         for unused in (*self.known, "vocab_size", "hidden_size"):
             fields.raw(unused)
-        if "vision_config" in fields.ignored:
+        if self.part in fields.ignored:
             fields.read.update(fields.values)  # all else describes what is left out
             return text
-        vision = fields.part("vision_config", class_defaults, self.vision)
-        kind = str(vision.values.get("model_type", self.vision))
+        part = fields.part(self.part, class_defaults, self.vision)
+        kind = str(part.values.get("model_type", self.vision))
         if kind not in TOWERS:
-            raise RequestError(f"{fields.source}: forerun has no image encoder of the type {kind[:60]!r}")
-        image = TOWERS[kind].read(vision, beside=True)
+            raise RequestError(f"{fields.source}: forerun has no encoder of the type {kind[:60]!r}")
+        image = TOWERS[kind].read(part, beside=True)
         between = self.projector(fields, image, text.hidden) if self.projector else 0
         return replace(
             text,
-            layers=image.layers + text.layers,
-            embedding_extra=text.embedding_extra + image.outside + between,
+            layers=self.copies * image.layers + text.layers,
+            embedding_extra=text.embedding_extra + self.copies * image.outside + between,
         )
-
-
-def _linear2(fields: Fields, image: Image, hidden: int) -> int:
-    """Two products with biases (LLaVA)."""
-    return image.width * hidden + hidden + hidden * hidden + hidden
-
-
-def _gemma3(fields: Fields, image: Image, hidden: int) -> int:
-    fields.raw("mm_tokens_per_image")
-    return image.width * hidden + image.width
-
-
-def _mistral3(fields: Fields, image: Image, hidden: int) -> int:
-    width, side = image.width, fields.size("spatial_merge_size", 2)
-    bias = 2 * hidden if fields.flag("multimodal_projector_bias", False) else 0
-    return width + width * side * side * width + width * hidden + hidden * hidden + bias
-
-
-def _internvl(fields: Fields, image: Image, hidden: int) -> int:
-    width = int(image.width / fields.number("downsample_ratio", 0.5) ** 2)
-    return 2 * width + width * hidden + hidden + hidden * hidden + hidden
-
-
-def _kimi(fields: Fields, image: Image, hidden: int) -> int:
-    joined = 4 * image.width
-    return 2 * image.width + joined * joined + joined + joined * hidden + hidden
-
-
-def _minimax(fields: Fields, image: Image, hidden: int) -> int:
-    inner, merged = fields.size("projector_hidden_size"), fields.optional_size("merged_hidden_size") or 4 * hidden
-    return image.width * inner + inner + inner * hidden + hidden + merged * inner + inner + inner * hidden + hidden
-
-
-def _ernie(fields: Fields, image: Image, hidden: int) -> int:
-    """A spatial and a temporal resampler of two products each, and one to the language model's width."""
-    joined = 4 * image.width
-    one = joined * joined + joined
-    return (one + one + 2 * joined) + (2 * joined * joined + joined + one + 2 * joined) + joined * hidden + 2 * hidden
-
-
-def _idefics3(fields: Fields, image: Image, hidden: int) -> int:
-    return image.width * fields.size("scale_factor", 2) ** 2 * hidden
-
-
-def _cohere(fields: Fields, image: Image, hidden: int) -> int:
-    inner, joined = fields.size("alignment_intermediate_size"), image.width * fields.size("downsample_factor", 2) ** 2
-    return joined * inner + inner + inner // 2 * hidden + hidden
-
-
-def _lfm2(fields: Fields, image: Image, hidden: int) -> int:
-    inner, joined = fields.size("projector_hidden_size"), image.width * fields.size("downsample_factor", 2) ** 2
-    norm = 2 * joined if fields.flag("projector_use_layernorm", True) else 0
-    return norm + joined * inner + inner + inner * hidden + hidden
-
-
-def _one(bias: bool) -> Projector:
-    return lambda fields, image, hidden: image.width * hidden + (hidden if bias else 0)
-
-
-def _step(fields: Fields, image: Image, hidden: int) -> int:
-    return 4 * image.width * hidden
-
-
-def _llama4(fields: Fields, image: Image, hidden: int) -> int:
-    return 7680 * hidden
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,8 +142,8 @@ class Pair:
             head=False,
             known=("projection_dim", "projection_size"),
         ).read(part, name)
-        vision = fields.part("vision_config", class_defaults, self.vision)
-        image = TOWERS[self.vision].read(vision, beside=True)
+        part = fields.part("vision_config", class_defaults, self.vision)
+        image = TOWERS[self.vision].read(part, beside=True)
         width = fields.size("projection_dim", 512) if self.projections else 0
         between = width * (text.hidden + image.width)
         if not self.projections:
@@ -218,26 +165,71 @@ _PROJECTED = (
 
 TABLE: Mapping[str, Reader] = MappingProxyType(
     {
-        "clip": Pair(text="clip_text_model", vision="clip_vision_model"),
-        "cohere2_vision": VisionLanguage(text="cohere2", vision="siglip_vision_model", projector=_cohere),
-        "ernie4_5_vl_moe": VisionLanguage(
-            text="ernie4_5_vl_moe_text", vision="ernie4_5_vl_moe_vision", projector=_ernie
+        "aria": VisionLanguage(
+            text="aria_text",
+            vision="idefics3_vision",
+            projector=projectors.resampler,
+            known=("projector_patch_to_query_dict",),
         ),
-        "gemma3": VisionLanguage(text="gemma3_text", vision="siglip_vision_model", projector=_gemma3),
+        "audioflamingo3": VisionLanguage(
+            text="qwen2",
+            vision="audioflamingo3_encoder",
+            projector=projectors.linear2,
+            part="audio_config",
+            known=("projector_bias",),
+        ),
+        "deepseek_vl": VisionLanguage(text="llama", vision="siglip_vision_model", projector=projectors.linear2),
+        "exaone4_5": VisionLanguage(text="exaone4", vision="exaone4_5_vision"),
+        "lighton_ocr": VisionLanguage(text="qwen3", vision="pixtral", projector=projectors.mistral3),
+        "musicflamingo": VisionLanguage(
+            text="qwen2",
+            vision="audioflamingo3_encoder",
+            projector=projectors.linear2,
+            part="audio_config",
+            known=("projector_bias", "audio_rotary_dim"),
+        ),
+        "qwen2_audio": VisionLanguage(
+            text="qwen2", vision="qwen2_audio_encoder", projector=projectors.one(True), part="audio_config"
+        ),
+        "video_llava": VisionLanguage(
+            text="llama",
+            vision="clip_vision_model",
+            projector=projectors.linear2,
+            copies=2,
+            known=("image_seq_length", "video_seq_length", "multimodal_projector_bias"),
+        ),
+        "vipllava": VisionLanguage(
+            text="llama", vision="clip_vision_model", projector=projectors.levels, known=("image_seq_length",)
+        ),
+        "voxtral": VisionLanguage(
+            text="llama", vision="voxtral_encoder", projector=projectors.four_tokens, part="audio_config"
+        ),
+        "clip": Pair(text="clip_text_model", vision="clip_vision_model"),
+        "cohere2_vision": VisionLanguage(text="cohere2", vision="siglip_vision_model", projector=projectors.cohere),
+        "ernie4_5_vl_moe": VisionLanguage(
+            text="ernie4_5_vl_moe_text", vision="ernie4_5_vl_moe_vision", projector=projectors.ernie
+        ),
+        "gemma3": VisionLanguage(text="gemma3_text", vision="siglip_vision_model", projector=projectors.gemma3),
         "glm4v": VisionLanguage(text="glm4v_text", vision="glm4v_vision"),
         "glm4v_moe": VisionLanguage(text="glm4v_moe_text", vision="glm4v_moe_vision"),
-        "idefics3": VisionLanguage(text="llama", vision="idefics3_vision", projector=_idefics3),
-        "internvl": VisionLanguage(text="qwen2", vision="internvl_vision", projector=_internvl, known=_PROJECTED),
-        "kimi_k25": VisionLanguage(text="deepseek_v3", vision="kimi_k25_vision", projector=_kimi, known=_PROJECTED),
-        "lfm2_vl": VisionLanguage(
-            text="lfm2", vision="siglip2_vision_model", projector=_lfm2, known=("projector_bias",)
+        "idefics3": VisionLanguage(text="llama", vision="idefics3_vision", projector=projectors.idefics3),
+        "internvl": VisionLanguage(
+            text="qwen2", vision="internvl_vision", projector=projectors.internvl, known=_PROJECTED
         ),
-        "llama4": VisionLanguage(text="llama4_text", vision="llama4_vision_model", projector=_llama4),
-        "llava": VisionLanguage(text="llama", vision="clip_vision_model", projector=_linear2, known=_PROJECTED),
+        "kimi_k25": VisionLanguage(
+            text="deepseek_v3", vision="kimi_k25_vision", projector=projectors.kimi, known=_PROJECTED
+        ),
+        "lfm2_vl": VisionLanguage(
+            text="lfm2", vision="siglip2_vision_model", projector=projectors.lfm2, known=("projector_bias",)
+        ),
+        "llama4": VisionLanguage(text="llama4_text", vision="llama4_vision_model", projector=projectors.llama4),
+        "llava": VisionLanguage(
+            text="llama", vision="clip_vision_model", projector=projectors.linear2, known=_PROJECTED
+        ),
         "llava_next_video": VisionLanguage(
             text="llama",
             vision="clip_vision_model",
-            projector=_linear2,
+            projector=projectors.linear2,
             known=(
                 *_PROJECTED,
                 "image_grid_pinpoints",
@@ -250,20 +242,25 @@ TABLE: Mapping[str, Reader] = MappingProxyType(
         "llava_onevision": VisionLanguage(
             text="qwen2",
             vision="siglip_vision_model",
-            projector=_linear2,
+            projector=projectors.linear2,
             known=(*_PROJECTED, "image_grid_pinpoints", "use_image_newline_parameter"),
         ),
         "llava_next": VisionLanguage(
             text="llama",
             vision="clip_vision_model",
-            projector=_linear2,
+            projector=projectors.linear2,
             known=(*_PROJECTED, "image_grid_pinpoints", "use_image_newline_parameter"),
         ),
         "minimax_m3_vl": VisionLanguage(
-            text="minimax_m3_vl_text", vision="minimax_m3_vl_vision", projector=_minimax, known=("merged_hidden_size",)
+            text="minimax_m3_vl_text",
+            vision="minimax_m3_vl_vision",
+            projector=projectors.minimax,
+            known=("merged_hidden_size",),
         ),
-        "mistral3": VisionLanguage(text="mistral", vision="pixtral", projector=_mistral3),
-        "paligemma": VisionLanguage(text="gemma", vision="siglip_vision_model", projector=_one(True), known=_PROJECTED),
+        "mistral3": VisionLanguage(text="mistral", vision="pixtral", projector=projectors.mistral3),
+        "paligemma": VisionLanguage(
+            text="gemma", vision="siglip_vision_model", projector=projectors.one(True), known=_PROJECTED
+        ),
         "qwen2_5_vl": VisionLanguage(text="qwen2_5_vl_text", vision="qwen2_5_vl_vision"),
         "qwen2_vl": VisionLanguage(text="qwen2_vl_text", vision="qwen2_vl_vision"),
         "qwen3_5": VisionLanguage(text="qwen3_5_text", vision="qwen3_5_vision"),
@@ -271,8 +268,8 @@ TABLE: Mapping[str, Reader] = MappingProxyType(
         "qwen3_vl": VisionLanguage(text="qwen3_vl_text", vision="qwen3_vl_vision"),
         "qwen3_vl_moe": VisionLanguage(text="qwen3_vl_moe_text", vision="qwen3_vl_moe_vision"),
         "siglip": Pair(text="siglip_text_model", vision="siglip_vision_model", causal=False, projections=False),
-        "smolvlm": VisionLanguage(text="llama", vision="smolvlm_vision", projector=_idefics3),
-        "step3p7": VisionLanguage(text="step3p5", vision="step3p5_vision", projector=_step),
+        "smolvlm": VisionLanguage(text="llama", vision="smolvlm_vision", projector=projectors.idefics3),
+        "step3p7": VisionLanguage(text="step3p5", vision="step3p5_vision", projector=projectors.step),
     }
 )
 """Families by ``model_type``."""

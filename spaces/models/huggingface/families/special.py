@@ -240,6 +240,18 @@ def _v4_sparse(fields: Fields, layer: Layer, index: int) -> Layer:
 
 _V4_KINDS = ("sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention")
 
+
+def _cross_types(fields: Fields, count: int) -> list[str]:
+    """Llama 3.2 Vision: the listed layers attend to the image instead of the text."""
+    cross = fields.listed("cross_attention_layers", int) or ()
+    return ["cross" if index in cross else "full_attention" for index in range(count)]
+
+
+def _cross(fields: Fields, attention: Attention) -> Mixer:
+    fields.raw("cross_attention_layers")
+    return replace(attention, causal=False, query_key_norm=True)
+
+
 TABLE: Mapping[str, Decoder | SharedBlocks | DoubleLayers] = MappingProxyType(
     {
         "deepseek_v4": Decoder(
@@ -289,6 +301,12 @@ TABLE: Mapping[str, Decoder | SharedBlocks | DoubleLayers] = MappingProxyType(
             known=("per_layer_config", "global_head_dim", "num_global_key_value_heads", "attention_k_eq_v"),
         ),
         "longcat_flash": DoubleLayers(),
+        "mllama_text_model": Decoder(
+            types=_cross_types,
+            mixers={"cross": _cross},
+            embedding_extra=lambda f: 8 * f.size("hidden_size"),
+            known=("cross_attention_layers",),
+        ),
         "zamba": SharedBlocks(),
         "zamba2": SharedBlocks(second=True),
     }

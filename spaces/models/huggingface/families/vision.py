@@ -76,6 +76,15 @@ _QWEN = Tower(
     known=("out_hidden_size", "deepstack_visual_indexes"),
 )
 _QWEN35 = replace(_QWEN, outside=qwen_merger)
+_QWEN25 = Tower(
+    positions="none",
+    patch_bias=False,
+    norm_bias=False,
+    gated=True,
+    post_norms=0,
+    outside=_qwen25_merger,
+    known=("out_hidden_size", "fullatt_block_indexes", "window_size", "in_chans", "spatial_patch_size"),
+)
 _GLM = Tower(
     gated=True,
     query_bias="attention_bias",
@@ -94,6 +103,7 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
         "ernie4_5_vl_moe_vision": Tower(
             positions="none", patch_bias=False, known=("temporal_merge_size", "spatial_merge_size")
         ),
+        "exaone4_5_vision": _QWEN25,
         "glm4v_moe_vision": _GLM,
         "glm4v_vision": _GLM,
         "idefics3_vision": Tower(),
@@ -153,15 +163,7 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
             mlp_bias=False,
             known=("vocab_size",),
         ),
-        "qwen2_5_vl_vision": Tower(
-            positions="none",
-            patch_bias=False,
-            norm_bias=False,
-            gated=True,
-            post_norms=0,
-            outside=_qwen25_merger,
-            known=("out_hidden_size", "fullatt_block_indexes", "window_size", "in_chans", "spatial_patch_size"),
-        ),
+        "qwen2_5_vl_vision": _QWEN25,
         "qwen2_vl_vision": Tower(
             width="embed_dim",
             positions="none",

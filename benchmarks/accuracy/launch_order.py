@@ -1,0 +1,59 @@
+"""What the first run that does not run out of memory costs, when measured strategies are tried in the order of search.
+
+    python benchmarks/accuracy/launch_order.py FOLDER
+
+Groups are those of the measured tables of FOLDER in which some strategies ran and some ran out of memory. They are
+tried by ``t (1 + c p / (1 - p))`` (``forerun.search.request.preferences``), for several prices ``c`` of a failed start.
+The cost is how much slower the first that ran is than the best, and ``PRICE`` for every failed start before it.
+"""
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from forerun.search.request.preferences import odds_of_failure
+from forerun.search.validate import Run, load_runs
+from forerun.simulator import score
+from forerun.spaces.strategies import table_of
+
+PRICE = 0.05
+PRICES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.5)
+SMALLEST = 4
+
+
+def main() -> None:
+    """Print a line for every price."""
+    groups: dict[str, list[Run]] = defaultdict(list)
+    for run in load_runs(sorted(Path(sys.argv[1]).glob("*.csv"))).runs:
+        if run.group and (run.outcome == "oom" or run.step_time_s):
+            groups[run.group].append(run)
+    tried = [_predicted(runs) for runs in groups.values() if len(runs) >= SMALLEST]
+    tried = [(worth, measured) for worth, measured in tried if 0 < np.isnan(measured).sum() < len(measured)]
+    print(f"{len(tried)} groups, {sum(len(measured) for _, measured in tried)} runs")
+    for price in PRICES:
+        costs, failed = zip(*(_cost(worth, measured, price) for worth, measured in tried), strict=True)
+        print(f"c {price:4.2f}: cost {np.mean(costs):.1%}, median {np.median(costs):.1%}, {np.mean(failed):.2f} failed")
+
+
+def _predicted(runs: list[Run]) -> tuple[np.ndarray, np.ndarray]:
+    """Return predicted device-seconds and odds of failure [2, N], and measured device-seconds [N], nan: ran out."""
+    worth = []
+    for run in runs:
+        scores = score(run.context, table_of([run.strategy]))
+        worth.append((scores.step_time_s[0] * run.strategy.devices, odds_of_failure(run.context, scores)[0]))
+    measured = [run.strategy.devices * (run.step_time_s or 0.0) if run.outcome == "ok" else np.nan for run in runs]
+    return np.array(worth).T, np.array(measured)
+
+
+def _cost(worth: np.ndarray, measured: np.ndarray, price: float) -> tuple[float, int]:
+    """Return what trying in order costs, and how many starts fail."""
+    seconds, odds = worth
+    order = np.argsort(seconds * (1 + price * odds), kind="stable")
+    failed = int(np.argmax(~np.isnan(measured[order])))
+    return measured[order][failed] / np.nanmin(measured) - 1 + PRICE * failed, failed
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Ideas and their variants: strategies with the same degrees, of which a leaderboard shows the best.
+
+Placements, virtual stages and micro-batches of one set of degrees often lie closer together than a prediction's error;
+ten rows of them would be one row ten times.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from forerun.search.board.rows import Row, rows_of
+from forerun.search.board.variants import Variant
+from forerun.search.flat.candidates import strategies_at
+from forerun.search.flat.exhaustive import CHUNK, Best, Problem, chunks_of, interrupted, slices
+from forerun.search.request.objectives import objective_named
+from forerun.search.request.request import Setting
+from forerun.search.request.scorer import Scorer
+from forerun.spaces.strategies import Strategy
+
+ALIKE = 0.01
+"""Variants whose first ranking key is this close to their row's are kept with it: below any prediction's error."""
+MOST_VARIANTS = 100
+
+
+def flat_rows(setting: Setting, problem: Problem, best: Best, score: Scorer) -> tuple[Row, ...]:
+    """Return the rows of what an exhaustive search found, each with its variants where those were folded."""
+    leaders = strategies_at(problem.space, best.index[: problem.top])
+    variants = _variants(problem, best, score) if problem.ideas else [()] * len(leaders)
+    return rows_with_variants(setting, leaders, variants, score)
+
+
+def _variants(problem: Problem, best: Best, score: Scorer) -> list[tuple[Strategy, ...]]:
+    """Return, for each of the best, the candidates with its degrees that are as good, best first."""
+    width, context = problem.idea_width, problem.space.context
+    leaders = {int(index) // width: place for place, index in enumerate(best.index[: problem.top])}
+    found: list[list[tuple[tuple[float, ...], int]]] = [[] for _ in leaders]
+    lows = [idea * width for idea in sorted(leaders)]
+    tables = [table for low in lows for _, table, _ in slices(problem.space, low, low + width)]
+    for table in chunks_of(tables, CHUNK):
+        scores = interrupted(score(context, table), table, problem.slowdown)
+        kept, _ = problem.limits.kept(scores, table)
+        keys = np.stack(objective_named(problem.objective).keys(context, scores, table))
+        places = np.array([leaders[idea] for idea in (table.index // width).tolist()])
+        near = kept & (keys[0] <= (1 + ALIKE) * best.keys[0, places]) & (table.index != best.index[places])
+        for row in np.flatnonzero(near):
+            found[places[row]].append(((*keys[:, row],), int(table.index[row])))
+    return [strategies_at(problem.space, (index for _, index in sorted(one)[:MOST_VARIANTS])) for one in found]
+
+
+def rows_with_variants(
+    setting: Setting, leaders: Sequence[Strategy], variants: Sequence[Sequence[Strategy]], score: Scorer
+) -> tuple[Row, ...]:
+    """Return the rows of some strategies, each with its own variants."""
+    rows = iter(_rows(setting, [*leaders, *itertools.chain(*variants)], score))
+    first = list(itertools.islice(rows, len(leaders)))
+    return tuple(
+        dataclasses.replace(row, variants=tuple(map(_variant, itertools.islice(rows, len(own)))))
+        for row, own in zip(first, variants, strict=True)
+    )
+
+
+def _variant(row: Row) -> Variant:
+    return Variant(
+        strategy=row.strategy,
+        step_time_s=row.step_time_s,
+        peak_memory_gib=row.peak_memory_gib,
+        oom_risk=row.oom_risk,
+    )
+
+
+def folded(ranked: Iterable[tuple[Strategy, float]], top: int) -> Iterator[tuple[Strategy, list[Strategy]]]:
+    """Fold strategies, best first with their first ranking key, to the best of each set of degrees with what is as
+    good; ``top`` of them."""
+    leaders: dict[tuple[int, ...], tuple[Strategy, float, list[Strategy]]] = {}
+    for strategy, key in ranked:
+        leader = leaders.get(degrees(strategy))
+        if leader is None and len(leaders) < top:
+            leaders[degrees(strategy)] = (strategy, key, [])
+        elif leader is not None and key <= (1 + ALIKE) * leader[1] and len(leader[2]) < MOST_VARIANTS:
+            leader[2].append(strategy)
+    return ((strategy, variants) for strategy, _, variants in leaders.values())
+
+
+def degrees(strategy: Strategy) -> tuple[int, ...]:
+    """Return what makes a strategy an idea of its own."""
+    return (strategy.devices, strategy.pp, strategy.tp, strategy.cp, strategy.ep, strategy.etp, strategy.second_tp or 0)
+
+
+def best_rows(setting: Setting, problem: Problem, bests: Iterable[Best | None], score: Scorer) -> list[Row | None]:
+    """Return the first row of each, None where there is none."""
+    found = [strategies_at(problem.space, best.index[:1]) if best is not None else () for best in bests]
+    return [next(iter(_rows(setting, strategies, score)), None) for strategies in found]
+
+
+def _rows(setting: Setting, strategies: Sequence[Strategy], score: Scorer) -> tuple[Row, ...]:
+    return rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)

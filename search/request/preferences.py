@@ -1,0 +1,106 @@
+"""What a launch is worth beyond its predicted step: the risk that it runs out of memory, and what practice prefers.
+
+Trying strategies in order until one runs, the least is lost in expectation by the order of ``t + c p / (1 - p)``, with
+``t`` the step time, ``p`` the risk of running out and ``c`` what a failed start costs (exchange two neighbours of an
+order and compare). ``c`` is ``FAILED_START`` of the training's own time.
+
+Predicted gaps of two per cent are reversed in every third of measured pairs (``search/notes/order_trust.py``). Within
+such gaps a strategy that practice would start first ranks first: each preference counts as a share of the step.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.memory.risk import EVEN_SHARE, STEEPNESS
+from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.spaces.strategies import Context, Placement, Split, Strategy, StrategyTable, table_of
+
+FAILED_START = 0.1
+"""Cost of a failed start as a share of a step, for every step. The committed groups of measured runs, some of which ran
+out of memory, cost least to launch in this order of all prices from 0 to 0.5, and prices from 0.01 to 0.2 differ little
+(``benchmarks/accuracy/launch_order.py``)."""
+TOKENS_PER_RANK = 8192
+"""Tokens of a sequence that practice keeps on one rank: Llama 3 trained with cp 1 at 8,192 tokens and with cp 16 at
+131,072 (arXiv 2407.21783, table 4)."""
+
+Amount = Callable[[Context, StrategyTable], Floats]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preference:
+    """A preference of practice. ``amount`` returns for N candidates how much each goes against it, 0 where it does not;
+    a candidate counts as ``share`` of its step slower for every one of that. ``words`` say what it does."""
+
+    words: str
+    share: float
+    amount: Amount
+
+
+def _domain(context: Context) -> int:
+    return max(context.cluster.scale_up_size, context.cluster.devices_per_node)
+
+
+def _no_sp(context: Context, table: StrategyTable) -> Floats:
+    if context.framework.legality.sequence_parallel != "optional":
+        return np.zeros(len(table))
+    return np.asarray((table.column("tp") > 1) & (table.column("sp") == 0), dtype=np.float64)
+
+
+def _short(context: Context, table: StrategyTable) -> Floats:
+    cp = table.column("cp")
+    return np.asarray((cp > 1) & (context.workload.seq_len < TOKENS_PER_RANK * cp), dtype=np.float64)
+
+
+def _wide_tp(context: Context, table: StrategyTable) -> Floats:
+    return np.asarray(table.column("tp") > _domain(context), dtype=np.float64)
+
+
+def _wide_ep(context: Context, table: StrategyTable) -> Floats:
+    return np.asarray(table.column("ep") * table.column("etp") > _domain(context), dtype=np.float64)
+
+
+def _doublings(axis: str) -> Amount:
+    return lambda context, table: np.log2(table.choices[axis])[table.codes[axis]]
+
+
+def _other_than(axis: str, choice: int) -> Amount:
+    return lambda context, table: np.asarray(table.choices[axis] != choice, dtype=np.float64)[table.codes[axis]]
+
+
+PREFERENCES = (
+    Preference(words="tp without sequence parallelism", share=0.02, amount=_no_sp),
+    Preference(words=f"cp below {TOKENS_PER_RANK:,} tokens per rank", share=0.02, amount=_short),
+    Preference(words="tp across nodes", share=0.02, amount=_wide_tp),
+    Preference(words="ep across nodes", share=0.02, amount=_wide_ep),
+    Preference(words="more pipeline stages", share=0.003, amount=_doublings("pp")),
+    Preference(words="more virtual stages", share=0.005, amount=_doublings("vpp")),
+    Preference(words="scattered placement", share=0.005, amount=_other_than("placement", Placement.TP_CP_EP_DP_PP)),
+    Preference(words="uneven stages", share=0.002, amount=_other_than("split", Split.EVEN)),
+)
+"""What ties prefer: together a few per cent at most, as much as gaps that one in four measured pairs reverses."""
+
+
+def odds_of_failure(context: Context, scores: ScoreTable) -> Floats:
+    """Return ``p / (1 - p)`` of N candidates, p the risk of running out of memory."""
+    if scores.oom_risk is None:
+        share = scores.peak_memory_bytes / context.cluster.device.memory_bytes
+        odds: Floats = np.power(share / EVEN_SHARE, STEEPNESS)  # what ``risk.curve`` is a function of
+        return odds
+    return np.asarray(scores.oom_risk / np.maximum(1.0 - scores.oom_risk, 1e-9))
+
+
+def launch_factor(context: Context, scores: ScoreTable, table: StrategyTable) -> Floats:
+    """Return by how much longer than its step N candidates count as, at least 1."""
+    factor = 1.0 + FAILED_START * odds_of_failure(context, scores)
+    for preference in PREFERENCES:
+        factor += preference.share * preference.amount(context, table)
+    return factor
+
+
+def against(context: Context, strategy: Strategy, other: Strategy) -> Sequence[str]:
+    """Return in words what a strategy does that practice avoids, and that another does less."""
+    table = table_of([strategy, other])
+    amounts = {preference.words: preference.amount(context, table) for preference in PREFERENCES}
+    return [words for words, (own, others) in amounts.items() if own > others]

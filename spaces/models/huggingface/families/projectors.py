@@ -1,0 +1,94 @@
+"""What stands between an encoder and a language model: parameters that bring its outputs to the model's width."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.towers import Image
+
+Projector: TypeAlias = Callable[[Fields, Image, int], int]
+"""Parameters, from the outer fields of the configuration, the encoder and the language model's width."""
+
+
+def linear2(fields: Fields, image: Image, hidden: int) -> int:
+    """Two products with biases (LLaVA)."""
+    return image.width * hidden + hidden + hidden * hidden + hidden
+
+
+def gemma3(fields: Fields, image: Image, hidden: int) -> int:
+    fields.raw("mm_tokens_per_image")
+    return image.width * hidden + image.width
+
+
+def mistral3(fields: Fields, image: Image, hidden: int) -> int:
+    width, side = image.width, fields.size("spatial_merge_size", 2)
+    bias = 2 * hidden if fields.flag("multimodal_projector_bias", False) else 0
+    return width + width * side * side * width + width * hidden + hidden * hidden + bias
+
+
+def internvl(fields: Fields, image: Image, hidden: int) -> int:
+    width = int(image.width / fields.number("downsample_ratio", 0.5) ** 2)
+    return 2 * width + width * hidden + hidden + hidden * hidden + hidden
+
+
+def kimi(fields: Fields, image: Image, hidden: int) -> int:
+    joined = 4 * image.width
+    return 2 * image.width + joined * joined + joined + joined * hidden + hidden
+
+
+def minimax(fields: Fields, image: Image, hidden: int) -> int:
+    inner, merged = fields.size("projector_hidden_size"), fields.optional_size("merged_hidden_size") or 4 * hidden
+    return image.width * inner + inner + inner * hidden + hidden + merged * inner + inner + inner * hidden + hidden
+
+
+def ernie(fields: Fields, image: Image, hidden: int) -> int:
+    """A spatial and a temporal resampler of two products each, and one to the language model's width."""
+    joined = 4 * image.width
+    one = joined * joined + joined
+    return (one + one + 2 * joined) + (2 * joined * joined + joined + one + 2 * joined) + joined * hidden + 2 * hidden
+
+
+def idefics3(fields: Fields, image: Image, hidden: int) -> int:
+    return image.width * fields.size("scale_factor", 2) ** 2 * hidden
+
+
+def cohere(fields: Fields, image: Image, hidden: int) -> int:
+    inner, joined = fields.size("alignment_intermediate_size"), image.width * fields.size("downsample_factor", 2) ** 2
+    return joined * inner + inner + inner // 2 * hidden + hidden
+
+
+def lfm2(fields: Fields, image: Image, hidden: int) -> int:
+    inner, joined = fields.size("projector_hidden_size"), image.width * fields.size("downsample_factor", 2) ** 2
+    norm = 2 * joined if fields.flag("projector_use_layernorm", True) else 0
+    return norm + joined * inner + inner + inner * hidden + hidden
+
+
+def one(bias: bool) -> Projector:
+    return lambda fields, image, hidden: image.width * hidden + (hidden if bias else 0)
+
+
+def step(fields: Fields, image: Image, hidden: int) -> int:
+    return 4 * image.width * hidden
+
+
+def llama4(fields: Fields, image: Image, hidden: int) -> int:
+    return 7680 * hidden
+
+
+def four_tokens(fields: Fields, image: Image, hidden: int) -> int:
+    """Four neighbouring tokens joined, then two products without biases (Voxtral)."""
+    return 4 * image.width * hidden + hidden * hidden
+
+
+def levels(fields: Fields, image: Image, hidden: int) -> int:
+    """Outputs of several layers joined and normalised, then two products (ViP-LLaVA)."""
+    layers = fields.listed_or_none("vision_feature_layers", int) or fields.listed_or_none("vision_feature_layer", int)
+    joined = image.width * len(layers or (0,))
+    return 2 * joined + joined * hidden + hidden + hidden * hidden + hidden
+
+
+def resampler(fields: Fields, image: Image, hidden: int) -> int:
+    """Learned queries attend to the patches, twice projected; a feed-forward follows (Aria)."""
+    width, queries = image.width, fields.size("max_value_projector_patch_to_query_dict", 256)
+    attention = 3 * width * width + 3 * width * width + 3 * width + 2 * (width * width + width)
+    return queries * width + attention + 6 * width + width * hidden + hidden * hidden

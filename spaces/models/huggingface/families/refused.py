@@ -1,0 +1,34 @@
+"""Types of models that cannot be read, and the operator that is missing for each."""
+
+from collections.abc import Mapping
+
+_CONVOLUTIONS = "two-dimensional convolutions"
+_WINDOWS = "attention inside windows of an image, merged from stage to stage"
+_AUDIO = "convolutions over sound"
+_OPERATORS = {
+    _CONVOLUTIONS: """bit convnext convnextv2 efficientnet focalnet hgnet_v2 mobilenet_v1 mobilenet_v2 poolformer
+        pp_lcnet regnet resnet textnet align dinov3_convnext""",
+    f"{_CONVOLUTIONS} beside attention": "cvt levit mobilevit mobilevitv2 segformer swiftformer pvt pvt_v2",
+    _WINDOWS: "donut-swin hiera swin swinv2 swin2sr maxvit",
+    "neighbourhood attention": "dinat nat",
+    "cross attention to a fixed set of latents": """perceiver idefics2 blip-2 instructblip instructblipvideo idefics
+        evolla""",
+    "attention by hashing": "reformer",
+    "attention by sampling, in place of a softmax": "yoso",
+    "attention approximated by landmarks": "nystromformer",
+    "attention over sequences that are pooled between stages": "funnel",
+    "Fourier transforms in place of attention": "fnet",
+    "span-based dynamic convolution": "convbert",
+    "grouped convolutions in place of products": "squeezebert",
+    "bottlenecks around stacked feed-forwards": "mobilebert",
+    "attention among words and entities": "luke",
+    "attention with convolved queries and keys": "zaya",
+    "relative attention with a recurrence over its logits": "inkling_text inkling2_text inkling2 inkling_mm_model",
+    "byte patches between two decoders": "blt",
+    "hash tables of n-grams": "qwen4_exp qwen4_exp_text",
+    _AUDIO: """canary dia fun_asr_nano granite_speech granite_speech_plus kyutai_speech_to_text moonshine
+        moonshine_streaming seamless_m4t seamless_m4t_v2 speecht5 speech_to_text vibevoice vibevoice_asr wav2vec2
+        hubert wavlm cohere_asr""",
+}
+MISSING: Mapping[str, str] = {kind: operator for operator, kinds in _OPERATORS.items() for kind in kinds.split()}
+"""The missing operator by ``model_type``."""

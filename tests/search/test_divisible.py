@@ -1,0 +1,44 @@
+"""Batches and numbers of GPUs nearby that divide better are named where that pays, by any factor."""
+
+import pytest
+
+from forerun.search import search
+from forerun.search.board.leaderboard import Leaderboard
+
+
+def board(batch: int, gpus: int = 16, **fields: object) -> Leaderboard:
+    return search("llama3-8b", cluster="dgx-h100", gpus=gpus, global_batch=batch, seq_len=4096, **fields)
+
+
+def said(found: Leaderboard) -> list[str]:
+    return [note for note in found.advice if "badly" in note]
+
+
+@pytest.mark.parametrize(("batch", "gpus", "better"), [(97, 16, 96), (127, 16, 128), (64, 24, 72)])
+def test_the_gain_is_that_of_the_search_with_the_other_batch(batch: int, gpus: int, better: int) -> None:
+    found, even = board(batch, gpus), board(better, gpus).rows[0]
+    gain = even.tokens_per_s_per_gpu / found.rows[0].tokens_per_s_per_gpu - 1
+
+    text = f"global batch {batch} divides badly over {gpus} GPUs; {better} gives {gain:.0%} more tokens/s/GPU"
+    assert gain > 0.05
+    assert [note for note in said(found) if note.startswith(text)]
+
+
+def test_the_number_of_gpus_that_the_batch_divides_over_is_named() -> None:
+    found, fewer = board(64, 72), board(64, 64).rows[0]
+    gain = fewer.tokens_per_s_per_gpu / found.rows[0].tokens_per_s_per_gpu - 1
+
+    assert [note for note in said(found) if f"64 GPUs give {gain:.0%} more tokens/s/GPU" in note]
+
+
+@pytest.mark.parametrize("batch", [64, 96, 128])
+def test_a_batch_that_divides_needs_no_other(batch: int) -> None:
+    assert said(board(batch)) == []
+
+
+def test_where_another_batch_gains_nothing_none_is_named() -> None:
+    assert said(board(127, overrides={"tp": [4], "pp": [2], "cp": [2], "mbs": [1], "vpp": [1]})) == []
+
+
+def test_other_aims_than_speed_are_left_alone() -> None:
+    assert said(board(127, objective="headroom")) == []
