@@ -8,7 +8,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 # As many processes as cores; a machine with many gains nothing from more than eight.
 PYTEST := -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-all lint types unit slow wheel docs test-frameworks pictures clean
+.PHONY: demo test test-all test-oldest test-newest lint types unit slow wheel docs test-frameworks pictures clean
 
 $(RUNTIME): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "forerun needs Python 3.11 or newer")'
@@ -61,6 +61,23 @@ wheel: $(STAMP)
 	$(WHEEL)/bin/python -c 'import sys, forerun.search as it; sys.exit(sys.prefix not in it.__file__ and it.__file__)'
 	$(WHEEL)/bin/python $(PYTEST) $(ON_WHEEL)
 
+# The lower bounds of pyproject.toml are true, and so is what came out since: the suite with the oldest versions that it
+# allows, and with the newest there are, in environments of their own. PYTHON chooses the interpreter of both.
+BOUNDS := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")
+OTHER := .venv-oldest .venv-newest
+test-oldest:
+	$(PYTHON) -m venv --clear .venv-oldest
+	$(PYTHON) -c '$(BOUNDS)' | sed 's/>=/==/' > .venv-oldest/constraints.txt
+	.venv-oldest/bin/python $(PIP) --upgrade "pip>=25.1"
+	.venv-oldest/bin/python $(PIP) --constraint .venv-oldest/constraints.txt --editable . cmaes hypothesis pandas pytest pytest-xdist
+	.venv-oldest/bin/python $(PYTEST) $(UNIT)
+
+test-newest:
+	$(PYTHON) -m venv --clear .venv-newest
+	.venv-newest/bin/python $(PIP) --upgrade pip
+	.venv-newest/bin/python $(PIP) --upgrade --upgrade-strategy eager --pre --editable . --group dev
+	.venv-newest/bin/python $(PYTEST) $(UNIT)
+
 # The documentation as a site in site/: examples run, links checked, every warning an error.
 docs: $(STAMP)
 	$(BIN)/python $(PIP) --group docs
@@ -85,4 +102,4 @@ pictures: $(STAMP)
 	FORERUN_PICTURES=docs/pictures $(BIN)/python -m pytest tests/search/test_report_in_a_browser.py -k pictures
 
 clean:
-	rm -rf $(VENV) $(WHEEL) $(FRAMEWORKS) build dist *.egg-info
+	rm -rf $(VENV) $(WHEEL) $(OTHER) $(FRAMEWORKS) build dist *.egg-info

@@ -43,6 +43,8 @@ def evidence_of(document: Document, where: tuple[str, ...], data: Any, constants
     for name in (*NUMBERS, "words"):
         if len(getattr(data, name)) != count:
             raise RequestError(f"{document.where((*where, name))}: must have one entry for each of {count} runs")
+    if len({len(row) for row in data.words}) > 1:
+        raise RequestError(f"{document.where((*where, 'words'))}: rows must have the same length")
     arrays = {name: _array(document, (*where, name), getattr(data, name)) for name in NUMBERS}
     if arrays["slopes"].shape != (count, constants):
         raise RequestError(f"{document.where((*where, 'slopes'))}: must have {constants} numbers for each run")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.escaping import shown
+from forerun.spaces.escaping import quoted, shown
 from forerun.spaces.reading import read_text
 
 REQUIRED = (
@@ -103,8 +103,8 @@ NUMERIC = (
     "peak_mem_gib",
 )
 """Columns that hold numbers. None of them can be negative."""
-LARGEST_NUMBER = 1e15
-"""More than any of them."""
+LARGEST_NUMBER, SMALLEST_NUMBER = 1e15, 1e-12
+"""More than any of them, and less than any seconds or GiB that were measured."""
 
 MEMORY_KINDS = ("allocated", "reserved", "device")
 """What ``peak_mem_gib`` may be of: live tensors, what the framework's allocator held, or all that the device had in
@@ -197,7 +197,8 @@ def _row(path: Path, line: int, header: Sequence[str], cells: Sequence[str]) -> 
     for column in NUMERIC:
         if values[column].startswith("-"):
             raise RequestError(f"{row.where(column)}: must not be negative, but is {shown(values[column])}")
-        if len(values[column]) > 15 and not _number_below(values[column], LARGEST_NUMBER):
+        long = len(values[column]) > 15 or "e" in values[column].lower()
+        if long and not _number_below(values[column], LARGEST_NUMBER):
             raise RequestError(f"{row.where(column)}: must be below {LARGEST_NUMBER:g}, but is {shown(values[column])}")
     for column in ("step_time_s", "peak_mem_gib"):
         measured(row, column)
@@ -205,7 +206,7 @@ def _row(path: Path, line: int, header: Sequence[str], cells: Sequence[str]) -> 
 
 
 def _number_below(text: str, most: float) -> bool:
-    """Whether a long text is a number that is not too large; what is no number is said where it is read."""
+    """Whether a text is a number that is not too large; what is no number is said where it is read."""
     try:
         return float(text.replace(",", "").replace("_", "")) < most
     except ValueError:
@@ -225,6 +226,8 @@ def measured(row: Row, column: str) -> float | None:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or value < 0:
-        raise RequestError(f"{row.where(column)}: must be a finite number of zero or more, but is {text[:40]!r}")
+    if not (math.isfinite(value) and value >= 0):
+        raise RequestError(f"{row.where(column)}: must be a finite number of zero or more, but is {quoted(text)}")
+    if value and not SMALLEST_NUMBER <= value <= LARGEST_NUMBER:
+        raise RequestError(f"{row.where(column)}: is nothing that was measured: {quoted(text)}")
     return value

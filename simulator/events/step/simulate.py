@@ -21,8 +21,8 @@ from forerun.spaces.strategies import Context, Strategy
 _SHARING = ("dp", "tp", "cp", "ep", "etp", "sp", "mbs", "zero", "shard")
 """What must be alike for all layers where traffic finds its way over the cluster's links."""
 
-MOST_PASSES = 2_000_000
-"""Passes of all pipelines of a step whose timeline is kept: they take minutes and gigabytes."""
+MOST_PASSES = 400_000
+"""Passes of all pipelines of a step whose timeline is kept: they take ten seconds and a gigabyte."""
 
 
 def simulate(

@@ -1,0 +1,236 @@
+"""Computation graphs and traces of runs, as small as their readers take them."""
+
+import contextlib
+import gzip
+import io
+import json
+import zipfile
+from typing import Any
+
+from benchmarks.fuzz.sample import Sample
+
+
+def graphs() -> list[Sample]:
+    """Return networks as PyTorch, ONNX and ParaDL write them."""
+
+    def tensor(*sizes: int) -> dict[str, Any]:
+        return {"sizes": [{"as_int": size} for size in sizes], "strides": [], "dtype": 7}
+
+    def call(name: str, target: str, inputs: list[str], **more: Any) -> dict[str, Any]:
+        arguments = [{"name": one, "arg": {"as_tensor": {"name": one}}} for one in inputs]
+        arguments += [{"name": key, "arg": {"as_ints": value}} for key, value in more.items()]
+        outputs = [{"as_tensor": {"name": name}}]
+        return {"target": f"torch.ops.{target}", "inputs": arguments, "outputs": outputs, "metadata": {}}
+
+    graph = {
+        "nodes": [
+            call("conv", "aten.conv2d.default", ["x", "w", "b"], stride=[1, 1], padding=[1, 1]),
+            call("act", "aten.relu.default", ["conv"]),
+            call("pooled", "aten.max_pool2d.default", ["act"], kernel_size=[2, 2]),
+            call("flat", "aten.flatten.using_ints", ["pooled"]),
+            call("dense", "aten.linear.default", ["flat", "k"]),
+        ],
+        "tensor_values": {
+            "x": tensor(4, 3, 8, 8), "w": tensor(8, 3, 3, 3), "b": tensor(8), "conv": tensor(4, 8, 8, 8),
+            "act": tensor(4, 8, 8, 8), "pooled": tensor(4, 8, 4, 4), "flat": tensor(4, 128),
+            "k": tensor(10, 128), "dense": tensor(4, 10),
+        },
+    }  # fmt: skip
+    specs: list[Any] = [{"parameter": {"arg": {"name": name}, "parameter_name": name}} for name in ("w", "b", "k")]
+    specs.append({"user_input": {"arg": {"as_tensor": {"name": "x"}}}})
+    program = {"graph_module": {"graph": graph, "signature": {"input_specs": specs}}}
+    search = "search {} --cluster dgx-a100-80 --gpus 8 --global-batch 64 --top 3"
+    net = (
+        "ImageNet 1280000\n1x3x226x226\nnet\nCONV1, (3,226,226), (3,64,7,7), (64,113,113), 0.0001\n"
+        "FC1, 64x113x113, 64x10, 10\n"
+    )
+    found = [
+        Sample(name="model.pt2", content=program, command=search),
+        Sample(name="model.pt2", content=archive(json.dumps(program)), command=search),
+        Sample(name="own.net", content=net, command=search),
+    ]
+    with contextlib.suppress(ImportError):
+        found.append(Sample(name="model.onnx", content=_onnx(), command=search))
+    return found
+
+
+def archive(text: str) -> bytes:
+    """Return the archive that PyTorch keeps a graph in."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("m/models/model.json", text)
+    return stream.getvalue()
+
+
+def _onnx() -> bytes:
+    from onnx import TensorProto, helper
+
+    def weight(name: str, *sizes: int) -> Any:
+        count = 1
+        for size in sizes:
+            count *= size
+        return helper.make_tensor(name, TensorProto.FLOAT, sizes, [0.0] * count)
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "k"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [weight("w", 8, 3, 3, 3), weight("b", 8), weight("k", 8, 10)],
+    )
+    data: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    return data
+
+
+def traces() -> list[Sample]:
+    """Return traces as PyTorch's profiler, dPRO and Chakra write them."""
+    events: list[Any] = []
+    for step in range(2):
+        at = 1000 * step
+        events.append(
+            {
+                "ph": "X",
+                "cat": "user_annotation",
+                "name": f"ProfilerStep#{step}",
+                "pid": 1,
+                "tid": 1,
+                "ts": at,
+                "dur": 900,
+            }
+        )
+        events.append(
+            {
+                "ph": "X",
+                "cat": "cpu_op",
+                "name": "aten::mm",
+                "pid": 1,
+                "tid": 1,
+                "ts": at + 10,
+                "dur": 50,
+                "args": {"External id": step, "Input Dims": [[2, 3], [3, 4]]},
+            }
+        )
+        events.append(
+            {
+                "ph": "X",
+                "cat": "cuda_runtime",
+                "name": "cudaLaunchKernel",
+                "pid": 1,
+                "tid": 1,
+                "ts": at + 20,
+                "dur": 5,
+                "args": {"correlation": step + 1, "External id": step},
+            }
+        )
+        events.append(
+            {
+                "ph": "X",
+                "cat": "kernel",
+                "name": "sgemm",
+                "pid": 0,
+                "tid": 7,
+                "ts": at + 40,
+                "dur": 300,
+                "args": {"correlation": step + 1, "stream": 7, "device": 0},
+            }
+        )
+        events.append(
+            {
+                "ph": "X",
+                "cat": "kernel",
+                "name": "ncclDevKernel_AllReduce",
+                "pid": 0,
+                "tid": 20,
+                "ts": at + 400,
+                "dur": 200,
+                "args": {
+                    "stream": 20,
+                    "device": 0,
+                    "Collective name": "allreduce",
+                    "In msg nelems": 1024,
+                    "Out msg nelems": 1024,
+                    "dtype": "Float",
+                    "Group size": 2,
+                    "Process Group Ranks": "[0, 1]",
+                    "Process Group Name": "0",
+                },
+            }
+        )
+    kineto = {
+        "schemaVersion": 1,
+        "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 2},
+        "deviceProperties": [{"id": 0, "name": "H100"}],
+        "traceEvents": events,
+    }
+    dpro = []
+    for rank in (0, 1):
+        pid = f"host{rank}.rank{rank}"
+        for step in range(2):
+            at = 1000 * step + 30 * rank
+            for name, ts, took in (("FW.conv", at, 100), ("BW.conv", at + 100, 200), ("UPDATE_0", at + 700, 50)):
+                dpro.append(
+                    {"name": name, "ts": ts, "dur": took, "ph": "X", "pid": pid, "tid": 0, "args": {"step": step}}
+                )
+            for turn in range(2):
+                for word in ("SEND", "RECV"):
+                    args = {"name": f"Comm.0.{word}~>0_0_{turn}_0", "step": step, "size": 4096}
+                    ts = 320 + 1000 * step + 150 * turn + (20 if word == "RECV" else 10)
+                    dpro.append(
+                        {
+                            "name": f"Comm.0.{word}",
+                            "ts": ts,
+                            "dur": 120,
+                            "ph": "X",
+                            "pid": pid,
+                            "tid": word,
+                            "args": args,
+                        }
+                    )
+    chakra = b"".join(
+        _delimited(part)
+        for part in (
+            _field(1, b"0.0.4"),
+            *(
+                _field(1, number)
+                + _field(2, b"op%d" % number)
+                + _field(3, 4)
+                + _field(6, 10 * number)
+                + _field(7, 9)
+                + (_field(5, number - 1) if number > 1 else b"")
+                for number in range(1, 6)
+            ),
+        )
+    )
+    packed = gzip.compress(json.dumps(kineto).encode())
+    return [
+        Sample(name="rank0.json", content=kineto, command="replay {}"),
+        Sample(name="rank0.json", content=kineto, command="improve --traces {}"),
+        Sample(name="rank0.json.gz", content=packed, command="replay {} --json"),
+        Sample(name="events.json", content=dpro, command="replay {}"),
+        Sample(name="trace.0.et", content=chakra, command="replay {}"),
+    ]  # fmt: skip
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def _field(number: int, value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value)
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def _delimited(data: bytes) -> bytes:
+    return _varint(len(data)) + data

@@ -1,0 +1,21 @@
+"""A short run of the fuzzer over every reader (``benchmarks/fuzz``; hours of it are for by hand)."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_every_mutated_document_has_one_clear_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
+    from benchmarks.fuzz.corpus import samples
+    from benchmarks.fuzz.run import fuzz
+
+    corpus = samples(tmp_path)
+    assert len(corpus) > 60
+    # How long a case takes depends on what else runs here.
+    failures = fuzz(corpus, cases=2000, seed=0, folder=tmp_path, minutes=1.0)
+    assert not [(one.kind, one.words, one.detail) for one in failures if one.kind not in ("slow", "memory")]
