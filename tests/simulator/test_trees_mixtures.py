@@ -67,7 +67,8 @@ def test_recompute_on_chosen_layers_lies_between_none_and_all() -> None:
         assert more.scores.memory_bytes["activations"][0] < less.scores.memory_bytes["activations"][0]
         assert more.scores.time_s["recompute"][0] > less.scores.time_s["recompute"][0]
     shares = [result.scores.time_s["recompute"][0] for result in results]
-    assert shares[0] / shares[2] == pytest.approx(4 / 24)
+    # Passes beside traffic of replicas take a little longer.
+    assert shares[0] / shares[2] == pytest.approx(4 / 24, rel=2e-3)
 
 
 def test_layers_sharded_alone_free_their_own_parameters() -> None:
