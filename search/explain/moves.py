@@ -55,7 +55,7 @@ class Moves:
         staged = strategy.pp > 1 and strategy.schedule in STAGED_SCHEDULES
         if not self.space.recompute or not staged or layers is None:
             return
-        entries = strategy.stage_recompute or (StageRecompute(strategy.recompute),) * strategy.pp
+        entries = strategy.recompute_entries or (StageRecompute(strategy.recompute),) * strategy.pp
         order = sorted(range(strategy.pp), key=lambda stage: (stage != fullest, -stage))
         for stage in order:
             for entry in self._beside(entries[stage], layers[stage]):
@@ -66,7 +66,7 @@ class Moves:
 
     def _beside(self, entry: StageRecompute, layers: int) -> Iterator[StageRecompute]:
         """Yield what is a step away from what a stage recomputes."""
-        for kind in self.space.flat.choices["recompute"]:
+        for kind in self.space.kinds:
             if (kind, None) != entry:
                 yield StageRecompute(Recompute(kind))
         if self.space.partial:
@@ -83,7 +83,8 @@ class Moves:
                 if axis == "schedule" and value in VIRTUAL:
                     continue  # virtual stages: another space, which the starts cover
                 changed: dict[str, Any] = {axis: KINDS.get(axis, int)(value)}
-                yield from _valid(strategy, **changed, **({"stage_recompute": None} if axis == "recompute" else {}))
+                alone = {"stage_recompute": None, "recompute_layers": 0} if axis == "recompute" else {}
+                yield from _valid(strategy, **changed, **alone)
         for axis in ("tp", "pp", "cp"):
             for value in beside(choices[axis], getattr(strategy, axis)):
                 yield from self._resized(strategy, axis, value)

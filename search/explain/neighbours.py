@@ -17,6 +17,7 @@ from forerun.spaces.strategies import (
     CUSTOM_SPLIT,
     NAMED,
     Context,
+    Recompute,
     Schedule,
     StageChoices,
     Strategy,
@@ -136,6 +137,10 @@ def _repair(
         values["shard"] = ALL_REPLICAS
     if (values["pp"] == 1 or values["dp"] == 1) and axis != "placement":
         values["placement"] = 0
+    if axis == "recompute_layers" and values["recompute_layers"]:
+        values["recompute"] = int(Recompute.FULL)
+    elif axis != "recompute_layers" and values["recompute"] != Recompute.FULL:
+        values["recompute_layers"] = 0
     for attempt in _attempts(axis, values, choices):
         for changed in _kept(axis, attempt, present):
             if not broken_laws(changed, context):

@@ -7,9 +7,19 @@ from typing import Any
 
 from forerun.search.formats.contract import Launch, Limit
 from forerun.search.formats.layers import NAMED_SPLITS, nearest_split, split_of, virtual_stages
-from forerun.search.formats.stages import ONE_RECOMPUTE, ONE_TP, WHOLE_STAGES
+from forerun.search.formats.stages import NO_MODULES, ONE_RECOMPUTE, ONE_TP, WHOLE_STAGES
 from forerun.spaces.models.model import MixtureOfExperts, Model
-from forerun.spaces.strategies import ALL_REPLICAS, SPELLING, Placement, Recompute, Schedule, Split, Strategy, divisors
+from forerun.spaces.strategies import (
+    ALL_LAYERS,
+    ALL_REPLICAS,
+    SPELLING,
+    Placement,
+    Recompute,
+    Schedule,
+    Split,
+    Strategy,
+    divisors,
+)
 from forerun.spaces.strategies.stages import split_is_legal
 
 
@@ -38,6 +48,8 @@ def canonical(strategy: Strategy, layers: int) -> Strategy:
         fields |= {"schedule": Schedule.ONE_F_ONE_B}
     elif s.schedule != Schedule.INTERLEAVED and s.vpp > 1:
         fields |= {"schedule": Schedule.INTERLEAVED}
+    if s.recompute != Recompute.FULL:
+        fields |= {"recompute_layers": ALL_LAYERS}
     if s.tp == 1:
         fields |= {"sp": False}
     if s.dp * s.cp == 1:
@@ -245,7 +257,7 @@ MEGATRON_COMMON = (
     ),
 )
 """What every format needs of a launch, of those that Megatron-core reads."""
-COMMON = (*MEGATRON_COMMON, WHOLE_STAGES)
+COMMON = (*MEGATRON_COMMON, WHOLE_STAGES, NO_MODULES)
 """What every other format needs."""
 
 

@@ -7,9 +7,8 @@ from forerun.search.formats.devices import Replicas, World, batch_of, replicas, 
 from forerun.search.formats.layers import in_runs, split_of
 from forerun.search.formats.layout import parse_layout
 from forerun.search.formats.settings import Settings
-from forerun.search.formats.stages import every_stage
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import ALL_REPLICAS, Placement, Recompute, Schedule, Split, Strategy
+from forerun.spaces.strategies import ALL_LAYERS, ALL_REPLICAS, MODULES, Placement, Recompute, Schedule, Split, Strategy
 
 MODEL_FACTS = {
     "num_layers": "layers",
@@ -85,7 +84,7 @@ def read_arguments(settings: Settings, world: World, source: str) -> Reading:
     workload: dict[str, Any] = {"global_batch": batch, "seq_len": settings.whole("seq_length", "encoder_seq_length")}
     workload |= {"precision": precision, "gpus": found.dp * tp * pp * cp if found.known else None}
     mapped = settings.flag("use_tp_pp_dp_mapping") or False
-    some = _some_layers(settings, pp * vpp, model.get("layers")) if vpp == 1 else None
+    some = _some_layers(settings, pp * vpp, model.get("layers"))
     zero = _zero(settings, found, cp, notes)
     strategy = Strategy(
         dp=found.dp,
@@ -101,11 +100,11 @@ def read_arguments(settings: Settings, world: World, source: str) -> Reading:
         zero=zero,
         shard=_shard(settings, zero, found, cp, source, notes),
         sp=sp and tp > 1,
-        recompute=Recompute.NONE if some else _recompute(settings, notes),
+        recompute=Recompute.FULL if some else _recompute(settings, notes),
+        recompute_layers=some or ALL_LAYERS,
         placement=Placement(int(mapped and pp > 1 and (found.dp > 1 or not found.known))),
         layers_per_stage=per_stage,
     )
-    strategy = every_stage(strategy, some) if some else strategy
     facts = {key: value for key, value in workload.items() if value is not None}
     return Reading(strategy=strategy, workload=facts, model=model, defaults=tuple(defaults), notes=tuple(notes))
 
@@ -158,7 +157,7 @@ def _some_layers(settings: Settings, stages: int, layers: object) -> int | None:
     some = settings.whole("recompute_num_layers", "activations_checkpoint_num_layers")
     if granularity != "full" or method != "block" or not some:
         return None
-    return None if isinstance(layers, int) and some >= layers // stages else some
+    return None if isinstance(layers, int) and some >= -(-layers // stages) else some
 
 
 def _recompute(settings: Settings, notes: list[str]) -> Recompute:
@@ -182,11 +181,11 @@ def _recompute(settings: Settings, notes: list[str]) -> Recompute:
         return Recompute.FULL
     if granularity == "selective":
         names = modules if isinstance(modules, list | tuple) else str(modules or "core_attn").split()
-        if list(names) != ["core_attn"]:
-            notes.append(
-                f"recompute of {', '.join(map(str, names))} is read as recompute=selective: the attention core"
-            )
-        return Recompute.SELECTIVE
+        known = [MODULES[str(name)] for name in names if str(name) in MODULES]
+        if len(known) < len(names):
+            lost = ", ".join(str(name) for name in names if str(name) not in MODULES)
+            notes.append(f"recompute of {lost} is not part of a strategy")
+        return Recompute(sum(dict.fromkeys(known))) if known else Recompute.SELECTIVE
     return Recompute.NONE
 
 

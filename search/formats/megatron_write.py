@@ -5,9 +5,8 @@ from forerun.search.formats.launchers import Value
 from forerun.search.formats.layers import counts_of
 from forerun.search.formats.layout import layout_text
 from forerun.search.formats.limits import is_mixture
-from forerun.search.formats.stages import layers_of_every_stage
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
-from forerun.spaces.strategies import Placement, Recompute, Split
+from forerun.spaces.strategies import MODULES, Placement, Recompute, Split
 
 PRECISION: dict[str, dict[str, Value]] = {
     "bf16": {"bf16": True},
@@ -21,7 +20,6 @@ PRECISION: dict[str, dict[str, Value]] = {
 
 RECOMPUTE: dict[Recompute, dict[str, Value]] = {
     Recompute.NONE: {},
-    Recompute.SELECTIVE: {"recompute_granularity": "selective", "recompute_modules": ("core_attn",)},
     Recompute.FULL: {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
 }
 
@@ -43,10 +41,12 @@ def parallel_arguments(launch: Launch) -> dict[str, Value]:
         found |= {"use_distributed_optimizer": True} if s.zero else {}
         if s.shard:
             found["num_distributed_optimizer_instances"] = s.copies
-    some = layers_of_every_stage(s)
-    if some is not None:
-        block: dict[str, Value] = {"recompute_method": "block", "recompute_num_layers": some}
+    if s.recompute_layers:
+        block: dict[str, Value] = {"recompute_method": "block", "recompute_num_layers": s.recompute_layers}
         return found | {"recompute_granularity": "full"} | block
+    modules = tuple(name for name, module in MODULES.items() if s.recompute & module)
+    if modules:
+        return found | {"recompute_granularity": "selective", "recompute_modules": modules}
     return found | RECOMPUTE[s.recompute]
 
 

@@ -6,21 +6,7 @@ Megatron-LM's block method recomputes the first layers of every stage, the same 
 import dataclasses
 
 from forerun.search.formats.contract import Launch, Limit
-from forerun.spaces.strategies import Recompute, StageRecompute, Strategy
-
-
-def layers_of_every_stage(strategy: Strategy) -> int | None:
-    """Return how many layers every stage recomputes; None where that is none, all, or not the same."""
-    entries = strategy.stage_recompute
-    if entries is None or len(set(entries)) > 1 or entries[0].kind != Recompute.FULL:
-        return None
-    return entries[0].layers
-
-
-def every_stage(strategy: Strategy, layers: int) -> Strategy:
-    """Return the strategy whose stages each recompute their first ``layers``."""
-    entries = (StageRecompute(Recompute.FULL, layers),) * strategy.pp
-    return dataclasses.replace(strategy, recompute=Recompute.NONE, stage_recompute=entries)
+from forerun.spaces.strategies import ALL_LAYERS, SPELLING, Recompute
 
 
 def _one_tp(launch: Launch) -> Launch:
@@ -34,7 +20,24 @@ def _one_recompute(launch: Launch) -> Launch:
     """Return the launch that recomputes on all stages what the stage does that saves most."""
     s = launch.strategy
     most = max(entry.kind for entry in s.stage_recompute or ())
-    return dataclasses.replace(launch, strategy=dataclasses.replace(s, recompute=most, stage_recompute=None))
+    strategy = dataclasses.replace(s, recompute=most, recompute_layers=ALL_LAYERS, stage_recompute=None)
+    return dataclasses.replace(launch, strategy=strategy)
+
+
+def _whole_stages(launch: Launch) -> Launch:
+    """Return the launch that recomputes all layers of which it recomputed some."""
+    return dataclasses.replace(launch, strategy=dataclasses.replace(launch.strategy, recompute_layers=ALL_LAYERS))
+
+
+def no_modules(reason: str) -> Limit:
+    """Return the limit "no modules but the attention core are recomputed"; whole layers keep less."""
+    return Limit(
+        broken=lambda launch: launch.strategy.recompute > Recompute.FULL,
+        reason=lambda launch: f"recompute={SPELLING['recompute'][int(launch.strategy.recompute)]}: {reason}",
+        fix=lambda launch: dataclasses.replace(
+            launch, strategy=dataclasses.replace(launch.strategy, recompute=Recompute.FULL)
+        ),
+    )
 
 
 ONE_TP = Limit(
@@ -46,17 +49,13 @@ ONE_TP = Limit(
     fix=_one_tp,
 )
 ONE_RECOMPUTE = Limit(
-    broken=lambda launch: (
-        launch.strategy.stage_recompute is not None and layers_of_every_stage(launch.strategy) is None
-    ),
+    broken=lambda launch: launch.strategy.stage_recompute is not None,
     reason=lambda launch: "recompute differs between stages: its configuration has one choice for all stages",
     fix=_one_recompute,
 )
 WHOLE_STAGES = Limit(
-    broken=lambda launch: layers_of_every_stage(launch.strategy) is not None,
-    reason=lambda launch: (
-        f"recompute={launch.strategy.stage_recompute[0] if launch.strategy.stage_recompute else ''}: it recomputes all "
-        "layers or none"
-    ),
-    fix=_one_recompute,
+    broken=lambda launch: launch.strategy.recompute_layers != ALL_LAYERS,
+    reason=lambda launch: f"recompute=full:{launch.strategy.recompute_layers}: it recomputes all layers or none",
+    fix=_whole_stages,
 )
+NO_MODULES = no_modules("it recomputes whole layers, the attention core or nothing")

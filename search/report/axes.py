@@ -51,8 +51,8 @@ def _value(strategy: Strategy, axis: str) -> Value:
         return strategy.devices
     if axis == "split" and strategy.layers_per_stage is not None:
         return "layers"
-    if axis == "recompute" and strategy.stage_recompute is not None:
-        return recompute_text(strategy.stage_recompute)
+    if axis == "recompute" and strategy.recompute_entries is not None:
+        return recompute_text(strategy.recompute_entries)
     value = getattr(strategy, axis)
     if strategy.second_tp is not None and axis in ("tp", "dp", "mbs"):
         return f"{value}/{getattr(strategy.half(True), axis)}"

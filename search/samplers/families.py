@@ -68,6 +68,7 @@ def _restricted(space: StagedSpace) -> StrategySpace | None:
     if not schedules or not depths or 1 not in choices["vpp"]:
         return None
     choices |= {"pp": depths, "vpp": (1,), "schedule": schedules, "split": (CUSTOM_SPLIT,)}
+    choices["recompute_layers"] = choices["recompute_layers"][:1]  # families recompute all layers, or choose for stages
     if space.recompute:
         choices["recompute"] = choices["recompute"][:1]
     if space.halves:

@@ -96,7 +96,12 @@ class LocalSampler(Sampler):
         """Return what strategies have in common that differ in nothing but their stages."""
         recompute = Recompute.NONE if self._space.recompute else strategy.recompute
         return dataclasses.replace(
-            strategy, layers_per_stage=None, split=Split.EVEN, stage_recompute=None, recompute=recompute
+            strategy,
+            layers_per_stage=None,
+            split=Split.EVEN,
+            stage_recompute=None,
+            recompute=recompute,
+            recompute_layers=0,
         )
 
     def _movable(self, strategy: Strategy) -> bool:

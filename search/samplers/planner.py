@@ -101,7 +101,7 @@ class Planner:
 
     def _all_ways(self, pp: int, kind: int) -> _Ways:
         space, same = self.space, len(layer_kinds(self.space.context.model)) == 1
-        kinds = space.flat.choices["recompute"] if kind < 0 else (kind,)
+        kinds = space.kinds if kind < 0 else (kind,)
         number: dict[tuple[int, int, int], int] = {}
         rows: list[tuple[int, int, int, int, int, int]] = []
         groups = []

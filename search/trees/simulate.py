@@ -13,7 +13,7 @@ from forerun.simulator.events.trees import simulate_tree
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
-from forerun.spaces.strategies import Context
+from forerun.spaces.strategies import SPELLING, Context
 from forerun.spaces.trees import (
     Stage,
     TreeError,
@@ -108,7 +108,7 @@ def _stage(context: Context, stage: Stage, strategies: TreeStrategies, number: i
             "mbs": strategy.mbs,
             "zero": strategy.zero,
             **({"shard": strategy.shard} if strategy.shard else {}),
-            "recompute": strategy.recompute.name.lower(),
+            "recompute": SPELLING["recompute"][int(strategy.recompute)],
             "host": sorted(leaf.host),
         }
         run = latest.get(leaf.module)

@@ -85,6 +85,7 @@ def _from_columns(row: Row, facts: Facts, filled: Filled) -> Model:
         norm_bias=not gated,
         causal=family.get("causal", True),
         bert=family.get("bert", False),
+        mtp=family.get("mtp", 0),
         experts=experts,
         top_k=top_k,
         expert_hidden=_expert_hidden(row, hidden, ffn_hidden, experts, top_k, filled) if experts else None,
@@ -155,9 +156,10 @@ def _cut(model: Model, layers: int) -> Model:
 
 
 @cache
-def _transformer(name: str, *, bert: bool, **shape: Any) -> Model:
+def _transformer(name: str, *, bert: bool, mtp: int, **shape: Any) -> Model:
     try:
         model = transformer(name, **shape)
     except RequestError as error:
         raise Skip(f"shape that is no transformer ({error})") from None
+    model = replace(model, mtp_layers=mtp)
     return replace(model, token_types=2, head_transform=True) if bert else model

@@ -12,6 +12,7 @@ from forerun.spaces.strategies import (
     Context,
     Placement,
     Recompute,
+    StageRecompute,
     Strategy,
     devices_of_rank,
     in_second_half,
@@ -66,14 +67,16 @@ def _placed(context: Context, strategy: Strategy, counts: Sequence[int]) -> tupl
     model = context.model
     kinds = [kind for kind, layer in zip(kind_of_entry(model), model.layers, strict=True) for _ in range(layer.count)]
     embedding = len(layer_kinds(model))
-    flat = replace(strategy, layers_per_stage=None, stage_recompute=None)
+    flat = replace(strategy, layers_per_stage=None, stage_recompute=None, recompute_layers=0)
     halves = (flat.half(False), flat.half(True))
     rows, done = [], 0
     for chunk, count in enumerate(counts):
         settings = recomputed = halves[in_second_half(chunk, strategy.pp)]
         some = count
-        if strategy.stage_recompute is not None:
-            entry = strategy.stage_recompute[chunk]
+        entry = None if strategy.stage_recompute is None else strategy.stage_recompute[chunk]
+        if strategy.recompute_layers:
+            entry = StageRecompute(strategy.recompute, strategy.recompute_layers)
+        if entry is not None:
             recomputed = replace(settings, recompute=entry.kind)
             # Where only some layers are named, what is predicted besides is none of them.
             settings = recomputed if entry.layers is None else replace(settings, recompute=Recompute.NONE)

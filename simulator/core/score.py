@@ -26,7 +26,8 @@ from forerun.simulator.stages.parameters import stage_parameters, table_share
 from forerun.simulator.stages.plan import PLAN_AXES, StagePlans, stage_plans
 from forerun.spaces.strategies import Context, Schedule, StrategyTable
 
-PIPELINE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "mbs", "sp", "recompute")
+_STAGE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split")
+PIPELINE_AXES = (*_STAGE_AXES, "mbs", "sp", "recompute", "recompute_layers")
 """Axes that the pipelined part of a step depends on, besides those of its layers."""
 
 
@@ -93,8 +94,12 @@ def _pipelines(
     halves = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
     inner_s, forward_s = _passes_s(blocks, times.forward_s[:, key], halves)
     inner_back_s, backward_s = _passes_s(blocks, times.backward_s[:, key], halves)
+    spared = None if plans.spared is None else plans.spared[:, :, plan]
+    if spared is not None:  # full recompute alone has them, under schedules of whole stages
+        saved_s = _dot(spared, times.again_s[:-2, key])
+        inner_back_s, backward_s = inner_back_s - saved_s, backward_s - saved_s
     host_forward_s, host_backward_s = host_passes_s(
-        context, blocks[:-2] * halves, shard.recompute[key], shard.tp[key], pp
+        context, blocks[:-2] * halves, shard.recompute[key], shard.tp[key], pp, spared
     )
     device_s = forward_s + backward_s
     late = ((host_forward_s > inner_s) | (host_backward_s > inner_back_s)).any(axis=0)
@@ -114,9 +119,12 @@ def _pipelines(
         uneven = np.flatnonzero(plans.paths.held.sum(axis=(0, 1))[plan])
         paths, own = plans.paths.columns(plan[uneven]), key[uneven]
         chunks = np.moveaxis(paths.held, 0, 1)
-        launches = host_passes_s(context, chunks[:-2], shard.recompute[own], shard.tp[own], pp[uneven])
+        left = _left_of_chunks(chunks[:-2], table.column("recompute_layers")[rows[uneven]])
+        launches = host_passes_s(context, chunks[:-2], shard.recompute[own], shard.tp[own], pp[uneven], left)
         there = np.maximum(_dot(chunks, times.forward_s[:, own]), launches[0])
-        back = np.maximum(_dot(chunks, times.backward_s[:, own]), launches[1])
+        back = _dot(chunks, times.backward_s[:, own])
+        back = back if left is None else back - _dot(left, times.again_s[:-2, own])
+        back = np.maximum(back, launches[1])
         least_s[uneven] = path_seconds(paths, there, back, (microbatches / pp)[uneven])
     if plans.down is not None:
         vee = np.flatnonzero(schedule == Schedule.ZB_V)
@@ -127,6 +135,9 @@ def _pipelines(
     decides = time.slowest, np.arange(len(rows))
     slowest = blocks[:, *decides] * (halves * microbatches)
     parts = {name: _dot(slowest, values[:, key]) for name, values in times.parts.items()}
+    if spared is not None:
+        fewer = spared[:, *decides] * microbatches
+        parts |= {name: parts[name] - _dot(fewer, values[:-2, key]) for name, values in times.again.items()}
     parts["host"] = gap_s[decides] * microbatches
     room = context.overlap.room
     passes = slowest_passes(stages, time.slowest, schedule, pp, vpp, microbatches, overlap=overlap, room=room)
@@ -151,8 +162,19 @@ def _pipelines(
             vpp,
             microbatches,
             plans.in_flight_factor[:, plan],
+            spared,
         ),
     )
+
+
+def _left_of_chunks(layers: Floats, some: NDArray[np.int64]) -> Floats | None:
+    """Return which of the layers of virtual stages [kinds, ...] stand behind the first ``some`` (0: none do), kinds in
+    equal shares; None where all are recomputed or none."""
+    if not some.any():
+        return None
+    total = layers.sum(axis=0)
+    left = np.where(some > 0, np.maximum(total - some, 0.0), 0.0)
+    return np.asarray(layers * (left / np.maximum(total, 1.0)))
 
 
 def _launched_s(

@@ -17,7 +17,7 @@ from forerun.spaces.strategies import Context, Recompute
 
 Keys = NDArray[np.intp]
 
-_BITS = {"tp": 10, "cp": 10, "ep": 11, "etp": 7, "mbs": 14, "sp": 1, "apart": 1, "kind": 2}
+_BITS = {"tp": 10, "cp": 10, "ep": 11, "etp": 7, "mbs": 14, "sp": 1, "apart": 1, "kind": 8}
 """Bits of each degree in the number that stands for a shard: more than any legal degree has."""
 
 

@@ -23,10 +23,11 @@ _MATERIALISED = ("unfused", "unfused_half", "fused_softmax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activations:
     """Bytes per layer, shape K each: ``kept`` from forward to backward; ``working`` what exists only while this layer's
-    backward runs (the recomputed part)."""
+    backward runs (the recomputed part); ``whole`` what would be kept without recompute."""
 
     kept: Floats
     working: Floats
+    whole: Floats
 
 
 def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activations:
@@ -38,6 +39,7 @@ def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activatio
     core = blocks = np.zeros_like(between)
     if layer.feeds_forward:
         blocks = _mlp(context, layer, shard, hidden)
+    fed = blocks
     for mixer in (layer.mixer, layer.cross_attention):
         if mixer is not None and layer.attends:
             core = core + _cores(context, mixer.steps(hidden), shard, layer.tokens or context.workload.seq_len)
@@ -46,10 +48,51 @@ def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activatio
     again = core
     if context.framework.selective == "products":
         again = np.maximum(everything - _every_second_product(context, layer, shard, hidden) - core - boundary, 0.0)
-    full, selective = shard.recompute == Recompute.FULL, shard.recompute == Recompute.SELECTIVE
-    kept = np.where(full, boundary, np.where(selective, everything - again, everything))
-    working = np.where(full, everything, np.where(selective, again, 0.0))
-    return Activations(kept=kept, working=working)
+    full = shard.recompute == Recompute.FULL
+    up = np.zeros_like(between)
+    if layer.attends and getattr(layer.mixer, "latent", None) is not None:
+        up = _up_projected(context, layer, shard)
+
+    def chosen(module: Recompute, size: Floats) -> Floats:
+        return np.where(shard.recompute & module, size, 0.0)
+
+    norms = chosen(Recompute.LAYERNORM, _norm_outputs(context, layer, shard, hidden))
+    mixed = chosen(Recompute.SELECTIVE, again) + chosen(Recompute.MLA_UP_PROJ, up)
+    if isinstance(layer.mlp, MixtureOfExperts) and layer.feeds_forward:
+        act, shared = _parts_of_mixture(context, layer.mlp, shard)
+        some = chosen(Recompute.MOE_ACT, act) + chosen(Recompute.SHARED_EXPERTS, shared)
+        feeding = np.where(shard.recompute & Recompute.MOE, fed, some)
+    else:
+        feeding = chosen(Recompute.MLP, fed)
+    # Modules of the mixer and of the feed-forward are recomputed at different times of a layer's backward pass.
+    kept = np.where(full, boundary, everything - norms - mixed - feeding)
+    working = np.where(full, everything, norms + np.maximum(mixed, feeding))
+    return Activations(kept=kept, working=working, whole=everything)
+
+
+def _norm_outputs(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
+    """What norms before the blocks make, as the products after them keep it; and what eager ones leave behind."""
+    per_norm = saved_input_bytes(context.workload.precision)
+    if not layer.norm_bias and "rmsnorm" in context.framework.eager:
+        per_norm += 4.0 + activation_bytes(context.workload.precision)
+    return np.asarray(layer.norms * per_norm * shard.inner_tokens * hidden)
+
+
+def _up_projected(context: Context, layer: Layer, shard: Shard) -> Floats:
+    """Queries, keys and values that latent attention makes of its latents."""
+    attention = layer.attention
+    widths = (attention.query_width, attention.key_width, attention.value_width)
+    return np.asarray(activation_bytes(context.workload.precision) * shard.tokens * locals_of(widths, shard.tp))
+
+
+def _parts_of_mixture(context: Context, mlp: MixtureOfExperts, shard: Shard) -> tuple[Floats, Floats]:
+    """What routed experts' activations make, and the inner tensors of shared experts."""
+    width, saved = activation_bytes(context.workload.precision), saved_input_bytes(context.workload.precision)
+    eager = 1 if ("swiglu" if mlp.gated else "gelu") in context.framework.eager else 0
+    routed = shard.tokens / shard.tp * mlp.routed_copies * shard.etp * context.workload.moe_imbalance
+    act = routed * (width * eager + saved) * mlp.expert_hidden / shard.etp
+    per_inner = width * ((2 if mlp.gated else 1) + eager) + saved
+    return np.asarray(act), np.asarray(per_inner * shard.tokens * mlp.shared_hidden / shard.tp)
 
 
 def _every_second_product(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:

@@ -4,7 +4,8 @@ Shapes are those of one rank: tensor parallel cuts heads and inner widths, conte
 parallel the experts. Each linear operator is three matrix products (forward, data gradient, weight gradient).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import numpy as np
@@ -25,12 +26,17 @@ from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
 from forerun.spaces.models.parameters import layer_parameters
 from forerun.spaces.models.parts import Pass, Product, Scan, Scores, Softmax, Step, Width
-from forerun.spaces.strategies import Context
+from forerun.spaces.strategies import Context, Recompute
 
 # Bytes per parameter and microbatch where gradients are accumulated separately: 16 bit ones are cleared (2), the new
 # ones added to them (6), the sum cast (6) and added to the fp32 buffer (12). DeepSpeed, bf16_optimizer.py:
 # clear_lp_grads and update_hp_grads.
 _SEPARATE_BYTES = 26.0
+
+# Speed of the small products inside a scan over that of a matrix library. Its Triton kernels keep states in fp32 and
+# put decays, masks and sums between products of 64 to 256 rows. Published runs of Nemotron 3 Nano in bf16 and fp8 on
+# H100 and in mxfp8 on GB200 ask for 0.15 to 0.22: one model.
+SCAN_SHARE = 0.2
 
 ADDING: Mapping[float, GemmKind] = {4.0: "weight_gradient", 2.0: "weight_gradient_added"}
 """Product that adds to main gradients of so many bytes."""
@@ -52,12 +58,20 @@ class Operators:
         self.by_product = context.framework.selective == "products"
         self.products = 0
         self.part = ""
+        self.modules = Recompute.NONE
         self.records: list[OperatorTime] = []
 
     @property
     def work(self) -> Work:
         """Sums over all operators so far."""
         return work_of(self.records, len(self.shard))
+
+    @contextmanager
+    def inside(self, module: Recompute) -> Iterator[None]:
+        """Say that what is added belongs to a module that may be recomputed by itself."""
+        before, self.modules = self.modules, self.modules | module
+        yield
+        self.modules = before
 
     def _matrix(
         self,
@@ -69,18 +83,20 @@ class Operators:
         groups: float | Floats = 1.0,
         *,
         repeated: bool = False,
+        speed: float = 1.0,
     ) -> None:
-        """Add ``groups`` matrix products of ``size`` (m, n, k)."""
+        """Add ``groups`` matrix products of ``size`` (m, n, k); ``speed``: over that of a matrix library."""
         m, n, k = size
         self.records.append(
             OperatorTime(
                 name=name,
                 direction=direction,
-                seconds=gemm_time_s(self.device, precision, m, n, k, groups=groups, kind=kind),
+                seconds=gemm_time_s(self.device, precision, m, n, k, groups=groups, kind=kind) / speed,
                 matrix_s=2.0 * m * n * k * groups / self.device.peak(precision),
                 memory_s=gemm_bytes(precision, m, n, k, groups=groups, kind=kind) / self.device.memory_bytes_per_s,
                 kind="product",
                 repeated=repeated,
+                modules=self.modules,
             )
         )
 
@@ -105,6 +121,7 @@ class Operators:
                 memory_s=elements * one.bytes_per_element / self.device.memory_bytes_per_s,
                 kernels=float(one.kernels),
                 repeated=repeated,
+                modules=self.modules,
             )
         )
 
@@ -252,10 +269,10 @@ class Operators:
         for one in scan.contractions:
             groups = shard.tokens * one.per_token * local(one.units, shard.tp)
             m, n, k = (np.full_like(shard.tp, size) for size in (one.m, one.n, one.k))
-            self._matrix(name, "forward", (m, n, k), half, "forward", groups)
-            self._matrix(name, "input_gradient", (m, n, k), half, "forward", groups)
-            self._matrix(name, "input_gradient", (m, k, n), half, "data_gradient", groups)
-            self._matrix(name, "input_gradient", (n, k, m), half, "data_gradient", groups)
+            self._matrix(name, "forward", (m, n, k), half, "forward", groups, speed=SCAN_SHARE)
+            self._matrix(name, "input_gradient", (m, n, k), half, "forward", groups, speed=SCAN_SHARE)
+            self._matrix(name, "input_gradient", (m, k, n), half, "data_gradient", groups, speed=SCAN_SHARE)
+            self._matrix(name, "input_gradient", (n, k, m), half, "data_gradient", groups, speed=SCAN_SHARE)
         moved = shard.tokens * local(scan.traffic, shard.tp) / 2.0 * self.wide  # a copied value is read and written
         self._streamed(name, "copy", moved)
         self._streamed(name, "copy", 3 * moved, direction="input_gradient")
@@ -298,17 +315,19 @@ class Operators:
             groups=on_rank,
             already_cast=(False, fused),
         )
-        if mixture.expert_bias:
-            self.stream("clamped_swiglu", routed * inner, "experts clamped swiglu")
-        elif not fused:
-            self._activation(routed * inner, gated=mixture.gated)
+        with self.inside(Recompute.MOE_ACT):
+            if mixture.expert_bias:
+                self.stream("clamped_swiglu", routed * inner, "experts clamped swiglu")
+            elif not fused:
+                self._activation(routed * inner, gated=mixture.gated)
         name = f"experts product {mixture.expert_hidden} -> {width}"
         self.linear(name, routed / on_rank, wide, inner, groups=on_rank, already_cast=(fused, False))
         if mixture.expert_bias:
             self.stream("expert_bias", routed * width, "experts bias")
         self.stream("copy", 2 * routed * width, "expert permutation")
         if mixture.shared is not None:
-            self.steps(mixture.shared.steps(hidden))
+            with self.inside(Recompute.SHARED_EXPERTS):
+                self.steps(mixture.shared.steps(hidden))
 
     def _activation(self, elements: Floats, *, gated: bool) -> None:
         self.stream("swiglu" if gated else "gelu", elements)
@@ -320,8 +339,9 @@ class Operators:
     def norms(self, layer: Layer, hidden: int) -> None:
         """Add the layer's norms and residual additions (with dropout where the profile keeps it)."""
         profile, elements = self.context.framework, self.shard.inner_tokens * hidden
-        for _ in range(layer.norms):
-            self.stream("layernorm" if layer.norm_bias else "rmsnorm", elements)
+        with self.inside(Recompute.LAYERNORM):
+            for _ in range(layer.norms):
+                self.stream("layernorm" if layer.norm_bias else "rmsnorm", elements)
         residual = "residual_dropout" if profile.dropout else "residual_add"
         for _ in range((2 if layer.cross_attention else 1) * layer.attends + layer.feeds_forward):
             self.stream(residual, elements)
@@ -375,7 +395,7 @@ def layer_operators(context: Context, layer: Layer, shard: Shard) -> Operators:
     operators.norms(layer, hidden)
     if layer.attends and layer.mixer is not None:
         operators.part = layer.mixer.name
-        operators.steps(layer.mixer.steps(hidden))
+        _add_mixer(operators, layer, hidden)
         if layer.cross_attention is not None:
             operators.part = "cross attention"
             keys = context.model.encoder_tokens(context.workload.seq_len)
@@ -383,9 +403,11 @@ def layer_operators(context: Context, layer: Layer, shard: Shard) -> Operators:
     operators.part = "feed-forward"
     if layer.feeds_forward:
         if isinstance(layer.mlp, MixtureOfExperts):
-            operators.mixture(layer.mlp, hidden)
+            with operators.inside(Recompute.MOE):
+                operators.mixture(layer.mlp, hidden)
         elif isinstance(layer.mlp, FeedForward):
-            operators.steps(layer.mlp.steps(hidden))
+            with operators.inside(Recompute.MLP):
+                operators.steps(layer.mlp.steps(hidden))
     one = layer_parameters(layer, hidden)
     operators.accumulation(
         (one.mixer + one.mlp_dense) / shard.tp
@@ -394,6 +416,18 @@ def layer_operators(context: Context, layer: Layer, shard: Shard) -> Operators:
         + one.experts_total / (shard.ep * shard.etp)
     )
     return operators
+
+
+def _add_mixer(operators: Operators, layer: Layer, hidden: int) -> None:
+    """Add the operators of a mixer; the up-projections and rotary embedding of latent attention are a module."""
+    assert layer.mixer is not None
+    steps = layer.mixer.steps(hidden)
+    latent = getattr(layer.mixer, "latent", None) is not None
+    for step in steps:
+        up = isinstance(step, Product) and not step.own_tokens and step is not steps[-1]
+        inside = latent and (up or (isinstance(step, Pass) and step.form == "rope"))
+        with operators.inside(Recompute.MLA_UP_PROJ if inside else Recompute.NONE):
+            operators.steps((step,))
 
 
 def embedding_operators(context: Context, shard: Shard) -> Operators:

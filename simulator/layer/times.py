@@ -5,12 +5,12 @@ the host's speed (``host_passes_s``).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.layer.communication import Exchange, ends_exchange_s, layer_exchange
+from forerun.simulator.layer.communication import ends_exchange_s, layer_exchange, tensor_blocks
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.operators import embedding_operators, head_operators, layer_work
 from forerun.simulator.layer.shard import CASTS, Shard
@@ -28,13 +28,20 @@ class BlockTimes:
     """Arrays [B, K] over blocks (layer kinds, embedding, head) and shards.
 
     ``forward_s`` and ``backward_s`` are whole passes, ``weight_s`` the weight-gradient part of the backward pass.
-    ``parts`` splits ``forward_s + backward_s`` by ``BLOCK_PARTS``.
+    ``parts`` splits ``forward_s + backward_s`` by ``BLOCK_PARTS``; ``again`` is what recompute adds to each of
+    them, all of it in the backward pass.
     """
 
     forward_s: Floats
     backward_s: Floats
     weight_s: Floats
     parts: Mapping[str, Floats]
+    again: Mapping[str, Floats]
+
+    @property
+    def again_s(self) -> Floats:
+        """All that recompute adds."""
+        return sum(self.again.values(), np.zeros_like(self.backward_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,7 @@ class _Block:
     backward_s: Floats
     weight_s: Floats
     parts: Mapping[str, Floats]
+    again: Mapping[str, Floats] = field(default_factory=dict)
 
 
 def block_times(context: Context, shard: Shard) -> BlockTimes:
@@ -56,6 +64,11 @@ def block_times(context: Context, shard: Shard) -> BlockTimes:
         backward_s=np.stack([block.backward_s for block in blocks]),
         weight_s=np.stack([block.weight_s for block in blocks]),
         parts={part: np.stack([block.parts[part] for block in blocks]) for part in BLOCK_PARTS},
+        again={
+            part: np.stack([block.again.get(part, np.zeros(len(shard))) for block in blocks])
+            for part in BLOCK_PARTS
+            if part in blocks[0].again
+        },
     )
 
 
@@ -71,33 +84,50 @@ def shorter_sums_s(
 def _layer(
     context: Context, layer: Layer, shard: Shard, shorter_s: tuple[Floats | float, Floats | float] = (0, 0)
 ) -> _Block:
-    """Return one layer's passes; recomputation repeats its forward pass, or a part of it, before the backward.
+    """Return one layer's passes; recomputation repeats its forward pass, or those of some modules, before the backward.
     ``shorter_s`` as for ``layer_exchange``."""
     work = layer_work(context, layer, shard)
     exchange = layer_exchange(context, layer, shard, work, shorter_s)
-    full, selective = shard.recompute == Recompute.FULL, shard.recompute == Recompute.SELECTIVE
-    again_s = np.where(full, work.forward_s, np.where(selective, work.repeated_s, 0.0))
-    repeated = np.where(full, 1.0, 0.0)
+    full = shard.recompute == Recompute.FULL
+    repeated = _repeated(layer, shard, full)
+    again = {
+        "recompute": np.where(full, work.forward_s, _modules_s(work, shard)),
+        "tensor": exchange.tensor_forward_s * repeated["tensor"],
+        "context": exchange.context_forward_s * repeated["context"],
+        "expert": exchange.expert_forward_s * repeated["expert"],
+    }
+    parts = {
+        "compute": work.forward_s + work.backward_s,
+        "recompute": again["recompute"],
+        "tensor": exchange.tensor_forward_s + exchange.tensor_backward_s + again["tensor"],
+        "context": exchange.context_forward_s + exchange.context_backward_s + again["context"],
+        "expert": exchange.expert_forward_s + exchange.expert_backward_s + again["expert"],
+    }
     forward_s = work.forward_s + exchange.forward_s
-    backward_s = work.backward_s + exchange.backward_s + again_s + repeated * exchange.forward_s
-    return _Block(
-        forward_s,
-        backward_s,
-        work.weight_gradient_s,
-        {
-            "compute": work.forward_s + work.backward_s,
-            "recompute": again_s,
-            **_exchange_parts(exchange, repeated),
-        },
-    )
+    backward_s = work.backward_s + exchange.backward_s + sum(again.values())
+    return _Block(forward_s, backward_s, work.weight_gradient_s, parts, again)
 
 
-def _exchange_parts(exchange: Exchange, repeated: Floats) -> dict[str, Floats]:
-    """Return communication by kind; a repeated forward pass repeats its communication."""
+def _modules_s(work: Work, shard: Shard) -> Floats:
+    """Seconds to compute again the modules that each shard names."""
+    total = np.where(shard.recompute & Recompute.SELECTIVE, work.repeated_s, 0.0)
+    for module, seconds in work.modules_s.items():
+        total = total + np.where(shard.recompute & module, seconds, 0.0)
+    return total
+
+
+def _repeated(layer: Layer, shard: Shard, full: NDArray[np.bool_]) -> dict[str, Floats]:
+    """Return the share of the forward pass's communication of each kind that recompute repeats: all of it, or that of
+    the blocks that are recomputed whole (feed-forward, mixture, shared experts)."""
+    mixture = (shard.recompute & Recompute.MOE) != 0
+    fed = mixture if isinstance(layer.mlp, MixtureOfExperts) else (shard.recompute & Recompute.MLP) != 0
+    fed = fed | ((shard.recompute & Recompute.SHARED_EXPERTS) != 0)
+    synchronised = layer.feeds_forward and not (isinstance(layer.mlp, MixtureOfExperts) and not layer.mlp.shared_hidden)
+    share = 1.0 / max(tensor_blocks(layer), 1) if synchronised else 0.0
     return {
-        "tensor": exchange.tensor_forward_s * (1 + repeated) + exchange.tensor_backward_s,
-        "context": exchange.context_forward_s * (1 + repeated) + exchange.context_backward_s,
-        "expert": exchange.expert_forward_s * (1 + repeated) + exchange.expert_backward_s,
+        "tensor": np.where(full, 1.0, np.where(fed, share, 0.0)),
+        "context": np.where(full, 1.0, 0.0),
+        "expert": np.where(full | mixture, 1.0, 0.0),
     }
 
 
@@ -131,26 +161,35 @@ def expert_launches_s(context: Context) -> float:
 
 
 def host_passes_s(
-    context: Context, layers: Floats, recompute: NDArray[np.int64], tp: Floats, pp: Floats | float
+    context: Context,
+    layers: Floats,
+    recompute: NDArray[np.int64],
+    tp: Floats,
+    pp: Floats | float,
+    spared: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     """Seconds that the host needs to launch a stage's (forward, backward) pass of one microbatch; ``layers``
-    [kinds, ...] are those on it.
+    [kinds, ...] are those on it, ``spared`` those of them that are not recomputed although others are.
 
-    A third of the launches of a layer are its forward pass; full recomputation launches them once more. A layer that
-    only mixes tokens or only feeds forward has half of them, the latter all that experts add.
+    A third of the launches of a layer are its forward pass; full recomputation launches them once more, that of the
+    feed-forward half of them. A layer that only mixes tokens or only feeds forward has half of them, the latter all
+    that experts add.
     """
     profile, launches_s, routed_s = context.framework, layer_launches_s(context), expert_launches_s(context)
-    base, again = np.zeros_like(tp), np.where(recompute == Recompute.FULL, launches_s / 3, 0.0)
+    half = (recompute & (Recompute.MLP | Recompute.MOE)) != 0
+    share = np.where(recompute == Recompute.FULL, 1.0, np.where(half, 0.5, 0.0))
+    base, again = np.zeros_like(tp), share * (launches_s / 3)
     whole = np.zeros_like(base)
     ranks_s = (tp - 1) * profile.host_rank_s
     if profile.pipeline_rank_s:
         ranks_s = ranks_s + np.where(np.asarray(pp) > 1, tp - 1, 0.0) * profile.pipeline_rank_s
-    for kind, number in zip(layer_kinds(context.model), layers, strict=True):
+    for row, (kind, number) in enumerate(zip(layer_kinds(context.model), layers, strict=True)):
         halved = not (kind.attends and kind.feeds_forward)
         count = number / 2 if halved else number
         experts_s = routed_s * (2 if halved else 1)
         routed = isinstance(kind.mlp, MixtureOfExperts) and kind.feeds_forward
         each = launches_s + (experts_s if routed else 0.0)
         base = base + count * (each + ranks_s)
-        whole = whole + count
+        left = 0.0 if spared is None else spared[row] / (2 if halved else 1)
+        whole = whole + count - left
     return base / 3, base * (2 / 3) + whole * again

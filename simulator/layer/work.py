@@ -4,7 +4,7 @@ A record is one operator in one direction; a ``Work`` the sum of the operators o
 cut a layer (``Shard``).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,6 +13,7 @@ import numpy as np
 from forerun.simulator.costs import device_efficiency
 from forerun.simulator.score_table import Floats
 from forerun.spaces.clusters.device import Device
+from forerun.spaces.strategies import Recompute
 
 Direction = Literal["forward", "input_gradient", "weight_gradient"]
 Bound = Literal["tensor cores", "memory", "launch"]
@@ -32,7 +33,7 @@ class OperatorTime:
     ``seconds``: what it takes. ``matrix_s``: its operations at the dense peak of the tensor cores, ``memory_s``: its
     bytes at the peak of the device's memory; neither is ever reached. ``kernels``: those that it launches, of one
     ``kind``. ``core``: it is the core of attention, whose passes hide communication. ``repeated``: selective
-    recomputation repeats it.
+    recomputation repeats it. ``modules``: those that repeat it besides where they are recomputed by themselves.
     """
 
     name: str
@@ -44,6 +45,7 @@ class OperatorTime:
     kind: Kind = "stream"
     core: bool = False
     repeated: bool = False
+    modules: Recompute = Recompute.NONE
 
     def __add__(self, other: "OperatorTime") -> "OperatorTime":
         """Return both together; the name is that of the first."""
@@ -97,13 +99,15 @@ class OperatorTime:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """Device seconds of a sequence of operators, shape K each. ``core_s``: the forward pass of the attention core;
-    ``repeated_s``: what selective recomputation repeats of the forward pass."""
+    ``repeated_s``: what selective recomputation repeats of the forward pass, ``modules_s`` what that of other modules
+    does."""
 
     forward_s: Floats
     input_gradient_s: Floats
     weight_gradient_s: Floats
     core_s: Floats
     repeated_s: Floats
+    modules_s: Mapping[Recompute, Floats]
 
     @property
     def backward_s(self) -> Floats:
@@ -114,13 +118,16 @@ class Work:
 def work_of(operators: Iterable[OperatorTime], count: int) -> Work:
     """Return the sums of some operators over ``count`` shards, in their order."""
     total = {name: np.zeros(count) for name in ("forward", "input_gradient", "weight_gradient", "core", "repeated")}
+    modules: dict[Recompute, Floats] = {}
     for one in operators:
         total[one.direction] += one.seconds
         if one.direction == "forward":
             for name in ("core", "repeated"):
                 if getattr(one, name):
                     total[name] += one.seconds
-    return Work(**{f"{name}_s": seconds for name, seconds in total.items()})
+            for module in one.modules:
+                modules[module] = modules.get(module, np.zeros(count)) + one.seconds
+    return Work(**{f"{name}_s": seconds for name, seconds in total.items()}, modules_s=modules)
 
 
 def joined_by_name(operators: Iterable[OperatorTime]) -> list[OperatorTime]:

@@ -58,9 +58,11 @@ def activation_memory(
     vpp: Floats,
     microbatches: Floats,
     in_flight_factor: Floats | float = 1.0,
+    spared: Floats | None = None,
 ) -> StageMemory:
     """Return the activation memory of S strategies; ``key`` is the shard of each, ``blocks`` [B, R, S] its layers,
-    ``in_flight_factor`` that of ``StagePlans``."""
+    ``in_flight_factor`` that of ``StagePlans``, ``spared`` [kinds, R, S] those of its layers that keep everything
+    although others are recomputed."""
     flight = in_flight(schedule, stage, pp, vpp, microbatches, in_flight_factor)
     kept = np.zeros_like(stage)
     working = np.zeros_like(stage)
@@ -68,8 +70,12 @@ def activation_memory(
     for kind, layer in enumerate(layer_kinds(context.model)):
         activations = layer_activations(context, layer, shard)
         kept += blocks[kind] * activations.kept[key]
+        recomputed = blocks[kind]
+        if spared is not None:
+            kept += spared[kind] * (activations.whole - activations.kept)[key]
+            recomputed = recomputed - spared[kind]
         idle += blocks[kind] * gathered_buffers(context, layer, shard)[key]
-        working = np.maximum(working, np.where(blocks[kind] > 0, activations.working[key], 0.0))
+        working = np.maximum(working, np.where(recomputed > 0, activations.working[key], 0.0))
     kept += blocks[-2] * embedding_activations(context, shard)[key]
     at_once = np.where(schedule == Schedule.GPIPE, microbatches, 1.0)
     logits = blocks[-1] * (head_activations(context, shard)[key] * at_once)

@@ -7,7 +7,7 @@ works on [R, plans] arrays.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -23,8 +23,8 @@ from forerun.spaces.strategies import Context, Schedule, StrategyTable, chunks_o
 
 Count = TypeVar("Count", int, Floats)
 
-PLAN_AXES = ("pp", "vpp", "schedule", "split")
-"""Axes that decide which layers stand on which stage."""
+PLAN_AXES = ("pp", "vpp", "schedule", "split", "recompute_layers")
+"""Axes that decide which layers stand on which stage, and which of them keep what they need for the backward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,8 @@ class StagePlans:
     ``blocks`` [layer kinds + 2, R, P]: layers of each kind that a stage holds, then 1.0 where it holds the embedding,
     then 1.0 where it holds the head (a DualPipe device holds two stages and counts both). ``paths``: what interleaved
     stages of unequal layers wait for, ``down``: the part of ``blocks`` that stands on the first of two virtual stages
-    of a V; None if there are none."""
+    of a V; None if there are none. ``spared`` [layer kinds, R, P]: layers behind the first ``recompute_layers`` of
+    their virtual stages; None where no plan recomputes some layers only."""
 
     multiplicity: Floats
     first: Floats
@@ -45,6 +46,7 @@ class StagePlans:
     blocks: Floats
     paths: InterleavedPaths | None = None
     down: Floats | None = None
+    spared: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +72,47 @@ class _Run:
 
 def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> StagePlans:
     """Return the plans of some rows (one representative row per distinct plan; a Python loop over plans)."""
-    model, plans, paths = context.model, [], {}
+    model, plans, paths, spared = context.model, [], {}, {}
     kinds = len(layer_kinds(model))
     for column, row in enumerate(rows):
-        pp, vpp, schedule, split = (int(table.choices[a][table.codes[a][row]]) for a in PLAN_AXES)
+        pp, vpp, schedule, split, some = (int(table.choices[a][table.codes[a][row]]) for a in PLAN_AXES)
         counts = stage_layers(model.layer_count, pp, vpp, split, table.custom_splits, context.head_layers)
         plans.append(_runs(model, counts, pp, schedule))
         if schedule == Schedule.INTERLEAVED and len(set(counts)) > 1:
             paths[column] = _paths(model, counts, pp, context.workload.seq_len)
-    return _pack(plans, kinds, paths)
+        if some:
+            spared[column] = _spared(model, counts, pp, schedule, some)
+    packed_plans = _pack(plans, kinds, paths)
+    return replace(packed_plans, spared=_pack_spared(plans, spared, kinds)) if spared else packed_plans
+
+
+@lru_cache(maxsize=1 << 14)
+def _spared(model: Model, counts: tuple[int, ...], pp: int, schedule: int, some: int) -> tuple[tuple[int, ...], ...]:
+    """Return the layers of each kind behind the first ``some`` of every virtual stage, for every pipeline rank; MTP
+    blocks are none of the first."""
+    kinds = [kind for kind, layer in zip(kind_of_entry(model), model.layers, strict=True) for _ in range(layer.count)]
+    chunks, done = [], 0
+    for count in counts:
+        left = Counter(kinds[done + min(some, count) : done + count])
+        done += count
+        chunks.append([left[kind] for kind in range(len(layer_kinds(model)))])
+    chunks[-1][kinds[-1]] += model.mtp_layers
+    stages = (chunks_of_stage(pp, len(counts) // pp, schedule, stage) for stage in range(pp))
+    return tuple(tuple(sum(each) for each in zip(*(chunks[c] for c in held), strict=True)) for held in stages)
+
+
+def _pack_spared(
+    plans: Sequence[tuple[_Run, ...]], spared: Mapping[int, tuple[tuple[int, ...], ...]], kinds: int
+) -> Floats:
+    """Return ``StagePlans.spared`` of plans of which some are ``spared`` layers, by column: those of the first stage of
+    every run."""
+    depth = max(len(runs) for runs in plans)
+    found = np.zeros((kinds, depth, len(plans)))
+    for column, stages in spared.items():
+        runs = plans[column]
+        for slot in range(depth):
+            found[:, slot, column] = stages[runs[slot if slot < len(runs) else 0].first]
+    return found
 
 
 @lru_cache(maxsize=1 << 12)

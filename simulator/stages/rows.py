@@ -52,7 +52,8 @@ def stage_rows(context: Context, table: StrategyTable) -> StageRows:
     edges[0] = 0
     split = table.column("split")
     kind = np.repeat(table.column("recompute")[None, :], depth, axis=0)
-    some = np.full(kind.shape, -1, dtype=np.int64)
+    layers_column = table.column("recompute_layers")
+    some = np.repeat(np.where(layers_column > 0, layers_column, -1)[None, :], depth, axis=0)
     second_tp = table.column("tp").copy()
     for row in range(len(table)):
         stages = int(pp[row])

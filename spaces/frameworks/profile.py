@@ -16,7 +16,7 @@ class Legality:
     splits: tuple[str, ...]
     """Rules that assign layers to pipeline stages."""
     recompute: tuple[str, ...]
-    """What it can recompute in the backward pass."""
+    """What it can recompute in the backward pass as a whole."""
     zero_stages: tuple[int, ...]
     """Sharding stages of ZeRO."""
     zero_with_pipeline: int
@@ -38,6 +38,8 @@ class Legality:
     """Orders of degrees in device numbering."""
     recompute_layers: bool = False
     """Full recompute may stop after some layers of a (virtual) stage (Megatron-LM's block method)."""
+    recompute_modules: tuple[str, ...] = ()
+    """Modules of a layer that it can recompute by themselves (``forerun.spaces.strategies.axes.MODULES``)."""
     partial_zero: tuple[int, ...] = ()
     """Sharding stages at which a part of the replicas may share the states while the others keep copies."""
     shards_context: bool = False

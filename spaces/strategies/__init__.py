@@ -1,6 +1,17 @@
 """Every way to split a training: one strategy, its string, tables of candidates, legality and the space."""
 
-from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, NAMED, SPELLING, Placement, Recompute, Schedule, Split
+from forerun.spaces.strategies.axes import (
+    ALL_LAYERS,
+    ALL_REPLICAS,
+    AXES,
+    MODULES,
+    NAMED,
+    SPELLING,
+    Placement,
+    Recompute,
+    Schedule,
+    Split,
+)
 from forerun.spaces.strategies.context import Context, Correction, HeldMemory
 from forerun.spaces.strategies.defaults import default_choices, restrict
 from forerun.spaces.strategies.rules import RULES, Rule, divisors, violations
@@ -18,10 +29,12 @@ from forerun.spaces.strategies.strategy import Strategy, parse_named, parse_stra
 from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, Distinct, StrategyTable, strategy_of, table_of
 
 __all__ = [
+    "ALL_LAYERS",
     "ALL_REPLICAS",
     "AXES",
     "COLUMNS",
     "CUSTOM_SPLIT",
+    "MODULES",
     "NAMED",
     "RULES",
     "SPELLING",

@@ -4,7 +4,8 @@ The order is the canonical one: the first axis is the slowest digit of a candida
 the same rank by that index. Axes that many legality rules read stand first, so that illegal prefixes are cut early.
 """
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
+from itertools import combinations
 
 
 class Schedule(IntEnum):
@@ -24,14 +25,39 @@ class Schedule(IntEnum):
     """Bidirectional pipeline with two copies of the parameters (DeepSeek-V3, arXiv 2412.19437)."""
 
 
-class Recompute(IntEnum):
-    """What is computed again in the backward pass instead of being kept."""
+class Recompute(IntFlag):
+    """What is computed again in the backward pass instead of being kept: nothing, whole layers, or some modules of
+    every layer, whose names are Megatron-LM's."""
 
     NONE = 0
     SELECTIVE = 1
-    """The attention core only (arXiv 2205.05198)."""
+    """The attention core (arXiv 2205.05198); written core_attn where it stands with other modules."""
     FULL = 2
     """Every layer from its input."""
+    LAYERNORM = 4
+    """Norms before the blocks, whose outputs are discarded."""
+    MOE_ACT = 8
+    """The activation of routed experts, whose output is discarded."""
+    MLA_UP_PROJ = 16
+    """Up-projections of latent attention and the rotary embedding: queries, keys and values are discarded."""
+    MLP = 32
+    """The dense feed-forward."""
+    MOE = 64
+    """Router, dispatch, experts and combine."""
+    SHARED_EXPERTS = 128
+    """The shared experts."""
+
+
+MODULES: dict[str, Recompute] = {
+    "core_attn": Recompute.SELECTIVE,
+    "layernorm": Recompute.LAYERNORM,
+    "moe_act": Recompute.MOE_ACT,
+    "mla_up_proj": Recompute.MLA_UP_PROJ,
+    "mlp": Recompute.MLP,
+    "moe": Recompute.MOE,
+    "shared_experts": Recompute.SHARED_EXPERTS,
+}
+"""Modules that may be recomputed by themselves, in the order in which they are written."""
 
 
 class Split(IntEnum):
@@ -73,11 +99,22 @@ AXES = (
     "shard",
     "sp",
     "recompute",
+    "recompute_layers",
     "placement",
 )
 """All axes in canonical order. ``dp`` is not one: it follows from ``gpus = dp * tp * pp * cp``."""
 
-NAMED: dict[str, type[IntEnum]] = {
+
+def _recomputes() -> dict[int, str]:
+    """Return the spelling of every choice of ``recompute``."""
+    found = {0: "none", 1: "selective", 2: "full"}
+    for count in range(1, len(MODULES) + 1):
+        for names in combinations(MODULES, count):
+            found.setdefault(sum(MODULES[name] for name in names), "+".join(names))
+    return found
+
+
+NAMED: dict[str, type[IntEnum] | type[IntFlag]] = {
     "schedule": Schedule,
     "recompute": Recompute,
     "split": Split,
@@ -87,11 +124,13 @@ NAMED: dict[str, type[IntEnum]] = {
 
 SPELLING: dict[str, dict[int, str]] = {
     "schedule": {0: "1f1b", 1: "interleaved", 2: "gpipe", 3: "zb-h1", 4: "zb-v", 5: "dualpipe"},
-    "recompute": {0: "none", 1: "selective", 2: "full"},
+    "recompute": _recomputes(),
     "split": {0: "even", 1: "balanced", 2: "light-last", 3: "light-ends", 4: "by-cost"},
     "placement": {0: "tp-cp-ep-dp-pp", 1: "tp-cp-ep-pp-dp"},
 }
 """How named choices are written by users and in every output."""
 
+ALL_LAYERS = 0
+"""Choice of ``recompute_layers``: full recompute is of all layers."""
 ALL_REPLICAS = 0
 """Choice of ``shard``: sharded states are shared out over all replicas (users write ``shard=all``, or nothing)."""

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, NAMED, SPELLING
+from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, MODULES, NAMED, SPELLING, Recompute
 from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.framework_laws import modules_of
 from forerun.spaces.strategies.rules import divisors
 from forerun.spaces.strategies.strategy import parse_named
 
@@ -13,6 +14,8 @@ LARGEST_TP = 64
 LARGEST_CP = 32
 LARGEST_MBS = 32
 LARGEST_VPP = 16
+BLOCK_LAYERS = (1, 2, 4, 8, 16, 32, 64)
+"""Numbers of layers of a (virtual) stage that block recompute is tried with; finer steps gain little."""
 SETS_FROM, LARGEST_SET = 512, 64
 """Devices from which on sets of replicas are tried that share sharded states among themselves, and the most replicas of
 one. Smaller clusters gain nothing by them; sets of 32 to 128 are alike, and 64 hold large models
@@ -45,9 +48,21 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
         "zero": tuple(sorted(legality.zero_stages)),
         "shard": _sharing(context, gpus),
         "sp": {"optional": (0, 1), "always": (0, 1), "never": (0,)}[legality.sequence_parallel],
-        "recompute": _named("recompute", legality.recompute),
+        "recompute": _recompute(context),
+        "recompute_layers": (0, *(n for n in BLOCK_LAYERS if n < layers)) if legality.recompute_layers else (0,),
         "placement": _named("placement", legality.placements),
     }
+
+
+def _recompute(context: Context) -> tuple[int, ...]:
+    """What the framework can recompute as a whole, and modules that are cheap to recompute for what they keep: norms,
+    activations of experts and latent up-projections together, and whole mixtures with them."""
+    legality, applies = context.framework.legality, modules_of(context.model)
+    offered = {MODULES[name] for name in legality.recompute_modules}
+    cheap = sum(offered & {m for m in (Recompute.LAYERNORM, Recompute.MOE_ACT, Recompute.MLA_UP_PROJ) if m & applies})
+    mixture = (cheap & ~Recompute.MOE_ACT) | Recompute.MOE
+    sets = {cheap} | ({mixture} if Recompute.MOE in offered and Recompute.MOE & applies else set())
+    return tuple(sorted({*_named("recompute", legality.recompute), *(int(one) for one in sets if one)}))
 
 
 def _sharing(context: Context, gpus: Sequence[int]) -> tuple[int, ...]:
@@ -106,7 +121,9 @@ def _choice(axis: str, value: object) -> int:
         also = ", or all" if axis == "shard" else ""
         raise RequestError(f"choices of {axis} are whole numbers{also}, but got {value!r}")
     number = int(text)
-    lowest, highest = {"zero": (0, 3), "sp": (0, 1)}.get(axis, (1, 1 << 20))
+    if axis in NAMED and number in SPELLING[axis]:
+        return number
+    lowest, highest = {"zero": (0, 3), "sp": (0, 1), "recompute_layers": (0, 1 << 20)}.get(axis, (1, 1 << 20))
     if axis in NAMED:
         lowest, highest = 0, len(SPELLING[axis]) - 1
     if not lowest <= number <= highest:

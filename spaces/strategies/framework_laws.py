@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from forerun.spaces.strategies.axes import SPELLING
+from forerun.spaces.models.model import FeedForward, MixtureOfExperts, Model
+from forerun.spaces.strategies.axes import MODULES, SPELLING, Recompute, Schedule
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.table import CUSTOM_SPLIT, Columns, Mask
 
@@ -60,6 +61,76 @@ def no_such(axis: str, spellings: str) -> Callable[[Mapping[str, int], Context],
 def split_unsupported(c: Columns, x: Context) -> Mask:
     """A single stage needs no choice of split, so EVEN is always there for it."""
     return np.asarray(unsupported("split", "splits")(c, x) & ~((c["pp"] == 1) & (c["split"] == 0)))
+
+
+def modules_of(model: Model) -> int:
+    """Return which modules a model has that may be recomputed by themselves."""
+    latent = any(getattr(layer.mixer, "latent", None) for layer in model.layers)
+    mixtures = [layer.mlp for layer in model.layers if isinstance(layer.mlp, MixtureOfExperts)]
+    dense = any(isinstance(layer.mlp, FeedForward) for layer in model.layers)
+    found = Recompute.SELECTIVE | Recompute.LAYERNORM
+    found |= Recompute.MLA_UP_PROJ if latent else Recompute.NONE
+    found |= Recompute.MLP if dense else Recompute.NONE
+    found |= Recompute.MOE | Recompute.MOE_ACT if mixtures else Recompute.NONE
+    found |= Recompute.SHARED_EXPERTS if any(mlp.shared_hidden for mlp in mixtures) else Recompute.NONE
+    return int(found)
+
+
+def recompute_unsupported(c: Columns, x: Context) -> Mask:
+    """Choices of recompute that the framework does not have: as a whole, or one of their modules."""
+    legality = x.framework.legality
+    whole = [number for number, name in SPELLING["recompute"].items() if name in legality.recompute]
+    lacks = ~int(sum(MODULES[name] for name in legality.recompute_modules))
+    return np.asarray(~np.isin(c["recompute"], whole) & ((c["recompute"] & lacks) != 0))
+
+
+def no_such_recompute(v: Mapping[str, int], x: Context) -> str:
+    """Return the message of ``recompute_unsupported``."""
+    legality = x.framework.legality
+    modules = f", and of modules {', '.join(legality.recompute_modules)}" if legality.recompute_modules else ""
+    return (
+        f"{x.framework.name} has no recompute {SPELLING['recompute'].get(v['recompute'], v['recompute'])}; "
+        f"it has {', '.join(legality.recompute)}{modules}"
+    )
+
+
+def recompute_redundant(c: Columns, x: Context) -> Mask:
+    """Modules that the model does not have, or that stand with one that contains them, or with whole layers."""
+    kind = c["recompute"]
+    modules = kind & ~int(Recompute.FULL)
+    absent = (modules & ~modules_of(x.model)) != 0
+    inside = ((kind & Recompute.MOE) != 0) & ((kind & (Recompute.MOE_ACT | Recompute.SHARED_EXPERTS)) != 0)
+    return np.asarray(absent | inside | (((kind & Recompute.FULL) != 0) & (modules != 0)))
+
+
+BLOCK_SCHEDULES = (Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED, Schedule.GPIPE, Schedule.ZB_H1)
+"""Schedules under which a (virtual) stage may recompute some of its layers."""
+
+
+def block_broken(c: Columns, x: Context) -> Mask:
+    """Numbers of layers without full recompute, that the framework does not have, or that no stage exceeds."""
+    asked = c["recompute_layers"] > 0
+    if not asked.any():
+        return np.asarray(asked)
+    wrong = (c["recompute"] != Recompute.FULL) | ~np.isin(c["schedule"], BLOCK_SCHEDULES)
+    most = -(-x.model.layer_count // (c["pp"] * c["vpp"]))
+    return np.asarray(asked & (wrong | (c["recompute_layers"] >= most) | (not x.framework.legality.recompute_layers)))
+
+
+def no_such_block(v: Mapping[str, int], x: Context) -> str:
+    """Return the message of ``block_broken``."""
+    most = -(-x.model.layer_count // (v["pp"] * v["vpp"])) - 1
+    if v["recompute"] != Recompute.FULL:
+        return "only recompute=full can name a number of layers; write recompute=full:3, or drop recompute_layers"
+    if not x.framework.legality.recompute_layers:
+        return f"{x.framework.name} recomputes all layers of a stage or none; drop the number of layers"
+    if v["schedule"] not in BLOCK_SCHEDULES:
+        name = SPELLING["schedule"][v["schedule"]]
+        return f"recompute of {v['recompute_layers']} layers does not go with schedule {name}; recompute all or none"
+    return (
+        f"(virtual) stages hold {most + 1} layers at most and cannot recompute {v['recompute_layers']} of them; "
+        f"{f'name 1 to {most}, or ' if most else ''}write recompute=full or none without a number"
+    )
 
 
 def zero_unsupported(c: Columns, x: Context) -> Mask:

@@ -13,10 +13,15 @@ import numpy as np
 from forerun.spaces.strategies.axes import AXES, SPELLING, Schedule
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.framework_laws import (
+    block_broken,
     degree_unsupported,
     no_such,
+    no_such_block,
     no_such_degree,
+    no_such_recompute,
     no_such_shard,
+    recompute_redundant,
+    recompute_unsupported,
     shard_unsupported,
     sp_unsupported,
     split_unsupported,
@@ -306,8 +311,15 @@ RULES: tuple[Rule, ...] = (
         code="framework recompute",
         meaning="the framework does not have this recompute",
         axes=("recompute",),
-        illegal=unsupported("recompute", "recompute"),
-        message=no_such("recompute", "recompute"),
+        illegal=recompute_unsupported,
+        message=no_such_recompute,
+    ),
+    Rule(
+        code="recompute layers",
+        meaning="no stage has more layers than are to be recomputed, or its schedule or framework recomputes all",
+        axes=("pp", "vpp", "schedule", "recompute", "recompute_layers"),
+        illegal=block_broken,
+        message=no_such_block,
     ),
     Rule(
         code="framework placement",
@@ -315,6 +327,16 @@ RULES: tuple[Rule, ...] = (
         axes=("placement",),
         illegal=unsupported("placement", "placements"),
         message=no_such("placement", "placements"),
+    ),
+    Rule(
+        code="recompute modules",
+        meaning="the model does not have a module that is to be recomputed, or another one contains it",
+        axes=("recompute",),
+        illegal=recompute_redundant,
+        message=lambda v, x: (
+            f"recompute={SPELLING['recompute'].get(v['recompute'], v['recompute'])} names modules that {x.model.name} "
+            "does not have, or that another one contains; leave them out"
+        ),
     ),
     Rule(
         code="same as another",

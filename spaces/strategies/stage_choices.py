@@ -14,7 +14,7 @@ from typing import NamedTuple
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies.axes import SPELLING, Recompute
 
-_ENTRY = re.compile(r"(none|selective|full)(?::(\d+))?(?:\*(\d+))?")
+_ENTRY = re.compile(r"(none|selective|full|[a-z_]+(?:\+[a-z_]+)*)(?::(\d+))?(?:\*(\d+))?")
 MOST_STAGES = 100_000
 """Bound on stages that one word of a strategy writes out."""
 
@@ -73,7 +73,7 @@ def parse_recompute(text: str, pp: int) -> tuple[StageRecompute, ...]:
     names = {name: Recompute(number) for number, name in SPELLING["recompute"].items()}
     for word in text.lower().split(","):
         match = _ENTRY.fullmatch(word)
-        if match is None:
+        if match is None or match[1] not in names:
             raise RequestError(f"cannot read {word!r} in recompute={text}; write entries like full, full:3 or none*4")
         count = int(match[3] or 1)
         if len(entries) + count > MOST_STAGES:

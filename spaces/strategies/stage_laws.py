@@ -3,8 +3,11 @@
 import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
+
 from forerun.spaces.strategies.axes import AXES, SPELLING, Placement, Recompute, Schedule
 from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.framework_laws import no_such_recompute, recompute_redundant, recompute_unsupported
 from forerun.spaces.strategies.rules import violations
 from forerun.spaces.strategies.stages import explicit_layers_broken, layers_per_virtual_stage, split_is_legal
 from forerun.spaces.strategies.strategy import Strategy
@@ -32,7 +35,8 @@ def flat_half(strategy: Strategy, second: bool) -> Strategy:
     """Return the flat strategy whose laws one half of the stages must keep: what has no effect there is dropped."""
     flat = strategy if strategy.second_tp is None else strategy.half(second)
     if strategy.stage_recompute is not None:
-        flat = dataclasses.replace(flat, stage_recompute=None, recompute=strategy.stage_recompute[0].kind)
+        first = strategy.stage_recompute[0].kind
+        flat = dataclasses.replace(flat, stage_recompute=None, recompute=first, recompute_layers=0)
     if strategy.second_tp is None:
         return flat
     return dataclasses.replace(
@@ -63,9 +67,9 @@ def _recompute_broken(strategy: Strategy, context: Context) -> list[str]:
     entries, legality = strategy.stage_recompute or (), context.framework.legality
     broken = []
     for kind in dict.fromkeys(entry.kind for entry in entries):
-        if SPELLING["recompute"][int(kind)] not in legality.recompute:
-            had = ", ".join(legality.recompute)
-            broken.append(f"{context.framework.name} has no recompute {SPELLING['recompute'][int(kind)]}; it has {had}")
+        column = {"recompute": np.array([int(kind)])}
+        if recompute_unsupported(column, context)[0] or recompute_redundant(column, context)[0]:
+            broken.append(no_such_recompute({"recompute": int(kind)}, context))
     partial = [entry for entry in entries if entry.layers is not None]
     if any(entry.kind != Recompute.FULL for entry in partial):
         broken.append("only recompute=full can name a number of layers; write full:3, or selective for all layers")

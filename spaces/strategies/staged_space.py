@@ -78,6 +78,13 @@ class StagedSpace:
         return self.recompute and legality.recompute_layers and Recompute.FULL in self.flat.choices["recompute"]
 
     @property
+    def kinds(self) -> tuple[int, ...]:
+        """What a stage may recompute for itself: nothing, the attention core or all; modules are for all stages alike,
+        unless the space has nothing else."""
+        choices = self.flat.choices["recompute"]
+        return tuple(kind for kind in choices if kind <= Recompute.FULL) or choices
+
+    @property
     def size(self) -> int:
         """Number of candidates, illegal ones included; exact at any size, but for strategies that per-stage recompute
         names twice (the same on all stages)."""
@@ -89,7 +96,7 @@ class StagedSpace:
         by_rule = rest * len(choices["split"])
         each = {pp: by_rule + rest * self.ways(pp) for pp in choices["pp"] if pp > 1}
         if self.recompute:
-            whole = rest // len(choices["recompute"])
+            whole = rest // (len(choices["recompute"]) * len(choices["recompute_layers"]))
             for pp in each:
                 more = whole * self.ways(pp, recompute=True)
                 size, each[pp] = size + staged * more, each[pp] + more
@@ -102,7 +109,7 @@ class StagedSpace:
         recompute on them (then also where layers are dealt by rule)."""
         if pp == 1 or (self.reach == 0 and not recompute):
             return 0
-        kinds = len(self.flat.choices["recompute"])
+        kinds = len(self.kinds)
 
         def times(held: int) -> int:
             return kinds + (held - 1 if self.partial else 0) if recompute else 1
@@ -142,6 +149,8 @@ class StagedSpace:
         value["placement"] = ask(choose, "placement", flat["placement"]) if piped and dp > 1 else 0
         each = staged and self.recompute and choose("recompute_per_stage", (0, 1))
         value["recompute"] = int(Recompute.NONE) if each else ask(choose, "recompute", flat["recompute"])
+        whole = each or value["recompute"] != Recompute.FULL
+        value["recompute_layers"] = 0 if whole else ask(choose, "recompute_layers", flat["recompute_layers"])
         free = piped and self.reach > 0 and value["schedule"] not in VIRTUAL
         splits = (*flat["split"], CUSTOM_SPLIT) if self.reach else flat["split"]
         value["split"] = ask(choose, "split", splits) if piped else int(Split.EVEN)
@@ -159,7 +168,7 @@ class StagedSpace:
 
     def _entries(self, choose: Choose, pp: int) -> tuple[StageRecompute, ...]:
         """Ask what every stage recomputes; CUSTOM_SPLIT: so many of its layers."""
-        kinds = (*self.flat.choices["recompute"], *((CUSTOM_SPLIT,) if self.partial else ()))
+        kinds = (*self.kinds, *((CUSTOM_SPLIT,) if self.partial else ()))
         entries = []
         for stage in range(pp):
             kind = ask(choose, f"recompute_{stage}", kinds)
@@ -195,8 +204,11 @@ class StagedSpace:
             edges = itertools.accumulate(strategy.layers_per_stage[:-1])
             shifts = {f"boundary_{b}": edge - self._even(b, strategy.pp) for b, edge in enumerate(edges, start=1)}
         values = {**values, "second_tp": strategy.second_tp or strategy.tp}
-        values["recompute_per_stage"] = int(strategy.stage_recompute is not None)
-        for stage, entry in enumerate(strategy.stage_recompute or ()):
+        entries = strategy.stage_recompute
+        if strategy.recompute_layers not in self.flat.choices["recompute_layers"]:
+            entries = strategy.recompute_entries  # the same number on every stage, where only stages can say it
+        values["recompute_per_stage"] = int(entries is not None)
+        for stage, entry in enumerate(entries or ()):
             shifts[f"recompute_{stage}"] = int(entry.kind) if entry.layers is None else CUSTOM_SPLIT
             shifts[f"recomputed_{stage}_of_{strategy.pp}"] = entry.layers or 0
 
@@ -234,7 +246,7 @@ class StagedSpace:
             entries = tidy(tuple(clipped), layers)
         whole = alike(entries)
         if whole is not None:
-            return dataclasses.replace(strategy, recompute=whole, stage_recompute=None)
+            return dataclasses.replace(strategy, recompute=whole, recompute_layers=0, stage_recompute=None)
         return dataclasses.replace(strategy, recompute=Recompute.NONE, stage_recompute=entries)
 
     def explicit(self, strategy: Strategy) -> tuple[int, ...] | None:
@@ -288,7 +300,7 @@ class StagedSpace:
         if strategy.stage_recompute is not None and not self.recompute:
             return False
         kinds = {int(entry.kind) for entry in strategy.stage_recompute or ()}
-        return kinds <= set(self.flat.choices["recompute"]) and not stage_choices_broken(strategy, self.context)
+        return kinds <= set(self.kinds) and not stage_choices_broken(strategy, self.context)
 
     def _dealt(self, strategy: Strategy) -> bool:
         """Whether explicit layers are all layers of the model, no stage is empty and no boundary out of reach."""

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.escaping import shown
-from forerun.spaces.strategies.axes import ALL_REPLICAS, SPELLING, Placement, Recompute, Schedule, Split
+from forerun.spaces.strategies.axes import (
+    ALL_LAYERS,
+    ALL_REPLICAS,
+    MODULES,
+    SPELLING,
+    Placement,
+    Recompute,
+    Schedule,
+    Split,
+)
 from forerun.spaces.strategies.stage_choices import (
     StageChoices,
     StageRecompute,
@@ -26,7 +35,7 @@ _WORD = re.compile(r"(dp|tp|pp|cp|etp|ep|mbs|vpp|zero|shard)=?(\d+)")
 _HALVES = re.compile(r"(dp|tp|mbs)=?(\d+)/(\d+)")
 MOST_DIGITS, MOST_STAGES = 9, 10_000
 """Of a number of a strategy, and pipeline stages: models have as many layers at most (``models.schema``)."""
-_ENTRY = r"(?:none|selective|full)(?::\d+)?(?:\*\d+)?"
+_ENTRY = r"(?:none|selective|full|[a-z_]+(?:\+[a-z_]+)*)(?::\d+)?(?:\*\d+)?"
 _STAGES = re.compile(rf"recompute=({_ENTRY}(?:,{_ENTRY})+)(?=[\s,]|$)", re.IGNORECASE)
 
 
@@ -37,6 +46,7 @@ class Strategy:
     ``shard``: neighbouring replicas (of ``dp * cp``) that share one set of what ``zero`` shards, of which the others
     hold copies; 0: all of them share one, which is also what a ``shard`` of ``dp * cp`` becomes.
     ``ep`` and ``etp`` re-use the same devices for the experts: ``dp * cp * tp = edp * ep * etp`` on every stage.
+    ``recompute_layers``: layers of every (virtual) stage, the first ones, that full recompute is of; 0: all of them.
     ``layers_per_stage`` overrides ``split`` by naming the layers of every pipeline stage (None: by rule), and
     ``stage_recompute`` overrides ``recompute`` likewise. ``second_tp`` is the tensor-parallel degree of the second half
     of the stages (None: the same); ``dp``, ``tp`` and ``mbs`` are then those of the first half (``half`` has both).
@@ -61,6 +71,7 @@ class Strategy:
     shard: int = ALL_REPLICAS
     sp: bool = False
     recompute: Recompute = Recompute.NONE
+    recompute_layers: int = ALL_LAYERS
     placement: Placement = Placement.TP_CP_EP_DP_PP
     layers_per_stage: tuple[int, ...] | None = None
     second_tp: int | None = None
@@ -76,12 +87,27 @@ class Strategy:
             raise RequestError(f"layers= must name {self.pp} stages (pp), but got {len(self.layers_per_stage)}")
         if self.stage_recompute is not None and len(self.stage_recompute) != self.pp:
             raise RequestError(f"recompute= must name {self.pp} stages (pp), but got {len(self.stage_recompute)}")
+        self._settle_recompute()
         if self.shard < 0:
             raise RequestError(f"shard must be at least 1, or all, but got shard={self.shard}")
         if self.shard == self.dp * self.cp:
             object.__setattr__(self, "shard", ALL_REPLICAS)  # one name for each strategy
         if self.second_tp is not None:
             self._check_halves(self.second_tp)
+
+    def _settle_recompute(self) -> None:
+        """Give what stages recompute its one name: entries that are all alike are a choice for all stages."""
+        if int(self.recompute) not in SPELLING["recompute"]:
+            raise RequestError("recompute=full is of whole layers and stands with no module; name full or modules")
+        if self.recompute_layers < 0:
+            raise RequestError(f"recompute_layers must be at least 1, or 0 for all, but got {self.recompute_layers}")
+        if self.stage_recompute is not None and len(set(self.stage_recompute)) == 1:
+            kind, layers = self.stage_recompute[0]
+            object.__setattr__(self, "recompute", kind)
+            object.__setattr__(self, "recompute_layers", layers or ALL_LAYERS)
+            object.__setattr__(self, "stage_recompute", None)
+        if self.stage_recompute is not None or self.recompute == Recompute.NONE:
+            object.__setattr__(self, "recompute_layers", ALL_LAYERS)
 
     def _check_halves(self, second_tp: int) -> None:
         if self.shard:
@@ -126,6 +152,13 @@ class Strategy:
         )
 
     @property
+    def recompute_entries(self) -> tuple[StageRecompute, ...] | None:
+        """What every stage recomputes where that is not the same for all layers; None where it is."""
+        if self.recompute_layers:
+            return (StageRecompute(self.recompute, self.recompute_layers),) * self.pp
+        return self.stage_recompute
+
+    @property
     def sharing(self) -> int:
         """Replicas of which each holds another slice of what ``zero`` shards."""
         return self.shard or self.dp * self.cp
@@ -158,8 +191,9 @@ class Strategy:
         words += [f"zero{self.zero}"] if self.zero else []
         words += [f"shard={self.shard}"] if self.shard else []
         words += ["sp"] if self.sp else []
+        some = f":{self.recompute_layers}" if self.recompute_layers else ""
         words += [
-            f"{axis}={SPELLING[axis][int(getattr(self, axis))]}"
+            f"{axis}={SPELLING[axis][int(getattr(self, axis))]}{some if axis == 'recompute' else ''}"
             for axis in ("recompute", "schedule", "split", "placement")
             if int(getattr(self, axis))
         ]
@@ -179,10 +213,14 @@ def parse_named(axis: str, text: str) -> int:
     Raises:
         RequestError: no such choice.
     """
+    names = text.lower().split("+")
+    if axis == "recompute" and all(name in MODULES for name in names):
+        return sum({MODULES[name] for name in names})
     for number, name in SPELLING[axis].items():
         if text.lower() == name:
             return number
-    raise unknown(axis, text, SPELLING[axis].values())
+    known = SPELLING[axis].values()
+    raise unknown(axis, text, ["none", "selective", "full", *MODULES] if axis == "recompute" else known)
 
 
 def parse_strategy(text: str) -> Strategy:
@@ -247,6 +285,8 @@ def _parse_word(word: str) -> list[tuple[str, object]]:
         return [("shard", ALL_REPLICAS)]
     name, separator, value = word.partition("=")
     enums = {"schedule": Schedule, "recompute": Recompute, "split": Split, "placement": Placement}
+    if name == "recompute" and (match := re.fullmatch(r"full:([1-9]\d{0,6})", value)):
+        return [("recompute", Recompute.FULL), ("recompute_layers", int(match[1]))]
     if name == "recompute" and (";" in value or ":" in value or "*" in value):
         return [("stages", value.replace(";", ","))]
     if separator and name in enums:

@@ -100,6 +100,7 @@ def strategy_of(
     """Return the strategy with these numbers on every axis and as ``dp``; named layers take the place of ``split``."""
     return Strategy(
         **{name: values[name] for name in ("dp", "tp", "pp", "cp", "ep", "etp", "mbs", "vpp", "zero", "shard")},
+        recompute_layers=values["recompute_layers"],
         schedule=Schedule(values["schedule"]),
         split=Split.EVEN if layers_per_stage is not None else Split(values["split"]),
         sp=bool(values["sp"]),

@@ -6,6 +6,7 @@ from forerun.spaces.strategies import (
     Context,
     Recompute,
     Split,
+    StageRecompute,
     Strategy,
     chunks_of_stage,
     devices_of_rank,
@@ -66,9 +67,12 @@ def _chosen(strategy: Strategy, node: Node, stage: int, own: list[str]) -> Node:
     """Return a stage's node with what this stage chooses for itself."""
     if strategy.second_tp is not None and in_second_half(stage, strategy.pp):
         node = replace(node, compute=Computation(tp=strategy.second_tp))
-    if strategy.stage_recompute is None:
+    if strategy.recompute_layers:
+        entry = StageRecompute(strategy.recompute, strategy.recompute_layers)
+    elif strategy.stage_recompute is not None:
+        entry = strategy.stage_recompute[stage]
+    else:
         return node
-    entry = strategy.stage_recompute[stage]
     if entry.layers is None or entry.layers >= len(own):
         return replace(node, schedule=Timing(recompute=entry.kind))
     if not entry.layers:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from forerun.spaces.strategies import Context, Recompute, Strategy
+from forerun.spaces.strategies import SPELLING, Context, Recompute, Strategy
 from forerun.spaces.trees.convert import tree_of
 from forerun.spaces.trees.values import Computation, Node, Timing
 
@@ -54,7 +54,7 @@ class Variation:
             if cutting is not None
         ]
         if self.recompute is not None:
-            words.append(f"recompute {self.recompute.name.lower()}")
+            words.append(f"recompute {SPELLING['recompute'][int(self.recompute)]}")
         if any(self.again):
             counts = sorted(set(self.again))
             most = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"

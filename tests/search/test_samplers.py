@@ -48,6 +48,7 @@ SMALL: dict[str, list[object]] = {
     "vpp": [1],
     "mbs": [1, 2],
     "recompute": ["none", "full"],
+    "recompute_layers": [0],
     "placement": [0],
 }
 SERIAL = Choice(kind="serial")

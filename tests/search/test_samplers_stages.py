@@ -69,7 +69,7 @@ OFTEN_FULL = {"fragmentation": 0.1, "logit_bytes": 12.0, "bucket_gradient_bytes"
 def reduced(name: str) -> StagedSpace:
     fields, axes, _ = REDUCED[name]
     known = {"cluster": "dgx-h100", "gpus": "128", "global_batch": 256}
-    overrides = {"vpp": [1], "cp": [1], "placement": [0], "sp": [1], **axes}
+    overrides = {"vpp": [1], "cp": [1], "placement": [0], "sp": [1], "recompute_layers": [0], **axes}
     setting = resolve(Request(model="llama3-70b", overrides=overrides, **{**known, **fields}))
     flat = setting.space()
     if name == "recompute":
@@ -217,7 +217,7 @@ def test_the_large_space_in_a_minute() -> None:
     closed, events = (each(space.context, table_of(best)).step_time_s for each in (score, event_scores))
 
     assert space.size > 10**15 and sampler.name == "local" and "stages can be planned" in why
-    assert closed[1] < 0.95 * closed[0] and events[1] < 0.95 * events[0]
+    assert closed[1] < 0.97 * closed[0] and events[1] < 0.97 * events[0]
 
 
 def test_rules_of_thumb_are_legal_and_fit_somewhere(make_setting: Callable[..., Setting]) -> None:

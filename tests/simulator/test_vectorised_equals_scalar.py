@@ -46,14 +46,14 @@ def check(context: Context, table: StrategyTable) -> None:
 @given(st.data())
 def test_random_candidates_of_random_requests(data: st.DataObject) -> None:
     context = data.draw(contexts())
-    check(context, data.draw(candidates(context, 5)))
+    check(context, data.draw(candidates(context, 5, whole=True)))
 
 
 @settings(max_examples=tries(15))
 @given(st.data())
 def test_layers_named_stage_by_stage(data: st.DataObject) -> None:
     context = data.draw(contexts())
-    table = data.draw(candidates(context, 3))
+    table = data.draw(candidates(context, 3, whole=True))
     layers = context.model.layer_count
     named = []
     for strategy in map(table.strategy, range(len(table))):
@@ -89,7 +89,7 @@ def test_models_of_the_catalogue(model: str, framework: str) -> None:
         workload=Workload(global_batch=32, seq_len=4096),
         framework=load_framework(framework),
     )
-    table = legal_table(context, 16)
+    table = legal_table(context, 16, whole=True)
     check(context, table.take(np.linspace(0, len(table) - 1, 4).astype(int)))
 
 
@@ -100,7 +100,7 @@ def test_a_difference_would_be_seen() -> None:
         workload=Workload(global_batch=32, seq_len=4096),
         framework=load_framework("megatron-lm"),
     )
-    table = legal_table(context, 16).take(slice(0, 1))
+    table = legal_table(context, 16, whole=True).take(slice(0, 1))
     slower = replace(context, framework=replace(context.framework, host_step_s=context.framework.host_step_s * 1.001))
     [plain] = plain_scores(slower, table.strategy(0))
 

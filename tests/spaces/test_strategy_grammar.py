@@ -6,7 +6,16 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, Strategy, parse_strategy, table_of
+from forerun.spaces.strategies import (
+    SPELLING,
+    Placement,
+    Recompute,
+    Schedule,
+    Split,
+    Strategy,
+    parse_strategy,
+    table_of,
+)
 
 degrees = st.sampled_from([1, 2, 3, 4, 8, 16])
 
@@ -15,6 +24,7 @@ degrees = st.sampled_from([1, 2, 3, 4, 8, 16])
 def any_strategy(draw: st.DrawFn) -> Strategy:
     pp = draw(degrees)
     layers = st.lists(st.integers(0, 9), min_size=pp, max_size=pp).map(tuple)
+    recompute = draw(st.sampled_from([Recompute(kind) for kind in SPELLING["recompute"]]))
     return Strategy(
         **{name: draw(degrees) for name in ("dp", "tp", "cp", "ep", "etp", "mbs", "vpp")},
         pp=pp,
@@ -22,7 +32,8 @@ def any_strategy(draw: st.DrawFn) -> Strategy:
         zero=draw(st.integers(0, 3)),
         shard=draw(st.sampled_from([0, 1, 2, 4, 8, 48])),
         sp=draw(st.booleans()),
-        recompute=draw(st.sampled_from(Recompute)),
+        recompute=recompute,
+        recompute_layers=draw(st.sampled_from([0, 0, 1, 7])) if recompute == Recompute.FULL else 0,
         placement=draw(st.sampled_from(Placement)),
         **draw(st.one_of(st.fixed_dictionaries({"split": st.sampled_from(Split)}),
                          st.fixed_dictionaries({"layers_per_stage": layers}))),

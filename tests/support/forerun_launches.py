@@ -10,6 +10,8 @@ from forerun.search.formats.limits import canonical
 from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, StageRecompute, Strategy
 from forerun.spaces.workload import Workload
 
+RECOMPUTES = tuple(Recompute(kind) for kind in (0, 1, 2, 4, 4 | 8, 1 | 64))
+"""Choices of recompute: nothing, the attention core, all layers, and modules."""
 DENSE, MIXTURE = dense_model(layers=24), moe_model(layers=30)
 
 
@@ -34,7 +36,7 @@ def launches(draw: st.DrawFn) -> Launch:
         zero=draw(st.integers(0, 3)),
         shard=draw(st.sampled_from((0, 0, 2, 4, 8))),
         sp=draw(st.booleans()),
-        recompute=draw(st.sampled_from(Recompute)),
+        recompute=draw(st.sampled_from(RECOMPUTES)),
         placement=draw(st.sampled_from(Placement)),
         layers_per_stage=_cut(draw, model.layer_count, pp) if custom else None,
     )

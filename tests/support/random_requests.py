@@ -16,12 +16,13 @@ from forerun.spaces.models.model import (
     MixtureOfExperts,
     Model,
 )
-from forerun.spaces.strategies import ALL_REPLICAS, Context, StrategySpace, StrategyTable, default_choices
+from forerun.spaces.strategies import ALL_REPLICAS, Context, Recompute, StrategySpace, StrategyTable, default_choices
 from forerun.spaces.workload import Workload
 
 CLUSTERS = ("dgx-h100", "dgx-a100-80", "dgx1-v100", "gb200-nvl72", "mi300x-platform", "l40s-pcie", "aws-g4dn")
 """A switch, pairwise links, a mesh, domains larger and smaller than a node; eight-bit units or none, no bf16."""
-SPREAD = ("pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "zero", "shard", "sp", "recompute", "placement")
+SPREAD = ("pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "zero", "shard", "sp", "recompute")
+SPREAD = (*SPREAD, "recompute_layers", "placement")
 GPUS = (1, 2, 4, 6, 8, 12, 16, 32, 64)
 
 
@@ -155,12 +156,15 @@ def contexts(draw: st.DrawFn, cluster: Cluster | None = None) -> Context:
 
 
 @st.composite
-def candidates(draw: st.DrawFn, context: Context, count: int, *, gpus: tuple[int, ...] = GPUS) -> StrategyTable:
-    """``count`` legal candidates, with repetition; rare choices of an axis are as likely as common ones."""
+def candidates(
+    draw: st.DrawFn, context: Context, count: int, *, gpus: tuple[int, ...] = GPUS, whole: bool = False
+) -> StrategyTable:
+    """``count`` legal candidates, with repetition; rare choices of an axis are as likely as common ones. ``whole``: no
+    recompute of modules or of some layers, which the plain reference does not know."""
     number = draw(st.sampled_from([n for n in gpus if n <= context.cluster.max_devices]))
-    table = legal_table(context, number)
+    table = legal_table(context, number, whole=whole)
     if not len(table):
-        table = legal_table(context, 1)
+        table = legal_table(context, 1, whole=whole)
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     return table.take(np.array([_spread_row(table, rng) for _ in range(count)]))
 
@@ -171,8 +175,11 @@ def _spread_row(table: StrategyTable, rng: np.random.Generator) -> int:
     return int(rng.choice(np.flatnonzero(column == value)))
 
 
-def legal_table(context: Context, gpus: int) -> StrategyTable:
+def legal_table(context: Context, gpus: int, *, whole: bool = False) -> StrategyTable:
     """All legal candidates on a number of devices."""
     choices = default_choices(context, [gpus]) | {"shard": (ALL_REPLICAS, 2, 4, 8)}
+    if whole:
+        kinds = tuple(kind for kind in choices["recompute"] if kind <= Recompute.FULL)
+        choices |= {"recompute": kinds, "recompute_layers": (0,)}
     space = StrategySpace(choices=choices, context=context)
     return space.table(0, space.size)[0]

@@ -1,0 +1,92 @@
+"""Recompute of modules and of some layers: memory and time lie between nothing and whole layers, as they should."""
+
+import numpy as np
+import pytest
+
+from forerun.search.request.request import Request, resolve
+from forerun.simulator import score
+from forerun.simulator.assignment.memory import stage_memory
+from forerun.simulator.assignment.of_strategy import assign
+from forerun.spaces.strategies import Context, parse_strategy, table_of
+from forerun.spaces.strategies.stage_laws import broken_laws
+
+DENSE = "tp4 pp4 dp4 mbs1 zero1 sp"
+MIXTURE = "tp1 pp8 dp8 ep8 mbs1 zero1 split=balanced"
+CHEAP = "layernorm+moe_act+mla_up_proj"
+
+
+def context(model: str) -> Context:
+    return resolve(Request(model=model, cluster="dgx-h100", global_batch=256, seq_len=4096)).context
+
+
+@pytest.mark.parametrize(
+    ("model", "flat", "cheaper_first"),
+    [
+        ("llama3-70b", DENSE, ["none", "layernorm", "layernorm+mlp", "full"]),
+        (
+            "deepseek-v3",
+            MIXTURE,
+            ["none", "mla_up_proj", "layernorm+mla_up_proj", CHEAP, "full"],
+        ),
+        ("deepseek-v3", MIXTURE, ["none", "shared_experts", "moe", "layernorm+moe", "full"]),
+        ("llama3-70b", DENSE, ["none", "full:2", "full:5", "full:10", "full:19", "full"]),
+        ("deepseek-v3", MIXTURE, ["none", "full:1", "full:4", "full:7", "full"]),
+    ],
+)
+def test_what_is_recomputed_costs_time_and_saves_memory(model: str, flat: str, cheaper_first: list[str]) -> None:
+    one = context(model)
+    strategies = [parse_strategy(f"{flat} recompute={kind}") for kind in cheaper_first]
+    assert not any(broken_laws(strategy, one) for strategy in strategies)
+    scores = score(one, table_of(strategies))
+    assert np.all(np.diff(scores.step_time_s) > 0)
+    assert np.all(np.diff(scores.peak_memory_bytes) < 0)
+
+
+def test_recompute_of_norms_costs_little_for_what_it_saves() -> None:
+    one = context("llama3-70b")
+    none, norms, full = score(
+        one, table_of([parse_strategy(f"{DENSE} recompute={k}") for k in ("none", "layernorm", "full")])
+    ).step_time_s
+    assert norms - none < 0.1 * (full - none)
+
+
+@pytest.mark.parametrize("kind", ["layernorm+moe_act+mla_up_proj", "full:3", "moe"])
+def test_virtual_stages_have_them_too(kind: str) -> None:
+    one = context("deepseek-v3")
+    looped = parse_strategy(f"tp1 pp4 dp16 ep16 mbs1 vpp2 zero1 schedule=interleaved split=balanced recompute={kind}")
+    assert not broken_laws(looped, one)
+    memory = stage_memory(assign(one, looped)).peak_bytes
+    [core] = score(one, table_of([looped])).peak_memory_bytes
+    assert core == pytest.approx(np.max(memory), rel=1e-9)
+
+
+def test_the_same_number_on_every_stage_is_one_strategy() -> None:
+    one = parse_strategy("tp4 pp2 dp4 recompute=full:3,full:3")
+    assert one == parse_strategy("tp4 pp2 dp4 recompute=full:3")
+    assert str(one) == "tp4 pp2 dp4 mbs1 recompute=full:3"
+    assert (one.recompute_layers, one.stage_recompute) == (3, None)
+
+
+def test_modules_are_written_in_one_order() -> None:
+    assert str(parse_strategy("recompute=mla_up_proj+core_attn+layernorm")).endswith(
+        "recompute=core_attn+layernorm+mla_up_proj"
+    )
+    assert str(parse_strategy("recompute=core_attn")).endswith("recompute=selective")
+
+
+@pytest.mark.parametrize(
+    ("text", "law"),
+    [
+        ("tp4 pp4 dp4 recompute=moe_act", "names modules that llama3-70b does not have"),
+        ("tp4 pp4 dp4 recompute=full:20", "hold 20 layers at most and cannot recompute 20 of them; name 1 to 19"),
+        ("tp4 pp4 dp4 recompute=selective:2", "only recompute=full can name a number of layers"),
+    ],
+)
+def test_laws(text: str, law: str) -> None:
+    assert any(law in message for message in broken_laws(parse_strategy(text), context("llama3-70b")))
+
+
+def test_frameworks_without_modules_refuse_them() -> None:
+    request = Request(model="llama3-8b", cluster="dgx-h100", global_batch=64, seq_len=4096, framework="torchtitan")
+    (message,) = broken_laws(parse_strategy("dp8 zero3 recompute=layernorm"), resolve(request).context)
+    assert "torchtitan has no recompute layernorm; it has none, selective, full" in message
