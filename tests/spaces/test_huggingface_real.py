@@ -1,5 +1,7 @@
 """Fields of released models beyond those of their class: old names, patterns, harmless extras."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,18 @@ DECODER = {
     "hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 4,
     "intermediate_size": 4096, "vocab_size": 32000,
 }  # fmt: skip
+
+
+RELEASED = [json.loads(line) for line in (Path(__file__).parent / "released_configs.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("row", RELEASED, ids=lambda row: row["name"])
+def test_released_models_have_their_published_size(row: dict[str, Any]) -> None:
+    """Checkpoints' counts where they are known to the last parameter, else what the model card says."""
+    found = parameter_count(convert_config(row["config"], row["name"]).model, mtp=False)
+
+    exact = isinstance(row["parameters"], int)
+    assert found == pytest.approx(row["parameters"], rel=1e-9 if exact else 2e-3)
 
 
 def kinds(config: dict[str, Any]) -> list[type]:

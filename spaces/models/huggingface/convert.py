@@ -118,10 +118,10 @@ def _model_type(values: Mapping[str, Any], source: str) -> str:
     given = values.get("model_type")
     if found is None and given is None:
         raise RequestError(f"{source}: the field model_type is missing, and architectures names no class that tells it")
-    if found is not None and (found in FAMILIES or _looks_like_a_decoder(values)):
-        return found
     if found is not None and found in MISSING:
         raise RequestError(f"{source}: model_type {found} needs {MISSING[found]}, an operator that forerun has not")
+    if found is not None and (found in FAMILIES or _looks_like_a_decoder(values)):
+        return found
     name = str(given)[:60]
     near = nearest(name, model_types())
     hint = f"did you mean {' or '.join(near)}?" if near else f"{len(FAMILIES)} others are known"

@@ -80,7 +80,7 @@ HARMLESS = frozenset(
     vision_feature_layer vision_feature_layers vision_feature_select_strategy feature_layer image_seq_length
     image_grid_pinpoints image_aspect_ratio
     tokens_per_second use_thumbnail dynamic_image_size min_dynamic_patch max_dynamic_patch
-    downsample_mode vision_use_head max_pixels min_pixels
+    downsample_mode vision_use_head max_pixels min_pixels video_temporal_patch_size
     """.split()
 )
 

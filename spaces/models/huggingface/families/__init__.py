@@ -40,7 +40,14 @@ CLASSES: Mapping[str, str] = MappingProxyType(
 """Older configurations name only the class; its ``model_type``."""
 
 
-PART_TYPES = (*multimodal.TOWERS, "clip_text_model", "siglip_text_model", *multimodal.ALIKE)
+PART_TYPES = (
+    *multimodal.TOWERS,
+    "clip_text_model",
+    "siglip_text_model",
+    "siglip2_text_model",
+    "metaclip_2_text_model",
+    *multimodal.ALIKE,
+)
 """Types of nested parts."""
 
 

@@ -63,6 +63,7 @@ HUNYUAN = replace(
     known=(
         "use_qk_norm", "attention_head_dim", "cla_share_factor", "use_rotary_pos_emb", "num_media_embeds",
         "org_vocab_size", "use_cla", "use_mla", "group_limited_greedy", "anyres_vit_max_image_size",
+        "anyres_pooling_size",
         "moe_layer_num_skipped", "moe_drop_tokens", "moe_random_routing_dropped_token", "use_mixed_mlp_moe",
         "vit_patch", "vit_mapping_type", "vit_input_resolution",
     ),

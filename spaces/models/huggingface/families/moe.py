@@ -192,6 +192,7 @@ TABLE: Mapping[str, Decoder] = MappingProxyType(
                 "use_qk_norm",
                 "attn_type_list",
                 "mtp_transformer_layers",
+                "mlp_intermediate_size",
                 "use_mtp",
                 "max_model_len",
                 "layernorm_full_attention_beta",

@@ -33,6 +33,7 @@ class Reader(Protocol):
 
 ALIKE = {
     "ernie4_5_vl_moe_text": "ernie4_5_moe",
+    "t5_gemma_module": "gemma2",
     "glm4v_text": "glm4",
     "glm4v_moe_text": "glm4_moe",
     "qwen2_5_vl_text": "qwen2",
@@ -94,12 +95,7 @@ class VisionLanguage:
     def read(self, fields: Fields, name: str) -> Model:
         """The model that the configuration describes, called ``name``: the encoder's layers first; without
         an encoder where the user ignores ``vision_config``."""
-        tied = fields.raw("tie_word_embeddings")
-        part = fields.part("text_config", class_defaults, self.text)
-        if isinstance(tied, bool):
-            part.values["tie_word_embeddings"] = tied
-        kind = str(part.values.get("model_type", self.text))
-        text = text_reader(kind, fields.source).read(part, name)
+        text = self._text(fields, name)
         for unused in (*self.known, "vocab_size", "hidden_size"):
             fields.raw(unused)
         if self.part in fields.ignored:
@@ -107,6 +103,8 @@ class VisionLanguage:
             return text
         part = fields.part(self.part, class_defaults, self.vision)
         kind = str(part.values.get("model_type", self.vision))
+        if kind == fields.raw("model_type"):
+            kind = self.vision  # some files repeat the outer type
         if kind not in TOWERS:
             raise RequestError(f"{fields.source}: forerun has no encoder of the type {kind[:60]!r}")
         image = TOWERS[kind].read(part, beside=True)
@@ -116,6 +114,15 @@ class VisionLanguage:
             layers=self.copies * image.layers + text.layers,
             embedding_extra=text.embedding_extra + self.copies * image.outside + between,
         )
+
+    def _text(self, fields: Fields, name: str) -> Model:
+        """The language model: of ``text_config``, or of the outer fields in files from before that was nested."""
+        if not fields.given("text_config") and fields.given("num_hidden_layers"):
+            return text_reader(self.text, fields.source).read(fields, name)
+        part = fields.part("text_config", class_defaults, self.text)
+        if fields.given("tie_word_embeddings"):
+            part.values["tie_word_embeddings"] = fields.flag("tie_word_embeddings", False)
+        return text_reader(str(part.values.get("model_type", self.text)), fields.source).read(part, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +156,61 @@ class Pair:
         if not self.projections:
             between = text.hidden * text.hidden + text.hidden  # SigLIP brings text alone to the image's width
         return replace(text, layers=image.layers + text.layers, embedding_extra=image.outside + between)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchesAsTokens:
+    """A language model that reads patches of an image as tokens, through one product (Fuyu)."""
+
+    text: str
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """The model that the configuration describes, called ``name``."""
+        part = fields.part("text_config", class_defaults, self.text)
+        if fields.given("tie_word_embeddings"):
+            part.values["tie_word_embeddings"] = fields.flag("tie_word_embeddings", False)
+        text = text_reader(self.text, fields.source).read(part, name)
+        fields.raw("image_size")
+        patch = fields.size("patch_size") ** 2 * fields.size("num_channels", 3)
+        return replace(text, embedding_extra=text.embedding_extra + (patch + 1) * text.hidden)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoStacks:
+    """An encoder and a decoder with configurations of their own (T5Gemma); the decoder's layers also attend to the
+    encoder's output, with ``norms`` more norms."""
+
+    text: str
+    norms: int
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """The model that the configuration describes, called ``name``: the encoder's layers first."""
+        encoder, decoder = (self._stack(fields, side, name) for side in ("encoder", "decoder"))
+        fields.raw("vocab_size")
+        two_ways = [replace(layer, mixer=replace(layer.attention, causal=False)) for layer in encoder.layers]
+        own = None if encoder.hidden == decoder.hidden else encoder.hidden
+        first = tuple(replace(layer, name=f"encoder-{layer.name}", hidden=own) for layer in two_ways)
+        crossing = tuple(
+            replace(
+                layer,
+                cross_attention=replace(layer.attention, causal=False, window=None, key_input_width=own),
+                norms=layer.norms + self.norms,
+            )
+            for layer in decoder.layers
+        )
+        return replace(
+            decoder,
+            layers=first + crossing,
+            encoder_layers=encoder.layer_count,
+            embedding_extra=encoder.vocab * encoder.hidden + encoder.hidden,
+            tied_embeddings=fields.flag("tie_word_embeddings", True),
+        )
+
+    def _stack(self, fields: Fields, side: str, name: str) -> Model:
+        part = fields.part(side, class_defaults, self.text)
+        for unused in ("is_decoder", "cross_attention_hidden_size"):
+            part.raw(unused)
+        return text_reader(str(part.values.get("model_type", self.text)), fields.source).read(part, name)
 
 
 _PROJECTED = (
@@ -186,7 +248,7 @@ TABLE: Mapping[str, Reader] = MappingProxyType(
             vision="audioflamingo3_encoder",
             projector=projectors.linear2,
             part="audio_config",
-            known=("projector_bias", "audio_rotary_dim"),
+            known=("projector_bias", "audio_rotary_dim", "audio_frame_step", "head_dim"),
         ),
         "qwen2_audio": VisionLanguage(
             text="qwen2", vision="qwen2_audio_encoder", projector=projectors.one(True), part="audio_config"
@@ -205,6 +267,20 @@ TABLE: Mapping[str, Reader] = MappingProxyType(
             text="llama", vision="voxtral_encoder", projector=projectors.four_tokens, part="audio_config"
         ),
         "clip": Pair(text="clip_text_model", vision="clip_vision_model"),
+        "cosmos3_omni": VisionLanguage(text="qwen3_vl_text", vision="qwen3_vl_vision"),
+        "fuyu": PatchesAsTokens(text="persimmon"),
+        "glm46v": VisionLanguage(text="glm4v_text", vision="glm4v_vision"),
+        "glmga": VisionLanguage(text="glm4v_text", vision="glm4v_vision"),
+        "hyperclovax_vision_v2": VisionLanguage(
+            text="hyperclovax", vision="qwen2_5_vl_vision", projector=projectors.one(True)
+        ),
+        "metaclip_2": Pair(text="metaclip_2_text_model", vision="metaclip_2_vision_model"),
+        "qianfan_ocr": VisionLanguage(
+            text="qwen3", vision="qianfan_ocr_vision", projector=projectors.internvl, known=_PROJECTED
+        ),
+        "shieldgemma2": VisionLanguage(text="gemma3_text", vision="siglip_vision_model", projector=projectors.gemma3),
+        "siglip2": Pair(text="siglip2_text_model", vision="siglip2_vision_model", causal=False, projections=False),
+        "t5gemma": TwoStacks(text="t5_gemma_module", norms=2),
         "cohere2_vision": VisionLanguage(text="cohere2", vision="siglip_vision_model", projector=projectors.cohere),
         "ernie4_5_vl_moe": VisionLanguage(
             text="ernie4_5_vl_moe_text", vision="ernie4_5_vl_moe_vision", projector=projectors.ernie

@@ -104,6 +104,14 @@ class SharedBlocks:
             "attention_hidden_size",
             "hybrid_layer_ids",
             "layer_types",
+            "gated_linear_unit",
+            "lora_rank",
+            "rotary_percent",
+            "ft_lora",
+            "use_shared_block_lora",
+            "use_shared_mlp_lora",
+            "use_shared_attention_lora",
+            "use_low_rank_mamba_proj",
             "add_bias_linear",
             "use_shared_attention_adapter",
             "use_mem_rope",
@@ -238,6 +246,28 @@ def _v4_sparse(fields: Fields, layer: Layer, index: int) -> Layer:
     return replace(layer, name=layer.name.replace("dense", "moe"), mlp=mixtures.mixture(fields, Experts()))
 
 
+def _own_latent(fields: Fields, layer: Layer, index: int) -> Layer:
+    """Layers whose latent attention has another number of heads or rank (``per_layer_config``); the others have an
+    indexer."""
+    own: Any = (fields.raw("per_layer_config") or {}).get(f"{index:02d}", {})
+    attention = layer.attention
+    latent = attention.latent
+    if latent is None or not isinstance(own, Mapping) or not own:
+        return layer
+    heads = int(own.get("num_attention_heads", attention.heads))
+    nope = int(own.get("qk_nope_head_dim", attention.head_dim - latent.rope_head_dim))
+    attention = replace(
+        attention,
+        heads=heads,
+        kv_heads=heads,
+        gate=heads,
+        head_dim=nope + latent.rope_head_dim,
+        latent=replace(latent, key_value_rank=int(own.get("kv_lora_rank", latent.key_value_rank))),
+        indexer=None,
+    )
+    return replace(layer, mixer=attention)
+
+
 _V4_KINDS = ("sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention")
 
 
@@ -271,6 +301,16 @@ TABLE: Mapping[str, Decoder | SharedBlocks | DoubleLayers] = MappingProxyType(
                 "qk_rope_head_dim",
             ),
         ),
+        "dots3_note_text": Decoder(
+            gate="head",
+            mixers={"indexed_attention": lambda fields, attention: attention},
+            adjust=_own_latent,
+            experts=Experts(grouped=True, router_bias=True),
+            extra=lambda f: f.size("qk_rope_head_dim"),
+            query_key_value_bias="attention_bias",
+            output_bias="attention_bias",
+            known=("per_layer_config",),
+        ),
         "gemma3n_text": replace(
             _GEMMA,
             adjust=_gemma3n,
@@ -283,6 +323,7 @@ TABLE: Mapping[str, Decoder | SharedBlocks | DoubleLayers] = MappingProxyType(
                 "altup_correct_scale",
                 "activation_sparsity_pattern",
                 "altup_coef_clip",
+                "altup_lr_multiplier",
                 "intermediate_size",
             ),
         ),

@@ -85,6 +85,22 @@ _QWEN25 = Tower(
     outside=_qwen25_merger,
     known=("out_hidden_size", "fullatt_block_indexes", "window_size", "in_chans", "spatial_patch_size"),
 )
+_INTERN = Tower(
+    class_tokens=1,
+    query_bias="attention_bias",
+    scales=2,
+    post_norms=0,
+    query_key_norm="use_qk_norm",
+    known=(
+        "layer_scale_init_value",
+        "norm_type",
+        "use_absolute_position_embeddings",
+        "use_mean_pooling",
+        "use_mask_token",
+        "drop_path_rate",
+        "attention_bias",
+    ),
+)
 _GLM = Tower(
     gated=True,
     query_bias="attention_bias",
@@ -104,23 +120,11 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
             positions="none", patch_bias=False, known=("temporal_merge_size", "spatial_merge_size")
         ),
         "exaone4_5_vision": _QWEN25,
+        "metaclip_2_vision_model": _CLIP,
         "glm4v_moe_vision": _GLM,
         "glm4v_vision": _GLM,
         "idefics3_vision": Tower(),
-        "internvl_vision": Tower(
-            class_tokens=1,
-            query_bias="attention_bias",
-            scales=2,
-            post_norms=0,
-            query_key_norm="use_qk_norm",
-            known=(
-                "layer_scale_init_value",
-                "norm_type",
-                "use_absolute_position_embeddings",
-                "use_mean_pooling",
-                "use_mask_token",
-            ),
-        ),
+        "internvl_vision": _INTERN,
         "kimi_k25_vision": Tower(
             positions="none",
             known=(
@@ -163,6 +167,7 @@ TOWERS: Mapping[str, Tower] = MappingProxyType(
             mlp_bias=False,
             known=("vocab_size",),
         ),
+        "qianfan_ocr_vision": replace(_INTERN, query_bias=True),
         "qwen2_5_vl_vision": _QWEN25,
         "qwen2_vl_vision": Tower(
             width="embed_dim",
