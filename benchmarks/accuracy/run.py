@@ -14,6 +14,7 @@ from pathlib import Path
 
 import page
 import targets
+from cluster_state import TABLE, with_known_state
 from cross_validate import cross_validate
 from rich.console import Console
 
@@ -42,6 +43,7 @@ def main() -> int:
     for table in figures_tables(summary, lambda table: fits(table, console)):
         console.print(table)
     print(dense_line(predictions))
+    print(known_state_line(predictions))
     if args.worst:
         console.print(worst_table(predictions, worst_rows(predictions, args.worst)))
     print(f"mapped {len(runs.runs)} rows in {loaded - start:.1f} s, predicted them in {scored - loaded:.1f} s")
@@ -69,6 +71,19 @@ def dense_line(predictions: Predictions) -> str:
         f"dense with recompute stated, not {', '.join(targets.LOW_TRUST)}: {m.rows} rows, "
         f"median {_cell(m.median_ape_pct)} %, {order}, regret {_cell(m.regret1_pct)} %, {memory}, {verdicts}"
     )
+
+
+def known_state_line(predictions: Predictions) -> str:
+    """Return the figures of the nanotron sweep beside those with the state of its cluster known in every job."""
+    known = with_known_state(predictions.runs)
+    honest = metrics_of(predictions, [row for row, run in enumerate(predictions.runs) if run.file == TABLE])
+    if known is None:
+        return f"no runs of {TABLE}"
+    figures = (
+        f"median {_cell(m.median_ape_pct)} %, tau {_cell(m.kendall_tau, 2)}, regret {_cell(m.regret1_pct)} %"
+        for m in (honest, known)
+    )
+    return f"{TABLE}: {' (cluster state known: '.join(figures)})"
 
 
 def _cell(value: float | None, digits: int = 1) -> str:
