@@ -14,7 +14,7 @@ from forerun.search.flat.ideas import best_rows, flat_rows
 from forerun.search.notes.all_notes import Beside
 from forerun.search.notes.certain import certain
 from forerun.search.notes.paying import paying
-from forerun.search.request.interrupts import Interrupted
+from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.limits import TOO_DEAR, TOO_LATE
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, Setting, legal_strategy, resolve
@@ -64,7 +64,7 @@ def search_request(
         RequestError: the request is wrong, or its own restrictions leave no legal candidate.
         NothingFeasible: nothing fits; the error says what would.
         BeyondLimits: what fits takes too long or costs too much.
-        Interrupted: with the leaderboard of what was searched by then.
+        EndedEarly: with the leaderboard of what was searched by then.
     """
     started_s = time.perf_counter()
     setting = resolve(request)
@@ -73,13 +73,13 @@ def search_request(
         started(problem.space.size)
     try:
         piece, who, remarks = search_with(problem, workers or IN_THIS_PROCESS, score=score, progress=progress)
-    except Interrupted as stop:
+    except EndedEarly as stop:
         piece = stop.found
         if piece.best is None or not len(piece.best):
             raise
         told = f"interrupted after {piece.walked:,} of {problem.space.size:,} candidates: the best so far"
         board = leaderboard_of(setting, piece, started_s=started_s, remarks=(told,), score=score, noted=False)
-        raise Interrupted(board, stop) from None
+        raise EndedEarly(board, stop) from None
     return leaderboard_of(setting, piece, started_s=started_s, workers=who, remarks=remarks, score=score)
 
 

@@ -6,6 +6,7 @@ checked before anything is read, so that a hostile file costs no memory.
 """
 
 import itertools
+import struct
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -34,6 +35,11 @@ def varint(value: int) -> bytes:
 def number(field: int, value: int, *, always: bool = False) -> bytes:
     """Return a field that holds a whole number of at least 0; ``always``: also a 0, as members of a oneof need."""
     return varint(field << 3 | VARINT) + varint(value) if value or always else b""
+
+
+def double(field: int, value: float) -> bytes:
+    """Encode a field with a floating-point number."""
+    return varint(field << 3 | FIXED64) + struct.pack("<d", value)
 
 
 def text(field: int, value: str) -> bytes:

@@ -70,7 +70,7 @@ def print_board(board: Leaderboard) -> None:
         say(console, Text(VARIANTS_LEGEND, style="dim"))
     if bounded:
         say(console, Text(limit_line(board), style="dim"))
-    say(console, "", Text(board.why), *training_lines(board), "")
+    say(console, "", Text(board.why), *training_lines(board), *(Text(f"note: {note}") for note in board.advice), "")
     if board.measure_next is not None:
         say(console, *measure_lines(board.measure_next), "")
     if board.trees is not None:
@@ -257,5 +257,5 @@ def counts(board: Leaderboard) -> list[Text]:
         )
     if board.defaults:
         lines.append("defaults used: " + "; ".join(board.defaults))
-    lines += [f"note: {note}" for note in board.notes]
+    lines += [f"note: {note}" for note in board.remarks]
     return [Text(line, style="dim") for line in lines]

@@ -15,7 +15,7 @@ class Stopped(KeyboardInterrupt):
         self.exit_code = 128 + number
 
 
-class Interrupted(Stopped):
+class EndedEarly(Stopped):
     """A search has ended early with what was ``found`` by then: the piece of a space, and later the leaderboard of it.
     The ``cause`` is a signal, or the loss of the workers."""
 

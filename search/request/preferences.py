@@ -70,7 +70,7 @@ def _other_than(axis: str, choice: int) -> Amount:
 
 
 PREFERENCES = (
-    Preference(words="tp without sequence parallelism", share=0.02, amount=_no_sp),
+    Preference(words="tp without sequence parallelism", share=0.04, amount=_no_sp),
     Preference(words=f"cp below {TOKENS_PER_RANK:,} tokens per rank", share=0.02, amount=_short),
     Preference(words="tp across nodes", share=0.02, amount=_wide_tp),
     Preference(words="ep across nodes", share=0.02, amount=_wide_ep),

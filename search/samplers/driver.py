@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from forerun.search.request.interrupts import Interrupted
+from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Scorer
 from forerun.search.samplers.contract import Evaluation, Sampler
@@ -88,7 +88,7 @@ def explore(
 
     Raises:
         RequestError: an objective is unknown, or the sampler cannot begin.
-        Interrupted: with what was found by then.
+        EndedEarly: with what was found by then.
     """
     return _Run(space, sampler, tuple(objectives), limits or Limits(), score, improved).run(starts, seen)
 
@@ -126,7 +126,7 @@ class _Run:
                 if seen is not None:
                     seen(self.scored, self.curve[-1][1] if self.curve else None)
         except KeyboardInterrupt as stop:
-            raise Interrupted(self._found("it was interrupted"), stop) from None
+            raise EndedEarly(self._found("it was interrupted"), stop) from None
         finally:
             self.sampler.close()
         return self._found(stopped)

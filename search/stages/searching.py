@@ -10,7 +10,7 @@ from forerun.search.diagnosis.diagnosis import NothingFeasible, diagnose
 from forerun.search.flat.exhaustive import Piece, Problem
 from forerun.search.flat.ideas import best_rows, folded, rows_with_variants
 from forerun.search.notes.all_notes import Beside
-from forerun.search.request.interrupts import Interrupted
+from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, Setting, resolve
@@ -43,7 +43,7 @@ def explore_request(
     Raises:
         RequestError: the request is wrong, or the sampler cannot do it.
         NothingFeasible: neither search found anything that fits.
-        Interrupted: with the leaderboard of what was found by then.
+        EndedEarly: with the leaderboard of what was found by then.
     """
     start = time.perf_counter()
     exploring, setting = exploring or Exploring(), resolve(request)
@@ -60,7 +60,7 @@ def explore_request(
     if limits.seconds is not None:
         limits = replace(limits, seconds=max(limits.seconds - (time.perf_counter() - start), 0.0))
     best_file = None if exploring.best is None else BestFile(exploring.best, setting, sampler.name)
-    interrupt: Interrupted | None = None
+    interrupt: EndedEarly | None = None
     try:
         found = explore(
             space,
@@ -72,7 +72,7 @@ def explore_request(
             seen=seen,
             improved=None if best_file is None else best_file.improved,
         )
-    except Interrupted as stop:
+    except EndedEarly as stop:
         interrupt, found = stop, stop.found
         if not found.feasible:
             raise
@@ -89,7 +89,7 @@ def explore_request(
     )
     board = build_board(setting, answer, started_s=start, score=score, noted=interrupt is None)
     if interrupt is not None:
-        raise Interrupted(board, interrupt)
+        raise EndedEarly(board, interrupt)
     if not rows:
         raise NothingFeasible(diagnose(setting, flat, starts.piece, score), board.to_json())
     return board

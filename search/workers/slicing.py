@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from forerun.search.flat.exhaustive import FIRST, Piece, Problem, bounded, search_slice
-from forerun.search.request.interrupts import Interrupted
+from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.scorer import Progress, Scorer
 from forerun.search.workers.contract import Failure, Outcome, Workers, WorkersLostError
 from forerun.search.workers.opening import Choice, cores, open_workers
@@ -104,7 +104,7 @@ def search_with(
     Raises:
         RequestError: a slice raised it, or no Ray answers at the address.
         SliceFailed: a slice raised anything else.
-        Interrupted: with the piece that was found by then.
+        EndedEarly: with the piece that was found by then.
     """
     task, cuts = Task(problem=bounded(problem, score), score=score), Cuts(low=0, high=problem.space.size)
     if choice.kind is not None or choice.address or choice.count:
@@ -157,7 +157,7 @@ def _run(
             if give_up is not None and give_up.ended():
                 break
     except (KeyboardInterrupt, WorkersLostError) as stop:
-        raise Interrupted(piece, stop) from None
+        raise EndedEarly(piece, stop) from None
     outcomes.close()  # type: ignore[attr-defined]  # outcomes are generators: workers let go of what is in flight
     return piece
 

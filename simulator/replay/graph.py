@@ -138,6 +138,7 @@ class _Builder:
         start_s, end_s = self.start_s[place], self.end_s[place]
         timed = bool(np.ptp(start_s) > 0)
         reached: dict[int, float] = {}
+        latest: dict[int, int] = {}
         counts: dict[tuple[int, int, int], int] = defaultdict(int)
         kinds, lanes, names, steps = (array.tolist() for array in (trace.kind, trace.lane, trace.name, trace.step))
         for span in range(len(trace)):
@@ -164,6 +165,9 @@ class _Builder:
             )
             if free and begun >= 0:
                 self.graph.need(task, begun)
+                if reached.get(lane, 0.0) > max(before, default=0.0):
+                    self.graph.need(begun, latest[lane])  # its lane was busy until then
+            latest[lane] = task
             self.task[place][span] = task
             self.entry[place][span] = begun if begun >= 0 else task
             reached[lane] = max(reached.get(lane, 0.0), float(end_s[span]))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from forerun_cli import cli
 
-from forerun.search.request.interrupts import Interrupted, Stopped, signals_as_stops
+from forerun.search.request.interrupts import EndedEarly, Stopped, signals_as_stops
 from forerun.search.samplers import driver
 from forerun.search.workers import slicing
 from forerun.search.workers.contract import Outcome
@@ -55,7 +55,7 @@ def test_signals_come_back_as_they_were() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Stopped) as stop, signals_as_stops():
         os.kill(os.getpid(), signal.SIGTERM)
-    assert stop.value.exit_code == 143 and Interrupted(None, stop.value).exit_code == 143
+    assert stop.value.exit_code == 143 and EndedEarly(None, stop.value).exit_code == 143
     assert signal.getsignal(signal.SIGTERM) is before
 
 

@@ -86,7 +86,10 @@ def test_counts_add_up(make_setting: Callable[..., Setting], few_times: Scorer) 
     assert piece.legal == piece.feasible + piece.rejected["memory"]
 
 
-def test_ties_rank_by_index(make_setting: Callable[..., Setting], few_times: Scorer) -> None:
+def test_ties_rank_by_index(
+    make_setting: Callable[..., Setting], few_times: Scorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forerun.search.request.objectives.launch_factor", lambda context, scores, table: 1.0)
     space = make_setting().space()
     piece = search_space(Problem(space=space, objective="throughput", top=100), score=few_times)
     assert piece.best is not None
@@ -115,6 +118,39 @@ def test_lowest_is_sorting(rows: list[tuple[int, int, bool]], count: int) -> Non
 
     expected = sorted((first, second, 7 * i) for i, (first, second, kept) in enumerate(rows) if kept)[:count]
     assert [(*keys, i) for *keys, i in zip(*found.keys.tolist(), found.index.tolist(), strict=True)] == expected
+
+
+@given(
+    firsts=st.lists(st.integers(0, 5), min_size=1, max_size=60),
+    width=st.integers(2, 9),
+    count=st.integers(1, 8),
+    cut=st.integers(0, 60),
+)
+def test_the_lowest_of_every_idea_is_kept_however_slices_are_cut(
+    firsts: list[int], width: int, count: int, cut: int
+) -> None:
+    index, keys = np.arange(len(firsts), dtype=np.int64), np.array([firsts], dtype=np.float64)
+    every = np.ones(len(firsts), dtype=bool)
+    leaders: dict[int, tuple[int, int]] = {}
+    for i, first in enumerate(firsts):
+        leaders[i // width] = min(leaders.get(i // width, (first, i)), (first, i))
+    expected = sorted(leaders.values())[:count]
+
+    parts = [index < cut, index >= cut]
+    pieces = [Piece(best=lowest(index[part], keys[:, part], every[part], count, width)) for part in parts]
+    for found in (lowest(index, keys, every, count, width), merge(pieces[::-1], top=count, width=width).best):
+        assert found is not None
+        assert list(zip(found.keys[0].tolist(), found.index.tolist(), strict=True)) == expected
+
+
+def test_ideas_do_not_depend_on_the_chunk(make_setting: Callable[..., Setting]) -> None:
+    problem = Problem(space=make_setting().space(), objective="throughput", top=8, ideas=True)
+
+    whole = search_space(problem, score=score)
+    chunked = search_slice(problem, 0, problem.space.size, score=score, chunk=97)
+
+    assert content(whole) == content(chunked)
+    assert whole.best is not None and len(set((whole.best.index // problem.idea_width).tolist())) == 8
 
 
 def test_merging_nothing_is_nothing() -> None:

@@ -19,3 +19,12 @@ def test_every_mutated_document_has_one_clear_answer(tmp_path: Path, monkeypatch
     # How long a case takes depends on what else runs here.
     failures = fuzz(corpus, cases=2000, seed=0, folder=tmp_path, minutes=1.0)
     assert not [(one.kind, one.words, one.detail) for one in failures if one.kind not in ("slow", "memory")]
+
+
+@pytest.mark.slow
+def test_random_requests_keep_the_laws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
+    from benchmarks.fuzz.laws import run
+
+    answered, found = run(cases=60, seed=1, minutes=1.0)
+    assert answered > 0 and not found

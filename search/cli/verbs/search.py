@@ -11,7 +11,7 @@ from forerun.search.cli.grouped import search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
 from forerun.search.cli.parser import OutputFile, Parser, positive, seed, whole
 from forerun.search.cli.trees import add_varying, check_varying, varied, write_trees
-from forerun.search.request.interrupts import Interrupted
+from forerun.search.request.interrupts import EndedEarly
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_seconds, parse_share, with_unit
 
@@ -232,10 +232,10 @@ def run(args: argparse.Namespace) -> int:
 
         request, adopted = adopt(request, present)
     setting = resolve(request, groups=True)
-    stop: Interrupted | None = None
+    stop: EndedEarly | None = None
     try:
         board = _board(args, setting) if present is None else _beside(args, setting, present, (*taken, *adopted))
-    except Interrupted as interrupted:
+    except EndedEarly as interrupted:
         stop, board = interrupted, interrupted.found
         if not hasattr(board, "rows"):
             raise

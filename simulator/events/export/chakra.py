@@ -3,7 +3,9 @@
 One file per device, ``forerun.N.et``: passes as computation of a fixed length, transfers between stages as a send here
 and a receive there, gradients and parameters as collectives over the devices that hold the same part of a stage.
 ``forerun.groups.json`` names the devices of every communicator (ASTRA-sim: ``--comm-group-configuration``). Traffic
-inside a pass stays part of its length. Lengths are whole microseconds, as the format wants them.
+inside a pass stays part of its length. Lengths are whole microseconds, as the format wants them; two attributes of a
+node, ``forerun_start_s`` and ``forerun_s``, have when it began and how long it took to the last digit, so that a replay
+of the files is the simulated step.
 """
 
 import json
@@ -91,12 +93,14 @@ def _run_again(result: EventResult) -> _Step:
 class _Node:
     """One node of all devices of a stage. ``peer``: stage at the other end of a transfer; ``among``: whose collective
     it is ("replicas", those "sharing" slices, "copies" of one, "stages", "ends"); ``collective``: its number in
-    the schema."""
+    the schema; ``start_s``, ``end_s``: when it ran."""
 
     number: int
     name: str
     kind: int
     before: tuple[int, ...]
+    start_s: float
+    end_s: float
     micros: int = 0
     size_bytes: int = 0
     peer: int = -1
@@ -119,7 +123,11 @@ class _Place:
 
     def encoded(self, node: _Node) -> bytes:
         """Return a node as a message."""
-        attributes = [_attribute("is_cpu_op", 27, 0)]
+        attributes = [
+            _attribute("is_cpu_op", 27, 0),
+            _seconds("forerun_start_s", node.start_s),
+            _seconds("forerun_s", node.end_s - node.start_s),
+        ]
         if node.kind != _COMPUTE:
             attributes.append(_attribute("comm_size", 13, node.size_bytes))
         if node.kind == _COLLECTIVE:
@@ -162,6 +170,10 @@ def _attribute(name: str, field: int, value: int) -> bytes:
     return pb.text(1, name) + pb.number(field, value, always=True)
 
 
+def _seconds(name: str, value: float) -> bytes:
+    return pb.text(1, name) + pb.double(3, value)
+
+
 def _words(name: str, value: str) -> bytes:
     return pb.text(1, name) + pb.text(29, value)
 
@@ -183,9 +195,9 @@ def _nodes_of_stages(step: _Step, sizes: StepSizes, strategy: Strategy) -> Mappi
 
 
 def _devices(step: _Step, task: int) -> tuple[int, ...]:
-    """Return the device-stages that take part in a task."""
+    """Return the pipeline ranks that take part in a task."""
     graph = step.graph
-    streams = graph.gangs.get(task, (graph.stream[task],))
+    streams = graph.members_of.get(task, (graph.stream[task],))
     return tuple(dict.fromkeys(graph.stream_device[stream] for stream in streams))
 
 
@@ -199,23 +211,38 @@ def _nodes(
         other for other in before if graph.kind[other] == SEND and graph.stream_device[graph.stream[other]] != device
     ]
     waits = tuple(2 * other for other in own)
+    ready_s = max((run.end_s[other] for other in own), default=0.0)
     for other in arrived:
+        begun_s = max(run.start_s[other], ready_s)
         yield _Node(
             number=2 * other + 1,
             name=f"receive {graph.name(other)}",
             kind=_RECEIVE,
             before=waits,
-            size_bytes=sizes.hop_bytes,
+            start_s=begun_s,
+            end_s=max(run.end_s[other], begun_s),
+            size_bytes=sizes.p2p_bytes,
             peer=graph.stream_device[graph.stream[other]] % pp,
             tag=other,
         )
     kind, name, number = graph.kind[task], graph.name(task), 2 * task
     waits = (*waits, *(2 * other + 1 for other in arrived))
-    seconds = run.end_s[task] - run.start_s[task]
+    start_s, end_s = run.start_s[task], run.end_s[task]
+    begun_s = start_s
     if kind == SEND:
         peer = int(str(graph.tag[task][2]))
-        size, tag = sizes.hop_bytes, task
-        yield _Node(number=number, name=name, kind=_SEND, before=waits, size_bytes=size, peer=peer, tag=tag)
+        size, tag = sizes.p2p_bytes, task
+        yield _Node(
+            number=number,
+            name=name,
+            kind=_SEND,
+            before=waits,
+            size_bytes=size,
+            peer=peer,
+            tag=tag,
+            start_s=begun_s,
+            end_s=end_s,
+        )
     elif kind in (REDUCE, GATHER):
         stage = device % pp
         whole = sizes.gradient_bytes[stage] if kind == REDUCE else sizes.shard_bytes[stage]
@@ -234,7 +261,10 @@ def _nodes(
                 size_bytes=size,
                 among=among,
                 collective=reduces,
+                start_s=begun_s,
+                end_s=end_s,
             )
+            begun_s = end_s
             waits, reduces, among = (scattered,), _ALL_REDUCE, "copies"
             size = max(size // strategy.sharing, 1)
         yield _Node(
@@ -245,12 +275,24 @@ def _nodes(
             size_bytes=size,
             among=among,
             collective=reduces if kind == REDUCE else _ALL_GATHER,
+            start_s=begun_s,
+            end_s=end_s,
         )
-    elif kind == TIED or (kind == OPTIMIZER and task in graph.gangs and pp > 1):
+    elif kind == TIED or (kind == OPTIMIZER and task in graph.members_of and pp > 1):
         size, among = (sizes.tied_bytes, "ends") if kind == TIED else (_NORM_BYTES, "stages")
-        yield _Node(number=number, name=name, kind=_COLLECTIVE, before=waits, size_bytes=size, among=among)
+        yield _Node(
+            number=number,
+            name=name,
+            kind=_COLLECTIVE,
+            before=waits,
+            size_bytes=size,
+            among=among,
+            start_s=begun_s,
+            end_s=end_s,
+        )
     else:
-        yield _Node(number=number, name=name, kind=_COMPUTE, before=waits, micros=round(seconds * 1e6))
+        micros = round((end_s - start_s) * 1e6)
+        yield _Node(number=number, name=name, kind=_COMPUTE, before=waits, micros=micros, start_s=begun_s, end_s=end_s)
 
 
 def _share(step: _Step, task: int, whole_s: float) -> float:

@@ -2,22 +2,26 @@
 
 The first message is the metadata, every other a node: what it is, what it waits for (``data_deps``, ``ctrl_deps``),
 when it started and how long it took in microseconds, and attributes (``comm_type``, ``comm_size``, ``comm_src``,
-``comm_dst``, ``comm_tag``, ``pg_name``, ``is_cpu_op``).
+``comm_dst``, ``comm_tag``, ``pg_name``, ``is_cpu_op``). Files that forerun wrote say start and length to the last digit
+(``forerun_start_s``, ``forerun_s``), and who is in a process group (``forerun.groups.json`` beside them).
 """
 
 import re
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from forerun.simulator.replay.readers.json_stream import Progress
-from forerun.simulator.replay.trace import Kind, Message, Phase, Place, RankTrace
+from forerun.simulator.replay.trace import Floats, Integers, Kind, Message, Phase, Place, RankTrace
+from forerun.spaces.documents import read_document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.protobuf import FIXED32, FIXED64, fields, messages, packed
 from forerun.spaces.reading import opened
 
+GROUPS = "forerun.groups.json"
 _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7
 _COPIES = (2, 3)
 _OPERATIONS = (
@@ -32,6 +36,8 @@ _OPERATIONS = (
     "reduce_scatter",
     "barrier",
 )
+_STAMP_S = 1e-9
+"""Seconds by which spans one behind the other may overlap: rounding of stamps."""
 _LANES = ("host", "computation", "communication")
 _PLACES = (Place.HOST, Place.DEVICE, Place.NETWORK)
 _KINDS = {_COMPUTE: Kind.COMPUTE, _SEND: Kind.SEND, _RECEIVE: Kind.RECEIVE, _COLLECTIVE: Kind.COLLECTIVE}
@@ -61,14 +67,36 @@ def read_chakra(path: Path, progress: Progress | None = None) -> tuple[RankTrace
                 told = file.tell()
     if not nodes:
         raise RequestError(f"{path} holds no nodes; was the trace written to its end?")
+    for node in nodes:
+        if isinstance(node.get("forerun_start_s"), float) and isinstance(node.get("forerun_s"), float):
+            node["start"], node["duration"] = node["forerun_start_s"] * 1e6, max(node["forerun_s"], 0.0) * 1e6
     if not any(node["duration"] for node in nodes):
         raise RequestError(
             f"a replay needs measured durations, but no node of {path} has one; write the trace from a profiled run"
         )
-    return _trace(nodes, path, int(found.group(1)), version)
+    return _trace(nodes, path, int(found.group(1)), version, _groups(path.parent / GROUPS))
 
 
-def _trace(nodes: list[dict[str, Any]], path: Path, rank: int, version: str) -> tuple[RankTrace, int]:
+def _groups(path: Path) -> Mapping[str, tuple[int, ...]]:
+    """Return the ranks of every process group, where a file beside the traces names them.
+
+    Raises:
+        RequestError: the file is no map of names to lists of ranks.
+    """
+    if not path.is_file():
+        return {}
+    named = read_document(path).data
+    if not isinstance(named, dict) or not all(
+        isinstance(ranks, list) and all(isinstance(rank, int) for rank in ranks) for ranks in named.values()
+    ):
+        raise RequestError(f'{path} names the ranks of groups, like {{"1": [0, 8]}}; it has another form')
+    return {str(name): tuple(ranks) for name, ranks in named.items()}
+
+
+def _trace(
+    nodes: list[dict[str, Any]], path: Path, rank: int, version: str, groups: Mapping[str, tuple[int, ...]]
+) -> tuple[RankTrace, int]:
+    nodes = _in_order(nodes)
     place_of = {node["id"]: place for place, node in enumerate(nodes)}
     after = []
     for node in nodes:
@@ -77,25 +105,20 @@ def _trace(nodes: list[dict[str, Any]], path: Path, rank: int, version: str) -> 
             raise RequestError(f"{path} is torn: node {node['id']} waits for node {missing[0]}, which is not there")
         after.append(tuple(sorted({place_of[one] for one in node["after"]} - {place_of[node["id"]]})))
     origin = min(node["start"] for node in nodes)
-    start = np.array([node["start"] - origin for node in nodes]) * 1e-6
+    start, end = _times(nodes)
     names: dict[str, int] = {}
-    kind = np.array([_KINDS.get(node["type"], Kind.COPY) for node in nodes], dtype=np.int64)
-    host = np.array([bool(node.get("is_cpu_op")) and node["type"] == _COMPUTE for node in nodes])
-    lane = np.where(kind >= Kind.COLLECTIVE, 2, np.where(host, 0, 1)).astype(np.int64)
-    # With operators of the host only, that host computes itself.
-    if not (lane == 1).any():
-        lane[lane == 0] = 1
-    kind[lane == 0] = Kind.HOST
+    lane, kind = _lanes_and_kinds(nodes)
+    lane, lanes, places = _apart(lane, start, end)
     return RankTrace(
         rank=rank,
         host="",
         source=str(path),
         version=f"Chakra schema {version or 'unknown'}",
-        lanes=_LANES,
-        places=_PLACES,
+        lanes=lanes,
+        places=places,
         names=tuple(names) if names else tuple(dict.fromkeys(node["name"] for node in nodes)),
         start_s=start,
-        end_s=start + np.array([node["duration"] for node in nodes]) * 1e-6,
+        end_s=end,
         lane=lane,
         name=_numbered([node["name"] for node in nodes]),
         kind=kind,
@@ -105,11 +128,53 @@ def _trace(nodes: list[dict[str, Any]], path: Path, rank: int, version: str) -> 
         synced=np.zeros(len(nodes), dtype=bool),
         variant=np.zeros(len(nodes), dtype=np.int64),
         variants=("",),
-        messages={
-            place: _message(node, rank) for place, node in enumerate(nodes) if node["type"] in _KINDS and _moves(node)
-        },
+        messages={place: _message(node, rank, groups) for place, node in enumerate(nodes) if _moves(node)},
         after=tuple(after),
     ), origin
+
+
+def _times(nodes: list[dict[str, Any]]) -> tuple[Floats, Floats]:
+    """Return start and end of every node in seconds from the first start."""
+    origin = min(node["start"] for node in nodes)
+    start = np.array([node["start"] - origin for node in nodes]) * 1e-6
+    return start, start + np.array([node["duration"] for node in nodes]) * 1e-6
+
+
+def _lanes_and_kinds(nodes: list[dict[str, Any]]) -> tuple[Integers, Integers]:
+    """Return the number of every node's lane among ``_LANES``, and its kind."""
+    kind = np.array([_KINDS.get(node["type"], Kind.COPY) for node in nodes], dtype=np.int64)
+    host = np.array([bool(node.get("is_cpu_op")) and node["type"] == _COMPUTE for node in nodes])
+    lane = np.where(kind >= Kind.COLLECTIVE, 2, np.where(host, 0, 1)).astype(np.int64)
+    # With operators of the host only, that host computes itself.
+    if not (lane == 1).any():
+        lane[lane == 0] = 1
+    kind[lane == 0] = Kind.HOST
+    return lane, kind
+
+
+def _in_order(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return nodes in order of their lanes and starts."""
+    lane = _apart(_lanes_and_kinds(nodes)[0], *_times(nodes))[0]
+    return [nodes[place] for place in sorted(range(len(nodes)), key=lambda place: (lane[place], nodes[place]["start"]))]
+
+
+def _apart(lane: Integers, start_s: Floats, end_s: Floats) -> tuple[Integers, tuple[str, ...], tuple[Place, ...]]:
+    """Return lanes on which nothing runs beside anything else: what was measured at the same time ran on several."""
+    names, places = list(_LANES), list(_PLACES)
+    free: dict[int, list[tuple[int, float]]] = {number: [(number, 0.0)] for number in range(len(_LANES))}
+    found = lane.copy()
+    timed = bool(np.ptp(start_s) > 0)
+    for span in np.argsort(start_s, kind="stable").tolist() if timed else ():
+        base, begin_s = int(lane[span]), float(start_s[span]) + _STAMP_S
+        own = free[base]
+        place = next((place for place, (_, until_s) in enumerate(own) if until_s <= begin_s), len(own))
+        if place == len(own):
+            own.append((len(names), 0.0))
+            names.append(f"{_LANES[base]} {place + 1}")
+            places.append(_PLACES[base])
+        found[span] = own[place][0]
+        own[place] = (own[place][0], float(end_s[span]))
+    return found, tuple(names), tuple(places)
 
 
 def _numbered(names: list[str]) -> "np.ndarray[Any, Any]":
@@ -121,7 +186,7 @@ def _moves(node: dict[str, Any]) -> bool:
     return node["type"] in (_SEND, _RECEIVE, _COLLECTIVE)
 
 
-def _message(node: dict[str, Any], rank: int) -> Message:
+def _message(node: dict[str, Any], rank: int, groups: Mapping[str, tuple[int, ...]]) -> Message:
     """Return what a communication node exchanges."""
     size = float(node.get("comm_size", float("nan")))
     if node["type"] == _COLLECTIVE:
@@ -129,7 +194,7 @@ def _message(node: dict[str, Any], rank: int) -> Message:
         return Message(
             operation=_OPERATIONS[operation] if 0 <= operation < len(_OPERATIONS) else "all_reduce",
             size_bytes=size,
-            ranks=None,
+            ranks=groups.get(str(node.get("pg_name", ""))),
             label=str(node.get("pg_name", "")),
         )
     ends = (int(node.get("comm_src", rank)), int(node.get("comm_dst", rank)))

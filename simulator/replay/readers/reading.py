@@ -3,14 +3,15 @@
 Formats must not be mixed, nor versions of one: times and arguments of different profilers do not compare.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from forerun.simulator.replay.readers.chakra import read_chakra
+from forerun.simulator.replay.readers.chakra import GROUPS, read_chakra
 from forerun.simulator.replay.readers.dpro import is_dpro, read_dpro
 from forerun.simulator.replay.readers.json_stream import JsonStream
 from forerun.simulator.replay.readers.kineto import read_kineto
+from forerun.simulator.replay.readers.simulated import is_simulated, read_simulated
 from forerun.simulator.replay.trace import RankTrace
 from forerun.spaces.errors import RequestError
 
@@ -23,7 +24,8 @@ Reading = Callable[[Path, int], None]
 
 
 def find_traces(paths: Sequence[Path]) -> list[Path]:
-    """Return the trace files among ``paths`` and directly in the folders among them, in order of their names.
+    """Return the trace files among ``paths`` and in the folders among them, in order of their names; where a folder has
+    none directly, those of its sub-folders (trial/host/device).
 
     Raises:
         RequestError: one does not exist, or there is none.
@@ -31,7 +33,7 @@ def find_traces(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += sorted(one for one in path.iterdir() if one.is_file() and one.name.endswith(_ENDINGS))
+            found += _in_folder(path.iterdir()) or _in_folder(path.rglob("*"))
         elif path.is_file():
             found.append(path)
         else:
@@ -40,6 +42,10 @@ def find_traces(paths: Sequence[Path]) -> list[Path]:
         names = ", ".join(str(path) for path in paths)
         raise RequestError(f"no traces in {names}: names of traces end in .json, .json.gz or .et")
     return list(dict.fromkeys(found))
+
+
+def _in_folder(paths: Iterable[Path]) -> list[Path]:
+    return sorted(one for one in paths if one.is_file() and one.name.endswith(_ENDINGS) and one.name != GROUPS)
 
 
 def read_traces(paths: Sequence[Path], reading: Reading | None = None) -> tuple[RankTrace, ...]:
@@ -73,6 +79,8 @@ def _read(path: Path, progress: Callable[[int], None] | None) -> list[tuple[Rank
     for number, event in enumerate(JsonStream(path).items("traceEvents")):
         if is_dpro(event):
             return read_dpro(path, progress)
+        if is_simulated(event):
+            return read_simulated(path, progress)
         if number >= _SNIFFED:
             break
     return [read_kineto(path, progress)]

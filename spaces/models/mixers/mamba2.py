@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from forerun.spaces.models.mixers.scans import chunked
 from forerun.spaces.models.parts import Kept, Pass, Product, Step, Width, uncut
 
+_STATE_PASSES = 8
+"""States in fp32: written, read and written again by the pass between chunks, and read (mamba_ssm, ssd_combined.py:
+_chunk_state_fwd, _state_passing_fwd, _chunk_scan_fwd)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mamba2:
@@ -49,7 +53,12 @@ class Mamba2:
             Product(inputs=wide, outputs=columns, bias=self.bias),
             *(Pass(form="gelu", widths=(width,)) for width in mixed),
             chunked(
-                heads=self.heads, key_heads=self.groups, key_dim=self.state, value_dim=self.head_dim, chunk=self.chunk
+                heads=self.heads,
+                key_heads=self.groups,
+                key_dim=self.state,
+                value_dim=self.head_dim,
+                chunk=self.chunk,
+                state_passes=_STATE_PASSES,
             ),
             Pass(form="swiglu", widths=(self.inner,)),
             *norm,

@@ -3,13 +3,17 @@
 from forerun.spaces.models.parts import Contraction, Scan, Width
 
 
-def chunked(*, heads: int, key_heads: int, key_dim: int, value_dim: int, chunk: int, delta: bool = False) -> Scan:
+def chunked(
+    *, heads: int, key_heads: int, key_dim: int, value_dim: int, chunk: int, delta: bool = False, state_passes: int = 2
+) -> Scan:
     """Return the scan of ``heads`` recurrences with states of ``key_dim x value_dim``.
 
     Per chunk of C tokens (arXiv 2405.21060, section 6): scores ``[C, C]`` of queries and keys (once for each of the
     ``key_heads`` that share them), their product with the values, the chunk's contribution to the state, and the read
     of the state before it. The delta rule (arXiv 2412.06464, section 3) adds the products of keys with keys, and
     with the inverse of that triangular matrix those that make its two corrected operands.
+
+    ``state_passes``: how often the states of chunks are moved, in 16-bit values (2: once written and once read).
     """
     head, shared, each = Width(count=heads), Width(count=key_heads), 1.0 / chunk
     products = [
@@ -24,9 +28,8 @@ def chunked(*, heads: int, key_heads: int, key_dim: int, value_dim: int, chunk: 
             Contraction(units=head, per_token=each, m=chunk, n=key_dim + value_dim, k=chunk),
             Contraction(units=head, per_token=each, m=chunk, n=value_dim, k=key_dim),
         ]
-    # Each product reads its two operands and writes its result; states of chunks are written once and read once.
     state = key_dim * value_dim
-    moved = 2 * value_dim + 2 * max(key_dim * key_heads // heads, 1) + 2 * state // chunk
+    moved = 2 * value_dim + 2 * max(key_dim * key_heads // heads, 1) + state_passes * state // chunk
     return Scan(
         contractions=tuple(products),
         traffic=Width(count=heads, each=moved * (2 if delta else 1)),
