@@ -117,10 +117,10 @@ def _cause(strategy: Strategy, costs: StepCosts, closed_s: float, parts: dict[st
             if not tied_s
             else f"replica traffic, zero {strategy.zero}, {kind}, tied"
         )
-    still = replace(alone, hop_s=0.0)
+    still = replace(alone, p2p_s=0.0)
     rest_s = closed_s - parts["data"] - parts["pipeline"]
     if abs(rest_s / step_figures(still).step_time_s - 1) < error / 2:
-        return f"hops, {kind}, {'overlapped' if costs.overlap_hops else 'blocking'}"
+        return f"p2p transfers, {kind}, {'overlapped' if costs.overlap_p2p else 'blocking'}"
     return f"order of passes, {kind}, {'equal' if even else 'unequal'} layers"
 
 

@@ -47,7 +47,7 @@ class ScoreTable:
 
     ``step_time_s`` (N): seconds of one optimizer step. ``time_s`` (part -> N): its parts (``TIME_PARTS``).
     ``peak_memory_bytes`` (N): the largest of all stages; ``memory_bytes`` (part -> N): its parts (``MEMORY_PARTS``);
-    ``peak_stage`` (N): the device-stage that has it. ``allocated_bytes`` (N): what the framework's allocator would
+    ``peak_stage`` (N): the pipeline rank that has it. ``allocated_bytes`` (N): what the framework's allocator would
     report as its peak of live tensors, without reserve. ``fits`` (N): the peak is below the device's memory.
     ``oom_risk`` (N): calibrated probability of running out of memory, and ``limit_bytes`` (N): what each may need to
     count as fitting; None where memory was not calibrated, and the context's limit holds for all.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.core.stage_options import least_hops_s, least_pace_s
+from forerun.simulator.core.stage_options import least_p2p_s, least_pace_s
 from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import CUSTOM_SPLIT, Context, Split, Strategy, StrategySpace, StrategyTable
@@ -28,11 +28,11 @@ KEY = ("gpus", "pp", "cp", "ep", "etp", "schedule", "zero", "shard", "recompute"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """``strategy`` without its layers (and recompute); ``least_s``: no plan's pipeline and transfers take less;
-    ``hops_s``: transfers of one microbatch there and back."""
+    ``each_p2p_s``: transfers of one microbatch there and back."""
 
     strategy: Strategy
     least_s: float
-    hops_s: float
+    each_p2p_s: float
 
 
 def families(space: StagedSpace, *, least: Bound = least_pace_s) -> list[Family]:
@@ -43,19 +43,19 @@ def families(space: StagedSpace, *, least: Bound = least_pace_s) -> list[Family]
     table, _ = restricted.table(0, restricted.size)
     if not len(table):
         return []
-    pace_s, hops_s = least(space.context, table), least_hops_s(space.context, table)
+    pace_s, each_p2p_s = least(space.context, table), least_p2p_s(space.context, table)
     microbatches = space.context.workload.global_batch / (table.column("dp") * table.column("mbs"))
     # In a pipeline as long as its microbatches are few, filling counts as much as the pace.
-    least_s = (microbatches + table.column("pp") - 1) * pace_s + hops_s
+    least_s = (microbatches + table.column("pp") - 1) * pace_s + each_p2p_s
     order = np.argsort(least_s, kind="stable")
     order = order[np.isfinite(least_s[order])]
     own = np.all([np.isin(table.column(axis), space.flat.choices[axis]) for axis in ("mbs", "sp", "zero")], axis=0)
     alone = [
-        Family(strategy=_strategy(table, row), least_s=float(least_s[row]), hops_s=float(hops_s[row]))
+        Family(strategy=_strategy(table, row), least_s=float(least_s[row]), each_p2p_s=float(each_p2p_s[row]))
         for row in order[own[order]]
     ]
     if space.halves:
-        alone += list(_paired(space, table, order[:PAIRED], pace_s, hops_s))
+        alone += list(_paired(space, table, order[:PAIRED], pace_s, each_p2p_s))
     return sorted(alone, key=lambda family: (family.least_s, str(family.strategy)))
 
 
@@ -93,7 +93,7 @@ def _paired(
     table: StrategyTable,
     rows: NDArray[np.intp],
     pace_s: NDArray[np.float64],
-    hops_s: NDArray[np.float64],
+    each_p2p_s: NDArray[np.float64],
 ) -> Iterator[Family]:
     """Yield families whose halves have two tps: two families of one tp that work on the same share of a batch."""
     columns = {axis: table.column(axis) for axis in (*KEY, "tp", "dp", "mbs", "sp")}
@@ -115,7 +115,7 @@ def _paired(
                     continue
                 pace = 2 / (1 / pace_s[first] + 1 / pace_s[second])
                 count = batch / (columns["dp"][first] * columns["mbs"][first])
-                hops = float(hops_s[first] + hops_s[second]) / 2
+                hops = float(each_p2p_s[first] + each_p2p_s[second]) / 2
                 least = float((count + columns["pp"][first] - 1) * pace + hops)
                 sp = bool(columns["sp"][first] or columns["sp"][second])
                 try:
@@ -123,4 +123,4 @@ def _paired(
                 except RequestError:
                     continue
                 if all(int(getattr(strategy, axis)) in space.flat.choices[axis] for axis in ("mbs", "sp", "zero")):
-                    yield Family(strategy=strategy, least_s=least, hops_s=hops)
+                    yield Family(strategy=strategy, least_s=least, each_p2p_s=hops)

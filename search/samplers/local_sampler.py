@@ -194,7 +194,7 @@ class _Plans:
                 continue
             planned += 1
             for plan in self.planner.plans(family.strategy):
-                seconds = plan.pipeline_s + family.hops_s
+                seconds = plan.pipeline_s + family.each_p2p_s
                 self._best[gpus] = min(seconds, self._best.get(gpus, np.inf))
                 self._pool.append((seconds, plan))
         self._pool.sort(key=lambda pair: (pair[0] / self._best[pair[1].strategy.devices], str(pair[1].strategy)))

@@ -7,15 +7,16 @@ from forerun.simulator.assignment.passes import shard_with
 from forerun.simulator.assignment.value import Assignment, Blocks
 from forerun.simulator.memory.peak import StageMemory, activation_memory
 from forerun.simulator.score_table import Floats
-from forerun.simulator.stages.plan import interleaved_lead
+from forerun.simulator.stages.plan import peak_in_flight_factor
 from forerun.spaces.strategies import Schedule, Strategy
 
 
 def rank_activations(assignment: Assignment, blocks: Blocks) -> StageMemory:
     """Return the activation memory that ``blocks`` [B, C] cause on every rank, [1, P] each."""
-    leads = _leads(assignment)
+    in_flight_factors = _in_flight_factors(assignment)
     first, *others = (
-        _with_settings(assignment, settings, assignment.on_ranks(held), leads) for settings, held in blocks.items()
+        _with_settings(assignment, settings, assignment.on_ranks(held), in_flight_factors)
+        for settings, held in blocks.items()
     )
     for other in others:
         first = StageMemory(
@@ -28,7 +29,7 @@ def rank_activations(assignment: Assignment, blocks: Blocks) -> StageMemory:
     return first
 
 
-def _with_settings(assignment: Assignment, settings: Strategy, on: Floats, leads: Floats) -> StageMemory:
+def _with_settings(assignment: Assignment, settings: Strategy, on: Floats, in_flight_factors: Floats) -> StageMemory:
     """Return what layers ``on`` [B, P] ranks with the same settings keep."""
     shape, count = assignment.shape, assignment.shape.pp
     given = (float(assignment.schedule), float(shape.pp), float(shape.vpp), float(shape.microbatches))
@@ -37,13 +38,13 @@ def _with_settings(assignment: Assignment, settings: Strategy, on: Floats, leads
     rank = np.arange(count, dtype=np.float64)[None, :]
     shard = shard_with(assignment.context, settings)
     return activation_memory(
-        assignment.context, shard, same, on[:, None, :], rank, schedule, pp, vpp, microbatches, leads
+        assignment.context, shard, same, on[:, None, :], rank, schedule, pp, vpp, microbatches, in_flight_factors
     )
 
 
-def _leads(assignment: Assignment) -> Floats:
+def _in_flight_factors(assignment: Assignment) -> Floats:
     """Return what every rank keeps at its peak over that of equal virtual stages, [1, P]."""
     pp, counts = assignment.shape.pp, assignment.layer_counts
     if assignment.schedule != Schedule.INTERLEAVED or len(set(counts)) == 1:
         return np.ones((1, pp))
-    return np.array([[interleaved_lead(counts[rank::pp], pp, rank) for rank in range(pp)]])
+    return np.array([[peak_in_flight_factor(counts[rank::pp], pp, rank) for rank in range(pp)]])

@@ -20,7 +20,7 @@ from forerun.simulator.layer.communication import tensor_sync
 from forerun.simulator.layer.shard import activation_bytes
 from forerun.simulator.layer.times import shorter_sums_s
 from forerun.simulator.layouts import Layout, Transfer, infer, transfer_time_s
-from forerun.simulator.pipeline.p2p import HopEnd, hop_parts_s, one_hop_s
+from forerun.simulator.pipeline.p2p import P2pEnd, p2p_between_s, p2p_parts_s
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models import Layer, MixtureOfExperts
 from forerun.spaces.strategies import Context, Placement, Strategy
@@ -204,7 +204,7 @@ def _p2p_s(context: Context, sender: Strategy, receiver: Strategy, pp: int) -> f
     """Return the seconds of one transfer between two of ``pp`` stages."""
     near = np.array([float(sender.placement == Placement.TP_CP_EP_PP_DP)])
     cp, stages = np.array([float(sender.cp)]), np.array([float(pp)])
-    return float(one_hop_s(context, _end(sender), _end(receiver), cp, near, stages)[0])
+    return float(p2p_between_s(context, _end(sender), _end(receiver), cp, near, stages)[0])
 
 
 def _network_p2p_s(context: Context, settings: Strategy) -> float:
@@ -212,12 +212,12 @@ def _network_p2p_s(context: Context, settings: Strategy) -> float:
     levels = context.cluster.levels
     stride = np.array([float(levels[-2].size if len(levels) > 1 else 1)])
     cp = np.array([float(settings.cp)])
-    sent, gathered = hop_parts_s(context, _end(settings), _end(settings), cp, stride)
+    sent, gathered = p2p_parts_s(context, _end(settings), _end(settings), cp, stride)
     return float(sent[0] + gathered[0]) + context.framework.pipeline_hop_s
 
 
-def _end(settings: Strategy) -> HopEnd:
-    return HopEnd(**{name: np.array([float(getattr(settings, name))]) for name in ("tp", "dp", "mbs", "sp")})
+def _end(settings: Strategy) -> P2pEnd:
+    return P2pEnd(**{name: np.array([float(getattr(settings, name))]) for name in ("tp", "dp", "mbs", "sp")})
 
 
 def borders_between(context: Context, strategies: TreeStrategies) -> list[dict[str, object]]:

@@ -31,7 +31,7 @@ class ChunkCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCost:
-    """What a device-stage does once: a pass over all its gradients (``reduce_s``) and parameters (``gather_s``), in
+    """What a pipeline rank does once: a pass over all its gradients (``reduce_s``) and parameters (``gather_s``), in
     ``buckets``, ``share`` of it for each of its virtual stages; the optimizer; bytes that never move.
 
     ``zero``: the stage of sharding that decides when the traffic takes place (None: that of the step). ``also``:
@@ -51,24 +51,21 @@ class StageCost:
 class StepCosts:
     """Everything that one step of one pipeline is compiled from. ``chunks`` are the virtual stages in model order.
 
-    ``hop_s``: one transfer between stages, which blocks the sender unless ``overlap_hops``; ``hops_s``: those from each
-    virtual stage to the next and back, where they differ. ``one_port``: transfers and
-    the traffic of replicas leave a device by the same port, which they share while both are under way; but for gathers,
-    where ``gathers_near``. ``tied_s``: the
-    all-reduce of a tied table. ``overlap_gradients``, ``overlap_parameters``: shares that may run under computation.
-    ``overlap_slowdown``, ``traffic_slowdown``: factors on the seconds of passes beside traffic of replicas, and of that
-    traffic beside passes.
-    ``host_bytes_per_s``: between a device and the host, one direction. ``in_flight``: most microbatches that each
-    device-stage keeps activations of (empty: as the schedule has it).
-    """
+    ``p2p_s``: one transfer between stages, which blocks the sender unless ``overlap_p2p``; ``each_p2p_s``: those from
+    each virtual stage to the next and back, where they differ. ``one_port``: transfers and the traffic of replicas
+    leave a device by the same port, which they share while both are under way; but for gathers, where ``gathers_near``.
+    ``tied_s``: the all-reduce of a tied table. ``overlap_gradients``, ``overlap_parameters``: shares that may run under
+    computation. ``overlap_slowdown``, ``traffic_slowdown``: factors on the seconds of passes beside traffic of
+    replicas, and of that traffic beside passes. ``host_bytes_per_s``: between a device and the host, one direction.
+    ``in_flight``: most microbatches that each pipeline rank keeps activations of (empty: as the schedule has it)."""
 
     schedule: int
     shape: PipelineShape
     chunks: tuple[ChunkCost, ...]
     stages: tuple[StageCost, ...]
-    hop_s: float = 0.0
-    hops_s: tuple[tuple[float, float], ...] = ()
-    overlap_hops: bool = True
+    p2p_s: float = 0.0
+    each_p2p_s: tuple[tuple[float, float], ...] = ()
+    overlap_p2p: bool = True
     one_port: bool = False
     tied_s: float = 0.0
     zero: int = 0
@@ -82,6 +79,6 @@ class StepCosts:
     host_bytes_per_s: float = 0.0
     gathers_near: bool = False
 
-    def hop_from(self, chunk: int, *, back: bool) -> float:
+    def p2p_from(self, chunk: int, *, back: bool) -> float:
         """Return the seconds from a virtual stage to the next, or back to the one before it."""
-        return self.hops_s[chunk - back][back] if self.hops_s else self.hop_s
+        return self.each_p2p_s[chunk - back][back] if self.each_p2p_s else self.p2p_s

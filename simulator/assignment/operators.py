@@ -94,6 +94,16 @@ def _of_block(context: Context, settings: Strategy, kind: int) -> Iterator[Opera
     for one in operators.records:
         whole = one.at(0)
         yield whole
-        selected = settings.recompute == Recompute.SELECTIVE and one.repeated
-        if one.direction == "forward" and kind < len(kinds) and (settings.recompute == Recompute.FULL or selected):
-            yield replace(whole, direction="input_gradient")
+        if one.direction == "forward" and kind < len(kinds):
+            times = _times_repeated(one, settings.recompute)
+            if times:
+                yield replace(whole, direction="input_gradient") * float(times)
+
+
+def _times_repeated(one: OperatorTime, recompute: Recompute) -> int:
+    """Return how often recomputation runs a forward operator again: once with its layer, or with each named module that
+    it belongs to."""
+    if recompute == Recompute.FULL:
+        return 1
+    modules = (module for module in one.modules if recompute & module)
+    return int(one.repeated and bool(recompute & Recompute.SELECTIVE)) + len(list(modules))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.memory.peak import StageMemory, total_memory
-from forerun.simulator.pipeline.closed_forms import PipelineTime, hops_s
+from forerun.simulator.pipeline.closed_forms import PipelineTime, exposed_p2p_s
 from forerun.simulator.replicas.reduction import ReplicaCosts
 from forerun.simulator.replicas.sharded import (
     Loops,
@@ -44,16 +44,16 @@ def step_scores(
     replicas: ReplicaCosts,
     replica: NDArray[np.intp],
     zero: NDArray[np.int64],
-    hop_s: Floats,
+    p2p_s: Floats,
     table: Floats,
 ) -> ScoreTable:
     """Return the scores of N candidates; ``key`` and ``replica`` are their columns in the two tables, ``table`` [D] is
     what a token table is of the parameters of the largest stage (used where stages are interleaved)."""
-    time_s = _time(context, pipelines, key, replicas, replica, zero, hop_s, table)
+    time_s = _time(context, pipelines, key, replicas, replica, zero, p2p_s, table)
     memory = total_memory(context, pipelines.memory, key, replicas, replica)
     step_time_s = sum(time_s.values(), np.zeros(len(key)))
     if context.framework.allocator_stall:
-        # It frees and asks again where passes allocate; hops, replicas and the host's own turns allocate nothing.
+        # It frees and asks again where passes allocate; transfers, replicas and the host's own turns allocate nothing.
         stall_s = np.where(memory.pressed, context.framework.allocator_stall * pipelines.time.total_s[key], 0.0)
         time_s["host"] = time_s["host"] + stall_s
         step_time_s = step_time_s + stall_s
@@ -75,35 +75,35 @@ def _time(
     replicas: ReplicaCosts,
     replica: NDArray[np.intp],
     zero: NDArray[np.int64],
-    hop_s: Floats,
+    p2p_s: Floats,
     table: Floats,
 ) -> dict[str, Floats]:
     """Return the parts of the step time of N candidates."""
     profile, overlap = context.framework, context.overlap
     room = overlap.room
     microbatches = pipelines.microbatches[key]
-    # Traffic hides behind one pass of the first stage and while it waits for the slowest one, and behind the laps of
+    # Traffic hides behind one pass of the first stage and while it waits for the slowest one, and behind the rounds of
     # the other virtual stages. What runs side by side slows each other; nothing slows a wait.
-    crossed_s, idle_s = hops_s(pipelines.time, key, hop_s)
+    crossed_s, idle_s = exposed_p2p_s(pipelines.time, key, p2p_s)
     wait_s = idle_s / microbatches
     pace_s = pipelines.time.busy_s[key] / microbatches + wait_s
     forward_s, backward_s = pipelines.forward_s[key], pipelines.backward_s[key]
     reduce_s, gather_s = replicas.reduce_s[replica], replicas.gather_s[replica]
     early_s, late_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
-    share = 1 / pipelines.time.laps
-    laps = share[key], ((1 - share) * pipelines.time.lap)[key]
+    share = 1 / pipelines.time.rounds
+    rounds = share[key], ((1 - share) * pipelines.time.group)[key]
     covered, beside = _hidden(
-        laps, late_s, pace_s - pipelines.unmade_s[key], pipelines.making_s[key], backward_s, wait_s, room
+        rounds, late_s, pace_s - pipelines.unmade_s[key], pipelines.making_s[key], backward_s, wait_s, room
     )
     # What hides the reduction cannot hide the gather of sharded parameters.
     passes_s = microbatches * (forward_s + backward_s)
     window = pipelines.time.total_s[key] + idle_s + passes_s * (room - 1) - covered
-    hidden, early_beside = _hidden(laps, early_s, pace_s - backward_s, forward_s, forward_s, wait_s, room)
+    hidden, early_beside = _hidden(rounds, early_s, pace_s - backward_s, forward_s, forward_s, wait_s, room)
     hidden = np.minimum(hidden, window)
     early_beside = np.minimum(hidden, early_beside)
     alone_s = reduce_s - covered
-    two, two_looped = _by_laps(laps[0], zero == 2)
-    three, three_looped = _by_laps(laps[0], zero == 3)
+    two, two_looped = _by_rounds(rounds[0], zero == 2)
+    three, three_looped = _by_rounds(rounds[0], zero == 3)
 
     def looped_s(rows: NDArray[np.intp], gathered_s: Floats | None) -> tuple[Floats, Floats]:
         """Return the seconds of traffic of some rows of interleaved stages that stand alone, and that hide."""
@@ -139,7 +139,7 @@ def _time(
     return time_s
 
 
-def _by_laps(share: Floats, some: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _by_rounds(share: Floats, some: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows among ``some`` whose devices have one virtual stage, and those that have several; ``share`` of
     one virtual stage."""
     rows = np.flatnonzero(some)
@@ -148,7 +148,7 @@ def _by_laps(share: Floats, some: NDArray[np.bool_]) -> tuple[NDArray[np.intp], 
 
 
 def _hidden(
-    laps: tuple[Floats, Floats],
+    rounds: tuple[Floats, Floats],
     traffic_s: Floats,
     window_s: Floats,
     own_s: Floats,
@@ -159,12 +159,12 @@ def _hidden(
     """Return how much of the traffic of all parameters hides before their first use, or after their last gradient, and
     how much of that runs beside passes. What fits into waits runs there, where it slows nothing.
 
-    Each virtual stage has its share, and a lap of ``pass_s`` and ``wait_s`` per microbatch between its turn and the
-    next one's: the last (or first) has ``window_s`` alone, ``own_s`` of which are passes, the farthest all laps but
-    one. Those between have no less. ``laps``: the share of one virtual stage, and microbatches in all laps but one, in
-    units of all of them. ``room``: seconds of traffic that hide under one of passes; one hides under one of waits.
+    Each virtual stage has its share, and a round of ``pass_s`` and ``wait_s`` per microbatch between its turn and the
+    next one's: the last (or first) has ``window_s`` alone, ``own_s`` of which are passes, the farthest all rounds but
+    one. Those between have no less. ``rounds``: the share of one virtual stage, and microbatches in all rounds but one,
+    in units of all of them. ``room``: seconds of traffic that hide under one of passes; one hides under one of waits.
     """
-    share, others = laps
+    share, others = rounds
     more = room - 1
     whole_s = window_s + own_s * more
     alone = (traffic_s - whole_s) * share

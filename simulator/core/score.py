@@ -2,7 +2,7 @@
 
 A candidate's cost is put together from sub-results that depend on few axes. Each is computed once per distinct key and
 gathered: blocks (tp, cp, ep, etp, mbs, sp, recompute), stage plans (pp, vpp, schedule, split), replicas (all but the
-microbatch), pipelines (all but zero and placement), hops. No Python object is made per candidate.
+microbatch), pipelines (all but zero and placement), transfers. No Python object is made per candidate.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from forerun.simulator.layer.times import BlockTimes, block_times, host_passes_s
 from forerun.simulator.memory.peak import activation_memory
 from forerun.simulator.pipeline.closed_forms import StageTimes, pipeline_time
 from forerun.simulator.pipeline.interleaved import path_seconds
-from forerun.simulator.pipeline.p2p import HOP_AXES, hop_time_s
+from forerun.simulator.pipeline.p2p import P2P_AXES, p2p_time_s
 from forerun.simulator.pipeline.zero_bubble import Ways, zb_v_s
 from forerun.simulator.replicas.reduction import REPLICA_AXES, REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.replicas.sharded import looped_passes, making_s, slowest_passes, unmade_s
@@ -60,10 +60,10 @@ def _flat(context: Context, table: StrategyTable) -> ScoreTable:
     pipelines = _pipelines(context, table, plans, plan_keys.inverse[keys.rows], keys.rows)
     replica_keys = table.distinct(*REPLICA_AXES)
     replicas, tables = _replicas(context, table, plans, plan_keys.inverse[replica_keys.rows], replica_keys.rows)
-    hop_keys = table.distinct(*HOP_AXES)
-    hop_s = hop_time_s(context, table.take(hop_keys.rows))[hop_keys.inverse]
+    p2p_keys = table.distinct(*P2P_AXES)
+    p2p_s = p2p_time_s(context, table.take(p2p_keys.rows))[p2p_keys.inverse]
     zero = table.column("zero")
-    return step_scores(context, pipelines, keys.inverse, replicas, replica_keys.inverse, zero, hop_s, tables)
+    return step_scores(context, pipelines, keys.inverse, replicas, replica_keys.inverse, zero, p2p_s, tables)
 
 
 def _some_staged(context: Context, table: StrategyTable) -> ScoreTable:
@@ -149,7 +149,7 @@ def _pipelines(
         unmade_s=unmade_s(stages, schedule, time.busy_s / microbatches),
         making_s=making_s(stages, schedule),
         passes=passes,
-        loops=looped_passes(stages, passes, time.laps, time.lap, room),
+        loops=looped_passes(stages, passes, time.rounds, time.group, room),
         microbatches=microbatches,
         memory=activation_memory(
             context,
@@ -161,7 +161,7 @@ def _pipelines(
             pp,
             vpp,
             microbatches,
-            plans.lead[:, plan],
+            plans.in_flight_factor[:, plan],
             spared,
         ),
     )
@@ -178,17 +178,17 @@ def _left_of_chunks(layers: Floats, some: NDArray[np.int64]) -> Floats | None:
 
 
 def _launched_s(
-    passes_s: Floats, layers_s: Floats, launches_s: Floats, late: NDArray[np.bool_], laps: Floats
+    passes_s: Floats, layers_s: Floats, launches_s: Floats, late: NDArray[np.bool_], rounds: Floats
 ) -> Floats:
     """Return the seconds of passes that are no shorter than their launches, [R, S].
 
     Every virtual stage of an interleaved device waits for the host by itself: where it is ``late`` for layers, what
-    embedding or head take besides (``passes_s`` less ``layers_s``) makes up for it in one of ``laps`` alone.
+    embedding or head take besides (``passes_s`` less ``layers_s``) makes up for it in one of ``rounds`` alone.
     """
     whole = np.maximum(passes_s, launches_s)
     some = np.flatnonzero(late)
     if len(some):
-        inner, host, turns = layers_s[:, some], launches_s[:, some], laps[some]
+        inner, host, turns = layers_s[:, some], launches_s[:, some], rounds[some]
         ends = passes_s[:, some] - inner
         whole[:, some] = (turns - 1) / turns * np.maximum(inner, host) + np.maximum(inner / turns + ends, host / turns)
     return whole

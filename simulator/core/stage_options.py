@@ -10,8 +10,8 @@ from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
 from forerun.simulator.layer.shard import layer_axes, shard_of
 from forerun.simulator.layer.times import block_times, host_passes_s
 from forerun.simulator.memory.peak import total_memory
-from forerun.simulator.pipeline.closed_forms import hops_in_the_way
-from forerun.simulator.pipeline.p2p import HOP_AXES, hop_time_s
+from forerun.simulator.pipeline.closed_forms import exposed_p2p_count
+from forerun.simulator.pipeline.p2p import P2P_AXES, p2p_time_s
 from forerun.simulator.replicas.reduction import REPLICA_DEGREES, Replicas, replica_costs
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import stage_parameters
@@ -85,15 +85,15 @@ def least_pace_s(context: Context, table: StrategyTable) -> Floats:
     return np.where(held <= room, (forward_s + backward_s) / pp, np.inf)
 
 
-def least_hops_s(context: Context, table: StrategyTable) -> Floats:
+def least_p2p_s(context: Context, table: StrategyTable) -> Floats:
     """Return the seconds for which a step waits for transfers between stages, shape N."""
-    keys = table.distinct(*HOP_AXES)
+    keys = table.distinct(*P2P_AXES)
     columns = ("schedule", "pp", "dp", "mbs")
     schedule, pp, dp, mbs = (table.column(axis).astype(np.float64) for axis in columns)
     microbatches = context.workload.global_batch / (dp * mbs)
     overlap = context.framework.overlap_pipeline
-    count = hops_in_the_way(schedule, pp, np.ones_like(pp), microbatches, overlap=overlap)
-    return count * hop_time_s(context, table.take(keys.rows))[keys.inverse]
+    count = exposed_p2p_count(schedule, pp, np.ones_like(pp), microbatches, overlap=overlap)
+    return count * p2p_time_s(context, table.take(keys.rows))[keys.inverse]
 
 
 def _held_bytes(context: Context, table: StrategyTable, blocks: Floats) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 from forerun.simulator.core.assembly import Pipelines, step_scores
 from forerun.simulator.core.staged_passes import stage_passes, stage_replicas
 from forerun.simulator.pipeline.closed_forms import PipelineTime, StageTimes, pipeline_time
-from forerun.simulator.pipeline.p2p import HopEnd, one_hop_s
+from forerun.simulator.pipeline.p2p import P2pEnd, p2p_between_s
 from forerun.simulator.replicas.sharded import making_s, slowest_passes, unmade_s
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.simulator.stages.rows import StageRows, stage_rows
@@ -56,31 +56,32 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
         memory=passes.memory,
     )
     replicas = stage_replicas(context, rows, passes)
-    hop_s = _hop_s(context, time, pp, stage_hops_s(context, rows))
+    p2p_s = _mean_p2p_s(context, time, pp, stage_p2p_s(context, rows))
     zero = rows.zero[0].astype(np.int64)
-    return step_scores(context, pipelines, columns, replicas, columns, zero, hop_s, np.zeros_like(pp))
+    return step_scores(context, pipelines, columns, replicas, columns, zero, p2p_s, np.zeros_like(pp))
 
 
-def stage_hops_s(context: Context, rows: StageRows) -> Floats:
+def stage_p2p_s(context: Context, rows: StageRows) -> Floats:
     """Return the seconds from each stage to the next and back, [2, S - 1, N]; 0 behind the last stage."""
     ends = [
-        HopEnd(tp=rows.tp[side], dp=rows.dp[side], mbs=rows.mbs[side], sp=rows.sp[side].astype(np.float64))
+        P2pEnd(tp=rows.tp[side], dp=rows.dp[side], mbs=rows.mbs[side], sp=rows.sp[side].astype(np.float64))
         for side in (slice(None, -1), slice(1, None))
     ]
     near = rows.placement[1:] == Placement.TP_CP_EP_PP_DP
-    there = one_hop_s(context, ends[0], ends[1], rows.cp[1:], near, rows.pp[1:])
-    back = one_hop_s(context, ends[1], ends[0], rows.cp[1:], near, rows.pp[1:])
+    there = p2p_between_s(context, ends[0], ends[1], rows.cp[1:], near, rows.pp[1:])
+    back = p2p_between_s(context, ends[1], ends[0], rows.cp[1:], near, rows.pp[1:])
     return np.stack([there, back]) * rows.exists[1:]
 
 
-def _hop_s(context: Context, time: PipelineTime, pp: Floats, hops_s: Floats) -> Floats:
-    """Return what one of the ``time.hops`` in the way takes on average: sends under computation are waited for at all
-    stages alike, and of those that block only the crossings of filling and draining are, others at the slowest."""
-    if not hops_s.shape[1]:
+def _mean_p2p_s(context: Context, time: PipelineTime, pp: Floats, each_p2p_s: Floats) -> Floats:
+    """Return what one of the ``time.exposed_p2p`` in the way takes on average: sends under computation are waited for
+    at all stages alike, and of those that block only the crossings of filling and draining are, others at the
+    slowest."""
+    if not each_p2p_s.shape[1]:
         return np.zeros_like(pp)
     crossings = 2 * (pp - 1)
-    mean = hops_s.sum(axis=(0, 1)) / np.maximum(crossings, 1.0)
+    mean = each_p2p_s.sum(axis=(0, 1)) / np.maximum(crossings, 1.0)
     if context.framework.overlap_pipeline:
         return np.asarray(mean)
-    longest = hops_s.max(axis=(0, 1))
-    return np.asarray((crossings * mean + (time.hops - crossings) * longest) / np.maximum(time.hops, 1.0))
+    longest = each_p2p_s.max(axis=(0, 1))
+    return np.asarray((crossings * mean + (time.exposed_p2p - crossings) * longest) / np.maximum(time.exposed_p2p, 1.0))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.layer.shard import Shard, added_up_apart
+from forerun.simulator.layer.shard import Shard, accumulates_separately
 from forerun.simulator.layer.times import BLOCK_PARTS, block_times, host_passes_s
 from forerun.simulator.memory.peak import StageMemory, activation_memory
 from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
@@ -105,7 +105,7 @@ def _half(
 def _shards(context: Context, rows: StageRows) -> tuple[Shard, Keys, Keys]:
     """Return the distinct ways to cut a layer, and which one each stage's recomputed and other layers have, [S, N]."""
     common: NDArray[np.int64] = np.zeros(rows.number.shape, dtype=np.int64)
-    apart = added_up_apart(context, rows.zero)
+    apart = accumulates_separately(context, rows.zero)
     for axis, bits in _BITS.items():
         if axis != "kind":
             values = apart if axis == "apart" else getattr(rows, axis)

@@ -21,7 +21,7 @@ class Timing:
     """
 
     def __init__(self, graph: TaskGraph) -> None:
-        if not all(graph.ordered) or graph.transfers or graph.slowed_by or graph.gangs:
+        if not all(graph.ordered) or graph.transfers or graph.slowed_by or graph.members_of:
             raise RequestError(
                 "partial replay needs lanes with an order and no shared links; execute the graph instead"
             )

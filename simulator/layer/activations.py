@@ -16,6 +16,8 @@ from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts
 from forerun.spaces.models.parts import Kept, Product, Softmax, Step
 from forerun.spaces.strategies import Context, Recompute
 
+_TWELVE_BIT = 1.5
+"""Bytes of the attention's output in E5M6, which its own backward pass reads, too (arXiv 2412.19437, section 3.3.3)."""
 _MATERIALISED = ("unfused", "unfused_half", "fused_softmax")
 """Attention kernels that keep the score matrix."""
 
@@ -87,7 +89,7 @@ def _up_projected(context: Context, layer: Layer, shard: Shard) -> Floats:
 
 def _parts_of_mixture(context: Context, mlp: MixtureOfExperts, shard: Shard) -> tuple[Floats, Floats]:
     """What routed experts' activations make, and the inner tensors of shared experts."""
-    width, saved = activation_bytes(context.workload.precision), saved_input_bytes(context.workload.precision)
+    width, saved = _inner_bytes(context), saved_input_bytes(context.workload.precision)
     eager = 1 if ("swiglu" if mlp.gated else "gelu") in context.framework.eager else 0
     routed = shard.tokens / shard.tp * mlp.routed_copies * shard.etp * context.workload.moe_imbalance
     act = routed * (width * eager + saved) * mlp.expert_hidden / shard.etp
@@ -146,7 +148,9 @@ def _mixer(context: Context, kept: Kept, shard: Shard) -> Floats:
     width = activation_bytes(precision)
     total = width * shard.tokens * locals_of(kept.inner, shard.tp)
     if precision in EIGHT_BIT:
-        total = total + saved_input_bytes(precision) * shard.tokens * local(kept.last, shard.tp)
+        # In twelve bit alone, or in half precision and cast.
+        more = _TWELVE_BIT - width if context.framework.eight_bit_activations else saved_input_bytes(precision)
+        total = total + more * shard.tokens * local(kept.last, shard.tp)
     return np.asarray(total + width * shard.inner_tokens * kept.own_columns)
 
 
@@ -169,18 +173,26 @@ def _cores(context: Context, steps: Sequence[Step], shard: Shard, seq_len: int) 
 
 def _mlp(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
     """Inner tensors of the MLP: output of the first product, input of the second, and those of eager activations."""
-    mlp, width = layer.feed_forward, activation_bytes(context.workload.precision)
+    mlp, width = layer.feed_forward, _inner_bytes(context)
     eager = 1 if ("swiglu" if mlp.gated else "gelu") in context.framework.eager else 0
     saved = saved_input_bytes(context.workload.precision)
     per_inner = width * ((2 if mlp.gated else 1) + eager) + saved
     if not isinstance(mlp, MixtureOfExperts):
         return np.asarray(per_inner * shard.tokens * mlp.hidden / shard.tp)
     routed = shard.tokens / shard.tp * mlp.routed_copies * shard.etp * context.workload.moe_imbalance
-    total = routed * ((width + saved) * mlp.width(hidden) + per_inner * mlp.expert_hidden / shard.etp)
+    outputs = width if context.framework.keeps_expert_outputs else 0.0
+    total = routed * ((outputs + saved) * mlp.width(hidden) + per_inner * mlp.expert_hidden / shard.etp)
     total = total + per_inner * shard.tokens * mlp.shared_hidden / shard.tp
     if mlp.latent:
-        total = total + 2 * width * shard.inner_tokens * mlp.latent
+        total = total + 2 * activation_bytes(context.workload.precision) * shard.inner_tokens * mlp.latent
     return np.asarray(total + 8.0 * shard.tokens / shard.tp * (mlp.experts + mlp.null_experts))
+
+
+def _inner_bytes(context: Context) -> float:
+    """Bytes of a value that the feed-forward keeps besides the inputs of its products."""
+    precision = context.workload.precision
+    eight = context.framework.eight_bit_activations and precision in EIGHT_BIT
+    return 1.0 if eight else activation_bytes(precision)
 
 
 def embedding_activations(context: Context, shard: Shard) -> Floats:

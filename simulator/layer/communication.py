@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.costs import Collective, collective_time_s
 from forerun.simulator.layer.operators import local, loss_vocab
-from forerun.simulator.layer.shard import Shard, activation_bytes, shard_of_layer
+from forerun.simulator.layer.shard import EIGHT_BIT, Shard, activation_bytes, shard_of_layer
 from forerun.simulator.layer.work import Work
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Attention, Layer, MixtureOfExperts
@@ -116,14 +116,19 @@ def layer_exchange(
     keys = _context_s(context, layer, shard)
     experts = _expert_s(context, layer, shard)
     forward, backward = Cover(work.forward_s), Cover(work.backward_s)
+
+    def exposed_experts(cover: Cover) -> Floats:
+        shown_s = cover.exposed(experts, profile.overlap_expert)
+        return shown_s + profile.expert_overlap_cost * (experts - shown_s)
+
     return Exchange(
         context_forward_s=forward.exposed(keys, profile.overlap_context, work.core_s),
         context_backward_s=backward.exposed(2 * keys, profile.overlap_context, 2 * work.core_s),
         tensor_forward_s=forward.exposed(blocks * sync.once_s - shorter_s[0], profile.overlap_tensor),
         tensor_backward_s=backward.exposed(open_s, profile.overlap_tensor, work.core_s)
         + backward.exposed(hidden, covered),
-        expert_forward_s=forward.exposed(experts, profile.overlap_expert),
-        expert_backward_s=backward.exposed(experts, profile.overlap_expert),
+        expert_forward_s=exposed_experts(forward),
+        expert_backward_s=exposed_experts(backward),
     )
 
 
@@ -174,6 +179,8 @@ def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:
         copies = np.where(domains > 1, once, copies)
     routed = shard.tokens / shard.tp * copies * imbalance
     size = routed * layer.mlp.width(layer.width(context.model)) * activation_bytes(context.workload.precision)
+    if context.workload.precision in EIGHT_BIT:
+        size = size * context.framework.dispatch_share
     ones = np.ones_like(shard.tp)
     sent = 2 * collective_time_s(cluster, "all_to_all", size, shard.ep, shard.etp)
     gathered = collective_time_s(cluster, "all_gather", size * shard.etp, shard.etp, ones)

@@ -28,10 +28,10 @@ from forerun.spaces.models.parameters import layer_parameters
 from forerun.spaces.models.parts import Pass, Product, Scan, Scores, Softmax, Step, Width
 from forerun.spaces.strategies import Context, Recompute
 
-# Bytes per parameter and microbatch where gradients are added up apart: 16 bit ones are cleared (2), the new ones added
-# to them (6), the sum cast (6) and added to the fp32 buffer (12). DeepSpeed, bf16_optimizer.py: clear_lp_grads and
-# update_hp_grads.
-_APART_BYTES = 26.0
+# Bytes per parameter and microbatch where gradients are accumulated separately: 16 bit ones are cleared (2), the new
+# ones added to them (6), the sum cast (6) and added to the fp32 buffer (12). DeepSpeed, bf16_optimizer.py:
+# clear_lp_grads and update_hp_grads.
+_SEPARATE_BYTES = 26.0
 
 # Speed of the small products inside a scan over that of a matrix library. Its Triton kernels keep states in fp32 and
 # put decays, masks and sums between products of 64 to 256 rows. Published runs of Nemotron 3 Nano in bf16 and fp8 on
@@ -361,7 +361,7 @@ class Operators:
 
     def _added_bytes(self) -> Floats:
         """Bytes per parameter that adding a fresh weight gradient up moves."""
-        return np.where(self.shard.apart, _APART_BYTES, 2.0 + 2.0 * self.gradient_bytes)
+        return np.where(self.shard.apart, _SEPARATE_BYTES, 2.0 + 2.0 * self.gradient_bytes)
 
     def table_gradient(self, parameters: Floats) -> None:
         """Add what the gradient of a table of tokens costs besides its rows: it is dense, so that all of it is cleared,

@@ -14,7 +14,7 @@ LAYER_AXES = ("tp", "cp", "ep", "etp", "mbs", "sp", "recompute")
 see ``layer_axes``)."""
 
 BUFFER_BYTES = 4.0
-"""Bytes per parameter of gradients that are added up apart."""
+"""Bytes per parameter of gradients that are accumulated separately."""
 
 _BYTES = {"fp32": 4.0, "tf32": 4.0}
 """Bytes of an activation where they are not the 2 of half precision (fp8 training keeps its activations in bf16)."""
@@ -70,7 +70,7 @@ def layer_axes(context: Context) -> tuple[str, ...]:
     return (*LAYER_AXES, "zero") if apart else LAYER_AXES
 
 
-def added_up_apart(context: Context, zero: NDArray[np.int64] | Floats) -> NDArray[np.bool_]:
+def accumulates_separately(context: Context, zero: NDArray[np.int64] | Floats) -> NDArray[np.bool_]:
     """Return whether gradients are added up in an fp32 buffer of their own, per sharding stage."""
     profile = context.framework
     return np.asarray((zero <= profile.apart_to_zero) & profile.adds_up_apart(context.workload.precision))
@@ -93,7 +93,7 @@ def shard_of(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> 
         recompute=table.choices["recompute"][table.codes["recompute"][rows]],
         tokens=tokens,
         inner_tokens=np.where(sp, tokens / tp, tokens),
-        apart=added_up_apart(context, table.choices["zero"][table.codes["zero"][rows]]),
+        apart=accumulates_separately(context, table.choices["zero"][table.codes["zero"][rows]]),
     )
 
 

@@ -26,7 +26,7 @@ from forerun.spaces.strategies import Context, Schedule
 class StageMemory:
     """Bytes per representative stage, [R, S]: ``kept`` activations of all microbatches in flight, ``working`` set of
     one layer's backward pass, ``logits`` around the loss, ``idle`` buffers that the allocator keeps while it has
-    room; ``stage`` is the device-stage's number."""
+    room; ``stage`` is the pipeline rank's number."""
 
     kept: Floats
     working: Floats
@@ -57,13 +57,13 @@ def activation_memory(
     pp: Floats,
     vpp: Floats,
     microbatches: Floats,
-    lead: Floats | float = 1.0,
+    in_flight_factor: Floats | float = 1.0,
     spared: Floats | None = None,
 ) -> StageMemory:
     """Return the activation memory of S strategies; ``key`` is the shard of each, ``blocks`` [B, R, S] its layers,
-    ``lead`` that of ``StagePlans``, ``spared`` [kinds, R, S] those of its layers that keep everything although others
-    are recomputed."""
-    flight = in_flight(schedule, stage, pp, vpp, microbatches, lead)
+    ``in_flight_factor`` that of ``StagePlans``, ``spared`` [kinds, R, S] those of its layers that keep everything
+    although others are recomputed."""
+    flight = in_flight(schedule, stage, pp, vpp, microbatches, in_flight_factor)
     kept = np.zeros_like(stage)
     working = np.zeros_like(stage)
     idle = np.zeros_like(stage)

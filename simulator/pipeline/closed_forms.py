@@ -8,7 +8,7 @@ With t the forward and backward time of a stage on one microbatch, m microbatche
   last one drains them (one wait where all ``m`` are in flight at once). Held to the event engine by a test.
 - GPipe: forwards, then backwards, each as fast as the slowest stage lets them (arXiv 1811.06965); exact.
 - Interleaved: filling and draining take ``1/vpp`` of a stage each (arXiv 2104.04473, section 2.2.2); virtual stages of
-  unequal layers wait for each other in every lap (``lap_paths``).
+  unequal layers wait for each other in every round (``interleaved_paths``).
 - ZB-H1: weight gradients fill the drain, bubble ``(pp - 1)(f + b - w)`` with b the input gradient (arXiv 2401.10241),
   and no less than ``(pp - 1) max(f, b)``; ZB-V (arXiv 2405.15362): for both the longest path through their orders
   (``zero_bubble``), which is this where stages are equal.
@@ -51,19 +51,20 @@ class StageTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineTime:
-    """Shape S each: ``total_s`` without hops between stages, ``busy_s`` of the slowest stage and which it is, ``hops``
-    that stand in the critical path, ``sends`` that occupy the busiest device's link under computation; virtual stages
-    that pass one after the other (``laps``, 1 unless interleaved) and microbatches in each (``lap``). ``spare_s``: by
-    how much passes of an end of the pipeline, which sends in one direction only, exceed those of all other stages, so
-    that a blocking transfer of those is not waited for, ``spared`` times in a step; None if transfers do not block."""
+    """Shape S each: ``total_s`` without transfers between stages, ``busy_s`` of the slowest stage and which it is, how
+    many transfers stand in the critical path (``exposed_p2p``), ``sends`` that occupy the busiest device's link under
+    computation; virtual stages that pass one after the other (``rounds``, 1 unless interleaved) and microbatches in
+    each (``group``). ``spare_s``: by how much passes of an end of the pipeline, which sends in one direction only,
+    exceed those of all other stages, so that a blocking transfer of those is not waited for, ``spared`` times in a
+    step; None if transfers do not block."""
 
     total_s: Floats
     busy_s: Floats
     slowest: np.ndarray[tuple[int], np.dtype[np.intp]]
-    hops: Floats
+    exposed_p2p: Floats
     sends: Floats
-    laps: Floats
-    lap: Floats
+    rounds: Floats
+    group: Floats
     spare_s: tuple[Floats, Floats] | None = None
     spared: Floats | None = None
 
@@ -81,7 +82,7 @@ def pipeline_time(
     """Return the pipelined part of a step for S strategies.
 
     ``overlap``: steady-state sends run under computation; ``least_s``: seconds that some path through the schedule
-    takes (``lap_paths``, ``zb_v_s``), where device-stages alone do not tell it.
+    takes (``interleaved_paths``, ``zb_v_s``), where pipeline ranks alone do not tell it.
     """
     both = stages.forward_s + stages.backward_s
     total = total_over_stages(stages.multiplicity, both)
@@ -102,23 +103,22 @@ def pipeline_time(
         total_s=total,
         busy_s=busy,
         slowest=slowest,
-        hops=hops_in_the_way(schedule, pp, vpp, microbatches, overlap=overlap),
+        exposed_p2p=exposed_p2p_count(schedule, pp, vpp, microbatches, overlap=overlap),
         sends=np.where((pp > 1) & overlap, np.where((pp == 2) & (vpp == 1), 1.0, 2.0) * vpp * microbatches, 0.0),
-        laps=np.where(schedule == Schedule.INTERLEAVED, vpp, 1.0),
-        lap=np.minimum(pp, microbatches),
+        rounds=np.where(schedule == Schedule.INTERLEAVED, vpp, 1.0),
+        group=np.minimum(pp, microbatches),
         spare_s=spare_s,
         spared=spared,
     )
 
 
-def hops_in_the_way(schedule: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
-    """Return how many transfers between stages a step waits for, on equal stages and hops short against a pass.
+def exposed_p2p_count(schedule: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
+    """Return how many transfers between stages a step waits for, on equal stages and transfers short against a pass.
 
-    Filling and draining cross every border once each way, of ``vpp`` laps when interleaved. In the steady state of 1F1B
-    a stage waits for what its neighbour makes of what it has just sent, so that overlap hides next to nothing;
+    Filling and draining cross every border once each way, of ``vpp`` rounds when interleaved. In the steady state of
+    1F1B a stage waits for what its neighbour makes of what it has just sent, so that overlap hides next to nothing;
     blocking transfers stand between the passes of every schedule, two exchanges per microbatch and virtual stage (with
-    two stages what goes and what comes back pass at once). Found with the event engine, held to it by a test.
-    """
+    two stages what goes and what comes back pass at once). Found with the event engine, held to it by a test."""
     interleaved, vee = schedule == Schedule.INTERLEAVED, schedule == Schedule.ZB_V
     crossings = 2 * np.where(interleaved, pp * vpp - 1, np.where(vee, 2 * (pp - 1), pp - 1))
     if overlap:
@@ -133,14 +133,14 @@ def hops_in_the_way(schedule: Floats, pp: Floats, vpp: Floats, microbatches: Flo
     return np.where(pp > 1, np.maximum(crossings, hops), 0.0)
 
 
-def hops_s(time: PipelineTime, key: NDArray[np.intp], hop_s: Floats) -> tuple[Floats, Floats]:
-    """Return the seconds for which the steps of pipelines ``key`` wait for transfers of ``hop_s`` each, and those of
-    them in which sending takes longer than all passes and the hops in the critical path; shape N."""
-    crossed_s = time.hops[key] * hop_s
-    idle_s = np.maximum(time.sends[key] * hop_s - time.total_s[key] - crossed_s, 0.0)
+def exposed_p2p_s(time: PipelineTime, key: NDArray[np.intp], p2p_s: Floats) -> tuple[Floats, Floats]:
+    """Return the seconds for which the steps of pipelines ``key`` wait for transfers of ``p2p_s`` each, and those of
+    them in which sending takes longer than all passes and the transfers in the critical path; shape N."""
+    crossed_s = time.exposed_p2p[key] * p2p_s
+    idle_s = np.maximum(time.sends[key] * p2p_s - time.total_s[key] - crossed_s, 0.0)
     crossed_s += idle_s
     if time.spare_s is not None and time.spared is not None:
-        crossed_s -= time.spared[key] * sum(np.minimum(spare_s[key], hop_s) for spare_s in time.spare_s)
+        crossed_s -= time.spared[key] * sum(np.minimum(spare_s[key], p2p_s) for spare_s in time.spare_s)
     return crossed_s, idle_s
 
 

@@ -1,13 +1,12 @@
 """What an interleaved pipeline of unequal virtual stages waits for: the longest path through its schedule, by content.
 
-Devices of an interleaved pipeline wait for each other lap by lap, so that a step takes longer than the slowest device's
-passes where virtual stages differ. Which passes stand one behind the other on the longest path depends on the layers of
-each virtual stage and hardly on what a layer takes: so the schedule is played once per plan with nominal times, and the
-path is kept as a number of passes of each content of a virtual stage. Any path through the schedule is a lower bound
-of the step, whatever the times; the one that is longest by nominal times is close to the longest. A path of three
-groups of microbatches comes by the same pass again one group later; what lies between is repeated for longer steps, so
-that theirs too is a path through the schedule.
-"""
+Devices of an interleaved pipeline wait for each other round by round, so that a step takes longer than the slowest
+device's passes where virtual stages differ. Which passes stand one behind the other on the longest path depends on the
+layers of each virtual stage and hardly on what a layer takes: so the schedule is played once per plan with nominal
+times, and the path is kept as a number of passes of each content of a virtual stage. Any path through the schedule is a
+lower bound of the step, whatever the times; the one that is longest by nominal times is close to the longest. A path of
+three groups of microbatches comes by the same pass again one group later; what lies between is repeated for longer
+steps, so that theirs too is a path through the schedule."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ class _Order(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LapPaths:
+class InterleavedPaths:
     """Longest paths of P plans. ``passes`` [rates, groups played and a turn, 2, contents, P]: how many passes of each
     content of a virtual stage stand on them, forward and backward; ``held`` [contents, kinds of block, P]: what the
     contents are."""
@@ -50,12 +49,12 @@ class LapPaths:
     passes: Floats
     held: Floats
 
-    def columns(self, plans: NDArray[np.intp]) -> "LapPaths":
+    def columns(self, plans: NDArray[np.intp]) -> "InterleavedPaths":
         """Return the paths of some plans, with repetition."""
-        return LapPaths(self.passes[..., plans], self.held[..., plans])
+        return InterleavedPaths(self.passes[..., plans], self.held[..., plans])
 
 
-def lap_paths(blocks: Sequence[tuple[float, ...]], pp: int, work: Sequence[float]) -> LapPaths:
+def interleaved_paths(blocks: Sequence[tuple[float, ...]], pp: int, work: Sequence[float]) -> InterleavedPaths:
     """Return the longest paths of one plan.
 
     ``blocks``: of every kind on every virtual stage, in model order, layers before embedding and head; ``work``: of one
@@ -77,10 +76,10 @@ def lap_paths(blocks: Sequence[tuple[float, ...]], pp: int, work: Sequence[float
             counts = np.bincount([content for content, _ in path], minlength=2 * len(blocks)).reshape(2, len(blocks))
             for chunk, content in enumerate(of_chunk):
                 passes[rate, place, :, content, 0] += counts[:, chunk]
-    return LapPaths(passes, held[:, :, None])
+    return InterleavedPaths(passes, held[:, :, None])
 
 
-def packed(paths: Mapping[int, LapPaths], plans: int, kinds: int) -> LapPaths:
+def packed(paths: Mapping[int, InterleavedPaths], plans: int, kinds: int) -> InterleavedPaths:
     """Return the paths of ``plans`` plans, those that are not named with no pass at all."""
     most = max((len(one.held) for one in paths.values()), default=0)
     passes = np.zeros((len(RATES), len(PLAYED) + 1, 2, most, plans))
@@ -88,10 +87,10 @@ def packed(paths: Mapping[int, LapPaths], plans: int, kinds: int) -> LapPaths:
     for column, one in paths.items():
         passes[..., : len(one.held), column] = one.passes[..., 0]
         held[: len(one.held), :, column] = one.held[..., 0]
-    return LapPaths(passes, held)
+    return InterleavedPaths(passes, held)
 
 
-def path_seconds(paths: LapPaths, forward_s: Floats, backward_s: Floats, groups: Floats) -> Floats:
+def path_seconds(paths: InterleavedPaths, forward_s: Floats, backward_s: Floats, groups: Floats) -> Floats:
     """Return the seconds of S steps: of the longest path of all rates, extended in a line.
 
     ``forward_s`` and ``backward_s`` of one virtual stage of each content [contents, S], ``groups`` of pp

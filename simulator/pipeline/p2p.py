@@ -9,12 +9,12 @@ from forerun.simulator.layer.shard import activation_bytes
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, Placement, StrategyTable
 
-HOP_AXES = ("gpus", "pp", "tp", "cp", "mbs", "sp", "placement")
+P2P_AXES = ("gpus", "pp", "tp", "cp", "mbs", "sp", "placement")
 """Axes that the transfer between two stages depends on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HopEnd:
+class P2pEnd:
     """How N stages cut what they pass on: degrees, microbatch and sequence parallel as floats, shape N each."""
 
     tp: Floats
@@ -23,21 +23,21 @@ class HopEnd:
     sp: Floats
 
 
-def hop_time_s(context: Context, table: StrategyTable) -> Floats:
+def p2p_time_s(context: Context, table: StrategyTable) -> Floats:
     """Return the seconds of one transfer of a microbatch's activations to the next stage; shape N, 0 where pp is 1.
 
-    Every tensor rank sends its part. Without sequence parallel the whole is gathered again behind the hop
+    Every tensor rank sends its part. Without sequence parallel the whole is gathered again behind the transfer
     (Megatron-LM's scatter-gather, arXiv 2104.04473, section 4.1; DeepSpeed partitions likewise).
     """
     tp, cp, mbs, sp, dp, pp = (table.column(axis).astype(np.float64) for axis in ("tp", "cp", "mbs", "sp", "dp", "pp"))
     if not np.any(pp > 1):
         return np.zeros_like(pp)
     near = table.column("placement") == Placement.TP_CP_EP_PP_DP
-    end = HopEnd(tp=tp, dp=dp, mbs=mbs, sp=sp)
-    return np.where(pp > 1, one_hop_s(context, end, end, cp, near, pp), 0.0)
+    end = P2pEnd(tp=tp, dp=dp, mbs=mbs, sp=sp)
+    return np.where(pp > 1, p2p_between_s(context, end, end, cp, near, pp), 0.0)
 
 
-def one_hop_s(context: Context, sender: HopEnd, receiver: HopEnd, cp: Floats, near: Floats, pp: Floats) -> Floats:
+def p2p_between_s(context: Context, sender: P2pEnd, receiver: P2pEnd, cp: Floats, near: Floats, pp: Floats) -> Floats:
     """Return the seconds of one transfer between two stages of ``pp``, which may cut activations differently; shape N.
 
     A device passes its part on in as many messages as the degrees differ by; ``near``: stages are neighbours in device
@@ -45,14 +45,14 @@ def one_hop_s(context: Context, sender: HopEnd, receiver: HopEnd, cp: Floats, ne
     those within a node and those that leave it, each counted as often as the step waits for it.
     """
     stride = sender.tp * cp * np.where(near, 1.0, sender.dp)
-    sent, gathered = hop_parts_s(context, sender, receiver, cp, stride)
+    sent, gathered = p2p_parts_s(context, sender, receiver, cp, stride)
     away = _away(context, stride, pp)
     if np.any(away):
         # Only the stage at the border sends beyond its node: its devices share what the others leave idle.
         inside = context.cluster.levels[0].size
         ends, reach = (context, sender, receiver, cp), np.maximum(stride, inside)
-        shared, _ = hop_parts_s(*ends, reach, share=np.minimum(stride / inside, 1.0))
-        alone, _ = hop_parts_s(*ends, reach, lone=True)
+        shared, _ = p2p_parts_s(*ends, reach, share=np.minimum(stride / inside, 1.0))
+        alone, _ = p2p_parts_s(*ends, reach, lone=True)
         sent = sent + away * np.maximum(np.maximum(shared, alone) - sent, 0.0)
     return np.asarray(sent + gathered + context.framework.pipeline_hop_s)
 
@@ -71,10 +71,10 @@ def _away(context: Context, stride: Floats, pp: Floats) -> Floats:
     return np.asarray(np.where((share > 0) & (share < 0.5), 0.5, share))
 
 
-def hop_parts_s(
+def p2p_parts_s(
     context: Context,
-    sender: HopEnd,
-    receiver: HopEnd,
+    sender: P2pEnd,
+    receiver: P2pEnd,
     cp: Floats,
     stride: Floats,
     share: Floats | float = 1.0,

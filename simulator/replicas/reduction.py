@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.simulator.costs import adam_time_s, block_stride, collective_time_s, memory_bound_time_s
-from forerun.simulator.layer.shard import BUFFER_BYTES, activation_bytes, added_up_apart
+from forerun.simulator.layer.shard import BUFFER_BYTES, accumulates_separately, activation_bytes
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import StageParameters
 from forerun.spaces.strategies import Context, Placement
@@ -69,7 +69,7 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     half = width == 2.0
     reduced = _reduce_s(context, replicas, "gradients", dense.max(axis=0), expert.max(axis=0))
     gathered = _reduce_s(context, replicas, "parameters", dense.max(axis=0), expert.max(axis=0))
-    apart = added_up_apart(context, replicas.zero)
+    apart = accumulates_separately(context, replicas.zero)
     gradient = profile.held_gradient_bytes(context.workload.precision) + np.where(apart, BUFFER_BYTES, 0.0)
     states = profile.optimizer_bytes + (profile.master_bytes if half else 0.0)
 

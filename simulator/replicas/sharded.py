@@ -47,27 +47,27 @@ class Passes:
 class Loops:
     """What S pipelines do virtual stage by virtual stage, shape S each: the passes of one microbatch on a virtual stage
     of the first device, and on the last of all where the slowest device has it (``last_``), in seconds of traffic;
-    virtual stages of a device, microbatches in a lap through them and in a step."""
+    virtual stages of a device, microbatches in a round through them and in a step."""
 
     forward: Floats
     backward: Floats
     last_forward: Floats
     last_backward: Floats
-    laps: Floats
-    lap: Floats
+    rounds: Floats
+    group: Floats
     count: Floats
 
 
-def looped_passes(stages: StageTimes, passes: Passes, laps: Floats, lap: Floats, room: float) -> Loops:
+def looped_passes(stages: StageTimes, passes: Passes, rounds: Floats, group: Floats, room: float) -> Loops:
     """Return the passes of virtual stages; ``passes`` and ``room`` as for ``slowest_passes``."""
-    forward, backward = stages.forward_s[0] * (room / laps), stages.backward_s[0] * (room / laps)
+    forward, backward = stages.forward_s[0] * (room / rounds), stages.backward_s[0] * (room / rounds)
     return Loops(
         forward=forward,
         backward=backward,
-        last_forward=np.maximum(passes.forward - (laps - 1) * forward, 0.0),
-        last_backward=np.maximum(passes.making - (laps - 1) * backward, 0.0),
-        laps=laps,
-        lap=lap,
+        last_forward=np.maximum(passes.forward - (rounds - 1) * forward, 0.0),
+        last_backward=np.maximum(passes.making - (rounds - 1) * backward, 0.0),
+        rounds=rounds,
+        group=group,
         count=passes.count,
     )
 
@@ -94,8 +94,8 @@ def slowest_passes(
         values[decides] * (room / share) for values in (stages.forward_s, stages.backward_s, stages.weight_s)
     )
     apart = (schedule == Schedule.ZB_H1) | (schedule == Schedule.ZB_V)
-    laps = np.where(schedule == Schedule.INTERLEAVED, vpp, 1.0)
-    turns = np.where(schedule <= Schedule.GPIPE, (pp - 1) / laps, 0.0)
+    rounds = np.where(schedule == Schedule.INTERLEAVED, vpp, 1.0)
+    turns = np.where(schedule <= Schedule.GPIPE, (pp - 1) / rounds, 0.0)
     count = microbatches * share
     others_forward, others_backward = (
         (total_over_stages(stages.multiplicity, values) - values[decides]) * (room / np.maximum(pp - 1, 1.0))
@@ -188,7 +188,7 @@ def looped_traffic_s(
     what a token table is of a device's parameters, ``overlap`` as for ``slowest_passes``.
 
     The slowest device has the head, and the head's table in one of its virtual stages. The embedding's makes the first
-    virtual stage of all slower, another device's: the first lap of forward passes goes by its pace while the pipeline
+    virtual stage of all slower, another device's: the first round of forward passes goes by its pace while the pipeline
     fills, and the last one of backward passes while it drains.
     """
     # v virtual stages of a device share its traffic X = R (+ 2 G): (1 - t) / v of it each, t being the token table's
@@ -197,8 +197,8 @@ def looped_traffic_s(
     # stands alone. Two terms come on top. Filling: the first microbatches of a group of p wait for the traffic of
     # passes that nothing precedes, (p - 1) times. The embedding's device is another one, slower by its table: t X less
     # what that part hides itself, for p microbatches.
-    laps, lap, count = loops.laps[key], loops.lap[key], loops.count[key]
-    inner = (1 - table) / laps
+    rounds, group, count = loops.rounds[key], loops.group[key], loops.count[key]
+    inner = (1 - table) / rounds
     late_s, backward = profile.overlap_gradients * reduce_s, loops.backward[key]
     # A backward pass has room for the gather before it, and for as much of the reduction as that leaves.
     traffic_s, room_s = reduce_s, late_s
@@ -220,7 +220,7 @@ def looped_traffic_s(
         if overlap:
             filled_s = before_s + np.minimum(inner * early_s, backward)
             filling_s = 2 * inner * gather_s - filled_s
-    hidden_s = count * ((laps - 1) * behind_s + last_s)
-    alone_s = count * traffic_s - hidden_s + (lap - 1) * filling_s + lap * (table * traffic_s - first_s + behind_s)
-    hidden_s += (lap - 1) * filled_s + lap * (first_s - behind_s)
+    hidden_s = count * ((rounds - 1) * behind_s + last_s)
+    alone_s = count * traffic_s - hidden_s + (group - 1) * filling_s + group * (table * traffic_s - first_s + behind_s)
+    hidden_s += (group - 1) * filled_s + group * (first_s - behind_s)
     return alone_s, hidden_s

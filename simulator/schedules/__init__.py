@@ -1,4 +1,4 @@
-"""Pipeline schedules: the order in which every device-stage runs its passes, one file per schedule."""
+"""Pipeline schedules: the order in which every pipeline rank runs its passes, one file per schedule."""
 
 from forerun.simulator.schedules.catalogue import SCHEDULES, programs_of
 from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Programs, ScheduleOrder

@@ -27,7 +27,7 @@ SCHEDULES: Mapping[int, ScheduleOrder] = MappingProxyType(
 
 
 def programs_of(schedule: int, shape: PipelineShape) -> Programs:
-    """Return what every device-stage runs, as programs that are written each time that they are gone through.
+    """Return what every pipeline rank runs, as programs that are written each time that they are gone through.
 
     Raises:
         RequestError: no such schedule, or it has no order for this shape.

@@ -1,7 +1,7 @@
-"""The contract of a pipeline schedule: what every device-stage runs, in which order.
+"""The contract of a pipeline schedule: what every pipeline rank runs, in which order.
 
 A schedule is a function of a ``PipelineShape``. The compiler calls it once per graph, before any time is known, and
-gets one program per device-stage: its ``Action`` in the order in which its compute stream runs them. A program is
+gets one program per pipeline rank: its ``Action`` in the order in which its compute stream runs them. A program is
 written each time that it is gone through, so that a step of many microbatches is never kept as a whole. A
 device never starts an action before those in front of it, however long it waits. The following must hold:
 
@@ -48,7 +48,7 @@ class Action(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineShape:
-    """``pp`` device-stages with ``vpp`` virtual stages each, and the microbatches of one step.
+    """``pp`` pipeline ranks with ``vpp`` virtual stages each, and the microbatches of one step.
 
     Raises:
         RequestError: one of them is below one.
@@ -81,7 +81,7 @@ class PipelineShape:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What one device-stage runs: ``write`` is called with the ``words`` for every time that it is gone through."""
+    """What one pipeline rank runs: ``write`` is called with the ``words`` for every time that it is gone through."""
 
     write: Callable[..., Iterator[Action]]
     words: tuple[object, ...]
@@ -91,6 +91,6 @@ class Program:
 
 
 Programs = Sequence[Iterable[Action]]
-"""One program per device-stage."""
+"""One program per pipeline rank."""
 ScheduleOrder = Callable[[PipelineShape], Programs]
 """The contract itself."""

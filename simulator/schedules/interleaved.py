@@ -8,7 +8,7 @@ from forerun.simulator.schedules.contract import Action, Pass, PipelineShape, Pr
 def interleaved(shape: PipelineShape) -> Programs:
     """Return the programs: microbatches go in groups of ``pp`` through one virtual stage of a device after the other.
 
-    A device-stage runs ``2 (pp - 1 - stage) + (vpp - 1) pp`` forwards to warm up (Megatron-LM's
+    A pipeline rank runs ``2 (pp - 1 - stage) + (vpp - 1) pp`` forwards to warm up (Megatron-LM's
     ``forward_backward_pipelining_with_interleaving``).
 
     Raises:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
-from forerun.simulator.pipeline.interleaved import LapPaths, lap_paths, packed
+from forerun.simulator.pipeline.interleaved import InterleavedPaths, interleaved_paths, packed
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.flops import layer_forward_flops
 from forerun.spaces.models.model import Model
@@ -29,23 +29,22 @@ PLAN_AXES = ("pp", "vpp", "schedule", "split", "recompute_layers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlans:
-    """Runs of equal device-stages of P plans, in pipeline order. Arrays are [R, P]; padding has multiplicity 0.
+    """Runs of equal pipeline ranks of P plans, in pipeline order. Arrays are [R, P]; padding has multiplicity 0.
 
-    ``first``: number of the run's first device-stage; ``stage``: of that which keeps most activations; ``lead``: its
-    activations at their peak over those of equal virtual stages (``interleaved_lead``). ``blocks`` [layer kinds + 2, R,
-    P]: layers of each kind that a stage holds, then 1.0 where it holds the embedding, then 1.0 where it holds the head
-    (a DualPipe device holds two stages and counts both). ``paths``: what interleaved stages of unequal layers wait for,
-    ``down``: the part of ``blocks`` that stands on the first of two virtual stages of a V; None if there are none.
-    ``spared`` [layer kinds, R, P]: layers behind the first ``recompute_layers`` of their virtual stages; None where no
-    plan recomputes some layers only.
-    """
+    ``first``: number of the run's first pipeline rank; ``stage``: of that which keeps most activations;
+    ``in_flight_factor``: its activations at their peak over those of equal virtual stages (``peak_in_flight_factor``).
+    ``blocks`` [layer kinds + 2, R, P]: layers of each kind that a stage holds, then 1.0 where it holds the embedding,
+    then 1.0 where it holds the head (a DualPipe device holds two stages and counts both). ``paths``: what interleaved
+    stages of unequal layers wait for, ``down``: the part of ``blocks`` that stands on the first of two virtual stages
+    of a V; None if there are none. ``spared`` [layer kinds, R, P]: layers behind the first ``recompute_layers`` of
+    their virtual stages; None where no plan recomputes some layers only."""
 
     multiplicity: Floats
     first: Floats
     stage: Floats
-    lead: Floats
+    in_flight_factor: Floats
     blocks: Floats
-    paths: LapPaths | None = None
+    paths: InterleavedPaths | None = None
     down: Floats | None = None
     spared: Floats | None = None
 
@@ -62,13 +61,13 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Equal neighbours: the first of them, how many, which keeps most activations and its lead."""
+    """Equal neighbours: the first of them, how many, which keeps most activations and its peak in-flight factor."""
 
     held: _Stage
     first: int
     count: int
     stage: int
-    lead: float
+    in_flight_factor: float
 
 
 def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> StagePlans:
@@ -89,7 +88,7 @@ def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp]) 
 
 @lru_cache(maxsize=1 << 14)
 def _spared(model: Model, counts: tuple[int, ...], pp: int, schedule: int, some: int) -> tuple[tuple[int, ...], ...]:
-    """Return the layers of each kind behind the first ``some`` of every virtual stage, for every device-stage; MTP
+    """Return the layers of each kind behind the first ``some`` of every virtual stage, for every pipeline rank; MTP
     blocks are none of the first."""
     kinds = [kind for kind, layer in zip(kind_of_entry(model), model.layers, strict=True) for _ in range(layer.count)]
     chunks, done = [], 0
@@ -117,29 +116,31 @@ def _pack_spared(
 
 
 @lru_cache(maxsize=1 << 12)
-def _paths(model: Model, counts: tuple[int, ...], pp: int, seq_len: int) -> LapPaths:
+def _paths(model: Model, counts: tuple[int, ...], pp: int, seq_len: int) -> InterleavedPaths:
     """Return the longest paths of an interleaved plan."""
     work = [layer_forward_flops(kind, model.hidden, seq_len) for kind in layer_kinds(model)]
     work += [0.0, 2.0 * seq_len * model.vocab * model.hidden]
     ends = [(float(chunk == 0), float(chunk == len(counts) - 1)) for chunk in range(len(counts))]
     blocks = [(*map(float, kinds), *end) for kinds, end in zip(_kinds_of_chunks(model, counts), ends, strict=True)]
-    return lap_paths(blocks, pp, work)
+    return interleaved_paths(blocks, pp, work)
 
 
 @lru_cache(maxsize=1 << 14)
 def _runs(model: Model, counts: tuple[int, ...], pp: int, schedule: int) -> tuple[_Run, ...]:
-    """Return the runs of equal device-stages, in order. ``counts`` are the layers of every virtual stage."""
+    """Return the runs of equal pipeline ranks, in order. ``counts`` are the layers of every virtual stage."""
     runs: list[_Run] = []
     vpp = len(counts) // pp
     for number, held in enumerate(_stages(model, counts, pp, schedule)):
-        lead = interleaved_lead(counts[number::pp], pp, number) if schedule == Schedule.INTERLEAVED else 1.0
+        in_flight_factor = (
+            peak_in_flight_factor(counts[number::pp], pp, number) if schedule == Schedule.INTERLEAVED else 1.0
+        )
         if not runs or runs[-1].held != held:
-            runs.append(_Run(held, number, 1, number, lead))
+            runs.append(_Run(held, number, 1, number, in_flight_factor))
             continue
         run = runs.pop()
-        at, most = run.stage, run.lead
-        if _warm_up(pp, vpp, number) * lead > _warm_up(pp, vpp, at) * most * (1 + 1e-12):
-            at, most = number, lead
+        at, most = run.stage, run.in_flight_factor
+        if _warm_up(pp, vpp, number) * in_flight_factor > _warm_up(pp, vpp, at) * most * (1 + 1e-12):
+            at, most = number, in_flight_factor
         runs.append(_Run(held, run.first, run.count + 1, at, most))
     return tuple(runs)
 
@@ -149,24 +150,24 @@ def _warm_up(pp: Count, vpp: Count, stage: Count) -> Count:
     return 2 * (pp - stage - 1) + (vpp - 1) * pp + 1
 
 
-def interleaved_lead(layers: Sequence[float], pp: int, stage: int) -> float:
-    """Return the largest number of layers whose activations a device-stage keeps at once, over that of equal chunks.
+def peak_in_flight_factor(layers: Sequence[float], pp: int, stage: int) -> float:
+    """Return the largest number of layers whose activations a pipeline rank keeps at once, over that of equal chunks.
 
-    ``layers`` of its virtual stages in model order. Passes run in laps of ``pp`` microbatches, backward ones in reverse
-    order (Megatron-LM's schedule): at some time the first virtual stages are kept twice and the last not at all.
-    """
+    ``layers`` of its virtual stages in model order. Passes run in rounds of ``pp`` microbatches, backward ones in
+    reverse order (Megatron-LM's schedule): at some time the first virtual stages are kept twice and the last not at
+    all."""
     if len(set(layers)) == 1:
         return 1.0
     warm_up = _warm_up(pp, len(layers), stage)
-    laps = np.repeat(np.asarray(layers, dtype=np.float64), pp)
-    forward = np.concatenate(([0.0], np.cumsum(np.tile(laps, 5))))
-    backward = np.concatenate(([0.0], np.cumsum(np.tile(laps[::-1], 2))))
+    rounds = np.repeat(np.asarray(layers, dtype=np.float64), pp)
+    forward = np.concatenate(([0.0], np.cumsum(np.tile(rounds, 5))))
+    backward = np.concatenate(([0.0], np.cumsum(np.tile(rounds[::-1], 2))))
     kept = forward[warm_up : warm_up + len(backward)] - backward
-    return float(kept.max() / (warm_up * laps.mean()))
+    return float(kept.max() / (warm_up * rounds.mean()))
 
 
 def _stages(model: Model, counts: tuple[int, ...], pp: int, schedule: int) -> list[_Stage]:
-    """Return what every device-stage holds, in order."""
+    """Return what every pipeline rank holds, in order."""
     by_kind = _kinds_of_chunks(model, counts)
     stages = []
     for stage in range(pp):
@@ -189,40 +190,54 @@ def _kinds_of_chunks(model: Model, counts: Sequence[int]) -> list[tuple[int, ...
     return [tuple(chunk) for chunk in chunks]
 
 
-def _pack(plans: Sequence[tuple[_Run, ...]], kinds: int, paths: Mapping[int, LapPaths]) -> StagePlans:
+def _pack(plans: Sequence[tuple[_Run, ...]], kinds: int, paths: Mapping[int, InterleavedPaths]) -> StagePlans:
     """Return the plans as arrays, padded with copies of the first run that count zero times; ``paths`` by column."""
     depth = max((len(runs) for runs in plans), default=1)
     shape = (depth, len(plans))
-    multiplicity, first, number, leads = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.ones(shape)
+    multiplicity, first, number, in_flight_factors = np.zeros(shape), np.zeros(shape), np.zeros(shape), np.ones(shape)
     blocks = np.zeros((kinds + 2, *shape))
     down = np.zeros_like(blocks) if any(runs[0].held.down for runs in plans) else None
     for column, runs in enumerate(plans):
         for slot in range(depth):
             run = runs[slot] if slot < len(runs) else runs[0]
             multiplicity[slot, column] = run.count if slot < len(runs) else 0
-            first[slot, column], number[slot, column], leads[slot, column] = run.first, run.stage, run.lead
+            first[slot, column], number[slot, column], in_flight_factors[slot, column] = (
+                run.first,
+                run.stage,
+                run.in_flight_factor,
+            )
             blocks[:, slot, column] = (*run.held.layers, run.held.embedding, run.held.head)
             if down is not None and run.held.down:
                 down[:, slot, column] = (*run.held.down, run.held.embedding, 0.0)
     longest = packed(paths, len(plans), kinds + 2) if paths else None
     return StagePlans(
-        multiplicity=multiplicity, first=first, stage=number, lead=leads, blocks=blocks, paths=longest, down=down
+        multiplicity=multiplicity,
+        first=first,
+        stage=number,
+        in_flight_factor=in_flight_factors,
+        blocks=blocks,
+        paths=longest,
+        down=down,
     )
 
 
 def in_flight(
-    schedule: Floats, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, lead: Floats | float = 1.0
+    schedule: Floats,
+    stage: Floats,
+    pp: Floats,
+    vpp: Floats,
+    microbatches: Floats,
+    in_flight_factor: Floats | float = 1.0,
 ) -> Floats:
-    """Microbatches whose activations a device-stage keeps at its peak, in units of the stage's whole set of layers.
+    """Microbatches whose activations a pipeline rank keeps at its peak, in units of the stage's whole set of layers.
 
     1F1B: ``pp - stage``; ZB-H1: ``pp`` on every stage, whose weight gradients run the later the deeper it stands;
-    interleaved: ``2(pp - stage - 1) + (vpp - 1)pp + 1`` chunks of ``1/vpp`` stage
-    (arXiv 2104.04473, section 2.2 and Megatron-LM's schedules), times ``lead`` where chunks differ; GPipe: all; ZB-V:
-    ``2 pp`` chunks of half a stage; DualPipe: ``pp + 1`` chunks of half a device's layers (arXiv 2412.19437, table 2).
-    Never more than there are.
-    """
+    interleaved: ``2(pp - stage - 1) + (vpp - 1)pp + 1`` chunks of ``1/vpp`` stage (arXiv 2104.04473, section 2.2 and
+    Megatron-LM's schedules), times ``in_flight_factor`` where chunks differ; GPipe: all; ZB-V: ``2 pp`` chunks of half
+    a stage; DualPipe: ``pp + 1`` chunks of half a device's layers (arXiv 2412.19437, table 2). Never more than there
+    are."""
     kept = pp - stage
-    looped = _warm_up(pp, vpp, stage) / vpp * lead
+    looped = _warm_up(pp, vpp, stage) / vpp * in_flight_factor
     kept = np.where(schedule == Schedule.INTERLEAVED, looped, kept)
     kept = np.where((schedule == Schedule.ZB_V) | (schedule == Schedule.ZB_H1), pp, kept)
     kept = np.where(schedule == Schedule.DUALPIPE, (pp + 1) / 2, kept)

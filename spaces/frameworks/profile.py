@@ -118,6 +118,10 @@ class FrameworkProfile:
     """Key/value exchange of context parallelism under attention."""
     overlap_expert: float = 0.0
     """Expert all-to-all under other computation of the same stage."""
+    expert_overlap_cost: float = 0.0
+    """Seconds of computation that a second of hidden expert all-to-all costs: what its kernels take of the device."""
+    dispatch_share: float = 1.0
+    """Bytes of dispatch and combine over those of half precision, in eight-bit training."""
     dispatches_once: bool = False
     """A token is sent only once to every node that has experts for it (DeepEP, HybridEP)."""
     gathers_tokens: bool = False
@@ -153,6 +157,12 @@ class FrameworkProfile:
     collective_launch_s: float = 50e-6
     """Fixed launch and synchronisation cost of a tensor-parallel collective."""
 
+    keeps_expert_outputs: bool = True
+    """Outputs of experts are kept for the gradient of the router's weights (else these weigh the activation before the
+    last product, whose input is kept anyway)."""
+    eight_bit_activations: bool = False
+    """Eight-bit training keeps inputs of activations and outputs of experts in eight bit, and the output of attention
+    in twelve."""
     logit_bytes: float = 8.0
     """Bytes per logit that the loss keeps besides the logits themselves."""
     context_bytes: float = 1.0e9

@@ -157,7 +157,7 @@ def test_traces_hold_the_step(text: str, tmp_path: Path, messages: dict[str, Any
             and task.kind not in ("reduce", "gather", "tied", "send")
         ]
         assert computed == pytest.approx(1e6 * sum(task.end_s - task.start_s for task in own), abs=len(own))
-        assert all(facts(node)["comm_size"] == sizes.hop_bytes for node in nodes if node.type in (SEND, RECEIVE))
+        assert all(facts(node)["comm_size"] == sizes.p2p_bytes for node in nodes if node.type in (SEND, RECEIVE))
         reduced = [
             facts(node)["comm_size"] for node in nodes if node.type == COLLECTIVE and node.name.startswith("reduce")
         ]
@@ -195,8 +195,8 @@ def test_replicas_that_differ_have_traces_of_their_own(tmp_path: Path, messages:
         for rank in range(4)
     ]
 
-    # Ranks of stage 1 are 2 and 3; the second replica of it is slow.
-    assert computed[0] == computed[1]
+    # Ranks of stage 1 are 2 and 3; the second replica of it is slow. Passes beside traffic take a little longer.
+    assert computed[0] == pytest.approx(computed[1], rel=0.01)
     assert computed[3] > 1.5 * computed[2]
     names = [event["args"]["name"] for event in trace_events(result)["traceEvents"] if event["name"] == "process_name"]
     assert names == ["replica 0 stage 0", "replica 0 stage 1", "replica 1 stage 0", "replica 1 stage 1"]

@@ -18,7 +18,7 @@ from forerun.simulator.events import (
     execute,
     simulate_costs,
 )
-from forerun.simulator.pipeline.closed_forms import StageTimes, hops_in_the_way, hops_s, pipeline_time
+from forerun.simulator.pipeline.closed_forms import StageTimes, exposed_p2p_count, exposed_p2p_s, pipeline_time
 from forerun.simulator.schedules import Pass, PipelineShape, programs_of
 from forerun.simulator.stages.plan import in_flight
 from forerun.spaces.strategies import Schedule
@@ -129,9 +129,9 @@ def test_zb_v_with_equal_passes_leaves_no_device_idle_between_its_first_and_last
 
 
 @settings(max_examples=tries(30))
-@given(times=st.lists(passes, min_size=2, max_size=5), count=st.integers(1, 8), hop=st.floats(0.0, 0.1))
+@given(times=st.lists(passes, min_size=2, max_size=5), count=st.integers(1, 8), p2p=st.floats(0.0, 0.1))
 def test_composition_gives_what_every_event_gives(
-    times: list[tuple[float, float, float]], count: int, hop: float
+    times: list[tuple[float, float, float]], count: int, p2p: float
 ) -> None:
     """DistSim's composition: of each device's list, the first item whose inputs have come starts when the device is
     free. Unequal stages, transfers that do not block and are shorter than any pass, so that none waits for another."""
@@ -141,7 +141,7 @@ def test_composition_gives_what_every_event_gives(
         ChunkCost(forward_s=f, backward_s=b + w, weight_s=w, parts={"compute": f + b + w}) for f, b, w in times
     )
     costs = StepCosts(
-        schedule=costs.schedule, shape=costs.shape, chunks=chunks, stages=costs.stages, hop_s=hop, overlap_hops=True
+        schedule=costs.schedule, shape=costs.shape, chunks=chunks, stages=costs.stages, p2p_s=p2p, overlap_p2p=True
     )
 
     assert simulate_costs(costs).step_time_s == pytest.approx(composed(costs), rel=EXACT)
@@ -163,7 +163,7 @@ def composed(costs: StepCosts) -> float:
                 cost = costs.chunks[chunk]
                 start = max(free[device], arrival.get(before, 0.0))
                 free[device] = start + (cost.forward_s if forward else cost.backward_s)
-                arrival[forward, microbatch, chunk] = free[device] + costs.hop_s
+                arrival[forward, microbatch, chunk] = free[device] + costs.p2p_s
                 program.pop(0)
     return max(free)
 
@@ -171,7 +171,7 @@ def composed(costs: StepCosts) -> float:
 def test_blocking_transfers_take_their_time_from_the_sender() -> None:
     """Two stages: one transfer each way of the first microbatch stands between them; every further one blocks too."""
     for count in (1, 4):
-        blocking = step(Schedule.GPIPE, 2, 1, count, (1.0, 1.0, 1.0), hop_s=0.5, overlap_hops=False)
+        blocking = step(Schedule.GPIPE, 2, 1, count, (1.0, 1.0, 1.0), p2p_s=0.5, overlap_p2p=False)
         assert blocking.step_time_s == pytest.approx((count + 1) * 3.0 + 2 * 0.5 + 2 * (count - 1) * 0.5, rel=EXACT)
 
 
@@ -179,7 +179,7 @@ def test_overlapped_transfers_delay_1f1b_once_per_microbatch() -> None:
     """Stages take turns in 1F1B: every other pair of passes waits for a transfer there and a transfer back, which no
     stream can hide."""
     for count in (2, 4, 8):
-        result = step(Schedule.ONE_F_ONE_B, 2, 1, count, (1.0, 1.0, 1.0), hop_s=0.25, overlap_hops=True)
+        result = step(Schedule.ONE_F_ONE_B, 2, 1, count, (1.0, 1.0, 1.0), p2p_s=0.25, overlap_p2p=True)
         assert result.step_time_s == pytest.approx((count + 1) * 3.0 + count * 0.25, abs=0.25 + EXACT)
         assert result.step_time_s > (count + 1) * 3.0 + (count - 1) * 0.25
 
@@ -198,22 +198,22 @@ def test_short_transfers_lengthen_a_step_by_a_known_number_of_hops(pp: int, grou
         (Schedule.ZB_V, 2),
     ):
         without, with_hops = (
-            step(schedule, pp, vpp, count, (1.0, 1.0, 1.0), hop_s=hop_s, overlap_hops=overlap).step_time_s
-            for hop_s in (0.0, 1e-4)
+            step(schedule, pp, vpp, count, (1.0, 1.0, 1.0), p2p_s=p2p_s, overlap_p2p=overlap).step_time_s
+            for p2p_s in (0.0, 1e-4)
         )
         columns = [np.array([float(value)]) for value in (schedule, pp, vpp, count)]
-        hops = hops_in_the_way(*columns, overlap=overlap)[0]
+        hops = exposed_p2p_count(*columns, overlap=overlap)[0]
         assert (with_hops - without) / 1e-4 == pytest.approx(hops, abs=1e-6), schedule.name
 
 
 @pytest.mark.parametrize(("schedule", "near"), [(Schedule.GPIPE, EXACT), (Schedule.ONE_F_ONE_B, 0.015)])
 @pytest.mark.parametrize("slow", [0, 3])
-@pytest.mark.parametrize("hop_s", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize("p2p_s", [0.02, 0.1, 0.5])
 def test_blocking_transfers_are_not_waited_for_by_an_end_that_is_slower(
-    schedule: Schedule, near: float, slow: int, hop_s: float
+    schedule: Schedule, near: float, slow: int, p2p_s: float
 ) -> None:
     pp, count = 4, 16
-    costs = uniform(schedule, pp, 1, count, (1.0, 1.0, 1.0), hop_s=hop_s, overlap_hops=False)
+    costs = uniform(schedule, pp, 1, count, (1.0, 1.0, 1.0), p2p_s=p2p_s, overlap_p2p=False)
     chunk = replace(costs.chunks[0], forward_s=1.1, backward_s=2.2)
     chunks = tuple(chunk if stage == slow else one for stage, one in enumerate(costs.chunks))
     one = np.ones((pp, 1))
@@ -225,7 +225,7 @@ def test_blocking_transfers_are_not_waited_for_by_an_end_that_is_slower(
         first=np.arange(pp, dtype=float)[:, None],
     )
     time = pipeline_time(stages, *(np.array([float(value)]) for value in (schedule, pp, 1, count)), overlap=False)
-    waits_s, _ = hops_s(time, np.zeros(1, dtype=np.intp), np.array([hop_s]))
+    waits_s, _ = exposed_p2p_s(time, np.zeros(1, dtype=np.intp), np.array([p2p_s]))
     played = simulate_costs(replace(costs, chunks=chunks)).step_time_s
 
     assert (time.total_s + waits_s)[0] == pytest.approx(played, rel=near)

@@ -157,7 +157,7 @@ def test_sharing_on_many_links_is_fair(seed: int, most: int, monkeypatch: pytest
 @pytest.mark.parametrize("seed", range(4))
 def test_one_clock_for_all_and_one_for_each_give_the_same(seed: int, uplink: int) -> None:
     """Three ports under an uplink, twice, which learn from each other: with many transfers the uplink decides for all,
-    with few the ports, and a pool goes from one to the other and back."""
+    with few the ports, and a component goes from one to the other and back."""
     draw = random.Random(seed)
     links = [3, 3, 2, uplink] * 2
     flows = []
@@ -279,16 +279,16 @@ def test_a_run_depends_on_nothing_but_the_graph(data: st.DataObject) -> None:
     for task in range(count):
         after = data.draw(st.lists(st.integers(0, task - 1), max_size=3, unique=True)) if task else []
         edges += [(before, task) for before in after]
-        gang = data.draw(st.lists(st.sampled_from(streams), min_size=1, max_size=2, unique=True))
+        members = data.draw(st.lists(st.sampled_from(streams), min_size=1, max_size=2, unique=True))
         seconds = float(data.draw(st.integers(0, 3)))
-        graph.add_collective(0, seconds, gang, after, priority=data.draw(st.integers(0, 2)))
+        graph.add_collective(0, seconds, members, after, priority=data.draw(st.integers(0, 2)))
     run = execute(graph)
 
     assert run == execute(graph)
     assert all(run.end_s[before] <= run.start_s[after] for before, after in edges)
     assert all(run.end_s[t] - run.start_s[t] == graph.duration_s[t] for t in range(count))
     for stream in streams:
-        on = [t for t in range(count) if stream in graph.gangs.get(t, (graph.stream[t],)) and graph.duration_s[t]]
+        on = [t for t in range(count) if stream in graph.members_of.get(t, (graph.stream[t],)) and graph.duration_s[t]]
         spans = sorted((run.start_s[t], run.end_s[t]) for t in on)
         assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
 

@@ -49,8 +49,8 @@ def test_every_stage_costs_what_it_costs_on_its_own_group() -> None:
 
     assert costs.chunks == (*fast.chunks[:2], *slow.chunks[2:])
     assert costs.stages == (*fast.stages[:2], *slow.stages[2:])
-    assert costs.hops_s[0] == fast.hops_s[0]
-    assert costs.hops_s[1] == costs.hops_s[2] == slow.hops_s[2] > fast.hops_s[0]
+    assert costs.each_p2p_s[0] == fast.each_p2p_s[0]
+    assert costs.each_p2p_s[1] == costs.each_p2p_s[2] == slow.each_p2p_s[2] > fast.each_p2p_s[0]
 
 
 def test_fewer_layers_on_the_slow_group_are_faster() -> None:

@@ -96,8 +96,8 @@ def steps(draw: st.DrawFn) -> StepCosts:
         shape=PipelineShape(pp=pp, vpp=vpp, microbatches=microbatches),
         chunks=chunks,
         stages=tuple(stages),
-        hop_s=draw(seconds),
-        overlap_hops=draw(st.booleans()),
+        p2p_s=draw(seconds),
+        overlap_p2p=draw(st.booleans()),
         one_port=draw(st.booleans()),
         tied_s=draw(seconds),
         zero=zero,
@@ -202,4 +202,4 @@ def test_a_circle_is_named_though_only_some_of_it_was_written() -> None:
     costs = step_costs(assign(setting, strategy))
     assert simulate(setting, strategy).step_time_s > 0
     with pytest.raises(RequestError, match=r"finite times|no circle"):
-        simulate_costs(replace(costs, hop_s=float("nan")))
+        simulate_costs(replace(costs, p2p_s=float("nan")))

@@ -148,9 +148,9 @@ def test_a_hop_costs_what_the_core_says(scattered: bool) -> None:
 
         costs = step_costs(assign(setting, strategy))
         paces = [chunk.forward_s + chunk.backward_s for chunk in costs.chunks]
-        spared_s = (count - 1) * min(costs.hop_s, paces[-1] - max(paces[:-1])) if strategy.pp > 2 else 0.0
+        spared_s = (count - 1) * min(costs.p2p_s, paces[-1] - max(paces[:-1])) if strategy.pp > 2 else 0.0
         assert score(setting, table_of([strategy])).time_s["pipeline"][0] == pytest.approx(
-            hops * costs.hop_s - spared_s
+            hops * costs.p2p_s - spared_s
         )
 
 
@@ -232,12 +232,12 @@ def test_transfers_and_reductions_share_a_port() -> None:
         costs,
         chunks=(chunk, chunk),
         stages=stages,
-        hop_s=1.0,
+        p2p_s=1.0,
         tied_s=0.0,
         host_step_s=0.0,
         host_microbatch_s=0.0,
         overlap_gradients=1.0,
-        overlap_hops=True,
+        overlap_p2p=True,
         one_port=False,
     )
 

@@ -6,7 +6,7 @@ import pytest
 from forerun_examples import dense_model, request
 
 from forerun.simulator.costs import point_to_point_time_s
-from forerun.simulator.pipeline.p2p import hop_time_s
+from forerun.simulator.pipeline.p2p import p2p_time_s
 from forerun.spaces.strategies import Context, Placement, Strategy, table_of
 
 
@@ -16,8 +16,8 @@ def context(*, overlap: bool = False) -> Context:
     return replace(made, framework=replace(made.framework, overlap_pipeline=overlap, pipeline_hop_s=0.0))
 
 
-def hop_s(context: Context, **degrees: int) -> float:
-    return float(hop_time_s(context, table_of([Strategy(mbs=2, **{"dp": 1, **degrees})]))[0])
+def p2p_s(context: Context, **degrees: int) -> float:
+    return float(p2p_time_s(context, table_of([Strategy(mbs=2, **{"dp": 1, **degrees})]))[0])
 
 
 def sent_s(context: Context, stride: int, tp: int) -> float:
@@ -41,21 +41,21 @@ def test_a_hop_is_the_mean_of_those_within_and_beyond_the_node(overlap: bool, pp
     near_s, far_s = sent_s(made, 4, 4), sent_s(made, 8, 4)
     assert far_s > 2 * near_s
 
-    found = hop_s(made, tp=4, pp=pp, sp=True)
+    found = p2p_s(made, tp=4, pp=pp, sp=True)
 
     assert found == pytest.approx(near_s + share * (far_s - near_s), rel=1e-9)
 
 
 def test_stages_that_fill_nodes_always_leave_them() -> None:
     made = context()
-    assert hop_s(made, tp=8, pp=4, sp=True) == pytest.approx(sent_s(made, 8, 8), rel=1e-9)
-    assert hop_s(made, tp=4, dp=2, pp=4, sp=True) == pytest.approx(sent_s(made, 8, 4), rel=1e-9)
+    assert p2p_s(made, tp=8, pp=4, sp=True) == pytest.approx(sent_s(made, 8, 8), rel=1e-9)
+    assert p2p_s(made, tp=4, dp=2, pp=4, sp=True) == pytest.approx(sent_s(made, 8, 4), rel=1e-9)
 
 
 def test_replicas_outside_of_pipelines_let_stages_share_a_node() -> None:
     made = context()
-    apart = hop_s(made, tp=2, dp=8, pp=8, sp=True)
-    close = hop_s(made, tp=2, dp=8, pp=8, sp=True, placement=Placement.TP_CP_EP_PP_DP)
+    apart = p2p_s(made, tp=2, dp=8, pp=8, sp=True)
+    close = p2p_s(made, tp=2, dp=8, pp=8, sp=True, placement=Placement.TP_CP_EP_PP_DP)
     near_s, far_s = sent_s(made, 2, 2), sent_s(made, 8, 2)
 
     assert apart == pytest.approx(far_s, rel=1e-9)

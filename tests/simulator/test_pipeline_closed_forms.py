@@ -7,7 +7,7 @@ import pytest
 from forerun_examples import dense_model, request
 
 from forerun.simulator import score
-from forerun.simulator.pipeline.closed_forms import PipelineTime, StageTimes, hops_s, pipeline_time
+from forerun.simulator.pipeline.closed_forms import PipelineTime, StageTimes, exposed_p2p_s, pipeline_time
 from forerun.simulator.pipeline.zero_bubble import Ways, zb_v_s
 from forerun.spaces.strategies import Schedule, Strategy, table_of
 
@@ -91,7 +91,7 @@ def test_bubble_of_dualpipe() -> None:
 
 @pytest.mark.parametrize("overlap", [True, False])
 def test_no_hops_without_a_pipeline_and_never_fewer_than_all_borders_both_ways(overlap: bool) -> None:
-    assert uniform(Schedule.ONE_F_ONE_B, 1, 8, 1, overlap=overlap).hops[0] == 0
+    assert uniform(Schedule.ONE_F_ONE_B, 1, 8, 1, overlap=overlap).exposed_p2p[0] == 0
     for schedule, vpp in (
         (Schedule.ONE_F_ONE_B, 1),
         (Schedule.GPIPE, 1),
@@ -99,16 +99,18 @@ def test_no_hops_without_a_pipeline_and_never_fewer_than_all_borders_both_ways(o
         (Schedule.ZB_V, 2),
     ):
         for count in (1, 2, 8):
-            hops = uniform(schedule, 4, count, vpp, overlap=overlap).hops[0]
+            hops = uniform(schedule, 4, count, vpp, overlap=overlap).exposed_p2p[0]
             assert hops >= 2 * (4 * (vpp if schedule == Schedule.INTERLEAVED else 1) - 1)
 
 
 def test_a_device_sends_one_transfer_after_the_other() -> None:
     """Hidden transfers that take longer than all passes decide the step: 2 vpp per microbatch on an inner stage."""
     time = uniform(Schedule.INTERLEAVED, 4, 8, 2)
-    hop_s = np.array([100.0])
+    p2p_s = np.array([100.0])
 
-    assert (time.total_s + hops_s(time, np.zeros(1, dtype=np.intp), hop_s)[0])[0] == pytest.approx(2 * 2 * 8 * 100.0)
+    assert (time.total_s + exposed_p2p_s(time, np.zeros(1, dtype=np.intp), p2p_s)[0])[0] == pytest.approx(
+        2 * 2 * 8 * 100.0
+    )
 
 
 def test_the_whole_score_divides_the_bubble_too() -> None:

@@ -1,5 +1,7 @@
 """Recompute of modules and of some layers: memory and time lie between nothing and whole layers, as they should."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -90,3 +92,23 @@ def test_frameworks_without_modules_refuse_them() -> None:
     request = Request(model="llama3-8b", cluster="dgx-h100", global_batch=64, seq_len=4096, framework="torchtitan")
     (message,) = broken_laws(parse_strategy("dp8 zero3 recompute=layernorm"), resolve(request).context)
     assert "torchtitan has no recompute layernorm; it has none, selective, full" in message
+
+
+def test_deepseek_v3_fits_where_it_was_trained() -> None:
+    """2,048 H800 of 80 GB, DualPipe in fp8, norms, SwiGLU and up-projections recomputed (its report)."""
+    request = Request(
+        model="deepseek-v3",
+        cluster="h800",
+        global_batch=15360,
+        seq_len=4096,
+        precision="fp8",
+        framework="hai-llm",
+    )
+    one = resolve(request).context
+    text = f"tp1 pp16 dp128 ep64 mbs1 zero1 split=balanced schedule=dualpipe recompute={CHEAP}"
+    without = resolve(dataclasses.replace(request, framework="generic", switches={"dispatcher": "deepep"})).context
+    strategy = parse_strategy(text)
+    assert not broken_laws(strategy, one)
+    ours, plain = (score(context, table_of([strategy])) for context in (one, without))
+    assert ours.fits[0] and not plain.fits[0]
+    assert ours.step_time_s[0] < plain.step_time_s[0]

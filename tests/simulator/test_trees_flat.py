@@ -56,8 +56,8 @@ def as_tree(context: Context, strategy: Strategy) -> TreeStrategies:
 def plain(costs: StepCosts) -> StepCosts:
     """Return costs without what trees say for each stage and flat strategies for the step."""
     stages = tuple(dataclasses.replace(stage, zero=None) for stage in costs.stages)
-    hops_s = costs.hops_s or ((costs.hop_s, costs.hop_s),) * (len(costs.chunks) - 1)
-    return dataclasses.replace(costs, stages=stages, hops_s=hops_s)
+    each_p2p_s = costs.each_p2p_s or ((costs.p2p_s, costs.p2p_s),) * (len(costs.chunks) - 1)
+    return dataclasses.replace(costs, stages=stages, each_p2p_s=each_p2p_s)
 
 
 @pytest.mark.parametrize("framework", ["generic", "megatron-deepspeed"])

@@ -11,7 +11,7 @@ from forerun.simulator.assignment.of_tree import assign_tree
 from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.events import StepCosts, simulate_costs
 from forerun.simulator.events.trees import TreeResult, simulate_tree
-from forerun.simulator.pipeline.p2p import hop_time_s
+from forerun.simulator.pipeline.p2p import p2p_time_s
 from forerun.simulator.schedules import SCHEDULES, Pass, PipelineShape, limited
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Schedule, parse_strategy, table_of
@@ -67,7 +67,8 @@ def test_recompute_on_chosen_layers_lies_between_none_and_all() -> None:
         assert more.scores.memory_bytes["activations"][0] < less.scores.memory_bytes["activations"][0]
         assert more.scores.time_s["recompute"][0] > less.scores.time_s["recompute"][0]
     shares = [result.scores.time_s["recompute"][0] for result in results]
-    assert shares[0] / shares[2] == pytest.approx(4 / 24)
+    # Passes beside traffic of replicas take a little longer.
+    assert shares[0] / shares[2] == pytest.approx(4 / 24, rel=2e-3)
 
 
 def test_layers_sharded_alone_free_their_own_parameters() -> None:
@@ -270,7 +271,7 @@ def test_a_host_without_a_rate_is_named() -> None:
 
 def test_hops_between_equal_stages_are_those_of_flat_strategies() -> None:
     costs: StepCosts = step_costs(assign_tree(context(), tree(TWO.format(first="", second=""))))
-    flat = float(hop_time_s(context(), table_of([parse_strategy("tp2 pp2 dp4 mbs2 zero1")]))[0])
+    flat = float(p2p_time_s(context(), table_of([parse_strategy("tp2 pp2 dp4 mbs2 zero1")]))[0])
 
-    assert costs.hop_s == flat
+    assert costs.p2p_s == flat
     assert simulate_costs(costs).step_time_s > 0

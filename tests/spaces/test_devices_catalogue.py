@@ -65,6 +65,8 @@ def test_narrower_numbers_are_never_slower(device: Device) -> None:
         ("l40s", "bf16", 362, 864, 142),
         ("t4", "fp16", 65, 320, 40),
         ("rtx4090", "bf16", 165.2, 1008, 128),
+        ("titan-xp", "fp32", 12.15, 547.7, 30),
+        ("gtx-1080-ti", "fp32", 11.34, 484, 28),
     ],
 )
 def test_published_figures(name: str, precision: str, tflops: float, gb_per_s: float, units: int) -> None:

@@ -80,6 +80,8 @@ class PlainBlocks(PlainDevice):
         hidden_e = min(profile.overlap_expert * experts, free - hidden_c - hidden_g - hidden_t)
         context_b, expert_b = 2 * keys - hidden_c, experts - hidden_e
         tensor_b = blocks * gather + behind - hidden_g - hidden_t
+        expert_f += profile.expert_overlap_cost * (experts - expert_f)
+        expert_b += profile.expert_overlap_cost * (experts - expert_b)
         forward_s = work.forward_s + tensor_f + context_f + expert_f
         parts = {"tensor": tensor_f + tensor_b, "context": context_f + context_b, "expert": expert_f + expert_b}
         again = 0.0
@@ -158,7 +160,8 @@ class PlainBlocks(PlainDevice):
         heads, shared = self.heads(attention)
         per_token = self.bytes * (heads + shared) * (attention.head_dim + attention.value_head_dim)
         if self.precision in EIGHT_BIT:
-            per_token += self.saved * heads * attention.value_head_dim
+            more = 1.5 - self.bytes if self.profile.eight_bit_activations else self.saved
+            per_token += more * heads * attention.value_head_dim
         total = per_token * self.tokens
         if attention.latent is not None:
             latent = attention.latent
@@ -179,10 +182,13 @@ class PlainBlocks(PlainDevice):
 
     def mlp_bytes(self, mlp: FeedForward | MixtureOfExperts) -> float:
         wide = (2 if mlp.gated else 1) + (("swiglu" if mlp.gated else "gelu") in self.profile.eager)
-        per_inner, tp = wide * self.bytes + self.saved, self.strategy.tp
+        eight = self.profile.eight_bit_activations and self.precision in EIGHT_BIT
+        width = 1.0 if eight else self.bytes
+        per_inner, tp = wide * width + self.saved, self.strategy.tp
         if isinstance(mlp, FeedForward):
             return per_inner * self.tokens * mlp.hidden / tp
-        expert = (self.bytes + self.saved) * self.hidden + per_inner * mlp.expert_hidden / self.strategy.etp
+        outputs = width if self.profile.keeps_expert_outputs else 0.0
+        expert = (outputs + self.saved) * self.hidden + per_inner * mlp.expert_hidden / self.strategy.etp
         total = self.routed(mlp) * expert + per_inner * self.tokens * mlp.shared_hidden / tp
         return total + 8.0 * mlp.experts * self.tokens / tp  # the router's probabilities in fp32, twice
 

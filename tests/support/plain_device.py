@@ -213,6 +213,8 @@ class PlainDevice:
             copies = reached * (1 - (1 - 1 / reached) ** mixture.top_k)
         tokens = self.tokens / self.strategy.tp * copies * self.context.workload.moe_imbalance
         size = tokens * self.hidden * self.bytes
+        if self.precision in EIGHT_BIT:
+            size *= self.profile.dispatch_share
         across = 2 * self.collective("all_to_all", size, ep, etp)
         return across + sum(self.collective(name, size * etp, etp, 1) for name in ("all_gather", "reduce_scatter"))
 

@@ -67,8 +67,8 @@ def _played(strategy: Strategy, groups: int, nominal: list[int], backward: int) 
             while place[device] < 2 * total:
                 back, turn = orders[device][place[device]]
                 group, inside = divmod(turn, pp * vpp)
-                microbatch, lap = group * pp + inside % pp, inside // pp
-                chunk = (vpp - 1 - lap if back else lap) * pp + device
+                microbatch, group = group * pp + inside % pp, inside // pp
+                chunk = (vpp - 1 - group if back else group) * pp + device
                 if back:
                     need = (True, microbatch, chunk + 1) if chunk + 1 < pp * vpp else (False, microbatch, chunk)
                 else:

@@ -101,7 +101,7 @@ def spared_s(strategy: Strategy, stages: list[PlainStage], m: float, each_s: flo
     return (m - 1) * sum(min(max(excess_s, 0.0), each_s) for excess_s in slower)
 
 
-def hop_s(context: Context, strategy: Strategy) -> float:
+def p2p_s(context: Context, strategy: Strategy) -> float:
     """Seconds of one transfer between stages."""
     if strategy.pp == 1:
         return 0.0

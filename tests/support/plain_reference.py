@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from plain_blocks import PlainBlock, PlainBlocks
 from plain_laps import PlainChunk, lap_path_s
 from plain_memory import add_memory, room_bytes, with_reserve
-from plain_pipeline import bubble_s_of, hop_s, pipeline_parts, spared_s
+from plain_pipeline import bubble_s_of, p2p_s, pipeline_parts, spared_s
 from plain_replicas import replica_parts
 from plain_stage import PlainStage
 from plain_zero_bubble import PlainPass, zb_v_s
@@ -48,7 +48,7 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
         add_memory(context, strategy, stage, number, microbatches, blocks, ends)
     peak = max(range(strategy.pp), key=lambda number: stages[number].live_bytes)
     memory = with_reserve(context, stages[peak])
-    each_hop_s = hop_s(context, strategy)
+    each_hop_s = p2p_s(context, strategy)
     scores = []
     bubbles_s = [bubble_s_of(strategy, stages, stage, microbatches) for stage in stages]
     least_s = 0.0
@@ -204,19 +204,19 @@ def _add_times(
     # No pass is shorter than its launches.
     launch_forward_s, launch_backward_s = (share * seconds for seconds in launches_s(context, strategy, stage.layers))
     device_s = stage.pace_s
-    laps = strategy.vpp if strategy.schedule == Schedule.INTERLEAVED else 1
+    rounds = strategy.vpp if strategy.schedule == Schedule.INTERLEAVED else 1
     here = [block for block, held in zip(ends, (stage.embedding, stage.head), strict=True) if held]
     ends_s = sum(block.forward_s for block in here), sum(block.backward_s for block in here)
-    stage.forward_s = _by_lap_s(stage.forward_s, ends_s[0] * share, launch_forward_s, laps)
-    stage.backward_s = _by_lap_s(stage.backward_s, ends_s[1] * share, launch_backward_s, laps)
+    stage.forward_s = _by_lap_s(stage.forward_s, ends_s[0] * share, launch_forward_s, rounds)
+    stage.backward_s = _by_lap_s(stage.backward_s, ends_s[1] * share, launch_backward_s, rounds)
     stage.weight_s = max(stage.weight_s, launch_forward_s)
     stage.gap_s = stage.pace_s - device_s
 
 
-def _by_lap_s(device_s: float, ends_s: float, launches_s: float, laps: int) -> float:
+def _by_lap_s(device_s: float, ends_s: float, launches_s: float, rounds: int) -> float:
     """Seconds of one microbatch on the virtual stages of a device, one of which has embedding or head."""
-    lap_s = (device_s - ends_s) / laps
-    return (laps - 1) * max(lap_s, launches_s / laps) + max(lap_s + ends_s, launches_s / laps)
+    lap_s = (device_s - ends_s) / rounds
+    return (rounds - 1) * max(lap_s, launches_s / rounds) + max(lap_s + ends_s, launches_s / rounds)
 
 
 def _count_parameters(context: Context, strategy: Strategy, stage: PlainStage, device: PlainBlocks) -> None:

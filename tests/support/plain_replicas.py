@@ -70,17 +70,17 @@ def replica_parts(
     slow = profile.overlap_slowdown * cluster.overlap.computation
     room = slow / cluster.overlap.communication
     whole_s = microbatches * pace_s + bubble_s
-    laps = strategy.vpp if strategy.schedule == Schedule.INTERLEAVED else 1
-    lap = min(strategy.pp, microbatches) / laps
+    rounds = strategy.vpp if strategy.schedule == Schedule.INTERLEAVED else 1
+    group = min(strategy.pp, microbatches) / rounds
 
     def hidden_s(traffic_s: float, window_s: float, own_s: float, pass_s: float) -> tuple[float, float]:
-        """What is through when it is needed, virtual stage after virtual stage, each a lap apart; and what of it runs
+        """What is through when it is needed, virtual stage after virtual stage, each a round apart; and what of it runs
         beside passes (``own_s`` of the window), after what fits into waits."""
         beside_s = room * own_s + window_s - own_s
         each_s = room * pass_s + wait_s
-        ends = [(turn + 1) / laps * traffic_s - beside_s / laps - turn * lap * each_s for turn in range(laps)]
+        ends = [(turn + 1) / rounds * traffic_s - beside_s / rounds - turn * group * each_s for turn in range(rounds)]
         found_s = traffic_s - max(0.0, *ends)
-        return found_s, max(found_s - (window_s - own_s) / laps - (laps - 1) * lap * wait_s, 0.0)
+        return found_s, max(found_s - (window_s - own_s) / rounds - (rounds - 1) * group * wait_s, 0.0)
 
     lost = (1 - 1 / slow) * (slow / room)
     late_s, early_s = profile.overlap_gradients * reduce_s, profile.overlap_parameters * gather_s

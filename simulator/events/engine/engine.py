@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
-from forerun.simulator.events.engine.bundles import Bundle, Pool
+from forerun.simulator.events.engine.flow_groups import Component, FlowGroup
 from forerun.simulator.events.engine.graph import ByTask, Graph, TaskGraph
 from forerun.simulator.events.engine.sharing import shared_links
 from forerun.simulator.events.engine.slowed import Slowed
@@ -53,10 +53,9 @@ class Run:
 
     Three types of event stand in the heap as (time, key), and the range of the key is the type: ``end`` of a task (its
     rank), ``join`` of a transfer to its links behind its latency (``joins`` plus its rank), and ``wake`` for the next
-    end of a transfer in a pool (``wakes`` plus the number of the pool). So ends come before joins of the same instant
-    and these before wakes, and comparing two events compares two numbers. ``begins``: tasks whose start is told to
-    ``begun``.
-    """
+    end of a transfer in a component (``wakes`` plus the number of the component). So ends come before joins of the same
+    instant and these before wakes, and comparing two events compares two numbers. ``begins``: tasks whose start is told
+    to ``begun``."""
 
     rank: ByTask[int]
     by_rank: ByTask[int]
@@ -72,8 +71,8 @@ class Run:
         self.joins, self.wakes = count, 2 * count
         self.heap: list[tuple[float, int]] = []
         self.done = 0
-        self.bundle_of, self.pools = shared_links(graph)
-        self.sending: dict[int, tuple[float, Bundle]] = {}
+        self.flow_group_of, self.components = shared_links(graph)
+        self.sending: dict[int, tuple[float, FlowGroup]] = {}
         self.free = [True] * len(graph.ordered)
         self.freed_by: list[Any] = [-1] * len(graph.ordered)
         self.freed_s = [-1.0] * len(graph.ordered)
@@ -91,7 +90,7 @@ class Run:
         self.ready: list[int] = []
         self.touched: set[int] = set()
         self.unsettled: set[int] = set()
-        self.changed: list[Pool] = []
+        self.changed: list[Component] = []
 
     def start(self, tasks: Iterable[int]) -> None:
         """Start what waits for nothing."""
@@ -113,7 +112,7 @@ class Run:
 
     def loop(self) -> None:
         """Take one event after the other until there are none left: all of an instant, then what follows from them."""
-        heap, joins, wakes, by_rank, pools = self.heap, self.joins, self.wakes, self.by_rank, self.pools
+        heap, joins, wakes, by_rank, components = self.heap, self.joins, self.wakes, self.by_rank, self.components
         while heap:
             now, key = heappop(heap)
             if key < joins:
@@ -121,7 +120,7 @@ class Run:
             elif key < wakes:
                 self.join(key - joins, now)
             else:
-                self.wake(pools[key - wakes], now)
+                self.wake(components[key - wakes], now)
             if heap and heap[0][0] == now:
                 continue
             if self.ready or self.touched or self.unsettled:
@@ -155,37 +154,37 @@ class Run:
 
     def join(self, rank: int, now: float) -> None:
         """A transfer joins its links, behind its latency."""
-        size_bytes, bundle = self.sending[self.by_rank[rank]]
-        bundle.pool.join(bundle, rank, size_bytes, now)
-        self._change(bundle.pool)
+        size_bytes, flow_group = self.sending[self.by_rank[rank]]
+        flow_group.component.join(flow_group, rank, size_bytes, now)
+        self._change(flow_group.component)
 
-    def wake(self, pool: Pool, now: float) -> None:
-        """The next transfer of a pool ends, unless its end has moved since this event was made."""
-        if pool.asked_s == now:
-            pool.asked_s = math.inf
-        if pool.wake_s == now:
-            pool.wake_s = math.inf
-            for rank in pool.leave(now):
+    def wake(self, component: Component, now: float) -> None:
+        """The next transfer of a component ends, unless its end has moved since this event was made."""
+        if component.asked_s == now:
+            component.asked_s = math.inf
+        if component.wake_s == now:
+            component.wake_s = math.inf
+            for rank in component.leave(now):
                 self.end(self.by_rank[rank], now)
-            self._change(pool)
-        elif pool.wake_s < pool.asked_s:
-            pool.asked_s = pool.wake_s
-            heappush(self.heap, (pool.wake_s, self.wakes + pool.number))
+            self._change(component)
+        elif component.wake_s < component.asked_s:
+            component.asked_s = component.wake_s
+            heappush(self.heap, (component.wake_s, self.wakes + component.number))
 
-    def _change(self, pool: Pool) -> None:
-        if not pool.changed:
-            pool.changed = True
-            self.changed.append(pool)
+    def _change(self, component: Component) -> None:
+        if not component.changed:
+            component.changed = True
+            self.changed.append(component)
 
     def share(self, now: float) -> None:
         """Share links anew where transfers came or went at this instant."""
-        for pool in self.changed:
-            pool.changed = False
-            pool.wake_s = wake_s = pool.share(now)
-            if wake_s < pool.asked_s:
+        for component in self.changed:
+            component.changed = False
+            component.wake_s = wake_s = component.share(now)
+            if wake_s < component.asked_s:
                 # An end that moved further off is left to be found out when its old time comes.
-                pool.asked_s = wake_s
-                heappush(self.heap, (wake_s, self.wakes + pool.number))
+                component.asked_s = wake_s
+                heappush(self.heap, (wake_s, self.wakes + component.number))
         self.changed.clear()
 
     def finish(self, task: int, now: float) -> bool:
@@ -221,8 +220,8 @@ class Run:
         stream = self.graph.stream[task]
         if stream in self.slowed:
             return self.slowed[stream]
-        gang = self.graph.gangs.get(task, ())
-        return next((self.slowed[each] for each in gang if each in self.slowed), None)
+        members = self.graph.members_of.get(task, ())
+        return next((self.slowed[each] for each in members if each in self.slowed), None)
 
     def settle(self, now: float) -> None:
         """Start what can start, once all ends of an instant are known."""
@@ -246,9 +245,9 @@ class Run:
             self.unsettled.clear()
 
     def _occupied(self, task: int, stream: int) -> Sequence[int]:
-        gang = self.graph.gangs.get(task)
-        if gang is not None:
-            return gang
+        members = self.graph.members_of.get(task)
+        if members is not None:
+            return members
         return (stream,) if stream >= 0 else ()
 
     def _take(self, stream: int, now: float) -> None:
@@ -321,19 +320,19 @@ class _WholeRun(Run):
             for place, task in enumerate(self.by_rank):
                 self.rank[task] = place
         self.sending = {
-            task: (size_bytes, self.bundle_of[route]) for task, (size_bytes, route) in graph.transfers.items()
+            task: (size_bytes, self.flow_group_of[route]) for task, (size_bytes, route) in graph.transfers.items()
         }
         special = bytearray(UNUSUAL * (stream >= 0 and self.unusual[stream]) for stream in graph.stream)
-        for task, gang in graph.gangs.items():
-            if any(self.unusual[stream] for stream in gang):
+        for task, members in graph.members_of.items():
+            if any(self.unusual[stream] for stream in members):
                 special[task] = UNUSUAL
         for task in graph.transfers:
             special[task] = special[task] or TRANSFER
         alone: list[tuple[int, ...]] = [() if ordered else (stream,) for stream, ordered in enumerate(graph.ordered)]
         self.waits = {task: alone[graph.stream[task]] for task, kind in enumerate(special) if kind == UNUSUAL}
-        for task, gang in graph.gangs.items():
+        for task, members in graph.members_of.items():
             if task in self.waits:
-                self.waits[task] = tuple(stream for stream in gang if not graph.ordered[stream])
+                self.waits[task] = tuple(stream for stream in members if not graph.ordered[stream])
         self.special = special
 
     def start(self, tasks: Iterable[int] = ()) -> None:

@@ -51,7 +51,7 @@ class Graph:
 
     def __init__(self, kinds: Sequence[str]) -> None:
         self.kinds = tuple(kinds)
-        self.gangs: dict[int, list[int]] = {}
+        self.members_of: dict[int, list[int]] = {}
         self.transfers: dict[int, tuple[float, tuple[int, ...]]] = {}
         self.stream_names: list[str] = []
         self.stream_device: list[int] = []
@@ -208,7 +208,7 @@ class Graph:
         for stream in streams:
             if self.ordered[stream]:
                 self.missing[task] += self._follow(stream, task)
-        self.gangs.setdefault(task, [self.stream[task]]).extend(streams)
+        self.members_of.setdefault(task, [self.stream[task]]).extend(streams)
         self.missing[task] -= promised
 
     def slow(self, stream: int, factor: float, while_busy: Sequence[int]) -> None:

@@ -18,5 +18,5 @@ KINDS = (
 """What tasks do; the first four are numbered as ``Pass``."""
 SEND, GATHER, REDUCE, TIED, OPTIMIZER, HOST, COPY, RECOMPUTE, EXCHANGE = range(4, 13)
 STREAMS = ("compute", "feature", "gradient", "to host", "from host")
-"""Streams of every device-stage, in this order: stream ``len(STREAMS) * device + place``, device ``replica * pp +
+"""Streams of every pipeline rank, in this order: stream ``len(STREAMS) * device + place``, device ``replica * pp +
 stage``. Copies to the host and back run both ways at once."""

@@ -107,7 +107,7 @@ class LiveGraph(Graph):
     def forget(self, task: int) -> list[int]:
         """Drop a task that ends; return its successors."""
         del self.duration_s[task], self.stream[task], self.kind[task], self.tag[task], self.missing[task]
-        self.gangs.pop(task, None)
+        self.members_of.pop(task, None)
         self.transfers.pop(task, None)
         return self.successors.pop(task)
 

@@ -84,8 +84,8 @@ class _LiveRun(Run):
             if task in graph.transfers:
                 kind = kind or TRANSFER
                 size_bytes, route = graph.transfers[task]
-                if route in self.bundle_of:  # else members of a collective are still missing
-                    self.sending[task] = size_bytes, self.bundle_of[route]
+                if route in self.flow_group_of:  # else members of a collective are still missing
+                    self.sending[task] = size_bytes, self.flow_group_of[route]
             self.special[task] = kind
             if not graph.missing[task]:
                 ready.append(task)

@@ -1,48 +1,50 @@
 """Links shared by concurrent transfers with max-min fairness (progressive filling).
 
 Progressive filling: raise all rates together until a link is full, freeze what crosses it, go on with the rest
-(Bertsekas and Gallager, Data Networks, section 6.5.2). Transfers over one route are a bundle (``bundles.py``); bundles
-that meet on links are a pool (``pools.py``), and no pool ever feels another.
-"""
+(Bertsekas and Gallager, Data Networks, section 6.5.2). Transfers over one route are a flow group (``flow_groups.py``);
+flow groups that meet on links are a component (``components.py``), and no component ever feels another."""
 
 from collections.abc import Hashable, Sequence
 
-from forerun.simulator.events.engine.bundles import Bundle, Pool, bundles_of, groups_that_meet
+from forerun.simulator.events.engine.components import ComponentOfFew, ComponentOfMany, ComponentOfOne, States
+from forerun.simulator.events.engine.flow_groups import Component, FlowGroup, flow_groups_of, groups_that_meet
 from forerun.simulator.events.engine.graph import Graph
-from forerun.simulator.events.engine.pools import PoolOfFew, PoolOfMany, PoolOfOne, States
 
 MOST_REMEMBERED = 256
-"""Bundles up to which a pool remembers its states; to read that many sizes takes a microsecond."""
+"""Flow groups up to which a component remembers its states; to read that many sizes takes a microsecond."""
 
 
-def shared_links(graph: Graph) -> tuple[dict[tuple[int, ...], Bundle], list[Pool]]:
-    """Return the bundle of every route that a graph's transfers may take, and the pools that these make, both in the
-    order of their links."""
+def shared_links(graph: Graph) -> tuple[dict[tuple[int, ...], FlowGroup], list[Component]]:
+    """Return the flow group of every route that a graph's transfers may take, and the components that these make, both
+    in the order of their links."""
     routes = {route for _, route in graph.transfers.values()}.union(graph.routes)
-    bundle_of = bundles_of(sorted(routes), graph.weights)
-    pools: list[Pool] = []
+    flow_group_of = flow_groups_of(sorted(routes), graph.weights)
+    components: list[Component] = []
     known: dict[Hashable, States] = {}
-    for number, group in enumerate(groups_that_meet(bundle_of.values())):
-        pool = _pool(number, group, graph.capacity_bytes_per_s, known)
-        pools.append(pool)
-        for bundle in group:
-            bundle.pool = pool
-    return bundle_of, pools
+    for number, group in enumerate(groups_that_meet(flow_group_of.values())):
+        component = _component(number, group, graph.capacity_bytes_per_s, known)
+        components.append(component)
+        for flow_group in group:
+            flow_group.component = component
+    return flow_group_of, components
 
 
-def _pool(
-    number: int, group: Sequence[Bundle], capacity_bytes_per_s: Sequence[float], known: dict[Hashable, States]
-) -> Pool:
+def _component(
+    number: int, group: Sequence[FlowGroup], capacity_bytes_per_s: Sequence[float], known: dict[Hashable, States]
+) -> Component:
     if len(group) == 1:
-        return PoolOfOne(number, group, capacity_bytes_per_s)
+        return ComponentOfOne(number, group, capacity_bytes_per_s)
     if len(group) > MOST_REMEMBERED:
-        return PoolOfMany(number, group, capacity_bytes_per_s)
-    return PoolOfFew(number, group, capacity_bytes_per_s, known.setdefault(_shape(group, capacity_bytes_per_s), {}))
+        return ComponentOfMany(number, group, capacity_bytes_per_s)
+    return ComponentOfFew(
+        number, group, capacity_bytes_per_s, known.setdefault(_shape(group, capacity_bytes_per_s), {})
+    )
 
 
-def _shape(group: Sequence[Bundle], capacity_bytes_per_s: Sequence[float]) -> Hashable:
-    """Return what the rates of a pool depend on; pools of one shape learn from each other, as those of replicas do."""
+def _shape(group: Sequence[FlowGroup], capacity_bytes_per_s: Sequence[float]) -> Hashable:
+    """Return what the rates of a component depend on; components of one shape learn from each other, as those of
+    replicas do."""
     links: dict[int, int] = {}
-    routes = tuple(tuple(links.setdefault(link, len(links)) for link in bundle.route) for bundle in group)
-    weights = tuple(bundle.weights for bundle in group)
+    routes = tuple(tuple(links.setdefault(link, len(links)) for link in flow_group.route) for flow_group in group)
+    weights = tuple(flow_group.weights for flow_group in group)
     return routes, weights, tuple(capacity_bytes_per_s[link] for link in links)

@@ -49,7 +49,7 @@ class TimelineWriter:
         self._rows: list[tuple[object, ...]] = []
         self._count = 0
         self._labels: dict[tuple[int, bool, Tag], int] = {}
-        self._gangs: dict[tuple[int, ...], int] = {}
+        self._members_of: dict[tuple[int, ...], int] = {}
         self.arrows = array("q")
 
     def add(
@@ -63,7 +63,11 @@ class TimelineWriter:
         cause: int,
     ) -> int:
         """Add a record; return its place, by which later ones name it as their ``cause`` (-1: none)."""
-        own = streams[0] if len(streams) == 1 else -1 - self._gangs.setdefault(tuple(sorted(streams)), len(self._gangs))
+        own = (
+            streams[0]
+            if len(streams) == 1
+            else -1 - self._members_of.setdefault(tuple(sorted(streams)), len(self._members_of))
+        )
         counted = bool(tag) and isinstance(tag[0], int)
         label = (kind, counted, tag[1:] if counted else tag)
         place = self._labels.setdefault(label, len(self._labels))
@@ -103,15 +107,15 @@ class TimelineWriter:
             microbatch=in_order("microbatch"),
             label=in_order("label"),
             labels=tuple(self._labels),
-            gangs=tuple(self._gangs),
+            members_of=tuple(self._members_of),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timeline:
-    """Records of all tasks by number. ``cause``: the task whose end let one start (-1: it started at once);
-    ``arrows``: transfers and what they let start. ``streams``: that of a task, or less than 0 and a gang: -1 is the
-    first of ``gangs``. ``labels``: kind and what follows the microbatch in a tag (or the whole tag)."""
+    """Records of all tasks by number. ``cause``: the task whose end let one start (-1: it started at once); ``arrows``:
+    transfers and what they let start. ``streams``: that of a task, or less than 0 and a collective: -1 is the first of
+    ``members_of``. ``labels``: kind and what follows the microbatch in a tag (or the whole tag)."""
 
     start_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
@@ -121,7 +125,7 @@ class Timeline:
     microbatch: NDArray[np.int32]
     label: NDArray[np.int32]
     labels: tuple[tuple[int, bool, Tag], ...]
-    gangs: tuple[tuple[int, ...], ...]
+    members_of: tuple[tuple[int, ...], ...]
 
     def __len__(self) -> int:
         return len(self.start_s)
@@ -129,7 +133,7 @@ class Timeline:
     def streams_of(self, task: int) -> tuple[int, ...]:
         """Return the streams that a task occupies."""
         own = int(self.streams[task])
-        return (own,) if own >= 0 else self.gangs[-1 - own]
+        return (own,) if own >= 0 else self.members_of[-1 - own]
 
     def kind_of(self, task: int) -> int:
         """Return what a task does, a number of ``KINDS``."""

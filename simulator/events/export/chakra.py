@@ -195,9 +195,9 @@ def _nodes_of_stages(step: _Step, sizes: StepSizes, strategy: Strategy) -> Mappi
 
 
 def _devices(step: _Step, task: int) -> tuple[int, ...]:
-    """Return the device-stages that take part in a task."""
+    """Return the pipeline ranks that take part in a task."""
     graph = step.graph
-    streams = graph.gangs.get(task, (graph.stream[task],))
+    streams = graph.members_of.get(task, (graph.stream[task],))
     return tuple(dict.fromkeys(graph.stream_device[stream] for stream in streams))
 
 
@@ -221,7 +221,7 @@ def _nodes(
             before=waits,
             start_s=begun_s,
             end_s=max(run.end_s[other], begun_s),
-            size_bytes=sizes.hop_bytes,
+            size_bytes=sizes.p2p_bytes,
             peer=graph.stream_device[graph.stream[other]] % pp,
             tag=other,
         )
@@ -231,7 +231,7 @@ def _nodes(
     begun_s = start_s
     if kind == SEND:
         peer = int(str(graph.tag[task][2]))
-        size, tag = sizes.hop_bytes, task
+        size, tag = sizes.p2p_bytes, task
         yield _Node(
             number=number,
             name=name,
@@ -278,7 +278,7 @@ def _nodes(
             start_s=begun_s,
             end_s=end_s,
         )
-    elif kind == TIED or (kind == OPTIMIZER and task in graph.gangs and pp > 1):
+    elif kind == TIED or (kind == OPTIMIZER and task in graph.members_of and pp > 1):
         size, among = (sizes.tied_bytes, "ends") if kind == TIED else (_NORM_BYTES, "stages")
         yield _Node(
             number=number,

@@ -1,4 +1,4 @@
-"""The timeline as text: one row per device-stage, one column per slice of the step."""
+"""The timeline as text: one row per pipeline rank, one column per slice of the step."""
 
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ MARKS = {
 _RARE = (COPY, RECOMPUTE, EXCHANGE)
 """Kinds that only some trees have: the legend has them where they occur."""
 MOST_ROWS = 32
-"""Device-stages that a terminal shows."""
+"""Pipeline ranks that a terminal shows."""
 LEGEND = (
     "F forward  B backward  b input gradient  w weight gradient  s send  g gather  r reduce  t tied  o optimizer  "
     "h host  . idle"
@@ -51,7 +51,7 @@ LEGEND = (
 def timeline_text(result: EventResult, width: int = 100, *, streams: bool = False) -> str:
     """Return a Gantt chart of ``width`` columns; kinds take turns where a column holds several (``deal_slices``).
 
-    Of more than ``MOST_ROWS`` device-stages the first and the last are shown. With ``streams`` every stage also shows
+    Of more than ``MOST_ROWS`` pipeline ranks the first and the last are shown. With ``streams`` every stage also shows
     its feature and gradient streams, where they are ever used.
     """
     columns = max(width - 9, 10)

@@ -41,7 +41,7 @@ def _share(value: float, whole: float) -> float:
 
 
 def _stages(result: EventResult) -> list[dict[str, Any]]:
-    """Return one entry per device-stage; ``stream_share`` is how much of the step each of its streams is occupied."""
+    """Return one entry per pipeline rank; ``stream_share`` is how much of the step each of its streams is occupied."""
     occupied = result.occupied_s
     return [
         {

@@ -1,6 +1,6 @@
 """The timeline as a Chrome trace (Trace Event Format, object form), which Perfetto and chrome://tracing open.
 
-A process is a device-stage, a thread one of its streams, a counter its memory. A flow arrow leads from a transfer to
+A process is a pipeline rank, a thread one of its streams, a counter its memory. A flow arrow leads from a transfer to
 the pass that it lets start. Times are microseconds, as the format wants them.
 """
 

@@ -1,7 +1,7 @@
 """From the costs of a step to its tasks: as one whole graph, or device by device while it runs.
 
 Where replicas are equal (data, tensor, context and expert parallel) one of each stage stands for all. Otherwise several
-pipelines stand side by side, and the traffic of replicas waits for all of them. What one device-stage does is written
+pipelines stand side by side, and the traffic of replicas waits for all of them. What one pipeline rank does is written
 by ``device_tasks.py``; here is what joins them, and the end of the step.
 """
 
@@ -83,12 +83,12 @@ class StepSource:
     def advance(self, task: int) -> None:
         """Write on where a task of a compute stream ends."""
         graph = self.graph
-        stream, gang = graph.stream[task], graph.gangs.get(task)
-        if gang is None:
+        stream, members = graph.stream[task], graph.members_of.get(task)
+        if members is None:
             if stream % len(STREAMS) == 0:
                 self._write_on(self._step.devices[stream // len(STREAMS)], task)
             return
-        for each in gang:
+        for each in members:
             if each % len(STREAMS) == 0:
                 self._write_on(self._step.devices[each // len(STREAMS)], task)
 

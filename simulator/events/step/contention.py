@@ -17,7 +17,7 @@ _SAME = 1e-9
 """Relative difference up to which two weights count as equal when a link is left out."""
 
 Key = tuple[int, ...]
-"""(colour, from stage, to stage) of a hop, (stage,) of a ring."""
+"""(colour, from stage, to stage) of a transfer, (stage,) of a ring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def contention_of(traffic: Traffic, *, apart: bool = False) -> Contention:
     """Return what a step's flows share; with ``apart`` every replica is a colour of its own."""
     colours = list(range(traffic.replicas)) if apart else _colours(traffic)
     flows: dict[Key, Flow] = {(stage,): flow for stage, flow in traffic.rings.items()}
-    for (replica, here, there), flow in traffic.hops.items():
+    for (replica, here, there), flow in traffic.p2p.items():
         flows.setdefault((colours[replica], here, there), flow)
     loads = _loads(traffic, colours)
     alike: dict[Hashable, list[int]] = {}
@@ -86,7 +86,7 @@ def contention_of(traffic: Traffic, *, apart: bool = False) -> Contention:
 def _colours(traffic: Traffic) -> list[int]:
     """Return the colour of every replica; those of one colour cannot be told apart by anything that they share."""
     own: list[list[tuple[int, int, Flow]]] = [[] for _ in range(traffic.replicas)]
-    for (replica, here, there), flow in traffic.hops.items():
+    for (replica, here, there), flow in traffic.p2p.items():
         own[replica].append((here, there, flow))
     colours, count = [0] * traffic.replicas, 1
     while True:
@@ -128,7 +128,7 @@ def _loads(traffic: Traffic, colours: Sequence[int]) -> dict[int, dict[Key, floa
             load = loads.setdefault(link, {})
             load[key] = load.get(key, 0.0) + count
 
-    for (replica, here, there), flow in traffic.hops.items():
+    for (replica, here, there), flow in traffic.p2p.items():
         add((colours[replica], here, there), flow)
     for stage, flow in traffic.rings.items():
         add((stage,), flow)

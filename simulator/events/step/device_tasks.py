@@ -1,9 +1,9 @@
-"""The tasks of one device-stage, written action by action.
+"""The tasks of one pipeline rank, written action by action.
 
-A device-stage has streams (``kinds.STREAMS``): *compute* in the order of the schedule, *feature* for transfers to other
-stages in the order in which their passes run, *gradient* for the traffic of replicas, which takes what is ready, and
-two for copies to the host and back. Where the first two kinds of traffic leave by one port they share it: the port is a
-link that passes one second of either per second.
+A pipeline rank has streams (``kinds.STREAMS``): *compute* in the order of the schedule, *feature* for transfers to
+other stages in the order in which their passes run, *gradient* for the traffic of replicas, which takes what is ready,
+and two for copies to the host and back. Where the first two kinds of traffic leave by one port they share it: the port
+is a link that passes one second of either per second.
 
 What may overlap is cut in buckets: bucket j of a gradient reduction waits for segment j of the backward pass, and
 segment j of a forward pass waits for bucket j of its parameters. Only the share that the framework hides is dealt with
@@ -59,7 +59,7 @@ def _among(zero: int, flows: list[_Flow]) -> tuple[object, ...]:
 
 
 class DeviceWriter:
-    """Writes the tasks of one device-stage. ``common``: collectives that all replicas take part in; ``wires``: shared
+    """Writes the tasks of one pipeline rank. ``common``: collectives that all replicas take part in; ``wires``: shared
     links of the cluster, None for ports; ``draws``: factors on its passes."""
 
     def __init__(
@@ -337,19 +337,19 @@ class DeviceWriter:
         """Send the results that the last task completes to the stages that need them."""
         costs = self.costs
         for kind, microbatch, chunk in self.unsent:
-            target = self.order.home(microbatch, chunk - 1 if kind else chunk + 1)
-            sends = bool(costs.hop_s) and target not in (None, self.stage)
+            target = self.order.rank_of(microbatch, chunk - 1 if kind else chunk + 1)
+            sends = bool(costs.p2p_s) and target not in (None, self.stage)
             task = self._transfer(kind, microbatch, chunk, target, last) if sends and target is not None else last
             self.hand_over.leave(kind, microbatch, chunk, task, sent=sends)
         self.unsent.clear()
 
     def _transfer(self, kind: Pass, microbatch: int, chunk: int, target: int, last: int) -> int:
         """Add the transfer of a result to another stage."""
-        stream = self.feature if self.costs.overlap_hops else self.compute
+        stream = self.feature if self.costs.overlap_p2p else self.compute
         tag = (microbatch, chunk, target)
         if self.wires:
             return self.wires.send(SEND, (self.replica, self.stage, target), stream, last, tag)
-        hop_s = self.costs.hop_from(chunk, back=bool(kind))
+        p2p_s = self.costs.p2p_from(chunk, back=bool(kind))
         if self.sharing:
-            return self.graph.add_transfer(SEND, hop_s, (self.device,), stream, (last,), tag=tag)
-        return self.graph.add(SEND, hop_s, stream, (last,), tag=tag)
+            return self.graph.add_transfer(SEND, p2p_s, (self.device,), stream, (last,), tag=tag)
+        return self.graph.add(SEND, p2p_s, stream, (last,), tag=tag)

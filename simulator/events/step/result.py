@@ -53,7 +53,7 @@ class EventResult(StepUse):
         return frame_of([dataclasses.asdict(task) for task in self.timeline()])
 
     def stage_name(self, device: int) -> str:
-        """Return what a device-stage is called: with its replica where several are simulated."""
+        """Return what a pipeline rank is called: with its replica where several are simulated."""
         pp = self.costs.shape.pp
         return f"stage {device}" if len(self.stages) <= pp else f"replica {device // pp} stage {device % pp}"
 

@@ -14,12 +14,12 @@ from forerun.spaces.strategies import Context, Strategy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSizes:
-    """``hop_bytes``: what one tensor rank sends to the next stage per microbatch; per stage ``gradient_bytes`` that
+    """``p2p_bytes``: what one tensor rank sends to the next stage per microbatch; per stage ``gradient_bytes`` that
     replicas add up, and ``shard_bytes``, the part of the parameters that each of them holds before they are gathered;
     ``tied_bytes``: gradient of a table that first and last stage share. ``scattered``: whether replicas are left with
     slices of the sum of gradients only."""
 
-    hop_bytes: int
+    p2p_bytes: int
     gradient_bytes: tuple[float, ...]
     shard_bytes: tuple[float, ...]
     tied_bytes: int
@@ -36,7 +36,7 @@ def step_sizes(context: Context, strategy: Strategy) -> StepSizes:
     held_by_rank = parameters_with(context, settings, assignment.on_ranks(held))
     counts, tied = (held_by_rank.dense + held_by_rank.expert)[0], held_by_rank.tied[0]
     return StepSizes(
-        hop_bytes=max(round(tokens * context.model.hidden * width / parts), 1),
+        p2p_bytes=max(round(tokens * context.model.hidden * width / parts), 1),
         gradient_bytes=tuple((counts * reduced_bytes(context)).tolist()),
         shard_bytes=tuple((counts * width / strategy.sharing).tolist()),
         tied_bytes=max(round(float(np.max(tied)) * reduced_bytes(context)), 1),

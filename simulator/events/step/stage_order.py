@@ -1,4 +1,4 @@
-"""What must be known of the order of a device-stage before its tasks are written: seen once, passes are not kept."""
+"""What must be known of the order of a pipeline rank before its tasks are written: seen once, passes are not kept."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -7,38 +7,38 @@ from forerun.simulator.schedules import Action, Pass, Programs
 
 LAST_PASSES = (Pass.BACKWARD, Pass.WEIGHT_GRADIENT)
 
-Homes = list[list[tuple[int, int, int]]]
-"""By virtual stage: (device-stage, first microbatch, last microbatch) of those that stand there."""
+RanksOfChunk = list[list[tuple[int, int, int]]]
+"""By virtual stage: (pipeline rank, first microbatch, last microbatch) of those that stand there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOrder:
-    """The program of one device-stage, its ``length``, and for each of its virtual stages the places at which that runs
-    ``first`` and at which it completes its gradients for the ``last`` time."""
+    """The program of one pipeline rank, its ``length``, and for each of its virtual stages the places at which that
+    runs ``first`` and at which it completes its gradients for the ``last`` time."""
 
     stage: int
     program: Iterable[Action]
     length: int
     first: dict[int, int]
     last: dict[int, int]
-    homes: Homes = field(repr=False)
+    ranks_of_chunk: RanksOfChunk = field(repr=False)
 
-    def home(self, microbatch: int, chunk: int) -> int | None:
-        """Return the device-stage on which a microbatch passes a virtual stage, None where there is no such stage."""
-        if 0 <= chunk < len(self.homes):
-            for stage, low, high in self.homes[chunk]:
+    def rank_of(self, microbatch: int, chunk: int) -> int | None:
+        """Return the pipeline rank on which a microbatch passes a virtual stage, None where there is no such stage."""
+        if 0 <= chunk < len(self.ranks_of_chunk):
+            for stage, low, high in self.ranks_of_chunk[chunk]:
                 if low <= microbatch <= high:
                     return stage
         return None
 
     def begins(self, action: Action) -> bool:
-        """Return whether a forward pass is the first of its microbatch on this device-stage."""
-        return all(self.home(action.microbatch, chunk) != self.stage for chunk in self.first if chunk < action.chunk)
+        """Return whether a forward pass is the first of its microbatch on this pipeline rank."""
+        return all(self.rank_of(action.microbatch, chunk) != self.stage for chunk in self.first if chunk < action.chunk)
 
 
 def stage_orders(programs: Programs, chunks: int) -> list[StageOrder]:
-    """Return the orders of all device-stages."""
-    homes: Homes = [[] for _ in range(chunks)]
+    """Return the orders of all pipeline ranks."""
+    ranks_of_chunk: RanksOfChunk = [[] for _ in range(chunks)]
     orders = []
     for stage, program in enumerate(programs):
         first: dict[int, int] = {}
@@ -55,7 +55,9 @@ def stage_orders(programs: Programs, chunks: int) -> list[StageOrder]:
                 high[chunk] = max(high.get(chunk, microbatch), microbatch)
             length += 1
         for chunk in low:
-            homes[chunk].append((stage, low[chunk], high[chunk]))
-        order = StageOrder(stage=stage, program=program, length=length, first=first, last=last, homes=homes)
+            ranks_of_chunk[chunk].append((stage, low[chunk], high[chunk]))
+        order = StageOrder(
+            stage=stage, program=program, length=length, first=first, last=last, ranks_of_chunk=ranks_of_chunk
+        )
         orders.append(order)
     return orders

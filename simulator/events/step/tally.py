@@ -1,4 +1,4 @@
-"""How every device-stage spends a step, counted while it runs: nothing is kept of a task that has ended.
+"""How every pipeline rank spends a step, counted while it runs: nothing is kept of a task that has ended.
 
 A whole graph that has been run is counted by the same code, its tasks in the order of time.
 """
@@ -48,7 +48,7 @@ _EXPOSED = ("tensor", "context", "expert", "pipeline", "data")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageUse:
-    """How one device-stage spends the step: ``time_s`` by ``TIME_PARTS`` adds up to the step time.
+    """How one pipeline rank spends the step: ``time_s`` by ``TIME_PARTS`` adds up to the step time.
 
     ``busy_s``: computation, host and optimizer; ``exposed_s``: communication that its computation waits for;
     ``idle_s``: waiting for other stages' computation. ``peak_bytes`` of live tensors, at ``peak_s``, when ``peak_task``
@@ -71,8 +71,8 @@ class StageUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepUse:
-    """How a step was spent. ``stages``: every device-stage of one pipeline, all others being equal, or of all pipelines
-    one after the other; ``occupied_s``: for how long every stream was, by its number."""
+    """How a step was spent. ``stages``: every pipeline rank of one pipeline, all others being equal, or of all
+    pipelines one after the other; ``occupied_s``: for how long every stream was, by its number."""
 
     step_time_s: float
     stages: tuple[StageUse, ...]
@@ -87,7 +87,7 @@ class StepUse:
 
     @property
     def slowest(self) -> int:
-        """The (first) device-stage with most work of its own."""
+        """The (first) pipeline rank with most work of its own."""
         work = [stage.work_s for stage in self.stages]
         return work.index(max(work))
 
@@ -103,7 +103,7 @@ class StepUse:
 
     @property
     def fullest(self) -> int:
-        """The (first) device-stage with the largest peak."""
+        """The (first) pipeline rank with the largest peak."""
         peaks = [stage.peak_bytes for stage in self.stages]
         return peaks.index(max(peaks))
 
@@ -114,8 +114,8 @@ stages: its start; other traffic: the end of the passes on its own devices) and 
 
 
 class _Device:
-    """What one device-stage has done. ``until_s``: end of the last task on its compute stream; ``passes_s``: seconds of
-    passes by virtual stage."""
+    """What one pipeline rank has done. ``until_s``: end of the last task on its compute stream; ``passes_s``: seconds
+    of passes by virtual stage."""
 
     __slots__ = ("meter", "passes_s", "spent_s", "until_s")
 
@@ -147,7 +147,7 @@ class Tally:
         """Note when a task ran, in the order of time, and what let it start."""
         graph, occupied_s = self.graph, self.occupied_s
         kind, stream, tag = graph.kind[task], graph.stream[task], graph.tag[task]
-        streams: Sequence[int] = graph.gangs.get(task) or (stream,)
+        streams: Sequence[int] = graph.members_of.get(task) or (stream,)
         self.makespan_s = end_s
         bare_s = start_s
         if kind in _TRAFFIC and kind != SEND:

@@ -21,7 +21,7 @@ from forerun.simulator.costs.collectives.constants import constants_of
 from forerun.simulator.costs.collectives.rule import paths_on_levels
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.engine.routes import Routes
-from forerun.simulator.pipeline.p2p import HopEnd, hop_parts_s
+from forerun.simulator.pipeline.p2p import P2pEnd, p2p_parts_s
 from forerun.simulator.replicas.slices import reduces_apart, replica_stride
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.clusters.topology import build_graph
@@ -43,14 +43,14 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """``hops`` by (replica, from stage, to stage); ``rings`` by stage: one pass over all gradients, which the gather of
+    """``p2p`` by (replica, from stage, to stage); ``rings`` by stage: one pass over all gradients, which the gather of
     parameters resembles. Links by number."""
 
     replicas: int
     stages: int
     link_names: Sequence[str]
     capacity_bytes_per_s: Sequence[float]
-    hops: Mapping[tuple[int, int, int], Flow]
+    p2p: Mapping[tuple[int, int, int], Flow]
     rings: Mapping[int, Flow]
 
 
@@ -68,9 +68,9 @@ def step_traffic(context: Context, strategy: Strategy, reduce_s: Sequence[float]
     nodes = -(-strategy.devices // spec.devices_per_node)
     crossed = _Crossed(context.cluster, Routes(build_graph(spec, nodes), links), links)
     layout = Layout(strategy)
-    known = {number: _hop_over(context, strategy, number) for number in range(len(context.cluster.levels))}
-    hops = {
-        (replica, here, there): _hop(layout, crossed, known, replica, here, there)
+    known = {number: _p2p_over(context, strategy, number) for number in range(len(context.cluster.levels))}
+    p2p = {
+        (replica, here, there): _p2p(layout, crossed, known, replica, here, there)
         for here, there in _neighbours(strategy)
         for replica in range(layout.replicas)
     }
@@ -83,7 +83,7 @@ def step_traffic(context: Context, strategy: Strategy, reduce_s: Sequence[float]
         stages=strategy.pp,
         link_names=links.link_names,
         capacity_bytes_per_s=links.capacity_bytes_per_s,
-        hops=hops,
+        p2p=p2p,
         rings=rings,
     )
 
@@ -151,23 +151,23 @@ class _Crossed:
         return self._ports[key]
 
 
-def _hop(layout: Layout, crossed: _Crossed, known: dict[int, Flow], replica: int, here: int, there: int) -> Flow:
+def _p2p(layout: Layout, crossed: _Crossed, known: dict[int, Flow], replica: int, here: int, there: int) -> Flow:
     """Return what the tensor ranks of a stage send; ``known``: a transfer over each level, without its links."""
     pairs = list(zip(layout.devices(replica, here), layout.devices(replica, there), strict=True))
     number = max(crossed.level(*pair) for pair in pairs)
     return replace(known[number], load=crossed.load((source, target, 1.0) for source, target in pairs))
 
 
-def _hop_over(context: Context, strategy: Strategy, number: int) -> Flow:
+def _p2p_over(context: Context, strategy: Strategy, number: int) -> Flow:
     """Return a transfer between stages over one level of the cluster, without its links."""
     level = context.cluster.levels[number]
     stride = np.array([float(context.cluster.levels[number - 1].size if number else 1)])
     tp, dp, mbs, sp, cp = (
         np.array([float(value)]) for value in (strategy.tp, strategy.dp, strategy.mbs, strategy.sp, strategy.cp)
     )
-    end = HopEnd(tp=tp, dp=dp, mbs=mbs, sp=sp)
-    whole_s, gathered_s = hop_parts_s(context, end, end, cp, stride)
-    still_s, _ = hop_parts_s(context, end, end, cp, stride, share=0.0)
+    end = P2pEnd(tp=tp, dp=dp, mbs=mbs, sp=sp)
+    whole_s, gathered_s = p2p_parts_s(context, end, end, cp, stride)
+    still_s, _ = p2p_parts_s(context, end, end, cp, stride, share=0.0)
     mesh = constants_of(level, context.cluster.device.architecture).mesh
     port = level.port_bytes_per_s
     return Flow(

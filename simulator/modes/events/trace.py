@@ -84,7 +84,7 @@ def _tasks(made: ModeGraph, run: Execution, workers: int) -> Iterator[dict[str, 
 def _workers(made: ModeGraph, task: int, workers: int) -> list[int]:
     """Return the workers that a task belongs to; an update by a server belongs to none of them."""
     graph = made.graph
-    streams = graph.gangs.get(task, (graph.stream[task],))
+    streams = graph.members_of.get(task, (graph.stream[task],))
     found = [graph.stream_device[stream] for stream in streams if stream >= 0]
     if found:
         return found

@@ -1,10 +1,9 @@
 """From operators, their cuts and their communication to the task graph of one step.
 
-One device stands for all of a device-stage: the parts of every operator are equal. Its compute stream runs operators in
-the order of the schedule's program; what activations need on their way is sent on the feature stream, what weights need
-on the gradient stream, in buckets that start as soon as their last gradient is there. A recomputed run of operators is
-cloned where the backward pass reaches it.
-"""
+One device stands for all of a pipeline rank: the parts of every operator are equal. Its compute stream runs operators
+in the order of the schedule's program; what activations need on their way is sent on the feature stream, what weights
+need on the gradient stream, in buckets that start as soon as their last gradient is there. A recomputed run of
+operators is cloned where the backward pass reaches it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -59,7 +58,7 @@ class _Step:
 
 
 class _Device:
-    """Writes the tasks of one device-stage."""
+    """Writes the tasks of one pipeline rank."""
 
     def __init__(self, step: _Step, device: int, program: Sequence[Action]) -> None:
         self.step, self.plan, self.graph = step, step.plan, step.graph
@@ -141,13 +140,13 @@ class _Device:
         return task
 
     def _source(self, what: str, microbatch: int, tensor: str, producer: Operator) -> Key:
-        """Return what a reader of a tensor waits for: the tensor here, or its arrival from another device-stage."""
+        """Return what a reader of a tensor waits for: the tensor here, or its arrival from another pipeline rank."""
         if self.plan.home[producer.name] == self.device:
             return (what, microbatch, tensor, self.device)
         return ("sent", microbatch, tensor, self.device)
 
     def _send_forward(self, operator: Operator, ready: int, tag: Key) -> None:
-        """Send an output to every other device-stage that reads it."""
+        """Send an output to every other pipeline rank that reads it."""
         tensor = operator.output.name
         readers = self.plan.graph.consumers.get(tensor, ())
         for device in dict.fromkeys(self.plan.home[reader.name] for reader in readers):

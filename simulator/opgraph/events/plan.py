@@ -35,10 +35,10 @@ MOST_DEVICES = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class GraphPlan:
-    """``operators`` of every virtual stage in order; ``home``: the device-stage of every operator; ``shares``: its cuts
-    and devices; ``costs`` of its parts on one microbatch; ``recomputed``: operators that are computed again, with the
-    node that says so (neighbours of one node are one run). ``elsewhere``: operators that are dealt to other devices of
-    their stage than the fullest one, which stands for all. ``needs``: all communication of a microbatch, and of the
+    """``operators`` of every virtual stage in order; ``home``: the pipeline rank of every operator; ``shares``: its
+    cuts and devices; ``costs`` of its parts on one microbatch; ``recomputed``: operators that are computed again, with
+    the node that says so (neighbours of one node are one run). ``elsewhere``: operators that are dealt to other devices
+    of their stage than the fullest one, which stands for all. ``needs``: all communication of a microbatch, and of the
     weights."""
 
     context: GraphContext
@@ -58,7 +58,7 @@ class GraphPlan:
         return GRADIENT_BYTES
 
     def programs(self) -> Programs:
-        """Return what every device-stage runs.
+        """Return what every pipeline rank runs.
 
         Raises:
             RequestError: the order has none for this shape.

@@ -1,4 +1,4 @@
-"""Timelines that forerun wrote of a simulated step (``--trace``): a process per device-stage, a thread per stream.
+"""Timelines that forerun wrote of a simulated step (``--trace``): a process per pipeline rank, a thread per stream.
 
 Nothing in them says what waited for what, but everything is where it ran, to the last digit: a replay gives the step
 back. Each exchange stands on the stage that has it and has no partner on others.

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 _PCI: Mapping[int, str] = {
     0x102D: "k80",
     0x15F9: "p100-sxm2",
+    0x1B02: "titan-xp",
+    0x1B06: "gtx-1080-ti",
     0x1B38: "p40",
     0x1DB1: "v100-sxm2-16",
     0x1DF5: "v100-sxm2-16",
@@ -51,6 +53,8 @@ _WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("p100", "sxm2"), "p100-sxm2"),
     (("tesla", "p40"), "p40"),
     (("titan", "rtx"), "titan-rtx"),
+    (("titan", "xp"), "titan-xp"),
+    (("gtx", "1080", "ti"), "gtx-1080-ti"),
     (("tesla", "t4"), "t4"),
     (("a10g",), "a10g"),
     (("l40s",), "l40s"),

@@ -1,9 +1,8 @@
-"""Transfers over the same route as one bundle, and max-min fair rates of bundles.
+"""Transfers over the same route as one flow group, and max-min fair rates of flow groups.
 
-Transfers of a bundle get the same rate, so what each of them has been served grows at one rate, and one of them ends
-when that has grown by its bytes: a start or an end costs as many steps as there are bundles near by, however many
-transfers those hold.
-"""
+Transfers of a flow group get the same rate, so what each of them has been served grows at one rate, and one of them
+ends when that has grown by its bytes: a start or an end costs as many steps as there are flow groups near by, however
+many transfers those hold."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
@@ -13,8 +12,8 @@ SAME = 1e-12
 """Relative difference of served bytes below which two members end together: a few roundings of a double."""
 
 
-class Pool(Protocol):
-    """Bundles that meet on links. ``wake_s``: when the next member of any ends, infinite where there is none;
+class Component(Protocol):
+    """Flow groups that meet on links. ``wake_s``: when the next member of any ends, infinite where there is none;
     ``changed``: whether a member came or went since that was known; ``asked_s``: when the executor next looks, at
     ``wake_s`` or before."""
 
@@ -23,7 +22,7 @@ class Pool(Protocol):
     wake_s: float
     asked_s: float
 
-    def join(self, bundle: "Bundle", rank: int, size_bytes: float, now_s: float) -> None:
+    def join(self, flow_group: "FlowGroup", rank: int, size_bytes: float, now_s: float) -> None:
         """Begin a transfer."""
 
     def leave(self, now_s: float) -> list[int]:
@@ -33,20 +32,20 @@ class Pool(Protocol):
         """Set the rates; return when the next member ends."""
 
 
-class Bundle:
+class FlowGroup:
     """Transfers under way on one route. ``ends``: heap of (served bytes at which it ends, rank of the task);
     ``weights``: connections of one member on each link, each of which gets ``rate_bytes_per_s``; ``wake_s``: when the
-    next of them ends, -1 until that is known; ``place`` in its ``pool``; ``began_bytes``: where its clock stood when it
-    had been served nothing; ``load_bytes_per_s``: what a pool of many last
-    counted for one connection of every member together."""
+    next of them ends, -1 until that is known; ``place`` in its ``component``; ``began_bytes``: where its clock stood
+    when it had been served nothing; ``load_bytes_per_s``: what a component of many last counted for one connection of
+    every member together."""
 
     __slots__ = (
         "began_bytes",
+        "component",
         "ends",
         "load_bytes_per_s",
         "number",
         "place",
-        "pool",
         "rate_bytes_per_s",
         "route",
         "served_bytes",
@@ -63,7 +62,7 @@ class Bundle:
         self.served_bytes = self.since_s = self.began_bytes = 0.0
         self.wake_s = -1.0
         self.ends: list[tuple[float, int]] = []
-        self.pool: Pool
+        self.component: Component
 
     def join(self, rank: int, size_bytes: float, now_s: float) -> None:
         """Add a member."""
@@ -94,29 +93,30 @@ class Bundle:
         return wake_s
 
 
-def fill(bundles: Sequence[Bundle], room: dict[int, float]) -> tuple[list[tuple[Bundle, float]], list[int]]:
-    """Return max-min fair rates of bundles with members in the ``room`` on their links, and the links that get full."""
+def fill(flow_groups: Sequence[FlowGroup], room: dict[int, float]) -> tuple[list[tuple[FlowGroup, float]], list[int]]:
+    """Return max-min fair rates of flow groups with members in the ``room`` on their links, and the links that get
+    full."""
     members: dict[int, float] = {}
-    on: dict[int, list[tuple[Bundle, float]]] = {}
-    for bundle in bundles:
-        size = len(bundle.ends)
-        for link, weight in zip(bundle.route, bundle.weights, strict=True):
+    on: dict[int, list[tuple[FlowGroup, float]]] = {}
+    for flow_group in flow_groups:
+        size = len(flow_group.ends)
+        for link, weight in zip(flow_group.route, flow_group.weights, strict=True):
             members[link] = members.get(link, 0.0) + size * weight
-            on.setdefault(link, []).append((bundle, weight))
+            on.setdefault(link, []).append((flow_group, weight))
     open_on = {link: len(users) for link, users in on.items()}
-    still = {bundle.number for bundle in bundles}
-    rates: list[tuple[Bundle, float]] = []
+    still = {flow_group.number for flow_group in flow_groups}
+    rates: list[tuple[FlowGroup, float]] = []
     full: list[int] = []
     while still:
         rate, narrow = min([(room[link] / count, link) for link, count in members.items()])
         full.append(narrow)
-        for bundle, _ in on[narrow]:
-            if bundle.number not in still:
+        for flow_group, _ in on[narrow]:
+            if flow_group.number not in still:
                 continue
-            still.remove(bundle.number)
-            rates.append((bundle, rate))
-            size = len(bundle.ends)
-            for link, weight in zip(bundle.route, bundle.weights, strict=True):
+            still.remove(flow_group.number)
+            rates.append((flow_group, rate))
+            size = len(flow_group.ends)
+            for link, weight in zip(flow_group.route, flow_group.weights, strict=True):
                 left = room[link] - rate * size * weight
                 room[link] = left if left > 0 else 0.0
                 members[link] -= size * weight
@@ -126,8 +126,8 @@ def fill(bundles: Sequence[Bundle], room: dict[int, float]) -> tuple[list[tuple[
     return rates, full
 
 
-def groups_that_meet(bundles: Iterable[Bundle]) -> list[list[Bundle]]:
-    """Return bundles in groups that share links, directly or through others, in order of their numbers."""
+def groups_that_meet(flow_groups: Iterable[FlowGroup]) -> list[list[FlowGroup]]:
+    """Return flow groups in groups that share links, directly or through others, in order of their numbers."""
     above: dict[int, int] = {}
 
     def root(number: int) -> int:
@@ -136,24 +136,24 @@ def groups_that_meet(bundles: Iterable[Bundle]) -> list[list[Bundle]]:
             number = above[number]
         return number
 
-    known = list(bundles)
+    known = list(flow_groups)
     first_on: dict[int, int] = {}
-    for bundle in known:
-        above[bundle.number] = bundle.number
-        for link in bundle.route:
-            low, high = sorted((root(first_on.setdefault(link, bundle.number)), root(bundle.number)))
+    for flow_group in known:
+        above[flow_group.number] = flow_group.number
+        for link in flow_group.route:
+            low, high = sorted((root(first_on.setdefault(link, flow_group.number)), root(flow_group.number)))
             above[high] = low
-    groups: dict[int, list[Bundle]] = {}
-    for bundle in known:
-        groups.setdefault(root(bundle.number), []).append(bundle)
+    groups: dict[int, list[FlowGroup]] = {}
+    for flow_group in known:
+        groups.setdefault(root(flow_group.number), []).append(flow_group)
     return list(groups.values())
 
 
-def bundles_of(
+def flow_groups_of(
     routes: Iterable[tuple[int, ...]], weights: Mapping[tuple[int, ...], tuple[float, ...]]
-) -> dict[tuple[int, ...], Bundle]:
-    """Return a bundle for every route, numbered in order."""
+) -> dict[tuple[int, ...], FlowGroup]:
+    """Return a flow group for every route, numbered in order."""
     return {
-        route: Bundle(number, route, weights.get(route, (1.0,) * len(route)))
+        route: FlowGroup(number, route, weights.get(route, (1.0,) * len(route)))
         for number, route in enumerate(dict.fromkeys(routes))
     }
