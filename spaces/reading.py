@@ -5,12 +5,13 @@ are bounded where they are parsed (``documents.py``).
 """
 
 import hashlib
+import io
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from forerun.spaces.errors import RequestError
 
@@ -61,10 +62,12 @@ def read_bytes(path: Path, *, most: int = MAX_BYTES, kind: str = "a document") -
         size = size_of(stream)
         data = b"" if size > most else stream.read(most + 1)
     if max(size, len(data)) > most:
-        raise RequestError(
-            f"{path} has {max(size, len(data)):,} bytes, but {kind} has at most {most:,}; is it the right file?"
-        )
+        raise _too_large(path, max(size, len(data)), most, kind)
     return data
+
+
+def _too_large(path: Path, size: int, most: int, kind: str) -> RequestError:
+    return RequestError(f"{path} has {size:,} bytes, but {kind} has at most {most:,}; is it the right file?")
 
 
 def read_text(path: Path, *, most: int = MAX_BYTES, kind: str = "a document") -> str:
@@ -79,6 +82,23 @@ def read_text(path: Path, *, most: int = MAX_BYTES, kind: str = "a document") ->
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise RequestError(f"{path}, line {line}: the file is not UTF-8 text (byte {data[error.start]:#04x})") from None
+
+
+@contextmanager
+def opened_text(path: Path, *, most: int, kind: str) -> Iterator[TextIO]:
+    """Open the text of a regular file, which is read piece by piece; line ends stay as they are.
+
+    Raises:
+        RequestError: as ``read_text``, while it is open, too.
+    """
+    with opened(path) as stream:
+        if size_of(stream) > most:
+            raise _too_large(path, size_of(stream), most, kind)
+        try:
+            with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+                yield text
+        except UnicodeDecodeError as error:
+            raise RequestError(f"{path}: not UTF-8 text (byte {error.object[error.start]:#04x})") from None
 
 
 def digest_of(path: Path, *, most: int = 1 << 30) -> str:

@@ -24,8 +24,9 @@ NARROW = ("fp8", "mxfp8", "fp4", "nvfp4")
 class Kind:
     """What predictions are alike in besides numbers.
 
-    ``device``, ``generation`` (first word of its architecture), ``framework`` (a profile's name), ``by_layer``: it
-    shards layer by layer as FSDP does; ``experts``: the model has some; ``narrow``: products of fewer than 16 bits.
+    ``device``, ``generation`` (first word of its architecture), ``framework`` (a profile's name, or that of the one it
+    is like), ``by_layer``: it shards layer by layer as FSDP does; ``experts``: the model has some; ``narrow``: products
+    of fewer than 16 bits.
     """
 
     device: str
@@ -42,7 +43,7 @@ def kind_of(context: Context) -> Kind:
     return Kind(
         device=device.name,
         generation=device.architecture.split()[0],
-        framework=context.framework.name,
+        framework=(context.framework.lineage or (context.framework.name,))[-1],
         by_layer=context.framework.layer_units,
         experts=context.moe,
         narrow=context.workload.precision in NARROW,

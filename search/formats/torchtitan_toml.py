@@ -4,7 +4,6 @@ Source: ``torchtitan/config/job_config.py`` and ``torchtitan/distributed/pipelin
 """
 
 import json
-import tomllib
 from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Imported, Launch, Limit, Source
@@ -23,6 +22,7 @@ from forerun.search.formats.titan_keys import (
     read_degrees,
     strategy_of,
 )
+from forerun.spaces.documents import read_toml
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute, Strategy
 
@@ -120,13 +120,7 @@ def _toml(value: Any) -> str:
 
 def parse(source: Source) -> Imported:
     """Read a job configuration; sections and keys of older versions are understood."""
-    try:
-        data = tomllib.loads(source.text)
-    except tomllib.TOMLDecodeError as error:
-        raise RequestError(f"{source.name} is not TOML: {error}") from None
-    except (RecursionError, ValueError) as error:
-        raise RequestError(f"{source.name} is not TOML: {type(error).__name__}") from None
-    settings = Settings(flatten(data), source.name)
+    settings = Settings(flatten(read_toml(source.text, source.name)), source.name)
     notes: list[str] = []
     defaults: list[str] = []
     name, flavor = settings.text("model.name"), settings.text("model.flavor")

@@ -50,7 +50,9 @@ def better_batches(batch: int, gpus: int) -> list[int]:
     ([252, 264, 270, 288], [96, 98, 100, 104], [])
     """
     common = math.gcd(batch, gpus)
-    near = range(max(1, math.ceil(batch * (1 - NEARBY))), int(batch * (1 + NEARBY)) + 1)
+    # What divides ``gpus`` comes again after as many numbers, so that the nearest of each kind is no farther.
+    low = max(1, math.ceil(batch * (1 - NEARBY)), batch - gpus)
+    near = range(low, min(int(batch * (1 + NEARBY)), batch + gpus) + 1)
     better = [n for n in near if math.gcd(n, gpus) > common]
     return _most_common(better, batch, lambda n: math.gcd(n, gpus))
 

@@ -5,7 +5,6 @@ says something that cannot be expressed is judged where the row is mapped, and c
 """
 
 import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.escaping import quoted, shown
-from forerun.spaces.reading import read_text
+from forerun.spaces.reading import opened_text
 
 REQUIRED = (
     "run_id",
@@ -156,13 +155,13 @@ def read_rows(paths: Sequence[Path]) -> list[Row]:
 
 def _read_file(path: Path) -> list[Row]:
     """Return the rows of one file."""
-    text = read_text(path, most=LARGEST_FILE_BYTES, kind="a table of runs")
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = _header(path, next(reader, None))
-        return [_row(path, reader.line_num, header, cells) for cells in reader if cells]
-    except csv.Error as error:
-        raise RequestError(f"{path}, line {reader.line_num}: not a CSV table ({error})") from None
+    with opened_text(path, most=LARGEST_FILE_BYTES, kind="a table of runs") as text:
+        reader = csv.reader(text, strict=True)
+        try:
+            header = _header(path, next(reader, None))
+            return [_row(path, reader.line_num, header, cells) for cells in reader if cells]
+        except csv.Error as error:
+            raise RequestError(f"{path}, line {reader.line_num}: not a CSV table ({shown(error)})") from None
 
 
 def _header(path: Path, header: list[str] | None) -> list[str]:

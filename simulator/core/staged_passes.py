@@ -17,7 +17,7 @@ from forerun.spaces.strategies import Context, Recompute
 
 Keys = NDArray[np.intp]
 
-_BITS = {"tp": 10, "cp": 10, "ep": 11, "etp": 7, "mbs": 14, "sp": 1, "apart": 1, "kind": 8}
+_BITS = {"tp": 10, "cp": 10, "ep": 11, "etp": 7, "mbs": 14, "sp": 1, "separate_fp32": 1, "kind": 8}
 """Bits of each degree in the number that stands for a shard: more than any legal degree has."""
 
 
@@ -105,10 +105,10 @@ def _half(
 def _shards(context: Context, rows: StageRows) -> tuple[Shard, Keys, Keys]:
     """Return the distinct ways to cut a layer, and which one each stage's recomputed and other layers have, [S, N]."""
     common: NDArray[np.int64] = np.zeros(rows.number.shape, dtype=np.int64)
-    apart = accumulates_separately(context, rows.zero)
+    separate_fp32 = accumulates_separately(context, rows.zero)
     for axis, bits in _BITS.items():
         if axis != "kind":
-            values = apart if axis == "apart" else getattr(rows, axis)
+            values = separate_fp32 if axis == "separate_fp32" else getattr(rows, axis)
             common = (common << bits) | values.astype(np.int64)
     keys = np.stack([(common << _BITS["kind"]) | kind for kind in (rows.kind, np.zeros_like(rows.kind))])
     distinct, inverse = np.unique(keys, return_inverse=True)
@@ -127,7 +127,7 @@ def _shards(context: Context, rows: StageRows) -> tuple[Shard, Keys, Keys]:
         recompute=value["kind"],
         tokens=tokens,
         inner_tokens=inner,
-        apart=value["apart"] == 1,
+        separate_fp32=value["separate_fp32"] == 1,
     )
     return shard, inverse[0], inverse[1]
 

@@ -42,7 +42,7 @@ class Exchange:
         return self.tensor_backward_s + self.context_backward_s + self.expert_backward_s
 
 
-class Cover:
+class OverlapWindow:
     """Computation that communication can run under; no second of it hides two communications."""
 
     def __init__(self, free_s: Floats) -> None:
@@ -50,8 +50,8 @@ class Cover:
 
     def exposed(self, communication_s: Floats, share: float, most_s: Floats | None = None) -> Floats:
         """Seconds left when up to ``share`` of a communication runs under what is free, and ``most_s`` at most."""
-        room_s = self.free_s if most_s is None else np.minimum(self.free_s, most_s)
-        hidden_s = np.minimum(communication_s * share, room_s)
+        window_s = self.free_s if most_s is None else np.minimum(self.free_s, most_s)
+        hidden_s = np.minimum(communication_s * share, window_s)
         self.free_s = self.free_s - hidden_s
         return np.asarray(communication_s - hidden_s)
 
@@ -115,10 +115,10 @@ def layer_exchange(
     open_s = blocks * sync.gather_s
     keys = _context_s(context, layer, shard)
     experts = _expert_s(context, layer, shard)
-    forward, backward = Cover(work.forward_s), Cover(work.backward_s)
+    forward, backward = OverlapWindow(work.forward_s), OverlapWindow(work.backward_s)
 
-    def exposed_experts(cover: Cover) -> Floats:
-        shown_s = cover.exposed(experts, profile.overlap_expert)
+    def exposed_experts(window: OverlapWindow) -> Floats:
+        shown_s = window.exposed(experts, profile.overlap_expert)
         return shown_s + profile.expert_overlap_cost * (experts - shown_s)
 
     return Exchange(

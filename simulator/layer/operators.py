@@ -361,7 +361,7 @@ class Operators:
 
     def _added_bytes(self) -> Floats:
         """Bytes per parameter that adding a fresh weight gradient up moves."""
-        return np.where(self.shard.apart, _SEPARATE_BYTES, 2.0 + 2.0 * self.gradient_bytes)
+        return np.where(self.shard.separate_fp32, _SEPARATE_BYTES, 2.0 + 2.0 * self.gradient_bytes)
 
     def table_gradient(self, parameters: Floats) -> None:
         """Add what the gradient of a table of tokens costs besides its rows: it is dense, so that all of it is cleared,

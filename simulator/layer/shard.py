@@ -44,9 +44,8 @@ class Shard:
     """K distinct ways to cut a layer: degrees as floats, shape K each.
 
     ``tokens``: tokens of one microbatch on one context rank. ``inner_tokens``: the share of them that one tensor rank
-    holds between the tensor-parallel blocks (all of them without sequence parallel). ``apart``: gradients are added up
-    in an fp32 buffer beside them.
-    """
+    holds between the tensor-parallel blocks (all of them without sequence parallel). ``separate_fp32``: gradients are
+    added up in an fp32 buffer beside them."""
 
     tp: Floats
     cp: Floats
@@ -57,7 +56,7 @@ class Shard:
     recompute: NDArray[np.int64]
     tokens: Floats
     inner_tokens: Floats
-    apart: NDArray[np.bool_]
+    separate_fp32: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -93,7 +92,7 @@ def shard_of(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> 
         recompute=table.choices["recompute"][table.codes["recompute"][rows]],
         tokens=tokens,
         inner_tokens=np.where(sp, tokens / tp, tokens),
-        apart=accumulates_separately(context, table.choices["zero"][table.codes["zero"][rows]]),
+        separate_fp32=accumulates_separately(context, table.choices["zero"][table.codes["zero"][rows]]),
     )
 
 

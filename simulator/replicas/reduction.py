@@ -69,8 +69,8 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     half = width == 2.0
     reduced = _reduce_s(context, replicas, "gradients", dense.max(axis=0), expert.max(axis=0))
     gathered = _reduce_s(context, replicas, "parameters", dense.max(axis=0), expert.max(axis=0))
-    apart = accumulates_separately(context, replicas.zero)
-    gradient = profile.held_gradient_bytes(context.workload.precision) + np.where(apart, BUFFER_BYTES, 0.0)
+    separate_fp32 = accumulates_separately(context, replicas.zero)
+    gradient = profile.held_gradient_bytes(context.workload.precision) + np.where(separate_fp32, BUFFER_BYTES, 0.0)
     states = profile.optimizer_bytes + (profile.master_bytes if half else 0.0)
 
     def held(from_stage: int) -> Floats:

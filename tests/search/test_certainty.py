@@ -94,3 +94,10 @@ def test_every_context_has_an_interval_for_step_and_memory() -> None:
 def test_the_share_that_computes() -> None:
     parts = {"compute": np.array([6.0, 1.0]), "recompute": np.array([2.0, 0.0]), "data": np.array([2.0, 3.0])}
     assert busy_share(parts) == pytest.approx([0.8, 0.25])
+
+
+def test_a_framework_of_ones_own_is_alike_the_one_it_is_like() -> None:
+    request = Request(model="llama3-8b", cluster="dgx-h100", gpus="8", global_batch=64, seq_len=2048, framework="nemo")
+    context = resolve(request).context
+    own = replace(context, framework=replace(context.framework, name="ours", lineage=("ours", "nemo")))
+    assert kind_of(own) == kind_of(context)

@@ -221,3 +221,26 @@ def test_streams_that_take_nothing(words: str, redirection: str, code: int, told
 
     assert done.returncode == code
     assert told in done.stderr and "our fault" not in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "simulate llama3-8b --global-batch 1000000000 --seq-len 64 --strategy dp8 --fidelity events",
+            "400,000 passes",
+        ),
+        ("simulate llama3-8b --global-batch 8 --seq-len 64 --strategy pp1000000", "pp is at most 10,000"),
+        ("simulate llama3-8b --global-batch 8 --seq-len 64 --strategy mbs99999999999", "at most 9 digits"),
+        ("simulate resnet50 --global-batch 8 --strategy segments99999999", "at most 6 digits"),
+        ("search llama3-8b --gpus 8 --global-batch 8 --seq-len 64 --seed -1", "from 0 to 4294967295"),
+        ("search llama3-8b --gpus 8 --global-batch 8 --seq-len 64 --worker-count 100000", "must be at most 4096"),
+        ("search llama3-8b --gpus 8 --global-batch 8 --seq-len 64 --usd-per-gpu-hour 1e308", "at most 1e+18"),
+        ("search llama3-8b --gpus 8 --global-batch 8 --seq-len 64 --workers ray --address a..b:1", "no Ray cluster"),
+    ],
+)
+def test_counts_are_bounded_before_anything_is_built(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words.split(), "--cluster", "dgx-h100"]) == 2
+    assert message in capsys.readouterr().err

@@ -85,8 +85,15 @@ def simulate_costs(
     """Simulate a step whose costs are given, on ``replicas`` pipelines side by side.
 
     Raises:
-        RequestError: the schedule has no order for the shape, or a disturbed device does not exist.
+        RequestError: the schedule has no order for the shape, a disturbed device does not exist, or the step has more
+            than ``MOST_PASSES``.
     """
+    passes = 2 * costs.shape.pp * costs.shape.vpp * costs.shape.microbatches * replicas
+    if passes > MOST_PASSES:
+        raise RequestError(
+            f"event by event a step has at most {MOST_PASSES:,} passes, but this one has {passes:,}; use "
+            "--fidelity analytic, a larger mbs or a smaller global batch"
+        )
     writer = TimelineWriter()
     source = StepSource(costs, replicas=replicas, contention=contention, disturbance=disturbance, arrows=writer.arrows)
     result = result_of(costs, _tally(source, costs, replicas, contention, disturbance, writer))
