@@ -20,6 +20,8 @@ SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86400.0
 TIGHT_MARK = "tight memory"
 MAY_NOT_FIT_MARK = "may not fit"
+NO_LAUNCH_MARK = "no launch file"
+"""How the mark of a row begins that no format of its framework can express."""
 PLAUSIBLE_MFU = {False: 0.70, True: 0.55}
 """Highest believable MFU without and with experts; the highest published: 0.65 and 0.53 (maxtext README, TPU v5p)."""
 

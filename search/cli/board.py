@@ -10,6 +10,7 @@ from rich.text import Text
 
 from forerun.search.board.leaderboard import NEAR_MARK, Leaderboard
 from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row, closed_form_mark
+from forerun.search.certainty import LEVEL
 from forerun.search.cli.bars import Brush
 from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.cli.trees import tree_lines
@@ -149,7 +150,10 @@ def board_table(
         "USD/Mtok": not any(row.cost_usd_per_hour is not None for row in rows),
         "range": not any(row.range_text for row in rows),
     }
-    shown = shown_columns(console.width, without=[name for name, gone in absent.items() if gone])
+    # The range of published runs is much the same in all rows; that of a calibration is each row's own.
+    calibrated = rows[0].interval_level not in (None, LEVEL)
+    without = [name for name, gone in absent.items() if gone]
+    shown = shown_columns(console.width, without=without, first_to_go=GOES_FIRST[calibrated:])
     bar_width = min(MOST_BAR, console.width - 1 - sum(WIDTHS[name] for name in shown if name != "time"))
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("#", justify="right", no_wrap=True)
@@ -184,14 +188,15 @@ def board_table(
     return table
 
 
-def shown_columns(width: int, *, without: Collection[str]) -> list[str]:
+def shown_columns(width: int, *, without: Collection[str], first_to_go: Sequence[str] = GOES_FIRST) -> list[str]:
     """Return the columns of a leaderboard that a terminal of ``width`` columns has room for; ``without``: say nothing.
+    ``first_to_go``: what there is no room for first.
 
     >>> shown_columns(63, without=["range", "USD/Mtok"])
     ['#', 'strategy', 'GPUs', 'tok/s/GPU', 'step', 'memory']
     """
     names = [name for name in (*WIDTHS, "time") if name not in without]
-    for name in GOES_FIRST:
+    for name in first_to_go:
         if sum(WIDTHS.get(column, LEAST_BAR) for column in names) < width:
             break
         names = [column for column in names if column != name]

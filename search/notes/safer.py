@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from forerun.search.board.rows import Row
+from forerun.search.board.rows import NO_LAUNCH_MARK, Row
 from forerun.search.flat.best import best_row
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Setting
@@ -23,7 +23,8 @@ def safer_note(setting: Setting, rows: Sequence[Row], score: Scorer, safest: Row
         return ()
     if objective_named(setting.objective).front:
         return ()
-    found = next((row for row in rows if row.oom_risk <= RISKY), safest)
+    safe = (row for row in rows if row.oom_risk <= RISKY)
+    found = next((row for row in safe if not any(mark.startswith(NO_LAUNCH_MARK) for mark in row.marks)), safest)
     if found is None and not setting.context.cluster.groups and setting.space().size <= LARGEST:
         found = _search(setting, score)
     if found is None:

@@ -21,6 +21,7 @@ from forerun.search.samplers.driver import Exploration, Seen, explore
 from forerun.search.samplers.starts import Starts, flat_starts
 from forerun.search.samplers.thumb import rules_of_thumb
 from forerun.search.stages.earlier import given_starts
+from forerun.search.stages.launchable import launchable, no_launch_mark
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import RequestError
@@ -101,8 +102,16 @@ def _rows(setting: Setting, found: Exploration, score: Scorer) -> tuple[Row, ...
         best = found.feasible[: setting.top]
         return rows_with_variants(setting, best, [()] * len(best), score)
     keyed = ((one, evaluation.values[0]) for one in found.feasible if (evaluation := found.known[one]) is not None)
-    ideas = dict(folded(keyed, setting.top))
-    return rows_with_variants(setting, list(ideas), list(ideas.values()), score)
+    ideas = dict(_launchable_first(setting, leader, variants) for leader, variants in folded(keyed, setting.top))
+    rows = rows_with_variants(setting, list(ideas), list(ideas.values()), score)
+    mark = no_launch_mark(setting)
+    return tuple(row if launchable(setting, row.strategy) else replace(row, marks=(*row.marks, mark)) for row in rows)
+
+
+def _launchable_first(setting: Setting, leader: Strategy, variants: list[Strategy]) -> tuple[Strategy, list[Strategy]]:
+    """Return an idea led by the best of its strategies that the framework can launch, where it can launch any."""
+    able = next((one for one in (leader, *variants) if launchable(setting, one)), leader)
+    return able, [one for one in (leader, *variants) if one != able]
 
 
 def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer) -> Starts:

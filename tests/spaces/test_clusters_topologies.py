@@ -111,6 +111,36 @@ def test_links_between_pairs_make_islands(tmp_path: Path) -> None:
     assert cluster.max_devices == 4
 
 
+CUBE = {
+    (0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 1, (2, 6): 2, (3, 7): 2,
+    (4, 5): 1, (4, 6): 1, (4, 7): 2, (5, 6): 2, (5, 7): 1, (6, 7): 1,
+}  # fmt: skip
+"""NVLinks between the devices of a DGX-1 with V100 (nvidia-smi topo -m)."""
+
+
+@pytest.mark.parametrize(("count", "joined"), [(1, 0), (2, 1), (4, 4), (8, 6)])
+def test_jobs_on_some_devices_of_a_dgx1_list_those_alone(count: int, joined: int, tmp_path: Path) -> None:
+    """Their links still lead to all devices of the node."""
+
+    def links(one: int) -> str:
+        found = {pair: links for pair, links in CUBE.items() if one in pair}
+        return "".join(
+            f'<nvlink target="0000:{sum(pair) - one:02x}:00.0" count="{links}" tclass="0x030200"/>'
+            for pair, links in found.items()
+        )
+
+    leaves = [gpu(n, device="0x1db1", links=links(n)) for n in range(count)]
+    sockets = [branch(*leaves[at : at + 4], nic(at, speed=100000)) for at in range(0, count, 4)]
+    cluster = read(tmp_path, system(*sockets))
+    assert cluster.device.name == "v100-sxm2-16" and cluster.devices_per_node == count
+    left = [note for note in cluster.defaults if "does not list" in note]
+    assert bool(left) == (count < 8)
+    if count > 1:
+        mesh = cluster.levels[0]
+        assert (mesh.kind, mesh.size) == ("nvlink-mesh", count)
+        assert mesh.bytes_per_s == pytest.approx(joined * 25e9)  # of a ring over all of them, both ways
+
+
 def test_the_matrix_of_a_dgx1_is_its_cube_mesh(tmp_path: Path) -> None:
     spec = load_cluster("dgx1-v100").spec
     assert spec is not None
@@ -204,7 +234,7 @@ BOMB = (
             "device 1 has 0 NVLinks to the switch where others have 12; it can",
         ),
         (
-            system(*(gpu(n, links='<nvlink target="0000:77:00.0" count="2" tclass="0x030200"/>') for n in (0, 1))),
+            system(*(gpu(n, links='<nvlink target="0000:77:00.0" count="2" tclass="0x010000"/>') for n in (0, 1))),
             r"NVLink of device 0 leads to 0000:77:00\.0, which is no device of the file",
         ),
         (system(gpu(0) + gpu(1) + gpu(2), gpu(3)), r"equally many devices, but got 3 and 1; .*host: \{sockets: 1\}"),

@@ -46,11 +46,12 @@ def read_nccl_topology(text: str, *, source: str) -> NodeTopology:
     gpus = sorted((place for place in places if _is_gpu(place.pci)), key=lambda place: _order(place, source))
     if not gpus:
         raise RequestError(f"{source}: a topology names its devices (<gpu>, or <pci> of class 0x0302..), but has none")
-    links, switches = _links(gpus, source)
+    notes: list[str] = []
+    links, switches = _links(gpus, source, notes)
     nics = _Nics(places, source)
     hosts = len({place.host for place in gpus})
     names = {_device(place.pci) for place in gpus}
-    notes = [*nics.notes]
+    notes += nics.notes
     if len(names) > 1:
         raise RequestError(f"{source}: devices of a node must be equal, but got {', '.join(sorted(map(str, names)))}")
     return NodeTopology(
@@ -106,13 +107,19 @@ def _device(pci: Element) -> str | None:
     return device_of_pci(vendor, number)
 
 
-def _links(gpus: list[_Place], source: str) -> tuple[dict[tuple[int, int], int], tuple[int, ...] | None]:
-    """Return NVLinks between devices, and of every device to switches; None where the file has no <gpu> at all."""
+def _links(
+    gpus: list[_Place], source: str, notes: list[str]
+) -> tuple[dict[tuple[int, int], int], tuple[int, ...] | None]:
+    """Return NVLinks between devices, and of every device to switches; None where the file has no <gpu> at all.
+
+    Links to devices that the file does not list are left aside: a job on some devices of a node writes those alone.
+    """
     if not any(child.tag == "gpu" for place in gpus for child in place.pci.children):
         return {}, None
     number = {(place.host, _bus(place.pci.attributes.get("busid", ""))): at for at, place in enumerate(gpus)}
     links: dict[tuple[int, int], int] = {}
     switches = [0] * len(gpus)
+    absent: set[str] = set()
     for at, place in enumerate(gpus):
         for link in (link for gpu in place.pci.children if gpu.tag == "gpu" for link in gpu.children):
             if link.tag != "nvlink":
@@ -123,11 +130,15 @@ def _links(gpus: list[_Place], source: str) -> tuple[dict[tuple[int, int], int],
                 switches[at] += count
             elif other is not None and other != at:
                 links[min(at, other), max(at, other)] = count
+            elif other is None and target and link.attributes.get("tclass", "")[:6] in _GPU_CLASSES:
+                absent.add(target)
             elif link.attributes.get("tclass", "")[:4] != "0x06":
                 raise RequestError(
                     f"{source}, line {link.line}: NVLink of device {at} leads to {target or 'no target'}, which is no "
                     "device of the file and no switch (tclass 0x0680..)"
                 )
+    if absent:
+        notes.append(f"NVLinks to {len(absent)} devices that the file does not list were left aside")
     return links, tuple(switches)
 
 
