@@ -26,6 +26,7 @@ from forerun.spaces.frameworks import (
 )
 from forerun.spaces.frameworks.switches import flag_words
 from forerun.spaces.models import Model, active_parameters, load_model, model_names, parameter_count, resolve_model
+from forerun.spaces.models.mixers.attention import Attention
 from forerun.spaces.opgraph import GraphModel, Operator, graph_model_names, load_graph_model
 from forerun.spaces.opgraph.profile import graph_profile_names, load_graph_profile
 from forerun.spaces.opgraph.resolve import names_graph_model, resolve_graph_model
@@ -216,6 +217,9 @@ def framework_facts(profile: FrameworkProfile) -> dict[str, Any]:
 def _model_facts(model: Model) -> dict[str, Any]:
     counted = {"parameters": parameter_count(model), "active_parameters": active_parameters(model)}
     facts: dict[str, Any] = plain(model)
+    for layer, described in zip(model.layers, facts["layers"], strict=True):
+        if isinstance(layer.mixer, Attention):
+            described["attention"] = described["mixer"]  # its name in schema 1
     return {"name": facts.pop("name"), "source": facts.pop("source"), **counted, **facts}
 
 

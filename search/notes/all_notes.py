@@ -9,6 +9,7 @@ from forerun.search.notes.divisible import divisible_note
 from forerun.search.notes.faster import faster_note
 from forerun.search.notes.goodput import goodput_note
 from forerun.search.notes.safer import safer_note
+from forerun.search.notes.switched import switches_note
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
@@ -37,6 +38,7 @@ def notes_for(
         *faster_note(setting.context, rows[0], beside.fastest),
         *safer_note(setting, rows, score, beside.safest),
         *divisible_note(setting, rows, score),
+        *switches_note(setting, rows[0], score),
         *checked_note(setting.context, rows[0]),
     )
 

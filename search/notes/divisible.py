@@ -20,7 +20,9 @@ WORTH = 0.05
 MOST = 4
 """Others that are searched, nearest first: each takes about as long as a small search."""
 OBJECTIVES = ("throughput", "cost")
-PLAIN = {"vpp": 1, "schedule": 0, "split": 0}
+FREE = ("mbs", "recompute")
+"""Axes that are looked at whole: what fits in a device's memory follows the batch."""
+PLAIN = {"vpp": 1, "schedule": 0, "split": 0, "recompute_layers": 0}
 """Choices that are looked at in any case: they go with every number of stages."""
 
 
@@ -84,7 +86,7 @@ def _narrowed(setting: Setting, rows: Sequence[Row]) -> dict[str, Sequence[objec
     seen = [axis_values(row.strategy) for row in rows]
     choices, own = setting.space().choices, dict(setting.request.overrides)
     for axis in AXES[len(DEGREES) :]:
-        if axis == "mbs":
+        if axis in FREE:
             continue
         values = {each[axis] for each in seen} | ({PLAIN[axis]} if axis in PLAIN else set())
         own[axis] = [_word(axis, value) for value in sorted(values & set(choices[axis]))]

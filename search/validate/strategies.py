@@ -8,7 +8,7 @@ from forerun.search.validate.facts import Facts
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.models.model import MixtureOfExperts, Model
-from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Schedule, Split, Strategy, parse_strategy
+from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Schedule, Split, Strategy, parse_named, parse_strategy
 
 SCHEDULES = {
     "": None,
@@ -23,8 +23,6 @@ SCHEDULES = {
     "dualpipe": Schedule.DUALPIPE,
 }
 """Spelling of schedules. Two names of vocab_parallel mean plain 1F1B: "baseline", and "redis" with layers moved."""
-
-RECOMPUTE = {"none": Recompute.NONE, "selective": Recompute.SELECTIVE, "full": Recompute.FULL}
 
 
 def strategy_of(
@@ -175,6 +173,7 @@ def _recompute(row: Row, filled: Filled) -> Recompute:
     text = row["recompute"].lower()
     if not text:
         return filled.of("recompute", Recompute.NONE)
-    if text not in RECOMPUTE:
-        raise Skip(f"unknown recompute {text}")
-    return RECOMPUTE[text]
+    try:
+        return Recompute(parse_named("recompute", text))
+    except RequestError:
+        raise Skip(f"unknown recompute {text}") from None

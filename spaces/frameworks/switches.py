@@ -19,7 +19,7 @@ from forerun.spaces.frameworks.profile import FrameworkProfile
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FILES = ("communication", "experts", "memory", "kernels")
-_SWITCH = frozenset({"title", "values", "needs", "requires", "evidence", "frameworks"})
+_SWITCH = frozenset({"title", "values", "free", "needs", "requires", "evidence", "frameworks"})
 _SUPPORT = frozenset({"since", "before", "unset", "flags", "also", "values"})
 
 Flags = Mapping[str, Any]
@@ -49,6 +49,7 @@ class Switch:
 
     ``values``: by setting, the changes of profile fields (``eager+`` and ``eager-`` add and take away operators).
     ``needs``: least degrees without which it has no effect; ``moe`` asks for experts, ``replicas`` for dp*cp.
+    ``free``: its settings train the same model as well.
     ``requires``: by setting, those of other switches of which it needs one. ``evidence``: runs, measurements, or
     what it is inferred from.
     """
@@ -59,6 +60,7 @@ class Switch:
     needs: Mapping[str, int]
     requires: Mapping[str, Mapping[str, Sequence[str]]]
     evidence: str
+    free: bool
     frameworks: Mapping[str, Support]
 
     def support(self, profile: FrameworkProfile) -> Support | None:
@@ -110,6 +112,7 @@ def _switch(name: str, entry: Mapping[str, Any]) -> Switch:
             for setting, held in _by_word(entry.get("requires", {})).items()
         },
         evidence=entry["evidence"],
+        free=entry.get("free", False),
         frameworks={framework: _support(name, held) for framework, held in entry["frameworks"].items()},
     )
 

@@ -82,3 +82,13 @@ def test_show_lists_switches_with_settings_and_flags() -> None:
     assert dispatcher["setting"] == "deepep"
     assert "--moe-flex-dispatcher-backend deepep" in dispatcher["flags"]["deepep"]
     assert "ddp.grad_reduce_in_fp32=false" in describe("nemo")[1]["switches"]["bf16-grads"]["flags"]["on"]
+
+
+def test_switches_that_would_help_are_proposed_with_their_flags() -> None:
+    request = Request(**MIXTURE, overrides=ONE, switches={"dispatcher": "alltoall"})
+    (note,) = [text for text in search_request(request).advice if "switches that would speed" in text]
+    assert "moe-overlap +" in note and "--overlap-moe-expert-parallel-comm" in note
+    assert "dispatcher" not in note, "the user chose it"
+    assert "bf16-grads" not in note, "it trains otherwise"
+    best = Request(**MIXTURE, overrides=ONE, switches={"moe-overlap": "on", "cuda-graphs": "on"})
+    assert not any("moe-overlap" in text for text in search_request(best).advice)

@@ -1,0 +1,43 @@
+"""Switches of the software that would speed the first row up and cost nothing in quality."""
+
+import dataclasses
+
+from forerun.search.board.rows import Row
+from forerun.search.request.request import Setting
+from forerun.search.request.scorer import Scorer
+from forerun.spaces.frameworks import all_switches
+from forerun.spaces.frameworks.switches import flag_words, with_settings
+from forerun.spaces.strategies import table_of
+
+WORTH = 0.03
+"""Gain from which a switch is named."""
+MOST = 3
+"""Switches that are named at most."""
+
+
+def switches_note(setting: Setting, first: Row, score: Scorer) -> tuple[str, ...]:
+    """Return as one note which switches would help the first row most, each by itself.
+
+    None where the user chose it, the framework has no flag for it, the row would not fit, or little is gained.
+    """
+    context, found = setting.context, []
+    for name, present in context.framework.switches:
+        switch = all_switches()[name]
+        support = switch.support(context.framework)
+        if not switch.free or support is None or name in setting.request.switches:
+            continue
+        for other, flags in support.flags.items():
+            if other == present or not (context.moe or "moe" not in switch.needs):
+                continue
+            changed = dataclasses.replace(context, framework=with_settings(context.framework, {name: other}))
+            scores = score(changed, table_of([first.strategy]))
+            gain = first.step_time_s / float(scores.step_time_s[0]) - 1
+            if gain >= WORTH and bool(scores.fits[0]):
+                found.append((gain, name, other, " ".join(flag_words(flags))))
+    if not found:
+        return ()
+    best: dict[str, tuple[float, str]] = {}
+    for gain, name, other, words in sorted(found, reverse=True):
+        best.setdefault(name, (gain, f"{name}{'' if other == 'on' else f'={other}'} {gain:+.1%} ({words})"))
+    told = "; ".join(text for _, text in sorted(best.values(), reverse=True)[:MOST])
+    return (f"switches that would speed the first up, each by itself: {told}; --with searches with them",)
