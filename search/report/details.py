@@ -11,7 +11,7 @@ def details_data(rows: Sequence[Row], launches: Sequence[str]) -> dict[str, Any]
     """Return the parts of every row as plain data for the page's script.
 
     ``step`` and ``memory`` have the names and meanings of the parts, ``rows`` their seconds and GiB in that order with
-    four digits; ``launches`` are the launch files of the first rows.
+    three digits; ``launches`` are the launch files of the first rows.
     """
     return {
         "step": _parts(rows[0].breakdown_s),
@@ -26,4 +26,4 @@ def _parts(parts: Mapping[str, float]) -> list[list[str]]:
 
 
 def _digits(parts: Mapping[str, float]) -> list[float]:
-    return [float(f"{value:.4g}") for value in parts.values()]
+    return [0 if value == 0 else float(f"{value:.3g}") for value in parts.values()]
