@@ -156,7 +156,7 @@ def _clocked(factors: Factors) -> Any:
 
 _NANOTRON = "spaces/frameworks/data/nanotron.yaml"
 _PROFILE = "spaces/frameworks/profile.py"
-_FACTS = "search/validate/data/frameworks.yaml (AA-Scaling)"
+_FACTS = "spaces/frameworks/data/scaling.yaml"
 _CLOCKS = "benchmarks/fit/compute.py"
 _SWEEP = "hf_ultrascale"
 

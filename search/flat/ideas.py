@@ -15,6 +15,7 @@ from forerun.search.board.variants import Variant
 from forerun.search.flat.candidates import strategies_at
 from forerun.search.flat.exhaustive import CHUNK, Best, Problem, chunks_of, interrupted, slices
 from forerun.search.request.objectives import objective_named
+from forerun.search.request.preferences import FAILED_START
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.spaces.strategies import Strategy
@@ -56,12 +57,18 @@ def rows_with_variants(
     rows = iter(_rows(setting, [*leaders, *itertools.chain(*variants)], score))
     first = list(itertools.islice(rows, len(leaders)))
     return tuple(
-        dataclasses.replace(row, variants=tuple(map(_variant, itertools.islice(rows, len(own)))))
+        dataclasses.replace(row, variants=tuple(map(variant_of, itertools.islice(rows, len(own)))))
         for row, own in zip(first, variants, strict=True)
     )
 
 
-def _variant(row: Row) -> Variant:
+def worth_s(row: Row) -> float:
+    """Return the seconds of a row's step with what failed starts cost, preferences left aside."""
+    return row.step_time_s * (1.0 + FAILED_START * row.oom_risk / (1.0 - row.oom_risk))
+
+
+def variant_of(row: Row) -> Variant:
+    """Return a row as a variant of another."""
     return Variant(
         strategy=row.strategy,
         step_time_s=row.step_time_s,

@@ -7,12 +7,13 @@ with the lowest bound first, until no bound is below the best ones found.
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.board.rows import Row
 from forerun.search.build import Found, build_board
 from forerun.search.flat.best import best_row
+from forerun.search.flat.ideas import folded, variant_of, worth_s
 from forerun.search.groups.plans import group_plans
 from forerun.search.groups.simulate import quick_row
 from forerun.search.request.limits import NO_LIMITS
@@ -52,7 +53,7 @@ def search_groups(
     rows: dict[Strategy, Row] = {}
     looked, stopped = 0, "every family was looked at"
     for plan in group_plans(space):
-        kept = sorted(row.step_time_s for row in rows.values() if row.fits)[: setting.top]
+        kept = [worth_s(row) for row in _ideas(setting, rows.values())]
         if len(kept) == setting.top and plan.family.least_s > SLACK * kept[-1]:
             stopped = "no other family can be faster"
             break
@@ -66,22 +67,35 @@ def search_groups(
         if len(rows) >= evaluations:
             stopped = f"{evaluations} were simulated"
             break
-    fitting = sorted((row for row in rows.values() if row.fits), key=lambda row: (row.step_time_s, row.name))
-    if not fitting:
+    best, fitting = _ideas(setting, rows.values()), sum(row.fits for row in rows.values())
+    if not best:
         raise InfeasibleError(_nothing(setting))
-    counts = {"memory": len(rows) - len(fitting), "not looked at": space.size - looked}
+    counts = {"memory": len(rows) - fitting, "not looked at": space.size - looked}
     rejected = {reason: count for reason, count in counts.items() if count}
     found = Found(
-        rows=tuple(fitting[: setting.top]),
-        space=SpaceCounts(size=space.size, legal=looked, feasible=len(fitting), rejected=rejected),
+        rows=best,
+        space=SpaceCounts(size=space.size, legal=looked, feasible=fitting, rejected=rejected),
         remarks=(
             f"layers are dealt to the stages of {_names(setting)} by their pace and memory; {len(rows)} plans were "
             f"simulated event by event, stopped because {stopped}",
-            *_alone(setting, fitting[0]),
+            *_alone(setting, best[0]),
         ),
         asked={"per_stage": list(per_stage)},
     )
     return build_board(setting, found, started_s=start)
+
+
+def _ideas(setting: Setting, rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return the rows that fit, best first, variants folded unless they are asked for."""
+    ranked = sorted((row for row in rows if row.fits), key=lambda row: (worth_s(row), row.name))
+    if setting.request.all_variants:
+        return tuple(ranked[: setting.top])
+    by_strategy = {row.strategy: row for row in ranked}
+    ideas = folded(((row.strategy, worth_s(row)) for row in ranked), setting.top)
+    return tuple(
+        dataclasses.replace(by_strategy[one], variants=tuple(variant_of(by_strategy[other]) for other in others))
+        for one, others in ideas
+    )
 
 
 def _setting(request: Request | Setting, per_stage: tuple[str, ...]) -> Setting:

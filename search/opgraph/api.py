@@ -7,7 +7,7 @@ from typing import Any
 from forerun.search.board.leaderboard import SCHEMA, flat_line, lines_to_csv, versions
 from forerun.search.opgraph.request import GraphSetting
 from forerun.search.opgraph.rows import GraphRow
-from forerun.search.opgraph.scoring import scored_rows
+from forerun.search.opgraph.scoring import in_segments, scored_rows
 from forerun.search.opgraph.space import enumerate_splits
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.opgraph.batch import PerDevice
@@ -67,10 +67,12 @@ def search_graph(setting: GraphSetting) -> GraphBoard:
     for begin in range(0, len(space.splits), SLICE):
         part = slice(begin, begin + SLICE)
         rows += scored_rows(setting.context, space.splits[part], space.batches[part])
-    fitting = [row for row in rows if row.fits]
+    smaller = in_segments(setting.context, rows)
+    rows += smaller
+    fitting, size = [row for row in rows if row.fits], space.size + len(smaller)
     if not fitting:
         rejected = {**space.rejected, **({"memory": len(rows)} if rows else {})}
-        raise NothingFits(_nothing(setting, rows, space.rejected), _empty(setting, space.size, len(rows), rejected))
+        raise NothingFits(_nothing(setting, rows, space.rejected), _empty(setting, size, len(rows), rejected))
     ordered = sorted(fitting, key=lambda row: _order(setting, row))
     rejected = dict(space.rejected)
     if len(rows) > len(fitting):
@@ -81,7 +83,7 @@ def search_graph(setting: GraphSetting) -> GraphBoard:
         best.setdefault(row.split.family, row)
     return GraphBoard(
         setting=setting,
-        size=space.size,
+        size=size,
         legal=len(rows),
         feasible=len(fitting),
         rejected=rejected,
@@ -125,8 +127,13 @@ def _nothing(setting: GraphSetting, rows: list[GraphRow], rejected: dict[str, in
         counted = ", ".join(f"{reason} {count}" for reason, count in sorted(rejected.items()))
         return f"no split of {setting.context.model.name} is legal here (by reason: {counted})"
     least = min(rows, key=lambda row: row.peak_memory_gib)
-    more = "" if isinstance(setting.request.global_batch, PerDevice) else " or more GPUs"
+    split = least.split
+    if least.global_batch // split.replicas // split.segments > 1:
+        more = "" if isinstance(setting.request.global_batch, PerDevice) else " or more GPUs"
+        change = f"use a smaller batch than {setting.request.global_batch}{more}"
+    else:
+        change = "one sample at a time is too much: use more GPUs, or GPUs with more memory"
     return (
-        f"nothing fits: the leanest split, {least.split}, needs {least.peak_memory_gib:.1f} GiB of the "
-        f"{least.memory_limit_gib:.1f} GiB usable; use a smaller batch than {setting.request.global_batch}{more}"
+        f"nothing fits: the leanest split, {split}, needs {least.peak_memory_gib:.1f} GiB of the "
+        f"{least.memory_limit_gib:.1f} GiB usable; {change}"
     )

@@ -6,7 +6,7 @@ from typing import Any
 from forerun.search.board.leaderboard import SCHEMA, versions
 from forerun.search.opgraph.request import GraphSetting
 from forerun.search.opgraph.rows import GraphRow
-from forerun.search.opgraph.scoring import scored_rows
+from forerun.search.opgraph.scoring import in_segments, scored_rows
 from forerun.search.opgraph.space import enumerate_splits
 from forerun.search.opgraph.what_if import Doubling, doublings
 from forerun.spaces.errors import InfeasibleError
@@ -98,6 +98,7 @@ def limits_of(setting: GraphSetting, counts: tuple[int, ...]) -> Limits:
     counts = doubled(counts)
     space = enumerate_splits(setting, counts)
     rows = scored_rows(setting.context, space.splits, space.batches)
+    rows += in_segments(setting.context, rows)
     curves: dict[str, dict[int, GraphRow]] = {}
     leanest: dict[str, GraphRow] = {}
     for row in rows:

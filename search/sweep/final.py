@@ -18,11 +18,16 @@ ASKED = ("model", "cluster", "framework", "global_batch", "seq_len", "precision"
 def final_document(plan: SweepPlan, records: Mapping[str, Record]) -> dict[str, Any]:
     """Return everything a sweep found, in an order that depends on nothing but the plan.
 
-    Rows that tie stand in the order of the plan. What one combination finds with several seeds stands there once.
+    Rows of one search keep their order, which counts more than a sweep compares by. Rows that tie stand in the order of
+    the plan. What one combination finds with several seeds stands there once.
     """
-    order = objective_named(plan.objective).across
-    entries = [entry for piece in plan.pieces for entry in _entries(piece, records[piece.key])]
-    entries.sort(key=lambda entry: (*order(entry), entry["search"], entry["rank"]))
+    order, keyed = objective_named(plan.objective).across, list[tuple[tuple[float, ...], Entry]]()
+    for piece in plan.pieces:
+        worst: tuple[float, ...] = ()
+        for entry in _entries(piece, records[piece.key]):
+            worst = max(worst, order(entry))
+            keyed.append(((*worst, entry["search"], entry["rank"]), entry))
+    entries = [entry for _, entry in sorted(keyed, key=lambda one: one[0])]
     if any(piece.exploring for piece in plan.pieces):
         entries = _each_once(plan, entries)
     return {

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from forerun.search.board.leaderboard import dump_json
+from forerun.search.board.leaderboard import dump_json, flat_line
 from forerun.search.board.row_reading import finite, row_from_json
 from forerun.search.files.version import cost_model_version
 from forerun.search.sweep.journal import Journal, Record, storage
@@ -146,7 +146,11 @@ def _whole(journal: Journal, check: Callable[[Record], None]) -> None:
 
 def _check_record(record: Record) -> None:
     for row in record.get("rows", ()):
-        row_from_json(row)
+        flat_line(row)
+        read = row_from_json(row).to_json()
+        changed = [name for name in read if name in row and name != "variants" and read[name] != row[name]]
+        if changed:  # a number as a text, say, which reads as what it spells
+            raise ValueError(f"{changed[0]} of a row is none")
     texts = [record.get("message", ""), record.get("why", "")]
     texts += [*record.get("defaults", ()), *record.get("notes", ())]
     if record["status"] not in STATUSES or not all(isinstance(text, str) for text in texts):

@@ -16,6 +16,7 @@ from forerun.simulator.replicas.sharded import (
     sharded_parameters_s,
 )
 from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
 
 
@@ -48,7 +49,11 @@ def step_scores(
     table: Floats,
 ) -> ScoreTable:
     """Return the scores of N candidates; ``key`` and ``replica`` are their columns in the two tables, ``table`` [D] is
-    what a token table is of the parameters of the largest stage (used where stages are interleaved)."""
+    what a token table is of the parameters of the largest stage (used where stages are interleaved).
+
+    Raises:
+        RequestError: a time or a peak is no finite number.
+    """
     time_s = _time(context, pipelines, key, replicas, replica, zero, p2p_s, table)
     memory = total_memory(context, pipelines.memory, key, replicas, replica)
     step_time_s = sum(time_s.values(), np.zeros(len(key)))
@@ -57,6 +62,13 @@ def step_scores(
         stall_s = np.where(memory.pressed, context.framework.allocator_stall * pipelines.time.total_s[key], 0.0)
         time_s["host"] = time_s["host"] + stall_s
         step_time_s = step_time_s + stall_s
+    if not (np.isfinite(step_time_s).all() and np.isfinite(memory.peak_bytes).all()):
+        # A candidate without a time would vanish from every ranking, and nobody would know.
+        raise RequestError(
+            f"{np.count_nonzero(~np.isfinite(step_time_s + memory.peak_bytes))} of {len(key)} predictions for "
+            f"{context.model.name} on {context.cluster.name} are no finite numbers; look for figures beyond reason in "
+            "the cluster, the profile or the calibration"
+        )
     return ScoreTable(
         step_time_s=step_time_s,
         time_s=time_s,

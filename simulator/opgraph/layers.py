@@ -20,8 +20,7 @@ _NAMED = frozenset({"name", "inputs", "notes"})
 class Layers:
     """``distinct``: the operators that differ in more than their name; ``kind_of_L`` numbers them.
 
-    ``spatial_*_UA``: extents, 1 where an axis is missing. ``halo_UA``: rows beyond a part's own. ``live_L``: elements
-    per sample that cross the border behind an operator, which a pipeline would send.
+    ``spatial_*_UA``: extents, 1 where an axis is missing. ``halo_UA``: rows beyond a part's own.
     """
 
     model: GraphModel
@@ -30,7 +29,6 @@ class Layers:
     input_UA: Floats
     output_UA: Floats
     halo_UA: Floats
-    live_L: Floats
 
     def per_operator(self, value: str) -> Floats:
         """A property of every operator as an array of shape L."""
@@ -65,7 +63,6 @@ def layers_of(name: str, model: GraphModel) -> Layers:  # the name makes the has
         input_UA=np.array([_extents(operator.input_spatial) for operator in distinct]),
         output_UA=np.array([_extents(operator.spatial) for operator in distinct]),
         halo_UA=np.array([_halo(operator) for operator in distinct]),
-        live_L=_live(model),
     )
 
 
@@ -88,17 +85,3 @@ def _halo(operator: Operator) -> tuple[float, ...]:
     reach = [d * (k - 1) + 1 for k, d in zip(operator.kernel, spread, strict=True)]
     halo = [max(r - s, 0) / 2 for r, s in zip(reach, operator.stride or (1,) * len(reach), strict=True)]
     return (*halo, 0.0, 0.0, 0.0)[:AXES]
-
-
-def _live(model: GraphModel) -> Floats:
-    """Elements that later operators still read, behind every operator."""
-    place = {operator.name: index for index, operator in enumerate(model.operators)}
-    last = {operator.name: index for index, operator in enumerate(model.operators)}
-    for index, operator in enumerate(model.operators):
-        for name in operator.inputs:
-            last[name] = max(last[name], index)
-    change = np.zeros(len(model.operators) + 1)
-    for operator in model.operators:
-        change[place[operator.name]] += operator.output_elements
-        change[last[operator.name]] -= operator.output_elements
-    return np.asarray(np.cumsum(change)[:-1], dtype=np.float64)

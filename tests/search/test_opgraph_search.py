@@ -81,12 +81,14 @@ def test_modes_restrict_the_space() -> None:
 
 
 def test_nothing_fits_says_what_would_help() -> None:
-    with pytest.raises(InfeasibleError, match=r"nothing fits: the leanest split, .* GiB usable; use a smaller batch"):
-        search_graph(setting("unet", gpus="1"))
+    with pytest.raises(InfeasibleError, match=r"nothing fits: the leanest split, .* GiB usable; one sample at a time"):
+        search_graph(setting("cosmoflow-512", gpus="1"))
+    with pytest.raises(InfeasibleError, match=r"the leanest split, pipeline.* usable; use a smaller batch than 64/gpu"):
+        search_graph(setting("unet", gpus="2", modes=("pipeline",)))
 
 
 def test_nothing_fits_is_one_document_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*"search resnet50 --cluster abci-v100 --gpus 4 --global-batch 4096/gpu --json".split()]) == 3
+    assert main([*"search cosmoflow-512 --cluster abci-v100 --gpus 1 --global-batch 2/gpu --json".split()]) == 3
     captured = capsys.readouterr()
     document = json.loads(captured.out)
     assert document["leaderboard"] == [] and document["space"]["feasible"] == 0
@@ -319,3 +321,16 @@ def test_objectives_prices_and_optimizers() -> None:
     assert held["sgd"][1] < held["momentum"][1] < held["adam"][1]
     with pytest.raises(RequestError, match="unknown optimizer"):
         resolve_request(dataclasses.replace(asked, optimizer="lamb"))
+
+
+def test_a_batch_that_does_not_fit_is_cut_into_as_few_segments_as_fit() -> None:
+    """VGG-16 on 16 GB: 1024 images at once need three times that, and are accumulated."""
+    request = GraphRequest(model="vgg16", cluster="abci-v100", global_batch=PerDevice(1024), gpus="8", top=1000)
+    board = search_graph(resolve_request(request))
+    (data,) = [row for row in board.rows if row.split.family == "data"]
+    assert data.fits and data.split.segments > 1
+    context = board.setting.context
+    halved = dataclasses.replace(data.split, segments=data.split.segments // 2)
+    (before,) = scored_rows(context, [halved], [data.global_batch])
+    assert not before.fits
+    assert board.legal == board.feasible + board.rejected["memory"]

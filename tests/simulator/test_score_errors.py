@@ -80,3 +80,12 @@ def test_an_empty_table_has_an_empty_score() -> None:
 
 def _on(context: Context, cluster: Cluster) -> Context:
     return replace(context, cluster=cluster)
+
+
+def test_a_time_that_is_no_number_never_leaves_a_ranking_in_silence() -> None:
+    context = request()
+    table = table_of([Strategy(tp=2, dp=4), Strategy(dp=8)])
+    levels = tuple(replace(level, bytes_per_s=float("nan")) for level in context.cluster.levels)
+    odd = replace(context, cluster=replace(context.cluster, levels=levels))
+    with pytest.raises(RequestError, match=r"predictions for .* are no finite numbers"):
+        score(odd, table)

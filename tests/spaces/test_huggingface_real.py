@@ -102,7 +102,9 @@ def test_an_image_encoder_can_be_left_out() -> None:
         "text_config": DECODER | {"model_type": "llama"},
         "vision_config": {"model_type": "clip_vision_model", "hidden_size": 512, "num_attention_heads": 8},
     }
-    whole = convert_config(config, "x").model
+    conversion = convert_config(config, "x")
+    whole = conversion.model
+    assert conversion.filled_in["vision_config.num_hidden_layers"] == 12
     text = convert_config(config, "x", ignore=frozenset({"vision_config"})).model
 
     assert [layer.name for layer in whole.layers] == ["image", "dense"]

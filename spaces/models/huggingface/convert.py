@@ -78,8 +78,16 @@ def convert_config(
     ignored = sorted(ignored + unread)
     guessed = None if model_type in FAMILIES else model_type
     return Conversion(
-        model=model, ignored=tuple(ignored), left_out=left_out, filled_in=fields.filled_in, guessed=guessed
+        model=model, ignored=tuple(ignored), left_out=left_out, filled_in=_filled_in(fields), guessed=guessed
     )
+
+
+def _filled_in(fields: Fields) -> dict[str, object]:
+    """Values filled in for missing fields, those of nested parts by their full names."""
+    found = dict(fields.filled_in)
+    for name, part in fields.parts.items():
+        found |= {f"{name}.{key}": value for key, value in _filled_in(part).items()}
+    return found
 
 
 def _unread(fields: Fields, model_type: str) -> list[str]:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from forerun.spaces.models.huggingface.decoder import Decoder
-from forerun.spaces.models.huggingface.families import encoder_decoders, encoders, multimodal, vision
-from forerun.spaces.models.huggingface.families.multimodal import Reader
+from forerun.spaces.models.huggingface.families import encoder_decoders, encoders, multimodal, texts, vision
+from forerun.spaces.models.huggingface.families.texts import Reader
 
 MULTIMODAL: Mapping[str, Reader] = multimodal.TABLE
 """Families that read the parts of a configuration themselves, an image encoder beside the text."""
 FAMILIES: Mapping[str, Reader] = MappingProxyType(
-    {**multimodal.TEXTS, **encoders.TABLE, **encoder_decoders.TABLE, **vision.TABLE, **multimodal.TABLE}
+    {**texts.TEXTS, **encoders.TABLE, **encoder_decoders.TABLE, **vision.TABLE, **multimodal.TABLE}
 )
 """All families by ``model_type``."""
 UNKNOWN = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
@@ -41,12 +41,12 @@ CLASSES: Mapping[str, str] = MappingProxyType(
 
 
 PART_TYPES = (
-    *multimodal.TOWERS,
+    *texts.TOWERS,
     "clip_text_model",
     "siglip_text_model",
     "siglip2_text_model",
     "metaclip_2_text_model",
-    *multimodal.ALIKE,
+    *texts.ALIKE,
 )
 """Types of nested parts."""
 

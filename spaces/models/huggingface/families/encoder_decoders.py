@@ -231,7 +231,6 @@ TABLE: Mapping[str, T5Like | BartLike] = MappingProxyType(
         ),
         "blenderbot": BartLike(positions=0, embedding_norm=False, final_norm=True),
         "blenderbot-small": BartLike(positions=0),
-        "fsmt": BartLike(positions=None, embedding_norm=False),
         "led": BartLike(
             positions=0,
             tables=("max_encoder_position_embeddings", "max_decoder_position_embeddings"),
@@ -265,7 +264,6 @@ TABLE: Mapping[str, T5Like | BartLike] = MappingProxyType(
             outside=lambda f: f.size("ngram") * f.size("hidden_size"),
             known=("relative_max_distance", "add_cross_attention", "disable_ngram_loss"),
         ),
-        "speech_to_text": BartLike(positions=None, embedding_norm=False, final_norm=True),
         "switch_transformers": T5Like(experts=True),
         "t5": T5Like(),
         "trocr": BartLike(

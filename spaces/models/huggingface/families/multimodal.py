@@ -1,83 +1,16 @@
-"""Language models with an image encoder beside them, and pairs of encoders (CLIP)."""
+"""Language models with an encoder of images or audio beside them, and pairs of encoders (CLIP)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Protocol
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.defaults import class_defaults
-from forerun.spaces.models.huggingface.families import (
-    audio,
-    dense,
-    hybrids,
-    latent,
-    moe,
-    nemotron,
-    projectors,
-    special,
-    vision,
-)
+from forerun.spaces.models.huggingface.families import projectors
+from forerun.spaces.models.huggingface.families.pairs import Pair, PatchesAsTokens, TwoStacks
+from forerun.spaces.models.huggingface.families.texts import TOWERS, Reader, text_reader
 from forerun.spaces.models.huggingface.fields import Fields
-from forerun.spaces.models.huggingface.towers import Tower
 from forerun.spaces.models.model import Model
-
-
-class Reader(Protocol):
-    """A family: makes a model of the fields of a configuration."""
-
-    def read(self, fields: Fields, name: str) -> Model:
-        """The model that the configuration describes, called ``name``."""
-
-
-ALIKE = {
-    "ernie4_5_vl_moe_text": "ernie4_5_moe",
-    "t5_gemma_module": "gemma2",
-    "glm4v_text": "glm4",
-    "glm4v_moe_text": "glm4_moe",
-    "qwen2_5_vl_text": "qwen2",
-    "qwen2_vl_text": "qwen2",
-    "qwen3_vl_moe_text": "qwen3_moe",
-    "qwen3_vl_text": "qwen3",
-}
-_STEP = Decoder(
-    query_key_norm=True,
-    gate="head",
-    known=(
-        "share_expert_dim",
-        "num_sliding_attention_heads",
-        "per_layer_config",
-    ),
-    adjust=moe.step_shared,
-)
-TEXTS: Mapping[str, Reader] = MappingProxyType(
-    {
-        **dense.TABLE,
-        **moe.TABLE,
-        **latent.TABLE,
-        **hybrids.TABLE,
-        **nemotron.TABLE,
-        **special.TABLE,
-        "step3p5": _STEP,
-    }
-)
-"""Language models that may stand beside an encoder."""
-
-
-def text_reader(model_type: str, source: str) -> Reader:
-    """The reader of a language model's type.
-
-    Raises:
-        RequestError: it is not known.
-    """
-    found = TEXTS.get(ALIKE.get(model_type, model_type))
-    if found is None:
-        raise RequestError(f"{source}: unknown model_type {model_type[:60]!r} of the language model")
-    return found
-
-
-TOWERS: Mapping[str, Tower | audio.AudioTower] = MappingProxyType({**vision.TOWERS, **audio.TOWERS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,94 +55,6 @@ class VisionLanguage:
         part = fields.part("text_config", class_defaults, self.text)
         if fields.given("tie_word_embeddings"):
             part.values["tie_word_embeddings"] = fields.flag("tie_word_embeddings", False)
-        return text_reader(str(part.values.get("model_type", self.text)), fields.source).read(part, name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """A text and an image encoder whose outputs are projected to one width and compared (CLIP, SigLIP)."""
-
-    text: str
-    vision: str
-    causal: bool = True
-    projections: bool = True
-
-    def read(self, fields: Fields, name: str) -> Model:
-        """The model that the configuration describes, called ``name``: the image encoder's layers first."""
-        part = fields.part("text_config", class_defaults, self.text)
-        text = Decoder(
-            tied=True,
-            gated=False,
-            norm_bias=True,
-            mlp_bias=True,
-            query_key_value_bias=True,
-            output_bias=True,
-            learned_positions=0,
-            causal=self.causal,
-            head=False,
-            known=("projection_dim", "projection_size"),
-        ).read(part, name)
-        part = fields.part("vision_config", class_defaults, self.vision)
-        image = TOWERS[self.vision].read(part, beside=True)
-        width = fields.size("projection_dim", 512) if self.projections else 0
-        between = width * (text.hidden + image.width)
-        if not self.projections:
-            between = text.hidden * text.hidden + text.hidden  # SigLIP brings text alone to the image's width
-        return replace(text, layers=image.layers + text.layers, embedding_extra=image.outside + between)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PatchesAsTokens:
-    """A language model that reads patches of an image as tokens, through one product (Fuyu)."""
-
-    text: str
-
-    def read(self, fields: Fields, name: str) -> Model:
-        """The model that the configuration describes, called ``name``."""
-        part = fields.part("text_config", class_defaults, self.text)
-        if fields.given("tie_word_embeddings"):
-            part.values["tie_word_embeddings"] = fields.flag("tie_word_embeddings", False)
-        text = text_reader(self.text, fields.source).read(part, name)
-        fields.raw("image_size")
-        patch = fields.size("patch_size") ** 2 * fields.size("num_channels", 3)
-        return replace(text, embedding_extra=text.embedding_extra + (patch + 1) * text.hidden)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TwoStacks:
-    """An encoder and a decoder with configurations of their own (T5Gemma); the decoder's layers also attend to the
-    encoder's output, with ``norms`` more norms."""
-
-    text: str
-    norms: int
-
-    def read(self, fields: Fields, name: str) -> Model:
-        """The model that the configuration describes, called ``name``: the encoder's layers first."""
-        encoder, decoder = (self._stack(fields, side, name) for side in ("encoder", "decoder"))
-        fields.raw("vocab_size")
-        two_ways = [replace(layer, mixer=replace(layer.attention, causal=False)) for layer in encoder.layers]
-        own = None if encoder.hidden == decoder.hidden else encoder.hidden
-        first = tuple(replace(layer, name=f"encoder-{layer.name}", hidden=own) for layer in two_ways)
-        crossing = tuple(
-            replace(
-                layer,
-                cross_attention=replace(layer.attention, causal=False, window=None, key_input_width=own),
-                norms=layer.norms + self.norms,
-            )
-            for layer in decoder.layers
-        )
-        return replace(
-            decoder,
-            layers=first + crossing,
-            encoder_layers=encoder.layer_count,
-            embedding_extra=encoder.vocab * encoder.hidden + encoder.hidden,
-            tied_embeddings=fields.flag("tie_word_embeddings", True),
-        )
-
-    def _stack(self, fields: Fields, side: str, name: str) -> Model:
-        part = fields.part(side, class_defaults, self.text)
-        for unused in ("is_decoder", "cross_attention_hidden_size"):
-            part.raw(unused)
         return text_reader(str(part.values.get("model_type", self.text)), fields.source).read(part, name)
 
 

@@ -25,6 +25,12 @@ _OPERATORS = {
     "attention with convolved queries and keys": "zaya",
     "relative attention with a recurrence over its logits": "inkling_text inkling2_text inkling2 inkling_mm_model",
     "byte patches between two decoders": "blt",
+    "low-rank gates on queries and norms": "axk2",
+    "adapters that each modality switches on": "phi4_multimodal",
+    "a decoder over image features and text in one sequence": "git",
+    "two vocabularies": "fsmt",
+    "cross attention between two stacks of any type": "encoder-decoder vision-encoder-decoder speech-encoder-decoder",
+    "attention merged with cross attention": "t5gemma2",
     "hash tables of n-grams": "qwen4_exp qwen4_exp_text",
     _AUDIO: """canary dia fun_asr_nano granite_speech granite_speech_plus kyutai_speech_to_text moonshine
         moonshine_streaming seamless_m4t seamless_m4t_v2 speecht5 speech_to_text vibevoice vibevoice_asr wav2vec2

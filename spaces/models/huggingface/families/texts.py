@@ -1,0 +1,68 @@
+"""Readers of the parts of a multimodal configuration: language models and encoders by their types."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+from forerun.spaces.errors import RequestError
+from forerun.spaces.models.huggingface.decoder import Decoder
+from forerun.spaces.models.huggingface.families import audio, dense, hybrids, latent, moe, nemotron, special, vision
+from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.towers import Tower
+from forerun.spaces.models.model import Model
+
+
+class Reader(Protocol):
+    """A family: makes a model of the fields of a configuration."""
+
+    def read(self, fields: Fields, name: str) -> Model:
+        """The model that the configuration describes, called ``name``."""
+
+
+ALIKE = {
+    "ernie4_5_vl_moe_text": "ernie4_5_moe",
+    "t5_gemma_module": "gemma2",
+    "glm4v_text": "glm4",
+    "glm4v_moe_text": "glm4_moe",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen2_vl_text": "qwen2",
+    "qwen3_vl_moe_text": "qwen3_moe",
+    "qwen3_vl_text": "qwen3",
+}
+_STEP = Decoder(
+    query_key_norm=True,
+    gate="head",
+    known=(
+        "share_expert_dim",
+        "num_sliding_attention_heads",
+        "per_layer_config",
+    ),
+    adjust=moe.step_shared,
+)
+TEXTS: Mapping[str, Reader] = MappingProxyType(
+    {
+        **dense.TABLE,
+        **moe.TABLE,
+        **latent.TABLE,
+        **hybrids.TABLE,
+        **nemotron.TABLE,
+        **special.TABLE,
+        "step3p5": _STEP,
+    }
+)
+"""Language models that may stand beside an encoder."""
+
+
+def text_reader(model_type: str, source: str) -> Reader:
+    """The reader of a language model's type.
+
+    Raises:
+        RequestError: it is not known.
+    """
+    found = TEXTS.get(ALIKE.get(model_type, model_type))
+    if found is None:
+        raise RequestError(f"{source}: unknown model_type {model_type[:60]!r} of the language model")
+    return found
+
+
+TOWERS: Mapping[str, Tower | audio.AudioTower] = MappingProxyType({**vision.TOWERS, **audio.TOWERS})
