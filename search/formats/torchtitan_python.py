@@ -71,7 +71,6 @@ def _write(launch: Launch, *, tokens: bool) -> Files:
     name, flavor = FLAVORS.get(launch.model.name, ("llama3", launch.model.name))
     degrees = parallelism(launch, head="lm_head", microbatch=None if tokens else "pipeline_parallel_microbatch_size")
     switches = flags_of(launch, "torchtitan")
-    degrees |= {key.partition(".")[2]: value for key, value in switches.items() if key.startswith("parallelism.")}
     degrees["enable_sequence_parallel"] = s.sp or s.tp == 1
     if tokens and s.pp > 1:
         degrees["num_pp_microbatches"] = launch.microbatches
@@ -92,7 +91,7 @@ def _write(launch: Launch, *, tokens: bool) -> Files:
         "",
         f"def {FUNCTION}() -> Trainer.Config:",
         *("    " + remark for remark in remarks),
-        f"    model_spec = model_registry({flavor!r})",
+        f"    model_spec = model_registry({', '.join([repr(flavor), *_keywords_of(switches, 'model_registry')])})",
         "    return Trainer.Config(",
         "        model_spec=model_spec,",
         f"        loss=CrossEntropyLoss.Config({_VOCABULARY}),",
@@ -100,7 +99,7 @@ def _write(launch: Launch, *, tokens: bool) -> Files:
         f"        training=TrainingConfig({_arguments(_training(launch, tokens))}),",
         f"        parallelism=ParallelismConfig({_arguments(degrees)}),",
         f"        activation_checkpoint={POLICIES[s.recompute]},",
-        f"        compile=CompileConfig(enable={switches['compile.enable']}),",
+        f"        compile=CompileConfig({', '.join(_keywords_of(switches, 'compile'))}),",
         f"        dataloader={_DATA if tokens else _RELEASE_DATA},",
         "    )",
         "",
@@ -108,6 +107,11 @@ def _write(launch: Launch, *, tokens: bool) -> Files:
     program = f"-m torchtitan.train --module {MAIN.removesuffix('.py')} --config {FUNCTION}"
     script = torchrun(launch, "torchtitan", program, "", before=['export PYTHONPATH="$PWD:${PYTHONPATH:-}"'])
     return {MAIN: "\n".join(lines), LAUNCH: script, SLURM: slurm(launch)}
+
+
+def _keywords_of(switches: dict[str, Any], section: str) -> list[str]:
+    """Return the switches of one call as keyword arguments."""
+    return [f"{key.partition('.')[2]}={value!r}" for key, value in switches.items() if key.startswith(f"{section}.")]
 
 
 def _module(name: str) -> str:
@@ -158,6 +162,8 @@ def parse(source: Source) -> Imported:
         settings.raw(section)  # the call itself: its arguments are settings of their own
     mbs, workload = _batch(settings, degrees, defaults, notes, source.name)
     strategy = strategy_of(fields, mbs, _recompute(settings, values, notes))
+    if backend := re.search(r"moe_comm_backend=['\"](\w+)", str(values.get("model_spec", ""))):
+        settings.also("model_registry.moe_comm_backend", backend[1])
     switches = read_switches(settings.raw, "torchtitan", strategy, mixture=strategy.ep * strategy.etp > 1)
     converters = {key: settings.raw(key) for key in values if key.split(".")[0] == "model_converters"}
     kind = settings.one_of("training.mixed_precision_param", ("bfloat16", "float32"))

@@ -31,6 +31,11 @@ MAIN = "torchtitan.toml"
 
 CONVERTERS = {"fp8": "quantize.linear.float8", "mxfp8": "quantize.linear.mx"}
 """``model.converters`` of a precision."""
+MOVED = {
+    "compile.enable_async_tensor_parallel": "parallelism.enable_async_tensor_parallel",
+    "model_registry.moe_comm_backend": "parallelism.expert_parallel_comm_backend",
+}
+"""Where 0.2.2 has what later versions have elsewhere."""
 MODES = {Recompute.NONE: "none", Recompute.SELECTIVE: "selective", Recompute.FULL: "full"}
 HARMLESS = (
     "job profiling metrics optimizer lr_scheduler checkpoint comm memory_estimation fault_tolerance experimental "
@@ -91,7 +96,7 @@ def write(launch: Launch) -> Files:
         "activation_checkpoint": {"mode": MODES[s.recompute]},
     }
     for name, value in flags_of(launch, "torchtitan").items():
-        section, _, key = name.partition(".")
+        section, _, key = MOVED.get(name, name).partition(".")
         sections.setdefault(section, {})[key] = value
     if s.recompute == Recompute.SELECTIVE:
         sections["activation_checkpoint"]["selective_ac_option"] = "op"

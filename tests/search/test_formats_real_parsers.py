@@ -180,6 +180,9 @@ def test_torchtitan_python_builds_the_config(tmp_path: Path, monkeypatch: pytest
         del sys.modules[f"forerun_config_{number}"]
         assert config.parallelism.tensor_parallel_degree == launch.strategy.tp
         assert config.parallelism.pipeline_parallel_degree == launch.strategy.pp
+        # What the trainer builds before it needs devices: an abstract loss or an empty optimizer would stop it there.
+        assert config.loss.build(compile_config=config.compile) is not None
+        assert config.optimizer.param_groups and config.compile.enable
 
 
 def test_megatron_core_takes_the_layout_and_the_degrees() -> None:

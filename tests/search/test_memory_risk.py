@@ -107,7 +107,8 @@ def test_sweeps_take_it(tmp_path: Path) -> None:
 
 
 def test_the_best_with_a_small_risk_is_named_where_the_first_has_none() -> None:
-    request = Request(model="llama3-70b", **TRAINING, gpus="32", top=1000, all_variants=True)
+    own = {"vpp": ["1", "2"], "recompute": ["none", "full"]}
+    request = Request(model="llama3-70b", **TRAINING, gpus="32", top=1000, all_variants=True, overrides=own)
     rows = search_request(request).rows
     risky = max(rows, key=lambda row: row.oom_risk)
     safest = next(row for row in rows if row.oom_risk <= RISKY)
