@@ -238,7 +238,7 @@ def samplers() -> dict[str, Any]:
     """Strategies scored until a sampler comes within some per cent of the best that any found, from flat starts."""
     from forerun.search.request.request import Request, resolve
     from forerun.search.samplers import Exploring, Limits, explore, sampler_named
-    from forerun.search.samplers.starts import flat_starts
+    from forerun.search.samplers.warm_starts import flat_starts
     from forerun.search.workers import Choice
     from forerun.spaces.strategies.staged_space import StagedSpace
 

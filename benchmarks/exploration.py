@@ -26,7 +26,7 @@ from typing import Any
 from forerun.search.request.request import Request, resolve
 from forerun.search.samplers import Exploration, Exploring, Limits, explore, sampler_named
 from forerun.search.samplers.local_sampler import LocalSampler
-from forerun.search.samplers.starts import flat_starts
+from forerun.search.samplers.warm_starts import flat_starts
 from forerun.search.workers import Choice
 from forerun.simulator import score
 from forerun.simulator.events import event_scores

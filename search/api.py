@@ -12,8 +12,8 @@ from forerun.search.explain.explain import Explanation, explain_strategy
 from forerun.search.flat.exhaustive import Piece, Problem
 from forerun.search.flat.ideas import best_rows, flat_rows
 from forerun.search.notes.all_notes import Beside
-from forerun.search.notes.certain import certain
-from forerun.search.notes.paying import paying
+from forerun.search.notes.intervals import certain
+from forerun.search.notes.marginal_gpus import paying
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.limits import TOO_DEAR, TOO_LATE
 from forerun.search.request.objectives import objective_named

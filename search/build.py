@@ -9,8 +9,8 @@ from forerun.search.board.leaderboard import Leaderboard, SpaceCounts, ranked, v
 from forerun.search.board.rows import Row
 from forerun.search.explain.explain import why
 from forerun.search.notes.all_notes import Beside, notes_for
-from forerun.search.notes.certain import certain
 from forerun.search.notes.goodput import with_goodput
+from forerun.search.notes.intervals import certain
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score

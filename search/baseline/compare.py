@@ -11,7 +11,7 @@ from forerun.search.board.rows import Row, rows_of
 from forerun.search.explain.explain import against, explain_strategy
 from forerun.search.flat.candidates import axis_values
 from forerun.search.formats.limits import canonical
-from forerun.search.notes.certain import certain
+from forerun.search.notes.intervals import certain
 from forerun.search.request.request import Request, Setting
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score

@@ -40,7 +40,7 @@ class Row:
     ``rank`` is None outside of a leaderboard. ``mfu`` is the share of the dense peak at the training precision, with
     model FLOPs that count what a causal mask leaves of the attention square and no recompute (frameworks that count the
     whole square report more: 7 % for an 8B model at 4k tokens, 40 % at 64k).
-    ``breakdown_s`` adds up to ``step_time_s`` and ``memory_gib`` to ``peak_memory_gib``, which device-stage
+    ``breakdown_s`` adds up to ``step_time_s`` and ``memory_gib`` to ``peak_memory_gib``, which pipeline rank
     ``peak_stage`` reaches; ``allocated_memory_gib`` is what the framework's allocator would report and
     ``memory_limit_gib`` what the strategy may need to count as fitting. ``oom_risk`` is the share of measured runs
     predicted that full that ran out of memory; where memory was calibrated, the probability that the runs of that

@@ -21,7 +21,7 @@ def add_disturbances(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=straggler,
         metavar="DEVICE=X",
-        help="a straggler: passes of device-stage DEVICE (replica * pp + stage) take X times as long (may be repeated)",
+        help="a straggler: passes of pipeline rank DEVICE (replica * pp + stage) take X times as long (repeatable)",
     )
     group.add_argument("--seed", type=whole, metavar="N", help="of the jitter (default 0)")
     group.add_argument(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from forerun.search.board.rows import Row, rows_of
-from forerun.search.diagnosis.fixes import Remedy, relaxed, remedies
+from forerun.search.diagnosis.fixes import Fix, fixes, relaxed
 from forerun.search.flat.best import best_row
 from forerun.search.flat.candidates import strategy_at, values_at
 from forerun.search.flat.exhaustive import Piece, Problem, slices
@@ -28,14 +28,14 @@ class Diagnosis:
 
     ``blockers``: candidates by reason, most first; ``laws``: the law behind a reason with the values of one candidate
     that breaks it (only where no candidate is legal). ``closest``: the legal candidate that misses by least memory.
-    ``remedies``: changes that were searched and found to help, the smallest first.
+    ``fixes``: changes that were searched and found to help, the smallest first.
     """
 
     legal: int
     blockers: tuple[tuple[str, int], ...]
     laws: Mapping[str, str]
     closest: Row | None
-    remedies: tuple[Remedy, ...]
+    fixes: tuple[Fix, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the diagnosis as plain data."""
@@ -45,7 +45,7 @@ class Diagnosis:
             ],
             "closest": None if self.closest is None else self.closest.to_json(),
             "excess_gib": None if self.closest is None else self.closest.excess_gib,
-            "changes": [remedy.to_json() for remedy in self.remedies],
+            "changes": [fix.to_json() for fix in self.fixes],
         }
 
     def text(self) -> str:
@@ -62,14 +62,14 @@ class Diagnosis:
                 f"closest: {row.name} needs {row.excess_gib:.1f} GiB less than its {row.peak_memory_gib:.1f} GiB "
                 f"to fit into {row.memory_limit_gib:.1f} GiB; largest part: {largest} {row.memory_gib[largest]:.1f} GiB"
             )
-        if self.remedies:
+        if self.fixes:
             lines.append("smallest change that makes it feasible, with an example:")
             lines += [
-                f"  {remedy.change}: {remedy.row.name}, {remedy.row.peak_memory_gib:.1f} GiB, "
-                f"{remedy.row.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
-                for remedy in self.remedies
+                f"  {fix.change}: {fix.row.name}, {fix.row.peak_memory_gib:.1f} GiB, "
+                f"{fix.row.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
+                for fix in self.fixes
             ]
-            if any(remedy.tree for remedy in self.remedies):
+            if any(fix.tree for fix in self.fixes):
                 lines.append("  (tensors in host memory make a strategy tree: --json has it for simulate --tree)")
         else:
             lines.append(
@@ -157,7 +157,7 @@ def diagnose(setting: Setting, problem: Problem, piece: Piece, score: Scorer) ->
         blockers=blockers,
         laws={} if piece.legal else _laws(problem.space, [reason for reason, _ in blockers[:TOP_BLOCKERS]]),
         closest=closest,
-        remedies=tuple(remedies(setting, score)),
+        fixes=tuple(fixes(setting, score)),
     )
 
 

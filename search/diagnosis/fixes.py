@@ -21,7 +21,7 @@ NEXT_NODES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
+class Fix:
     """A change to the request in words, and a strategy it makes feasible; ``tree`` is that where it is a tree."""
 
     change: str
@@ -29,11 +29,11 @@ class Remedy:
     tree: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the remedy as plain data."""
+        """Return the fix as plain data."""
         return {"change": self.change, "row": self.row.to_json(), **({"tree": self.tree} if self.tree else {})}
 
 
-def remedies(setting: Setting, score: Scorer) -> Iterator[Remedy]:
+def fixes(setting: Setting, score: Scorer) -> Iterator[Fix]:
     """Yield changes that help: fewer restrictions first, then another framework, more devices, shorter sequences."""
     yield from filter(None, [_more_risk(setting, score)])
     first = next(filter(None, (_try(*change, score) for change in relaxed(setting))), None)
@@ -60,7 +60,7 @@ def relaxed(setting: Setting) -> list[tuple[str, Setting]]:
     ]
 
 
-def _more_risk(setting: Setting, score: Scorer) -> Remedy | None:
+def _more_risk(setting: Setting, score: Scorer) -> Fix | None:
     """Find the lowest risk of running out of memory at which something fits, where the user bounded it."""
     if setting.request.oom_risk is None:
         return None
@@ -72,7 +72,7 @@ def _more_risk(setting: Setting, score: Scorer) -> Remedy | None:
     return dataclasses.replace(found, change=f"--oom-risk {percent}%")
 
 
-def _on_the_host(setting: Setting, score: Scorer) -> Remedy | None:
+def _on_the_host(setting: Setting, score: Scorer) -> Fix | None:
     """Find the fastest strategy that fits with the tensors on the host that the framework can keep there."""
     # The event level and trees, which a search need not load.
     from forerun.search.trees.hosted import best_hosted
@@ -85,7 +85,7 @@ def _on_the_host(setting: Setting, score: Scorer) -> Remedy | None:
         return None
     if found is None:
         return None
-    return Remedy(change=f"{host_words(profile.host_tensors)} ({profile.host_setting})", row=found.row, tree=found.tree)
+    return Fix(change=f"{host_words(profile.host_tensors)} ({profile.host_setting})", row=found.row, tree=found.tree)
 
 
 def _other_frameworks(setting: Setting) -> Iterator[tuple[str, Setting]]:
@@ -97,7 +97,7 @@ def _other_frameworks(setting: Setting) -> Iterator[tuple[str, Setting]]:
             yield f"--framework {name}", dataclasses.replace(setting, context=context)
 
 
-def _more_devices(setting: Setting, score: Scorer) -> Remedy | None:
+def _more_devices(setting: Setting, score: Scorer) -> Fix | None:
     """Try the next whole nodes, then double until something fits and look for fewer between that and what failed."""
     cluster, largest = setting.context.cluster, max(setting.gpus or (1,))
     node = cluster.devices_per_node
@@ -117,8 +117,8 @@ def _more_devices(setting: Setting, score: Scorer) -> Remedy | None:
     return None
 
 
-def _fewer_devices(setting: Setting, failed: int, found: Remedy, present: int, score: Scorer) -> Remedy:
-    """Return a remedy with fewer devices, above ``failed``: tries eighths of the gap, then eighths of what is left."""
+def _fewer_devices(setting: Setting, failed: int, found: Fix, present: int, score: Scorer) -> Fix:
+    """Return a fix with fewer devices, above ``failed``: tries eighths of the gap, then eighths of what is left."""
     node = setting.context.cluster.devices_per_node
     step = found.row.gpus - failed
     while step > node:
@@ -132,11 +132,11 @@ def _fewer_devices(setting: Setting, failed: int, found: Remedy, present: int, s
     return found
 
 
-def _try_devices(setting: Setting, count: int, present: int, score: Scorer) -> Remedy | None:
+def _try_devices(setting: Setting, count: int, present: int, score: Scorer) -> Fix | None:
     return _try(f"{count - present} more GPUs ({count})", dataclasses.replace(setting, gpus=(count,)), score)
 
 
-def _other_batch(setting: Setting, score: Scorer) -> Remedy | None:
+def _other_batch(setting: Setting, score: Scorer) -> Fix | None:
     """Try the nearest multiples of the device count: no legal candidate needs more than that of a batch."""
     batch, gpus = setting.context.workload.global_batch, max(setting.gpus or (1,))
     multiples = sorted({max(1, batch // gpus) * gpus, -(-batch // gpus) * gpus} - {batch}, key=lambda n: abs(n - batch))
@@ -148,15 +148,15 @@ def _other_batch(setting: Setting, score: Scorer) -> Remedy | None:
     return None
 
 
-def _shorter_sequence(setting: Setting, score: Scorer) -> Remedy | None:
+def _shorter_sequence(setting: Setting, score: Scorer) -> Fix | None:
     length = setting.context.workload.seq_len
     while length % 2 == 0 and length > 512:
         length //= 2
         workload = dataclasses.replace(setting.context.workload, seq_len=length)
         shorter = dataclasses.replace(setting, context=dataclasses.replace(setting.context, workload=workload))
-        remedy = _try(f"--seq-len {length}", shorter, score)
-        if remedy is not None:
-            return remedy
+        fix = _try(f"--seq-len {length}", shorter, score)
+        if fix is not None:
+            return fix
     return None
 
 
@@ -172,16 +172,16 @@ def _lean(setting: Setting) -> dict[str, Sequence[object]]:
     return lean | own
 
 
-def _fastest(found: list[Remedy | None]) -> list[Remedy]:
-    present = [remedy for remedy in found if remedy is not None]
-    return sorted(present, key=lambda remedy: remedy.row.step_time_s)[:1]
+def _fastest(found: list[Fix | None]) -> list[Fix]:
+    present = [fix for fix in found if fix is not None]
+    return sorted(present, key=lambda fix: fix.row.step_time_s)[:1]
 
 
 def _with_request(setting: Setting, **changes: Any) -> Setting:
     return dataclasses.replace(setting, request=dataclasses.replace(setting.request, **changes))
 
 
-def _try(change: str, setting: Setting, score: Scorer) -> Remedy | None:
+def _try(change: str, setting: Setting, score: Scorer) -> Fix | None:
     """Search the candidates of a changed setting that need least memory.
 
     None where nothing is feasible or the change contradicts something.
@@ -190,4 +190,4 @@ def _try(change: str, setting: Setting, score: Scorer) -> Remedy | None:
         row = best_row(setting, overrides=_lean(setting), score=score)
     except ForerunError:
         return None
-    return None if row is None else Remedy(change=change, row=row)
+    return None if row is None else Fix(change=change, row=row)

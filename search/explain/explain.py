@@ -11,8 +11,8 @@ from forerun.search.board.notebook import changes_html
 from forerun.search.board.rows import Row, rows_of
 from forerun.search.certainty import LEVEL
 from forerun.search.explain.neighbours import Change, neighbours
-from forerun.search.notes.certain import certain
-from forerun.search.notes.order_trust import order_holds
+from forerun.search.notes.intervals import certain
+from forerun.search.notes.pair_order_accuracy import order_holds
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
 from forerun.simulator.assignment.of_strategy import assign

@@ -1,4 +1,4 @@
-"""The one best strategy of a setting: what remedies, notes and pages compare with."""
+"""The one best strategy of a setting: what fixes, notes and pages compare with."""
 
 from collections.abc import Mapping, Sequence
 

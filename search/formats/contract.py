@@ -187,7 +187,7 @@ class Format:
         )
 
     def nearest(self, launch: Launch) -> Launch | None:
-        """Return the launch that mending one broken limit after the other leads to; None where one has no remedy."""
+        """Return the launch that mending one broken limit after the other leads to; None where one has no fix."""
         for _ in range(4 * len(self.limits)):
             broken = next((limit for limit in self.limits if limit.broken(launch)), None)
             if broken is None:

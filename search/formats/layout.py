@@ -1,7 +1,7 @@
 """Megatron's pipeline layouts: ``E`` embedding, ``t`` layer, ``m`` prediction block, ``L`` loss, ``|`` next stage.
 
 ``x*n`` repeats a letter, ``(x|y)*n`` a group, commas are ignored: ``Et*3|(tt|)*29,m|L`` has 32 stages. Grammar:
-``PipelineParallelLayerLayout.parse_str_to_list`` of megatron-core 0.16; virtual stage v is on device-stage v % pp.
+``PipelineParallelLayerLayout.parse_str_to_list`` of megatron-core 0.16; virtual stage v is on pipeline rank v % pp.
 """
 
 import itertools

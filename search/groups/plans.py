@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.samplers.families import Family, families
+from forerun.search.samplers.degree_classes import Family, families
 from forerun.search.samplers.planner import Plan, Planner
 from forerun.simulator.core.stage_options import StageOptions, least_pace_s, option_costs
 from forerun.simulator.score_table import Floats

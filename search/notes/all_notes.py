@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forerun.search.board.rows import Row
-from forerun.search.notes.checked import checked_note
 from forerun.search.notes.divisible import divisible_note
 from forerun.search.notes.faster import faster_note
 from forerun.search.notes.goodput import goodput_note
-from forerun.search.notes.safer import safer_note
+from forerun.search.notes.low_oom_risk import safer_note
 from forerun.search.notes.switched import switches_note
+from forerun.search.notes.validated_runs import checked_note
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score

@@ -5,7 +5,7 @@ from typing import Any
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.figures.markup import Safe, joined, tag
-from forerun.search.notes.checked import entry_of, figures
+from forerun.search.notes.validated_runs import entry_of, figures
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.errors import ForerunError
 

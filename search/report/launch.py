@@ -6,7 +6,7 @@ from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.formats.launch_of import launch_of
-from forerun.search.report.again import setting_again
+from forerun.search.report.request_of import setting_again
 from forerun.spaces.errors import ForerunError
 
 MOST = 10

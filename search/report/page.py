@@ -15,6 +15,7 @@ from forerun.search.report import sections
 from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.axes import differing
 from forerun.search.report.details import details_data
+from forerun.search.report.labels import heading
 from forerun.search.report.launch import launch_details, launch_texts
 from forerun.search.report.own_run import own_run_section
 from forerun.search.report.scaling import scaling_section
@@ -22,7 +23,6 @@ from forerun.search.report.scatter import View, pareto_front, scatter, views_dat
 from forerun.search.report.stages import stages_section
 from forerun.search.report.table import filter_form, leaderboard_table
 from forerun.search.report.timeline import timeline_section
-from forerun.search.report.words import heading
 from forerun.spaces.errors import RequestError
 
 MOST_ROWS = 2000

@@ -12,8 +12,8 @@ from forerun.search.board.rows import Row
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import number
 from forerun.search.flat.best import best_row
-from forerun.search.report.again import setting_again
 from forerun.search.report.bars import plain_bar
+from forerun.search.report.request_of import setting_again
 from forerun.spaces.errors import ForerunError
 
 MOST_COUNTS = 12

@@ -6,8 +6,8 @@ from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import GIB
 from forerun.search.explain.explain import MEANING
 from forerun.search.figures.markup import Safe, joined, tag
-from forerun.search.report.again import setting_again
 from forerun.search.report.bars import MEMORY_SLOTS, Bar, Stack, stacked_bars
+from forerun.search.report.request_of import setting_again
 from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.spaces.clusters import Cluster, stage_groups
 from forerun.spaces.errors import ForerunError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import GIB
 from forerun.search.figures.markup import Safe, joined, tag
-from forerun.search.report.again import setting_again
+from forerun.search.report.request_of import setting_again
 from forerun.search.report.stages import stage_names
 from forerun.simulator.events import EventResult, simulate
 from forerun.simulator.events.export.gantt import deal_slices

@@ -1,8 +1,8 @@
 """Exploration of spaces that cannot be enumerated: samplers behind one contract, and the driver that asks them."""
 
-from forerun.search.samplers.choosing import SAMPLERS, Exploring, limits_of, sampler_named
 from forerun.search.samplers.contract import Evaluation, Sampler
 from forerun.search.samplers.driver import Exploration, Limits, explore
+from forerun.search.samplers.registry import SAMPLERS, Exploring, limits_of, sampler_named
 
 __all__ = [
     "SAMPLERS",

@@ -16,7 +16,7 @@ import numpy as np
 
 from forerun.search.explain.moves import Moves
 from forerun.search.samplers.contract import Evaluation, Sampler
-from forerun.search.samplers.families import Family, families
+from forerun.search.samplers.degree_classes import Family, families
 from forerun.search.samplers.planner import Plan, Planner
 from forerun.spaces.strategies import Recompute, Split, Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace

@@ -16,10 +16,10 @@ from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, Setting, resolve
 from forerun.search.request.scorer import Scorer
 from forerun.search.samplers.best_file import BestFile
-from forerun.search.samplers.choosing import FLAT_ENUMERABLE, Exploring, limits_of, sampler_named
 from forerun.search.samplers.driver import Exploration, Seen, explore
-from forerun.search.samplers.starts import Starts, flat_starts
-from forerun.search.samplers.thumb import rules_of_thumb
+from forerun.search.samplers.heuristics import rules_of_thumb
+from forerun.search.samplers.registry import FLAT_ENUMERABLE, Exploring, limits_of, sampler_named
+from forerun.search.samplers.warm_starts import Starts, flat_starts
 from forerun.search.stages.earlier import given_starts
 from forerun.search.stages.launchable import launchable, no_launch_mark
 from forerun.search.workers import IN_THIS_PROCESS, Choice

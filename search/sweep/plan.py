@@ -36,7 +36,7 @@ from typing import Annotated, Any
 from forerun.search.files.version import cost_model_version
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import DEFAULT_FRAMEWORK, DEFAULT_OBJECTIVE, Request
-from forerun.search.samplers.choosing import Exploring
+from forerun.search.samplers.registry import Exploring
 from forerun.spaces.budget import parse_budget
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.documents import read_document, validate

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.board.leaderboard import dump_json
-from forerun.search.sweep.final import entries_csv, final_document, pieces_csv
-from forerun.search.sweep.going import Agenda, by_key
+from forerun.search.sweep.chunks import Begun, Part, Portions, Search, do, search_piece
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPiece, SweepPlan
-from forerun.search.sweep.portions import Begun, Part, Portions, Search, do, search_piece
+from forerun.search.sweep.progress import Agenda, by_key
 from forerun.search.sweep.rundir import STATUSES, RunDirectory
+from forerun.search.sweep.summary import entries_csv, final_document, pieces_csv
 from forerun.search.workers import IN_THIS_PROCESS, Choice, Failure, Workers, open_workers
 from forerun.search.workers.contract import WorkersLostError
 

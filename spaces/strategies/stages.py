@@ -1,6 +1,6 @@
 """Which layers stand on which pipeline stage.
 
-Layers are dealt to ``pp * vpp`` virtual stages in order. Virtual stage v lives on device-stage ``v % pp`` when stages
+Layers are dealt to ``pp * vpp`` virtual stages in order. Virtual stage v lives on pipeline rank ``v % pp`` when stages
 loop (1F1B, interleaved, GPipe, ZB-H1) and on ``min(v, 2*pp - 1 - v)`` when they turn back (ZB-V).
 """
 
@@ -91,7 +91,7 @@ def explicit_layers_broken(strategy: Strategy, layers: int) -> str | None:
 
 
 def chunks_of_stage(pp: int, vpp: int, schedule: int, stage: int) -> tuple[int, ...]:
-    """Return the virtual stages that live on one device-stage, in model order.
+    """Return the virtual stages that live on one pipeline rank, in model order.
 
     >>> chunks_of_stage(4, 2, Schedule.INTERLEAVED, 1), chunks_of_stage(4, 2, Schedule.ZB_V, 1)
     ((1, 5), (1, 6))

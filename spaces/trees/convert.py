@@ -55,7 +55,7 @@ def tree_of(context: Context, strategy: Strategy) -> Node:
 
 
 def _homes(strategy: Strategy) -> dict[int, int]:
-    """Return the device-stage of every virtual stage (DualPipe: that of its first copy)."""
+    """Return the pipeline rank of every virtual stage (DualPipe: that of its first copy)."""
     homes: dict[int, int] = {}
     for stage in range(strategy.pp):
         for chunk in chunks_of_stage(strategy.pp, strategy.vpp, strategy.schedule, stage):

@@ -209,7 +209,7 @@ def _check_order(context: Context, tree: ResolvedTree) -> None:
     if tree.in_flight and (count > pp or tree.order not in (Schedule.ONE_F_ONE_B, Schedule.GPIPE)):
         raise TreeError(
             ("schedule", "in_flight"),
-            f"in_flight goes with 1f1b and gpipe on one virtual stage per device-stage, but the order is "
+            f"in_flight goes with 1f1b and gpipe on one virtual stage per pipeline rank, but the order is "
             f"{SPELLING['schedule'][tree.order]} with {count} on {pp}",
         )
     vee = tree.order == Schedule.ZB_V

@@ -50,7 +50,7 @@ class Stage:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedTree:
     """A tree with nothing left open. ``stages``: virtual stages in model order. ``groups``: devices of every
-    device-stage, in the order in which the model meets them; ``home``: the group of every virtual stage."""
+    pipeline rank, in the order in which the model meets them; ``home``: the group of every virtual stage."""
 
     order: Schedule
     microbatches: int
@@ -71,7 +71,7 @@ class ResolvedTree:
 
     @property
     def in_flight(self) -> tuple[int, ...]:
-        """Limits of every device-stage; () where the order decides."""
+        """Limits of every pipeline rank; () where the order decides."""
         limits = [stage.in_flight for stage in self.stages]
         return tuple(limit for limit in limits if limit is not None)
 
@@ -268,7 +268,7 @@ def _check_groups(stages: Sequence[Stage], groups: Sequence[tuple[int, ...]]) ->
         if len(stages) % len(groups):
             raise TreeError(
                 (),
-                f"{len(stages)} virtual stages are not dealt evenly to {len(groups)} device-stages, such as "
+                f"{len(stages)} virtual stages are not dealt evenly to {len(groups)} pipeline ranks, such as "
                 f"{ranges_text(first)} and {ranges_text(second)}",
             )
 
@@ -281,7 +281,7 @@ def _limited(root: Node, stages: tuple[Stage, ...], home: tuple[int, ...], group
         if len(at_root) not in (1, groups):
             raise TreeError(
                 (*root.place, "schedule", "in_flight"),
-                f"in_flight is one number or one for each of {groups} device-stages, but got {len(at_root)}",
+                f"in_flight is one number or one for each of {groups} pipeline ranks, but got {len(at_root)}",
             )
         given = at_root * groups if len(at_root) == 1 else at_root
         limits = [given[group] if limit is None else limit for group, limit in zip(home, limits, strict=True)]

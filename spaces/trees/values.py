@@ -82,7 +82,7 @@ class Timing:
     """When the passes of a layer run; None: as the parent.
 
     ``order`` and ``microbatches`` of a step hold for the whole tree and stand at its root. ``in_flight``: most
-    microbatches whose activations a stage keeps, one number for a stage or, at the root, one for each device-stage.
+    microbatches whose activations a stage keeps, one number for a stage or, at the root, one for each pipeline rank.
     """
 
     order: Schedule | None = None

@@ -10,7 +10,7 @@ import pytest
 from forerun.search import simulate
 from forerun.search.cli import main
 from forerun.search.report import read_run, report_html
-from forerun.search.report.words import command
+from forerun.search.report.labels import command
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 
 TRAINING = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 4096}

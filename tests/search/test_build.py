@@ -8,7 +8,7 @@ from forerun.search.cli import main
 from forerun.search.request.request import Request, resolve
 from forerun.search.samplers import Exploring
 from forerun.search.stages import explore_request
-from forerun.search.sweep.portions import recorded
+from forerun.search.sweep.chunks import recorded
 
 # A batch that few degrees divide, on devices that its best strategies fill.
 REQUEST = Request(

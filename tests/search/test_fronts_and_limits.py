@@ -12,7 +12,7 @@ from forerun.search import search
 from forerun.search.cli import main
 from forerun.search.flat.exhaustive import Problem, search_slice, search_space
 from forerun.search.flat.fronts import front
-from forerun.search.notes.paying import paying
+from forerun.search.notes.marginal_gpus import paying
 from forerun.search.request.limits import Limits
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, resolve

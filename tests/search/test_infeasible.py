@@ -35,7 +35,7 @@ def test_too_few_gpus() -> None:
     assert diagnosis.blockers[0] == ("memory", diagnosis.legal)
     assert diagnosis.closest is not None and not diagnosis.closest.fits
     assert f"needs {diagnosis.closest.excess_gib:.1f} GiB less" in str(error)
-    more = next(remedy for remedy in diagnosis.remedies if "more GPUs" in remedy.change)
+    more = next(fix for fix in diagnosis.fixes if "more GPUs" in fix.change)
     assert more.row.fits
     assert search("llama3-70b", gpus=more.row.gpus, **TRAINING).rows[0] is not None
     assert f"{more.row.gpus - 8} more GPUs ({more.row.gpus})" == more.change
@@ -48,17 +48,17 @@ def test_optimizer_states_may_lie_in_host_memory(framework: str) -> None:
     """What is proposed is a tree that fits, and simulates to what is said of it."""
     request = {"cluster": "dgx-a100-40", "global_batch": 16, "seq_len": 4096}
     error = fail("llama2-13b", gpus=4, framework=framework, **request)
-    remedy = next(r for r in error.diagnosis.remedies if "in host memory" in r.change)
+    fix = next(r for r in error.diagnosis.fixes if "in host memory" in r.change)
     setting = resolve(Request(model="llama2-13b", gpus="4", framework=framework, **request))
     context = setting.context
 
-    assert remedy.row.fits and remedy.row.gpus == 4
-    assert context.framework.host_setting in remedy.change
-    strategies = legal_tree(context, resolve_tree(parse_tree(remedy.tree), model_layers(context.model)))
+    assert fix.row.fits and fix.row.gpus == 4
+    assert context.framework.host_setting in fix.change
+    strategies = legal_tree(context, resolve_tree(parse_tree(fix.tree), model_layers(context.model)))
     scores = simulate_tree(context, strategies).scores
-    assert float(scores.step_time_s[0]) == pytest.approx(remedy.row.step_time_s, rel=1e-12)
+    assert float(scores.step_time_s[0]) == pytest.approx(fix.row.step_time_s, rel=1e-12)
     assert "--json has it" in str(error)
-    assert [change.get("tree") for change in error.document["infeasible"]["changes"]].count(remedy.tree) == 1
+    assert [change.get("tree") for change in error.document["infeasible"]["changes"]].count(fix.tree) == 1
 
     hosts = {**context.cluster.host, "memory_bytes": 1e9}
     small = dataclasses.replace(context, cluster=dataclasses.replace(context.cluster, host=hosts))
@@ -72,7 +72,7 @@ def test_frameworks_say_how_tensors_come_to_lie_on_the_host() -> None:
 
 
 def test_a_jump_in_gpus_is_narrowed_down() -> None:
-    more = next(r for r in fail("gpt3-175b", gpus=8).diagnosis.remedies if "more GPUs" in r.change)
+    more = next(r for r in fail("gpt3-175b", gpus=8).diagnosis.fixes if "more GPUs" in r.change)
 
     assert more.row.gpus > 8 * 4  # beyond the next nodes, which are tried one by one
     fail("gpt3-175b", gpus=more.row.gpus - 8)
@@ -91,8 +91,8 @@ def test_a_restriction_that_blocks_is_named() -> None:
     own = {"tp": ["1"], "mbs": ["1"], "pp": ["1"], "recompute": ["none"]}
     diagnosis = fail("llama3-70b", gpus=64, overrides=own).diagnosis
 
-    assert len(diagnosis.remedies) == 1
-    freed = diagnosis.remedies[0].change.removeprefix("do not restrict ").split(" and ")
+    assert len(diagnosis.fixes) == 1
+    freed = diagnosis.fixes[0].change.removeprefix("do not restrict ").split(" and ")
     rest = {axis: values for axis, values in own.items() if axis not in freed}
     assert search("llama3-70b", gpus=64, overrides=rest, **TRAINING).space.feasible > 0
     if len(freed) > 1:
@@ -105,7 +105,7 @@ def test_no_legal_candidate_quotes_the_law() -> None:
 
     assert error.diagnosis.legal == 0
     assert "global batch 7 is not divisible by dp*mbs" in str(error)
-    batch = next(remedy for remedy in error.diagnosis.remedies if remedy.change.startswith("--global-batch"))
+    batch = next(fix for fix in error.diagnosis.fixes if fix.change.startswith("--global-batch"))
     count = int(batch.change.split()[1])
     fields = {**TRAINING, "global_batch": count}
     assert search("llama3-8b", gpus=256, framework="fsdp", **fields).space.feasible > 0

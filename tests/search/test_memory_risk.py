@@ -12,7 +12,7 @@ import pytest
 from forerun.search import search, search_request, simulate
 from forerun.search.board.rows import TIGHT_MARK
 from forerun.search.cli import main
-from forerun.search.notes.safer import safer_note
+from forerun.search.notes.low_oom_risk import safer_note
 from forerun.search.request.preferences import FAILED_START
 from forerun.search.request.request import Request, resolve
 from forerun.search.samplers import Exploring

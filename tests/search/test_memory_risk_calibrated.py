@@ -11,7 +11,7 @@ from forerun.search import search, search_request, simulate
 from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK
 from forerun.search.calibrate import calibrate_files, write_calibration
 from forerun.search.cli import main
-from forerun.search.notes.safer import safer_note
+from forerun.search.notes.low_oom_risk import safer_note
 from forerun.search.request.request import Request, Setting, resolve
 from forerun.simulator import score
 from forerun.simulator.events import event_scores

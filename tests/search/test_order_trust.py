@@ -8,7 +8,7 @@ import pytest
 
 from forerun.search import search
 from forerun.search.explain.explain import trust, why
-from forerun.search.notes.order_trust import order_holds
+from forerun.search.notes.pair_order_accuracy import order_holds
 
 ROWS = search("llama3-8b", cluster="dgx-h100", gpus="16", global_batch=64, seq_len=4096, top=50).rows
 

@@ -12,7 +12,7 @@ from forerun.search import Leaderboard, Request, search
 from forerun.search.board.folder import write_folder
 from forerun.search.cli import main
 from forerun.search.report import read_run, report_html
-from forerun.search.report.words import FLAGS, command
+from forerun.search.report.labels import FLAGS, command
 from forerun.simulator.memory.risk import oom_risk
 from forerun.spaces.errors import RequestError
 

@@ -17,14 +17,14 @@ from forerun.search import Leaderboard, Row, search
 from forerun.search.figures.markup import VOID
 from forerun.search.figures.plane import ticks
 from forerun.search.figures.still_page import page_style
-from forerun.search.notes.checked import entry_of
+from forerun.search.notes.validated_runs import entry_of
 from forerun.search.report import report_html
 from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS
+from forerun.search.report.labels import REASONS
 from forerun.search.report.page import MOST_ROWS
 from forerun.search.report.scatter import coordinates, pareto_front, scatter, views_of
 from forerun.search.report.stages import stages_section
-from forerun.search.report.words import REASONS
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import visible

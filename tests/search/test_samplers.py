@@ -21,7 +21,7 @@ from forerun.search.samplers import (
     sampler_named,
 )
 from forerun.search.samplers import optuna_samplers as optuna_module
-from forerun.search.samplers.starts import flat_starts
+from forerun.search.samplers.warm_starts import flat_starts
 from forerun.search.stages import explore_request
 from forerun.search.workers import Choice
 from forerun.simulator import ScoreTable, score

@@ -17,11 +17,11 @@ from forerun.search.cli import main
 from forerun.search.explain.moves import Moves
 from forerun.search.request.request import Request, Setting, legal_strategy, resolve
 from forerun.search.samplers import Exploring, Limits, explore, sampler_named
-from forerun.search.samplers.families import families
+from forerun.search.samplers.degree_classes import families
+from forerun.search.samplers.heuristics import rules_of_thumb
 from forerun.search.samplers.local_sampler import LocalSampler
 from forerun.search.samplers.planner import Planner
-from forerun.search.samplers.starts import flat_starts
-from forerun.search.samplers.thumb import rules_of_thumb
+from forerun.search.samplers.warm_starts import flat_starts
 from forerun.search.stages import explore_request
 from forerun.search.workers import Choice
 from forerun.simulator import score

@@ -27,7 +27,7 @@ from forerun.search.sweep import (
     run_sweep,
 )
 from forerun.search.sweep import portions as portions_module
-from forerun.search.sweep.portions import search_piece
+from forerun.search.sweep.chunks import search_piece
 from forerun.search.workers import Choice
 from forerun.search.workers.ray_tasks import QUIET
 

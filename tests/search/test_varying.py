@@ -13,8 +13,8 @@ from forerun.search.cli import main
 from forerun.search.refine import refine
 from forerun.search.request.request import Request, Setting, resolve
 from forerun.search.trees import VariedRows, with_trees
-from forerun.search.trees.around import Start, best_around
-from forerun.search.trees.judge import Judge, rank_peaks
+from forerun.search.trees.evaluate import Judge, rank_peaks
+from forerun.search.trees.perturb import Start, best_around
 from forerun.simulator.events.trees import simulate_tree
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, Recompute, StrategyTable, parse_strategy

@@ -39,7 +39,7 @@ def case(request: pytest.FixtureRequest) -> tuple[Schedule, PipelineShape, Progr
 
 def broken_laws(shape: PipelineShape, programs: Programs) -> list[str]:
     """Return every law of the contract that the programs break; knows no schedule."""
-    laws = [] if len(programs) == shape.pp else [f"{len(programs)} programs for {shape.pp} device-stages"]
+    laws = [] if len(programs) == shape.pp else [f"{len(programs)} programs for {shape.pp} pipeline ranks"]
     seen: Counter[tuple[Pass, int, int]] = Counter()
     home: dict[tuple[int, int], int] = {}
     for device, program in enumerate(programs):

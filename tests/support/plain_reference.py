@@ -142,7 +142,7 @@ def _last(stages: list[PlainStage], bubbles_s: list[float], microbatches: float)
 
 
 def _stage(context: Context, strategy: Strategy, number: int, layers: list[int]) -> PlainStage:
-    """What device-stage ``number`` holds; MTP blocks stand behind the last layer."""
+    """What pipeline rank ``number`` holds; MTP blocks stand behind the last layer."""
     pp, vpp, schedule = strategy.pp, strategy.vpp, strategy.schedule
     counts = strategy.layers_per_stage
     if counts is None:

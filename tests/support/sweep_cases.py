@@ -10,7 +10,7 @@ from forerun.search.sweep import (
     Portions,
     SweepPiece,
 )
-from forerun.search.sweep.portions import search_piece
+from forerun.search.sweep.chunks import search_piece
 from forerun.search.workers import Choice
 from forerun.search.workers.slicing import Cuts
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
     from forerun.search.board.rows import rows_of
     from forerun.search.explain.explain import against, trust
-    from forerun.search.notes.certain import certain
+    from forerun.search.notes.intervals import certain
     from forerun.search.request.request import legal_strategy, resolve
     from forerun.spaces.errors import RequestError
 

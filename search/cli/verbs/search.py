@@ -192,7 +192,7 @@ def _exploring(args: argparse.Namespace) -> "Exploring | None":
 def _suited(setting: "Setting") -> "tuple[Exploring | None, str]":
     """Return how to explore where stages do not differ and the user leaves the sampler to us, and why."""
     from forerun.search.samplers import Exploring
-    from forerun.search.samplers.choosing import suited_to_flat
+    from forerun.search.samplers.registry import suited_to_flat
 
     name, why = suited_to_flat(setting.space())
     return (None if name == "exhaustive" else Exploring(per_stage=())), f"sampler {name} ({why})"

@@ -118,7 +118,8 @@ class _Step:
         count = replicas * pp
         if not 1 <= count < MOST_OWNERS:
             raise RequestError(
-                f"replicas must be at least 1 and all device-stages fewer than {MOST_OWNERS}, but got {replicas} x {pp}"
+                f"replicas must be at least 1 and all pipeline ranks fewer than {MOST_OWNERS}, "
+                f"but got {replicas} x {pp}"
             )
         programs = (
             limited(costs.shape, costs.in_flight) if costs.in_flight else programs_of(costs.schedule, costs.shape)

@@ -154,8 +154,8 @@ class Judge:
         return None
 
     def _more(self, found: _Legal, over: dict[int, float]) -> _Legal | None:
-        """Return a variation with more layers recomputed on device-stages that miss ``over`` bytes; None where none are
-        left."""
+        """Return a variation with more layers recomputed on pipeline ranks that miss ``over`` bytes; None where
+        none are left."""
         variation, strategies = found
         most = [len(layers_of(stage)) for stage in varied_tree(self.context, variation).children]
         now = list(variation.again or [0] * len(most))

@@ -10,7 +10,7 @@ changes nothing.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from forerun.search.trees.judge import Judge, Judged
+from forerun.search.trees.evaluate import Judge, Judged
 from forerun.spaces.strategies import Context, Recompute, Strategy
 from forerun.spaces.trees.vary import Cutting, Variation
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from forerun.search.api import problem_of
 from forerun.search.flat.exhaustive import Piece, Problem
 from forerun.search.request.request import resolve
+from forerun.search.sweep.chunks import Begun, Ending, Item, Part, Portions, piece_from_json, piece_to_json
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPiece
-from forerun.search.sweep.portions import Begun, Ending, Item, Part, Portions, piece_from_json, piece_to_json
 from forerun.search.workers.slicing import Cuts
 from forerun.spaces.errors import RequestError
 

@@ -13,10 +13,10 @@ from forerun.search.board.rows import Row
 from forerun.search.board.trees import VariedRow, VariedRows
 from forerun.search.flat.exhaustive import Problem
 from forerun.search.request.request import Setting
-from forerun.search.samplers.choosing import FLAT_ENUMERABLE
-from forerun.search.samplers.starts import Lenient, strategies_of
-from forerun.search.trees.around import Start, best_around
-from forerun.search.trees.judge import Judge, Judged, WithoutHosted
+from forerun.search.samplers.registry import FLAT_ENUMERABLE
+from forerun.search.samplers.warm_starts import Lenient, strategies_of
+from forerun.search.trees.evaluate import Judge, Judged, WithoutHosted
+from forerun.search.trees.perturb import Start, best_around
 from forerun.search.trees.simulate import row_of_tree
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
