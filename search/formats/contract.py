@@ -4,6 +4,7 @@ A format is a value in the table of ``forerun.search.formats.table``. It states 
 cannot express is refused with every reason and with the nearest launch that it can.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -11,6 +12,7 @@ from typing import Any
 
 from forerun.spaces.documents import Document, parse_document
 from forerun.spaces.errors import RequestError
+from forerun.spaces.escaping import visible
 from forerun.spaces.models import Model
 from forerun.spaces.strategies import Strategy
 from forerun.spaces.workload import Workload
@@ -171,7 +173,7 @@ class Format:
             raise RequestError(f"forerun reads {self.name} and does not write it; export to another format")
         broken = [limit for limit in self.limits if limit.broken(launch)]
         if not broken:
-            return self.write(launch)
+            return self.write(dataclasses.replace(launch, name=visible(launch.name)))
         reasons = "; ".join(dict.fromkeys(limit.reason(launch) for limit in broken))
         near = self.nearest(launch)
         if near is None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.board.rows import Row, tree_row
+from forerun.search.notes.intervals import certain
 from forerun.search.request.request import Setting, legal_strategy
 from forerun.simulator.assignment.borders import borders_between
 from forerun.simulator.assignment.collectives import collectives_inside
@@ -64,7 +65,7 @@ def simulate_tree_file(setting: Setting, path: Path, *, contention: bool = False
     """
     strategies = read_legal_tree(setting, path)
     result = simulate_tree(setting.context, strategies, contention=contention)
-    row = row_of_tree(setting, strategies, f"tree {path.name}", result.scores)
+    row = certain(setting.context, (row_of_tree(setting, strategies, f"tree {path.name}", result.scores),))[0]
     flat = None if row.tree else row.name
     tree = {
         "file": str(path),

@@ -18,7 +18,7 @@ CONFIGS = Path(__file__).with_name("public_configs")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a small search."""
     folder = tmp_path_factory.mktemp("search") / "run"
-    words = "search llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096 --top 3"
+    words = "search llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096 --top 3 --all-variants"
     restricted = "--set tp=2 --set pp=2 --set vpp=1 --set zero=1 --set sp=1 --set cp=1"
     assert main([*words.split(), *restricted.split(), "--out", str(folder)]) == 0
     return folder

@@ -45,7 +45,7 @@ WRONG = {
     "truncated TOML": ("c.toml", "[parallelism\n", "not TOML"),
     "truncated Python": ("c.py", "def f():\n    return Trainer.Config(", "not Python"),
     "deep JSON": ("c.json", DEEP_JSON, "deep"),
-    "deep TOML": ("c.toml", DEEP_TOML, "not TOML"),
+    "deep TOML": ("c.toml", DEEP_TOML, "levels deep"),
     "deep Python": ("c.py", "x = " + "(" * 5000 + ")" * 5000, "not Python"),
     "a bomb of variables": ("c.sh", BOMB, "expand to more"),
     "a bomb of repeats": (
