@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.flat.bound import SLOWER, WORTH, Bound, sample_tables, slowdowns
+from forerun.search.flat.bound import SAMPLE, SLOWER, WORTH, Bound, sample_tables, slowdowns
 from forerun.search.flat.fronts import front
 from forerun.search.request.limits import NO_LIMITS, Limits
 from forerun.search.request.objectives import objective_named
@@ -28,7 +28,7 @@ CHUNK = 1 << 17
 """Legal candidates scored at once: large enough to amortise numpy's calls, small enough for the cache."""
 FIRST = 1 << 19
 """Candidates of the first slice: a few per cent of them are legal in the usual space."""
-WIDEST = 1 << 24
+WIDEST = 1 << 26
 """Candidates of one slice, legal or not: bounds memory where a sparse space suddenly becomes dense. Laws leave a tenth
 of such a slice at most (each ``vpp`` goes with few schedules and splits), at some hundred bytes a candidate."""
 DEGREES = AXES[: AXES.index("etp") + 1]
@@ -120,7 +120,7 @@ def bounded(problem: Problem, score: Scorer = simulator_score) -> Problem:
     for table in sample_tables(problem.space):
         tables.append(table)
         legal += len(table)
-        if legal >= CHUNK:
+        if legal >= SAMPLE:
             break
     piece = problem.merged(score_chunk(problem, part, score) for part in chunks_of(tables, CHUNK))
     if piece.best is None or len(piece.best) < problem.top:

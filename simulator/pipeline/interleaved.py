@@ -155,34 +155,44 @@ def _turn(path: Sequence[tuple[int, int]], pp: int, takes: Sequence[float]) -> l
 @lru_cache(maxsize=256)
 def _order(pp: int, vpp: int, microbatches: int) -> _Order:
     """Return the passes of Megatron-LM's interleaved schedule, each behind what it waits for."""
-    shape = PipelineShape(pp=pp, vpp=vpp, microbatches=microbatches)
-    programs = [list(program) for program in programs_of(Schedule.INTERLEAVED, shape)]
     chunks = pp * vpp
-    number: dict[tuple[bool, int, int], int] = {}
+    # A pass is a whole number: its content (virtual stage, beyond their number if backward) times all microbatches,
+    # plus its own. What makes its input is the same microbatch one content earlier, or later on the way back.
+    programs = [
+        [
+            (action.chunk + (chunks if action.kind == Pass.BACKWARD else 0)) * microbatches + action.microbatch
+            for action in program
+        ]
+        for program in programs_of(Schedule.INTERLEAVED, PipelineShape(pp=pp, vpp=vpp, microbatches=microbatches))
+    ]
+    turned = chunks * microbatches
+    number = [-1] * (2 * turned)
     before: list[int] = []
     needs: list[int] = []
-    contents: list[int] = []
-    microbatch: list[int] = []
+    passes: list[int] = []
     place, last, waiting = [0] * pp, [-1] * pp, list(range(pp))
     while waiting:
         device = waiting.pop()
-        program = programs[device]
-        while place[device] < len(program):
-            action = program[place[device]]
-            back = action.kind == Pass.BACKWARD
-            source = (back, action.microbatch, action.chunk + (1 if back else -1))
-            if back and action.chunk == chunks - 1:
-                source = (False, action.microbatch, action.chunk)
-            needed = -1 if not back and action.chunk == 0 else number.get(source)
-            if needed is None:
-                break
-            number[back, action.microbatch, action.chunk] = len(contents)
-            before.append(last[device])
+        program, at, latest = programs[device], place[device], last[device]
+        while at < len(program):
+            this = program[at]
+            if this < microbatches:
+                needed = -1
+            else:
+                back = this >= turned
+                last_stage = this >= 2 * turned - microbatches
+                source = this - turned if last_stage else this + microbatches if back else this - microbatches
+                needed = number[source]
+                if needed < 0:
+                    break
+            number[this] = len(passes)
+            before.append(latest)
             needs.append(needed)
-            contents.append(action.chunk + (chunks if back else 0))
-            microbatch.append(action.microbatch)
-            last[device] = len(contents) - 1
-            place[device] += 1
-        if len(waiting) == 0:
+            passes.append(this)
+            latest = len(passes) - 1
+            at += 1
+        place[device], last[device] = at, latest
+        if not waiting:
             waiting = [one for one in range(pp) if place[one] < len(programs[one])]
-    return _Order(tuple(before), tuple(needs), tuple(contents), tuple(microbatch))
+    contents = tuple(this // microbatches for this in passes)
+    return _Order(tuple(before), tuple(needs), contents, tuple(this % microbatches for this in passes))
