@@ -12,7 +12,9 @@ from forerun.spaces.escaping import quoted, shown
 JSON_VALUES, OWN_VALUES = 2_000_000, 20_000_000
 """Values that a document may have, and one of forerun's own (100,000 rows of a leaderboard have half as many): they are
 counted before anything is built, in C."""
-_DOTTED = re.compile(rf"(?:[^\n.=]*\.){{{MAX_DEPTH + 1}}}")
+_KEY = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s.="',\[\]{}]+)"""
+_DOTTED = re.compile(rf"""(?<![^\s="',\[\]{{}}])(?:{_KEY}[ \t]*\.[ \t]*){{{MAX_DEPTH + 1}}}""")
+"""A key of more parts than a document is deep; strings of a list have commas between them."""
 
 
 def read_json(text: str, source: str, *, own: bool = False, finite: bool = True) -> Any:

@@ -8,6 +8,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+# The alarm that ends a case may ring inside a callback of the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
 def test_every_mutated_document_has_one_clear_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
@@ -17,7 +19,7 @@ def test_every_mutated_document_has_one_clear_answer(tmp_path: Path, monkeypatch
     corpus = samples(tmp_path)
     assert len(corpus) > 60
     # How long a case takes depends on what else runs here.
-    failures = fuzz(corpus, cases=2000, seed=0, folder=tmp_path, minutes=1.0)
+    failures = fuzz(corpus, cases=2000, seed=0, folder=tmp_path, minutes=0.5)
     assert not [(one.kind, one.words, one.detail) for one in failures if one.kind not in ("slow", "memory")]
 
 

@@ -64,8 +64,9 @@ def browser(started: Browser, page: Path) -> Browser:
 
 def column(browser: Browser, number: int) -> list[str]:
     """Return the texts of one column of the rows that are shown."""
-    script = "return [...document.querySelectorAll('#board tbody tr:not([hidden])')].map(r => r.cells[arguments[0]]"
-    return list(browser.run(f"{script}.textContent)", number))
+    cell = "const cell = row.cells[arguments[0]]; return (cell.querySelector('code') ?? cell).textContent"
+    script = f"return [...document.querySelectorAll('#board tbody tr:not([hidden])')].map(row => {{ {cell} }})"
+    return list(browser.run(script, number))
 
 
 def sort_by(browser: Browser, title: str) -> str:

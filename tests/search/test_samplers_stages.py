@@ -46,7 +46,7 @@ REDUCED: dict[str, tuple[dict[str, Any], dict[str, list[object]], float]] = {
     "layers and recompute": (
         {"framework": "torchtitan", "seq_len": 16384},
         {"pp": [4], "tp": [2, 4], "mbs": [1], "zero": [2], "schedule": ["1f1b"]},
-        4.0,
+        3.5,
     ),
     "halves": (
         {"framework": "megatron-lm", "seq_len": 8192, "global_batch": 1024},
@@ -94,7 +94,7 @@ def test_the_best_of_a_reduced_space_is_found_with_every_seed(name: str) -> None
     for seed in range(20):
         sampler = sampler_named(Exploring(sampler="local", seed=seed), space)[0]
         found = explore(space, sampler, starts=starts.strategies, limits=Limits(evaluations=96))
-        assert found.curve[-1][1] <= best / 0.99
+        assert found.curve[-1][1] <= best / 0.98
         assert found.curve[-1][1] < flat or best == flat
 
 

@@ -26,7 +26,7 @@ from forerun.search.sweep import (
     read_plan,
     run_sweep,
 )
-from forerun.search.sweep import portions as portions_module
+from forerun.search.sweep import chunks as chunks_module
 from forerun.search.sweep.chunks import search_piece
 from forerun.search.workers import Choice
 from forerun.search.workers.ray_tasks import QUIET
@@ -40,7 +40,7 @@ def logged(portions: Portions, piece: SweepPiece, log: Path) -> Any:
 
 def drive(plan: Path, folder: Path, log: Path) -> None:
     """A driver that writes down whatever it begins."""
-    real = portions_module.search_slice
+    real = chunks_module.search_slice
 
     def search_slice(problem: Problem, low: int, high: int) -> Piece:
         if low:
@@ -48,7 +48,7 @@ def drive(plan: Path, folder: Path, log: Path) -> None:
                 stream.write(f"part {low}\n")
         return real(problem, low, high)
 
-    portions_module.search_slice = search_slice
+    chunks_module.search_slice = search_slice
     search = functools.partial(logged, log=log)
     run_sweep(read_plan(plan), folder, resume=True, workers=SERIAL, portions=TINY, search=search)
 

@@ -15,8 +15,8 @@ from forerun.search.sweep import (
     read_plan,
     run_sweep,
 )
-from forerun.search.sweep import going as going_module
-from forerun.search.sweep import portions as portions_module
+from forerun.search.sweep import chunks as chunks_module
+from forerun.search.sweep import progress as progress_module
 from forerun.search.sweep.journal import Journal
 from forerun.search.workers import Choice
 from forerun.spaces.errors import RequestError
@@ -39,7 +39,7 @@ def test_parts_of_a_long_search_give_the_same_bytes(
             shares.append(share)
 
     run_sweep(plan, tmp_path / "whole", workers=SERIAL)
-    monkeypatch.setattr(going_module, "Cuts", SameCuts)
+    monkeypatch.setattr(progress_module, "Cuts", SameCuts)
     run_sweep(plan, tmp_path / "parts", workers=workers, portions=TINY, watch=Seen())
 
     assert len(shares) > 2 * len(plan.pieces)
@@ -53,7 +53,7 @@ def test_a_resumed_search_leaves_out_the_parts_on_disk(
     tmp_path: Path, plan: SweepPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_sweep(plan, tmp_path / "whole", workers=SERIAL)
-    folder, real, walked = tmp_path / "run", portions_module.search_slice, list[tuple[int, int]]()
+    folder, real, walked = tmp_path / "run", chunks_module.search_slice, list[tuple[int, int]]()
 
     def interrupted(problem: Problem, low: int, high: int) -> Piece:
         walked.append((low, high))
@@ -61,8 +61,8 @@ def test_a_resumed_search_leaves_out_the_parts_on_disk(
             raise KeyboardInterrupt
         return real(problem, low, high)
 
-    monkeypatch.setattr(portions_module, "search_slice", interrupted)
-    monkeypatch.setattr(going_module, "Cuts", SameCuts)
+    monkeypatch.setattr(chunks_module, "search_slice", interrupted)
+    monkeypatch.setattr(progress_module, "Cuts", SameCuts)
     with pytest.raises(KeyboardInterrupt):
         run_sweep(plan, folder, workers=SERIAL, portions=TINY)
     kept = [json.loads(line) for line in (folder / "parts.jsonl").read_text().splitlines()]
@@ -80,7 +80,7 @@ def test_a_part_that_raises_fails_its_search_alone(
     tmp_path: Path, plan: SweepPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_sweep(plan, tmp_path / "whole", workers=SERIAL)
-    real = portions_module.search_slice
+    real = chunks_module.search_slice
 
     def broken(problem: Problem, low: int, high: int) -> Piece:
         if low and problem.space.context.workload.precision == "fp8":
@@ -88,7 +88,7 @@ def test_a_part_that_raises_fails_its_search_alone(
         return real(problem, low, high)
 
     with monkeypatch.context() as patched:
-        patched.setattr(portions_module, "search_slice", broken)
+        patched.setattr(chunks_module, "search_slice", broken)
         found = run_sweep(plan, tmp_path / "run", workers=SERIAL, portions=TINY)
     failed = [search for search in found.document["searches"] if search["status"] == "failed"]
     run_sweep(plan, tmp_path / "run", resume=True, workers=SERIAL, portions=TINY)

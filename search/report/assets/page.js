@@ -108,7 +108,7 @@
   // Filtering: every word must begin a word of the strategy; every chosen axis must have its value.
   const form = byId("filter");
   const selects = [...form.querySelectorAll("select")];
-  const names = rows.map((row) => row.cells[1].textContent.toLowerCase().split(" "));
+  const names = rows.map((row) => row.cells[1].querySelector("code").textContent.toLowerCase().split(" "));
   const say = () => {
     const left = rows.filter((row) => !row.hidden).length;
     const by = heads.findIndex((head) => head.hasAttribute("aria-sort"));
