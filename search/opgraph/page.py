@@ -33,7 +33,7 @@ def limits_page(limits: Limits) -> str:
     title = f"{context.model.name} on {context.cluster.name}: how far each way of splitting goes"
     memory = limits.families[0].best.memory_limit_gib
     sections = (
-        section("useful", "How far each way goes", _useful(limits)),
+        section("useful", "Scaling limits", _useful(limits)),
         section(
             "throughput", f"{sample.capitalize()}s per second", _chart(limits.families, _throughput, f"{sample}s/s")
         ),

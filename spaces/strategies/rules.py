@@ -344,7 +344,7 @@ RULES: tuple[Rule, ...] = (
         axes=(*_DP, "zero", "shard", "sp", "placement"),
         illegal=_inactive,
         message=lambda v, x: (
-            "the strategy is another one in disguise: sp needs tp > 1, zero needs dp*cp > 1, "
+            "the strategy is redundant: sp needs tp > 1, zero needs dp*cp > 1, "
             "shard fewer than dp*cp, placement needs pp and dp > 1"
         ),
     ),

@@ -1,0 +1,34 @@
+"""Words that the project has retired stay out of its code, messages and pages; each has the field's word instead."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RETIRED = {
+    r"layered|layer-by-layer|written operator by operator": "operator graph",
+    r"device-stages?": "pipeline rank",
+    r"hops_in_the_way": "exposed p2p",
+    r"\bunmade\b": "time before the first gradient is ready",
+    r"\bgangs?\b": "members of a collective",
+    r"\bremed(y|ies)\b": "fix",
+    r"another one in disguise": "redundant",
+    r"closer than a prediction can tell": "below the prediction error",
+    r"Who looks for it": "Samplers",
+    r"My present run": "Compare with your current run",
+    r"How far each way goes": "Scaling limits",
+}
+"""Pattern of a retired word -> what to write."""
+PLACES = ("search", "simulator", "spaces", "docs")
+
+
+def test_retired_words_stay_out() -> None:
+    paths = [path for place in PLACES for path in (ROOT / place).rglob("*") if path.suffix in (".py", ".md", ".yaml")]
+    paths += [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+    assert len(paths) > 500
+    found = []
+    for path in paths:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            for pattern, word in RETIRED.items():
+                if re.search(pattern, line):
+                    found.append(f"{path.relative_to(ROOT)}:{number}: write {word!r}: {line.strip()}")
+    assert not found, "\n".join(found)
