@@ -18,7 +18,7 @@ from forerun.spaces.strategies import StrategySpace, StrategyTable
 WORTH = 1 << 26
 """Candidates, legal or not, of a space that is worth a sample: smaller ones are scored whole in under a second."""
 SAMPLE = 1 << 17
-"""Legal candidates of a sample: about as many as take as long to score as the overhead of scoring any."""
+"""Legal candidates of a sample: some per cent of a space that is worth one, and enough for ``top`` that fit."""
 WINDOWS = 1024
 """Parts of the space that a sample is taken from, in an order that spreads over all of it from the start."""
 WINDOW_SHARE = 16

@@ -34,7 +34,7 @@ def notes_for(
     beside = beside or Beside()
     return (
         *measured_note(setting, rows[0]),
-        *goodput_note(setting, rows[0]),
+        *goodput_note(rows[0]),
         *faster_note(setting.context, rows[0], beside.fastest),
         *safer_note(setting, rows, score, beside.safest),
         *divisible_note(setting, rows, score),

@@ -14,11 +14,11 @@ def with_goodput(setting: Setting, rows: tuple[Row, ...]) -> tuple[Row, ...]:
     return tuple(dataclasses.replace(row, goodput=_goodput(setting, row)) for row in rows)
 
 
-def goodput_note(setting: Setting, row: Row) -> tuple[str, ...]:
+def goodput_note(row: Row) -> tuple[str, ...]:
     """Return as one note the effective time of a row and where the rest goes; none where nobody asked."""
-    if setting.interrupted is None:
+    found = row.goodput
+    if found is None:
         return ()
-    found = _goodput(setting, row)
     lost = ", ".join(
         f"{name.replace('_', ' ')} {found[name]:.1%}"
         for name in ("recovery", "lost_work", "checkpoints", "waiting_for_nodes")

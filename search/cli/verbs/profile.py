@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, list[object]]:
-    from forerun.search.request.request import choices_of
+    from forerun.search.request.choices import choices_of
 
     return choices_of(None, args.set)
 

@@ -203,7 +203,8 @@ def run(args: argparse.Namespace) -> int:
     from forerun.search.board.folder import check_folder, write_folder
     from forerun.search.board.leaderboard import dump_json
     from forerun.search.cli.opgraph import is_graph_model, run_search
-    from forerun.search.request.request import choices_of, resolve
+    from forerun.search.request.choices import choices_of
+    from forerun.search.request.request import resolve
 
     if args.global_batch is None and not (args.baseline or args.measured):
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
