@@ -7,8 +7,8 @@ import numpy as np
 
 from forerun.simulator.assignment.passes import shard_with
 from forerun.simulator.assignment.value import Assignment
+from forerun.simulator.layer.blocks import embedding_operators, head_operators, layer_operators
 from forerun.simulator.layer.kinds import layer_kinds
-from forerun.simulator.layer.operators import embedding_operators, head_operators, layer_operators
 from forerun.simulator.layer.work import Bound, OperatorTime, joined_by_name
 from forerun.spaces.strategies import Context, Recompute, Schedule, Strategy
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.costs import Collective, collective_time_s
-from forerun.simulator.layer.operators import local, loss_vocab
 from forerun.simulator.layer.shard import EIGHT_BIT, Shard, activation_bytes, shard_of_layer
+from forerun.simulator.layer.widths import local, loss_vocab
 from forerun.simulator.layer.work import Work
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Attention, Layer, MixtureOfExperts

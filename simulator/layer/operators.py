@@ -20,12 +20,12 @@ from forerun.simulator.costs import (
     stream_operator,
     stream_operator_time_s,
 )
-from forerun.simulator.layer.shard import CASTS, EIGHT_BIT, Shard, shard_of_layer
+from forerun.simulator.layer.shard import CASTS, EIGHT_BIT, Shard
+from forerun.simulator.layer.widths import local, locals_of
 from forerun.simulator.layer.work import Direction, OperatorTime, Work, work_of
 from forerun.simulator.score_table import Floats
-from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
-from forerun.spaces.models.parameters import layer_parameters
-from forerun.spaces.models.parts import Pass, Product, Scan, Scores, Softmax, Step, Width
+from forerun.spaces.models.model import Layer, MixtureOfExperts
+from forerun.spaces.models.parts import Pass, Product, Scan, Scores, Softmax, Step
 from forerun.spaces.strategies import Context, Recompute
 
 # Bytes per parameter and microbatch where gradients are accumulated separately: 16 bit ones are cleared (2), the new
@@ -254,7 +254,7 @@ class Operators:
                     name=f"{self.part} core",
                     direction="input_gradient" if backward else "forward",
                     seconds=np.where(ring, shard.cp * step_s, plain),
-                    matrix_s=flops / shard.cp / self.device.peak(self._half()),
+                    matrix_s=flops / shard.cp / self.device.peak(self.half_precision()),
                     memory_s=moved / shard.cp / self.device.memory_bytes_per_s,
                     kind="attention",
                     core=not backward,
@@ -265,7 +265,7 @@ class Operators:
     def _scan(self, scan: Scan) -> None:
         """Add a chunked scan: each of its batched products, both gradients of it, and a pass over its tensors. Its
         backward pass computes the states of chunks again (mamba_ssm's and flash-linear-attention's kernels)."""
-        shard, half, name = self.shard, self._half(), f"{self.part} scan"
+        shard, half, name = self.shard, self.half_precision(), f"{self.part} scan"
         for one in scan.contractions:
             groups = shard.tokens * one.per_token * local(one.units, shard.tp)
             m, n, k = (np.full_like(shard.tp, size) for size in (one.m, one.n, one.k))
@@ -280,7 +280,7 @@ class Operators:
     def _scores(self, scores: Scores) -> None:
         """Add an indexer's scores of half of all pairs, which every tensor rank computes whole, both gradients, and the
         choice of keys: a pass over the scores in fp32."""
-        shard, half = self.shard, self._half()
+        shard, half = self.shard, self.half_precision()
         rows, columns = self.seq_len / shard.cp, np.full_like(shard.tp, self.seq_len / 2)
         width, groups = np.full_like(shard.tp, scores.head_dim), shard.mbs * scores.heads
         name = f"{self.part} indexer scores"
@@ -299,7 +299,7 @@ class Operators:
         routed = shard.tokens / shard.tp * mixture.routed_copies * shard.etp * imbalance
         inner, wide = mixture.expert_hidden / shard.etp, np.full_like(shard.tp, hidden)
         choices = np.full_like(shard.tp, mixture.experts + mixture.null_experts)
-        self.linear("router", shard.tokens / shard.tp, choices, wide, precision=self._half())
+        self.linear("router", shard.tokens / shard.tp, choices, wide, precision=self.half_precision())
         for product in mixture.latent_products(hidden):
             self.product(product)
         width = mixture.width(hidden)
@@ -332,7 +332,7 @@ class Operators:
     def _activation(self, elements: Floats, *, gated: bool) -> None:
         self.stream("swiglu" if gated else "gelu", elements)
 
-    def _half(self) -> str:
+    def half_precision(self) -> str:
         """Precision of what eight-bit training leaves in half precision."""
         return "bf16" if self.precision in EIGHT_BIT else self.precision
 
@@ -368,112 +368,3 @@ class Operators:
         and added to the gradient buffer by a pass of its own even where matrix products add up theirs."""
         copied = parameters * (2.0 + self._added_bytes()) / 4.0  # a copied value moves four bytes
         self._streamed("embedding", "copy", copied, direction="weight_gradient")
-
-
-def local(width: Width, tp: Floats) -> Floats:
-    """Columns of ``width`` on one of ``tp`` tensor ranks."""
-    if not width.cut:
-        return np.full_like(tp, width.whole)
-    return np.asarray(np.maximum(width.count / tp, 1.0) * width.each)
-
-
-def locals_of(widths: Sequence[Width], tp: Floats) -> Floats:
-    """Columns of all ``widths`` together on one of ``tp`` tensor ranks."""
-    return sum((local(width, tp) for width in widths), np.zeros_like(tp))
-
-
-def layer_work(context: Context, layer: Layer, shard: Shard) -> Work:
-    """Return device seconds of one layer on one microbatch for K shards (communication and launches not included)."""
-    return layer_operators(context, layer, shard).work
-
-
-def layer_operators(context: Context, layer: Layer, shard: Shard) -> Operators:
-    """Return the operators of one layer on one microbatch for K shards."""
-    hidden = layer.width(context.model)
-    shard = shard_of_layer(context, layer, shard)
-    operators = Operators(context, shard, layer.tokens)
-    operators.norms(layer, hidden)
-    if layer.attends and layer.mixer is not None:
-        operators.part = layer.mixer.name
-        _add_mixer(operators, layer, hidden)
-        if layer.cross_attention is not None:
-            operators.part = "cross attention"
-            keys = context.model.encoder_tokens(context.workload.seq_len)
-            operators.steps(layer.cross_attention.steps(hidden), keys=float(keys))
-    operators.part = "feed-forward"
-    if layer.feeds_forward:
-        if isinstance(layer.mlp, MixtureOfExperts):
-            with operators.inside(Recompute.MOE):
-                operators.mixture(layer.mlp, hidden)
-        elif isinstance(layer.mlp, FeedForward):
-            with operators.inside(Recompute.MLP):
-                operators.steps(layer.mlp.steps(hidden))
-    one = layer_parameters(layer, hidden)
-    operators.accumulation(
-        (one.mixer + one.mlp_dense) / shard.tp
-        + one.router
-        + one.replicated
-        + one.experts_total / (shard.ep * shard.etp)
-    )
-    return operators
-
-
-def _add_mixer(operators: Operators, layer: Layer, hidden: int) -> None:
-    """Add the operators of a mixer; the up-projections and rotary embedding of latent attention are a module."""
-    assert layer.mixer is not None
-    steps = layer.mixer.steps(hidden)
-    latent = getattr(layer.mixer, "latent", None) is not None
-    for step in steps:
-        up = isinstance(step, Product) and not step.own_tokens and step is not steps[-1]
-        inside = latent and (up or (isinstance(step, Pass) and step.form == "rope"))
-        with operators.inside(Recompute.MLA_UP_PROJ if inside else Recompute.NONE):
-            operators.steps((step,))
-
-
-def embedding_operators(context: Context, shard: Shard) -> Operators:
-    """Return the operators before the first layer."""
-    operators, model = Operators(context, shard), context.model
-    if model.vocab:
-        operators.stream("embedding", shard.tokens * model.hidden)
-        operators.table_gradient(padded_vocab(model, shard.tp) * model.hidden)
-    if model.patch_inputs:
-        wide = np.full_like(shard.tp, model.hidden)
-        operators.linear("patch product", shard.tokens, wide, np.full_like(shard.tp, model.patch_inputs))
-    return operators
-
-
-def head_operators(context: Context, shard: Shard) -> Operators:
-    """Return the operators behind the last layer: norm, logits, loss; once more per predicted token (MTP)."""
-    operators, model = Operators(context, shard), context.model
-    half = operators._half()
-    wide = np.full_like(shard.tp, model.hidden)
-    norm = "layernorm" if model.layers[-1].norm_bias else "rmsnorm"
-    for _ in range(1 + model.mtp_layers):
-        operators.stream(norm, shard.inner_tokens * model.hidden)
-        if model.head_transform:
-            operators.linear("head transform", shard.tokens, wide, wide, precision=half)
-        if model.vocab:
-            operators.linear(
-                f"head product {model.hidden} -> {model.vocab}",
-                shard.tokens,
-                padded_vocab(model, shard.tp),
-                wide,
-                precision=half,
-            )
-            operators.stream("cross_entropy", shard.tokens * loss_vocab(context, shard.tp))
-    if model.vocab:
-        operators.accumulation(padded_vocab(model, shard.tp) * model.hidden)
-    for _ in range(model.mtp_layers):
-        operators.linear("MTP product", shard.tokens, wide / shard.tp, 2 * wide)
-    return operators
-
-
-def loss_vocab(context: Context, tp: Floats) -> Floats:
-    """Rows of the vocabulary that one tensor rank's loss works on."""
-    rows = padded_vocab(context.model, tp)
-    return rows * tp if context.framework.gathered_logits else rows
-
-
-def padded_vocab(model: Model, tp: Floats) -> Floats:
-    """Rows of the vocabulary on one tensor rank: Megatron pads it to a multiple of 128 * tp."""
-    return np.asarray(np.ceil(model.vocab / (128 * tp)) * 128)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.simulator.layer.blocks import embedding_operators, head_operators, layer_work
 from forerun.simulator.layer.communication import ends_exchange_s, layer_exchange, tensor_blocks
 from forerun.simulator.layer.kinds import layer_kinds
-from forerun.simulator.layer.operators import embedding_operators, head_operators, layer_work
 from forerun.simulator.layer.shard import CASTS, Shard
 from forerun.simulator.layer.work import Work
 from forerun.simulator.score_table import Floats

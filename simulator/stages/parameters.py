@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.simulator.layer.kinds import layer_kinds
-from forerun.simulator.layer.operators import padded_vocab
+from forerun.simulator.layer.widths import padded_vocab
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models import layer_parameters
 from forerun.spaces.models.model import Layer

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from forerun_examples import request, small_cluster
 
-from forerun.simulator.layer.operators import embedding_operators, head_operators
+from forerun.simulator.layer.blocks import embedding_operators, head_operators
 from forerun.simulator.layer.shard import shard_of
 from forerun.simulator.layer.work import Work
 from forerun.spaces.clusters import load_device

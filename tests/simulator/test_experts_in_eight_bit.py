@@ -7,7 +7,7 @@ import pytest
 from forerun_examples import moe_model, request, small_cluster, small_device
 
 from forerun.simulator.costs import stream_operator, stream_operator_time_s
-from forerun.simulator.layer.operators import layer_work
+from forerun.simulator.layer.blocks import layer_work
 from forerun.simulator.layer.shard import Shard, shard_of
 from forerun.simulator.layer.times import expert_launches_s, host_passes_s
 from forerun.spaces.models.model import MixtureOfExperts

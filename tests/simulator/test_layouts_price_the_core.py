@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from forerun_examples import dense_model, moe_model, request
 
+from forerun.simulator.layer.blocks import layer_work
 from forerun.simulator.layer.communication import layer_exchange
-from forerun.simulator.layer.operators import layer_work
 from forerun.simulator.layer.shard import activation_bytes, shard_of
 from forerun.simulator.layouts import Need, Phase, Share, needs_of, transfer_time_s
 from forerun.spaces.models.model import MixtureOfExperts, Model

@@ -7,7 +7,7 @@ import pytest
 from forerun_examples import request
 
 from forerun.simulator.layer.activations import layer_activations
-from forerun.simulator.layer.operators import layer_work
+from forerun.simulator.layer.blocks import layer_work
 from forerun.simulator.layer.shard import shard_of
 from forerun.spaces.models import (
     Attention,

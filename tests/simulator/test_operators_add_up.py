@@ -14,8 +14,8 @@ from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.assignment.operators import busiest_rank_operators
 from forerun.simulator.assignment.passes import shard_with
 from forerun.simulator.assignment.step_costs import step_costs
+from forerun.simulator.layer.blocks import layer_operators
 from forerun.simulator.layer.kinds import layer_kinds
-from forerun.simulator.layer.operators import layer_operators
 from forerun.simulator.layer.work import OperatorTime, work_of
 from forerun.spaces.clusters import load_device
 from forerun.spaces.strategies import Schedule, parse_strategy

@@ -7,8 +7,8 @@ import pytest
 from forerun_examples import dense_model, request
 
 from forerun.simulator.costs import gemm_time_s, stream_operator_time_s
+from forerun.simulator.layer.blocks import layer_work
 from forerun.simulator.layer.communication import layer_exchange, tensor_sync
-from forerun.simulator.layer.operators import layer_work
 from forerun.simulator.layer.shard import shard_of
 from forerun.spaces.strategies import Context, Strategy, table_of
 

@@ -19,9 +19,9 @@ from forerun.simulator.costs import collective_time_s
 from forerun.simulator.events import event_scores
 from forerun.simulator.events.trees import TreeResult, simulate_tree
 from forerun.simulator.layer.activations import gathered_buffers, layer_activations
+from forerun.simulator.layer.blocks import layer_work
 from forerun.simulator.layer.communication import tensor_blocks
 from forerun.simulator.layer.kinds import layer_kinds
-from forerun.simulator.layer.operators import layer_work
 from forerun.simulator.layer.shard import Shard, shard_of
 from forerun.simulator.layouts import Phase, Share, needs_of
 from forerun.spaces.models import LatentAttention, LayerParameters, Model, layer_parameters
