@@ -10,7 +10,7 @@ from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.families.hybrids import mamba2
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.mixtures import Experts
-from forerun.spaces.models.layer_runs import joined
+from forerun.spaces.models.huggingface.sequence import sequence_model
 from forerun.spaces.models.mixers import Attention
 from forerun.spaces.models.model import FeedForward, Layer, Model
 
@@ -40,16 +40,7 @@ class OneBlockLayers:
         if width is not None and not fields.given("head_dim"):
             attention = replace(attention, head_dim=width, value_head_dim=width)
         layers = [self.layer(fields, decoder, kind, attention, hidden) for kind in kinds]
-        return Model(
-            name=name,
-            source=fields.source,
-            hidden=hidden,
-            vocab=fields.size("vocab_size"),
-            layers=joined(layers),
-            tied_embeddings=fields.flag("tie_word_embeddings", False),
-            mtp_layers=fields.optional_size("num_nextn_predict_layers", least=0, most=64) or 0,
-            max_seq_len=fields.optional_size("max_position_embeddings"),
-        )
+        return sequence_model(fields, name, hidden, layers, mtp="num_nextn_predict_layers")
 
     def kinds(self, fields: Fields) -> Sequence[str]:
         """The type of each block."""
@@ -98,15 +89,7 @@ class BlockByBlock:
         layers = [self._layer(fields, decoder, block, hidden, heads) for block in blocks]
         for unused in ("num_hidden_layers", "num_key_value_heads", "intermediate_size"):
             fields.raw(unused)
-        return Model(
-            name=name,
-            source=fields.source,
-            hidden=hidden,
-            vocab=fields.size("vocab_size"),
-            layers=joined(layers),
-            tied_embeddings=fields.flag("tie_word_embeddings", False),
-            max_seq_len=fields.optional_size("max_position_embeddings"),
-        )
+        return sequence_model(fields, name, hidden, layers)
 
     def _layer(self, fields: Fields, decoder: Decoder, block: Mapping[str, Any], hidden: int, heads: int) -> Layer:
         attention, ffn = block.get("attention") or {}, block.get("ffn") or {}

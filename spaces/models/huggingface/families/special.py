@@ -14,7 +14,7 @@ from forerun.spaces.models.huggingface.families.hybrids import mamba1, mamba2
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
 from forerun.spaces.models.huggingface.layer_types import every
 from forerun.spaces.models.huggingface.mixtures import Experts
-from forerun.spaces.models.layer_runs import joined
+from forerun.spaces.models.huggingface.sequence import sequence_model
 from forerun.spaces.models.mixers import Attention, CompressedAttention, Indexer
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
 from forerun.spaces.models.parts import Mixer
@@ -122,15 +122,7 @@ class SharedBlocks:
             "mamba_expand",
         ):
             fields.raw(one)
-        return Model(
-            name=name,
-            source=fields.source,
-            hidden=hidden,
-            vocab=fields.size("vocab_size"),
-            layers=joined(layers),
-            tied_embeddings=fields.flag("tie_word_embeddings", True),
-            max_seq_len=fields.optional_size("max_position_embeddings"),
-        )
+        return sequence_model(fields, name, hidden, layers, tied=True)
 
     def _kinds(self, fields: Fields, count: int) -> Sequence[str]:
         listed = fields.listed("layers_block_type", str) or fields.listed("layer_types", str)
@@ -182,16 +174,7 @@ class DoubleLayers:
         routed = mixtures.mixture(fields, Experts())
         routed = replace(routed, null_experts=fields.size("zero_expert_num", 0, least=0))
         experts = Layer(name="moe", count=1, mixer=None, mlp=routed, norms=0)
-        return Model(
-            name=name,
-            source=fields.source,
-            hidden=hidden,
-            vocab=fields.size("vocab_size"),
-            layers=(dense, experts) * count,
-            tied_embeddings=fields.flag("tie_word_embeddings", False),
-            mtp_layers=fields.optional_size("num_nextn_predict_layers", least=0, most=64) or 0,
-            max_seq_len=fields.optional_size("max_position_embeddings"),
-        )
+        return sequence_model(fields, name, hidden, (dense, experts) * count, mtp="num_nextn_predict_layers")
 
 
 def _compressed(kind: str) -> Any:
