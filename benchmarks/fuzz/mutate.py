@@ -18,6 +18,10 @@ NUMBERS = (
     0, 1, -1, 2, 3, 7, 255, 65536, 10**6, 10**9, 2**31, 2**63 - 1, 2**63, 2**64, 10**19, 10**200,
     -(10**30), 0.0, -0.0, 0.5, 1e-300, 5e-324, 1e300, 1.7e308, 1e100, 1e-100, float("nan"), float("inf"), float("-inf"),
 )  # fmt: skip
+_SUMS: tuple[Callable[[Any], Any], ...] = (
+    lambda old: old + 1, lambda old: old - 1, lambda old: -old, lambda old: old * 2, lambda old: old * 1000,
+    lambda old: old / 3, lambda old: old * 1e18, lambda old: old * 1e-18, lambda old: old**9,
+)  # fmt: skip
 OTHERS: tuple[Any, ...] = (None, True, False, [], {}, [[]], [None], {"": None}, {"a": {"b": 1}}, [1, "a", None])
 
 
@@ -50,9 +54,7 @@ def mutated_data(data: Any, random: Random) -> Any:
 def _value(random: Random, old: Any) -> Any:
     kind = random.random()
     if isinstance(old, int | float) and not isinstance(old, bool) and kind < 0.3:
-        return random.choice(
-            (old + 1, old - 1, -old, old * 2, old * 1000, old / 3, old * 1e18, old * 1e-18, int(old) ** 9)
-        )
+        return random.choice(_SUMS)(old)
     if isinstance(old, str) and kind < 0.3:
         return mutated_text(old, random)
     if kind < 0.65:
