@@ -15,7 +15,7 @@ from forerun.search.figures.plane import number
 from forerun.search.flat.best import best_row
 from forerun.search.report.bars import plain_bar
 from forerun.search.report.request_of import Behind
-from forerun.spaces.errors import ForerunError
+from forerun.spaces.errors import ForerunError, RequestError
 
 MOST_COUNTS = 12
 """Numbers of GPUs that are searched again: each takes as long as a search of its own."""
@@ -29,10 +29,10 @@ def scaling_section(board: Leaderboard, behind: Behind) -> Safe | None:
     best = _kept(board)
     missing = [count for count in counts if count not in best]
     hints: list[str] = []
-    if missing and behind.setting is None:
-        hints.append(f"Only numbers of GPUs among the rows kept are shown: {behind.missing}")
-    for count in spread(missing, MOST_COUNTS) if behind.setting is not None else ():
+    for count in spread(missing, MOST_COUNTS):
         try:
+            if behind.setting is None:
+                raise RequestError(behind.missing)
             row = best_row(dataclasses.replace(behind.setting, gpus=(count,)), objective="throughput")
         except ForerunError as error:
             hints.append(f"Only numbers of GPUs among the rows kept are shown: {error}")
