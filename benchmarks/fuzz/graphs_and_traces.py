@@ -65,7 +65,7 @@ def archive(text: str) -> bytes:
 
 
 def repacked(text: str, random: Random) -> bytes:
-    """Return an archive of a graph that no PyTorch wrote: members twice, elsewhere, deflated beyond reason, or nested."""
+    """Return an archive of a graph that no PyTorch wrote: members twice, elsewhere, or a bomb."""
     stream = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as packed:
         warnings.simplefilter("ignore")  # a name that is there twice

@@ -12,7 +12,8 @@ NASTY_TEXTS = (
     "\ud800", "é", "日本", "\U0001f600", "a" * 5000, "a\nb", "%s%n", "{0}", "$(id)", "`id`", "'; DROP", "<script>",
     "nan", "inf", "-1", "0", "1e999", "400Gb/s", "-3GiB", "1e300GB/s", "1e-300GB/s", "NaN GB",
     "infGB/s", "1..0", "1..1e18",
-    "5 parsecs", "12GiB/h", "12GB GB", "0x10", "1_000", "\uff11\uff12GB", "+5s", "\u221eGB", "\u00bdGiB", "1,5GB", "1 000s",
+    "5 parsecs", "12GiB/h", "12GB GB", "0x10", "1_000", "\uff11\uff12GB", "+5s", "\u221eGB", "\u00bdGiB", "1,5GB",
+    "1 000s",
     "Infinity", "-Infinity", "1e400", "NaNs", "infs", "1e-400s", "3%", "400%", "-5%", "1h30", "2e5/gpu", "1..8..2",
     "1,2,,3", "tp2 pp2", "tp99999999999999999999", "dp8 mbs0", "null", "true", "none*99999999", "64/gpu", "9" * 400,
 )  # fmt: skip
@@ -178,9 +179,11 @@ _TEXT_CHANGES: tuple[Callable[[str, Random], str], ...] = (_cut, _number, _numbe
 
 
 SYNTAX = (
-    "&a ", "*a", "<<: *a\n", "!!python/object/apply:os.system ", "!!binary ", "? ", "|\n", "---\n", "...\n", "%YAML 1.1\n",
-    "\t", "\r\n", "\ufeff", "{" * 70, "[" * 3000, "- " * 70, '"\\ud800"', "\\x00", "# ", ",", ":", '{"a":1,"a":2}', "/*", "\x85",
-    "[table]\n", "a.b.c.d = 1\n", '"""', "<!ENTITY a 'b'>", "<![CDATA[", "]]>", "&lt;", "$(", "${A}", "\\\n", "<<EOF\n",
+    "&a ", "*a", "<<: *a\n", "!!python/object/apply:os.system ", "!!binary ", "? ", "|\n", "---\n", "...\n",
+    "%YAML 1.1\n", "\t", "\r\n", "\ufeff", "{" * 70, "[" * 3000, "- " * 70, '"\\ud800"', "\\x00", "# ",
+    ",", ":", '{"a":1,"a":2}',
+    "/*", "\x85", "[table]\n", "a.b.c.d = 1\n", '"""', "<!ENTITY a 'b'>", "<![CDATA[", "]]>", "&lt;", "$(",
+    "${A}", "\\\n", "<<EOF\n",
 )  # fmt: skip
 """What means something to YAML, JSON, TOML, XML or a shell."""
 
