@@ -129,7 +129,7 @@ class _WhenImported:
         """Find ``name`` where it is the module waited for; an import hook's contract."""
         if name != self.name:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]  # a finder by its method, not by its class
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec
@@ -147,7 +147,7 @@ def _install() -> None:
     """Wait for PyTorch in this process, then run the ``sitecustomize`` that this file has hidden."""
     first, _, last = os.environ[STEPS].partition(":")
     recorder = Recorder(os.environ[FOLDER], first=int(first), last=int(last))
-    sys.meta_path.insert(0, _WhenImported("torch.optim.optimizer", recorder.attach))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _WhenImported("torch.optim.optimizer", recorder.attach))
     here = os.path.dirname(os.path.abspath(__file__))
     others = [entry for entry in sys.path if os.path.abspath(entry) != here]
     hidden = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
