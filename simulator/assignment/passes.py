@@ -66,6 +66,8 @@ def _with_settings(context: Context, settings: Strategy, held: Floats) -> ChunkP
         microbatches = context.workload.global_batch / (settings.dp * settings.mbs)
         schedule, pp, count_m = (np.array([float(x)]) for x in (settings.schedule, settings.pp, microbatches))
         alone_s = np.stack(times.alone_s)[:, :, 0] * unpaired_share(schedule, pp, count_m)
+    parts = {part: times.parts[part][:, 0] for part in BLOCK_PARTS}
+    parts["expert"] = parts["expert"] + alone_s[0] + alone_s[1]
     # The last stage of 1F1B has one microbatch in flight.
     memory = activation_memory(
         context, shard, key, held[:, None, :], one[None, :] * 0.0, one * Schedule.ONE_F_ONE_B, one, one, one
@@ -77,12 +79,7 @@ def _with_settings(context: Context, settings: Strategy, held: Floats) -> ChunkP
         host_forward_s=host_forward_s,
         host_backward_s=host_backward_s,
         # Stage by stage: a product with all of them would add up in another order beside other stages.
-        parts={
-            part: np.array([each @ held[:, chunk] for chunk in range(count)])
-            for part, each in (
-                (part, times.parts[part][:, 0] + (part == "expert") * sum(alone_s)) for part in BLOCK_PARTS
-            )
-        },
+        parts={part: np.array([each @ held[:, chunk] for chunk in range(count)]) for part, each in parts.items()},
         kept_bytes=memory.kept[0],
         logit_bytes=memory.logits[0],
         working_bytes=memory.working[0],

@@ -94,7 +94,7 @@ def _pipelines(
     halves = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
     inner_s, forward_s = _passes_s(blocks, times.forward_s[:, key], halves)
     inner_back_s, backward_s = _passes_s(blocks, times.backward_s[:, key], halves)
-    share = None if times.alone_s is None else unpaired_share(schedule, pp, microbatches)
+    share = unpaired_share(schedule, pp, microbatches)
     if times.alone_s is not None:
         more_s, more_back_s = (_dot(blocks, alone[:, key]) * (halves * share) for alone in times.alone_s)
         inner_s, forward_s = inner_s + more_s, forward_s + more_s
@@ -127,7 +127,7 @@ def _pipelines(
         left = _left_of_chunks(chunks[:-2], table.column("recompute_layers")[rows[uneven]])
         launches = host_passes_s(context, chunks[:-2], shard.recompute[own], shard.tp[own], pp[uneven], left)
         there, back = _dot(chunks, times.forward_s[:, own]), _dot(chunks, times.backward_s[:, own])
-        if times.alone_s is not None and share is not None:
+        if times.alone_s is not None:
             there = there + _dot(chunks, times.alone_s[0][:, own]) * share[uneven]
             back = back + _dot(chunks, times.alone_s[1][:, own]) * share[uneven]
         there = np.maximum(there, launches[0])
