@@ -147,12 +147,23 @@ def memory(slices: int) -> dict[str, Any]:
     import numpy as np
 
     from forerun.search.flat.exhaustive import Best, Piece, merge
+    from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 
     piece = Piece()
     tracemalloc.start()
     for number in range(slices):
         index = np.arange(1000 * number, 1000 * number + 1000)
-        best = Best(index=index, keys=np.sin(index.astype(np.float64))[None, :])
+        keys = np.sin(index.astype(np.float64))
+        scores = ScoreTable(
+            step_time_s=keys,
+            time_s=dict.fromkeys(TIME_PARTS, keys),
+            peak_memory_bytes=keys,
+            allocated_bytes=keys,
+            memory_bytes=dict.fromkeys(MEMORY_PARTS, keys),
+            peak_stage=index,
+            fits=index >= 0,
+        )
+        best = Best(index=index, keys=keys[None, :], scores=scores)
         piece = merge([piece, Piece(walked=1000, legal=1000, feasible=1000, best=best, closest=best)], top=1000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -9,8 +9,9 @@ from forerun.search.board.rows import Row, rows_of
 from forerun.search.build import Found, build_board
 from forerun.search.diagnosis.diagnosis import NothingFeasible, beyond_limits, diagnose, empty_space
 from forerun.search.explain.explain import Explanation, explain_strategy
+from forerun.search.flat.best import first_row
 from forerun.search.flat.exhaustive import Piece, Problem
-from forerun.search.flat.ideas import best_rows, flat_rows
+from forerun.search.flat.ideas import flat_rows
 from forerun.search.notes.all_notes import Beside
 from forerun.search.notes.intervals import certain
 from forerun.search.notes.marginal_gpus import paying
@@ -123,7 +124,7 @@ def leaderboard_of(
         space=SpaceCounts(size=piece.walked, legal=piece.legal, feasible=piece.feasible, rejected=rejected),
         remarks=(*remarks, *_front_remarks(setting, piece, rows)),
         workers=workers,
-        beside=Beside(*best_rows(setting, problem, (piece.fastest, piece.safest), score)),
+        beside=Beside(*(first_row(setting, problem, best) for best in (piece.fastest, piece.safest))),
     )
     board = build_board(setting, found, started_s=started_s or time.perf_counter(), score=score, noted=noted)
     if rows:

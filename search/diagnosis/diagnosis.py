@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from forerun.search.board.rows import Row, rows_of
+from forerun.search.board.rows import Row
 from forerun.search.diagnosis.fixes import Fix, fixes, relaxed
-from forerun.search.flat.best import best_row
-from forerun.search.flat.candidates import strategy_at, values_at
+from forerun.search.flat.best import best_row, first_row
+from forerun.search.flat.candidates import values_at
 from forerun.search.flat.exhaustive import Piece, Problem, slices
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
@@ -147,10 +147,7 @@ def _blocker_lines(blockers: tuple[tuple[str, int], ...], laws: Mapping[str, str
 
 def diagnose(setting: Setting, problem: Problem, piece: Piece, score: Scorer) -> Diagnosis:
     """Return why ``piece``, the whole of a space, has nothing feasible and what would help."""
-    closest = None
-    if piece.closest is not None and len(piece.closest):
-        strategy = strategy_at(problem.space, int(piece.closest.index[0]))
-        closest = rows_of(setting.context, [strategy], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)[0]
+    closest = first_row(setting, problem, piece.closest)
     blockers = _blockers(piece)
     return Diagnosis(
         legal=piece.legal,

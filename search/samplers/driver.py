@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Scorer
 from forerun.search.samplers.contract import Evaluation, Sampler
 from forerun.simulator import score as simulator_score
+from forerun.simulator.score_table import ScoreTable, joined
 from forerun.spaces.strategies import Strategy, table_of
 from forerun.spaces.strategies.staged_space import StagedSpace
 
@@ -57,6 +60,11 @@ class Exploration:
     def illegal(self) -> int:
         """Strategies that were asked for and break a law."""
         return sum(evaluation is None for evaluation in self.known.values())
+
+    def scores(self, strategies: Sequence[Strategy]) -> ScoreTable:
+        """Return the scores of legal strategies that were looked at (at least one), in the order given."""
+        found = [one for strategy in strategies if (one := self.known[strategy]) is not None]
+        return joined([one.scores.take(np.array([one.row])) for one in found], np.arange(len(found)))
 
     def front(self) -> list[Strategy]:
         """Strategies that fit and that no other betters in every objective (the Pareto front), in rank order."""
@@ -187,6 +195,8 @@ def evaluate(
             keys=tuple(tuple(float(key) for key in each[row]) for each in keys),
             excess=float(excess[row]) if scores.fits[row] else max(float(excess[row]), 1e-12),
             stage=int(scores.peak_stage[row]),
+            scores=scores,
+            row=row,
         )
         for row in range(len(table))
     ]

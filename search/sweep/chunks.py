@@ -7,16 +7,13 @@ they are cut, so that only the seconds depend on it.
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from forerun.search.api import leaderboard_of, problem_of
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.flat.exhaustive import FIRST, Best, Piece, bounded, search_slice
-from forerun.search.request.request import resolve
+from forerun.search.flat.exhaustive import FIRST, Piece, Problem, bounded, search_slice
+from forerun.search.request.request import Setting, resolve
 from forerun.search.stages.searching import explore_request
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPiece
@@ -38,28 +35,32 @@ class Portions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A search that takes long: ``[0, upto)`` of its ``size`` candidates is searched; ``width`` are some for a part."""
+    """A search that takes long: candidates ``[0, upto)`` of its ``problem`` are searched; ``width`` are some for a
+    part. ``setting``: what its request means."""
 
+    setting: Setting
+    problem: Problem
     piece: Piece
     upto: int
-    size: int
     width: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """The candidates ``[low, high)`` of one search."""
+    """The candidates ``[low, high)`` of one search, whose request is resolved."""
 
     of: SweepPiece
+    problem: Problem
     low: int
     high: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """A search all of whose parts are there; ``found`` is them together."""
+    """A search all of whose parts are there; ``found`` is them together, ``setting`` what its request means."""
 
     of: SweepPiece
+    setting: Setting
     found: Piece
 
 
@@ -71,9 +72,9 @@ def do(common: tuple[Portions, Search], item: Item) -> "Record | Begun | Piece":
     """Do one item; anything unexpected escapes."""
     portions, search = common
     if isinstance(item, Part):
-        return search_slice(bounded(problem_of(resolve(item.of.request))), item.low, item.high)
+        return search_slice(item.problem, item.low, item.high)
     if isinstance(item, Ending):
-        return ending(item)
+        return recorded(lambda: leaderboard_of(item.setting, item.found))
     return search(portions, item)
 
 
@@ -95,13 +96,8 @@ def search_piece(portions: Portions, piece: SweepPiece) -> "Record | Begun":
         spent_s = time.perf_counter() - start
         if spent_s > portions.whole_s and cuts.low < cuts.high:
             width = max(1, int(cuts.low * portions.part_s / max(spent_s, 1e-6)))
-            return Begun(piece=found, upto=cuts.low, size=problem.space.size, width=width)
+            return Begun(setting=setting, problem=problem, piece=found, upto=cuts.low, width=width)
     return recorded(lambda: leaderboard_of(setting, found))
-
-
-def ending(item: Ending) -> Record:
-    """Return what is to be recorded of a search that is complete."""
-    return recorded(lambda: leaderboard_of(resolve(item.of.request), item.found))
 
 
 def recorded(search: Callable[[], Leaderboard]) -> Record:
@@ -120,46 +116,3 @@ def recorded(search: Callable[[], Leaderboard]) -> Record:
         "defaults": list(board.defaults),
         "notes": list(board.notes),
     }
-
-
-def piece_to_json(piece: Piece) -> dict[str, Any]:
-    """Return what was found as plain data, to the last bit."""
-    return {
-        "walked": piece.walked,
-        "legal": piece.legal,
-        "feasible": piece.feasible,
-        "rejected": {reason: int(count) for reason, count in piece.rejected.items()},
-        "best": _best_to_json(piece.best),
-        "closest": _best_to_json(piece.closest),
-        "fastest": _best_to_json(piece.fastest),
-        "safest": _best_to_json(piece.safest),
-    }
-
-
-def piece_from_json(data: Mapping[str, Any]) -> Piece:
-    """Return the inverse of ``piece_to_json``.
-
-    >>> piece_from_json(piece_to_json(Piece(walked=8, rejected={"batch": 8}))).rejected
-    {'batch': 8}
-    """
-    return Piece(
-        walked=data["walked"],
-        legal=data["legal"],
-        feasible=data["feasible"],
-        rejected=data["rejected"],
-        best=_best_from_json(data["best"]),
-        closest=_best_from_json(data["closest"]),
-        fastest=_best_from_json(data.get("fastest")),
-        safest=_best_from_json(data.get("safest")),
-    )
-
-
-def _best_to_json(best: Best | None) -> dict[str, Any] | None:
-    return None if best is None else {"index": best.index.tolist(), "keys": best.keys.tolist()}
-
-
-def _best_from_json(data: Mapping[str, Any] | None) -> Best | None:
-    if data is None:
-        return None
-    keys = np.asarray(data["keys"], dtype=np.float64).reshape(len(data["keys"]), len(data["index"]))
-    return Best(index=np.asarray(data["index"], dtype=np.int64), keys=keys)

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from forerun.search.api import problem_of
-from forerun.search.flat.exhaustive import Piece, Problem
-from forerun.search.request.request import resolve
-from forerun.search.sweep.chunks import Begun, Ending, Item, Part, Portions, piece_from_json, piece_to_json
+from forerun.search.flat.exhaustive import Piece, Problem, bounded
+from forerun.search.request.request import Setting, resolve
+from forerun.search.sweep.chunks import Begun, Ending, Item, Part, Portions
 from forerun.search.sweep.journal import Record
+from forerun.search.sweep.piece_json import piece_from_json, piece_to_json
 from forerun.search.sweep.plan import SweepPiece
 from forerun.search.workers.slicing import Cuts
 from forerun.spaces.errors import RequestError
@@ -22,24 +23,25 @@ Span = tuple[int, int]
 
 @dataclass(slots=True, kw_only=True)
 class Going:
-    """One search in parts: ``found`` is what the parts of ``size`` candidates hold that are on disk."""
+    """One search in parts: ``found`` is what those hold that are on disk. ``setting`` and its ``problem`` are resolved
+    once, for all parts."""
 
     of: SweepPiece
-    size: int
-    cuts: deque[Cuts]
+    setting: Setting
     problem: Problem
+    cuts: deque[Cuts]
     found: Piece = field(default_factory=Piece)
 
     @property
     def share(self) -> float:
         """Share of the candidates that are searched."""
-        return self.found.walked / self.size
+        return self.found.walked / self.problem.space.size
 
     def parts(self) -> Iterator[Part]:
         """Cut what is left; the width follows the measured seconds."""
         for cuts in self.cuts:
             for low, high in cuts:
-                yield Part(of=self.of, low=low, high=high)
+                yield Part(of=self.of, problem=self.problem, low=low, high=high)
 
     def add(self, piece: Piece) -> None:
         """Count a part."""
@@ -87,15 +89,17 @@ class Agenda(Iterator[Item]):
             )
         seconds = sum(part["seconds"] for part in parts)
         width = int(sum(high - low for low, high in spans) * self._portions.part_s / max(seconds, 1e-6))
-        going = self._open(piece, size, missing, width)
+        setting = resolve(piece.request)
+        going = self._open(piece, setting, bounded(problem_of(setting)), missing, width)
         for part in parts:
             going.add(piece_from_json(part["found"]))
         self._end_if_whole(piece)
 
     def begun(self, piece: SweepPiece, begun: Begun, seconds: float) -> Record:
         """Take up a search that takes long; return what is to be written of it first."""
-        self._open(piece, begun.size, [(begun.upto, begun.size)], begun.width)
-        return part_record(piece, (0, begun.upto), begun.size, begun.piece, seconds)
+        size = begun.problem.space.size
+        self._open(piece, begun.setting, begun.problem, [(begun.upto, size)], begun.width)
+        return part_record(piece, (0, begun.upto), size, begun.piece, seconds)
 
     def searched(self, part: Part, found: Piece, seconds: float) -> Record | None:
         """Take in a part; return what is to be written of it, None where its search has failed meanwhile."""
@@ -103,7 +107,7 @@ class Agenda(Iterator[Item]):
         if going is None:
             return None
         going.steer(part, seconds)
-        return part_record(part.of, (part.low, part.high), going.size, found, seconds)
+        return part_record(part.of, (part.low, part.high), going.problem.space.size, found, seconds)
 
     def count(self, piece: SweepPiece, found: Piece) -> float:
         """Count a part that is on disk; return the share of its search that is."""
@@ -117,18 +121,18 @@ class Agenda(Iterator[Item]):
         self._parts = deque((key, parts) for key, parts in self._parts if key != piece.key)
         return self._going.pop(piece.key, None) is not None
 
-    def _open(self, piece: SweepPiece, size: int, spans: Iterable[Span], width: int) -> Going:
+    def _open(self, piece: SweepPiece, setting: Setting, problem: Problem, spans: Iterable[Span], width: int) -> Going:
         options = {"width": max(width, 1), "workers": self._workers, "target": self._portions.part_s}
         cuts = deque(Cuts(low=low, high=high, **options) for low, high in spans)  # type: ignore[arg-type]  # as declared
-        going = Going(of=piece, size=size, cuts=cuts, problem=problem_of(resolve(piece.request)))
+        going = Going(of=piece, setting=setting, problem=problem, cuts=cuts)
         self._going[piece.key] = going
         self._parts.append((piece.key, going.parts()))
         return going
 
     def _end_if_whole(self, piece: SweepPiece) -> None:
         going = self._going[piece.key]
-        if going.found.walked == going.size:
-            self._endings.append(Ending(of=piece, found=going.found))
+        if going.found.walked == going.problem.space.size:
+            self._endings.append(Ending(of=piece, setting=going.setting, found=going.found))
 
 
 def part_record(piece: SweepPiece, span: Span, size: int, found: Piece, seconds: float) -> Record:

@@ -20,7 +20,7 @@ from forerun.search.request.limits import Limits
 from forerun.search.request.request import Setting
 from forerun.search.workers import Choice, Workers, open_workers
 from forerun.search.workers.slicing import Cuts, SliceFailed, Task, search_one, search_with
-from forerun.simulator import ScoreTable
+from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, StrategyTable
 
@@ -146,7 +146,17 @@ def test_the_number_of_workers_changes_nothing(count: int, make_setting: Callabl
 def piece_of(task: Task, item: tuple[int, int]) -> Piece:
     """A piece as large as any: all that is kept of a slice is full."""
     index = np.arange(item[0], item[0] + task.problem.top)
-    best = Best(index=index, keys=np.sin(index.astype(np.float64))[None, :])
+    keys = np.sin(index.astype(np.float64))
+    scores = ScoreTable(
+        step_time_s=keys,
+        time_s=dict.fromkeys(TIME_PARTS, keys),
+        peak_memory_bytes=keys,
+        allocated_bytes=keys,
+        memory_bytes=dict.fromkeys(MEMORY_PARTS, keys),
+        peak_stage=index,
+        fits=index >= 0,
+    )
+    best = Best(index=index, keys=keys[None, :], scores=scores)
     counts = {f"law {number}": 1 for number in range(40)}
     return Piece(walked=item[1] - item[0], legal=1, feasible=1, rejected=counts, best=best, closest=best)
 
