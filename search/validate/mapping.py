@@ -107,7 +107,9 @@ def _fewest_recomputed(context: Context, strategy: Strategy) -> Strategy:
     """Return a strategy of full recompute with as few layers recomputed as let it fit, all of them where none do."""
     layers = range(1, -(-context.model.layer_count // (strategy.pp * strategy.vpp)))
     candidates = [replace(strategy, recompute_layers=some) for some in layers]
-    fits = score(context, table_of(candidates)).fits if candidates else []
+    if not candidates:
+        return strategy
+    fits = score(context, table_of(candidates)).fits
     return next((one for one, fit in zip(candidates, fits, strict=True) if fit), strategy)
 
 

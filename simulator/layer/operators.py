@@ -132,7 +132,8 @@ class Operators:
 
     def _one_by_one(self, name: str, parts: Floats, kernels: tuple[float, float]) -> None:
         """Add kernels (forward, backward) of each of some small parts, which take as long as their launches."""
-        for direction, each in zip(("forward", "input_gradient"), kernels, strict=True):
+        directions: tuple[Direction, Direction] = ("forward", "input_gradient")
+        for direction, each in zip(directions, kernels, strict=True):
             seconds = launched_s(self.device, parts * each)
             self.records.append(
                 OperatorTime(
