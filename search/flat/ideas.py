@@ -40,7 +40,7 @@ def _variants(problem: Problem, leaders: Best, score: Scorer) -> list[Best]:
     width, context = problem.idea_width, problem.space.context
     place_of = {int(index) // width: place for place, index in enumerate(leaders.index)}
     lows = [idea * width for idea in sorted(place_of)]
-    tables = [table for low in lows for _, table, _ in slices(problem.space, low, low + width)]
+    tables = [part.table for low in lows for part in slices(problem.space, low, low + width)]
     others = [table.take(np.flatnonzero(~np.isin(table.index, leaders.index))) for table in tables]
     near: list[Best] = []
     for table in chunks_of(others, CHUNK):
