@@ -287,8 +287,8 @@ class Slice:
 def slices(
     space: StrategySpace, low: int, high: int, chunk: int = CHUNK, hopeless: Hopeless | None = None
 ) -> Iterator[Slice]:
-    """Cut ``[low, high)`` into slices of about ``chunk`` legal candidates that are to be looked at; a dense one comes in
-    parts, all of whose width is that of the last.
+    """Cut ``[low, high)`` into slices of about ``chunk`` legal candidates to look at; a dense one in parts, the last of
+    which has the width of all.
 
     The width of a slice follows the density of the one before it, because the density changes slowly along the index.
     """

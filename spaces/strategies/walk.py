@@ -23,7 +23,7 @@ from forerun.spaces.strategies.rules import RULES, Rule
 from forerun.spaces.strategies.table import COLUMNS, CodeArray, IntArray, Mask, StrategyTable
 
 ASKED_AFTER = "mbs"
-"""The axis after which prefixes are asked about: what follows it multiplies candidates most and changes seconds least."""
+"""The axis after which prefixes are asked about: what follows multiplies candidates and hardly changes seconds."""
 _EARLIER = AXES[: AXES.index(ASKED_AFTER) + 1]
 LATER = AXES[len(_EARLIER) :]
 AT_ONCE = 1 << 22
