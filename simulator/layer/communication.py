@@ -21,7 +21,7 @@ from forerun.spaces.strategies import Context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class LayerTraffic:
     """Exposed seconds of communication by kind and direction, shape K each."""
 
     tensor_forward_s: Floats
@@ -99,7 +99,7 @@ def tensor_blocks(layer: Layer) -> int:
 
 def layer_exchange(
     context: Context, layer: Layer, shard: Shard, work: Work, shorter_s: tuple[Floats | float, Floats | float] = (0, 0)
-) -> Exchange:
+) -> LayerTraffic:
     """Return the exposed communication of one layer; ``work`` is the computation it may hide under.
 
     ``shorter_s``: seconds by which the last sum of the forward pass, and that of the backward pass, take less than an
@@ -121,7 +121,7 @@ def layer_exchange(
         shown_s = window.exposed(experts, profile.overlap_expert)
         return shown_s + profile.expert_overlap_cost * (experts - shown_s)
 
-    return Exchange(
+    return LayerTraffic(
         context_forward_s=forward.exposed(keys, profile.overlap_context, work.core_s),
         context_backward_s=backward.exposed(2 * keys, profile.overlap_context, 2 * work.core_s),
         tensor_forward_s=forward.exposed(blocks * sync.once_s - shorter_s[0], profile.overlap_tensor),
