@@ -5,6 +5,7 @@ machines are data (``vocabulary``); nothing here knows a source by name.
 """
 
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,11 +18,12 @@ from forerun.search.validate.shapes import model_of
 from forerun.search.validate.software import defaults_of, profile_of
 from forerun.search.validate.strategies import strategy_of
 from forerun.search.validate.vocabulary import first, table
+from forerun.simulator import score
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import train_flops_per_sequence
 from forerun.spaces.models.model import MixtureOfExperts, Model
-from forerun.spaces.strategies import Context, Strategy
+from forerun.spaces.strategies import Context, Recompute, Strategy, table_of
 from forerun.spaces.workload import PRECISIONS, Workload
 
 GIB = 2.0**30
@@ -79,6 +81,8 @@ def _run(row: TableRow, table_name: str, pool: _Pool) -> MeasuredRun:
     cluster = cluster_of(row, facts, filled)
     context = _context(row, facts, model, cluster, pool, filled)
     strategy = strategy_of(row, facts, context.framework, model, filled, defaults_of(row))
+    if facts.checkpoints_some and strategy.recompute == Recompute.FULL and not strategy.recompute_layers:
+        strategy = filled.of("recompute_layers", _fewest_recomputed(context, strategy))
     _possible(context, strategy, step_time_s)
     if peak_gib is not None and kind is None and facts.memory_kind is None:
         filled.of("memory_kind", None)
@@ -97,6 +101,16 @@ def _run(row: TableRow, table_name: str, pool: _Pool) -> MeasuredRun:
         filled=tuple(filled.codes),
         cells=row.cells,
     )
+
+
+def _fewest_recomputed(context: Context, strategy: Strategy) -> Strategy:
+    """Return a strategy of full recompute with as few layers recomputed as let it fit, all of them where none do."""
+    layers = range(1, -(-context.model.layer_count // (strategy.pp * strategy.vpp)))
+    candidates = [replace(strategy, recompute_layers=some) for some in layers]
+    if not candidates:
+        return strategy
+    fits = score(context, table_of(candidates)).fits
+    return next((one for one, fit in zip(candidates, fits, strict=True) if fit), strategy)
 
 
 def _memory_kind(row: TableRow) -> str | None:

@@ -30,6 +30,7 @@ RULES: Mapping[str, str] = {
     "sequence_parallel": "blank sequence_parallel: the framework's default",
     "micro_batch": "blank micro_batch: 1",
     "recompute": "blank recompute: none",
+    "recompute_layers": "layers that are recomputed not stated: as few as fit the device",
     "framework": "framework unknown or not stated: Megatron-LM's profile",
     "split": "layers that stages do not divide: embedding and head count as layers where that divides, else balanced",
     "memory_kind": "kind of peak memory not stated: allocated",

@@ -272,3 +272,14 @@ def test_ranks_measure_their_collectives(tmp_path: Path) -> None:
     lines = read_profile(out).collectives
     assert {line.name.split()[0] for line in lines} == set(KIND_OF_TEST.values())
     assert {line.shape[0] for line in lines} == {1024.0, 4096.0}
+
+
+def test_a_collective_without_a_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "profile.yaml"
+    path.write_text(
+        "profile: 1\ndevice: a100-sxm4-80\nmade: {}\nskipped: {}\noperators: {}\n"
+        'collectives: {" ": [[1000, 8, 1, 1e-4, 0.1, 1e-4]]}\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(RequestError, match="in a node or over the network"):
+        read_profile(path)

@@ -31,7 +31,7 @@ from forerun.simulator.modes.mode import TrainingMode
 from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.profile import GradientProfile
 
-_RING_WORKERS = 16
+RING_WORKERS = 16
 """Rings up to this size are run round by round: the tasks of a step grow with the square of it."""
 
 
@@ -225,7 +225,7 @@ class _Builder:
     def _bucket(self, size: float, ready: Sequence[int], tag: tuple[int, str]) -> list[int]:
         """Add one all-reduce; return per worker when it has the sum."""
         graph, count = self.graph, self.mode.workers
-        if not self.network.ring or count > _RING_WORKERS:
+        if not self.network.ring or count > RING_WORKERS:
             time_s = self.network.all_reduce_s(size, count)
             task = graph.add_collective(ALL_REDUCE, time_s, self.ring, ready, tag=tag)
             return [task] * count
