@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.simulator import score
-from forerun.simulator.costs.measured import MeasuredCosts, Recorder
+from forerun.simulator.costs.measured import MeasuredCosts, QueryRecorder
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy, StrategySpace, table_of
 
@@ -36,7 +36,7 @@ def operators_of(context: Context, strategies: Sequence[Strategy] | StrategySpac
     Raises:
         RequestError: no strategy is legal.
     """
-    recorder = Recorder()
+    recorder = QueryRecorder()
     bare = replace(context, correction=None, cluster=replace(context.cluster, measured=None))
     recorded = replace(bare, cluster=replace(bare.cluster, device=replace(bare.cluster.device, measured=recorder)))
     if isinstance(strategies, StrategySpace):

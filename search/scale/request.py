@@ -9,7 +9,15 @@ from forerun.search.scale.changes import ScaleChange, changes, limited_by
 from forerun.search.scale.fidelity import fidelity_of
 from forerun.search.scale.workers import worker_counts
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes import MODES, Curve, GradientProfile, NicNetwork, TrainingMode, throughput_curve
+from forerun.simulator.modes import (
+    MODES,
+    Curve,
+    GradientProfile,
+    ModeNetwork,
+    NicNetwork,
+    TrainingMode,
+    throughput_curve,
+)
 from forerun.simulator.modes.face import Fidelity
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.opgraph.profile import GraphProfile, graph_profile_names, load_graph_profile

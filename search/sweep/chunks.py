@@ -46,7 +46,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SearchPart:
     """The candidates ``[low, high)`` of one search, whose request is resolved."""
 
     of: SweepSearch
@@ -64,14 +64,14 @@ class Ending:
     found: SliceResult
 
 
-Item = SweepSearch | Part | Ending
+Item = SweepSearch | SearchPart | Ending
 Search = Callable[[ChunkTimes, SweepSearch], "Record | Begun"]
 
 
 def do(common: tuple[ChunkTimes, Search], item: Item) -> "Record | Begun | SliceResult":
     """Do one item; anything unexpected escapes."""
     portions, search = common
-    if isinstance(item, Part):
+    if isinstance(item, SearchPart):
         return search_slice(item.problem, item.low, item.high)
     if isinstance(item, Ending):
         return recorded(lambda: leaderboard_of(item.setting, item.found))

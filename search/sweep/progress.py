@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from forerun.search.api import problem_of
 from forerun.search.flat.exhaustive import Problem, SliceResult, bounded
 from forerun.search.request.request import Setting, resolve
-from forerun.search.sweep.chunks import Begun, ChunkTimes, Ending, Item, Part
+from forerun.search.sweep.chunks import Begun, ChunkTimes, Ending, Item, SearchPart
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.piece_json import piece_from_json, piece_to_json
 from forerun.search.sweep.plan import SweepSearch
@@ -37,17 +37,17 @@ class SearchInParts:
         """Share of the candidates that are searched."""
         return self.found.walked / self.problem.space.size
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[SearchPart]:
         """Cut what is left; the width follows the measured seconds."""
         for cuts in self.cuts:
             for low, high in cuts:
-                yield Part(of=self.of, problem=self.problem, low=low, high=high)
+                yield SearchPart(of=self.of, problem=self.problem, low=low, high=high)
 
     def add(self, piece: SliceResult) -> None:
         """Count a part."""
         self.found = self.problem.merged([self.found, piece])
 
-    def steer(self, part: Part, seconds: float) -> None:
+    def steer(self, part: SearchPart, seconds: float) -> None:
         """Steer the width of the parts to come."""
         for cuts in self.cuts:
             cuts.steer(part.low, part.high, seconds)
@@ -61,7 +61,7 @@ class Agenda(Iterator[Item]):
         self._pieces = iter(pieces)
         self._portions, self._workers = portions, workers
         self._going: dict[str, SearchInParts] = {}
-        self._parts: deque[tuple[str, Iterator[Part]]] = deque()
+        self._parts: deque[tuple[str, Iterator[SearchPart]]] = deque()
         self._endings: deque[Ending] = deque()
 
     def __next__(self) -> Item:
@@ -101,7 +101,7 @@ class Agenda(Iterator[Item]):
         self._open(piece, begun.setting, begun.problem, [(begun.upto, size)], begun.width)
         return part_record(piece, (0, begun.upto), size, begun.piece, seconds)
 
-    def searched(self, part: Part, found: SliceResult, seconds: float) -> Record | None:
+    def searched(self, part: SearchPart, found: SliceResult, seconds: float) -> Record | None:
         """Take in a part; return what is to be written of it, None where its search has failed meanwhile."""
         going = self._going.get(part.of.key)
         if going is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.board.leaderboard import dump_json
-from forerun.search.sweep.chunks import Begun, ChunkTimes, Part, Search, do, search_piece
+from forerun.search.sweep.chunks import Begun, ChunkTimes, Search, SearchPart, do, search_piece
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPlan, SweepSearch
 from forerun.search.sweep.progress import Agenda, by_key
@@ -113,7 +113,7 @@ def _search(
         elif isinstance(found, Begun):
             run.append_part(agenda.begun(piece, found, outcome.seconds))
             watch.advanced(piece, agenda.count(piece, found.piece))
-        elif isinstance(item, Part):
+        elif isinstance(item, SearchPart):
             part = agenda.searched(item, found, outcome.seconds)
             if part is not None:
                 run.append_part(part)
