@@ -1,7 +1,7 @@
-"""The exhaustive driver: walk a space in slices, score every legal candidate, keep the best few.
+"""The exhaustive driver: enumerate a space in slices, score every legal candidate, keep the best few.
 
-A slice is two integers. What it yields is a ``Piece``: counts and the best candidates with their ranking keys, so that
-pieces merge in any order, by any number of workers, into the same result. Memory follows the chunk and not the space.
+A slice is two integers. It yields a ``SliceResult``: counts and the best candidates with their ranking keys. Results of
+slices merge in any order, by any number of workers, into the same result. Memory grows with the chunk, not the space.
 """
 
 import math
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from forerun.search.flat.bound import SAMPLE, SLOWER, WORTH, Bound, sample_tables, slowdowns
 from forerun.search.flat.fronts import front
-from forerun.search.request.limits import NO_LIMITS, Limits
+from forerun.search.request.limits import NO_LIMITS, TrainingLimits
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.preferences import odds_of_failure
 from forerun.search.request.scorer import Progress, Scorer
@@ -48,7 +48,7 @@ class Problem:
     space: StrategySpace
     objective: str
     top: int
-    limits: Limits = NO_LIMITS
+    limits: TrainingLimits = NO_LIMITS
     slowdown: Mapping[int, float] = field(default_factory=dict)
     bound: Bound | None = None
     ideas: bool = False
@@ -59,7 +59,7 @@ class Problem:
         fast = AXES[AXES.index(DEGREES[-1]) + 1 :]
         return math.prod(len(self.space.choices[axis]) for axis in fast) if self.ideas else 1
 
-    def merged(self, pieces: Iterable["Piece"]) -> "Piece":
+    def merged(self, pieces: Iterable["SliceResult"]) -> "SliceResult":
         """Return the piece of several slices together."""
         return merge(pieces, top=self.top, front=objective_named(self.objective).front, width=self.idea_width)
 
@@ -82,7 +82,7 @@ class Best:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class SliceResult:
     """What one or several slices hold.
 
     ``walked`` candidates of which ``legal`` keep all laws and ``feasible`` also fit into memory and keep the limits;
@@ -107,7 +107,7 @@ def interrupted(scores: ScoreTable, table: StrategyTable, slowdown: Mapping[int,
     return scores.slowed(slowdowns(table, slowdown)) if slowdown else scores
 
 
-def search_space(problem: Problem, *, score: Scorer = simulator_score, progress: Progress | None = None) -> Piece:
+def search_space(problem: Problem, *, score: Scorer = simulator_score, progress: Progress | None = None) -> SliceResult:
     """Search a whole space in this process."""
     problem = bounded(problem, score)
     return search_slice(problem, 0, problem.space.size, score=score, progress=progress)
@@ -153,10 +153,10 @@ def search_slice(
     score: Scorer = simulator_score,
     progress: Progress | None = None,
     chunk: int = CHUNK,
-) -> Piece:
+) -> SliceResult:
     """Return the piece of the candidates with index in ``[low, high)``; it does not depend on ``chunk``."""
     low, high = max(low, 0), min(high, problem.space.size)
-    piece, waiting = Piece(), list[StrategyTable]()
+    piece, waiting = SliceResult(), list[StrategyTable]()
     walked = legal = 0
     bound = problem.bound
     for part in slices(problem.space, low, high, chunk, None if bound is None else bound.hopeless):
@@ -164,7 +164,7 @@ def search_slice(
         kept = _within(bound, part.table)
         slower = len(part.table) - len(kept) + part.passed
         counted = {**part.rejected, **({SLOWER: slower} if slower else {})}
-        piece = problem.merged([piece, Piece(walked=part.width, legal=slower, rejected=counted)])
+        piece = problem.merged([piece, SliceResult(walked=part.width, legal=slower, rejected=counted)])
         waiting.append(kept)
         if sum(map(len, waiting)) >= chunk or walked == high - low:
             scored = [score_chunk(problem, part, score) for part in chunks_of(waiting, chunk)]
@@ -174,7 +174,7 @@ def search_slice(
     return piece
 
 
-def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> Piece:
+def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> SliceResult:
     """Score some legal candidates."""
     context = problem.space.context
     bare = score(context, table)
@@ -189,7 +189,7 @@ def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> Piece:
         plain = replace(ranked, keys=objective.plain(scores.step_time_s, table)[None, :])
         fastest = lowest(plain, kept, 1)
         safest = lowest(ranked, kept & (odds_of_failure(context, scores) <= RISKY / (1 - RISKY)), 1)
-    return Piece(
+    return SliceResult(
         legal=len(table),
         feasible=int(np.count_nonzero(kept)),
         rejected={**({"memory": over} if over else {}), **beyond},
@@ -200,14 +200,14 @@ def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> Piece:
     )
 
 
-def merge(pieces: Iterable[Piece], *, top: int, front: bool = False, width: int = 1) -> Piece:
+def merge(pieces: Iterable[SliceResult], *, top: int, front: bool = False, width: int = 1) -> SliceResult:
     """Return the piece of all slices together; the order of ``pieces`` does not matter. A ``front`` stays whole: a cut
     one could not be merged. ``width``: that of an idea (``Problem.idea_width``)."""
     pieces = list(pieces)
     rejected: Counter[str] = Counter()
     for piece in pieces:
         rejected.update(piece.rejected)
-    return Piece(
+    return SliceResult(
         walked=sum(piece.walked for piece in pieces),
         legal=sum(piece.legal for piece in pieces),
         feasible=sum(piece.feasible for piece in pieces),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forerun.simulator.modes import GradientProfile, Network, TrainingMode
+from forerun.simulator.modes import GradientProfile, ModeNetwork, TrainingMode
 from forerun.simulator.modes.events.build import RING_WORKERS
 from forerun.simulator.modes.events.measure import DRAWS, LAYERS, STEPS
 from forerun.simulator.modes.events.wires import TURNS
@@ -21,7 +21,7 @@ def fidelity_of(
     asked: Fidelity | None,
     profile: GradientProfile,
     mode: TrainingMode,
-    network: Network,
+    network: ModeNetwork,
     workers: Sequence[int],
     defaults: list[str],
 ) -> Fidelity:
@@ -45,7 +45,7 @@ def fidelity_of(
     return "coarse"
 
 
-def event_tasks(profile: GradientProfile, mode: TrainingMode, network: Network) -> int:
+def event_tasks(profile: GradientProfile, mode: TrainingMode, network: ModeNetwork) -> int:
     """Return about how many tasks the event level makes of a mode."""
     if mode.exchange == "all-reduce":
         buckets = len(mode.buckets(profile)) if mode.workers > 1 else 0

@@ -9,7 +9,7 @@ from forerun.search.board.rows import Row, rows_from
 from forerun.search.build import Found, build_board
 from forerun.search.diagnosis.diagnosis import NothingFeasible, diagnose
 from forerun.search.flat.best import first_row
-from forerun.search.flat.exhaustive import Piece, Problem
+from forerun.search.flat.exhaustive import Problem, SliceResult
 from forerun.search.flat.ideas import folded, variant_of
 from forerun.search.notes.all_notes import Beside
 from forerun.search.request.interrupts import EndedEarly
@@ -129,7 +129,7 @@ def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer
         return flat_starts(space.flat, setting.objective, setting.top, workers, score)
     strategies = tuple(rules_of_thumb(space))
     remark = f"{space.flat.size:.3g} flat candidates are too many to walk; it starts from rules of thumb"
-    return Starts(strategies=strategies, piece=Piece(), workers="in this process", remarks=(remark,))
+    return Starts(strategies=strategies, piece=SliceResult(), workers="in this process", remarks=(remark,))
 
 
 def _opened(space: StagedSpace) -> list[str]:

@@ -26,7 +26,7 @@ from forerun.simulator.layer.widths import local, locals_of
 from forerun.simulator.layer.work import Direction, OperatorTime, Work, work_of
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Layer, MixtureOfExperts
-from forerun.spaces.models.parts import Pass, Product, Scan, Scores, Softmax, Step
+from forerun.spaces.models.parts import ElementwisePass, Product, Scan, Scores, Softmax, Step
 from forerun.spaces.strategies import Context, Recompute
 
 # Bytes per parameter and microbatch where gradients are accumulated separately: 16 bit ones are cleared (2), the new
@@ -205,7 +205,7 @@ class Operators:
             match step:
                 case Product():
                     self.product(step)
-                case Pass():
+                case ElementwisePass():
                     if step.form != "rope" or not self.context.model.learned_positions:
                         self.stream(step.form, self.shard.tokens * locals_of(step.widths, self.shard.tp))
                 case Softmax():
