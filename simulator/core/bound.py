@@ -44,7 +44,8 @@ class LeastStep:
             repeated = some * table.column("pp") * table.column("vpp")
             spared_s = np.maximum(self._again_s[key] - repeated * self._least_again_s[key], 0.0)
             passes_s = passes_s - np.where(some > 0, spared_s, 0.0)
-        return passes_s * self._passes(table)
+        bound: Floats = passes_s * self._passes(table)
+        return bound
 
     def below_s(self, prefixes: StrategyTable) -> Floats:
         """Return seconds [N] that no step of a candidate below ``prefixes`` is shorter than: those of the shortest
@@ -63,7 +64,8 @@ class LeastStep:
         table = StrategyTable(choices=prefixes.choices, codes=codes, index=rows)
         key = self._filled(table)
         passes_s = self._passes_s[key] - self._again_s[key] * bool(prefixes.choices["recompute_layers"].any())
-        return passes_s.reshape(-1, ways).min(axis=1)[distinct.inverse] * self._passes(prefixes)
+        least_s: Floats = passes_s.reshape(-1, ways).min(axis=1)[distinct.inverse] * self._passes(prefixes)
+        return least_s
 
     def _passes(self, table: StrategyTable) -> Floats:
         """Return the passes of a microbatch [N] that a stage has time for: microbatches over stages."""
