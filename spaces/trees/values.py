@@ -92,7 +92,7 @@ class PassTiming:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeNode:
+class Node:
     """One node. ``layers``: names, or ranges like "0-15"; None for all that the parent has. ``modules``: those of its
     layers that it stands for, of ``forerun.spaces.models.modules.MODULES``; None for whole layers. ``devices``: their
     numbers in the cluster, tensor ranks next to each other; () where the node is no stage. ``place``: keys that lead to
@@ -105,7 +105,7 @@ class TreeNode:
     compute: Computation = field(default_factory=Computation)
     memory: Memory = field(default_factory=Memory)
     schedule: PassTiming = field(default_factory=PassTiming)
-    children: tuple["TreeNode", ...] = ()
+    children: tuple["Node", ...] = ()
     place: KeyPath = ()
 
 
