@@ -10,7 +10,7 @@ from forerun.spaces.opgraph import Operator as GraphOperator
 from forerun.spaces.opgraph.limits import tail_start
 from forerun.spaces.opgraph.split import Mode, Split
 from forerun.spaces.strategies import Schedule
-from forerun.spaces.trees.values import Computation, Node, PassTiming
+from forerun.spaces.trees.values import Computation, Node, Timing
 
 
 def tree_of_split(context: GraphContext, split: Split, batch: int) -> Node:
@@ -19,7 +19,7 @@ def tree_of_split(context: GraphContext, split: Split, batch: int) -> Node:
     Replicas are outermost, the parts of one replica stand next to each other.
     """
     model = context.model
-    timing = PassTiming(
+    timing = Timing(
         order=Schedule.GPIPE if split.mode is Mode.PIPELINE else Schedule.ONE_F_ONE_B, microbatches=split.segments
     )
     if split.mode is Mode.PIPELINE:

@@ -4,7 +4,7 @@ from forerun.spaces.trees.convert import flat_of, tree_of
 from forerun.spaces.trees.laws import TreeStrategies, legal_tree
 from forerun.spaces.trees.names import matching_layers, model_layers
 from forerun.spaces.trees.resolve import Leaf, ResolvedTree, Stage, resolve_tree
-from forerun.spaces.trees.values import Computation, Memory, Node, PassTiming, TreeError
+from forerun.spaces.trees.values import Computation, Memory, Node, Timing, TreeError
 from forerun.spaces.trees.write import tree_data, tree_yaml
 
 __all__ = [
@@ -12,9 +12,9 @@ __all__ = [
     "Leaf",
     "Memory",
     "Node",
-    "PassTiming",
     "ResolvedTree",
     "Stage",
+    "Timing",
     "TreeError",
     "TreeStrategies",
     "flat_of",

@@ -17,7 +17,7 @@ from forerun.spaces.strategies.stage_choices import in_second_half
 from forerun.spaces.trees.laws import TreeStrategies, legal_tree
 from forerun.spaces.trees.names import model_layers
 from forerun.spaces.trees.resolve import resolve_tree
-from forerun.spaces.trees.values import Computation, Memory, Node, PassTiming
+from forerun.spaces.trees.values import Computation, Memory, Node, Timing
 
 
 def tree_of(context: Context, strategy: Strategy) -> Node:
@@ -45,7 +45,7 @@ def tree_of(context: Context, strategy: Strategy) -> Node:
             sp=half.sp,
         ),
         memory=replace(Memory.zero(strategy.zero), shard=strategy.shard or None),
-        schedule=PassTiming(
+        schedule=Timing(
             order=strategy.schedule,
             microbatches=context.workload.global_batch // (half.dp * half.mbs),
             recompute=strategy.recompute,
@@ -74,16 +74,16 @@ def _chosen(strategy: Strategy, node: Node, stage: int, own: list[str]) -> Node:
     else:
         return node
     if entry.layers is None or entry.layers >= len(own):
-        return replace(node, schedule=PassTiming(recompute=entry.kind))
+        return replace(node, schedule=Timing(recompute=entry.kind))
     if not entry.layers:
-        return replace(node, schedule=PassTiming(recompute=Recompute.NONE))
+        return replace(node, schedule=Timing(recompute=Recompute.NONE))
     child = Node(
         name="recomputed",
         layers=tuple(_ranges(own[: entry.layers])),
-        schedule=PassTiming(recompute=entry.kind),
+        schedule=Timing(recompute=entry.kind),
         place=(*node.place, "children", 0),
     )
-    return replace(node, schedule=PassTiming(recompute=Recompute.NONE), children=(child,))
+    return replace(node, schedule=Timing(recompute=Recompute.NONE), children=(child,))
 
 
 def _ranges(layers: list[str]) -> list[str]:

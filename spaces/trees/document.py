@@ -22,7 +22,7 @@ from forerun.spaces.documents import Document, parse_document, read_document, va
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Schedule, parse_named
 from forerun.spaces.trees.names import device_numbers
-from forerun.spaces.trees.values import ZERO_TENSORS, Computation, KeyPath, Memory, Node, PassTiming, TreeError
+from forerun.spaces.trees.values import ZERO_TENSORS, Computation, KeyPath, Memory, Node, Timing, TreeError
 
 Degree = Annotated[int, Field(ge=1, le=1 << 20)]
 Words = str | int | list[str | int]
@@ -77,21 +77,21 @@ class MemoryDocument(_Part):
 
 
 class ScheduleDocument(_Part):
-    """``PassTiming``."""
+    """``Timing``."""
 
     order: str | None = None
     microbatches: Degree | None = None
     in_flight: Degree | Annotated[list[Degree], Field(min_length=1)] | None = None
     recompute: str | None = None
 
-    def build(self, place: KeyPath) -> PassTiming:
+    def build(self, place: KeyPath) -> Timing:
         """Return the value.
 
         Raises:
             TreeError: no such order, or nothing that can be recomputed like that.
         """
         flight = self.in_flight
-        return PassTiming(
+        return Timing(
             order=None if self.order is None else Schedule(_named("schedule", self.order, (*place, "order"))),
             microbatches=self.microbatches,
             in_flight=None if flight is None else (flight,) if isinstance(flight, int) else tuple(flight),

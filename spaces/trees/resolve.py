@@ -13,7 +13,7 @@ from forerun.spaces.models.modules import MODULES
 from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Schedule
 from forerun.spaces.trees.names import ranges_text
 from forerun.spaces.trees.units import Unit, own_units, unit_text, units_of, units_text
-from forerun.spaces.trees.values import Computation, KeyPath, Memory, Node, PassTiming, TreeError, over
+from forerun.spaces.trees.values import Computation, KeyPath, Memory, Node, Timing, TreeError, over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ _Placed = dict[Unit, tuple[Leaf, Node | None]]
 
 _DEFAULT_COMPUTE = Computation(tp=1, cp=1, ep=1, etp=1, sp=False)
 _DEFAULT_MEMORY = over(Memory(shard=ALL_REPLICAS, host=frozenset()), Memory.zero(0))
-_DEFAULT_TIMING = PassTiming(order=Schedule.ONE_F_ONE_B, recompute=Recompute.NONE)
+_DEFAULT_TIMING = Timing(order=Schedule.ONE_F_ONE_B, recompute=Recompute.NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class _Settings:
 
     compute: Computation
     memory: Memory
-    schedule: PassTiming
+    schedule: Timing
     stage: Node | None = None
 
 

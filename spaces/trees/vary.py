@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from forerun.spaces.strategies import SPELLING, Context, Recompute, Strategy
 from forerun.spaces.trees.convert import tree_of
-from forerun.spaces.trees.values import Computation, Node, PassTiming
+from forerun.spaces.trees.values import Computation, Node, Timing
 
 _HOST_WORDS: Mapping[str, str] = MappingProxyType({"optimizer": "optimizer states"})
 
@@ -110,7 +110,7 @@ def _stage(variation: Variation, stage: Node, number: int) -> Node:
             again = count if variation.module in ("", module) else 0
             node = Node(modules=(module,), compute=_computation(cutting), children=_recomputed(own, again, len(own)))
             if again == len(own):
-                node = replace(node, children=(), schedule=PassTiming(recompute=Recompute.FULL))
+                node = replace(node, children=(), schedule=Timing(recompute=Recompute.FULL))
             if cutting is not None or again:
                 children.append(node)
     for end in ("embedding", "head"):
@@ -135,4 +135,4 @@ def _recomputed(own: tuple[int, ...], count: int, whole: int | None) -> tuple[No
     if not count or count == whole:
         return ()
     layers = f"{own[0]}-{own[count - 1]}" if count > 1 else f"{own[0]}"
-    return (Node(layers=(layers,), schedule=PassTiming(recompute=Recompute.FULL)),)
+    return (Node(layers=(layers,), schedule=Timing(recompute=Recompute.FULL)),)
