@@ -6,7 +6,8 @@ ten rows of them would be one row ten times.
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -18,25 +19,40 @@ from forerun.search.request.objectives import objective_named
 from forerun.search.request.preferences import FAILED_START
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
-from forerun.spaces.strategies import Strategy
+from forerun.spaces.strategies import AXES, Strategy, StrategySpace
 
 ALIKE = 0.01
 """Variants whose first ranking key is this close to their row's are kept with it: below any prediction's error."""
+FAR = 0.25
+"""Ideas whose first ranking key is this much above that of the best are slower beyond any doubt: four of five measured
+runs lie within 20 % of their prediction. Other strategies of better ideas go before them."""
+KINDS = ("mbs", "zero", "sp")
+"""Axes of which every choice may make a row where an idea has several: who changes another is after a few per cent."""
 MOST_VARIANTS = 100
+
+Ranked = tuple[tuple[float, ...], int]
+"""Ranking keys of a candidate, and its index."""
 
 
 def flat_rows(setting: Setting, problem: Problem, best: Best, score: Scorer) -> tuple[Row, ...]:
     """Return the rows of what an exhaustive search found, each with its variants where those were folded."""
-    leaders = strategies_at(problem.space, best.index[: problem.top])
-    variants = _variants(problem, best, score) if problem.ideas else [()] * len(leaders)
+    if not problem.ideas:
+        leaders = strategies_at(problem.space, best.index[: problem.top])
+        return rows_with_variants(setting, leaders, [()] * len(leaders), score)
+    found = _with_further(_variants(problem, best, score), problem.top, _kinds(problem.space))
+    leaders = strategies_at(problem.space, (first for (_, first), *_ in found))
+    variants = [strategies_at(problem.space, (index for _, index in others[:MOST_VARIANTS])) for _, *others in found]
     return rows_with_variants(setting, leaders, variants, score)
 
 
-def _variants(problem: Problem, best: Best, score: Scorer) -> list[tuple[Strategy, ...]]:
-    """Return, for each of the best, the candidates with its degrees that are as good, best first."""
-    width, context = problem.idea_width, problem.space.context
+def _variants(problem: Problem, best: Best, score: Scorer) -> list[list[Ranked]]:
+    """Return each of the best, followed by the candidates with its degrees that are as good, best first; by all of them
+    where fewer ideas than rows are near the best."""
+    width, context, alike = problem.idea_width, problem.space.context, 1 + ALIKE
+    if np.count_nonzero(best.keys[0] <= (1 + FAR) * best.keys[0, 0]) < problem.top:
+        alike = math.inf
     leaders = {int(index) // width: place for place, index in enumerate(best.index[: problem.top])}
-    found: list[list[tuple[tuple[float, ...], int]]] = [[] for _ in leaders]
+    found: list[list[Ranked]] = [[] for _ in leaders]
     lows = [idea * width for idea in sorted(leaders)]
     tables = [table for low in lows for _, table, _ in slices(problem.space, low, low + width)]
     for table in chunks_of(tables, CHUNK):
@@ -44,10 +60,37 @@ def _variants(problem: Problem, best: Best, score: Scorer) -> list[tuple[Strateg
         kept, _ = problem.limits.kept(scores, table)
         keys = np.stack(objective_named(problem.objective).keys(context, scores, table))
         places = np.array([leaders[idea] for idea in (table.index // width).tolist()])
-        near = kept & (keys[0] <= (1 + ALIKE) * best.keys[0, places]) & (table.index != best.index[places])
+        near = kept & (keys[0] <= alike * best.keys[0, places])
         for row in np.flatnonzero(near):
             found[places[row]].append(((*keys[:, row],), int(table.index[row])))
-    return [strategies_at(problem.space, (index for _, index in sorted(one)[:MOST_VARIANTS])) for one in found]
+    return [sorted(one) for one in found]
+
+
+def _with_further(ideas: Sequence[Sequence[Ranked]], top: int, kinds: Callable[[int], object]) -> list[list[Ranked]]:
+    """Return ``top`` rows, each followed by those of its degrees that are as good: the best of every idea that is near
+    the best of all; then whatever is next, another strategy of such an idea or the best of one that is far off.
+    ``kinds`` maps an index to what an idea has one row of."""
+    near, next_best = list[list[Ranked]](), list[list[Ranked]]()
+    for ranked in ideas:
+        rows: list[list[Ranked]] = []
+        seen = set[object]()
+        for keys, index in ranked:
+            if rows and keys[0] <= (1 + ALIKE) * rows[-1][0][0][0]:
+                rows[-1].append((keys, index))
+            elif kinds(index) not in seen:
+                rows.append([(keys, index)])
+            seen.add(kinds(index))
+        is_near = int(rows[0][0][0][0] <= (1 + FAR) * ideas[0][0][0][0])
+        near += rows[:is_near]
+        next_best += rows[is_near:]
+    return sorted([*near, *sorted(next_best)[: top - len(near)]])
+
+
+def _kinds(space: StrategySpace) -> Callable[[int], tuple[int, ...]]:
+    """Return what maps an index of a space to its digits on ``KINDS``."""
+    sizes = {axis: len(space.choices[axis]) for axis in AXES}
+    digits = [(math.prod(sizes[after] for after in AXES[AXES.index(axis) + 1 :]), sizes[axis]) for axis in KINDS]
+    return lambda index: tuple(index // stride % size for stride, size in digits)
 
 
 def rows_with_variants(

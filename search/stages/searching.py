@@ -9,6 +9,7 @@ from forerun.search.build import Found, build_board
 from forerun.search.diagnosis.diagnosis import NothingFeasible, diagnose
 from forerun.search.flat.exhaustive import Piece, Problem
 from forerun.search.flat.ideas import best_rows, folded, rows_with_variants
+from forerun.search.formats.launchable import launchable
 from forerun.search.notes.all_notes import Beside
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.limits import NO_LIMITS
@@ -21,7 +22,6 @@ from forerun.search.samplers.heuristics import rules_of_thumb
 from forerun.search.samplers.registry import FLAT_ENUMERABLE, Exploring, limits_of, sampler_named
 from forerun.search.samplers.warm_starts import Starts, flat_starts
 from forerun.search.stages.earlier import given_starts
-from forerun.search.stages.launchable import launchable, no_launch_mark
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import RequestError
@@ -103,14 +103,12 @@ def _rows(setting: Setting, found: Exploration, score: Scorer) -> tuple[Row, ...
         return rows_with_variants(setting, best, [()] * len(best), score)
     keyed = ((one, evaluation.values[0]) for one in found.feasible if (evaluation := found.known[one]) is not None)
     ideas = dict(_launchable_first(setting, leader, variants) for leader, variants in folded(keyed, setting.top))
-    rows = rows_with_variants(setting, list(ideas), list(ideas.values()), score)
-    mark = no_launch_mark(setting)
-    return tuple(row if launchable(setting, row.strategy) else replace(row, marks=(*row.marks, mark)) for row in rows)
+    return rows_with_variants(setting, list(ideas), list(ideas.values()), score)
 
 
 def _launchable_first(setting: Setting, leader: Strategy, variants: list[Strategy]) -> tuple[Strategy, list[Strategy]]:
     """Return an idea led by the best of its strategies that the framework can launch, where it can launch any."""
-    able = next((one for one in (leader, *variants) if launchable(setting, one)), leader)
+    able = next((one for one in (leader, *variants) if launchable(setting.context, one)), leader)
     return able, [one for one in (leader, *variants) if one != able]
 
 
