@@ -5,16 +5,16 @@ ten rows of them would be one row ten times.
 """
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
-from forerun.search.board.rows import Row, rows_of
+from forerun.search.board.rows import Row
 from forerun.search.board.variants import Variant
-from forerun.search.flat.candidates import strategies_at
-from forerun.search.flat.exhaustive import CHUNK, Best, Problem, chunks_of, interrupted, slices
+from forerun.search.flat.best import rows_of_best
+from forerun.search.flat.exhaustive import CHUNK, Best, Problem, chunks_of, gathered, interrupted, lowest, slices
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.preferences import FAILED_START
 from forerun.search.request.request import Setting
@@ -30,79 +30,69 @@ KINDS = ("mbs", "zero", "sp")
 """Axes of which every choice may make a row where an idea has several: who changes another is after a few per cent."""
 MOST_VARIANTS = 100
 
-Ranked = tuple[tuple[float, ...], int]
-"""Ranking keys of a candidate, and its index."""
-
 
 def flat_rows(setting: Setting, problem: Problem, best: Best, score: Scorer) -> tuple[Row, ...]:
     """Return the rows of what an exhaustive search found, each with its variants where those were folded."""
+    shown = best.take(np.arange(min(len(best), problem.top)))
     if not problem.ideas:
-        leaders = strategies_at(problem.space, best.index[: problem.top])
-        return rows_with_variants(setting, leaders, [()] * len(leaders), score)
-    found = _with_further(_variants(problem, best, score), problem.top, _kinds(problem.space))
-    leaders = strategies_at(problem.space, (first for (_, first), *_ in found))
-    variants = [strategies_at(problem.space, (index for _, index in others[:MOST_VARIANTS])) for _, *others in found]
-    return rows_with_variants(setting, leaders, variants, score)
+        return rows_of_best(setting, problem, shown)
+    found = _with_variants(problem, shown, score)
+    places = _places(problem, found)
+    rows = rows_of_best(setting, problem, found.take(np.array([leader for leader, *_ in places])))
+    others = (np.array(own[1 : MOST_VARIANTS + 1], dtype=np.intp) for own in places)
+    variants = (tuple(map(variant_of, rows_of_best(setting, problem, found.take(own)))) for own in others)
+    return tuple(dataclasses.replace(row, variants=own) for row, own in zip(rows, variants, strict=True))
 
 
-def _variants(problem: Problem, best: Best, score: Scorer) -> list[list[Ranked]]:
-    """Return each of the best, followed by the candidates with its degrees that are as good, best first; by all of them
-    where fewer ideas than rows are near the best."""
+def _with_variants(problem: Problem, leaders: Best, score: Scorer) -> Best:
+    """Return the leaders with the candidates of their degrees that are as good, best first; with all of them where
+    fewer leaders than rows are near the best."""
     width, context, alike = problem.idea_width, problem.space.context, 1 + ALIKE
-    if np.count_nonzero(best.keys[0] <= (1 + FAR) * best.keys[0, 0]) < problem.top:
+    if np.count_nonzero(leaders.keys[0] <= (1 + FAR) * leaders.keys[0, 0]) < problem.top:
         alike = math.inf
-    leaders = {int(index) // width: place for place, index in enumerate(best.index[: problem.top])}
-    found: list[list[Ranked]] = [[] for _ in leaders]
-    lows = [idea * width for idea in sorted(leaders)]
+    place_of = {int(index) // width: place for place, index in enumerate(leaders.index)}
+    lows = [idea * width for idea in sorted(place_of)]
     tables = [table for low in lows for _, table, _ in slices(problem.space, low, low + width)]
-    for table in chunks_of(tables, CHUNK):
-        scores = interrupted(score(context, table), table, problem.slowdown)
+    others = [table.take(np.flatnonzero(~np.isin(table.index, leaders.index))) for table in tables]
+    near = [leaders]
+    for table in chunks_of(others, CHUNK):
+        bare = score(context, table)
+        scores = interrupted(bare, table, problem.slowdown)
         kept, _ = problem.limits.kept(scores, table)
         keys = np.stack(objective_named(problem.objective).keys(context, scores, table))
-        places = np.array([leaders[idea] for idea in (table.index // width).tolist()])
-        near = kept & (keys[0] <= alike * best.keys[0, places])
-        for row in np.flatnonzero(near):
-            found[places[row]].append(((*keys[:, row],), int(table.index[row])))
-    return [sorted(one) for one in found]
+        places = np.array([place_of[idea] for idea in (table.index // width).tolist()])
+        within = kept & (keys[0] <= alike * leaders.keys[0, places])
+        near.append(Best(index=table.index, keys=keys, scores=bare).take(np.flatnonzero(within)))
+    found = gathered(near)
+    return lowest(found, np.ones(len(found), dtype=bool), len(found))
 
 
-def _with_further(ideas: Sequence[Sequence[Ranked]], top: int, kinds: Callable[[int], object]) -> list[list[Ranked]]:
-    """Return ``top`` rows, each followed by those of its degrees that are as good: the best of every idea that is near
-    the best of all; then whatever is next, another strategy of such an idea or the best of one that is far off.
-    ``kinds`` maps an index to what an idea has one row of."""
-    near, next_best = list[list[Ranked]](), list[list[Ranked]]()
-    for ranked in ideas:
-        rows: list[list[Ranked]] = []
-        seen = set[object]()
-        for keys, index in ranked:
-            if rows and keys[0] <= (1 + ALIKE) * rows[-1][0][0][0]:
-                rows[-1].append((keys, index))
-            elif kinds(index) not in seen:
-                rows.append([(keys, index)])
-            seen.add(kinds(index))
-        is_near = int(rows[0][0][0][0] <= (1 + FAR) * ideas[0][0][0][0])
-        near += rows[:is_near]
-        next_best += rows[is_near:]
-    return sorted([*near, *sorted(next_best)[: top - len(near)]])
+def _places(problem: Problem, found: Best) -> list[list[int]]:
+    """Return the places in ``found`` of the rows, each followed by those of its variants.
+
+    First the best of every idea that is near the best of all; then whatever is next, another strategy of such an idea
+    or the best of one that is far off.
+    """
+    ideas: dict[int, list[list[int]]] = {}
+    seen = set[tuple[int, ...]]()
+    kinds = np.stack([found.index // problem.idea_width, *_digits(problem.space, found.index)], axis=1)
+    for place, (idea, *kind) in enumerate(kinds.tolist()):
+        rows = ideas.setdefault(idea, [])
+        if rows and found.keys[0, place] <= (1 + ALIKE) * found.keys[0, rows[-1][0]]:
+            rows[-1].append(place)
+        elif (idea, *kind) not in seen:
+            rows.append([place])
+        seen.add((idea, *kind))
+    far = (1 + FAR) * found.keys[0, 0]
+    near = [rows[0] for rows in ideas.values() if found.keys[0, rows[0][0]] <= far]
+    further = sorted(row for rows in ideas.values() for row in rows if row not in near)
+    return sorted([*near, *further[: problem.top - len(near)]])
 
 
-def _kinds(space: StrategySpace) -> Callable[[int], tuple[int, ...]]:
-    """Return what maps an index of a space to its digits on ``KINDS``."""
-    sizes = {axis: len(space.choices[axis]) for axis in AXES}
-    digits = [(math.prod(sizes[after] for after in AXES[AXES.index(axis) + 1 :]), sizes[axis]) for axis in KINDS]
-    return lambda index: tuple(index // stride % size for stride, size in digits)
-
-
-def rows_with_variants(
-    setting: Setting, leaders: Sequence[Strategy], variants: Sequence[Sequence[Strategy]], score: Scorer
-) -> tuple[Row, ...]:
-    """Return the rows of some strategies, each with its own variants."""
-    rows = iter(_rows(setting, [*leaders, *itertools.chain(*variants)], score))
-    first = list(itertools.islice(rows, len(leaders)))
-    return tuple(
-        dataclasses.replace(row, variants=tuple(map(variant_of, itertools.islice(rows, len(own)))))
-        for row, own in zip(first, variants, strict=True)
-    )
+def _digits(space: StrategySpace, index: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the digits of N candidates on ``KINDS``, shape N each."""
+    sizes = [len(space.choices[axis]) for axis in AXES]
+    return [index // math.prod(sizes[AXES.index(axis) + 1 :]) % sizes[AXES.index(axis)] for axis in KINDS]
 
 
 def worth_s(row: Row) -> float:
@@ -136,13 +126,3 @@ def folded(ranked: Iterable[tuple[Strategy, float]], top: int) -> Iterator[tuple
 def degrees(strategy: Strategy) -> tuple[int, ...]:
     """Return what makes a strategy an idea of its own."""
     return (strategy.devices, strategy.pp, strategy.tp, strategy.cp, strategy.ep, strategy.etp, strategy.second_tp or 0)
-
-
-def best_rows(setting: Setting, problem: Problem, bests: Iterable[Best | None], score: Scorer) -> list[Row | None]:
-    """Return the first row of each, None where there is none."""
-    found = [strategies_at(problem.space, best.index[:1]) if best is not None else () for best in bests]
-    return [next(iter(_rows(setting, strategies, score)), None) for strategies in found]
-
-
-def _rows(setting: Setting, strategies: Sequence[Strategy], score: Scorer) -> tuple[Row, ...]:
-    return rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
