@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -10,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
+from forerun.spaces.clusters import load_cluster
+from forerun.spaces.frameworks import load_framework
 from forerun.spaces.models import Model
 from forerun.spaces.strategies import AXES, RULES, StrategySpace, StrategyTable, default_choices, violations
 from forerun.spaces.strategies.walk import walked
@@ -93,7 +96,8 @@ def test_every_law_is_broken_by_some_candidate_of_a_rich_space() -> None:
     choices = default_choices(request(moe_model(), framework="generic", global_batch=48), [48])
     choices |= {"tp": (1, 2, 3, 32), "cp": (1, 2, 4), "etp": (1, 2), "ep": (1, 2, 3), "vpp": (1, 2), "shard": (0, 2)}
     seen = set()
-    for context in (strict, request(kv_poor(), framework="torchtitan", global_batch=48)):
+    flashless = replace(strict, cluster=load_cluster("dgx1-v100"), framework=load_framework("generic"))
+    for context in (strict, flashless, request(kv_poor(), framework="torchtitan", global_batch=48)):
         found = StrategySpace(choices=choices, context=context).table(0, 10**9)[1]
         seen |= set(found)
         codes = {code for values in sample(choices) for code, _ in violations(values, context)}
