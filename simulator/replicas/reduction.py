@@ -87,7 +87,7 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
         parameter_bytes=held(3) * width,
         gradient_bytes=held(2) * gradient,
         optimizer_bytes=own * states,
-        buffer_bytes=_buffers(context, replicas, dense + expert),
+        buffer_bytes=_buffers(context, replicas, dense + expert) + _scratch_bytes(context, replicas),
     )
 
 
@@ -186,3 +186,12 @@ def _buffers(context: Context, replicas: Replicas, parameters: Floats) -> Floats
     buckets = context.framework.bucket_copies * bucket_bytes(context, ranks)
     buckets = buckets + context.framework.bucket_gradient_bytes * parameters
     return np.asarray(gathered + np.where(ranks > 1, buckets, 0.0))
+
+
+def _scratch_bytes(context: Context, replicas: Replicas) -> Floats:
+    """Bytes that matrix products hold: their libraries' scratch memory, and gradients that nothing reads, one per shape
+    of a weight, where products add to the buffer themselves (autograd wants a tensor all the same)."""
+    profile, shapes = context.framework, replicas.parameters.shapes
+    held = profile.dummy_gradients and profile.fused_accumulation
+    dummies = shapes * activation_bytes(context.workload.precision) if held else np.zeros_like(shapes)
+    return np.asarray(dummies + profile.workspace_bytes)
