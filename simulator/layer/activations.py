@@ -25,7 +25,7 @@ _MATERIALISED = ("unfused", "unfused_half", "fused_softmax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activations:
     """Bytes per layer, shape K each: ``kept`` from forward to backward; ``working`` what exists only while this layer's
-    backward runs (the recomputed part and gradients); ``whole`` and ``gradients`` what would be kept and working without
+    backward runs (the recomputed part and gradients); ``whole`` and ``gradients`` what would be kept and work without
     recompute."""
 
     kept: Floats
@@ -49,6 +49,8 @@ def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activatio
             core = core + _cores(context, mixer.steps(hidden), shard, layer.tokens or context.workload.seq_len)
             blocks = blocks + _mixer(context, mixer.kept(hidden), shard)
     everything = between + core + blocks
+    if layer.trains == "inputs":  # no product reads its input again
+        everything = everything - _norm_outputs(context, layer, shard, hidden)
     again = core
     if context.framework.selective == "products":
         again = np.maximum(everything - _every_second_product(context, layer, shard, hidden) - core - boundary, 0.0)
@@ -72,6 +74,9 @@ def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activatio
     kept = np.where(full, boundary, everything - norms - mixed - feeding)
     working = np.where(full, everything, norms + np.maximum(mixed, feeding))
     gradients = _gradients(context, layer, shard, hidden)
+    if layer.trains == "nothing":
+        none = np.zeros_like(kept)
+        return Activations(kept=none, working=everything, whole=none, gradients=everything)
     return Activations(kept=kept, working=working + gradients, whole=everything, gradients=gradients)
 
 

@@ -39,6 +39,8 @@ def some_replicas(ranks: float, zero: float, shard: float = 0.0) -> Replicas:
         tied=np.zeros((1, 1)),
         tensors=np.full((1, 1), 50.0),
         shapes=np.zeros((1, 1)),
+        frozen_dense=np.zeros((1, 1)),
+        frozen_expert=np.zeros((1, 1)),
     )
     degrees = {"tp": one, "pp": one, "cp": one, "ep": one, "etp": one, "placement": np.zeros(1)}
     return Replicas(
