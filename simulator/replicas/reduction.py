@@ -89,7 +89,7 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
         reduce_s=reduced,
         gather_s=gathered,
         tied_s=_tied_s(context, replicas),
-        optimizer_s=_optimizer_s(context, own.max(axis=0), sum(trained).max(axis=0)),
+        optimizer_s=_optimizer_s(context, own.max(axis=0), (trained[0] + trained[1]).max(axis=0)),
         parameter_bytes=held(3, counts.dense, counts.expert) * width,
         gradient_bytes=held(2, *trained) * gradient,
         optimizer_bytes=own * states,

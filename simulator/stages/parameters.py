@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.widths import padded_vocab
@@ -100,17 +101,19 @@ def _one_of_each_shape(context: Context, blocks: Floats, tp: Floats, etp: Floats
     """Return the elements of one matrix of every shape that the layers of stages have, [R, K]."""
     total = np.zeros_like(blocks[-1])
     if not context.framework.dummy_gradients:
-        return total
+        return np.asarray(total)
     kinds = layer_kinds(context.model)
     merged = context.framework.merged_products
     shapes = [
         matrix_shapes(layer, context.model, merged=merged) if layer.trains == "all" else frozenset() for layer in kinds
     ]
     for shape in dict.fromkeys(shape for held in shapes for shape in held):
-        held = np.any([blocks[kind] > 0 for kind, found in enumerate(shapes) if shape in found], axis=0)
+        held: NDArray[np.bool_] = np.any(
+            [blocks[kind] > 0 for kind, found in enumerate(shapes) if shape in found], axis=0
+        )
         rows, columns, cut, routed = shape
-        total = total + held * (rows * columns / ((etp if routed else tp) if cut else 1.0))
-    return total
+        total = total + held * (rows * columns / ((etp if routed else tp) if cut else np.ones_like(tp)))
+    return np.asarray(total)
 
 
 @lru_cache(maxsize=256)
@@ -126,7 +129,7 @@ def matrix_shapes(layer: Layer, model: Model, *, merged: bool) -> frozenset[tupl
         routed += FeedForward(hidden=mlp.expert_hidden, gated=mlp.gated).steps(mlp.width(hidden))
         steps += mlp.latent_products(hidden)
         steps += mlp.shared.steps(hidden) if mlp.shared else ()
-    elif layer.feeds_forward and layer.mlp is not None:
+    elif layer.feeds_forward and isinstance(layer.mlp, FeedForward):
         steps += layer.mlp.steps(hidden)
     found = set()
     for step, expert in [(step, False) for step in steps] + [(step, True) for step in routed]:
