@@ -1,4 +1,4 @@
-"""Spaces of stages that differ: counted and walked exactly, and their best is found by the sampler made for them."""
+"""Spaces of stages that differ: counted and enumerated exactly; the sampler made for them finds their best."""
 
 import dataclasses
 import itertools
@@ -113,11 +113,11 @@ def test_each_freedom_alone_is_planned(free: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["recompute", pytest.param("halves", marks=pytest.mark.slow)])
 def test_the_whole_space_is_walked_once_and_counted(name: str) -> None:
     space = reduced(name)
-    walked = list(space.walk())
+    enumerated = list(space.walk())
 
-    assert len(walked) == len(set(walked)) <= space.size
-    assert all(space.canonical(strategy) == strategy for strategy in walked[::50])
-    assert all(broken_laws(strategy, space.context) == [] for strategy in walked[::50])
+    assert len(enumerated) == len(set(enumerated)) <= space.size
+    assert all(space.canonical(strategy) == strategy for strategy in enumerated[::50])
+    assert all(broken_laws(strategy, space.context) == [] for strategy in enumerated[::50])
 
 
 def test_ways_to_deal_and_recompute_are_counted_exactly(make_setting: Callable[..., Setting]) -> None:
