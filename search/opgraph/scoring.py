@@ -6,7 +6,7 @@ from dataclasses import replace
 from forerun.search.opgraph.bottleneck import bottlenecks
 from forerun.search.opgraph.rows import GraphRow, row_of
 from forerun.simulator.opgraph import GraphContext, score_splits
-from forerun.spaces.opgraph.limits import divisors
+from forerun.spaces.divisors import divisors
 from forerun.spaces.opgraph.split import Mode, Split
 
 

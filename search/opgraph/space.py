@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from forerun.search.opgraph.request import GraphSetting
+from forerun.spaces.divisors import divisors
 from forerun.spaces.opgraph import GraphModel, Kind
-from forerun.spaces.opgraph.limits import broken_laws, divisors, grids
+from forerun.spaces.opgraph.limits import broken_laws, grids
 from forerun.spaces.opgraph.split import Mode, Split
 
 SEGMENTS = (1, 2, 4, 8, 16, 32, 64)
