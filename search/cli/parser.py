@@ -64,6 +64,9 @@ def _command(line: str, width: int) -> list[str]:
 class Parser(argparse.ArgumentParser):
     """argparse without abbreviations, without exits on error, and with help that fits the terminal."""
 
+    rest: str | None = None
+    """Name of the argument that takes the words after ``--``; None: they are positional arguments."""
+
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=HelpText, **options)
         self.add_argument("--debug", action="store_true", help="on an error also print the trace")
@@ -85,6 +88,10 @@ class Parser(argparse.ArgumentParser):
         Raises:
             RequestError: a flag is unknown, a value of the wrong type, or something is missing.
         """
+        rest: Sequence[str] = ()
+        if self.rest is not None and args is not None and "--" in args:
+            at = list(args).index("--")
+            args, rest = args[:at], args[at + 1 :]
         for word in args or ():
             if word == "--":
                 break
@@ -92,6 +99,8 @@ class Parser(argparse.ArgumentParser):
             if flag.startswith("--") and flag not in self._option_string_actions:
                 raise unknown("flag", flag, self._option_string_actions)
         found = super().parse_args(args, namespace)
+        if self.rest is not None:
+            setattr(found, self.rest, tuple(rest))
         flags = {action.dest: action for action in self._actions if action.option_strings and action.dest != "help"}
         found.given = {
             name: action.option_strings[-1] for name, action in flags.items() if getattr(found, name) != action.default

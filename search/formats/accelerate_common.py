@@ -10,8 +10,8 @@ from typing import Any
 from forerun.search.formats.contract import Files, Imported, Launch, Source
 from forerun.search.formats.devices import Replicas, World
 from forerun.search.formats.program_arguments import launch_files
+from forerun.search.formats.script_world import world_of
 from forerun.search.formats.settings import Settings
-from forerun.search.formats.shell_script import world_of
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.strategies import Strategy
 
@@ -54,7 +54,7 @@ def files(launch: Launch, main: str, data: dict[str, Any], arguments: list[str])
 
 def world_stated(settings: Settings, source: Source) -> World:
     """Return the number of GPUs: the user's first, then the file's own number of processes, then the scripts'."""
-    world = world_of(source.beside, source.gpus)
+    world = world_of(source.beside, source.gpus, source.given)
     processes = settings.whole("num_processes", least=-1)
     if source.gpus is not None or processes is None or processes < 1:
         return world

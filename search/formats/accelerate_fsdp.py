@@ -104,7 +104,7 @@ def write(launch: Launch) -> Files:
 def parse(source: Source) -> Imported:
     """Read a file for FSDP (version 1 or 2), plain replicas, or DeepSpeed through accelerate."""
     settings = Settings(flatten(source.top_level()), source.name)
-    program = program_settings(source.beside)
+    program = program_settings(source.beside, source.given)
     notes: list[str] = []
     defaults: list[str] = []
     kind = (settings.text("distributed_type") or "NO").upper()

@@ -101,7 +101,7 @@ def write(launch: Launch) -> Files:
 def parse(source: Source) -> Imported:
     """Read a file for the Megatron-LM plugin."""
     settings = Settings(flatten(source.top_level()), source.name)
-    program = program_settings(source.beside)
+    program = program_settings(source.beside, source.given)
     notes: list[str] = []
     defaults: list[str] = []
     settings.text("distributed_type")

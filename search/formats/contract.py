@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from forerun.search.formats.shell_words import NOTHING, Given
 from forerun.spaces.documents import Document, parse_document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import visible
@@ -109,13 +110,15 @@ class Imported:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A file to read: ``beside`` are files given with it (launch scripts), ``gpus`` the number of devices where the
-    user stated it, ``entry`` which of several configurations of the file is meant."""
+    user stated it, ``entry`` which of several configurations of the file is meant, ``given`` what a script is started
+    with."""
 
     name: str
     text: str
     beside: Files = field(default_factory=dict)
     gpus: int | None = None
     entry: str | None = None
+    given: Given = NOTHING
 
     @property
     def suffix(self) -> str:

@@ -19,8 +19,8 @@ from forerun.search.formats.limits import (
     without,
 )
 from forerun.search.formats.program_arguments import launch_files, program_settings
+from forerun.search.formats.script_world import world_of
 from forerun.search.formats.settings import Settings, flatten
-from forerun.search.formats.shell_script import world_of
 from forerun.search.formats.software import flags_of, read_switches, split_known
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Strategy
@@ -109,7 +109,7 @@ def parse(source: Source) -> Imported:
     flat = flatten(source.top_level())
     automatic = sorted(key for key, value in flat.items() if value == "auto")
     settings = Settings({key: None if value == "auto" else value for key, value in flat.items()}, source.name)
-    program = program_settings(source.beside)
+    program = program_settings(source.beside, source.given)
     telling = [key for key in automatic if key.split(".")[0] not in ("optimizer", "scheduler", "gradient_clipping")]
     defaults = [f"{key}: auto, left to the trainer" for key in telling]
     notes: list[str] = []
@@ -117,7 +117,9 @@ def parse(source: Source) -> Imported:
     cp = settings.whole("sequence_parallel_size") or 1
     if cp > 1:
         notes.append(f"sequence_parallel_size={cp} (Ulysses) exchanges heads; read as cp={cp}")
-    found, mbs, batch = _batch(settings, program, world_of(source.beside, source.gpus), tp, cp, source.name, defaults)
+    found, mbs, batch = _batch(
+        settings, program, world_of(source.beside, source.gpus, source.given), tp, cp, source.name, defaults
+    )
     enabled = settings.flag("expert_parallel.enabled")
     ep = settings.whole("expert_parallel.autoep_size") or 1
     etp = settings.whole("expert_parallel.expert_tensor_parallel_size") or 1

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from forerun.search.formats.contract import Files, Imported, Source
 from forerun.search.formats.shell_script import SCRIPTS
+from forerun.search.formats.shell_words import NOTHING, Given
 from forerun.search.formats.table import format_named, recognised
 from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import MAX_BYTES, read_text
@@ -22,12 +23,18 @@ MOST_FILES = 32
 
 
 def import_files(
-    paths: Sequence[Path], *, format: str | None = None, gpus: int | None = None, entry: str | None = None
+    paths: Sequence[Path],
+    *,
+    format: str | None = None,
+    gpus: int | None = None,
+    entry: str | None = None,
+    given: Given = NOTHING,
 ) -> Imported:
     """Return what a configuration says: its file, with the launch scripts that belong to it, or the folder of both.
 
     ``format`` names the format where the file does not show it, ``gpus`` the number of devices where no file states it,
-    ``entry`` the function of a Python file that has several.
+    ``entry`` the function of a Python file that has several, ``given`` the arguments and variables that a script is
+    started with.
 
     Raises:
         RequestError: a file cannot be read, or says nothing that is a strategy.
@@ -36,11 +43,16 @@ def import_files(
     for path in paths:
         for file in _expanded(path):
             files[str(file)] = read_file(file)
-    return import_texts(files, format=format, gpus=gpus, entry=entry)
+    return import_texts(files, format=format, gpus=gpus, entry=entry, given=given)
 
 
 def import_texts(
-    files: Files, *, format: str | None = None, gpus: int | None = None, entry: str | None = None
+    files: Files,
+    *,
+    format: str | None = None,
+    gpus: int | None = None,
+    entry: str | None = None,
+    given: Given = NOTHING,
 ) -> Imported:
     """Return what some texts by file name say; see ``import_files``.
 
@@ -54,7 +66,7 @@ def import_texts(
             raise RequestError(f"{name} is not UTF-8 text")
     main = _main(files)
     beside = {name: text for name, text in files.items() if name != main and Path(name).suffix.lower() in SCRIPTS}
-    source = Source(name=main, text=files[main], beside=beside, gpus=gpus, entry=entry)
+    source = Source(name=main, text=files[main], beside=beside, gpus=gpus, entry=entry, given=given)
     chosen = recognised(source) if format is None else format_named(format)
     try:
         found = chosen.read(source)

@@ -24,8 +24,9 @@ from forerun.search.formats.limits import (
 from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import MODEL_FACTS, read_arguments
 from forerun.search.formats.megatron_write import model_arguments, parallel_arguments
+from forerun.search.formats.script_world import world_of
 from forerun.search.formats.settings import Settings, flatten
-from forerun.search.formats.shell_script import SCRIPTS, read_script, world_of
+from forerun.search.formats.shell_script import SCRIPTS, read_script
 from forerun.search.formats.software import environment, exports, flags_of, read_switches, split_known
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.documents import parse_document
@@ -179,7 +180,7 @@ def parse(source: Source) -> Imported:
         named.setdefault("use_distributed_optimizer", True)
     settings = Settings(named, source.name)
     scripts = {**source.beside, source.name: source.text} if source.suffix in SCRIPTS else source.beside
-    world = _nemo_world(settings, world_of(scripts, source.gpus))
+    world = _nemo_world(settings, world_of(scripts, source.gpus, source.given))
     reading = read_arguments(settings, world, source.name)
     for key, value in environment(source.text, *source.beside.values()).items():
         settings.also(key, value)
@@ -214,7 +215,7 @@ def _overrides(source: Source) -> Mapping[str, Any]:
     if source.suffix not in SCRIPTS:
         return source.top_level()
     found: dict[str, Any] = {}
-    for command in read_script(source.text, source.name).commands:
+    for command in read_script(source.text, source.name, source.given).commands:
         for word in command:
             if match := _OVERRIDE.fullmatch(word):
                 value = parse_document(f"x: {match[2]}", source=f"{source.name}.yaml").data["x"] if match[2] else None

@@ -6,6 +6,7 @@ Source: ``megatron/training/arguments.py`` and the dataclasses of megatron-core 
 import re
 from typing import Any
 
+from forerun.search.formats.command_line import options, split_again, split_command
 from forerun.search.formats.contract import Files, Format, Imported, Launch, Source
 from forerun.search.formats.launchers import LAUNCH, SLURM, Value, array, comment, slurm, torchrun
 from forerun.search.formats.limits import (
@@ -19,15 +20,9 @@ from forerun.search.formats.limits import (
 from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import read_arguments
 from forerun.search.formats.megatron_write import PRECISION, model_arguments, model_remarks, parallel_arguments
+from forerun.search.formats.script_world import script_devices, world_of
 from forerun.search.formats.settings import Settings
-from forerun.search.formats.shell_script import (
-    options,
-    read_script,
-    script_devices,
-    split_again,
-    split_command,
-    world_of,
-)
+from forerun.search.formats.shell_script import read_script
 from forerun.search.formats.software import environment, exports, flags_of, read_switches, split_known
 from forerun.spaces.errors import RequestError
 
@@ -95,7 +90,7 @@ def write(launch: Launch) -> Files:
 
 def parse(source: Source) -> Imported:
     """Read a launch script or a list of arguments; the script is never run."""
-    script = read_script(source.text, source.name)
+    script = read_script(source.text, source.name, source.given)
     found: dict[str, str | bool] = {}
     remarks: list[str] = list(script.notes)
     for command in _commands(script.commands):
@@ -106,7 +101,7 @@ def parse(source: Source) -> Imported:
         raise RequestError(
             f"{source.name}: no command with arguments like --tensor-model-parallel-size; is it a launch script?"
         )
-    world = world_of(source.beside, source.gpus)
+    world = world_of(source.beside, source.gpus, source.given)
     if not world.stated:
         devices = script_devices(script)
         world = world_of({}, None) if devices is None else type(world)(devices=devices)

@@ -19,8 +19,8 @@ from forerun.search.formats.limits import (
     only,
     precisions,
 )
+from forerun.search.formats.script_world import world_of
 from forerun.search.formats.settings import Settings, flatten
-from forerun.search.formats.shell_script import world_of
 from forerun.search.formats.software import flags_of, read_switches, split_known
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.errors import RequestError
@@ -212,7 +212,7 @@ def parse(source: Source) -> Imported:
     if dp is None:
         raise RequestError(f"{source.name}: parallelism.dp is missing; is it a nanotron configuration?")
     devices = dp * tp * pp * cp
-    world = world_of(source.beside, source.gpus)
+    world = world_of(source.beside, source.gpus, source.given)
     if world.devices not in (None, devices):
         raise RequestError(f"{source.name}: dp*tp*pp*cp = {devices} GPUs, but {world.devices} are given")
     mbs = settings.whole("tokens.micro_batch_size")

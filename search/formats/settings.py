@@ -8,6 +8,9 @@ from typing import Any
 
 from forerun.spaces.errors import RequestError
 
+_OUTSIDE = re.compile(r"\$\{?([A-Za-z_]\w*|[0-9]+|[@*#])")
+_DECIDING = re.compile(r"parallel|batch_?size|seq_?len|max_length|num_layers|accumulation|stage|nodes|nproc|recompute")
+"""Settings that are named together where variables are missing."""
 LARGEST = 10**12
 """No count in a configuration is larger; a longer number is a mistake."""
 
@@ -62,13 +65,36 @@ class Settings:
             raise RequestError(f"{self._source}: {' and '.join(present)} name the same thing and differ")
         return values[0] if values else None
 
+    def _inside(self, names: tuple[str, ...]) -> Any:
+        """Return a value that the file itself states.
+
+        Raises:
+            RequestError: it is a variable that the file does not assign; the text names all such variables.
+        """
+        value = self.raw(*names)
+        if not isinstance(value, str) or not _OUTSIDE.search(value):
+            return value
+        texts = {
+            name: text
+            for name, text in self._values.items()
+            if isinstance(text, str) and (name in names or _DECIDING.search(name))
+        }
+        missing = {name: found for name, text in texts.items() if (found := _OUTSIDE.findall(text))}
+        shown = ", ".join(f"{name}={texts[name]}" for name in list(missing)[:12])
+        variables = list(dict.fromkeys(name for found in missing.values() for name in found))
+        named = " ".join(f"--set-var {name}=..." for name in variables if not name.isdecimal() and name not in "@*#")
+        ways = [f"give {named}"] if named else []
+        if any(name.isdecimal() or name in "@*#" for name in variables):
+            ways.append("give the arguments that the script is started with after --")
+        raise RequestError(f"{self._source}: not stated in the file: {shown}; {' and '.join(ways)}")
+
     def whole(self, *names: str, least: int = 1) -> int | None:
         """Return a whole number of at least ``least``; None where the file has none.
 
         Raises:
             RequestError: the value is something else.
         """
-        value = self.raw(*names)
+        value = self._inside(names)
         if value is None:
             return None
         text = str(value).strip()
@@ -76,7 +102,7 @@ class Settings:
             text = text.replace("_", "")
         digits = text.lstrip("-")
         if isinstance(value, bool) or not digits.isdecimal() or not digits.isascii() or len(digits) > 13:
-            raise self.wrong(names, f"must be a whole number, but got {_shown(value)}{_unassigned(value)}")
+            raise self.wrong(names, f"must be a whole number, but got {_shown(value)}")
         number = int(text)
         if not least <= number <= LARGEST:
             raise self.wrong(names, f"must be at least {least} and at most {LARGEST}, but got {number}")
@@ -88,12 +114,12 @@ class Settings:
         Raises:
             RequestError: the value is something else.
         """
-        value = self.raw(*names)
+        value = self._inside(names)
         if value is None or isinstance(value, bool):
             return value
         words = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
         if str(value).strip().lower() not in words:
-            raise self.wrong(names, f"must be true or false, but got {_shown(value)}{_unassigned(value)}")
+            raise self.wrong(names, f"must be true or false, but got {_shown(value)}")
         return words[str(value).strip().lower()]
 
     def text(self, *names: str) -> str | None:
@@ -116,9 +142,10 @@ class Settings:
             RequestError: the value is not one of them.
         """
         names = (names,) if isinstance(names, str) else names
+        self._inside(names)
         value, known = self.text(*names), list(choices)
         if value is not None and value.lower() not in known:
-            raise self.wrong(names, f"must be one of {', '.join(known)}, but got {_shown(value)}{_unassigned(value)}")
+            raise self.wrong(names, f"must be one of {', '.join(known)}, but got {_shown(value)}")
         return None if value is None else value.lower()
 
     def facts(self, names: Mapping[str, str]) -> dict[str, Any]:
@@ -154,7 +181,3 @@ def _plain(value: Any) -> Any:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _unassigned(value: Any) -> str:
-    return ", which the file does not assign" if isinstance(value, str) and "$" in value else ""

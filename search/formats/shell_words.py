@@ -5,7 +5,9 @@ whole-number arithmetic. What only a shell could know (command substitution, pos
 """
 
 import ast
+import operator
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from forerun.search.formats.shell_lexer import Word, balanced_end
@@ -15,6 +17,29 @@ LARGEST_TEXT = 1 << 20
 """Characters that all values of a script may have together after expansion: scripts of real runs have thousands."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PARAMETER = re.compile(r"[0-9@*#]")
+_ARRAY = re.compile(r"\$\{([A-Za-z_]\w*)\[[@*]\]\}")
+_EVERY = re.compile(r"\$\{?([@*])\}?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a script is started with: its ``arguments``, and the environment's ``variables``, which win over the
+    script's own assignments."""
+
+    arguments: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+NOTHING = Given()
+
+
+def positional(arguments: Sequence[str]) -> dict[str, str | list[str]]:
+    """Return the positional parameters of a script: $1, $2, ..., $@, $* and $#; none where there are no arguments."""
+    if not arguments:
+        return {}
+    values: dict[str, str | list[str]] = {str(place): word for place, word in enumerate(arguments, start=1)}
+    return values | {"@": list(arguments), "*": list(arguments), "#": str(len(arguments))}
 
 
 @dataclass(slots=True)
@@ -23,6 +48,15 @@ class Scope:
 
     values: dict[str, str | list[str]] = field(default_factory=dict)
     spent: int = 0
+
+    def shift(self, count: int) -> None:
+        """Drop the first ``count`` positional parameters."""
+        words = self.values.get("@")
+        if not isinstance(words, list):
+            return
+        for place in range(1, len(words) + 1):
+            self.values.pop(str(place), None)
+        self.values |= positional(words[count:]) or {"@": [], "*": [], "#": "0"}
 
     def spend(self, text: str, source: str) -> str:
         """Count ``text`` against the bound.
@@ -45,7 +79,7 @@ def expand_word(word: Word, scope: Scope, source: str) -> list[str]:
             words[-1] += scope.spend(piece.text, source)
             started = True
             continue
-        array = re.fullmatch(r"\$\{([A-Za-z_]\w*)\[[@*]\]\}", piece.text)
+        array = _ARRAY.fullmatch(piece.text) or _EVERY.fullmatch(piece.text)
         if array and isinstance(scope.values.get(array[1], ""), list):
             elements = [scope.spend(element, source) for element in scope.values[array[1]]]
             parts = elements if piece.quoted else [part for element in elements for part in element.split()]
@@ -78,7 +112,7 @@ def expand_text(text: str, scope: Scope, source: str, depth: int = 0) -> str:
             end = len(text) if end is None else end
             inside = text[dollar:end]
             parts.append(_bracketed(inside, scope, source, depth))
-        elif match := _NAME.match(text, dollar + 1):
+        elif match := _NAME.match(text, dollar + 1) or _PARAMETER.match(text, dollar + 1):
             end = match.end()
             parts.append(_value(match[0], scope, text[dollar:end]))
         else:
@@ -103,7 +137,7 @@ def _bracketed(written: str, scope: Scope, source: str, depth: int) -> str:
         inside = _NAME.sub(lambda match: _value(match[0], scope, match[0]), inside)
         result = arithmetic(inside)
         return written if result is None else str(result)
-    match = re.fullmatch(r"\$\{([A-Za-z_]\w*|[0-9]+)(?:\[[@*]\])?(?:(:?[-=+?])(.*))?\}", written, re.DOTALL)
+    match = re.fullmatch(r"\$\{([A-Za-z_]\w*|[0-9]+|[@*#])(?:\[[@*]\])?(?:(:?[-=+?])(.*))?\}", written, re.DOTALL)
     if match is None:
         return written
     name, operator, word = match[1], match[2], match[3] or ""
@@ -121,12 +155,15 @@ def _unquoted(text: str) -> str:
 
 
 def arithmetic(text: str) -> int | None:
-    """Return the value of whole-number arithmetic (+ - * / % and brackets); None for anything else.
+    """Return the value of whole-number arithmetic (+ - * / %, comparisons, ``a ? b : c``); None for anything else.
 
-    >>> arithmetic("8*(2+1)"), arithmetic("9**9"), arithmetic("__import__('os')")
-    (24, None, None)
+    >>> arithmetic("8*(2+1)"), arithmetic("9**9"), arithmetic("__import__('os')"), arithmetic("(4 > 1) ? 1 : 0")
+    (24, None, None, 1)
     """
-    if len(text) > 200 or not re.fullmatch(r"[0-9+\-*/%() \t]+", text):
+    if choice := re.fullmatch(r"([^?:]+)\?([^?:]+):([^?:]+)", text):
+        condition = arithmetic(choice[1])
+        return None if condition is None else arithmetic(choice[2] if condition else choice[3])
+    if len(text) > 200 or not re.fullmatch(r"[0-9+\-*/%()<>=! \t]+", text):
         return None
     try:
         return _evaluate(ast.parse(text.strip(), mode="eval").body)
@@ -134,11 +171,26 @@ def arithmetic(text: str) -> int | None:
         return None
 
 
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+
+
 def _evaluate(node: ast.expr) -> int:
     if isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) < 1 << 62:
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_evaluate(node.operand)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        compare = _COMPARISONS.get(type(node.ops[0]))
+        if compare is None:
+            raise ValueError
+        return int(compare(_evaluate(node.left), _evaluate(node.comparators[0])))
     if not isinstance(node, ast.BinOp):
         raise ValueError
     left, right = _evaluate(node.left), _evaluate(node.right)

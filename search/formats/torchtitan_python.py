@@ -14,8 +14,8 @@ from forerun.search.formats.contract import Files, Format, Imported, Launch, Sou
 from forerun.search.formats.devices import batch_of
 from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
 from forerun.search.formats.limits import fixed, precisions
+from forerun.search.formats.script_world import world_of
 from forerun.search.formats.settings import Settings
-from forerun.search.formats.shell_script import world_of
 from forerun.search.formats.software import flags_of, read_switches, split_known
 from forerun.search.formats.titan_keys import FLAVORS, TITAN_LIMITS, Degrees, parallelism, read_degrees, strategy_of
 from forerun.spaces.errors import RequestError
@@ -153,7 +153,7 @@ def parse(source: Source) -> Imported:
     settings = Settings(values, source.name)
     name, flavor = _model(source, settings)
     titan = (name, flavor) if name is not None and flavor is not None else None
-    world = world_of(source.beside, source.gpus)
+    world = world_of(source.beside, source.gpus, source.given)
     degrees = read_degrees(settings, world, titan, source.name, notes)
     fields = degrees.fields
     off = settings.flag("parallelism.enable_sequence_parallel") is False

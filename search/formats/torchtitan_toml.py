@@ -10,8 +10,8 @@ from forerun.search.formats.contract import Files, Format, Imported, Launch, Lim
 from forerun.search.formats.devices import batch_of
 from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
 from forerun.search.formats.limits import change, fixed, precisions
+from forerun.search.formats.script_world import world_of
 from forerun.search.formats.settings import Settings, flatten
-from forerun.search.formats.shell_script import world_of
 from forerun.search.formats.software import flags_of, read_switches, split_known
 from forerun.search.formats.titan_keys import (
     FLAVORS,
@@ -129,7 +129,7 @@ def parse(source: Source) -> Imported:
     notes: list[str] = []
     defaults: list[str] = []
     name, flavor = settings.text("model.name"), settings.text("model.flavor")
-    world = world_of(source.beside, source.gpus)
+    world = world_of(source.beside, source.gpus, source.given)
     titan = (name, flavor) if name is not None and flavor is not None else None
     degrees = read_degrees(settings, world, titan, source.name, notes)
     recompute = _recompute(settings, notes)

@@ -37,7 +37,11 @@ WRONG = {
     "zero": ("c.sh", "torchrun p.py --num-layers 4 --tensor-model-parallel-size 0", "at least 1"),
     "a negative number": ("c.json", '{"tensor_par": -2, "pipeline_par": 1, "data_par": 1}', "at least 1"),
     "a huge number": ("c.json", '{"train_batch_size": 1' + "0" * 300 + "}", "whole number"),
-    "an unassigned variable": ("c.sh", "torchrun p.py --tensor-model-parallel-size $TP", "does not assign"),
+    "an unassigned variable": (
+        "c.sh",
+        "torchrun p.py --tensor-model-parallel-size $TP",
+        r"not stated in the file: .*--set-var TP=",
+    ),
     "an open quote": ("c.sh", "torchrun p.py --num-layers 'abc", "never closed"),
     "an open array": ("c.sh", "A=(\n --num-layers 4\n", "never closed"),
     "an open substitution": ("c.sh", "torchrun p.py --num-layers $(cat x", "never closed"),

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from forerun.search.formats import Imported, import_files
+from forerun.search.formats.command_line import options, split_again, split_command
 from forerun.search.formats.settings import flatten
-from forerun.search.formats.shell_script import options, read_script, split_again, split_command
+from forerun.search.formats.shell_script import read_script
 
 FOLDER = Path(__file__).with_name("public_configs")
 

@@ -1,12 +1,15 @@
 """``forerun import``: a configuration of a training framework as a strategy."""
 
 import argparse
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import add_json
 from forerun.search.cli.parser import Parser, whole
+from forerun.spaces.errors import RequestError
+from forerun.spaces.escaping import quoted
 
 if TYPE_CHECKING:
     from forerun.search.formats import Imported
@@ -17,6 +20,8 @@ examples:
   forerun import ds_config.json launch.sh --gpus 64
   forerun import torchtitan/models/llama3/config_registry.py --entry llama3_70b --gpus 64 --json
   forerun import train.log
+  forerun import run_pretrain.sh --set-var TP=4 --set-var PP=2
+  forerun import run_mcore_llama3.sh -- dsw 8B 1 256 1e-5 1e-6 4096
 
 Reads Megatron-LM scripts, argument lists and logs, Megatron-Bridge and NeMo YAML, torchtitan TOML and Python, DeepSpeed
 JSON, accelerate and nanotron YAML, strategy files of SimuMax, Calculon and Galvatron, and forerun's own. Nothing is run
@@ -32,20 +37,42 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--format", metavar="F", help="name of the format (default: by the file's contents)")
     parser.add_argument("--gpus", type=whole, metavar="N", help="number of GPUs, where no file says it")
     parser.add_argument("--entry", metavar="NAME", help="function of a Python file that has several configurations")
+    parser.add_argument(
+        "--set-var", action="append", default=[], metavar="NAME=VALUE", help="a variable of the script's environment"
+    )
     add_json(parser)
+    parser.rest = "arguments"
 
 
 def run(args: argparse.Namespace) -> int:
     """Read and print."""
     from forerun.search.board.leaderboard import SCHEMA, dump_json
     from forerun.search.formats.importing import import_files
+    from forerun.search.formats.shell_words import Given
 
-    found = import_files(args.files, format=args.format, gpus=args.gpus, entry=args.entry)
+    given = Given(arguments=args.arguments, variables=variables(args.set_var))
+    found = import_files(args.files, format=args.format, gpus=args.gpus, entry=args.entry, given=given)
     if args.json:
         print(dump_json({"schema": SCHEMA, **facts_of(found)}))
         return 0
     print("\n".join(_lines(found)))
     return 0
+
+
+def variables(stated: Sequence[str]) -> dict[str, str]:
+    """Return ``NAME=VALUE`` words by name.
+
+    Raises:
+        RequestError: a word is none, or a name is given twice.
+    """
+    found: dict[str, str] = {}
+    for word in stated:
+        name, separator, value = word.partition("=")
+        if not separator or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise RequestError(f"--set-var takes NAME=VALUE, but got {quoted(word)}")
+        if found.setdefault(name, value) != value:
+            raise RequestError(f"--set-var {name} is given twice, as {quoted(found[name])} and {quoted(value)}")
+    return found
 
 
 def facts_of(found: "Imported") -> dict[str, Any]:

@@ -1,0 +1,88 @@
+"""The words of a command: ``--name value`` options, command lines inside of words, and what SLURM's own words state."""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+
+def split_again(words: Sequence[str]) -> list[str]:
+    """Return words with those taken apart that hold whole command lines (``bash -c "... --flag 1"``).
+
+    >>> split_again(["sh", "-c", "python run.py --tp 2", "a b"])
+    ['sh', '-c', 'python', 'run.py', '--tp', '2', 'a b']
+    """
+    result: list[str] = []
+    for word in words:
+        if re.search(r"(^|\s)--\w", word) and re.search(r"\s", word):
+            try:
+                result += shlex.split(word)
+            except ValueError:
+                result += word.split()
+        else:
+            result.append(word)
+    return result
+
+
+def options(words: Sequence[str], *, kebab: bool = True) -> tuple[dict[str, str | bool], list[str]]:
+    """Return ``--name value``, ``--name=value`` and ``--name`` by name, and remarks about names given twice.
+
+    Names are spelled with dashes (``kebab``) or with underscores; several values are joined by blanks.
+    """
+    found: dict[str, str | bool] = {}
+    remarks: list[str] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if not re.match(r"--\w", word):
+            continue
+        name, separator, value = word[2:].partition("=")
+        name = name.replace("_", "-") if kebab else name.replace("-", "_")
+        values = [value] if separator else []
+        while at < len(words) and not separator and not re.match(r"--?[A-Za-z]", words[at]):
+            values.append(words[at])
+            at += 1
+        while len(values) > 1 and re.fullmatch(r"\$\w+|\$\{\w+\}", values[-1]):
+            remarks.append(f"{values.pop()} is not assigned; the arguments that it may add are left out")
+        result = " ".join(values) if values else True
+        if name in found and found[name] != result:
+            remarks.append(f"--{name} is given twice; the last one counts")
+        found[name] = result
+    return found, remarks
+
+
+def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words before the first program (``.py``) that a command names, and those after it."""
+    for at, word in enumerate(words):
+        if word.endswith(".py"):
+            return list(words[:at]), list(words[at + 1 :])
+    return (list(words), []) if not words or not words[0].startswith("--") else ([], list(words))
+
+
+def slurm_variables(sbatch: Sequence[str]) -> dict[str, str | list[str]]:
+    """Return the variables that SLURM sets from ``#SBATCH`` lines."""
+    found = options(sbatch)[0]
+    nodes = count(found, "nodes") or short(sbatch, "-N")
+    per_node = count(found, "gpus-per-node", "gres") or short(sbatch, "-G")
+    tasks = count(found, "ntasks-per-node")
+    total = count(found, "ntasks") or short(sbatch, "-n") or (nodes * tasks if nodes and tasks else None)
+    counts = {"SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_GPUS_PER_NODE": per_node}
+    counts |= {"SLURM_GPUS_ON_NODE": per_node, "SLURM_NTASKS_PER_NODE": tasks, "SLURM_TASKS_PER_NODE": tasks}
+    counts |= {"SLURM_NTASKS": total, "SLURM_NPROCS": total}
+    return {name: str(count) for name, count in counts.items() if count is not None}
+
+
+def count(found: Mapping[str, str | bool], *names: str) -> int | None:
+    """Return the number at the end of the first of some options that ends in one (``--gres=gpu:8``); else None."""
+    for name in names:
+        if match := re.search(r"(\d{1,7})$", str(found.get(name, ""))):
+            return int(match[1]) or None
+    return None
+
+
+def short(words: Sequence[str], flag: str) -> int | None:
+    """Return the number after a short flag (``-N 4``); None where there is none."""
+    for at, word in enumerate(words[:-1]):
+        if word == flag and words[at + 1].isdecimal():
+            return int(words[at + 1])
+    return None

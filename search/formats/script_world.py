@@ -1,0 +1,67 @@
+"""How many devices launch scripts start."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from forerun.search.formats.command_line import count, options, short, split_again, split_command
+from forerun.search.formats.devices import World
+from forerun.search.formats.shell_script import Script, read_script
+from forerun.search.formats.shell_words import NOTHING, Given
+
+_NODES = ("nnodes", "num-nodes", "nodes")
+_DEVICES_OF_NODE = ("GPUS_PER_NODE", "NPROC_PER_NODE", "NGPU", "NPUS_PER_NODE", "SLURM_GPUS_PER_NODE")
+
+
+def world_of(scripts: Mapping[str, str], gpus: int | None, given: Given = NOTHING) -> World:
+    """Return how many devices some launch scripts start; ``gpus`` by the user comes first.
+
+    Raises:
+        RequestError: a script cannot be read.
+    """
+    if gpus is not None:
+        return World(devices=gpus, by_user=True)
+    for name, text in scripts.items():
+        devices = script_devices(read_script(text, name, given))
+        if devices is not None:
+            return World(devices=devices)
+    return World(devices=None)
+
+
+def script_devices(script: Script) -> int | None:
+    """Return nodes times devices per node as the launcher, ``#SBATCH`` lines or the usual variables state them.
+
+    None where one of the two is left to a host file or to a variable that nobody sets.
+    """
+    for command in script.commands:
+        launcher, _ = split_command(split_again(command))
+        found = options(launcher)[0]
+        per_node = count(found, "nproc-per-node", "num-gpus", "gpus-per-node")
+        nodes = count(found, *_NODES)
+        if per_node is not None and nodes is None and ({*_NODES, "hostfile"} & set(found)):
+            return None
+        if per_node is not None:
+            return per_node * (nodes or 1)
+        if (processes := count(found, "num-processes")) is not None:
+            return processes
+    found = options(script.sbatch)[0]
+    nodes = count(found, "nodes") or short(script.sbatch, "-N")
+    per_node = count(found, "gpus-per-node", "gres", "ntasks-per-node")
+    if nodes and per_node:
+        return nodes * per_node
+    return _devices_of_variables(script.variables)
+
+
+def _devices_of_variables(variables: Mapping[str, str | Sequence[str]]) -> int | None:
+    """Return the devices that variables state: launchers such as ``swift`` and ``llamafactory-cli`` read these."""
+    numbers = {name: int(v) for name, v in variables.items() if isinstance(v, str) and re.fullmatch(r"\d{1,9}", v)}
+    visible = variables.get("CUDA_VISIBLE_DEVICES", variables.get("ASCEND_RT_VISIBLE_DEVICES"))
+    per_node = next((numbers[n] for n in _DEVICES_OF_NODE if n in numbers), None)
+    if per_node is None and isinstance(visible, str) and re.fullmatch(r"\d+(,\d+)*", visible):
+        per_node = visible.count(",") + 1
+    stated = [name for name in ("NNODES", "NUM_NODES") if name in variables]
+    nodes = next((numbers[n] for n in stated if n in numbers), None)
+    if per_node and nodes:
+        return per_node * nodes
+    if per_node and not stated and ("NPROC_PER_NODE" in numbers or visible):
+        return per_node  # one node is what these launchers start where no number of nodes is set
+    return numbers.get("WORLD_SIZE") or None

@@ -1,0 +1,117 @@
+"""Scripts whose degrees come from their arguments or from the environment; what nobody states is asked for by name."""
+
+import pytest
+
+from forerun.search.cli.program import main
+from forerun.search.formats import Imported, import_texts
+from forerun.search.formats.shell_words import Given
+from forerun.spaces.errors import RequestError
+
+POSITIONAL = """\
+#!/bin/bash
+ENV=$1
+if [ -z ${KEEP} ];then
+    KEEP=2
+fi
+if [ $ENV = one ]; then
+    NNODES=1
+    GPUS=8
+elif [ $ENV = many ]; then
+    NNODES=${WORLD_SIZE}
+    GPUS=8
+fi
+TP=$2
+PP=${3}
+shift 3
+SP=$1
+SAVE=${2}
+OVERLAP=$(( ($TP > 1) ? 1 : 0 ))
+if [ $OVERLAP -eq 1 ]; then
+    overlap="--tp-comm-overlap"
+fi
+if [ $SAVE = full ]; then
+    save="--recompute-granularity full --recompute-method uniform --recompute-num-layers ${KEEP}"
+fi
+if [ $SP = true ] && [ $TP -gt 1 ]; then
+    sp=" --sequence-parallel"
+fi
+options=" --tensor-model-parallel-size ${TP} --pipeline-model-parallel-size ${PP} --micro-batch-size 2 \\
+  --global-batch-size 64 --num-layers 32 --seq-length 4096 --bf16 "
+run="torchrun --nproc_per_node $GPUS --nnodes $NNODES pretrain.py
+ ${options} ${overlap} ${save} ${sp}"
+eval ${run}
+"""
+BARE = """\
+NNODES=$SLURM_NNODES
+torchrun --nproc-per-node 8 --nnodes $NNODES pretrain_gpt.py --tensor-model-parallel-size $TP \\
+  --pipeline-model-parallel-size ${PP} --micro-batch-size 1 --global-batch-size 64 --num-layers 32
+"""
+
+
+def read(text: str, *arguments: str, **variables: str) -> Imported:
+    return import_texts({"run.sh": text}, given=Given(arguments=arguments, variables=variables))
+
+
+def test_arguments_decide_degrees_and_branches() -> None:
+    found = read(POSITIONAL, "one", "4", "2", "true", "full")
+
+    assert str(found.strategy) == "tp4 pp2 dp1 mbs2 sp recompute=full"
+    assert found.workload["gpus"] == 8
+    assert str(read(POSITIONAL, "one", "1", "2", "true", "none").strategy) == "tp1 pp2 dp4 mbs2"
+
+
+def test_variables_of_the_environment_decide() -> None:
+    found = read(POSITIONAL, "many", "4", "2", "true", "none", WORLD_SIZE="16")
+
+    assert found.workload["gpus"] == 128
+    assert found.strategy.dp == 16
+
+
+def test_a_set_variable_wins_over_the_script() -> None:
+    assert read("TP=2\n" + BARE, TP="4", PP="2", SLURM_NNODES="2").strategy.tp == 4
+
+
+def test_slurm_lines_state_slurm_variables() -> None:
+    found = read("#SBATCH --nodes=4\n" + BARE, TP="4", PP="2")
+
+    assert found.workload["gpus"] == 32
+
+
+def test_nodes_that_nobody_states_are_not_one() -> None:
+    found = read(BARE, TP="4", PP="2")
+
+    assert "gpus" not in found.workload
+    assert any("--gpus" in text for text in found.defaults)
+
+
+def test_what_is_missing_is_listed_with_what_it_decides() -> None:
+    with pytest.raises(RequestError) as caught:
+        read(BARE)
+
+    assert "tensor_model_parallel_size=$TP, pipeline_model_parallel_size=${PP}" in str(caught.value)
+    assert "--set-var TP=... --set-var PP=..." in str(caught.value)
+    with pytest.raises(RequestError, match="arguments that the script is started with after --"):
+        read(POSITIONAL)
+
+
+def test_arguments_of_the_form_name_value_are_exported() -> None:
+    loop = 'for A in "$@"; do\n export "$A"\ndone\n'
+
+    assert read(loop + BARE, "TP=2", "PP=4", SLURM_NNODES="1").strategy.tp == 2
+
+
+def test_the_command_line_takes_both(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+    script = tmp_path / "run.sh"
+    script.write_text(POSITIONAL)
+
+    assert main(["import", str(script), "--set-var", "WORLD_SIZE=2", "--", "many", "2", "2", "true", "full"]) == 0
+    assert "tp2 pp2 dp4 mbs2 sp recompute=full" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["TP"], ["2=3"], ["TP=1", "--set-var", "TP=2"]])
+def test_a_wrong_variable_is_refused(words: list[str], tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+    script = tmp_path / "run.sh"
+    script.write_text(BARE)
+
+    assert main(["import", str(script), "--set-var", *words]) == 2
+    assert "--set-var" in capsys.readouterr().err
