@@ -9,12 +9,12 @@ import numpy as np
 from forerun.search.board.rows import Row, rows_of
 from forerun.search.diagnosis.fixes import Fix, fixes, relaxed
 from forerun.search.flat.best import best_row
-from forerun.search.flat.candidates import strategy_at, values_at
 from forerun.search.flat.exhaustive import Piece, Problem, slices
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.strategies import RULES, StrategySpace
+from forerun.spaces.strategies.candidates import strategy_at, values_at
 from forerun.spaces.units import format_count, format_seconds
 
 TOP_BLOCKERS = 3
@@ -66,7 +66,7 @@ class Diagnosis:
             lines.append("smallest change that makes it feasible, with an example:")
             lines += [
                 f"  {fix.change}: {fix.row.name}, {fix.row.peak_memory_gib:.1f} GiB, "
-                f"{fix.row.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
+                f"{fix.row.throughput_per_gpu:,.0f} tokens/s/GPU"
                 for fix in self.fixes
             ]
             if any(fix.tree for fix in self.fixes):
@@ -101,7 +101,7 @@ class BeyondLimits(NoAnswer):
 def empty_space(setting: Setting, problem: Problem, piece: Piece) -> RequestError:
     """Return the error for restrictions that leave no legal candidate: the laws they meet and which one to lift."""
     blockers = _blockers(piece)
-    laws = _laws(problem.space, [reason for reason, _ in blockers[:TOP_BLOCKERS]])
+    laws = _laws(setting.space(), [reason for reason, _ in blockers[:TOP_BLOCKERS]])
     lines = ["the restricted space is empty: no candidate keeps all laws", *_blocker_lines(blockers, laws)]
     freed = next((words for words, other in relaxed(setting) if _has_legal(other)), None)
     lines.append(f"nearest fix: {freed}" if freed else "no restriction that was lifted gives a legal candidate either")
@@ -147,15 +147,15 @@ def _blocker_lines(blockers: tuple[tuple[str, int], ...], laws: Mapping[str, str
 
 def diagnose(setting: Setting, problem: Problem, piece: Piece, score: Scorer) -> Diagnosis:
     """Return why ``piece``, the whole of a space, has nothing feasible and what would help."""
-    closest = None
+    closest, space = None, setting.space()
     if piece.closest is not None and len(piece.closest):
-        strategy = strategy_at(problem.space, int(piece.closest.index[0]))
+        strategy = strategy_at(space, int(piece.closest.index[0]))
         closest = rows_of(setting.context, [strategy], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)[0]
     blockers = _blockers(piece)
     return Diagnosis(
         legal=piece.legal,
         blockers=blockers,
-        laws={} if piece.legal else _laws(problem.space, [reason for reason, _ in blockers[:TOP_BLOCKERS]]),
+        laws={} if piece.legal else _laws(space, [reason for reason, _ in blockers[:TOP_BLOCKERS]]),
         closest=closest,
         fixes=tuple(fixes(setting, score)),
     )

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from forerun.search.board.rows import Row, rows_of
-from forerun.search.flat.candidates import strategies_at
 from forerun.search.flat.exhaustive import Problem, search_space
 from forerun.search.request.limits import NO_LIMITS, Limits
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
+from forerun.spaces.strategies.candidates import strategies_at
 
 
 def best_row(

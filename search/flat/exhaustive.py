@@ -6,14 +6,16 @@ pieces merge in any order, by any number of workers, into the same result. Memor
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.search.flat.bound import SAMPLE, SLOWER, WORTH, Bound, sample_tables, slowdowns
 from forerun.search.flat.fronts import front
+from forerun.search.request.kinds import TRANSFORMERS, Space, Table, kind_of
 from forerun.search.request.limits import NO_LIMITS, Limits
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.preferences import odds_of_failure
@@ -24,9 +26,9 @@ from forerun.simulator.memory.risk import RISKY
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.strategies import AXES, StrategySpace, StrategyTable
 
-CHUNK = 1 << 17
+CHUNK = TRANSFORMERS.chunk
 """Legal candidates scored at once: large enough to amortise numpy's calls, small enough for the cache."""
-FIRST = 1 << 19
+FIRST = TRANSFORMERS.first
 """Candidates of the first slice: a few per cent of them are legal in the usual space."""
 WIDEST = 1 << 26
 """Candidates of one slice, legal or not: bounds memory where a sparse space suddenly becomes dense. Laws leave a tenth
@@ -44,7 +46,7 @@ class Problem:
     not at all), and which candidates need no scoring (``bounded``). ``ideas``: of candidates with the same degrees only
     the best is kept."""
 
-    space: StrategySpace
+    space: Space
     objective: str
     top: int
     limits: Limits = NO_LIMITS
@@ -55,8 +57,10 @@ class Problem:
     @property
     def idea_width(self) -> int:
         """Candidates from one set of degrees to the next, the slowest digits of an index; 1: each is one by itself."""
+        if not self.ideas or not isinstance(self.space, StrategySpace):
+            return 1
         fast = AXES[AXES.index(DEGREES[-1]) + 1 :]
-        return math.prod(len(self.space.choices[axis]) for axis in fast) if self.ideas else 1
+        return math.prod(len(self.space.choices[axis]) for axis in fast)
 
     def merged(self, pieces: Iterable["Piece"]) -> "Piece":
         """Return the piece of several slices together."""
@@ -95,9 +99,11 @@ class Piece:
     safest: Best | None = None
 
 
-def interrupted(scores: ScoreTable, table: StrategyTable, slowdown: Mapping[int, float]) -> ScoreTable:
+def interrupted(scores: ScoreTable, table: Table, slowdown: Mapping[int, float]) -> ScoreTable:
     """Return scores with what interruptions add to the steps of trainings on so many GPUs."""
-    return scores.slowed(slowdowns(table, slowdown)) if slowdown else scores
+    if not slowdown or not isinstance(table, StrategyTable):
+        return scores
+    return scores.slowed(slowdowns(table, slowdown))
 
 
 def search_space(problem: Problem, *, score: Scorer = simulator_score, progress: Progress | None = None) -> Piece:
@@ -112,12 +118,15 @@ def bounded(problem: Problem, score: Scorer = simulator_score) -> Problem:
     The best ``top`` of a sample set the bound: whatever cannot be better than the last of them is not among the best of
     the whole space.
     """
-    objective, context = objective_named(problem.objective), problem.space.context
-    known = score is simulator_score and context.correction is None and objective.plain is not None
-    if not known or problem.space.size < WORTH:
+    objective = objective_named(problem.objective)
+    space = problem.space
+    if not isinstance(space, StrategySpace) or space.size < WORTH:
         return problem
-    tables, legal = list[StrategyTable](), 0
-    for table in sample_tables(problem.space):
+    context = space.context
+    if score is not simulator_score or context.correction is not None or objective.plain is None:
+        return problem
+    tables, legal = list[Table](), 0
+    for table in sample_tables(space):
         tables.append(table)
         legal += len(table)
         if legal >= SAMPLE:
@@ -130,9 +139,9 @@ def bounded(problem: Problem, score: Scorer = simulator_score) -> Problem:
     return replace(problem, bound=bound)
 
 
-def _within(bound: Bound | None, table: StrategyTable) -> StrategyTable:
+def _within(bound: Bound | None, table: Table) -> Table:
     """Return the candidates that may be among the best."""
-    if bound is None or not len(table):
+    if bound is None or not len(table) or not isinstance(table, StrategyTable):
         return table
     keeps = bound.keeps(table)
     return table if keeps.all() else table.take(np.flatnonzero(keeps))
@@ -145,11 +154,12 @@ def search_slice(
     *,
     score: Scorer = simulator_score,
     progress: Progress | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> Piece:
     """Return the piece of the candidates with index in ``[low, high)``; it does not depend on ``chunk``."""
     low, high = max(low, 0), min(high, problem.space.size)
-    piece, waiting = Piece(), list[StrategyTable]()
+    chunk = chunk or kind_of(problem.space.context).chunk
+    piece, waiting = Piece(), list[Table]()
     walked = legal = 0
     for width, table, rejected in slices(problem.space, low, high, chunk):
         walked, legal = walked + width, legal + len(table)
@@ -166,9 +176,9 @@ def search_slice(
     return piece
 
 
-def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> Piece:
+def score_chunk(problem: Problem, table: Table, score: Scorer) -> Piece:
     """Score some legal candidates."""
-    context = problem.space.context
+    context: Any = problem.space.context
     scores = interrupted(score(context, table), table, problem.slowdown)
     kept, beyond = problem.limits.kept(scores, table)
     objective = objective_named(problem.objective)
@@ -258,14 +268,12 @@ def _merge_best(parts: list[Best | None], count: int, *, front: bool = False, wi
     return _best(index, keys, np.ones(len(index), dtype=bool), count, front, width)
 
 
-def slices(
-    space: StrategySpace, low: int, high: int, chunk: int = CHUNK
-) -> Iterator[tuple[int, StrategyTable, Mapping[str, int]]]:
+def slices(space: Space, low: int, high: int, chunk: int = CHUNK) -> Iterator[tuple[int, Table, Mapping[str, int]]]:
     """Cut ``[low, high)`` into slices of about ``chunk`` legal candidates: (width, legal ones, illegal by reason).
 
     The width of a slice follows the density of the one before it, because the density changes slowly along the index.
     """
-    width = FIRST
+    width = kind_of(space.context).first
     while low < high:
         width = min(width, high - low)
         table, rejected = space.table(low, low + width)
@@ -275,7 +283,7 @@ def slices(
         width = max(1, min(WIDEST, int(width * growth)))
 
 
-def chunks_of(tables: list[StrategyTable], chunk: int) -> Iterator[StrategyTable]:
+def chunks_of(tables: Sequence[Table], chunk: int) -> Iterator[Table]:
     """Yield the rows of all tables in tables of about equal size, ``chunk`` rows at most."""
     joined = _join([table for table in tables if len(table)])
     if joined is None:
@@ -285,15 +293,9 @@ def chunks_of(tables: list[StrategyTable], chunk: int) -> Iterator[StrategyTable
         yield joined.take(slice(part * len(joined) // count, (part + 1) * len(joined) // count))
 
 
-def _join(tables: list[StrategyTable]) -> StrategyTable | None:
-    """Return one table with the rows of all: slices of one space differ in nothing but the choices of ``dp``."""
+def _join(tables: Sequence[Table]) -> Table | None:
+    """Return one table with the rows of all, which are slices of one space."""
     if len(tables) < 2:
         return tables[0] if tables else None
-    dp = np.unique(np.concatenate([table.choices["dp"] for table in tables]))
-    codes = {axis: np.concatenate([table.codes[axis] for table in tables]) for axis in AXES}
-    recoded = [np.searchsorted(dp, table.choices["dp"]).astype(np.uint16)[table.codes["dp"]] for table in tables]
-    return StrategyTable(
-        choices={**tables[0].choices, "dp": dp},
-        codes={**codes, "dp": np.concatenate(recoded)},
-        index=np.concatenate([table.index for table in tables]),
-    )
+    first, *others = tables
+    return first.joined(others)  # type: ignore[arg-type]  # all of one kind

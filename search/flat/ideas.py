@@ -7,13 +7,14 @@ ten rows of them would be one row ten times.
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from forerun.search.board.rows import Row, rows_of
 from forerun.search.board.variants import Variant
-from forerun.search.flat.candidates import strategies_at
 from forerun.search.flat.exhaustive import CHUNK, Best, Problem, chunks_of, interrupted, slices
+from forerun.search.request.kinds import kind_of
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.preferences import FAILED_START
 from forerun.search.request.request import Setting
@@ -25,9 +26,9 @@ ALIKE = 0.01
 MOST_VARIANTS = 100
 
 
-def flat_rows(setting: Setting, problem: Problem, best: Best, score: Scorer) -> tuple[Row, ...]:
+def flat_rows(setting: Setting[Any], problem: Problem, best: Best, score: Scorer) -> tuple[Row[Any], ...]:
     """Return the rows of what an exhaustive search found, each with its variants where those were folded."""
-    leaders = strategies_at(problem.space, best.index[: problem.top])
+    leaders = kind_of(setting.context).strategies(problem.space, best.index[: setting.top])
     variants = _variants(problem, best, score) if problem.ideas else [()] * len(leaders)
     return rows_with_variants(setting, leaders, variants, score)
 
@@ -36,7 +37,7 @@ def _variants(problem: Problem, best: Best, score: Scorer) -> list[tuple[Strateg
     """Return, for each of the best, the candidates with its degrees that are as good, best first."""
     width, context = problem.idea_width, problem.space.context
     leaders = {int(index) // width: place for place, index in enumerate(best.index[: problem.top])}
-    found: list[list[tuple[tuple[float, ...], int]]] = [[] for _ in leaders]
+    kind, found = kind_of(context), list[list[tuple[tuple[float, ...], int]]]([] for _ in leaders)
     lows = [idea * width for idea in sorted(leaders)]
     tables = [table for low in lows for _, table, _ in slices(problem.space, low, low + width)]
     for table in chunks_of(tables, CHUNK):
@@ -47,12 +48,13 @@ def _variants(problem: Problem, best: Best, score: Scorer) -> list[tuple[Strateg
         near = kept & (keys[0] <= (1 + ALIKE) * best.keys[0, places]) & (table.index != best.index[places])
         for row in np.flatnonzero(near):
             found[places[row]].append(((*keys[:, row],), int(table.index[row])))
-    return [strategies_at(problem.space, (index for _, index in sorted(one)[:MOST_VARIANTS])) for one in found]
+    indices = [np.array([index for _, index in sorted(one)[:MOST_VARIANTS]], dtype=np.int64) for one in found]
+    return [kind.strategies(problem.space, own) for own in indices]
 
 
 def rows_with_variants(
-    setting: Setting, leaders: Sequence[Strategy], variants: Sequence[Sequence[Strategy]], score: Scorer
-) -> tuple[Row, ...]:
+    setting: Setting[Any], leaders: Sequence[Any], variants: Sequence[Sequence[Any]], score: Scorer
+) -> tuple[Row[Any], ...]:
     """Return the rows of some strategies, each with its own variants."""
     rows = iter(_rows(setting, [*leaders, *itertools.chain(*variants)], score))
     first = list(itertools.islice(rows, len(leaders)))
@@ -95,11 +97,14 @@ def degrees(strategy: Strategy) -> tuple[int, ...]:
     return (strategy.devices, strategy.pp, strategy.tp, strategy.cp, strategy.ep, strategy.etp, strategy.second_tp or 0)
 
 
-def best_rows(setting: Setting, problem: Problem, bests: Iterable[Best | None], score: Scorer) -> list[Row | None]:
+def best_rows(
+    setting: Setting[Any], problem: Problem, bests: Iterable[Best | None], score: Scorer
+) -> list[Row[Any] | None]:
     """Return the first row of each, None where there is none."""
-    found = [strategies_at(problem.space, best.index[:1]) if best is not None else () for best in bests]
+    kind = kind_of(setting.context)
+    found = [kind.strategies(problem.space, best.index[:1]) if best is not None else () for best in bests]
     return [next(iter(_rows(setting, strategies, score)), None) for strategies in found]
 
 
-def _rows(setting: Setting, strategies: Sequence[Strategy], score: Scorer) -> tuple[Row, ...]:
+def _rows(setting: Setting[Any], strategies: Sequence[Any], score: Scorer) -> tuple[Row[Any], ...]:
     return rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)

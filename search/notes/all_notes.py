@@ -10,6 +10,7 @@ from forerun.search.notes.goodput import goodput_note
 from forerun.search.notes.low_oom_risk import safer_note
 from forerun.search.notes.switched import switches_note
 from forerun.search.notes.validated_runs import checked_note
+from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
@@ -29,7 +30,7 @@ def notes_for(
 ) -> tuple[str, ...]:
     """Return what is to be said of ranked rows: what was measured of the first, a faster and a safer one, a better
     batch, and how well such predictions met measured runs. ``score``: what other candidates are scored with."""
-    if not rows:
+    if not rows or kind_of(setting.context) is not TRANSFORMERS:  # what they say was measured of transformers
         return ()
     beside = beside or Beside()
     return (

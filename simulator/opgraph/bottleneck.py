@@ -11,6 +11,7 @@ from typing import Any
 from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.score import score_splits
 from forerun.simulator.opgraph.table import AnySplit, SplitScores, SplitTable
+from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.opgraph.limits import split_limits
 from forerun.spaces.opgraph.mixture import Mixture
 from forerun.spaces.opgraph.split import NORM_HANDLING, Mode, Split
@@ -43,30 +44,28 @@ class SplitFacts:
     global_batch: int
     family: str
     batch_norm: str
-    hidden_s: float
-    repeated_s: float
-    idle_s: float
-    host_s: float
+    hidden_s: float = 0.0
+    repeated_s: float = 0.0
+    idle_s: float = 0.0
+    host_s: float = 0.0
     bottlenecks: tuple[Bottleneck, ...] = field(default=())
 
     @property
     def bottleneck(self) -> str:
-        """Name of what holds it up most."""
-        return self.bottlenecks[0].name
+        """Name of what holds it up most; empty where that is not known: of a step that was simulated."""
+        return self.bottlenecks[0].name if self.bottlenecks else ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the facts as plain data."""
-        return {
-            "family": self.family,
-            "global_batch": self.global_batch,
-            "bottleneck": self.bottleneck,
-            "hidden_gradient_s": self.hidden_s,
-            "batch_norm": self.batch_norm,
-        }
+        known = {"bottleneck": self.bottleneck, "hidden_gradient_s": self.hidden_s} if self.bottlenecks else {}
+        return {"family": self.family, "global_batch": self.global_batch, **known, "batch_norm": self.batch_norm}
 
 
-def facts_of(context: GraphContext, table: SplitTable, scores: SplitScores) -> list[SplitFacts]:
-    """Return the facts of every row of a table that was scored."""
+def facts_of(context: GraphContext, table: SplitTable, scores: ScoreTable) -> list[SplitFacts]:
+    """Return the facts of every row of a table that was scored; of steps that were simulated (no ``SplitScores``)
+    without what holds them up."""
+    if not isinstance(scores, SplitScores):
+        return [_facts(split, int(batch)) for split, batch in zip(table.splits, table.batch, strict=True)]
     # What one replica's batch would take on one device, cut into the same segments.
     keys = [(size // split.replicas, split.segments) for size, split in zip(table.batch, _defaults(table), strict=True)]
     local = sorted(set(keys))
@@ -77,10 +76,8 @@ def facts_of(context: GraphContext, table: SplitTable, scores: SplitScores) -> l
         mixture = isinstance(split, Mixture)
         device_s, repeated_s = float(scores.device_s[row]), float(scores.repeated_s[row])
         ideal_s = (serial_s[key] - repeated_s) / _default(split).parts
-        facts = SplitFacts(
-            global_batch=int(table.batch[row]),
-            family="mixture" if mixture else _default(split).family,
-            batch_norm=MIXED_NORMS if mixture else NORM_HANDLING[_default(split).mode],
+        facts = replace(
+            _facts(split, int(table.batch[row])),
             hidden_s=max(float(scores.hidden_s[row]), 0.0),
             repeated_s=repeated_s,
             idle_s=0.0 if mixture else max(device_s - repeated_s - ideal_s, 0.0),
@@ -89,6 +86,12 @@ def facts_of(context: GraphContext, table: SplitTable, scores: SplitScores) -> l
         cost = _Cost(split=_default(split), facts=facts, scores=scores, row=row)
         rows.append(replace(facts, bottlenecks=bottlenecks(context, cost)))
     return rows
+
+
+def _facts(split: AnySplit, batch: int) -> SplitFacts:
+    if isinstance(split, Mixture):
+        return SplitFacts(global_batch=batch, family="mixture", batch_norm=MIXED_NORMS)
+    return SplitFacts(global_batch=batch, family=split.family, batch_norm=NORM_HANDLING[split.mode])
 
 
 def _default(split: AnySplit) -> Split:

@@ -14,6 +14,7 @@ from forerun.spaces.opgraph.profile import GraphProfile
 
 PROFILED_BATCH = 64
 """Samples of the one-device run that a measured time per sample is taken from, unless said otherwise."""
+DEFAULT_BATCH = PerDevice(PROFILED_BATCH)
 
 GRADIENT_BYTES = 4.0
 """Gradients move in fp32, also with half-precision arithmetic (automatic mixed precision keeps fp32 parameters)."""
@@ -36,7 +37,7 @@ class GraphContext:
     profile: GraphProfile
     precision: str
     seconds_per_sample: float | None = None
-    global_batch: int | PerDevice = PerDevice(PROFILED_BATCH)
+    global_batch: int | PerDevice = DEFAULT_BATCH
     memory_share: float = USABLE
 
     def batch(self, devices: int) -> int:

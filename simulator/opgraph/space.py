@@ -77,8 +77,8 @@ def _in_segments(context: GraphContext, legal: Sequence[Split]) -> list[Split]:
     waiting, found = {split: count for split, count in most.items() if split not in fitting}, list[Split]()
     while waiting:
         samples = {split: context.batch(split.devices) // split.replicas for split in waiting}
-        more = {split: next((n for n in divisors(samples[split]) if n >= 2 * waiting[split]), None) for split in waiting}
-        tried = [replace(split, segments=count) for split, count in more.items() if count is not None]
+        more = {split: [n for n in divisors(samples[split]) if n >= 2 * waiting[split]] for split in waiting}
+        tried = [replace(split, segments=counts[0]) for split, counts in more.items() if counts]
         waiting = {}
         for split, fits in zip(tried, _fits(context, tried), strict=True):
             whole = replace(split, segments=1)

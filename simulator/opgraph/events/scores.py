@@ -27,11 +27,11 @@ def simulate_split(context: GraphContext, split: AnySplit) -> EventResult:
 
 
 def result_row(context: GraphContext, result: EventResult, parts: dict[str, float]) -> ScoreTable:
-    """Return the scores of one step that was simulated. ``parts``: bytes of its memory by the closed forms; what events
-    keep beyond or below them counts as activations."""
+    """Return the scores of one step that was simulated. ``parts``: bytes of its memory by the closed forms, of a tree
+    the reserve alone; what events keep beyond or below them counts as activations, of a tree as in use."""
     peak = result.peak_memory_bytes + RESERVE_BYTES
-    held = dict(parts)
-    held["activations"] = held.get("activations", 0.0) + peak - sum(parts.values())
+    rest = "activations" if "activations" in parts else "in use"
+    held = {**parts, rest: parts.get(rest, 0.0) + peak - sum(parts.values())}
     return ScoreTable(
         step_time_s=np.array([result.step_time_s]),
         time_s={part: np.array([result.time_s[part]]) for part in TIME_PARTS},
