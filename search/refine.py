@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.board.rows import Row, closed_form_mark, rows_of
+from forerun.search.board.rows import Row, closed_form_mark, rows_from
 from forerun.search.build import with_rows
 from forerun.search.request.kinds import kind_of
 from forerun.search.request.objectives import objective_named
@@ -30,7 +30,7 @@ def refine(board: Leaderboard, setting: Setting[Any], top: int) -> Leaderboard:
     scores = kind.event_scores(setting.context, table)
     keys = objective_named(setting.objective).keys(setting.context, scores, table)
     places = np.lexsort((*reversed(keys), ~scores.fits))
-    rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=lambda *_: scores)
+    rows = rows_from(setting.context, strategies, scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)
     played = tuple(dataclasses.replace(row, facts=old.facts) for row, old in zip(rows, board.rows, strict=True))
     rows = tuple(_moved(played[place], place + 1) for place in places[:top])
     board = dataclasses.replace(board, remarks=(*board.remarks, _verdict(board.rows, played, rows[0])))

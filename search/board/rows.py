@@ -181,9 +181,20 @@ def rows_of(
     """Score strategies, which must be legal, and return a row for each in the order given."""
     if not strategies:
         return ()
+    scores = score(context, kind_of(context).table(context, strategies))
+    return rows_from(context, strategies, scores, usd_per_gpu_hour=usd_per_gpu_hour)
+
+
+def rows_from(
+    context: Any,
+    strategies: Sequence[S],
+    scores: ScoreTable,
+    *,
+    usd_per_gpu_hour: float | None = None,
+) -> tuple[Row[S], ...]:
+    """Return a row for each strategy out of its ``scores``, which have as many rows."""
     kind = kind_of(context)
     table = kind.table(context, strategies)
-    scores = score(context, table)
     facts = kind.facts(context, table, scores)
     return tuple(
         _row(context, "", int(gpus), (strategy,), scores, row, usd_per_gpu_hour, facts[row])

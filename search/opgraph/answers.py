@@ -3,41 +3,43 @@
 from dataclasses import replace
 from typing import Any
 
-from forerun.search.board.rows import Row, rows_of
+import numpy as np
+
+from forerun.search.board.rows import Row
 from forerun.search.diagnosis.diagnosis import NoAnswer
-from forerun.search.flat.exhaustive import Best, Piece, Problem
+from forerun.search.flat.best import first_row, rows_of_best
+from forerun.search.flat.exhaustive import Best, Problem, SliceResult
 from forerun.search.request.request import Setting
-from forerun.search.request.scorer import Scorer
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.space import SplitSpace
 from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.opgraph.split import Split
 
 
-def best_of_families(setting: Setting[Any], problem: Problem, best: Best, score: Scorer) -> tuple[Row[Split], ...]:
+def best_of_families(setting: Setting[Any], problem: Problem, best: Best) -> tuple[Row[Split], ...]:
     """Return the best row of every family of splits with its rank, whatever that is; none of a transformer."""
     if not isinstance(problem.space, SplitSpace):
         return ()
-    first: dict[str, tuple[int, Split]] = {}
-    for rank, split in enumerate(problem.space.strategies(best.index), start=1):
-        first.setdefault(split.family, (rank, split))
-    splits = [split for _, split in first.values()]
-    rows = rows_of(setting.context, splits, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
-    return tuple(replace(row, rank=rank) for row, (rank, _) in zip(rows, first.values(), strict=True))
+    first: dict[str, int] = {}
+    for place, split in enumerate(problem.space.strategies(best.index)):
+        first.setdefault(split.family, place)
+    places = list(first.values())
+    rows = rows_of_best(setting, problem, best.take(np.array(places)))
+    return tuple(replace(row, rank=place + 1) for row, place in zip(rows, places, strict=True))
 
 
 def no_split_fits(
-    setting: Setting[GraphContext], space: SplitSpace, piece: Piece, document: dict[str, Any]
+    setting: Setting[GraphContext], problem: Problem, piece: SliceResult, document: dict[str, Any]
 ) -> NoAnswer:
     """Return the error for a space in which nothing is legal, or nothing fits, with the smallest change that helps."""
     model, batch = setting.context.model.name, setting.request.global_batch
-    if piece.closest is None or not len(piece.closest):
+    row = first_row(setting, problem, piece.closest)
+    if row is None:
         counted = ", ".join(f"{reason} {count}" for reason, count in sorted(piece.rejected.items()))
         text = f"no split of {model} is legal here (by reason: {counted})"
         return NoAnswer(text, {**document, "message": text}, {"message": text, "closest": None})
-    (split,) = space.strategies(piece.closest.index[:1])
-    (row,) = rows_of(setting.context, [split])
-    if setting.context.batch(split.devices) // split.replicas // split.segments > 1:
+    split: Split = row.strategy
+    if row.graph.global_batch // split.replicas // split.segments > 1:
         change = f"use a smaller batch than {batch}{'' if isinstance(batch, PerDevice) else ' or more GPUs'}"
     else:
         change = "one sample at a time is too much: use more GPUs, or GPUs with more memory"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, overload
 from forerun.search.request.goodput import Interrupted, assumed, read_reliability
 from forerun.search.request.graphs import DEFAULT_PROFILE, graph_cluster, graph_context
 from forerun.search.request.kinds import OPERATOR_GRAPHS, AnyStrategy, kind_named, kind_of
-from forerun.search.request.limits import NO_LIMITS, Limits, limits_of
+from forerun.search.request.limits import NO_LIMITS, TrainingLimits, limits_of
 from forerun.search.request.objectives import objective_named
 from forerun.simulator.memory.risk import risking
 from forerun.simulator.opgraph import GraphContext
@@ -176,7 +176,7 @@ class Setting(Generic[C]):
     usd_per_gpu_hour: float | None
     defaults: tuple[str, ...]
     notes: tuple[str, ...]
-    limits: Limits = NO_LIMITS
+    limits: TrainingLimits = NO_LIMITS
     interrupted: Interrupted | None = None
 
     @overload
