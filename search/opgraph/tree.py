@@ -17,7 +17,7 @@ from forerun.simulator.opgraph.split_tree import tree_of_split
 from forerun.spaces.documents import Document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.split import Split
-from forerun.spaces.trees import TreeError, TreeNode
+from forerun.spaces.trees import Node, TreeError
 from forerun.spaces.trees.document import at_line, read_tree
 from forerun.spaces.trees.names import ranges_text
 
@@ -54,7 +54,7 @@ def split_facts(setting: Setting[GraphContext], split: Split) -> dict[str, Any]:
     return tree_facts(graph_plan(setting.context, tree_of_split(setting.context, split, batch), batch), str(split))
 
 
-def _plan(setting: Setting[GraphContext], root: TreeNode, document: Document) -> GraphPlan:
+def _plan(setting: Setting[GraphContext], root: Node, document: Document) -> GraphPlan:
     try:
         batch = setting.context.batch(_devices(root))
         return graph_plan(setting.context, root, batch)
@@ -62,7 +62,7 @@ def _plan(setting: Setting[GraphContext], root: TreeNode, document: Document) ->
         raise at_line(error, document) from None
 
 
-def _devices(node: TreeNode) -> int:
+def _devices(node: Node) -> int:
     """Return how many devices the nodes of a tree name; what one without stages is cut into."""
     named: set[int] = set()
     stack = [node]

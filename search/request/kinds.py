@@ -33,7 +33,7 @@ from forerun.spaces.strategies import (
 )
 from forerun.spaces.strategies.candidates import strategies_at
 from forerun.spaces.strategies.stage_laws import broken_laws
-from forerun.spaces.trees import TreeNode, tree_of
+from forerun.spaces.trees import Node, tree_of
 
 if TYPE_CHECKING:
     from forerun.simulator.events import Disturbance, EventResult
@@ -108,7 +108,7 @@ class ModelKind(Protocol):
     def facts(self, context: Any, table: Any, scores: Any) -> Sequence[SplitFacts | None]:
         """Return what each row has besides its costs."""
 
-    def tree(self, context: Any, strategy: Any) -> TreeNode:
+    def tree(self, context: Any, strategy: Any) -> Node:
         """Return a strategy as the strategy tree that it is.
 
         Raises:
@@ -189,7 +189,7 @@ class Transformers:
     def facts(self, context: Context, table: StrategyTable, scores: ScoreTable) -> Sequence[None]:
         return [None] * len(table)
 
-    def tree(self, context: Context, strategy: Strategy) -> TreeNode:
+    def tree(self, context: Context, strategy: Strategy) -> Node:
         return tree_of(context, strategy)
 
     def simulate(
@@ -282,7 +282,7 @@ class OperatorGraphs:
     def facts(self, context: GraphContext, table: SplitTable, scores: ScoreTable) -> Sequence[SplitFacts]:
         return facts_of(context, table, scores)
 
-    def tree(self, context: GraphContext, strategy: AnySplit) -> TreeNode:
+    def tree(self, context: GraphContext, strategy: AnySplit) -> Node:
         if isinstance(strategy, Mixture):
             raise RequestError(f"a split is written as a tree, and {strategy} is a mixture; leave --write-tree out")
         return tree_of_split(context, strategy, context.batch(strategy.devices))
