@@ -9,6 +9,7 @@ from forerun.search.board.notebook import row_html
 from forerun.search.board.variants import Variant
 from forerun.search.request.kinds import AnyStrategy, kind_of
 from forerun.search.request.scorer import Scorer
+from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator import score as simulator_score
 from forerun.simulator.memory.risk import RISKY, oom_risk
 from forerun.simulator.opgraph.bottleneck import SplitFacts
@@ -255,8 +256,10 @@ def _row(
         oom_risk=risk,
         allocated_memory_gib=float(scores.allocated_bytes[row]) / GIB,
         peak_stage=int(scores.peak_stage[row]),
-        breakdown_s={part: float(seconds[row]) for part, seconds in scores.time_s.items()},
-        memory_gib={part: float(sizes[row]) / GIB for part, sizes in scores.memory_bytes.items()},
+        breakdown_s={part: float(scores.time_s[part][row]) for part in _shown(scores.time_s, TIME_PARTS)},
+        memory_gib={
+            part: float(scores.memory_bytes[part][row]) / GIB for part in _shown(scores.memory_bytes, MEMORY_PARTS)
+        },
         cost_usd_per_hour=usd_per_hour,
         usd_per_million=None if usd_per_hour is None else usd_per_hour / SECONDS_PER_HOUR / per_s * 1e6,
         train_days=None if train_s is None else train_s / SECONDS_PER_DAY,
@@ -265,6 +268,11 @@ def _row(
         unit=work.unit,
         facts=facts,
     )
+
+
+def _shown(parts: Mapping[str, Any], order: Sequence[str]) -> list[str]:
+    """Return the names of parts in the order in which they are shown, those of operator graphs in their own."""
+    return list(order if set(order) == set(parts) else parts)
 
 
 def _marks(context: Any, strategy: AnyStrategy, memory_marks: Sequence[str], mfu: float) -> tuple[str, ...]:

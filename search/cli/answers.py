@@ -10,7 +10,8 @@ FILES = ("out", "force", "report")
 OPERATOR_GRAPH = (*TRAINING, "seconds_per_sample", "allow_generic", "optimizer", "usd_per_gpu_hour")
 SEARCH_OF_GRAPH = (
     *OPERATOR_GRAPH,
-    *FILES,
+    "out",
+    "force",
     "set",
     "objective",
     "top",

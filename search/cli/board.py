@@ -204,7 +204,7 @@ def shown_columns(width: int, *, without: Collection[str], first_to_go: Sequence
     ``first_to_go``: what there is no room for first.
 
     >>> shown_columns(63, without=["range", "USD/M"])
-    ['#', 'strategy', 'GPUs', 'tok/s/GPU', 'step', 'memory']
+    ['#', 'strategy', 'GPUs', 'rate', 'step', 'memory']
     """
     names = [name for name in (*WIDTHS, "time") if name not in without]
     for name in first_to_go:

@@ -45,7 +45,7 @@ Choices = Mapping[str, Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class StepWork:
     """What a step does: ``units`` tokens or samples, called ``unit``, with ``flops`` model FLOPs in ``precision``. A
     whole training has ``total`` units, None where nobody said."""
 
@@ -99,7 +99,7 @@ class ModelKind(Protocol):
     def request(self, context: Any, choices: Choices) -> dict[str, Any]:
         """Return as plain data what a request means to the kind, its defaults filled in."""
 
-    def work(self, context: Any, gpus: int) -> Work:
+    def work(self, context: Any, gpus: int) -> StepWork:
         """Return what a step on some devices does."""
 
     def worth_s(self, context: Any, scores: ScoreTable, table: Any) -> Floats:
@@ -171,10 +171,10 @@ class Transformers:
             "switches": dict(context.framework.switches),
         }
 
-    def work(self, context: Context, gpus: int) -> Work:
+    def work(self, context: Context, gpus: int) -> StepWork:
         workload = context.workload
         sequence = train_flops_per_sequence(context.model, workload.seq_len, causal_half=True)
-        return Work(
+        return StepWork(
             unit="token",
             units=workload.tokens_per_step,
             flops=sequence * workload.global_batch,
@@ -263,10 +263,10 @@ class OperatorGraphs:
             "modes": [mode.name.lower() for mode in modes_of(choices)],
         }
 
-    def work(self, context: GraphContext, gpus: int) -> Work:
+    def work(self, context: GraphContext, gpus: int) -> StepWork:
         samples = context.batch(gpus)
         # Two operations per multiply-accumulate, and the backward pass has two products for each of the forward pass.
-        return Work(
+        return StepWork(
             unit=context.model.sample,
             units=samples,
             flops=6.0 * context.model.macs * samples,
