@@ -14,6 +14,7 @@ from forerun.simulator.opgraph.bottleneck import SplitFacts, facts_of
 from forerun.simulator.opgraph.space import SplitSpace, split_space
 from forerun.simulator.opgraph.split_tree import tree_of_split
 from forerun.simulator.opgraph.table import AnySplit, SplitTable, table_of_splits
+from forerun.simulator.schedules import Programs
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.models import train_flops_per_sequence
@@ -116,7 +117,13 @@ class ModelKind(Protocol):
         """
 
     def simulate(
-        self, context: Any, strategy: Any, disturbance: "Disturbance | None" = None, *, contention: bool = False
+        self,
+        context: Any,
+        strategy: Any,
+        disturbance: "Disturbance | None" = None,
+        *,
+        contention: bool = False,
+        orders: Programs = (),
     ) -> "EventResult":
         """Simulate one step event by event.
 
@@ -199,10 +206,11 @@ class Transformers:
         disturbance: "Disturbance | None" = None,
         *,
         contention: bool = False,
+        orders: Programs = (),
     ) -> "EventResult":
         from forerun.simulator.events import simulate
 
-        return simulate(context, strategy, disturbance, contention=contention)
+        return simulate(context, strategy, disturbance, contention=contention, orders=orders)
 
     def result_scores(self, context: Context, table: StrategyTable, result: "EventResult") -> ScoreTable:
         from forerun.simulator.events import result_scores
@@ -294,11 +302,12 @@ class OperatorGraphs:
         disturbance: "Disturbance | None" = None,
         *,
         contention: bool = False,
+        orders: Programs = (),
     ) -> "EventResult":
         from forerun.simulator.opgraph.events.scores import simulate_split
 
-        if disturbance is not None or contention:
-            raise RequestError("--contention, --jitter and --slow are for transformers; leave them out")
+        if disturbance is not None or contention or orders:
+            raise RequestError("--contention, --jitter, --slow and --orders are for transformers; leave them out")
         return simulate_split(context, strategy)
 
     def result_scores(self, context: GraphContext, table: SplitTable, result: "EventResult") -> ScoreTable:

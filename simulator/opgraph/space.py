@@ -25,6 +25,15 @@ LONGEST_PIPELINE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WalkedSplits:
+    """Part of a slice: its legal candidates, the number of illegal ones by reason, and of legal ones passed over."""
+
+    table: SplitTable
+    rejected: Counter[str]
+    passed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SplitSpace:
     """Candidates in canonical order, by devices and then by their text; ``reasons``: the law that each breaks first,
     empty for legal ones."""
@@ -45,6 +54,16 @@ class SplitSpace:
         index = np.array([low + place for place, reason in enumerate(reasons) if not reason], dtype=np.int64)
         table = table_of_splits(self.context, [self.splits[place] for place in index], index)
         return table, Counter(reason for reason in reasons if reason)
+
+    @property
+    def below(self) -> int:
+        """One: candidates are listed, where those of a space of strategies are below prefixes."""
+        return 1
+
+    def walk(self, low: int, high: int, hopeless: object = None) -> Iterator[WalkedSplits]:
+        """Yield the legal candidates with index in ``[low, high)``; none is known to be ``hopeless``."""
+        table, rejected = self.table(low, high)
+        yield WalkedSplits(table=table, rejected=rejected)
 
     def strategies(self, indices: NDArray[np.int64]) -> tuple[Split, ...]:
         """Return some candidates, in the order given."""
