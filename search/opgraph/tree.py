@@ -91,7 +91,7 @@ def tree_facts(plan: GraphPlan, name: str) -> dict[str, Any]:
             {
                 "name": stage.name,
                 "devices": ranges_text(stage.devices),
-                "device_stage": plan.tree.home[number],
+                "device_stage": plan.tree.rank_of_stage[number],
                 "layers": len(stage.leaves),
                 "cuts": {cut: len(layers) for cut, layers in cuts.items()},
             }
