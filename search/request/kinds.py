@@ -180,7 +180,9 @@ class Transformers:
 
     def work(self, context: Context, gpus: int) -> StepWork:
         workload = context.workload
-        sequence = train_flops_per_sequence(context.model, workload.seq_len, causal_half=True)
+        sequence = train_flops_per_sequence(
+            context.model, workload.seq_len, causal_half=True, document_tokens=workload.document_tokens
+        )
         return StepWork(
             unit="token",
             units=workload.tokens_per_step,

@@ -7,6 +7,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
+from forerun.search.request.documents import document_tokens
 from forerun.search.request.goodput import Interrupted, assumed, read_reliability
 from forerun.search.request.graphs import DEFAULT_PROFILE, graph_cluster, graph_context
 from forerun.search.request.kinds import OPERATOR_GRAPHS, AnyStrategy, kind_named, kind_of
@@ -20,6 +21,7 @@ from forerun.spaces.clusters import Cluster, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, resolve_framework, settings_text, switched
 from forerun.spaces.models import resolve_model
+from forerun.spaces.models.tuning import frozen_parts, tuned
 from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.strategies import Context, StrategySpace
 from forerun.spaces.strategies.defaults import LARGEST_CP, LARGEST_MBS, LARGEST_TP, LARGEST_VPP
@@ -47,7 +49,20 @@ LARGEST_COUNT = 10**9
 LARGEST_AMOUNT = 1e30
 """Tokens, seconds or USD."""
 _KINDS: Mapping[type, tuple[str, ...]] = {
-    str: ("model", "cluster", "gpus", "precision", "framework", "objective", "profile", "calibration", "optimizer"),
+    str: (
+        "model",
+        "cluster",
+        "gpus",
+        "precision",
+        "framework",
+        "objective",
+        "profile",
+        "calibration",
+        "lora",
+        "freeze",
+        "documents",
+        "optimizer",
+    ),
     int: ("seq_len", "top"),
     float: (
         "usd_per_hour",
@@ -66,6 +81,9 @@ _OF_GRAPHS = ("seconds_per_sample", "allow_generic", "optimizer")
 _OF_TRANSFORMERS = (
     "seq_len",
     "switches",
+    "lora",
+    "freeze",
+    "documents",
     "tokens",
     "train_within_s",
     "train_usd",
@@ -85,7 +103,9 @@ class Request:
     ``model`` and ``cluster`` are catalogue names or files. ``gpus`` is a count or a range (``64..512``),
     ``usd_per_hour`` bounds them by money at ``usd_per_gpu_hour``. A training of ``tokens`` lasts no longer than
     ``train_within_s`` seconds and costs no more than ``train_usd``. ``oom_risk``: the highest risk of running out of
-    memory at which a strategy counts as fitting. ``goodput``: facts about failures and checkpoints
+    memory at which a strategy counts as fitting. ``lora`` and ``freeze``: adapters, and parts that are not trained
+    (``forerun.spaces.models.tuning``); ``documents``: what sequences are packed of. ``goodput``: facts about failures
+    and checkpoints
     (``failures=2e-5,recovery=10min``, empty for the defaults), under which strategies rank by effective throughput.
     ``objective``: a name, or several with commas between them for their Pareto front; ``all_variants``:
     strategies with the same degrees are rows of their own. ``overrides`` are the user's own
@@ -116,6 +136,9 @@ class Request:
     oom_risk: float | None = None
     goodput: str | None = None
     moe_imbalance: float | None = None
+    lora: str | None = None
+    freeze: str | None = None
+    documents: str | None = None
     objective: str | None = None
     top: int | None = None
     overrides: Mapping[str, Sequence[object]] = field(default_factory=dict)
@@ -312,9 +335,11 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
         precision=request.precision or DEFAULT_PRECISION,
         tokens=request.tokens,
         moe_imbalance=1.0 if request.moe_imbalance is None else request.moe_imbalance,
+        document_tokens=None if request.documents is None else document_tokens(request.documents, seq_len),
     )
     cluster.device.peak(workload.precision)  # refuses precisions that the device does not have
-    context = Context(model=resolved.model, cluster=cluster, workload=workload, framework=framework)
+    model = tuned(resolved.model, request.lora, frozen_parts(request.freeze))
+    context = Context(model=model, cluster=cluster, workload=workload, framework=framework)
     context = risking(context, request.oom_risk)
     interrupted = None
     if request.goodput is not None:

@@ -9,4 +9,4 @@ Scorer = Callable[[Any, Any], ScoreTable]
 """Returns the cost of N legal candidates, as ``forerun.simulator.score`` does; called with a context and a table, both
 of one kind of model (``kinds``)."""
 Progress = Callable[[int, int], None]
-"""Called with (candidates walked, legal candidates among them) after each chunk."""
+"""Called with (candidates enumerated, legal candidates among them) after each chunk."""
