@@ -3,10 +3,12 @@
 from forerun.search.formats import (
     accelerate_fsdp,
     accelerate_megatron,
+    bridge_recipes,
     deepspeed,
     megatron_bridge,
     megatron_lm,
     megatron_log,
+    megatron_variants,
     nanotron,
     own_yaml,
     planners,
@@ -14,11 +16,42 @@ from forerun.search.formats import (
     torchtitan_toml,
 )
 from forerun.search.formats.contract import Format, Source
+from forerun.search.formats.facts import format_of
+from forerun.search.formats.keys import Launcher
+from forerun.search.formats.tables import (
+    axolotl,
+    colossalai,
+    levanter,
+    llama_factory,
+    maxtext,
+    ms_swift,
+    neox,
+    olmo,
+    olmo_core,
+    verl,
+)
 from forerun.spaces.errors import RequestError, unknown
+
+LAUNCHERS: tuple[Launcher, ...] = (
+    neox.LAUNCHER,
+    axolotl.LAUNCHER,
+    llama_factory.LAUNCHER,
+    olmo.LAUNCHER,
+    olmo_core.LAUNCHER,
+    levanter.LAUNCHER,
+    verl.LAUNCHER,
+    maxtext.LAUNCHER,
+    colossalai.LAUNCHER,
+    ms_swift.LAUNCHER,
+)
+"""Formats that are tables of their keys."""
 
 FORMATS: tuple[Format, ...] = (
     own_yaml.FORMAT,
     megatron_log.FORMAT,
+    *(format_of(launcher, joins=launcher is neox.LAUNCHER) for launcher in LAUNCHERS),
+    bridge_recipes.FORMAT,
+    *megatron_variants.FORMATS,
     megatron_bridge.FORMAT,
     accelerate_megatron.FORMAT,
     accelerate_fsdp.FORMAT,
