@@ -9,8 +9,9 @@ from forerun.search.board.rows import Row, rows_of
 from forerun.search.build import Found, build_board
 from forerun.search.diagnosis.diagnosis import NothingFeasible, beyond_limits, diagnose, empty_space
 from forerun.search.explain.explain import Explanation, explain_strategy
-from forerun.search.flat.exhaustive import Piece, Problem
-from forerun.search.flat.ideas import best_rows, flat_rows
+from forerun.search.flat.best import first_row
+from forerun.search.flat.exhaustive import Problem, SliceResult
+from forerun.search.flat.ideas import flat_rows
 from forerun.search.notes.all_notes import Beside
 from forerun.search.notes.intervals import certain
 from forerun.search.notes.marginal_gpus import paying
@@ -97,7 +98,7 @@ def problem_of(setting: Setting) -> Problem:
 
 def leaderboard_of(
     setting: Setting,
-    piece: Piece,
+    piece: SliceResult,
     *,
     started_s: float | None = None,
     workers: str = "in this process",
@@ -123,7 +124,7 @@ def leaderboard_of(
         space=SpaceCounts(size=piece.walked, legal=piece.legal, feasible=piece.feasible, rejected=rejected),
         remarks=(*remarks, *_front_remarks(setting, piece, rows)),
         workers=workers,
-        beside=Beside(*best_rows(setting, problem, (piece.fastest, piece.safest), score)),
+        beside=Beside(*(first_row(setting, problem, best) for best in (piece.fastest, piece.safest))),
     )
     board = build_board(setting, found, started_s=started_s or time.perf_counter(), score=score, noted=noted)
     if rows:
@@ -135,7 +136,7 @@ def leaderboard_of(
     raise NothingFeasible(diagnose(setting, problem, piece, score), board.to_json())
 
 
-def _front_remarks(setting: Setting, piece: Piece, rows: tuple[Row, ...]) -> tuple[str, ...]:
+def _front_remarks(setting: Setting, piece: SliceResult, rows: tuple[Row, ...]) -> tuple[str, ...]:
     """Return what is to be said about a Pareto front: how much of it is shown, and up to where GPUs pay."""
     objective = objective_named(setting.objective)
     if not objective.front or piece.best is None:

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.board.rows import Row, closed_form_mark, rows_of
+from forerun.search.board.rows import Row, closed_form_mark, rows_from
 from forerun.search.build import with_rows
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Setting
@@ -29,7 +29,7 @@ def refine(board: Leaderboard, setting: Setting, top: int) -> Leaderboard:
     scores = event_scores(setting.context, table)
     keys = objective_named(setting.objective).keys(setting.context, scores, table)
     places = np.lexsort((*reversed(keys), ~scores.fits))
-    played = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=lambda *_: scores)
+    played = rows_from(setting.context, strategies, scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)
     rows = tuple(_moved(played[place], place + 1) for place in places[:top])
     board = dataclasses.replace(board, remarks=(*board.remarks, _verdict(board.rows, played, rows[0])))
     return with_rows(board, setting, rows)

@@ -1,7 +1,7 @@
 """What scoring returns: one row of time, memory and verdict per candidate, as a structure of arrays."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,10 @@ class ScoreTable:
             limit_bytes=held.limit_bytes,
         )
 
+    def take(self, rows: NDArray[np.intp]) -> "ScoreTable":
+        """Return some rows, in the order given."""
+        return _columnwise([self], lambda columns: columns[0][rows])
+
     def limits(self, context: Context) -> float | Floats:
         """Return the bytes that candidates may need to count as fitting: of each, or the same for all."""
         return context.memory_limit_bytes if self.limit_bytes is None else self.limit_bytes
@@ -94,22 +98,18 @@ class ScoreTable:
 
 def joined(tables: Sequence[ScoreTable], order: NDArray[np.intp]) -> ScoreTable:
     """Return the rows of several tables, one behind the other, in another order."""
+    return _columnwise(tables, lambda columns: np.concatenate(columns)[order])
+
+
+def _columnwise(tables: Sequence[ScoreTable], made: Callable[[list[Any]], Any]) -> ScoreTable:
+    """Return the table whose columns are ``made`` of the same column of every table."""
 
     def column(name: str) -> Any:
-        return np.concatenate([getattr(table, name) for table in tables])[order]
+        values = [getattr(table, name) for table in tables]
+        if values[0] is None:
+            return None
+        if isinstance(values[0], Mapping):
+            return {part: made([value[part] for value in values]) for part in values[0]}
+        return made(values)
 
-    def parts(name: str) -> dict[str, Floats]:
-        names = getattr(tables[0], name)
-        return {part: np.concatenate([getattr(table, name)[part] for table in tables])[order] for part in names}
-
-    return ScoreTable(
-        step_time_s=column("step_time_s"),
-        time_s=parts("time_s"),
-        peak_memory_bytes=column("peak_memory_bytes"),
-        allocated_bytes=column("allocated_bytes"),
-        memory_bytes=parts("memory_bytes"),
-        peak_stage=column("peak_stage"),
-        fits=column("fits"),
-        oom_risk=None if tables[0].oom_risk is None else column("oom_risk"),
-        limit_bytes=None if tables[0].limit_bytes is None else column("limit_bytes"),
-    )
+    return ScoreTable(**{field.name: column(field.name) for field in fields(ScoreTable)})

@@ -9,12 +9,13 @@ import yaml
 from benchmarks.fuzz.graphs_and_traces import graphs, traces
 from benchmarks.fuzz.results import measured, results
 from benchmarks.fuzz.sample import CONFIGS, REQUEST, ROOT, SEARCH, STRATEGY, Sample
+from benchmarks.fuzz.software import software
 
 
 def samples(folder: Path) -> list[Sample]:
     """Return the corpus; ``folder`` takes what forerun writes for it."""
     found = [*_requests(), *_clusters(folder), *graphs(), *traces(), *_configs(), *_words()]
-    return [*found, *results(folder), *measured(folder)]
+    return [*found, *software(folder), *results(folder), *measured(folder)]
 
 
 def _requests() -> list[Sample]:

@@ -4,7 +4,9 @@ import contextlib
 import gzip
 import io
 import json
+import warnings
 import zipfile
+from random import Random
 from typing import Any
 
 from benchmarks.fuzz.sample import Sample
@@ -59,6 +61,21 @@ def archive(text: str) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr("m/models/model.json", text)
+    return stream.getvalue()
+
+
+def repacked(text: str, random: Random) -> bytes:
+    """Return an archive of a graph that no PyTorch wrote: members twice, elsewhere, or a bomb."""
+    stream = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as packed:
+        warnings.simplefilter("ignore")  # a name that is there twice
+        for _ in range(random.choice((1, 2, 500))):
+            name = random.choice(
+                ("m/models/model.json", "../../model.json", "/models/model.json", "m/\x1b[2J.json", "")
+            )
+            packed.writestr(name, text)
+        bomb = random.choice((b"", b" " * 30_000_000, b"[]," * 5_000_000, archive(text)))
+        packed.writestr(random.choice(("m/models/model.json", "m/data/weights/0", "m/models/other.json")), bomb)
     return stream.getvalue()
 
 

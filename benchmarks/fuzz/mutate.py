@@ -12,11 +12,18 @@ NASTY_TEXTS = (
     "\ud800", "é", "日本", "\U0001f600", "a" * 5000, "a\nb", "%s%n", "{0}", "$(id)", "`id`", "'; DROP", "<script>",
     "nan", "inf", "-1", "0", "1e999", "400Gb/s", "-3GiB", "1e300GB/s", "1e-300GB/s", "NaN GB",
     "infGB/s", "1..0", "1..1e18",
+    "5 parsecs", "12GiB/h", "12GB GB", "0x10", "1_000", "\uff11\uff12GB", "+5s", "\u221eGB", "\u00bdGiB", "1,5GB",
+    "1 000s",
+    "Infinity", "-Infinity", "1e400", "NaNs", "infs", "1e-400s", "3%", "400%", "-5%", "1h30", "2e5/gpu", "1..8..2",
     "1,2,,3", "tp2 pp2", "tp99999999999999999999", "dp8 mbs0", "null", "true", "none*99999999", "64/gpu", "9" * 400,
 )  # fmt: skip
 NUMBERS = (
     0, 1, -1, 2, 3, 7, 255, 65536, 10**6, 10**9, 2**31, 2**63 - 1, 2**63, 2**64, 10**19, 10**200,
     -(10**30), 0.0, -0.0, 0.5, 1e-300, 5e-324, 1e300, 1.7e308, 1e100, 1e-100, float("nan"), float("inf"), float("-inf"),
+)  # fmt: skip
+_SUMS: tuple[Callable[[Any], Any], ...] = (
+    lambda old: old + 1, lambda old: old - 1, lambda old: -old, lambda old: old * 2, lambda old: old * 1000,
+    lambda old: old / 3, lambda old: old * 1e18, lambda old: old * 1e-18, lambda old: old**9,
 )  # fmt: skip
 OTHERS: tuple[Any, ...] = (None, True, False, [], {}, [[]], [None], {"": None}, {"a": {"b": 1}}, [1, "a", None])
 
@@ -50,9 +57,7 @@ def mutated_data(data: Any, random: Random) -> Any:
 def _value(random: Random, old: Any) -> Any:
     kind = random.random()
     if isinstance(old, int | float) and not isinstance(old, bool) and kind < 0.3:
-        return random.choice(
-            (old + 1, old - 1, -old, old * 2, old * 1000, old / 3, old * 1e18, old * 1e-18, int(old) ** 9)
-        )
+        return random.choice(_SUMS)(old)
     if isinstance(old, str) and kind < 0.3:
         return mutated_text(old, random)
     if kind < 0.65:
@@ -171,6 +176,30 @@ def _cell(text: str, random: Random) -> str:
 
 
 _TEXT_CHANGES: tuple[Callable[[str, Random], str], ...] = (_cut, _number, _number, _insert, _lines, _word, _cell, _cell)
+
+
+SYNTAX = (
+    "&a ", "*a", "<<: *a\n", "!!python/object/apply:os.system ", "!!binary ", "? ", "|\n", "---\n", "...\n",
+    "%YAML 1.1\n", "\t", "\r\n", "\ufeff", "{" * 70, "[" * 3000, "- " * 70, '"\\ud800"', "\\x00", "# ",
+    ",", ":", '{"a":1,"a":2}',
+    "/*", "\x85", "[table]\n", "a.b.c.d = 1\n", '"""', "<!ENTITY a 'b'>", "<![CDATA[", "]]>", "&lt;", "$(",
+    "${A}", "\\\n", "<<EOF\n",
+)  # fmt: skip
+"""What means something to YAML, JSON, TOML, XML or a shell."""
+
+
+def mutated_syntax(text: str, random: Random) -> str:
+    """Return a spelt document with one to three marks of its language put in, or a line of it twice."""
+    for _ in range(random.choice((1, 1, 2, 3))):
+        lines = text.split("\n")
+        at = random.randrange(len(lines))
+        if random.random() < 0.3:
+            lines.insert(random.randrange(len(lines) + 1), lines[at])
+        else:
+            place = random.randrange(len(lines[at]) + 1)
+            lines[at] = lines[at][:place] + random.choice(SYNTAX) + lines[at][place:]
+        text = "\n".join(lines)
+    return text
 
 
 def mutated_bytes(data: bytes, random: Random) -> bytes:

@@ -30,8 +30,8 @@ from typing import Any
 import yaml
 
 from benchmarks.fuzz.corpus import samples
-from benchmarks.fuzz.graphs_and_traces import archive
-from benchmarks.fuzz.mutate import json_text, mutated_bytes, mutated_data, mutated_text
+from benchmarks.fuzz.graphs_and_traces import archive, repacked
+from benchmarks.fuzz.mutate import json_text, mutated_bytes, mutated_data, mutated_syntax, mutated_text
 from benchmarks.fuzz.sample import Sample, copied
 from forerun.search.cli import main as forerun
 from forerun.spaces.escaping import harmful
@@ -86,14 +86,20 @@ def mutated(sample: Sample, random: Random) -> bytes:
     """Return a changed document."""
     content = sample.content
     try:
+        if sample.name.endswith(".pt2") and random.random() < 0.1:
+            return repacked(json_text(content) if isinstance(content, dict) else "{}", random)
         if isinstance(content, bytes):
             return mutated_bytes(content, random)
         if isinstance(content, str):
-            return spelt(sample, mutated_text(content, random))
+            change = mutated_syntax if random.random() < 0.15 else mutated_text
+            return spelt(sample, change(content, random))
         data = spelt(sample, mutated_data(content, random))
     except (RecursionError, OverflowError, MemoryError):
         return b""
-    return mutated_bytes(data, random) if random.random() < 0.1 else data
+    kind = random.random()
+    if kind < 0.1 and not sample.name.endswith((".pt2", ".gz")):
+        return mutated_syntax(data.decode("utf-8", "replace"), random).encode("utf-8", "replace")
+    return mutated_bytes(data, random) if kind < 0.2 else data
 
 
 def words_of(sample: Sample, content: bytes, path: Path) -> list[str]:

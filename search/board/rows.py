@@ -150,6 +150,17 @@ def rows_of(
     if not strategies:
         return ()
     scores = score(context, table_of(strategies))
+    return rows_from(context, strategies, scores, usd_per_gpu_hour=usd_per_gpu_hour)
+
+
+def rows_from(
+    context: Context,
+    strategies: Sequence[Strategy],
+    scores: ScoreTable,
+    *,
+    usd_per_gpu_hour: float | None = None,
+) -> tuple[Row, ...]:
+    """Return a row for each strategy out of its ``scores``, which have as many rows."""
     flops = _model_flops(context)
     return tuple(
         _row(context, "", strategy.devices, (strategy,), scores, row, flops, usd_per_gpu_hour)

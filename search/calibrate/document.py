@@ -5,11 +5,10 @@ the fit made of them, by which predictions of other strategies and their interva
 """
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -19,12 +18,15 @@ from forerun.search.calibrate.memory_document import memory_document, memory_of
 from forerun.search.calibrate.mixture_document import mixture_document, mixture_of
 from forerun.search.files.row_yaml import RowDumper
 from forerun.search.files.version import cost_model_version
-from forerun.simulator.calibration import NAMES, Fitted, FittedFactor, Posterior, constant_named
+from forerun.simulator.calibration import NAMES, FittedConstant, FittedFactor, Posterior, constant_named
 from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
 from forerun.spaces.reading import digest_of
 from forerun.spaces.strategies import Context
+
+if TYPE_CHECKING:
+    from forerun.search.calibrate.schema import CalibrationDocument
 
 SCHEMA = 2
 """Of what is written; files of another are fitted again (1 had a single prior)."""
@@ -43,7 +45,7 @@ class Calibration:
     source: str
     machine: Machine
     posterior: Posterior
-    constants: tuple[Fitted, ...]
+    constants: tuple[FittedConstant, ...]
     error: Mapping[str, float]
     made: Mapping[str, Any]
     runs: tuple[Mapping[str, str], ...]
@@ -125,7 +127,7 @@ def text_of(calibration: Calibration) -> str:
     return text
 
 
-def _constant(found: Fitted) -> dict[str, Any]:
+def _constant(found: FittedConstant) -> dict[str, Any]:
     low, high = found.factors(1.645)
     name = "added" if found.constant.share else "factor"
     return {
@@ -143,11 +145,13 @@ def read_calibration(path: Path) -> Calibration:
     Raises:
         RequestError: the file cannot be read, is no calibration, or was made with another version of the cost model.
     """
+    from forerun.search.calibrate.schema import CalibrationDocument  # brings pydantic, which writing does not need
+
     document, again = read_document(path, max_bytes=LARGEST, own=True), f"fit its runs again with `{_AGAIN} {path}`"
     form = document.data.get("calibration") if isinstance(document.data, dict) else None
     if isinstance(form, int) and form != SCHEMA:
         raise RequestError(f"{path} is a calibration of form {form}, and this version reads form {SCHEMA}; {again}")
-    data = _checked(document)
+    data = validate(document, CalibrationDocument)
     made, own = data.made.get("cost_model"), cost_model_version()
     if made != own:
         raise RequestError(f"{path} was fitted with another version of the cost model ({made}, this is {own}); {again}")
@@ -160,126 +164,32 @@ def read_runs(path: Path) -> tuple[Mapping[str, str], ...]:
     Raises:
         RequestError: the file cannot be read or is no calibration.
     """
-    from pydantic import BaseModel, ConfigDict
-
-    class AnyCalibration(BaseModel):
-        """What calibrations of all versions have."""
-
-        model_config = ConfigDict(extra="ignore", strict=True)
-
-        calibration: int
-        runs: list[dict[str, str]]
+    from forerun.search.calibrate.schema import AnyCalibration
 
     return tuple(validate(read_document(path, max_bytes=LARGEST, own=True), AnyCalibration).runs)
 
 
-def _checked(document: Document) -> Any:
-    """Return the document as the schema has it."""
-    from pydantic import BaseModel, ConfigDict
-
-    class Part(BaseModel):
-        """Base of the parts of a calibration."""
-
-        model_config = ConfigDict(extra="forbid", strict=True)
-
-    class MachinePart(Part):
-        """What was calibrated."""
-
-        device: str
-        framework: str
-        links: list[str]
-
-    class ConstantPart(Part):
-        """One fitted constant."""
-
-        what: str
-        factor: int | float | None = None
-        added: int | float | None = None
-        between: list[int | float]
-        z: int | float
-        error: int | float
-
-    class EvidencePart(Part):
-        """What the fit made of the runs."""
-
-        error: list[int | float]
-        weight: list[int | float]
-        slopes: list[list[int | float]]
-        numbers: list[list[int | float]]
-        parts: list[list[int | float]]
-        words: list[list[str]]
-
-    class PriorPart(Part):
-        """One prior, and how far it is believed."""
-
-        constants: int | float
-        residual: int | float
-        noise: int | float
-        share: int | float
-        weight: list[int | float]
-
-    class FactorPart(Part):
-        """One fitted factor on a part of memory."""
-
-        what: str
-        factor: int | float
-        between: list[int | float]
-        z: int | float
-        error: int | float
-
-    class MemoryPart(Part):
-        """What was fitted of memory."""
-
-        factors: dict[str, FactorPart]
-        not_determined: list[str]
-        scale: int | float
-        evidence: EvidencePart
-
-    class CalibrationDocument(Part):
-        """The whole file."""
-
-        calibration: int
-        machine: MachinePart
-        made: dict[str, Any]
-        error: dict[str, int | float]
-        constants: dict[str, ConstantPart]
-        not_determined: dict[str, str]
-        runs: list[dict[str, str]]
-        priors: list[PriorPart]
-        evidence: EvidencePart
-        memory: MemoryPart | None = None
-
-    return validate(document, CalibrationDocument)
-
-
-def _calibration(document: Document, data: Any) -> Calibration:
+def _calibration(document: Document, data: "CalibrationDocument") -> Calibration:
     """Return the calibration of a checked document.
 
     Raises:
-        RequestError: parts contradict each other, a name is unknown, or a number is not finite.
+        RequestError: parts contradict each other, or a name is unknown.
     """
-    if not data.runs:
-        raise RequestError(f"{document.source}: a calibration has at least one run")
     evidence = evidence_of(document, ("evidence",), data.evidence, len(NAMES), len(data.runs))
     held, factors = (None, ()) if data.memory is None else memory_of(document, data.memory, len(data.runs))
     constants = []
     for name, part in data.constants.items():
-        if not (math.isfinite(part.z) and math.isfinite(part.error)):
-            raise RequestError(f"{document.where(('constants', name))}: z and error must be finite numbers")
-        constants.append(Fitted(constant=constant_named(name), z=part.z, error=part.error, refused=None))
+        constants.append(FittedConstant(constant=constant_named(name), z=part.z, error=part.error, refused=None))
     for name, reason in data.not_determined.items():
-        constants.append(Fitted(constant=constant_named(name), z=0.0, error=1.0, refused=reason))
+        constants.append(FittedConstant(constant=constant_named(name), z=0.0, error=1.0, refused=reason))
     z = {found.constant.name: found.z for found in constants if found.refused is None}
     order = {name: place for place, name in enumerate(NAMES)}
-    for name in ("before_median_pct", "left_out_median_pct"):
-        if name not in data.error:
-            raise RequestError(f"{document.where(('error',))}: {name} is required")
     return Calibration(
         source=Path(document.source).name,
         machine=Machine(device=data.machine.device, framework=data.machine.framework, links=tuple(data.machine.links)),
         posterior=Posterior(z=z, evidence=evidence, mixture=mixture_of(document, data.priors, evidence, z), held=held),
         constants=tuple(sorted(constants, key=lambda found: order[found.constant.name])),
-        error=dict(data.error),
+        error=data.error.model_dump(),
         made=dict(data.made),
         runs=tuple(data.runs),
         memory=factors,

@@ -35,7 +35,7 @@ def evidence_of(document: Document, where: tuple[str, ...], data: Any, constants
     the document has.
 
     Raises:
-        RequestError: parts contradict each other, or a number is not finite.
+        RequestError: parts contradict each other.
     """
     count = max(len(getattr(data, name)) for name in (*NUMBERS, "words"))
     if not 1 <= count <= most:
@@ -48,17 +48,12 @@ def evidence_of(document: Document, where: tuple[str, ...], data: Any, constants
     arrays = {name: _array(document, (*where, name), getattr(data, name)) for name in NUMBERS}
     if arrays["slopes"].shape != (count, constants):
         raise RequestError(f"{document.where((*where, 'slopes'))}: must have {constants} numbers for each run")
-    if not np.all((arrays["weight"] > 0) & (arrays["weight"] <= 1)):
-        raise RequestError(f"{document.where((*where, 'weight'))}: weights lie between 0 and 1")
     features = Features(arrays["numbers"], arrays["parts"], np.array(data.words, dtype=np.str_))
     return Evidence(features=features, slopes=arrays["slopes"], error=arrays["error"], weight=arrays["weight"])
 
 
 def _array(document: Document, where: tuple[str, ...], values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     try:
-        array = np.array(values, dtype=np.float64)
+        return np.array(values, dtype=np.float64)
     except ValueError:
         raise RequestError(f"{document.where(where)}: rows must have the same length") from None
-    if not np.isfinite(array).all():
-        raise RequestError(f"{document.where(where)}: numbers must be finite")
-    return array

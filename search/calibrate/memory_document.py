@@ -1,13 +1,12 @@
 """The part of a calibration file that is about memory: factors with their uncertainty, and what they were fitted to."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from forerun.search.calibrate.evidence_document import evidence_document, evidence_of
 from forerun.simulator.calibration import FACTORS, FittedFactor, MemoryPosterior
 from forerun.spaces.documents import Document
-from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.errors import unknown
 
 
 def memory_document(posterior: MemoryPosterior, factors: Sequence[FittedFactor]) -> dict[str, Any]:
@@ -35,17 +34,12 @@ def memory_of(document: Document, data: Any, most: int) -> tuple[MemoryPosterior
     """Return what a checked document says of memory; ``most``: runs that it has.
 
     Raises:
-        RequestError: parts contradict each other, a name is unknown, or a number is not finite.
+        RequestError: parts contradict each other, or a name is unknown.
     """
     known = {factor.name: factor for factor in FACTORS}
     for name in (*data.factors, *data.not_determined):
         if name not in known:
             raise unknown("part of memory", name, tuple(known))
-    for name, part in data.factors.items():
-        if not (math.isfinite(part.z) and math.isfinite(part.error)):
-            raise RequestError(f"{document.where(('memory', 'factors', name))}: z and error must be finite numbers")
-    if not (math.isfinite(data.scale) and data.scale > 0):
-        raise RequestError(f"{document.where(('memory', 'scale'))}: must be a finite number above 0")
     evidence = evidence_of(document, ("memory", "evidence"), data.evidence, len(FACTORS), most)
     found = tuple(
         FittedFactor(factor=factor, z=data.factors[name].z, error=data.factors[name].error, determined=True)

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from forerun.search.board.rows import Row, rows_of
+from forerun.search.board.rows import Row
 from forerun.search.diagnosis.fixes import Fix, fixes, relaxed
-from forerun.search.flat.best import best_row
-from forerun.search.flat.candidates import strategy_at, values_at
-from forerun.search.flat.exhaustive import Piece, Problem, slices
+from forerun.search.flat.best import best_row, first_row
+from forerun.search.flat.candidates import values_at
+from forerun.search.flat.exhaustive import Problem, SliceResult, slices
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.spaces.errors import InfeasibleError, RequestError
@@ -98,7 +98,7 @@ class BeyondLimits(NoAnswer):
     """What fits takes too long or costs too much."""
 
 
-def empty_space(setting: Setting, problem: Problem, piece: Piece) -> RequestError:
+def empty_space(setting: Setting, problem: Problem, piece: SliceResult) -> RequestError:
     """Return the error for restrictions that leave no legal candidate: the laws they meet and which one to lift."""
     blockers = _blockers(piece)
     laws = _laws(problem.space, [reason for reason, _ in blockers[:TOP_BLOCKERS]])
@@ -133,7 +133,7 @@ def _has_legal(setting: Setting) -> bool:
     return any(len(table) for _, table, _ in slices(setting.space(), 0, setting.space().size))
 
 
-def _blockers(piece: Piece) -> tuple[tuple[str, int], ...]:
+def _blockers(piece: SliceResult) -> tuple[tuple[str, int], ...]:
     """Return candidates by reason, most first. Memory is what legal candidates die of, so it precedes the laws."""
     return tuple(sorted(piece.rejected.items(), key=lambda item: (item[0] != "memory", -item[1], item[0])))
 
@@ -145,12 +145,9 @@ def _blocker_lines(blockers: tuple[tuple[str, int], ...], laws: Mapping[str, str
     return lines
 
 
-def diagnose(setting: Setting, problem: Problem, piece: Piece, score: Scorer) -> Diagnosis:
+def diagnose(setting: Setting, problem: Problem, piece: SliceResult, score: Scorer) -> Diagnosis:
     """Return why ``piece``, the whole of a space, has nothing feasible and what would help."""
-    closest = None
-    if piece.closest is not None and len(piece.closest):
-        strategy = strategy_at(problem.space, int(piece.closest.index[0]))
-        closest = rows_of(setting.context, [strategy], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)[0]
+    closest = first_row(setting, problem, piece.closest)
     blockers = _blockers(piece)
     return Diagnosis(
         legal=piece.legal,

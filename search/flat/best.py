@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from forerun.search.board.rows import Row, rows_of
+import numpy as np
+
+from forerun.search.board.rows import Row, rows_from
 from forerun.search.flat.candidates import strategies_at
-from forerun.search.flat.exhaustive import Problem, search_space
-from forerun.search.request.limits import NO_LIMITS, Limits
+from forerun.search.flat.exhaustive import Best, Problem, search_space
+from forerun.search.request.limits import NO_LIMITS, TrainingLimits
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
@@ -16,7 +18,7 @@ def best_row(
     *,
     objective: str | None = None,
     overrides: Mapping[str, Sequence[object]] | None = None,
-    limits: Limits = NO_LIMITS,
+    limits: TrainingLimits = NO_LIMITS,
     score: Scorer = simulator_score,
 ) -> Row | None:
     """Return the row of the best strategy of a setting, None where nothing is feasible.
@@ -27,10 +29,18 @@ def best_row(
     Raises:
         RequestError: no device count is known, or an axis or choice is.
     """
-    space = setting.space(overrides)
-    problem = Problem(space=space, objective=objective or setting.objective, top=1, limits=limits)
-    piece = search_space(problem, score=score)
-    if piece.best is None or not len(piece.best):
+    problem = Problem(space=setting.space(overrides), objective=objective or setting.objective, top=1, limits=limits)
+    return first_row(setting, problem, search_space(problem, score=score).best)
+
+
+def first_row(setting: Setting, problem: Problem, best: Best | None) -> Row | None:
+    """Return the row of the first of some candidates, None where there is none."""
+    if best is None or not len(best):
         return None
-    strategies = strategies_at(space, piece.best.index)
-    return rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)[0]
+    return rows_of_best(setting, problem, best.take(np.arange(1)))[0]
+
+
+def rows_of_best(setting: Setting, problem: Problem, best: Best) -> tuple[Row, ...]:
+    """Return the rows of candidates of a problem's space, from the scores that ranked them."""
+    strategies = strategies_at(problem.space, best.index)
+    return rows_from(setting.context, strategies, best.scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)

@@ -1,12 +1,12 @@
-"""The exhaustive driver: walk a space in slices, score every legal candidate, keep the best few.
+"""The exhaustive driver: enumerate a space in slices, score every legal candidate, keep the best few.
 
-A slice is two integers. What it yields is a ``Piece``: counts and the best candidates with their ranking keys, so that
-pieces merge in any order, by any number of workers, into the same result. Memory follows the chunk and not the space.
+A slice is two integers. It yields a ``SliceResult``: counts and the best candidates with their ranking keys. Results of
+slices merge in any order, by any number of workers, into the same result. Memory grows with the chunk, not the space.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from forerun.search.flat.bound import SAMPLE, SLOWER, WORTH, Bound, sample_tables, slowdowns
 from forerun.search.flat.fronts import front
-from forerun.search.request.limits import NO_LIMITS, Limits
+from forerun.search.request.limits import NO_LIMITS, TrainingLimits
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.preferences import odds_of_failure
 from forerun.search.request.scorer import Progress, Scorer
 from forerun.simulator import score as simulator_score
 from forerun.simulator.core.bound import LeastStep
 from forerun.simulator.memory.risk import RISKY
-from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.spaces.strategies import AXES, StrategySpace, StrategyTable
 
 CHUNK = 1 << 17
@@ -47,7 +47,7 @@ class Problem:
     space: StrategySpace
     objective: str
     top: int
-    limits: Limits = NO_LIMITS
+    limits: TrainingLimits = NO_LIMITS
     slowdown: Mapping[int, float] = field(default_factory=dict)
     bound: Bound | None = None
     ideas: bool = False
@@ -58,24 +58,30 @@ class Problem:
         fast = AXES[AXES.index(DEGREES[-1]) + 1 :]
         return math.prod(len(self.space.choices[axis]) for axis in fast) if self.ideas else 1
 
-    def merged(self, pieces: Iterable["Piece"]) -> "Piece":
+    def merged(self, pieces: Iterable["SliceResult"]) -> "SliceResult":
         """Return the piece of several slices together."""
         return merge(pieces, top=self.top, front=objective_named(self.objective).front, width=self.idea_width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """Some candidates in rank order: ``index`` (shape K) in the space and ``keys`` (shape M x K), lower is better."""
+    """Some candidates in rank order: ``index`` (shape K) in the space, ``keys`` (shape M x K), lower is better, and the
+    ``scores`` (K rows) that they were ranked by, so that no winner is scored again."""
 
     index: NDArray[np.int64]
     keys: Floats
+    scores: ScoreTable
 
     def __len__(self) -> int:
         return len(self.index)
 
+    def take(self, rows: NDArray[np.intp]) -> "Best":
+        """Return some of the candidates, in the order given."""
+        return Best(index=self.index[rows], keys=self.keys[:, rows], scores=self.scores.take(rows))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class SliceResult:
     """What one or several slices hold.
 
     ``walked`` candidates of which ``legal`` keep all laws and ``feasible`` also fit into memory and keep the limits;
@@ -100,7 +106,7 @@ def interrupted(scores: ScoreTable, table: StrategyTable, slowdown: Mapping[int,
     return scores.slowed(slowdowns(table, slowdown)) if slowdown else scores
 
 
-def search_space(problem: Problem, *, score: Scorer = simulator_score, progress: Progress | None = None) -> Piece:
+def search_space(problem: Problem, *, score: Scorer = simulator_score, progress: Progress | None = None) -> SliceResult:
     """Search a whole space in this process."""
     problem = bounded(problem, score)
     return search_slice(problem, 0, problem.space.size, score=score, progress=progress)
@@ -146,17 +152,17 @@ def search_slice(
     score: Scorer = simulator_score,
     progress: Progress | None = None,
     chunk: int = CHUNK,
-) -> Piece:
+) -> SliceResult:
     """Return the piece of the candidates with index in ``[low, high)``; it does not depend on ``chunk``."""
     low, high = max(low, 0), min(high, problem.space.size)
-    piece, waiting = Piece(), list[StrategyTable]()
+    piece, waiting = SliceResult(), list[StrategyTable]()
     walked = legal = 0
     for width, table, rejected in slices(problem.space, low, high, chunk):
         walked, legal = walked + width, legal + len(table)
         kept = _within(problem.bound, table)
         slower = len(table) - len(kept)
         counted = {**rejected, **({SLOWER: slower} if slower else {})}
-        piece = problem.merged([piece, Piece(walked=width, legal=slower, rejected=counted)])
+        piece = problem.merged([piece, SliceResult(walked=width, legal=slower, rejected=counted)])
         waiting.append(kept)
         if sum(map(len, waiting)) >= chunk or walked == high - low:
             scored = [score_chunk(problem, part, score) for part in chunks_of(waiting, chunk)]
@@ -166,39 +172,40 @@ def search_slice(
     return piece
 
 
-def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> Piece:
+def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> SliceResult:
     """Score some legal candidates."""
     context = problem.space.context
-    scores = interrupted(score(context, table), table, problem.slowdown)
+    bare = score(context, table)
+    scores = interrupted(bare, table, problem.slowdown)
     kept, beyond = problem.limits.kept(scores, table)
     objective = objective_named(problem.objective)
-    keys = np.stack(objective.keys(context, scores, table))
-    missing = (scores.peak_memory_bytes - scores.limits(context))[None, :]
+    ranked = Best(index=table.index, keys=np.stack(objective.keys(context, scores, table)), scores=bare)
+    missing = replace(ranked, keys=(scores.peak_memory_bytes - scores.limits(context))[None, :])
     over = int(np.count_nonzero(~scores.fits))
     fastest = safest = None
     if objective.plain is not None:
-        plain = objective.plain(scores.step_time_s, table)[None, :]
-        fastest = lowest(table.index, plain, kept, 1)
-        safest = lowest(table.index, keys, kept & (odds_of_failure(context, scores) <= RISKY / (1 - RISKY)), 1)
-    return Piece(
+        plain = replace(ranked, keys=objective.plain(scores.step_time_s, table)[None, :])
+        fastest = lowest(plain, kept, 1)
+        safest = lowest(ranked, kept & (odds_of_failure(context, scores) <= RISKY / (1 - RISKY)), 1)
+    return SliceResult(
         legal=len(table),
         feasible=int(np.count_nonzero(kept)),
         rejected={**({"memory": over} if over else {}), **beyond},
-        best=_best(table.index, keys, kept, problem.top, objective.front, problem.idea_width),
-        closest=lowest(table.index, missing, ~scores.fits, CLOSEST),
+        best=_best(ranked, kept, problem.top, objective.front, problem.idea_width),
+        closest=lowest(missing, ~scores.fits, CLOSEST),
         fastest=fastest,
         safest=safest,
     )
 
 
-def merge(pieces: Iterable[Piece], *, top: int, front: bool = False, width: int = 1) -> Piece:
+def merge(pieces: Iterable[SliceResult], *, top: int, front: bool = False, width: int = 1) -> SliceResult:
     """Return the piece of all slices together; the order of ``pieces`` does not matter. A ``front`` stays whole: a cut
     one could not be merged. ``width``: that of an idea (``Problem.idea_width``)."""
     pieces = list(pieces)
     rejected: Counter[str] = Counter()
     for piece in pieces:
         rejected.update(piece.rejected)
-    return Piece(
+    return SliceResult(
         walked=sum(piece.walked for piece in pieces),
         legal=sum(piece.legal for piece in pieces),
         feasible=sum(piece.feasible for piece in pieces),
@@ -210,12 +217,13 @@ def merge(pieces: Iterable[Piece], *, top: int, front: bool = False, width: int 
     )
 
 
-def lowest(index: NDArray[np.int64], keys: Floats, mask: NDArray[np.bool_], count: int, width: int = 1) -> Best:
+def lowest(candidates: Best, mask: NDArray[np.bool_], count: int, width: int = 1) -> Best:
     """Return the ``count`` candidates of ``mask`` with the lowest keys, ties by index.
 
-    Shapes: ``index`` and ``mask`` N, ``keys`` M x N with the most important key first. ``width``: of candidates whose
-    index has the same quotient by it only the best counts.
+    ``candidates``: N of them in any order, ``mask`` (N) those that count. ``width``: of candidates whose index has the
+    same quotient by it only the best counts.
     """
+    index, keys = candidates.index, candidates.keys
     rows = np.flatnonzero(mask)
     if width > 1 and len(rows):
         rows = _leaders(index, keys, rows, width)
@@ -225,7 +233,7 @@ def lowest(index: NDArray[np.int64], keys: Floats, mask: NDArray[np.bool_], coun
         # All that tie with the last one stay, because later keys and the index decide among them.
         rows = rows[first <= threshold]
     order = np.lexsort((index[rows], *keys[::-1, rows]))[:count]
-    return Best(index=index[rows[order]], keys=keys[:, rows[order]])
+    return candidates.take(rows[order])
 
 
 def _leaders(index: NDArray[np.int64], keys: Floats, rows: NDArray[np.intp], width: int) -> NDArray[np.intp]:
@@ -239,23 +247,28 @@ def _leaders(index: NDArray[np.int64], keys: Floats, rows: NDArray[np.intp], wid
     return rows[np.sort(np.unique(index[rows] // width, return_index=True)[1])]
 
 
-def _best(
-    index: NDArray[np.int64], keys: Floats, mask: NDArray[np.bool_], count: int, is_front: bool, width: int
-) -> Best:
+def _best(candidates: Best, mask: NDArray[np.bool_], count: int, is_front: bool, width: int) -> Best:
     """Return the ``count`` lowest candidates of ``mask``, or all of its front."""
     if not is_front:
-        return lowest(index, keys, mask, count, width)
-    rows = front(index, keys, mask)
-    return Best(index=index[rows], keys=keys[:, rows])
+        return lowest(candidates, mask, count, width)
+    return candidates.take(front(candidates.index, candidates.keys, mask))
+
+
+def gathered(parts: Sequence[Best]) -> Best:
+    """Return the candidates of several parts, one behind the other."""
+    index = np.concatenate([part.index for part in parts])
+    keys = np.concatenate([part.keys for part in parts], axis=1)
+    return Best(index=index, keys=keys, scores=joined([part.scores for part in parts], np.arange(len(index))))
 
 
 def _merge_best(parts: list[Best | None], count: int, *, front: bool = False, width: int = 1) -> Best | None:
     present = [part for part in parts if part is not None and len(part)]
     if not present:
         return next((part for part in parts if part is not None), None)
-    index = np.concatenate([part.index for part in present])
-    keys = np.concatenate([part.keys for part in present], axis=1)
-    return _best(index, keys, np.ones(len(index), dtype=bool), count, front, width)
+    if len(present) == 1 and (front or len(present[0]) <= count):
+        return present[0]
+    found = gathered(present)
+    return _best(found, np.ones(len(found), dtype=bool), count, front, width)
 
 
 def slices(

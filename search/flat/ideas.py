@@ -5,15 +5,14 @@ ten rows of them would be one row ten times.
 """
 
 import dataclasses
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from forerun.search.board.rows import Row, rows_of
+from forerun.search.board.rows import Row
 from forerun.search.board.variants import Variant
-from forerun.search.flat.candidates import strategies_at
-from forerun.search.flat.exhaustive import CHUNK, Best, Problem, chunks_of, interrupted, slices
+from forerun.search.flat.best import rows_of_best
+from forerun.search.flat.exhaustive import CHUNK, Best, Problem, chunks_of, gathered, interrupted, lowest, slices
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.preferences import FAILED_START
 from forerun.search.request.request import Setting
@@ -27,39 +26,34 @@ MOST_VARIANTS = 100
 
 def flat_rows(setting: Setting, problem: Problem, best: Best, score: Scorer) -> tuple[Row, ...]:
     """Return the rows of what an exhaustive search found, each with its variants where those were folded."""
-    leaders = strategies_at(problem.space, best.index[: problem.top])
-    variants = _variants(problem, best, score) if problem.ideas else [()] * len(leaders)
-    return rows_with_variants(setting, leaders, variants, score)
+    shown = best.take(np.arange(min(len(best), problem.top)))
+    rows = rows_of_best(setting, problem, shown)
+    if not problem.ideas:
+        return rows
+    found = _variants(problem, shown, score)
+    variants = (tuple(map(variant_of, rows_of_best(setting, problem, own))) for own in found)
+    return tuple(dataclasses.replace(row, variants=own) for row, own in zip(rows, variants, strict=True))
 
 
-def _variants(problem: Problem, best: Best, score: Scorer) -> list[tuple[Strategy, ...]]:
-    """Return, for each of the best, the candidates with its degrees that are as good, best first."""
+def _variants(problem: Problem, leaders: Best, score: Scorer) -> list[Best]:
+    """Return, for each leader, the candidates with its degrees that are as good, best first."""
     width, context = problem.idea_width, problem.space.context
-    leaders = {int(index) // width: place for place, index in enumerate(best.index[: problem.top])}
-    found: list[list[tuple[tuple[float, ...], int]]] = [[] for _ in leaders]
-    lows = [idea * width for idea in sorted(leaders)]
+    place_of = {int(index) // width: place for place, index in enumerate(leaders.index)}
+    lows = [idea * width for idea in sorted(place_of)]
     tables = [table for low in lows for _, table, _ in slices(problem.space, low, low + width)]
-    for table in chunks_of(tables, CHUNK):
-        scores = interrupted(score(context, table), table, problem.slowdown)
+    others = [table.take(np.flatnonzero(~np.isin(table.index, leaders.index))) for table in tables]
+    near: list[Best] = []
+    for table in chunks_of(others, CHUNK):
+        bare = score(context, table)
+        scores = interrupted(bare, table, problem.slowdown)
         kept, _ = problem.limits.kept(scores, table)
         keys = np.stack(objective_named(problem.objective).keys(context, scores, table))
-        places = np.array([leaders[idea] for idea in (table.index // width).tolist()])
-        near = kept & (keys[0] <= (1 + ALIKE) * best.keys[0, places]) & (table.index != best.index[places])
-        for row in np.flatnonzero(near):
-            found[places[row]].append(((*keys[:, row],), int(table.index[row])))
-    return [strategies_at(problem.space, (index for _, index in sorted(one)[:MOST_VARIANTS])) for one in found]
-
-
-def rows_with_variants(
-    setting: Setting, leaders: Sequence[Strategy], variants: Sequence[Sequence[Strategy]], score: Scorer
-) -> tuple[Row, ...]:
-    """Return the rows of some strategies, each with its own variants."""
-    rows = iter(_rows(setting, [*leaders, *itertools.chain(*variants)], score))
-    first = list(itertools.islice(rows, len(leaders)))
-    return tuple(
-        dataclasses.replace(row, variants=tuple(map(variant_of, itertools.islice(rows, len(own)))))
-        for row, own in zip(first, variants, strict=True)
-    )
+        places = np.array([place_of[idea] for idea in (table.index // width).tolist()])
+        alike = kept & (keys[0] <= (1 + ALIKE) * leaders.keys[0, places])
+        near.append(Best(index=table.index, keys=keys, scores=bare).take(np.flatnonzero(alike)))
+    none = leaders.take(np.arange(0))
+    found = gathered([none, *near])
+    return [lowest(found, found.index // width == index // width, MOST_VARIANTS) for index in leaders.index]
 
 
 def worth_s(row: Row) -> float:
@@ -93,13 +87,3 @@ def folded(ranked: Iterable[tuple[Strategy, float]], top: int) -> Iterator[tuple
 def degrees(strategy: Strategy) -> tuple[int, ...]:
     """Return what makes a strategy an idea of its own."""
     return (strategy.devices, strategy.pp, strategy.tp, strategy.cp, strategy.ep, strategy.etp, strategy.second_tp or 0)
-
-
-def best_rows(setting: Setting, problem: Problem, bests: Iterable[Best | None], score: Scorer) -> list[Row | None]:
-    """Return the first row of each, None where there is none."""
-    found = [strategies_at(problem.space, best.index[:1]) if best is not None else () for best in bests]
-    return [next(iter(_rows(setting, strategies, score)), None) for strategies in found]
-
-
-def _rows(setting: Setting, strategies: Sequence[Strategy], score: Scorer) -> tuple[Row, ...]:
-    return rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)

@@ -10,10 +10,10 @@ import dataclasses
 import re
 from typing import Any
 
-from forerun.search.formats.contract import Format, Imported, Source
+from forerun.search.formats.contract import Format, Imported, LaunchFile
 from forerun.search.formats.megatron_bridge import FORMAT as SECTIONS
 from forerun.search.formats.megatron_bridge import parse_sections
-from forerun.search.formats.python_text import CALLED, UNKNOWN, Reader, open_settings, parse_python, settings_of
+from forerun.search.formats.python_text import CALLED, UNKNOWN, PythonReader, open_settings, parse_python, settings_of
 from forerun.spaces.errors import RequestError, unknown
 
 DEGREE = "tensor_model_parallel_size"
@@ -35,14 +35,14 @@ _DECIDING = re.compile(r"parallel|recompute|batch_size|layout|seq_length")
 PRECISIONS = {"nvfp4": "bf16_with_nvfp4_mixed", "fp8_mx": "bf16_with_mxfp8_mixed", "fp8": "bf16_with_fp8_mixed"}
 
 
-def parse(source: Source) -> Imported:
+def parse(source: LaunchFile) -> Imported:
     """Read one recipe or preset.
 
     Raises:
         RequestError: the file is not Python, has none, or has several and no name was given.
     """
     tree = parse_python(source.text, source.name)
-    reader = Reader(tree)
+    reader = PythonReader(tree)
     named = _entries(tree, reader)
     if not named:
         raise RequestError(f"{source.name} has no recipe: no function or constant sets {DEGREE}")
@@ -59,7 +59,7 @@ def parse(source: Source) -> Imported:
     return dataclasses.replace(found, format=NAME, notes=(f"read from {entry}", *notes, *found.notes))
 
 
-def _entries(tree: ast.Module, reader: Reader) -> dict[str, dict[str, Any]]:
+def _entries(tree: ast.Module, reader: PythonReader) -> dict[str, dict[str, Any]]:
     """Return the sections of every recipe and preset by name."""
     found: dict[str, dict[str, Any]] = {}
     for name, value in reader.constants.items():
@@ -99,7 +99,7 @@ def _preset(name: str, value: dict[str, Any]) -> dict[str, Any]:
     return sections
 
 
-def recognise(source: Source) -> bool:
+def recognise(source: LaunchFile) -> bool:
     """Whether a Python file sets degrees by Megatron's names and is no program of torchtitan."""
     return source.suffix == ".py" and re.search(rf"\b{DEGREE}\b", source.text) is not None
 

@@ -111,7 +111,7 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class LaunchFile:
     """A file to read: ``beside`` are launch scripts given with it, ``others`` further documents, ``gpus`` the number of
     devices where the user stated it, ``entry`` which of several configurations of the file is meant, ``given`` what a
     script is started with."""
@@ -171,8 +171,8 @@ class Format:
     main: str
     limits: tuple[Limit, ...]
     write: Callable[[Launch], Files] | None
-    parse: Callable[[Source], Imported]
-    recognise: Callable[[Source], bool]
+    parse: Callable[[LaunchFile], Imported]
+    recognise: Callable[[LaunchFile], bool]
     framework: str | None = None
     joins: bool = False
 
@@ -213,7 +213,7 @@ class Format:
             launch = broken.fix(launch)
         return None
 
-    def read(self, source: Source) -> Imported:
+    def read(self, source: LaunchFile) -> Imported:
         """Return what a file says.
 
         Raises:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from forerun.search.formats.contract import Format, Imported
-from forerun.search.formats.devices import Replicas, World, batch_of, replicas, shard_stated
-from forerun.search.formats.keys import REST, Facts, Launcher, read_keys
+from forerun.search.formats.devices import RunReplicas, World, batch_of, replicas, shard_stated
+from forerun.search.formats.keys import REST, Launcher, LaunchFacts, read_keys
 from forerun.search.formats.script_world import world_of
 from forerun.search.formats.software import split_known
 from forerun.spaces.errors import RequestError
@@ -24,7 +24,7 @@ def format_of(launcher: Launcher, **writing: Any) -> Format:
     )
 
 
-def imported(launcher: Launcher, facts: Facts) -> Imported:
+def imported(launcher: Launcher, facts: LaunchFacts) -> Imported:
     """Return what a file says.
 
     Raises:
@@ -79,7 +79,7 @@ def imported(launcher: Launcher, facts: Facts) -> Imported:
     )
 
 
-def _stages(facts: Facts, pp: int) -> dict[str, Any]:
+def _stages(facts: LaunchFacts, pp: int) -> dict[str, Any]:
     """Return virtual stages, schedule and split of a pipeline."""
     if pp == 1:
         return {}
@@ -89,7 +89,7 @@ def _stages(facts: Facts, pp: int) -> dict[str, Any]:
     return {"vpp": vpp, "schedule": schedule or plain, "split": facts.get("split", Split.EVEN)}
 
 
-def world(facts: Facts) -> World:
+def world(facts: LaunchFacts) -> World:
     """Return how many devices there are: the user's number, else the file's, else its scripts'."""
     source, get = facts.source, facts.get
     devices = get("devices")
@@ -100,7 +100,7 @@ def world(facts: Facts) -> World:
     return world_of(source.scripts, source.gpus, source.given)
 
 
-def _replicas(facts: Facts, tp: int, pp: int, cp: int) -> Replicas:
+def _replicas(facts: LaunchFacts, tp: int, pp: int, cp: int) -> RunReplicas:
     """Return the replicas: those that degrees state, else what the devices leave to them."""
     stated = {name: facts.get(name) for name in ("dp", "replicate", "shard") if facts.get(name) is not None}
     fixed = 1
@@ -113,14 +113,14 @@ def _replicas(facts: Facts, tp: int, pp: int, cp: int) -> Replicas:
         devices = fixed * tp * pp * cp
         if counted.devices not in (None, devices):
             raise RequestError(f"{name}: {what} = {devices} devices, but there are {counted.devices}")
-        return Replicas(dp=fixed, known=True)
+        return RunReplicas(dp=fixed, known=True)
     found = replicas(counted, tp * pp * cp * fixed, what=what, source=name)
     if facts.get("replicate") == REST:
         facts.values["replicate"] = found.dp if found.known else 1
-    return Replicas(dp=found.dp * fixed, known=found.known, defaults=found.defaults, notes=found.notes)
+    return RunReplicas(dp=found.dp * fixed, known=found.known, defaults=found.defaults, notes=found.notes)
 
 
-def _batch(facts: Facts, found: Replicas) -> tuple[int, int | None]:
+def _batch(facts: LaunchFacts, found: RunReplicas) -> tuple[int, int | None]:
     """Return micro-batch and global batch (None: it depends on replicas that are not known)."""
     get, name = facts.get, facts.source.name
     mbs, steps, batch = get("mbs"), get("accumulation"), get("global_batch")
@@ -152,7 +152,7 @@ def _batch(facts: Facts, found: Replicas) -> tuple[int, int | None]:
     return mbs, batch
 
 
-def _sequences(facts: Facts, decision: str) -> int | None:
+def _sequences(facts: LaunchFacts, decision: str) -> int | None:
     """Return tokens as whole sequences.
 
     Raises:

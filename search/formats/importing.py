@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from forerun.search.formats.contract import SCRIPTS, Files, Imported, Source
+from forerun.search.formats.contract import SCRIPTS, Files, Imported, LaunchFile
 from forerun.search.formats.shell_words import NOTHING, Given
 from forerun.search.formats.table import FORMATS, format_named, recognised
 from forerun.spaces.errors import RequestError
@@ -66,7 +66,7 @@ def import_texts(
     main = _main(files)
     beside = {name: text for name, text in files.items() if name != main and Path(name).suffix.lower() in SCRIPTS}
     others = {name: text for name, text in files.items() if name != main and name not in beside}
-    source = Source(name=main, text=files[main], beside=beside, others=others, gpus=gpus, entry=entry, given=given)
+    source = LaunchFile(name=main, text=files[main], beside=beside, others=others, gpus=gpus, entry=entry, given=given)
     chosen = recognised(source) if format is None else format_named(format)
     try:
         found = chosen.read(source)
@@ -94,7 +94,7 @@ def _main(files: Files) -> str:
         naming = [name for name in plain if all(bases[other] in files[name] for other in plain if other != name)]
         joining = [item for item in FORMATS if item.joins]
         naming = naming or [
-            name for name in plain if any(item.recognise(Source(name=name, text=files[name])) for item in joining)
+            name for name in plain if any(item.recognise(LaunchFile(name=name, text=files[name])) for item in joining)
         ]
         if naming:
             return naming[0]

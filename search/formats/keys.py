@@ -1,15 +1,15 @@
 """A format as one table of its keys: what each means, in which unit, and what of a run it decides.
 
-``Facts`` takes the settings of one file through such a table; ``forerun.search.formats.facts`` makes a strategy of
-them. A launcher is a table, the reader of its syntax and, where keys depend on each other, one function between both.
+``LaunchFacts`` takes the settings of one file through such a table; ``formats/facts.py`` makes a strategy of them. A
+launcher is a table, the reader of its syntax and, where keys depend on each other, one function between both.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from forerun.search.formats.contract import Source
-from forerun.search.formats.settings import Settings
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.settings import LaunchSettings
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import SPELLING, Recompute
 
@@ -62,7 +62,7 @@ def switched_on(value: str) -> dict[str, str | None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class LaunchKey:
     """One setting.
 
     ``names``: its dotted name, older spellings after it. ``decides``: one of ``DECISIONS`` or ``model.NAME``;
@@ -93,21 +93,21 @@ class Launcher:
     name: str
     version: str
     title: str
-    keys: tuple[Key, ...]
-    syntax: Callable[[Source], Mapping[str, Any]]
-    marks: Callable[[Source], bool]
+    keys: tuple[LaunchKey, ...]
+    syntax: Callable[[LaunchFile], Mapping[str, Any]]
+    marks: Callable[[LaunchFile], bool]
     harmless: Callable[[str], bool]
-    adjust: "Callable[[Facts], None] | None" = None
+    adjust: "Callable[[LaunchFacts], None] | None" = None
     assumed: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
-class Facts:
+class LaunchFacts:
     """What the keys of one file decide: ``values`` by decision, ``stated`` those that the file itself states, and what
     there is to say of them."""
 
-    source: Source
-    settings: Settings
+    source: LaunchFile
+    settings: LaunchSettings
     values: dict[str, Any] = field(default_factory=dict)
     stated: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
@@ -126,13 +126,13 @@ class Facts:
             self.defaults.append(f"{decision}={shown}, {why}")
 
 
-def read_keys(launcher: Launcher, source: Source) -> Facts:
+def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:
     """Return what a file decides.
 
     Raises:
         RequestError: a value is of the wrong type, or no key of the table that decides a degree or a batch is stated.
     """
-    facts = Facts(source=source, settings=Settings(launcher.syntax(source), source.name))
+    facts = LaunchFacts(source=source, settings=LaunchSettings(launcher.syntax(source), source.name))
     for key in launcher.keys:
         value = _value(key, facts.settings)
         if value is None:
@@ -158,7 +158,7 @@ def read_keys(launcher: Launcher, source: Source) -> Facts:
     return facts
 
 
-def _value(key: Key, settings: Settings) -> Any:
+def _value(key: LaunchKey, settings: LaunchSettings) -> Any:
     """Return what a key decides in one file, None where it is not stated or decides nothing."""
     if key.decides.startswith("model."):
         return next(iter(settings.facts({name: name for name in key.names}).values()), None)

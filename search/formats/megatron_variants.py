@@ -6,12 +6,12 @@ of MindSpeed-LLM; ``megatron_patch/arguments.py`` of Pai-Megatron-Patch.
 
 import re
 
-from forerun.search.formats.contract import Format, Source
-from forerun.search.formats.megatron_lm import Variant, parse_variant
+from forerun.search.formats.contract import Format, LaunchFile
+from forerun.search.formats.megatron_lm import MegatronVariant, parse_variant
 from forerun.search.formats.syntax import is_script
 
 ULYSSES = "context_parallel_algo={value}: where it exchanges heads (Ulysses), read as cp all the same"
-MS_SWIFT = Variant(
+MS_SWIFT = MegatronVariant(
     name="ms-swift-megatron",
     version="4",
     renamed={"max_length": "seq_length"},
@@ -30,7 +30,7 @@ MS_SWIFT = Variant(
     ),
     says={"tuner_type": "{value} is trained; a strategy is of training all parameters"},
 )
-MINDSPEED = Variant(
+MINDSPEED = MegatronVariant(
     name="mindspeed",
     version="2.3",
     known=re.compile(
@@ -44,7 +44,7 @@ MINDSPEED = Variant(
     ),
     says={"context_parallel_algo": ULYSSES, "tp_2d": "2-D tensor parallelism is read as tp"},
 )
-PAI = Variant(
+PAI = MegatronVariant(
     name="pai-megatron-patch",
     version="0.11",
     known=re.compile(
@@ -55,10 +55,10 @@ PAI = Variant(
 )
 
 
-def _format(variant: Variant, title: str, mark: str) -> Format:
+def _format(variant: MegatronVariant, title: str, mark: str) -> Format:
     pattern = re.compile(mark)
 
-    def marks(source: Source) -> bool:
+    def marks(source: LaunchFile) -> bool:
         return is_script(source) and pattern.search(source.text) is not None
 
     return Format(

@@ -41,7 +41,7 @@ def parse_python(text: str, source: str) -> ast.Module:
         raise RequestError(f"{source}{line}: the file is not Python") from None
 
 
-class Reader:
+class PythonReader:
     """Reads the module of a file: its constants first, then each function on demand."""
 
     def __init__(self, tree: ast.Module) -> None:
@@ -210,7 +210,7 @@ def open_settings(found: Mapping[str, Any], prefix: str = "") -> list[str]:
     return names
 
 
-def keywords(tree: ast.Module, reader: Reader) -> dict[str, Any]:
+def keywords(tree: ast.Module, reader: PythonReader) -> dict[str, Any]:
     """Return every keyword argument of a file by its name, after that of the keyword it stands in (``ac_config.mode``).
 
     For scripts that build their configuration in several functions: what is called with what is told apart by names.
@@ -224,7 +224,7 @@ def keywords(tree: ast.Module, reader: Reader) -> dict[str, Any]:
     return found
 
 
-def _take(found: dict[str, Any], name: str, node: ast.expr, reader: Reader) -> None:
+def _take(found: dict[str, Any], name: str, node: ast.expr, reader: PythonReader) -> None:
     value = reader.value(node, reader.constants)
     if isinstance(value, dict):
         found |= {f"{name}.{key}": inner for key, inner in settings_of(value).items()}

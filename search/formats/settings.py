@@ -10,7 +10,7 @@ from forerun.spaces.errors import RequestError
 
 _OUTSIDE = re.compile(r"\$\{?([A-Za-z_]\w*|[0-9]+|[@*#])")
 _DECIDING = re.compile(r"parallel|batch_?size|seq_?len|max_length|num_layers|accumulation|stage|nodes|nproc|recompute")
-"""Settings that are named together where variables are missing."""
+"""LaunchSettings that are named together where variables are missing."""
 LARGEST = 10**12
 """No count in a configuration is larger; a longer number is a mistake."""
 
@@ -34,7 +34,7 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-class Settings:
+class LaunchSettings:
     """Settings by name. Every question marks its setting as read; ``rest`` are those that no question asked for."""
 
     def __init__(self, values: Mapping[str, Any], source: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.command_line import options, split_again, split_command
-from forerun.search.formats.contract import SCRIPTS, Source
+from forerun.search.formats.contract import SCRIPTS, LaunchFile
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.shell_script import read_script
 from forerun.spaces.documents import parse_document
@@ -15,12 +15,12 @@ _OVERRIDE = re.compile(r"(?:--|[+~]{1,2})?([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOT
 """An override on a command line, as Hydra, OmegaConf and MaxText take it."""
 
 
-def document(source: Source) -> Mapping[str, Any]:
+def document(source: LaunchFile) -> Mapping[str, Any]:
     """Return a YAML or JSON file."""
     return flatten(source.top_level())
 
 
-def documents(source: Source) -> Mapping[str, Any]:
+def documents(source: LaunchFile) -> Mapping[str, Any]:
     """Return the YAML or JSON files that a run is given together; dashes in names count as underscores.
 
     Raises:
@@ -28,7 +28,7 @@ def documents(source: Source) -> Mapping[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, text in {source.name: source.text, **source.others}.items():
-        part = flatten(Source(name=name, text=text).top_level())
+        part = flatten(LaunchFile(name=name, text=text).top_level())
         for key, value in part.items():
             key = key.replace("-", "_")
             if found.setdefault(key, value) != value:
@@ -36,17 +36,17 @@ def documents(source: Source) -> Mapping[str, Any]:
     return found
 
 
-def is_yaml(source: Source) -> bool:
+def is_yaml(source: LaunchFile) -> bool:
     """Whether the name of a file says YAML."""
     return source.suffix in (".yaml", ".yml")
 
 
-def is_script(source: Source) -> bool:
+def is_script(source: LaunchFile) -> bool:
     """Whether the name of a file says shell."""
     return source.suffix in SCRIPTS
 
 
-def arguments(source: Source) -> Mapping[str, Any]:
+def arguments(source: LaunchFile) -> Mapping[str, Any]:
     """Return the ``--name value`` arguments of the command of a script that has most of them.
 
     Names have underscores, and the one dash of short flags (``-b 8``) stays.
@@ -72,7 +72,7 @@ def _short(words: list[str]) -> dict[str, Any]:
     return found
 
 
-def overrides(source: Source) -> Mapping[str, Any]:
+def overrides(source: LaunchFile) -> Mapping[str, Any]:
     """Return the ``name.of.setting=value`` words of a script's commands; values are YAML, as Hydra reads them.
 
     Raises:

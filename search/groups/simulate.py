@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from forerun.search.board.rows import Row, rows_of
+from forerun.search.board.rows import Row, rows_from
 from forerun.search.request.request import Setting, legal_strategy
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.assignment.step_costs import step_costs
@@ -43,7 +43,7 @@ def _row(setting: Setting, strategy: Strategy, assignment: Assignment, figures: 
     """Return the row of a simulated step, with the limit of the group whose memory it has."""
     context, scores = setting.context, event_row(assignment, figures)
     on = assignment.contexts[assignment.group_of_rank[int(scores.peak_stage[0])]]
-    (row,) = rows_of(on, [strategy], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=lambda *_: scores)
+    (row,) = rows_from(on, [strategy], scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)
     mfu = row.mfu * on.cluster.device.peak(context.workload.precision) / _mean_peak(setting, strategy)
     return dataclasses.replace(row, mfu=mfu)
 

@@ -193,7 +193,7 @@ def _lines(document: Document, part: str, tables: Mapping[str, list[list[float]]
                     f"{where}: a row holds a shape, seconds, spread and fitted seconds, as its others do"
                 )
             *shape, seconds, spread, fitted = row
-            if part == "collectives" and (len(shape) != 3 or name.split()[-1] not in ("node", "network")):
+            if part == "collectives" and (len(shape) != 3 or not name.endswith((" node", " network"))):
                 raise RequestError(
                     f"{where}: a message has bytes, ranks and stride, and ran in a node or over the network"
                 )

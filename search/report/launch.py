@@ -6,21 +6,19 @@ from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.formats.launch_of import launch_of
-from forerun.search.report.request_of import setting_again
+from forerun.search.report.request_of import Behind
 from forerun.spaces.errors import ForerunError
 
 MOST = 10
 """Rows whose launch files are part of the page."""
 
 
-def launch_texts(board: Leaderboard) -> list[str]:
-    """Return the launch files of the best rows as text, empty for one that no format has words for; none where model or
-    cluster are not at hand any more."""
-    try:
-        context = setting_again(board).context
-    except (ForerunError, KeyError, TypeError, ValueError):
+def launch_texts(board: Leaderboard, behind: Behind) -> list[str]:
+    """Return the launch files of the best rows as text, empty for one that no format has words for; none where the
+    request is not at hand any more."""
+    if behind.setting is None:
         return []
-    texts = []
+    context, texts = behind.setting.context, []
     for row in board.rows[:MOST]:
         try:
             name, files = launch_of(context, row.strategy, name=f"{context.model.name} rank {row.rank}")

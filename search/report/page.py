@@ -18,6 +18,7 @@ from forerun.search.report.details import details_data
 from forerun.search.report.labels import heading
 from forerun.search.report.launch import launch_details, launch_texts
 from forerun.search.report.own_run import own_run_section
+from forerun.search.report.request_of import request_behind
 from forerun.search.report.scaling import scaling_section
 from forerun.search.report.scatter import View, pareto_front, scatter, views_data, views_of
 from forerun.search.report.stages import stages_section
@@ -45,7 +46,8 @@ def report_html(board: Leaderboard) -> str:
     views = views_of(rows, several=len({row.gpus for row in rows}) > 1)
     own = None if board.baseline is None else board.baseline.row
     script = _asset("page.js")
-    launches = launch_texts(board)
+    behind = request_behind(board)
+    launches = launch_texts(board, behind)
     leaderboard = Safe(filter_form(columns) + leaderboard_table(board, rows, frozenset(front)))
     trade_off = (
         f"The {len(rows):,} rows of the table. The line joins those that no other beats in both. Point at a symbol for "
@@ -66,9 +68,9 @@ def report_html(board: Leaderboard) -> str:
             sections.memory_section(rows),
             _drawn(rows, "The fullest GPU of the best {}."),
         ),
-        _section("stages", "Stages", "Memory of every stage of the winner", stages_section(board)),
-        _section("timeline", "Timeline", "The winner's step", timeline_section(board)),
-        _section("scaling", "Scaling", "Throughput against GPUs", scaling_section(board)),
+        _section("stages", "Stages", "Memory of every stage of the winner", stages_section(board, behind)),
+        _section("timeline", "Timeline", "The winner's step", timeline_section(board, behind)),
+        _section("scaling", "Scaling", "Throughput against GPUs", scaling_section(board, behind)),
         _section("rejected", "Rejected", "Why others are out", sections.rejected_section(board)),
         _section("accuracy", "Accuracy", "How far to trust it", accuracy_section(board)),
         _section("inputs", "Inputs", "Inputs, defaults and versions", sections.inputs_section(board)),

@@ -1,23 +1,27 @@
 """The request behind a leaderboard, to ask for what the leaderboard does not hold."""
 
 import dataclasses
+from dataclasses import dataclass
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.request.request import Request, Setting, resolve
+from forerun.spaces.errors import ForerunError
 
 
-def setting_again(board: Leaderboard, *, gpus: int | None = None) -> Setting:
-    """Return what a leaderboard's request means for one number of GPUs (None: a strategy decides), without its limits.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """What the request of a leaderboard means today: a ``setting`` without limits and without a number of GPUs; None
+    where model or cluster are not at hand any more, and ``missing`` then says which."""
 
-    Raises:
-        RequestError: the model or the cluster is not at hand any more.
-        KeyError, TypeError, ValueError: a value has another form than a search writes.
-    """
-    request = dataclasses.replace(
-        Request.from_json(board.request),
-        gpus=None if gpus is None else str(gpus),
-        usd_per_hour=None,
-        train_within_s=None,
-        train_usd=None,
-    )
-    return resolve(request if gpus is not None else dataclasses.replace(request, overrides={}), groups=True)
+    setting: Setting | None
+    missing: str = ""
+
+
+def request_behind(board: Leaderboard) -> Behind:
+    """Resolve the request of a leaderboard, once for all sections of a page."""
+    try:
+        request = Request.from_json(board.request)
+        bare = dataclasses.replace(request, gpus=None, usd_per_hour=None, train_within_s=None, train_usd=None)
+        return Behind(setting=resolve(bare, groups=True))
+    except (ForerunError, KeyError, TypeError, ValueError) as error:
+        return Behind(setting=None, missing=str(error))

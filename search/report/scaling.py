@@ -4,6 +4,7 @@ A leaderboard often holds rows of one number only, the largest or the cheapest, 
 again for the page.
 """
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -13,14 +14,14 @@ from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import number
 from forerun.search.flat.best import best_row
 from forerun.search.report.bars import plain_bar
-from forerun.search.report.request_of import setting_again
-from forerun.spaces.errors import ForerunError
+from forerun.search.report.request_of import Behind
+from forerun.spaces.errors import ForerunError, RequestError
 
 MOST_COUNTS = 12
 """Numbers of GPUs that are searched again: each takes as long as a search of its own."""
 
 
-def scaling_section(board: Leaderboard) -> Safe | None:
+def scaling_section(board: Leaderboard, behind: Behind) -> Safe | None:
     """Return the best throughput by number of GPUs; None where only one number was searched."""
     counts = board.request["gpu_counts"]
     if len(counts) < 2:
@@ -30,8 +31,10 @@ def scaling_section(board: Leaderboard) -> Safe | None:
     hints: list[str] = []
     for count in spread(missing, MOST_COUNTS):
         try:
-            row = _searched(board, count)
-        except (ForerunError, TypeError, ValueError) as error:
+            if behind.setting is None:
+                raise RequestError(behind.missing)
+            row = best_row(dataclasses.replace(behind.setting, gpus=(count,)), objective="throughput")
+        except ForerunError as error:
             hints.append(f"Only numbers of GPUs among the rows kept are shown: {error}")
             break
         if row is None:
@@ -65,11 +68,6 @@ def _kept(board: Leaderboard) -> dict[int, Row]:
         if row.gpus not in best or row.tokens_per_s > best[row.gpus].tokens_per_s:
             best[row.gpus] = row
     return best
-
-
-def _searched(board: Leaderboard, count: int) -> Row | None:
-    """Return the fastest strategy on ``count`` GPUs; None where nothing fits."""
-    return best_row(setting_again(board, gpus=count), objective="throughput")
 
 
 def _line(count: int, row: Row, most: float, top: float) -> Safe:

@@ -7,7 +7,7 @@ from forerun.search.board.rows import GIB
 from forerun.search.explain.explain import MEANING
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.report.bars import MEMORY_SLOTS, Bar, Stack, stacked_bars
-from forerun.search.report.request_of import setting_again
+from forerun.search.report.request_of import Behind
 from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.spaces.clusters import Cluster, stage_groups
 from forerun.spaces.errors import ForerunError
@@ -18,25 +18,27 @@ MOST_STAGES = 32
 MEANINGS = {**MEANING, "optimizer": MEANING["optimizer states"]}
 
 
-def stages_section(board: Leaderboard) -> Safe | None:
-    """Return a bar for every stage; None without a pipeline, a line of text where model or cluster are not at hand."""
+def stages_section(board: Leaderboard, behind: Behind) -> Safe | None:
+    """Return a bar for every stage; None without a pipeline, a line of text where the request is not at hand."""
     best = board.rows[0]
     strategy = best.strategy
     if strategy.pp == 1:
         return None
+    if behind.setting is None:
+        return tag("p", f"No stages: {behind.missing}")
+    context = behind.setting.context
     try:
-        setting = setting_again(board)
-        stages = _stages(setting.context, strategy)
-    except (ForerunError, TypeError, ValueError) as error:
+        stages = _stages(context, strategy)
+    except ForerunError as error:
         return tag("p", f"No stages: {error}")
     shown = _spread(len(stages))
-    names = stage_names(setting.context.cluster, strategy)
+    names = stage_names(context.cluster, strategy)
     bars = []
     for stage in shown:
         memory_bytes, limit = stages[stage]
         parts = {part: size / GIB for part, size in memory_bytes.items()}
         # Without groups all stages have the limit of the row, which a calibration may have set.
-        own = limit / GIB if setting.context.cluster.groups else best.memory_limit_gib
+        own = limit / GIB if context.cluster.groups else best.memory_limit_gib
         bars.append(Bar(label=names[stage], value=f"{sum(parts.values()):.1f} GiB", parts=parts, limit=own))
     stack = Stack(
         bars=bars,

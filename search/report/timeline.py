@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import GIB
 from forerun.search.figures.markup import Safe, joined, tag
-from forerun.search.report.request_of import setting_again
+from forerun.search.report.request_of import Behind
 from forerun.search.report.stages import stage_names
 from forerun.simulator.events import EventResult, simulate
 from forerun.simulator.events.export.gantt import deal_slices
@@ -54,17 +54,19 @@ LOOKS: Mapping[str, Look] = {
 """Kind of task -> how it is drawn."""
 
 
-def timeline_section(board: Leaderboard) -> Safe:
-    """Return the timeline of the first row, or why there is none: its model or cluster may not be at hand any more."""
+def timeline_section(board: Leaderboard, behind: Behind) -> Safe:
+    """Return the timeline of the first row, or why there is none."""
     best = board.rows[0]
+    strategy = best.strategy
+    passes = 2 * strategy.pp * strategy.vpp * board.request["global_batch"] // (strategy.dp * strategy.mbs)
+    if passes > MOST_PASSES:
+        return tag("p", f"No timeline: a step has {passes:,} passes, and the page draws up to {MOST_PASSES:,}.")
+    if behind.setting is None:
+        return tag("p", f"No timeline: {behind.missing}")
+    context = behind.setting.context
     try:
-        strategy = best.strategy
-        passes = 2 * strategy.pp * strategy.vpp * board.request["global_batch"] // (strategy.dp * strategy.mbs)
-        if passes > MOST_PASSES:
-            return tag("p", f"No timeline: a step has {passes:,} passes, and the page draws up to {MOST_PASSES:,}.")
-        context = setting_again(board).context
         result = simulate(context, strategy)
-    except (ForerunError, TypeError, ValueError) as error:
+    except ForerunError as error:
         return tag("p", f"No timeline: {error}")
     gap = result.step_time_s / best.step_time_s - 1
     apart = f"{abs(gap):.1%} {'more' if gap >= 0 else 'less'} than the formulas of the leaderboard say"

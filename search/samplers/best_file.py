@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
-from forerun.search.board.rows import rows_of
+from forerun.search.board.rows import rows_from
 from forerun.search.request.request import Setting
 from forerun.search.samplers.contract import Evaluation
 from forerun.spaces.files import write_text
@@ -30,7 +32,8 @@ class BestFile:
         Raises:
             RequestError: the file cannot be written.
         """
-        row = rows_of(self.setting.context, [strategy], usd_per_gpu_hour=self.setting.usd_per_gpu_hour)[0]
+        scores, price = evaluation.scores.take(np.array([evaluation.row])), self.setting.usd_per_gpu_hour
+        (row,) = rows_from(self.setting.context, [strategy], scores, usd_per_gpu_hour=price)
         document: dict[str, Any] = {
             "schema": SCHEMA,
             **row.to_json(),

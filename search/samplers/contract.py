@@ -8,8 +8,9 @@ has nothing more to ask. The same seed and the same answers give the same batche
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.strategies import Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
@@ -19,12 +20,15 @@ class Evaluation:
     """What came of one strategy.
 
     ``keys`` are the ranking keys of each objective, lower is better, most important first. ``excess`` is the peak
-    memory over what the device has, less one: above zero it does not fit. ``stage`` has that peak.
+    memory over what the device has, less one: above zero it does not fit. ``stage`` has that peak. ``row`` of
+    ``scores`` has its times and memory.
     """
 
     keys: tuple[tuple[float, ...], ...]
     excess: float
     stage: int
+    scores: ScoreTable = field(compare=False, repr=False)
+    row: int = field(compare=False)
 
     @property
     def fits(self) -> bool:

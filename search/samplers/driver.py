@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.scorer import Scorer
 from forerun.search.samplers.contract import Evaluation, Sampler
 from forerun.simulator import score as simulator_score
+from forerun.simulator.score_table import ScoreTable, joined
 from forerun.spaces.strategies import Strategy, table_of
 from forerun.spaces.strategies.staged_space import StagedSpace
 
@@ -25,7 +28,7 @@ Improved = Callable[[Strategy, Evaluation, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class StopConditions:
     """When to stop: strategies scored, asked (known ones included), batches in a row that score nothing new, strategies
     scored since the best improved, seconds. Only ``seconds`` makes a result depend on the machine."""
 
@@ -58,6 +61,11 @@ class Exploration:
         """Strategies that were asked for and break a law."""
         return sum(evaluation is None for evaluation in self.known.values())
 
+    def scores(self, strategies: Sequence[Strategy]) -> ScoreTable:
+        """Return the scores of legal strategies that were looked at (at least one), in the order given."""
+        found = [one for strategy in strategies if (one := self.known[strategy]) is not None]
+        return joined([one.scores.take(np.array([one.row])) for one in found], np.arange(len(found)))
+
     def front(self) -> list[Strategy]:
         """Strategies that fit and that no other betters in every objective (the Pareto front), in rank order."""
         front: list[Strategy] = []
@@ -77,7 +85,7 @@ def explore(
     *,
     objectives: Sequence[str] = ("throughput",),
     starts: Sequence[Strategy] = (),
-    limits: Limits | None = None,
+    limits: StopConditions | None = None,
     score: Scorer = simulator_score,
     seen: Seen | None = None,
     improved: Improved | None = None,
@@ -90,7 +98,7 @@ def explore(
         RequestError: an objective is unknown, or the sampler cannot begin.
         EndedEarly: with what was found by then.
     """
-    return _Run(space, sampler, tuple(objectives), limits or Limits(), score, improved).run(starts, seen)
+    return _Run(space, sampler, tuple(objectives), limits or StopConditions(), score, improved).run(starts, seen)
 
 
 @dataclass(slots=True)
@@ -98,7 +106,7 @@ class _Run:
     space: StagedSpace
     sampler: Sampler
     objectives: tuple[str, ...]
-    limits: Limits
+    limits: StopConditions
     score: Scorer
     improved: Improved | None = None
     known: dict[Strategy, Evaluation | None] = field(default_factory=dict)
@@ -187,6 +195,8 @@ def evaluate(
             keys=tuple(tuple(float(key) for key in each[row]) for each in keys),
             excess=float(excess[row]) if scores.fits[row] else max(float(excess[row]), 1e-12),
             stage=int(scores.peak_stage[row]),
+            scores=scores,
+            row=row,
         )
         for row in range(len(table))
     ]

@@ -5,12 +5,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.scale.changes import Change, changes, limited_by
+from forerun.search.scale.changes import ScaleChange, changes, limited_by
+from forerun.search.scale.fidelity import fidelity_of
 from forerun.search.scale.workers import worker_counts
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes import MODES, Curve, GradientProfile, Network, NicNetwork, TrainingMode, throughput_curve
-from forerun.simulator.modes.events.measure import DRAWS, LAYERS, STEPS
-from forerun.simulator.modes.events.wires import TURNS
+from forerun.simulator.modes import (
+    MODES,
+    Curve,
+    GradientProfile,
+    ModeNetwork,
+    NicNetwork,
+    TrainingMode,
+    throughput_curve,
+)
 from forerun.simulator.modes.face import Fidelity
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.opgraph.profile import GraphProfile, graph_profile_names, load_graph_profile
@@ -32,9 +39,6 @@ _OF_MODELS = (
     ("framework", "--framework"),
     ("seq_len", "--seq-len"),
 )
-EVENT_PASSES = 1_000_000
-EVENT_TRANSFERS = 200_000
-"""Passes of an all-reduce, or transfers, of one point up to which the event level is the default: some ten seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +71,12 @@ class Scaling:
     request: ScaleRequest
     profile: GradientProfile
     mode: TrainingMode
-    network: Network
+    network: ModeNetwork
     curve: Curve
     jitter: float
     defaults: tuple[str, ...]
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[ScaleChange, ...]:
         """Return what each change brings the largest run of the curve, the best first."""
         mode = replace(self.mode, workers=self.curve.points[-1].workers)
         noise = Disturbance(seed=self.request.seed, jitter=self.jitter, slow=self.request.slow)
@@ -145,7 +149,7 @@ def scale(request: ScaleRequest) -> Scaling:
             if not counts:
                 raise RequestError(f"{backups} backup workers leave none of {text} workers; name more with --workers")
     mode = TrainingMode(exchange=exchange, synchronous=synchronous, workers=max(counts), **settings)  # type: ignore[arg-type]
-    fidelity = request.fidelity or _fidelity(profile, mode, defaults)
+    fidelity = fidelity_of(request.fidelity, profile, mode, network, counts, defaults)
     # The core of transformers knows of no jitter; its answer is that of `forerun simulate`.
     jitter = 0.0 if core is not None else _jitter(request, profile, cluster, rules, defaults)
     noise = Disturbance(seed=request.seed, jitter=jitter, slow=request.slow)
@@ -289,7 +293,7 @@ def _exchange_of(rules: GraphProfile) -> dict[str, Any]:
     }
 
 
-def _network(request: ScaleRequest, cluster: "Cluster | None", rules: GraphProfile, defaults: list[str]) -> Network:
+def _network(request: ScaleRequest, cluster: "Cluster | None", rules: GraphProfile, defaults: list[str]) -> ModeNetwork:
     """Return the cluster's network, or NICs of the given rate, which replace it."""
     rate = request.bandwidth_bytes_per_s
     if rate is None:
@@ -327,20 +331,3 @@ def _jitter(
         return 0.0
     _filled(defaults, "jitter", f"{rules.jitter:g}")
     return rules.jitter
-
-
-def _fidelity(profile: GradientProfile, mode: TrainingMode, defaults: list[str]) -> Fidelity:
-    """Return both models where the event level takes seconds, else the coarse one."""
-    layers = len(mode.buckets(profile)) + 1 if mode.exchange == "all-reduce" else min(len(profile.layers), LAYERS)
-    passes = 2 * STEPS * layers * mode.workers
-    if mode.exchange == "all-reduce":
-        tasks, most, what = passes, EVENT_PASSES, "passes"
-    else:
-        pooled = mode.placement == "even" and not mode.colocated
-        tasks = passes * (1 if pooled else mode.shards) * (TURNS if mode.policy == "multiplexed" else 1)
-        tasks *= 1 if mode.synchronous else DRAWS
-        most, what = EVENT_TRANSFERS, "transfers"
-    if tasks <= most:
-        return "both"
-    defaults.append(f"fidelity coarse (event level: {tasks:,} {what} for {mode.workers} workers)")
-    return "coarse"

@@ -1,14 +1,16 @@
 """A request whose stages may hold any number of layers, answered by a sampler."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
-from forerun.search.board.rows import Row
+from forerun.search.board.rows import Row, rows_from
 from forerun.search.build import Found, build_board
 from forerun.search.diagnosis.diagnosis import NothingFeasible, diagnose
-from forerun.search.flat.exhaustive import Piece, Problem
-from forerun.search.flat.ideas import best_rows, folded, rows_with_variants
+from forerun.search.flat.best import first_row
+from forerun.search.flat.exhaustive import Problem, SliceResult
+from forerun.search.flat.ideas import folded, variant_of
 from forerun.search.notes.all_notes import Beside
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.limits import NO_LIMITS
@@ -77,7 +79,7 @@ def explore_request(
         interrupt, found = stop, stop.found
         if not found.feasible:
             raise
-    rows = _rows(setting, found, score)
+    rows = _rows(setting, found)
     flat = Problem(space=space.flat, objective=setting.objective, top=setting.top)
     answer = Found(
         rows=rows,
@@ -86,7 +88,7 @@ def explore_request(
         opened=tuple(_opened(space)),
         asked={"sampler": sampler.name, "seed": exploring.seed, "per_stage": list(exploring.per_stage)},
         workers=starts.workers,
-        beside=Beside(*best_rows(setting, flat, (starts.piece.fastest, starts.piece.safest), score)),
+        beside=Beside(*(first_row(setting, flat, best) for best in (starts.piece.fastest, starts.piece.safest))),
     )
     board = build_board(setting, answer, started_s=start, score=score, noted=interrupt is None)
     if interrupt is not None:
@@ -96,16 +98,23 @@ def explore_request(
     return board
 
 
-def _rows(setting: Setting, found: Exploration, score: Scorer) -> tuple[Row, ...]:
+def _rows(setting: Setting, found: Exploration) -> tuple[Row, ...]:
     """Return the best strategies as rows, variants folded unless they are asked for."""
     if setting.request.all_variants:
-        best = found.feasible[: setting.top]
-        return rows_with_variants(setting, best, [()] * len(best), score)
+        return _rows_of(setting, found, found.feasible[: setting.top])
     keyed = ((one, evaluation.values[0]) for one in found.feasible if (evaluation := found.known[one]) is not None)
     ideas = dict(_launchable_first(setting, leader, variants) for leader, variants in folded(keyed, setting.top))
-    rows = rows_with_variants(setting, list(ideas), list(ideas.values()), score)
+    variants = (tuple(map(variant_of, _rows_of(setting, found, own))) for own in ideas.values())
+    leaders = zip(_rows_of(setting, found, list(ideas)), variants, strict=True)
+    rows = [replace(row, variants=own) for row, own in leaders]
     mark = no_launch_mark(setting)
     return tuple(row if launchable(setting, row.strategy) else replace(row, marks=(*row.marks, mark)) for row in rows)
+
+
+def _rows_of(setting: Setting, found: Exploration, strategies: Sequence[Strategy]) -> tuple[Row, ...]:
+    if not strategies:
+        return ()
+    return rows_from(setting.context, strategies, found.scores(strategies), usd_per_gpu_hour=setting.usd_per_gpu_hour)
 
 
 def _launchable_first(setting: Setting, leader: Strategy, variants: list[Strategy]) -> tuple[Strategy, list[Strategy]]:
@@ -120,7 +129,7 @@ def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer
         return flat_starts(space.flat, setting.objective, setting.top, workers, score)
     strategies = tuple(rules_of_thumb(space))
     remark = f"{space.flat.size:.3g} flat candidates are too many to walk; it starts from rules of thumb"
-    return Starts(strategies=strategies, piece=Piece(), workers="in this process", remarks=(remark,))
+    return Starts(strategies=strategies, piece=SliceResult(), workers="in this process", remarks=(remark,))
 
 
 def _opened(space: StagedSpace) -> list[str]:

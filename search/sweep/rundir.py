@@ -16,8 +16,8 @@ from typing import Any, Self
 from forerun.search.board.leaderboard import dump_json, flat_line
 from forerun.search.board.row_reading import finite, row_from_json
 from forerun.search.files.version import cost_model_version
-from forerun.search.sweep.chunks import piece_from_json
 from forerun.search.sweep.journal import Journal, Record, storage
+from forerun.search.sweep.piece_json import piece_from_json
 from forerun.search.sweep.plan import SweepPlan
 from forerun.spaces.documents import read_json
 from forerun.spaces.errors import RequestError

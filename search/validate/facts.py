@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from forerun.search.validate.columns import Row
+from forerun.search.validate.columns import TableRow
 from forerun.search.validate.vocabulary import first, table
 
 KERNELS = (
@@ -29,6 +29,8 @@ _SHARD_RANKS = re.compile(r"optimizer sharded over (\d+) ranks|zero1 group=(\d+)
 _EXPERT_TENSOR = re.compile(r"\bETP=(\d+)|_etp(\d+)")
 _TF32 = re.compile(r"precision=tf32|theoryflops=495T")
 """FlagPerf names the peak that a run is held against: 495 TFLOP/s is an H100's TF32, so fp32 there means TF32."""
+_SOME_LAYERS = re.compile(r"_sAC_|\bAC ratio\b|selective (activation )?checkpointing ratio", re.IGNORECASE)
+"""A share of the layers is checkpointed, chosen so that the others fit (logs of selective activation checkpointing)."""
 _NIC = re.compile(r"(\d+) ?Gbps node-node")
 _MEGA = 1e6
 
@@ -57,11 +59,12 @@ class Facts:
     memory_of_first: bool = False
     shard_ranks: int | None = None
     tf32: bool = False
+    checkpoints_some: bool = False
     expert_tensor: int | None = None
     software: Mapping[str, Any] = field(default_factory=dict)
 
 
-def facts_of(row: Row, layers: int | None, pp: int | None) -> Facts:
+def facts_of(row: TableRow, layers: int | None, pp: int | None) -> Facts:
     """Read the notes of a row; ``layers`` and ``pp`` are needed to read stage splits."""
     notes, where = row["notes"], f"{row['source']}; {row['notes']}"
     expert = _EXPERT_TENSOR.search(f"{notes}; {row['model']}")
@@ -82,6 +85,7 @@ def facts_of(row: Row, layers: int | None, pp: int | None) -> Facts:
         memory_of_first=bool(memory and memory[0].get("of") == "first stage"),
         shard_ranks=int(shards[1] or shards[2]) if (shards := _SHARD_RANKS.search(notes)) else None,
         tf32=_TF32.search(notes) is not None,
+        checkpoints_some=_SOME_LAYERS.search(notes) is not None,
         expert_tensor=int(expert[1] or expert[2]) if expert else None,
         software=_software(f"{where}; device={row['device']}; precision={row['precision']}"),
     )
@@ -93,7 +97,7 @@ def _software(text: str) -> dict[str, Any]:
     return {name: value for facts in found for name, value in facts.items()}
 
 
-def _stages(row: Row, layers: int, pp: int) -> tuple[int, ...] | None:
+def _stages(row: TableRow, layers: int, pp: int) -> tuple[int, ...] | None:
     """Return the layers of every pipeline stage where the notes name them."""
     notes = row["notes"]
     if match := _STAGES.search(notes):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import kendalltau
 
 from forerun.search.validate.intervals import Intervals
 from forerun.search.validate.predict import Predictions
@@ -195,6 +194,8 @@ def order_of(group: str, predicted_s: Floats, measured_s: Floats, noise: float) 
         far = np.maximum(one, others) / np.minimum(one, others) - 1.0 > [[noise], [WIDE_NOISE]]
         agree = np.sign(predicted_s[row] - predicted_s[row + 1 :]) == np.sign(one - others)
         pairs, right = pairs + far.sum(axis=1), right + (far & agree).sum(axis=1)
+    from scipy.stats import kendalltau  # takes a third of a second to import
+
     ranked, best = np.argsort(predicted_s, kind="stable"), float(measured_s.min())
     return GroupOrder(
         group=group,

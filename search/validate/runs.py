@@ -30,6 +30,7 @@ RULES: Mapping[str, str] = {
     "sequence_parallel": "blank sequence_parallel: the framework's default",
     "micro_batch": "blank micro_batch: 1",
     "recompute": "blank recompute: none",
+    "recompute_layers": "layers that are recomputed not stated: as few as fit the device",
     "framework": "framework unknown or not stated: Megatron-LM's profile",
     "split": "layers that stages do not divide: embedding and head count as layers where that divides, else balanced",
     "memory_kind": "kind of peak memory not stated: allocated",
@@ -38,7 +39,7 @@ RULES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class MeasuredRun:
     """One measured run. ``file`` is the run_id without its number (or the CSV's name, where it has none),
     which names a table of results.
 
@@ -77,7 +78,7 @@ class Skipped:
 class RunSet:
     """All rows of some files: those that map to a run, and those that do not."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[MeasuredRun, ...]
     skipped: tuple[Skipped, ...]
     measured: Mapping[str, int]
     """Rows with a measured step time, by ``file``, mapped or not."""

@@ -194,6 +194,9 @@ STREAM_OPERATORS: Mapping[str, StreamOperator] = {
     ),
 }
 
+LAUNCH_S = 9e-6
+"""Of one kernel from the host of an H100 system. SimuMax's grouped products on B200 take no less per expert."""
+
 
 def memory_bound_time_s(
     device: Device, bytes_moved: ArrayLike, *, elements: ArrayLike = 0.0, kernels: ArrayLike = 1
@@ -210,6 +213,12 @@ def memory_bound_time_s(
     fixed = np.asarray(kernels, dtype=np.float64) * stream.fixed_s
     seconds: NDArray[np.float64] = np.where(bytes_moved > 0, np.maximum(memory, arithmetic) + fixed, 0.0)
     return seconds
+
+
+def launched_s(device: Device, kernels: ArrayLike) -> NDArray[np.float64]:
+    """Seconds of ``kernels`` kernels one by one that each take less than their launch, behind a wait for the device:
+    the host cannot run ahead, and the device goes at its pace."""
+    return np.asarray(kernels, dtype=np.float64) * LAUNCH_S / device.host_speed
 
 
 def stream_operator(name: str) -> StreamOperator:

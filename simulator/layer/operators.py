@@ -16,6 +16,7 @@ from forerun.simulator.costs import (
     attention_work,
     gemm_bytes,
     gemm_time_s,
+    launched_s,
     memory_bound_time_s,
     stream_operator,
     stream_operator_time_s,
@@ -25,7 +26,7 @@ from forerun.simulator.layer.widths import local, locals_of
 from forerun.simulator.layer.work import Direction, OperatorTime, Work, work_of
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Layer, MixtureOfExperts
-from forerun.spaces.models.parts import Pass, Product, Scan, Scores, Softmax, Step
+from forerun.spaces.models.parts import ElementwisePass, Product, Scan, Scores, Softmax, Step
 from forerun.spaces.strategies import Context, Recompute
 
 # Bytes per parameter and microbatch where gradients are accumulated separately: 16 bit ones are cleared (2), the new
@@ -37,6 +38,10 @@ _SEPARATE_BYTES = 26.0
 # put decays, masks and sums between products of 64 to 256 rows. Published runs of Nemotron 3 Nano in bf16 and fp8 on
 # H100 and in mxfp8 on GB200 ask for 0.15 to 0.22: one model.
 SCAN_SHARE = 0.2
+
+# Kernels of one biased expert, forward and backward (Megatron-core's TEGroupedMLP): its output is cut out, the bias
+# weighted and added; back, gradients of bias and weight are a product and a sum each, cast, joined and added up.
+EXPERT_BIAS_KERNELS = (2.0, 11.0)
 
 ADDING: Mapping[float, GemmKind] = {4.0: "weight_gradient", 2.0: "weight_gradient_added"}
 """Product that adds to main gradients of so many bytes."""
@@ -125,6 +130,17 @@ class Operators:
             )
         )
 
+    def _one_by_one(self, name: str, parts: Floats, kernels: tuple[float, float]) -> None:
+        """Add kernels (forward, backward) of each of some small parts, which take as long as their launches."""
+        directions: tuple[Direction, Direction] = ("forward", "input_gradient")
+        for direction, each in zip(directions, kernels, strict=True):
+            seconds = launched_s(self.device, parts * each)
+            self.records.append(
+                OperatorTime(
+                    name=name, direction=direction, seconds=seconds, kernels=parts * each, modules=self.modules
+                )
+            )
+
     def linear(
         self,
         name: str,
@@ -189,7 +205,7 @@ class Operators:
             match step:
                 case Product():
                     self.product(step)
-                case Pass():
+                case ElementwisePass():
                     if step.form != "rope" or not self.context.model.learned_positions:
                         self.stream(step.form, self.shard.tokens * locals_of(step.widths, self.shard.tp))
                 case Softmax():
@@ -324,6 +340,7 @@ class Operators:
         self.linear(name, routed / on_rank, wide, inner, groups=on_rank, already_cast=(fused, False))
         if mixture.expert_bias:
             self.stream("expert_bias", routed * width, "experts bias")
+            self._one_by_one("experts bias, expert by expert", on_rank, EXPERT_BIAS_KERNELS)
         self.stream("copy", 2 * routed * width, "expert permutation")
         if mixture.shared is not None:
             with self.inside(Recompute.SHARED_EXPERTS):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes.coarse import coarse_prediction
 from forerun.simulator.modes.mode import TrainingMode
-from forerun.simulator.modes.network import Network
+from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.prediction import ModePrediction
 from forerun.simulator.modes.profile import GradientProfile
 from forerun.spaces.errors import RequestError
@@ -98,7 +98,7 @@ class Curve:
 def throughput_curve(
     profile: GradientProfile,
     mode: TrainingMode,
-    network: Network,
+    network: ModeNetwork,
     workers: Sequence[int],
     disturbance: Disturbance | None = None,
     *,
@@ -138,7 +138,7 @@ def throughput_curve(
     return Curve(points=tuple(points), one_worker_s=one_worker_s, alone_samples_per_s=profile.batch / alone_s)
 
 
-def one_worker_step_s(profile: GradientProfile, mode: TrainingMode, network: Network) -> float:
+def one_worker_step_s(profile: GradientProfile, mode: TrainingMode, network: ModeNetwork) -> float:
     """Return the step of one undisturbed worker with the mode's servers elsewhere, event by event."""
     from forerun.simulator.modes.events import event_prediction
 

@@ -21,7 +21,7 @@ MOST_LATENCY_S = 3600.0
 """Of a NIC: beyond an hour something else is meant."""
 
 
-class Network(Protocol):
+class ModeNetwork(Protocol):
     """What a mode asks of a network. Rates are per direction (full duplex)."""
 
     @property

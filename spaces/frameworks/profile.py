@@ -118,8 +118,10 @@ class FrameworkProfile:
     """Key/value exchange of context parallelism under attention."""
     overlap_expert: float = 0.0
     """Expert all-to-all under other computation of the same stage."""
-    expert_overlap_cost: float = 0.0
-    """Seconds of computation that a second of hidden expert all-to-all costs: what its kernels take of the device."""
+    expert_multiprocessors: float = 24.0
+    """Multiprocessors that hold the kernels of the expert all-to-all and slow what runs beside them."""
+    sets_apart_for_experts: bool = False
+    """Those multiprocessors are kept free for traffic in all layers with experts (else only while it lasts)."""
     dispatch_share: float = 1.0
     """Bytes of dispatch and combine over those of half precision, in eight-bit training."""
     dispatches_once: bool = False

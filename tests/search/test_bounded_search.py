@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import forerun.search.flat.exhaustive as exhaustive
-from forerun.search.flat.exhaustive import Piece, Problem, search_slice, search_space
+from forerun.search.flat.exhaustive import Problem, SliceResult, search_slice, search_space
 from forerun.search.request.objectives import OBJECTIVES
 from forerun.search.request.request import Setting
 
@@ -14,7 +14,7 @@ def problem_of(setting: Setting, objective: str, top: int = 20) -> Problem:
     return Problem(space=setting.space(), objective=objective, top=top)
 
 
-def best(piece: Piece) -> tuple[list[int], list[list[float]]]:
+def best(piece: SliceResult) -> tuple[list[int], list[list[float]]]:
     assert piece.best is not None
     return piece.best.index.tolist(), piece.best.keys.tolist()
 

@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from profiles import tries
 
-from forerun.search.flat.exhaustive import Piece, Problem, lowest, merge, search_slice, search_space
+from forerun.search.flat.exhaustive import Best, Problem, SliceResult, lowest, merge, search_slice, search_space
 from forerun.search.request.objectives import OBJECTIVES
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
-from forerun.simulator import score
+from forerun.simulator import ScoreTable, score
+from forerun.simulator.score_table import Floats
 
 RELAXED = settings(max_examples=tries(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def content(piece: Piece) -> tuple[object, ...]:
+def content(piece: SliceResult) -> tuple[object, ...]:
     assert piece.best is not None and piece.closest is not None
     return (
         piece.walked,
@@ -31,7 +33,24 @@ def content(piece: Piece) -> tuple[object, ...]:
         piece.best.keys.tolist(),
         piece.closest.index.tolist(),
         piece.closest.keys.tolist(),
+        piece.best.scores.time_s["compute"].tolist(),
+        piece.closest.scores.memory_bytes["activations"].tolist(),
     )
+
+
+def scored(index: NDArray[np.int64], keys: Floats) -> Best:
+    """Candidates whose scores are all the number of their row."""
+    rows = np.arange(len(index), dtype=np.float64)
+    scores = ScoreTable(
+        step_time_s=rows,
+        time_s={},
+        peak_memory_bytes=rows,
+        allocated_bytes=rows,
+        memory_bytes={},
+        peak_stage=rows.astype(np.int64),
+        fits=rows >= 0,
+    )
+    return Best(index=index, keys=keys, scores=scores)
 
 
 @RELAXED
@@ -114,10 +133,11 @@ def test_lowest_is_sorting(rows: list[tuple[int, int, bool]], count: int) -> Non
     keys = np.array([[first for first, _, _ in rows], [second for _, second, _ in rows]], dtype=np.float64)
     mask = np.array([kept for _, _, kept in rows], dtype=bool)
 
-    found = lowest(index, keys.reshape(2, len(rows)), mask, count)
+    found = lowest(scored(index, keys.reshape(2, len(rows))), mask, count)
 
     expected = sorted((first, second, 7 * i) for i, (first, second, kept) in enumerate(rows) if kept)[:count]
     assert [(*keys, i) for *keys, i in zip(*found.keys.tolist(), found.index.tolist(), strict=True)] == expected
+    assert (7 * found.scores.step_time_s).tolist() == found.index.tolist()
 
 
 @given(
@@ -136,11 +156,12 @@ def test_the_lowest_of_every_idea_is_kept_however_slices_are_cut(
         leaders[i // width] = min(leaders.get(i // width, (first, i)), (first, i))
     expected = sorted(leaders.values())[:count]
 
-    parts = [index < cut, index >= cut]
-    pieces = [Piece(best=lowest(index[part], keys[:, part], every[part], count, width)) for part in parts]
-    for found in (lowest(index, keys, every, count, width), merge(pieces[::-1], top=count, width=width).best):
+    whole = scored(index, keys)
+    pieces = [SliceResult(best=lowest(whole, part, count, width)) for part in (index < cut, index >= cut)]
+    for found in (lowest(whole, every, count, width), merge(pieces[::-1], top=count, width=width).best):
         assert found is not None
         assert list(zip(found.keys[0].tolist(), found.index.tolist(), strict=True)) == expected
+        assert found.scores.step_time_s.tolist() == found.index.tolist()
 
 
 def test_ideas_do_not_depend_on_the_chunk(make_setting: Callable[..., Setting]) -> None:

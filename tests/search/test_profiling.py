@@ -11,7 +11,7 @@ import yaml
 
 from forerun.search.cli import main
 from forerun.search.profiling import operators_of, read_nccl_tests, read_profile, share_measured
-from forerun.search.profiling.journal import Journal
+from forerun.search.profiling.journal import ProfilingJournal
 from forerun.search.profiling.messages import KIND_OF_TEST
 from forerun.search.request.request import Request, resolve
 from forerun.spaces.errors import RequestError
@@ -167,20 +167,20 @@ def test_broken_profiles_are_named(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_journal_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     path, header = tmp_path / "p.partial", {"device": "h100-sxm"}
-    with Journal(path, header) as journal:
+    with ProfilingJournal(path, header) as journal:
         journal.add({"key": "a", "seconds": 1.0})
         journal.add({"key": "b", "seconds": 2.0})
     whole = path.read_bytes()
     for cut in range(len(whole) + 1):
         path.write_bytes(whole[:cut])
-        with Journal(path, header) as journal:
+        with ProfilingJournal(path, header) as journal:
             lines = whole[:cut].count(b"\n")
             assert list(journal.records) == ["a", "b"][: max(lines - 1, 0)]
             journal.add({"key": "c", "seconds": 3.0})
-        with Journal(path, header) as journal:
+        with ProfilingJournal(path, header) as journal:
             assert "c" in journal.records
     with pytest.raises(RequestError, match="another request"):
-        Journal(path, {"device": "h200"})
+        ProfilingJournal(path, {"device": "h200"})
 
 
 def test_nccl_tests_alone_need_no_torch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -272,3 +272,14 @@ def test_ranks_measure_their_collectives(tmp_path: Path) -> None:
     lines = read_profile(out).collectives
     assert {line.name.split()[0] for line in lines} == set(KIND_OF_TEST.values())
     assert {line.shape[0] for line in lines} == {1024.0, 4096.0}
+
+
+def test_a_collective_without_a_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "profile.yaml"
+    path.write_text(
+        "profile: 1\ndevice: a100-sxm4-80\nmade: {}\nskipped: {}\noperators: {}\n"
+        'collectives: {" ": [[1000, 8, 1, 1e-4, 0.1, 1e-4]]}\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(RequestError, match="in a node or over the network"):
+        read_profile(path)

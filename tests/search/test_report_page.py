@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.search import Leaderboard, Row, search
-from forerun.search.figures.markup import VOID
+from forerun.search.figures.markup import VOID, Safe
 from forerun.search.figures.plane import ticks
 from forerun.search.figures.still_page import page_style
 from forerun.search.notes.validated_runs import entry_of
@@ -23,6 +23,7 @@ from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS
 from forerun.search.report.labels import REASONS
 from forerun.search.report.page import MOST_ROWS
+from forerun.search.report.request_of import request_behind
 from forerun.search.report.scatter import coordinates, pareto_front, scatter, views_of
 from forerun.search.report.stages import stages_section
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
@@ -328,16 +329,20 @@ def test_a_run_far_off_stays_on_the_border(board: Leaderboard) -> None:
     assert ">your run<" in scatter(board.rows, {}, [view], near)
 
 
+def stages_of(board: Leaderboard) -> Safe | None:
+    return stages_section(board, request_behind(board))
+
+
 def test_stages_of_the_winner_add_up(board: Leaderboard) -> None:
     piped = next(row for row in board.rows if row.strategy.pp in (2, 4))
-    section = stages_section(dataclasses.replace(board, rows=(piped,)))
+    section = stages_of(dataclasses.replace(board, rows=(piped,)))
 
     assert section is not None and section.count('class="track"') == piped.strategy.pp
     assert f"{piped.peak_memory_gib:.1f} GiB" in section
     flat = next(row for row in board.rows if row.strategy.pp == 1)
-    assert stages_section(dataclasses.replace(board, rows=(flat,))) is None
+    assert stages_of(dataclasses.replace(board, rows=(flat,))) is None
     gone = {**board.request, "model": "missing.json"}
-    assert "No stages" in (stages_section(dataclasses.replace(board, rows=(piped,), request=gone)) or "")
+    assert "No stages" in (stages_of(dataclasses.replace(board, rows=(piped,), request=gone)) or "")
 
 
 def test_accuracy_names_what_was_measured_and_what_was_not(board: Leaderboard) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.search import Leaderboard, search
+from forerun.search.report.request_of import request_behind
 from forerun.search.report.scaling import scaling_section, spread
 
 
@@ -18,8 +19,12 @@ def board() -> Leaderboard:
     return search("llama3-8b", cluster="dgx-h100", gpus="4..32", global_batch=96, seq_len=4096, top=3)
 
 
+def scaling_of(board: Leaderboard) -> str:
+    return str(scaling_section(board, request_behind(board)))
+
+
 def test_numbers_without_a_row_are_searched(board: Leaderboard) -> None:
-    text = str(scaling_section(board))
+    text = scaling_of(board)
     shown = [int(count) for count in re.findall(r"<strong>(\d+) GPUs</strong>", text)]
 
     assert {row.gpus for row in board.rows} < set(shown) == set(board.request["gpu_counts"])
@@ -31,7 +36,7 @@ def test_numbers_without_a_row_are_searched(board: Leaderboard) -> None:
 
 def test_restrictions_hold(board: Leaderboard) -> None:
     own = dataclasses.replace(board, request={**board.request, "overrides": {"recompute": ["full"]}})
-    searched = re.findall(r"</strong> ([^<]*) \(searched", str(scaling_section(own)))
+    searched = re.findall(r"</strong> ([^<]*) \(searched", scaling_of(own))
 
     assert searched and all("recompute=full" in strategy for strategy in searched)
 
@@ -41,21 +46,23 @@ def test_a_bound_on_the_risk_of_running_out_of_memory_holds() -> None:
     whole, bounded = (search("llama3-8b", gpus="8..16", top=1, **fields, oom_risk=risk) for risk in (None, 0.001))
     alone = search("llama3-8b", gpus=8, top=1, **fields, oom_risk=0.001).rows[0]
 
-    assert f"<strong>8 GPUs</strong> {alone.name} (searched for this page)" in str(scaling_section(bounded))
-    assert alone.name not in str(scaling_section(whole))
+    assert f"<strong>8 GPUs</strong> {alone.name} (searched for this page)" in scaling_of(bounded)
+    assert alone.name not in scaling_of(whole)
 
 
 def test_what_does_not_fit_or_is_gone_is_told(board: Leaderboard) -> None:
     heavy = {**board.request, "overrides": {"tp": ["1"], "zero": ["0"], "recompute": ["none"], "pp": ["1"]}}
     gone = {**board.request, "cluster": "gone.yaml"}
 
-    assert "Nothing fits on 8 GPUs." in str(scaling_section(dataclasses.replace(board, request=heavy)))
-    told = str(scaling_section(dataclasses.replace(board, request=gone)))
+    assert "Nothing fits on 8 GPUs." in scaling_of(dataclasses.replace(board, request=heavy))
+    told = scaling_of(dataclasses.replace(board, request=gone))
     assert "gone.yaml" in told and told.count("<li>") == 1
 
 
 def test_one_number_has_no_section(board: Leaderboard) -> None:
-    assert scaling_section(dataclasses.replace(board, request={**board.request, "gpu_counts": [32]})) is None
+    one = dataclasses.replace(board, request={**board.request, "gpu_counts": [32]})
+
+    assert scaling_section(one, request_behind(one)) is None
 
 
 @settings(max_examples=tries(50))

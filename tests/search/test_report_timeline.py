@@ -8,6 +8,7 @@ import pytest
 
 from forerun.search import Leaderboard, search
 from forerun.search.report import timeline
+from forerun.search.report.request_of import request_behind
 from forerun.search.report.timeline import COLUMNS, LOOKS, MOST_PASSES, drawing, timeline_section
 from forerun.search.request.request import Request, resolve
 from forerun.simulator.events import KINDS, simulate
@@ -51,7 +52,7 @@ def test_runs_do_not_overlap_and_hold_the_time_of_their_tasks() -> None:
 
 
 def test_a_row_for_every_stage(board: Leaderboard) -> None:
-    text = timeline_section(board)
+    text = timeline_section(board, request_behind(board))
 
     assert re.findall(r"stage (\d)</span>", text) == ["0", "1", "2", "3"]
     assert text.count('class="compute"') == 4
@@ -61,11 +62,11 @@ def test_a_row_for_every_stage(board: Leaderboard) -> None:
 def test_a_model_that_is_gone_is_no_error(board: Leaderboard) -> None:
     gone = dataclasses.replace(board, request={**board.request, "model": "gone.yaml"})
 
-    assert timeline_section(gone).startswith("<p>No timeline: ")
-    assert "gone.yaml" in timeline_section(gone)
+    assert timeline_section(gone, request_behind(gone)).startswith("<p>No timeline: ")
+    assert "gone.yaml" in timeline_section(gone, request_behind(gone))
 
 
 def test_long_steps_are_not_drawn(board: Leaderboard) -> None:
     long = dataclasses.replace(board, request={**board.request, "global_batch": MOST_PASSES})
 
-    assert "No timeline: a step has" in timeline_section(long)
+    assert "No timeline: a step has" in timeline_section(long, request_behind(long))

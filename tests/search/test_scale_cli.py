@@ -220,3 +220,14 @@ def test_worker_counts() -> None:
     assert worker_counts("6,1,2,6") == [1, 2, 6]
     with pytest.raises(RequestError):
         worker_counts("1..5000")
+
+
+def test_events_are_bounded_before_they_are_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layers = "".join(f"  - {{name: l{i}, parameters: 30MB, forward: 3ms, backward: 6ms}}\n" for i in range(2000))
+    path = tmp_path / "deep.yaml"
+    path.write_text(f"name: deep\nbatch: 32\nupdate: 1ms\nlayers:\n{layers}", encoding="utf-8")
+    words = (str(path), "--bandwidth", "10Gb/s", "--workers", "1..8")
+    found = answer(capsys, *words)
+    assert any("fidelity coarse" in value for value in found["defaults"])
+    assert main(["scale", *words, "--fidelity", "events"]) == 2
+    assert "--fidelity coarse" in capsys.readouterr().err

@@ -1,14 +1,16 @@
 """Rows of measured runs as runs: what is stated, what is filled in, what is skipped and why."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from forerun_measured import mapped, reason, write_runs
 
 from forerun.search.validate import RULES, load_runs
+from forerun.simulator import score
 from forerun.simulator.costs import device_efficiency
 from forerun.spaces.models.model import MixtureOfExperts
-from forerun.spaces.strategies import Schedule, Split
+from forerun.spaces.strategies import Schedule, Split, table_of
 
 
 def test_a_row_that_states_everything_needs_only_the_family(tmp_path: Path) -> None:
@@ -60,6 +62,7 @@ def test_runs_that_differ_in_strategy_only_share_a_context(tmp_path: Path) -> No
         ({"notes": ""}, "memory_kind"),
         ({"moe_experts": "8", "moe_topk": "2"}, "moe_imbalance"),
         ({"model": "gpt3_mcore_x", "vocab": ""}, "vocab"),
+        ({"recompute": "full", "micro_batch": "8", "notes": "FSDP_sAC_h100"}, "recompute_layers"),
     ],
 )
 def test_what_is_filled_in_is_recorded(tmp_path: Path, change: dict[str, str], code: str) -> None:
@@ -109,6 +112,17 @@ def test_virtual_stages_make_the_schedule_interleaved(tmp_path: Path) -> None:
     assert (strategy.schedule, strategy.vpp) == (Schedule.INTERLEAVED, 3)
     alone = mapped(tmp_path, schedule="", virtual_pp="3", pp="1", dp="4").strategy
     assert (alone.schedule, alone.vpp) == (Schedule.ONE_F_ONE_B, 1)
+
+
+def test_as_few_layers_are_recomputed_as_fit_where_their_share_is_not_stated(tmp_path: Path) -> None:
+    row = {"framework": "PyTorch FSDP2", "recompute": "full", "global_batch": "512", "micro_batch": "64", "pp": "1"}
+    row |= {"tp": "1", "dp": "8", "notes": "logs/FSDP_sAC_7B.out"}
+    run = mapped(tmp_path, **row)
+    some = run.strategy.recompute_layers
+    assert 1 < some < run.context.model.layer_count
+    fewer = replace(run.strategy, recompute_layers=some - 1)
+    assert score(run.context, table_of([run.strategy, fewer])).fits.tolist() == [True, False]
+    assert mapped(tmp_path, **row | {"notes": "logs/FSDP_7B.out"}).strategy.recompute_layers == 0
 
 
 def test_uneven_layers_are_dealt_by_the_stated_rule(tmp_path: Path) -> None:

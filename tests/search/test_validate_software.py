@@ -1,5 +1,6 @@
 """What a row of measured runs says of its software: framework, release, kernels, and what its source had changed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,7 @@ def test_releases_of_a_framework_differ_in_what_they_fuse(tmp_path: Path) -> Non
         ({"source": "SC21 paper, 2021"}, "fused_softmax", False),
         ({"source": "arXiv 2205.05198, table 5"}, "fused_softmax", False),
         ({"source": "a blog", "software_date": "2021-11-01"}, "fused_softmax", False),
+        ({"source": "a blog of 2024-03"}, "flash2", True),
         ({"source": "a blog of 2025-03"}, "flash", True),
         ({"source": "a blog"}, "flash", True),
     ],
@@ -88,6 +90,13 @@ def test_releases_of_a_framework_differ_in_what_they_fuse(tmp_path: Path) -> Non
 def test_kernels_are_those_of_the_time(tmp_path: Path, change: dict[str, str], kernel: str, overlaps: bool) -> None:
     profile = mapped(tmp_path, framework="Megatron-LM", attention="", **change).context.framework
     assert (profile.attention, profile.overlap_gradients > 0, profile.dropout) == (kernel, overlaps, not overlaps)
+
+
+def test_second_fully_sharded_copies_its_units(tmp_path: Path) -> None:
+    first, second = (mapped(tmp_path, framework=name).context.framework for name in ("PyTorch FSDP", "PyTorch FSDP2"))
+    assert first.step_bytes == 0
+    assert second.step_bytes == load_framework("torchtitan").step_bytes
+    assert replace(second, step_bytes=0.0) == first
 
 
 def test_no_rule_about_frameworks_names_a_source() -> None:

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from forerun_examples import request
 
+from forerun.simulator.costs.memory_bound import LAUNCH_S
 from forerun.simulator.layer.activations import layer_activations
 from forerun.simulator.layer.blocks import layer_work
+from forerun.simulator.layer.operators import EXPERT_BIAS_KERNELS
 from forerun.simulator.layer.shard import shard_of
 from forerun.spaces.models import (
     Attention,
@@ -90,6 +92,21 @@ def test_null_experts_and_latent_ones_save_work() -> None:
     assert null[0] < plain[0]
     assert latent[0] < plain[0]
     assert flops[1] == pytest.approx(0.5 * flops[0], rel=0.01)
+
+
+def test_biases_of_experts_cost_a_launch_each() -> None:
+    """Twice the experts are twice the launches, whatever a microbatch has of tokens."""
+    few = MixtureOfExperts(experts=16, top_k=4, expert_hidden=2048, gated=True)
+    cost = {
+        (count, bias): of(
+            Layer(name="x", count=1, mixer=None, mlp=replace(few, experts=count, expert_bias=bias), norms=1)
+        )
+        for count in (16, 32)
+        for bias in (False, True)
+    }
+    added = [sum(cost[count, True][:2]) - sum(cost[count, False][:2]) for count in (16, 32)]
+
+    assert added[1] - added[0] == pytest.approx(16 * sum(EXPERT_BIAS_KERNELS) * LAUNCH_S, rel=0.01)
 
 
 def test_a_layer_in_two_blocks_costs_what_it_costs_in_one() -> None:

@@ -9,7 +9,7 @@ from mode_profiles import nics, one_tensor, ten_layers
 from profiles import tries
 
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes import GradientProfile, Network, TrainingMode, coarse_prediction, one_worker_step_s
+from forerun.simulator.modes import GradientProfile, ModeNetwork, TrainingMode, coarse_prediction, one_worker_step_s
 from forerun.simulator.modes.events import event_prediction
 from forerun.simulator.modes.prediction import ModePrediction
 
@@ -18,7 +18,7 @@ SYNC: dict[str, Any] = {"exchange": "parameter-server"}
 
 
 def both(
-    profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance | None = None
+    profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance | None = None
 ) -> tuple[ModePrediction, ModePrediction]:
     alone_s = one_worker_step_s(profile, mode, network) if mode.exchange == "parameter-server" else None
     coarse = coarse_prediction(profile, mode, network, noise, one_worker_s=alone_s)

@@ -10,6 +10,7 @@ from forerun.simulator.costs import (
     attention_time_s,
     collective_time_s,
     gemm_time_s,
+    launched_s,
     memory_bound_time_s,
     stream_operator_time_s,
 )
@@ -178,6 +179,8 @@ class PlainDevice:
         self.linear(to, routed / local, self.hidden, inner, groups=local, casts=(apart, True))
         if mixture.expert_bias:
             self.stream(to, "expert_bias", routed * self.hidden)
+            to.forward_s += float(launched_s(self.device, 2.0 * local))
+            to.input_s += float(launched_s(self.device, 11.0 * local))
         self.stream(to, "copy", 2 * routed * self.hidden)
         if mixture.shared_hidden:
             self.feed_forward(to, mixture.shared_hidden, mixture.gated)

@@ -6,8 +6,8 @@ what tp, cp and ep leave of the devices to FSDP, and what ``dp_shard_size`` leav
 
 import re
 
-from forerun.search.formats.contract import Source
-from forerun.search.formats.keys import REST, Facts, Key, Launcher
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import document, is_yaml
 from forerun.search.formats.tables.trainer import (
     ACCUMULATION,
@@ -31,7 +31,7 @@ HARMLESS = re.compile(
 )
 
 
-def adjust(facts: Facts) -> None:
+def adjust(facts: LaunchFacts) -> None:
     """Settle what is sharded, and that expert ranks are replicas of their own."""
     read_deepspeed(facts, "deepspeed")
     read_fsdp(facts)
@@ -48,25 +48,31 @@ LAUNCHER = Launcher(
     version="0.19",
     title="axolotl",
     keys=(
-        Key(
+        LaunchKey(
             names=("micro_batch_size",), decides="mbs", meaning="sequences of a device and microbatch", unit="sequences"
         ),
         ACCUMULATION,
-        Key(names=("batch_size",), decides="local_batch", meaning="sequences of a device and step", unit="sequences"),
-        Key(names=("sequence_len",), decides="seq_len", meaning="longest sequence", unit="tokens"),
-        Key(names=("tensor_parallel_size",), decides="tp", meaning="ranks that share each matrix", unit="devices"),
-        Key(
+        LaunchKey(
+            names=("batch_size",), decides="local_batch", meaning="sequences of a device and step", unit="sequences"
+        ),
+        LaunchKey(names=("sequence_len",), decides="seq_len", meaning="longest sequence", unit="tokens"),
+        LaunchKey(
+            names=("tensor_parallel_size",), decides="tp", meaning="ranks that share each matrix", unit="devices"
+        ),
+        LaunchKey(
             names=("context_parallel_size", "sequence_parallel_degree"),
             decides="cp",
             meaning="ranks that share each sequence",
             unit="devices",
         ),
-        Key(names=("expert_parallel_size",), decides="ep", meaning="ranks that share the experts", unit="devices"),
-        Key(names=("dp_shard_size",), decides="shard", meaning="replicas of one FSDP group", unit="replicas"),
-        Key(names=("dp_replicate_size",), decides="replicate", meaning="copies of FSDP groups", unit="copies"),
+        LaunchKey(
+            names=("expert_parallel_size",), decides="ep", meaning="ranks that share the experts", unit="devices"
+        ),
+        LaunchKey(names=("dp_shard_size",), decides="shard", meaning="replicas of one FSDP group", unit="replicas"),
+        LaunchKey(names=("dp_replicate_size",), decides="replicate", meaning="copies of FSDP groups", unit="copies"),
         GRADIENT_CHECKPOINTING,
         *PRECISIONS,
-        Key(
+        LaunchKey(
             names=("adapter",),
             decides="adapter",
             meaning="what is trained in place of all parameters",
@@ -80,6 +86,6 @@ LAUNCHER = Launcher(
 )
 
 
-def _marked(source: Source) -> bool:
+def _marked(source: LaunchFile) -> bool:
     lines = r"^(base_model|micro_batch_size|sequence_len|sample_packing)\s*:"
     return len(set(re.findall(lines, source.text, re.MULTILINE))) > 1

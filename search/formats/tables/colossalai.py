@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from forerun.search.formats.contract import Source
-from forerun.search.formats.keys import RECOMPUTED, YES, Facts, Key, Launcher
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.keys import RECOMPUTED, YES, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import arguments, is_script
 
 PLUGINS = {
@@ -36,12 +36,12 @@ HARMLESS = re.compile(
 )
 
 
-def read(source: Source) -> Mapping[str, Any]:
+def read(source: LaunchFile) -> Mapping[str, Any]:
     """Return the arguments, short ones by their long names."""
     return {SHORT.get(name, name): value for name, value in arguments(source).items()}
 
 
-def adjust(facts: Facts) -> None:
+def adjust(facts: LaunchFacts) -> None:
     """Settle what is sharded, and how the batch of a replica is cut."""
     settings = facts.settings
     plugin = (settings.text("plugin") or "gemini").lower()
@@ -64,47 +64,51 @@ LAUNCHER = Launcher(
     version="0.5",
     title="Colossal-AI",
     keys=(
-        Key(names=("tp", "tp_size"), decides="tp", meaning="ranks that share each matrix", unit="devices"),
-        Key(names=("pp", "pp_size"), decides="pp", meaning="pipeline stages", unit="devices"),
-        Key(names=("ep", "ep_size"), decides="ep", meaning="ranks that share the experts", unit="devices"),
-        Key(
+        LaunchKey(names=("tp", "tp_size"), decides="tp", meaning="ranks that share each matrix", unit="devices"),
+        LaunchKey(names=("pp", "pp_size"), decides="pp", meaning="pipeline stages", unit="devices"),
+        LaunchKey(names=("ep", "ep_size"), decides="ep", meaning="ranks that share the experts", unit="devices"),
+        LaunchKey(
             names=("sp", "sp_size"),
             decides="cp",
             meaning="ranks that share each sequence",
             unit="devices",
             says="sequence parallelism over {value} ranks is read as cp",
         ),
-        Key(names=("zero_stage", "zero"), decides="zero", meaning="stage of ZeRO", words={str(n): n for n in range(4)}),
-        Key(names=("batch_size",), decides="local_batch", meaning="sequences of a replica", unit="sequences"),
-        Key(
+        LaunchKey(
+            names=("zero_stage", "zero"), decides="zero", meaning="stage of ZeRO", words={str(n): n for n in range(4)}
+        ),
+        LaunchKey(names=("batch_size",), decides="local_batch", meaning="sequences of a replica", unit="sequences"),
+        LaunchKey(
             names=("mbs", "microbatch_size", "micro_batch_size"),
             decides="mbs",
             meaning="sequences of a microbatch",
             unit="sequences",
         ),
-        Key(
+        LaunchKey(
             names=("accumulation_steps", "gradient_accumulation_steps", "grad_accum"),
             decides="accumulation",
             meaning="batches of a step",
             unit="batches",
         ),
-        Key(names=("max_length", "max_len", "seq_length"), decides="seq_len", meaning="sequence length", unit="tokens"),
-        Key(
+        LaunchKey(
+            names=("max_length", "max_len", "seq_length"), decides="seq_len", meaning="sequence length", unit="tokens"
+        ),
+        LaunchKey(
             names=("grad_checkpoint", "use_grad_checkpoint", "gradient_checkpointing"),
             decides="recompute",
             meaning="layers are recomputed in the backward pass",
             words=RECOMPUTED,
         ),
-        Key(
+        LaunchKey(
             names=("mixed_precision",),
             decides="precision",
             meaning="type of matrix products",
             words={"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"},
         ),
-        Key(
+        LaunchKey(
             names=("use_fp8",), decides="precision", meaning="8-bit products", words={**YES, "true": "fp8", "1": "fp8"}
         ),
-        Key(names=("num_layers",), decides="model.layers", meaning="layers", unit="layers"),
+        LaunchKey(names=("num_layers",), decides="model.layers", meaning="layers", unit="layers"),
     ),
     syntax=read,
     marks=lambda source: is_script(source) and re.search(r"\bcolossalai\s+run\b", source.text) is not None,

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from forerun.search.formats.contract import Source
-from forerun.search.formats.keys import RECOMPUTED, REST, Facts, Key, Launcher
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import document, is_yaml
 from forerun.spaces.strategies import Recompute
 
@@ -20,12 +20,12 @@ HARMLESS = re.compile(
 )
 
 
-def read(source: Source) -> Mapping[str, Any]:
+def read(source: LaunchFile) -> Mapping[str, Any]:
     """Return the settings; files that are included (data, as a rule) are left out."""
     return document(dataclasses.replace(source, text=re.sub(r":\s*!include\s+(\S+)", r": \1", source.text)))
 
 
-def adjust(facts: Facts) -> None:
+def adjust(facts: LaunchFacts) -> None:
     """Settle sharding and the axes that older files name one by one."""
     settings = facts.settings
     axis = settings.raw("trainer.fsdp_axis")
@@ -49,44 +49,46 @@ LAUNCHER = Launcher(
     version="1",
     title="Levanter",
     keys=(
-        Key(
+        LaunchKey(
             names=("trainer.train_batch_size",), decides="global_batch", meaning="sequences of a step", unit="sequences"
         ),
-        Key(
+        LaunchKey(
             names=("trainer.per_device_parallelism",),
             decides="mbs",
             meaning="sequences of a replica at a time; -1: all",
             unit="sequences",
             least=-1,
         ),
-        Key(
+        LaunchKey(
             names=("trainer.model_axis_size", "trainer.mesh.axes.model"),
             decides="tp",
             meaning="ranks that share each matrix",
             unit="devices",
         ),
-        Key(
+        LaunchKey(
             names=("trainer.replica_ici_axis_size",),
             decides="replicate",
             meaning="copies within a slice",
             unit="copies",
         ),
-        Key(names=("trainer.replica_dcn_axis_size",), decides="replicate", meaning="copies over slices", unit="copies"),
-        Key(
+        LaunchKey(
+            names=("trainer.replica_dcn_axis_size",), decides="replicate", meaning="copies over slices", unit="copies"
+        ),
+        LaunchKey(
             names=("train_seq_len", "model.seq_len", "model.max_seq_len"),
             decides="seq_len",
             meaning="sequence length",
             unit="tokens",
         ),
-        Key(
+        LaunchKey(
             names=("model.gradient_checkpointing",), decides="recompute", meaning="layers recomputed", words=RECOMPUTED
         ),
-        Key(names=("model.num_layers",), decides="model.layers", meaning="layers", unit="layers"),
-        Key(
+        LaunchKey(names=("model.num_layers",), decides="model.layers", meaning="layers", unit="layers"),
+        LaunchKey(
             names=("model.hidden_dim",), decides="model.hidden", meaning="width of the residual stream", unit="elements"
         ),
-        Key(names=("model.num_heads",), decides="model.heads", meaning="attention heads", unit="heads"),
-        Key(names=("model.num_kv_heads",), decides="model.kv_heads", meaning="key and value heads", unit="heads"),
+        LaunchKey(names=("model.num_heads",), decides="model.heads", meaning="attention heads", unit="heads"),
+        LaunchKey(names=("model.num_kv_heads",), decides="model.kv_heads", meaning="key and value heads", unit="heads"),
     ),
     syntax=read,
     marks=lambda source: is_yaml(source) and _marked(source),
@@ -96,7 +98,7 @@ LAUNCHER = Launcher(
 )
 
 
-def _marked(source: Source) -> bool:
+def _marked(source: LaunchFile) -> bool:
     return (
         re.search(r"^trainer\s*:", source.text, re.MULTILINE) is not None
         and re.search(

@@ -6,8 +6,8 @@ examples ``megatron`` and ``v1``.
 
 import re
 
-from forerun.search.formats.contract import Source
-from forerun.search.formats.keys import YES, Facts, Key, Launcher
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.keys import YES, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import document, is_yaml
 from forerun.search.formats.tables.trainer import ACCUMULATION, MICRO_BATCH, PRECISIONS, read_deepspeed, read_fsdp
 from forerun.spaces.strategies import Recompute
@@ -25,7 +25,7 @@ HARMLESS = re.compile(
 )
 
 
-def adjust(facts: Facts) -> None:
+def adjust(facts: LaunchFacts) -> None:
     """Settle sharding, and what of the file Megatron-core reads."""
     settings = facts.settings
     kind = settings.text("dist_config.name")
@@ -55,45 +55,49 @@ LAUNCHER = Launcher(
     title="LLaMA-Factory",
     keys=(
         MICRO_BATCH,
-        Key(
+        LaunchKey(
             names=("micro_batch_size",), decides="mbs", meaning="sequences of a device and microbatch", unit="sequences"
         ),
-        Key(names=("global_batch_size",), decides="global_batch", meaning="sequences of a step", unit="sequences"),
+        LaunchKey(
+            names=("global_batch_size",), decides="global_batch", meaning="sequences of a step", unit="sequences"
+        ),
         ACCUMULATION,
-        Key(names=("cutoff_len",), decides="seq_len", meaning="longest sequence", unit="tokens"),
-        Key(
+        LaunchKey(names=("cutoff_len",), decides="seq_len", meaning="longest sequence", unit="tokens"),
+        LaunchKey(
             names=("tensor_model_parallel_size",), decides="tp", meaning="ranks that share each matrix", unit="devices"
         ),
-        Key(names=("pipeline_model_parallel_size",), decides="pp", meaning="pipeline stages", unit="devices"),
-        Key(names=("context_parallel_size",), decides="cp", meaning="ranks that share each sequence", unit="devices"),
-        Key(
+        LaunchKey(names=("pipeline_model_parallel_size",), decides="pp", meaning="pipeline stages", unit="devices"),
+        LaunchKey(
+            names=("context_parallel_size",), decides="cp", meaning="ranks that share each sequence", unit="devices"
+        ),
+        LaunchKey(
             names=("dist_config.cp_size", "sequence_parallel_size"),
             decides="cp",
             meaning="ranks that share each sequence",
             unit="devices",
             says="Ulysses over {value} ranks exchanges heads; read as cp",
         ),
-        Key(
+        LaunchKey(
             names=("expert_model_parallel_size",), decides="ep", meaning="ranks that share the experts", unit="devices"
         ),
-        Key(
+        LaunchKey(
             names=("expert_tensor_parallel_size",), decides="etp", meaning="ranks that share an expert", unit="devices"
         ),
-        Key(
+        LaunchKey(
             names=("virtual_pipeline_model_parallel_size",),
             decides="vpp",
             meaning="virtual stages of a rank",
             unit="stages",
         ),
-        Key(names=("sequence_parallel",), decides="sp", meaning="norms cut by sequence", words=YES),
-        Key(
+        LaunchKey(names=("sequence_parallel",), decides="sp", meaning="norms cut by sequence", words=YES),
+        LaunchKey(
             names=("recompute_granularity",),
             decides="recompute",
             meaning="what is recomputed",
             words={"full": Recompute.FULL, "selective": Recompute.SELECTIVE, "none": Recompute.NONE},
         ),
         *PRECISIONS,
-        Key(
+        LaunchKey(
             names=("finetuning_type",),
             decides="adapter",
             meaning="what is trained in place of all parameters",
@@ -107,6 +111,6 @@ LAUNCHER = Launcher(
 )
 
 
-def _marked(source: Source) -> bool:
+def _marked(source: LaunchFile) -> bool:
     lines = r"^(cutoff_len|finetuning_type|template|dist_config|stage|train_dataset)\s*:"
     return len(set(re.findall(lines, source.text, re.MULTILINE))) > 1

@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from forerun.search.formats.contract import Source
+from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import world
-from forerun.search.formats.keys import REST, Facts, Key, Launcher
+from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import document, is_script, is_yaml, overrides
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute
@@ -41,15 +41,15 @@ CHIPS = {"v4": 2, "v5p": 2, "v3": 2, "v2": 2}
 HARMLESS = re.compile(r"(?!.*parallelism).*")
 
 
-def read(source: Source) -> Mapping[str, Any]:
+def read(source: LaunchFile) -> Mapping[str, Any]:
     """Return the file's settings, those of the command line over them."""
     found = dict(document(source)) if is_yaml(source) else {}
     for name, text in source.scripts.items():
-        found |= overrides(Source(name=name, text=text, given=source.given))
+        found |= overrides(LaunchFile(name=name, text=text, given=source.given))
     return found
 
 
-def adjust(facts: Facts) -> None:
+def adjust(facts: LaunchFacts) -> None:
     """Settle the axes that take what is left, and the batch, which counts devices.
 
     Raises:
@@ -72,7 +72,7 @@ def adjust(facts: Facts) -> None:
     batch(facts)
 
 
-def settings_of_shards(facts: Facts) -> None:
+def settings_of_shards(facts: LaunchFacts) -> None:
     """Settle copies and shards: FSDP takes what is left unless a number is stated."""
     facts.values.setdefault("shard", REST)
     if facts.get("replicate") == REST:
@@ -83,7 +83,7 @@ def settings_of_shards(facts: Facts) -> None:
     facts.stated.add("shard")
 
 
-def _whole_axes(facts: Facts, mesh: str, axis: str) -> None:
+def _whole_axes(facts: LaunchFacts, mesh: str, axis: str) -> None:
     """Give an axis that is the rest its number, which needs the devices.
 
     Raises:
@@ -101,7 +101,7 @@ def _whole_axes(facts: Facts, mesh: str, axis: str) -> None:
         facts.values["shard"] = 1
 
 
-def batch(facts: Facts) -> None:
+def batch(facts: LaunchFacts) -> None:
     """Settle micro-batch and global batch from ``per_device_batch_size``, which may be a fraction.
 
     Raises:
@@ -128,10 +128,10 @@ def batch(facts: Facts) -> None:
     facts.stated.add("mbs")
 
 
-def _axis_keys() -> tuple[Key, ...]:
+def _axis_keys() -> tuple[LaunchKey, ...]:
     where = {"ici": "within a slice", "dcn": "over slices"}
     return tuple(
-        Key(
+        LaunchKey(
             names=(f"{mesh}_{axis}_parallelism",),
             decides=degree,
             meaning=f"devices along {axis} {where[mesh]}",
@@ -149,9 +149,9 @@ LAUNCHER = Launcher(
     title="MaxText",
     keys=(
         *_axis_keys(),
-        Key(names=("max_target_length",), decides="seq_len", meaning="sequence length", unit="tokens"),
-        Key(names=("remat_policy",), decides="recompute", meaning="what is recomputed", words=POLICIES),
-        Key(
+        LaunchKey(names=("max_target_length",), decides="seq_len", meaning="sequence length", unit="tokens"),
+        LaunchKey(names=("remat_policy",), decides="recompute", meaning="what is recomputed", words=POLICIES),
+        LaunchKey(
             names=("quantization",),
             decides="precision",
             meaning="8-bit products",
@@ -170,13 +170,13 @@ LAUNCHER = Launcher(
                 "*": None,
             },
         ),
-        Key(
+        LaunchKey(
             names=("dtype",),
             decides="precision",
             meaning="type of matrix products",
             words={"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"},
         ),
-        Key(names=("num_pipeline_repeats",), decides="vpp", meaning="virtual stages of a rank", unit="stages"),
+        LaunchKey(names=("num_pipeline_repeats",), decides="vpp", meaning="virtual stages of a rank", unit="stages"),
     ),
     syntax=read,
     marks=lambda source: (is_yaml(source) or is_script(source)) and _marked(source),
@@ -186,7 +186,7 @@ LAUNCHER = Launcher(
 )
 
 
-def _marked(source: Source) -> bool:
+def _marked(source: LaunchFile) -> bool:
     return re.search(
         r"\b(ici|dcn)_\w+_parallelism\b|\bper_device_batch_size\s*[:=]|MaxText", source.text
     ) is not None and ("per_device_batch_size" in source.text or "_parallelism" in source.text)

@@ -6,9 +6,9 @@ Source: ``swift/arguments`` 4.6.0: gradient checkpointing is on, a step has 16 s
 
 import re
 
-from forerun.search.formats.contract import Source
+from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import world
-from forerun.search.formats.keys import Facts, Key, Launcher
+from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import arguments, is_script
 from forerun.search.formats.tables.trainer import (
     ACCUMULATION,
@@ -25,7 +25,7 @@ HARMLESS = re.compile(r"(?!.*parallel).*")
 BATCH = 16
 
 
-def adjust(facts: Facts) -> None:
+def adjust(facts: LaunchFacts) -> None:
     """Settle what is sharded, and the accumulation that ms-swift would choose."""
     sharded_by_name(facts, STAGES, "deepspeed")
     if (facts.settings.text("fsdp") or "").lower().startswith("fsdp2"):
@@ -48,8 +48,8 @@ LAUNCHER = Launcher(
     keys=(
         MICRO_BATCH,
         ACCUMULATION,
-        Key(names=("max_length",), decides="seq_len", meaning="longest sequence", unit="tokens"),
-        Key(
+        LaunchKey(names=("max_length",), decides="seq_len", meaning="longest sequence", unit="tokens"),
+        LaunchKey(
             names=("sequence_parallel_size",),
             decides="cp",
             meaning="ranks that share each sequence",
@@ -58,13 +58,13 @@ LAUNCHER = Launcher(
         ),
         GRADIENT_CHECKPOINTING,
         *PRECISIONS,
-        Key(
+        LaunchKey(
             names=("torch_dtype",),
             decides="precision",
             meaning="type of matrix products",
             words={"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "auto": "bf16"},
         ),
-        Key(
+        LaunchKey(
             names=("tuner_type", "train_type", "sft_type"),
             decides="adapter",
             meaning="what is trained in place of all parameters",
@@ -79,5 +79,5 @@ LAUNCHER = Launcher(
 )
 
 
-def _marked(source: Source) -> bool:
+def _marked(source: LaunchFile) -> bool:
     return re.search(r"\bswift(/cli/\w+\.py)?\s+(sft|pt|rlhf)\b|swift/cli/(sft|pt|rlhf)\.py", source.text) is not None

@@ -6,7 +6,7 @@ have dashes or underscores, a pipeline of 0 stages is one of 1, replicas fill th
 
 import re
 
-from forerun.search.formats.keys import RECOMPUTED, YES, Facts, Key, Launcher, switched_on
+from forerun.search.formats.keys import RECOMPUTED, YES, Launcher, LaunchFacts, LaunchKey, switched_on
 from forerun.search.formats.syntax import documents
 
 HARMLESS = re.compile(
@@ -23,7 +23,7 @@ HARMLESS = re.compile(
 )
 
 
-def adjust(facts: Facts) -> None:
+def adjust(facts: LaunchFacts) -> None:
     """Say what the checkpointing of several layers at once is read as."""
     layers = facts.settings.whole("checkpoint_num_layers", least=0)
     if facts.get("recompute") and (layers or 1) > 1:
@@ -39,58 +39,68 @@ LAUNCHER = Launcher(
     version="2",
     title="GPT-NeoX",
     keys=(
-        Key(names=("pipe_parallel_size",), decides="pp", meaning="pipeline stages", unit="devices", least=0),
-        Key(
+        LaunchKey(names=("pipe_parallel_size",), decides="pp", meaning="pipeline stages", unit="devices", least=0),
+        LaunchKey(
             names=("model_parallel_size",),
             decides="tp",
             meaning="ranks that share each matrix",
             unit="devices",
             least=0,
         ),
-        Key(names=("context_parallel_size",), decides="cp", meaning="ranks that share each sequence", unit="devices"),
-        Key(names=("moe_expert_parallel_size",), decides="ep", meaning="ranks that share the experts", unit="devices"),
-        Key(names=("sequence_parallel",), decides="sp", meaning="norms cut by sequence", words=YES),
-        Key(
+        LaunchKey(
+            names=("context_parallel_size",), decides="cp", meaning="ranks that share each sequence", unit="devices"
+        ),
+        LaunchKey(
+            names=("moe_expert_parallel_size",), decides="ep", meaning="ranks that share the experts", unit="devices"
+        ),
+        LaunchKey(names=("sequence_parallel",), decides="sp", meaning="norms cut by sequence", words=YES),
+        LaunchKey(
             names=("train_micro_batch_size_per_gpu",),
             decides="mbs",
             meaning="sequences of a replica and microbatch",
             unit="sequences",
         ),
-        Key(
+        LaunchKey(
             names=("gradient_accumulation_steps", "gas"),
             decides="accumulation",
             meaning="microbatches of a step",
             unit="microbatches",
         ),
-        Key(names=("train_batch_size",), decides="global_batch", meaning="sequences of a step", unit="sequences"),
-        Key(names=("seq_length",), decides="seq_len", meaning="sequence length", unit="tokens"),
-        Key(
+        LaunchKey(names=("train_batch_size",), decides="global_batch", meaning="sequences of a step", unit="sequences"),
+        LaunchKey(names=("seq_length",), decides="seq_len", meaning="sequence length", unit="tokens"),
+        LaunchKey(
             names=("zero_optimization.stage", "zero_stage"),
             decides="zero",
             meaning="stage of ZeRO",
             words={str(stage): stage for stage in range(4)},
         ),
-        Key(
+        LaunchKey(
             names=("checkpoint_activations",),
             decides="recompute",
             meaning="layers are recomputed in the backward pass",
             words=RECOMPUTED,
         ),
-        Key(
+        LaunchKey(
             names=("precision",),
             decides="precision",
             meaning="type of matrix products",
             words={"bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16", "float16": "fp16", "fp32": "fp32", "none": None},
         ),
-        Key(names=("bf16.enabled",), decides="precision", meaning="training in bfloat16", words=switched_on("bf16")),
-        Key(names=("fp16.enabled",), decides="precision", meaning="training in float16", words=switched_on("fp16")),
-        Key(names=("num_nodes",), decides="nodes", meaning="nodes that are started", unit="nodes", least=-1),
-        Key(names=("num_gpus",), decides="devices_per_node", meaning="devices of a node", unit="devices"),
-        Key(names=("num_layers",), decides="model.layers", meaning="layers", unit="layers"),
-        Key(names=("hidden_size",), decides="model.hidden", meaning="width of the residual stream", unit="elements"),
-        Key(names=("num_attention_heads",), decides="model.heads", meaning="attention heads", unit="heads"),
-        Key(names=("num_kv_heads",), decides="model.kv_heads", meaning="key and value heads", unit="heads"),
-        Key(names=("num_experts", "moe_num_experts"), decides="model.experts", meaning="experts", unit="experts"),
+        LaunchKey(
+            names=("bf16.enabled",), decides="precision", meaning="training in bfloat16", words=switched_on("bf16")
+        ),
+        LaunchKey(
+            names=("fp16.enabled",), decides="precision", meaning="training in float16", words=switched_on("fp16")
+        ),
+        LaunchKey(names=("num_nodes",), decides="nodes", meaning="nodes that are started", unit="nodes", least=-1),
+        LaunchKey(names=("num_gpus",), decides="devices_per_node", meaning="devices of a node", unit="devices"),
+        LaunchKey(names=("num_layers",), decides="model.layers", meaning="layers", unit="layers"),
+        LaunchKey(
+            names=("hidden_size",), decides="model.hidden", meaning="width of the residual stream", unit="elements"
+        ),
+        LaunchKey(names=("num_attention_heads",), decides="model.heads", meaning="attention heads", unit="heads"),
+        LaunchKey(names=("num_kv_heads",), decides="model.kv_heads", meaning="key and value heads", unit="heads"),
+        LaunchKey(names=("num_experts", "moe_num_experts"), decides="model.experts", meaning="experts", unit="experts"),
     ),
     syntax=documents,
     marks=lambda source: (

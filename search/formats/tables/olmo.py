@@ -2,8 +2,8 @@
 
 import re
 
-from forerun.search.formats.contract import Source
-from forerun.search.formats.keys import Facts, Key, Launcher
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import document, is_yaml
 from forerun.spaces.strategies import Recompute
 
@@ -28,7 +28,7 @@ LAYERS = {
 }
 
 
-def adjust(facts: Facts) -> None:
+def adjust(facts: LaunchFacts) -> None:
     """Settle what is sharded: FSDP over all unless replicas are copies."""
     settings = facts.settings
     strategy = settings.one_of("distributed_strategy", ("fsdp", "ddp", "single"))
@@ -48,36 +48,40 @@ LAUNCHER = Launcher(
     version="0.6",
     title="OLMo",
     keys=(
-        Key(
+        LaunchKey(
             names=("global_train_batch_size",), decides="global_batch", meaning="sequences of a step", unit="sequences"
         ),
-        Key(
+        LaunchKey(
             names=("device_train_microbatch_size",),
             decides="mbs",
             meaning="sequences of a device and microbatch",
             unit="sequences",
         ),
-        Key(names=("model.max_sequence_length",), decides="seq_len", meaning="sequence length", unit="tokens"),
-        Key(
+        LaunchKey(names=("model.max_sequence_length",), decides="seq_len", meaning="sequence length", unit="tokens"),
+        LaunchKey(
             names=("fsdp.hybrid_sharding_num_model_replicas",),
             decides="replicate",
             meaning="copies of FSDP groups",
             unit="copies",
         ),
-        Key(
+        LaunchKey(
             names=("activation_checkpointing",), decides="recompute", meaning="layers that are recomputed", words=LAYERS
         ),
-        Key(
+        LaunchKey(
             names=("precision",),
             decides="precision",
             meaning="type of matrix products",
             words={"amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32"},
         ),
-        Key(names=("model.n_layers",), decides="model.layers", meaning="layers", unit="layers"),
-        Key(names=("model.d_model",), decides="model.hidden", meaning="width of the residual stream", unit="elements"),
-        Key(names=("model.n_heads",), decides="model.heads", meaning="attention heads", unit="heads"),
-        Key(names=("model.n_kv_heads",), decides="model.kv_heads", meaning="key and value heads", unit="heads"),
-        Key(names=("model.vocab_size",), decides="model.vocab", meaning="tokens of the vocabulary", unit="tokens"),
+        LaunchKey(names=("model.n_layers",), decides="model.layers", meaning="layers", unit="layers"),
+        LaunchKey(
+            names=("model.d_model",), decides="model.hidden", meaning="width of the residual stream", unit="elements"
+        ),
+        LaunchKey(names=("model.n_heads",), decides="model.heads", meaning="attention heads", unit="heads"),
+        LaunchKey(names=("model.n_kv_heads",), decides="model.kv_heads", meaning="key and value heads", unit="heads"),
+        LaunchKey(
+            names=("model.vocab_size",), decides="model.vocab", meaning="tokens of the vocabulary", unit="tokens"
+        ),
     ),
     syntax=document,
     marks=lambda source: is_yaml(source) and _marked(source),
@@ -87,6 +91,6 @@ LAUNCHER = Launcher(
 )
 
 
-def _marked(source: Source) -> bool:
+def _marked(source: LaunchFile) -> bool:
     lines = r"^(device_train_microbatch_size|global_train_batch_size|fsdp|max_duration)\s*:"
     return len(set(re.findall(lines, source.text, re.MULTILINE))) > 1

@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from forerun.search.formats.contract import Source
-from forerun.search.formats.keys import REST, Facts, Key, Launcher, switched_on
-from forerun.search.formats.python_text import Reader, keywords, parse_python
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey, switched_on
+from forerun.search.formats.python_text import PythonReader, keywords, parse_python
 from forerun.search.formats.syntax import document, is_yaml, overrides
 from forerun.spaces.strategies import Recompute, Schedule
 
@@ -35,18 +35,18 @@ MODES = {
 }
 
 
-def read(source: Source) -> Mapping[str, Any]:
+def read(source: LaunchFile) -> Mapping[str, Any]:
     """Return the settings of a script, of its command line, or of a saved configuration, sections left off."""
     found: dict[str, Any] = {}
     if source.suffix == ".py":
         tree = parse_python(source.text, source.name)
-        found = keywords(tree, Reader(tree))
+        found = keywords(tree, PythonReader(tree))
         sizes = {name: found.get(name.upper()) for name in ("sequence_length", "global_batch_size")}
         found |= {name: value for name, value in sizes.items() if value is not None and name not in found}
     elif is_yaml(source) or source.suffix == ".json":
         found = dict(document(source))
     for name, text in source.scripts.items():
-        found |= overrides(Source(name=name, text=text, given=source.given))
+        found |= overrides(LaunchFile(name=name, text=text, given=source.given))
     return {_plain(key): value for key, value in found.items()}
 
 
@@ -55,7 +55,7 @@ def _plain(key: str) -> str:
     return name if section in SECTIONS and name else key
 
 
-def adjust(facts: Facts) -> None:
+def adjust(facts: LaunchFacts) -> None:
     """Settle what is sharded over which replicas, and what the modes of recompute are read as."""
     settings = facts.settings
     kind = settings.one_of("dp_config.name", ("fsdp", "hsdp", "ddp"))
@@ -82,46 +82,54 @@ LAUNCHER = Launcher(
     version="3",
     title="OLMo-core",
     keys=(
-        Key(names=("global_batch_size",), decides="global_tokens", meaning="tokens of a step", unit="tokens"),
-        Key(
+        LaunchKey(names=("global_batch_size",), decides="global_tokens", meaning="tokens of a step", unit="tokens"),
+        LaunchKey(
             names=("rank_microbatch_size",),
             decides="mbs_tokens",
             meaning="tokens of a device and microbatch",
             unit="tokens",
         ),
-        Key(
+        LaunchKey(
             names=("max_sequence_length", "sequence_length"),
             decides="seq_len",
             meaning="sequence length",
             unit="tokens",
         ),
-        Key(names=("dp_config.num_replicas",), decides="replicate", meaning="copies of FSDP groups", unit="copies"),
-        Key(names=("dp_config.shard_degree",), decides="shard", meaning="replicas of one FSDP group", unit="replicas"),
-        Key(names=("tp_config.degree",), decides="tp", meaning="ranks that share each matrix", unit="devices"),
-        Key(
+        LaunchKey(
+            names=("dp_config.num_replicas",), decides="replicate", meaning="copies of FSDP groups", unit="copies"
+        ),
+        LaunchKey(
+            names=("dp_config.shard_degree",), decides="shard", meaning="replicas of one FSDP group", unit="replicas"
+        ),
+        LaunchKey(names=("tp_config.degree",), decides="tp", meaning="ranks that share each matrix", unit="devices"),
+        LaunchKey(
             names=("cp_config.degree", "cp_config.0"),
             decides="cp",
             meaning="ranks that share each sequence",
             unit="devices",
         ),
-        Key(names=("pp_config.degree",), decides="pp", meaning="pipeline stages", unit="devices"),
-        Key(
+        LaunchKey(names=("pp_config.degree",), decides="pp", meaning="pipeline stages", unit="devices"),
+        LaunchKey(
             names=("pp_config.schedule",),
             decides="schedule",
             meaning="order of microbatches",
             words={name.lower(): schedule for name, schedule in SCHEDULES.items()},
         ),
-        Key(names=("ep_config.degree",), decides="ep", meaning="ranks that share the experts", unit="devices"),
-        Key(names=("ac_config.mode", "ac_config.0"), decides="recompute", meaning="what is recomputed", words=MODES),
-        Key(names=("float8_config.enabled",), decides="precision", meaning="8-bit products", words=switched_on("fp8")),
-        Key(
+        LaunchKey(names=("ep_config.degree",), decides="ep", meaning="ranks that share the experts", unit="devices"),
+        LaunchKey(
+            names=("ac_config.mode", "ac_config.0"), decides="recompute", meaning="what is recomputed", words=MODES
+        ),
+        LaunchKey(
+            names=("float8_config.enabled",), decides="precision", meaning="8-bit products", words=switched_on("fp8")
+        ),
+        LaunchKey(
             names=("dp_config.param_dtype", "autocast_precision"),
             decides="precision",
             meaning="type of matrix products",
             words={"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "none": None},
         ),
-        Key(names=("num_nodes",), decides="nodes", meaning="nodes", unit="nodes"),
-        Key(names=("num_gpus",), decides="devices_per_node", meaning="devices of a node", unit="devices"),
+        LaunchKey(names=("num_nodes",), decides="nodes", meaning="nodes", unit="nodes"),
+        LaunchKey(names=("num_gpus",), decides="devices_per_node", meaning="devices of a node", unit="devices"),
     ),
     syntax=read,
     marks=lambda source: "olmo_core" in source.text or "OLMo-core" in source.text,

@@ -8,23 +8,23 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from forerun.search.formats.contract import Source
-from forerun.search.formats.keys import RECOMPUTED, YES, Facts, Key, switched_on
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.keys import RECOMPUTED, YES, LaunchFacts, LaunchKey, switched_on
 from forerun.search.formats.settings import flatten
 
-MICRO_BATCH = Key(
+MICRO_BATCH = LaunchKey(
     names=("per_device_train_batch_size",),
     decides="mbs",
     meaning="sequences of a device and microbatch",
     unit="sequences",
 )
-ACCUMULATION = Key(
+ACCUMULATION = LaunchKey(
     names=("gradient_accumulation_steps",),
     decides="accumulation",
     meaning="microbatches of a step",
     unit="microbatches",
 )
-GRADIENT_CHECKPOINTING = Key(
+GRADIENT_CHECKPOINTING = LaunchKey(
     names=("gradient_checkpointing",),
     decides="recompute",
     meaning="layers are recomputed in the backward pass",
@@ -36,14 +36,14 @@ GRADIENT_CHECKPOINTING = Key(
     },
 )
 PRECISIONS = (
-    Key(names=("fp8",), decides="precision", meaning="matrix products in 8 bits", words=switched_on("fp8")),
-    Key(
+    LaunchKey(names=("fp8",), decides="precision", meaning="matrix products in 8 bits", words=switched_on("fp8")),
+    LaunchKey(
         names=("bf16", "bfloat16", "pure_bf16"),
         decides="precision",
         meaning="training in bfloat16",
         words={**switched_on("bf16"), "auto": "bf16", "full": "bf16"},
     ),
-    Key(names=("fp16", "float16"), decides="precision", meaning="training in float16", words=switched_on("fp16")),
+    LaunchKey(names=("fp16", "float16"), decides="precision", meaning="training in float16", words=switched_on("fp16")),
 )
 FSDP_STAGES = {
     "FULL_SHARD": 3,
@@ -61,7 +61,7 @@ FSDP_STAGES = {
 """FSDP 1's strategies as ZeRO stages."""
 
 
-def read_deepspeed(facts: Facts, name: str) -> None:
+def read_deepspeed(facts: LaunchFacts, name: str) -> None:
     """Decide what DeepSpeed shards: its configuration stands in the file, in one given with it, or is named only.
 
     ``name`` is the setting that has it or its path. The name of a published file says the stage (``ds_z3_config.json``,
@@ -90,16 +90,16 @@ def read_deepspeed(facts: Facts, name: str) -> None:
         facts.notes.append(f"{PurePath(path).name} offloads to the host, which is not part of a strategy")
 
 
-def _given(source: Source, path: str) -> int | None:
+def _given(source: LaunchFile, path: str) -> int | None:
     """Return the stage of DeepSpeed's configuration that was given with the file, None where there is none."""
     for name, text in source.others.items():
         if PurePath(name).name == PurePath(path).name:
-            stage = flatten(Source(name=name, text=text).top_level()).get("zero_optimization.stage", 0)
+            stage = flatten(LaunchFile(name=name, text=text).top_level()).get("zero_optimization.stage", 0)
             return stage if isinstance(stage, int) and 0 <= stage <= 3 else None
     return None
 
 
-def read_fsdp(facts: Facts) -> None:
+def read_fsdp(facts: LaunchFacts) -> None:
     """Decide what FSDP shards: by the name of a strategy (version 1) or ``reshard_after_forward`` (version 2)."""
     settings = facts.settings
     named = settings.raw("fsdp")
@@ -125,7 +125,7 @@ def read_fsdp(facts: Facts) -> None:
         facts.notes.append("states are sharded within nodes (HYBRID_SHARD); read as sharded over all replicas")
 
 
-def sharded_by_name(facts: Facts, words: Mapping[str, Any], name: str) -> None:
+def sharded_by_name(facts: LaunchFacts, words: Mapping[str, Any], name: str) -> None:
     """Decide ``zero`` by the word of a setting; a word that is not known is a path."""
     value = facts.settings.text(name)
     if value is not None and value.lower() in words:

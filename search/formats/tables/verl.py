@@ -6,8 +6,8 @@ answers to each; FSDP shards parameters, Megatron has its distributed optimizer.
 
 import re
 
-from forerun.search.formats.contract import Source
-from forerun.search.formats.keys import RECOMPUTED, REST, Facts, Key, Launcher
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, LaunchKey
 from forerun.search.formats.syntax import is_script, overrides
 from forerun.spaces.strategies import Recompute
 
@@ -15,7 +15,7 @@ ACTOR = "actor_rollout_ref.actor."
 HARMLESS = re.compile(r"(?!actor_rollout_ref\.actor\.\w*(fsdp|megatron)\w*\.\w*parallel).*")
 
 
-def adjust(facts: Facts) -> None:
+def adjust(facts: LaunchFacts) -> None:
     """Settle length, batch and sharding."""
     settings = facts.settings
     lengths = [settings.whole(f"data.max_{part}_length") for part in ("prompt", "response")]
@@ -41,7 +41,7 @@ def adjust(facts: Facts) -> None:
             facts.notes.append(f"offload of {what} is not part of a strategy")
 
 
-def _granularity(facts: Facts) -> Recompute:
+def _granularity(facts: LaunchFacts) -> Recompute:
     prefix = f"{ACTOR}megatron.override_transformer_config.recompute_granularity"
     word = facts.settings.text(prefix) or facts.settings.text(
         "engine.override_transformer_config.recompute_granularity"
@@ -49,8 +49,10 @@ def _granularity(facts: Facts) -> Recompute:
     return {"full": Recompute.FULL, "selective": Recompute.SELECTIVE}.get(word or "", Recompute.NONE)
 
 
-def _megatron(name: str, decides: str, meaning: str) -> Key:
-    return Key(names=(f"{ACTOR}megatron.{name}", f"engine.{name}"), decides=decides, meaning=meaning, unit="devices")
+def _megatron(name: str, decides: str, meaning: str) -> LaunchKey:
+    return LaunchKey(
+        names=(f"{ACTOR}megatron.{name}", f"engine.{name}"), decides=decides, meaning=meaning, unit="devices"
+    )
 
 
 LAUNCHER = Launcher(
@@ -64,47 +66,47 @@ LAUNCHER = Launcher(
         _megatron("context_parallel_size", "cp", "ranks that share each sequence"),
         _megatron("expert_model_parallel_size", "ep", "ranks that share the experts"),
         _megatron("expert_tensor_parallel_size", "etp", "ranks that share an expert"),
-        Key(
+        LaunchKey(
             names=(f"{ACTOR}ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size"),
             decides="cp",
             meaning="ranks that share each sequence",
             unit="devices",
             says="Ulysses over {value} ranks exchanges heads; read as cp",
         ),
-        Key(
+        LaunchKey(
             names=(f"{ACTOR}fsdp_config.fsdp_size", "engine.fsdp_size", "model.fsdp_config.fsdp_size"),
             decides="shard",
             meaning="replicas of one FSDP group; -1: all",
             unit="replicas",
             least=-1,
         ),
-        Key(
+        LaunchKey(
             names=(f"{ACTOR}ppo_micro_batch_size_per_gpu", "data.micro_batch_size_per_gpu"),
             decides="mbs",
             meaning="sequences of a device and microbatch",
             unit="sequences",
         ),
-        Key(
+        LaunchKey(
             names=(f"{ACTOR}ppo_mini_batch_size",),
             decides="global_batch",
             meaning="prompts of an optimizer step",
             unit="prompts",
         ),
-        Key(
+        LaunchKey(
             names=("data.train_batch_size",),
             decides="global_batch",
             meaning="sequences of a step (SFT)",
             unit="sequences",
         ),
-        Key(names=("data.max_length",), decides="seq_len", meaning="longest sequence (SFT)", unit="tokens"),
-        Key(
+        LaunchKey(names=("data.max_length",), decides="seq_len", meaning="longest sequence (SFT)", unit="tokens"),
+        LaunchKey(
             names=("actor_rollout_ref.model.enable_gradient_checkpointing", "model.enable_gradient_checkpointing"),
             decides="recompute",
             meaning="layers are recomputed in the backward pass (FSDP)",
             words=RECOMPUTED,
         ),
-        Key(names=("trainer.nnodes",), decides="nodes", meaning="nodes", unit="nodes"),
-        Key(
+        LaunchKey(names=("trainer.nnodes",), decides="nodes", meaning="nodes", unit="nodes"),
+        LaunchKey(
             names=("trainer.n_gpus_per_node",), decides="devices_per_node", meaning="devices of a node", unit="devices"
         ),
     ),
@@ -116,5 +118,5 @@ LAUNCHER = Launcher(
 )
 
 
-def _marked(source: Source) -> bool:
+def _marked(source: LaunchFile) -> bool:
     return re.search(r"actor_rollout_ref\.actor\.|verl\.trainer", source.text) is not None

@@ -17,7 +17,7 @@ from forerun.spaces.clusters.spec import NETWORK_KINDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Path:
+class LevelPath:
     """One level as one array of groups uses it: its links, its constants and the span of the groups.
 
     ``inner_size``: devices in one group of the level before; None where all groups work at once and share the level
@@ -57,15 +57,31 @@ class Path:
         return np.asarray(rate, dtype=np.float64)
 
 
-def _where_used(path: Path, value: Floats | float) -> Floats:
+def _where_used(path: LevelPath, value: Floats | float) -> Floats:
     return np.asarray(np.where(path.span.used, value, 0.0), dtype=np.float64)
 
 
-def _base_s(paths: Sequence[Path], protocol: int) -> Floats:
-    return np.asarray(np.max([_where_used(path, path.constants.base_s[protocol]) for path in paths], axis=0))
+def _fastest_s(
+    paths: Sequence[LevelPath],
+    steps: Sequence[tuple[Floats, Sequence[float]]],
+    moved: Sequence[Floats],
+    rates: Sequence[Floats],
+) -> Floats:
+    """Seconds by the fastest protocol: its base, its ``steps`` (how many, seconds of one by protocol), and what every
+    level ``moved`` at its rate, of which the slowest counts."""
+    best = np.full_like(moved[0], np.inf)
+    for protocol in range(len(PROTOCOLS)):
+        base_s = np.max([_where_used(path, path.constants.base_s[protocol]) for path in paths], axis=0)
+        taken_s, slowest_s = np.zeros_like(best), np.zeros_like(best)
+        for count, hop_s in steps:
+            taken_s = taken_s + count * hop_s[protocol]
+        for path, data, rate in zip(paths, moved, rates, strict=True):
+            slowest_s = np.maximum(slowest_s, _where_used(path, data / (rate * path.constants.fraction[protocol])))
+        best = np.minimum(best, base_s + taken_s + slowest_s)
+    return best
 
 
-def _innermost(paths: Sequence[Path]) -> list[Floats]:
+def _innermost(paths: Sequence[LevelPath]) -> list[Floats]:
     """1.0 at the innermost level that a group uses, else 0.0."""
     found, free = [], np.ones_like(paths[0].span.joined)
     for path in paths:
@@ -75,24 +91,21 @@ def _innermost(paths: Sequence[Path]) -> list[Floats]:
     return found
 
 
-def ring_s(paths: Sequence[Path], collective: str, full_bytes: Floats, ranks: Floats, passes: int) -> Floats:
+def ring_s(paths: Sequence[LevelPath], collective: str, full_bytes: Floats, ranks: Floats, passes: int) -> Floats:
     """A ring over all members: ``passes`` times ranks - 1 steps (2 for all-reduce); the slowest level sets the pace."""
     wire = passes * full_bytes * (ranks - 1.0) / ranks
-    first = _innermost(paths)
-    best = np.full_like(wire, np.inf)
-    for protocol in range(len(PROTOCOLS)):
-        steps, slowest = np.zeros_like(wire), np.zeros_like(wire)
-        for path, inner in zip(paths, first, strict=True):
-            hop_s = path.constants.hops_s(path.level.latency_s)[protocol]
-            steps = steps + passes * path.span.hops * hop_s
-            moved = wire + inner * path.constants.own_share * full_bytes / ranks
-            rate = path.rate_bytes_per_s(collective) * path.constants.fraction[protocol]
-            slowest = np.maximum(slowest, _where_used(path, moved / rate))
-        best = np.minimum(best, _base_s(paths, protocol) + steps + slowest)
-    return best
+    return _fastest_s(
+        paths,
+        [(passes * path.span.hops, path.constants.hops_s(path.level.latency_s)) for path in paths],
+        [
+            wire + inner * path.constants.own_share * full_bytes / ranks
+            for path, inner in zip(paths, _innermost(paths), strict=True)
+        ],
+        [path.rate_bytes_per_s(collective) for path in paths],
+    )
 
 
-def tree_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
+def tree_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -> Floats:
     """Double binary tree over the sub-groups of the outer levels, chain inside the innermost one (all-reduce).
 
     The message goes up and down, twice over every link (Sanders et al. 2009; NCCL 2.4). Two sub-groups could exchange
@@ -101,25 +114,24 @@ def tree_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
     Where the switch of the innermost level reduces, it takes the place of the chain (NVLS tree). Nodes of one device
     have no chain: their network is a tree from the first level on.
     """
-    best = np.full_like(full_bytes, np.inf)
-    chain, trees = (paths[0], paths[1:]) if paths[0].level.kind not in NETWORK_KINDS else (None, paths)
-    for protocol in range(len(PROTOCOLS)):
-        steps, slowest = np.zeros_like(full_bytes), np.zeros_like(full_bytes)
-        if chain is not None:
-            hop_s = chain.constants.hops_s(chain.level.latency_s)[protocol]
-            steps = 2.0 * _where_used(chain, chain.span.joined - 1.0) * hop_s
-            rate = chain.rate_bytes_per_s("all_reduce") * chain.constants.fraction[protocol]
-            slowest = _where_used(chain, 2.0 * full_bytes / rate)
-        for path in trees:
-            hop_s = path.constants.hops_s(path.level.latency_s, tree=True)[protocol]
-            steps = steps + 2.0 * np.ceil(np.log2(np.maximum(path.span.joined, 1.0)) - 1e-9) * hop_s
-            rate = path.rate_bytes_per_s("all_reduce") * path.constants.fraction[protocol]
-            slowest = np.maximum(slowest, _where_used(path, 2.0 * full_bytes / rate))
-        best = np.minimum(best, _base_s(paths, protocol) + steps + slowest)
-    return best
+    chained = paths[0].level.kind not in NETWORK_KINDS
+    steps = []
+    for number, path in enumerate(paths):
+        if chained and number == 0:
+            count = 2.0 * _where_used(path, path.span.joined - 1.0)
+        else:
+            count = _tree_steps(path)
+        steps.append((count, path.constants.hops_s(path.level.latency_s, tree=number > 0 or not chained)))
+    rates = [path.rate_bytes_per_s("all_reduce") for path in paths]
+    return _fastest_s(paths, steps, [2.0 * full_bytes] * len(paths), rates)
 
 
-def in_switch_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
+def _tree_steps(path: LevelPath) -> Floats:
+    """Steps up and down a tree over the sub-groups of a level."""
+    return np.asarray(2.0 * np.ceil(np.log2(np.maximum(path.span.joined, 1.0)) - 1e-9))
+
+
+def in_switch_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -> Floats:
     """Reduction in the switch of the innermost level (NVLink SHARP), with the tree over the outer levels.
 
     Infinite where the switch cannot, or the group is smaller than the library's tuner asks for.
@@ -136,39 +148,32 @@ def in_switch_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Flo
     steps = np.full_like(full_bytes, row.in_switch_base_s + inner.level.latency_s - row.nominal_latency_s)
     for path in paths[1:]:
         hop_s = path.constants.hops_s(path.level.latency_s, tree=True)[-1]
-        steps = steps + 2.0 * np.ceil(np.log2(np.maximum(path.span.joined, 1.0)) - 1e-9) * hop_s
+        steps = steps + _tree_steps(path) * hop_s
         slowest = np.maximum(slowest, _where_used(path, 2.0 * full_bytes / path.rate_bytes_per_s("all_reduce")))
     return np.where(allowed, steps + slowest, np.inf)
 
 
-def exchange_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
+def exchange_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -> Floats:
     """Pairwise exchange (all-to-all): each level carries what leaves its sub-groups, the slowest sets the pace.
 
     What crosses a spine has left its node by the same NICs as what stays under the leaf.
     """
-    first = _innermost(paths)
-    best = np.full_like(full_bytes, np.inf)
-    for protocol in range(len(PROTOCOLS)):
-        steps, slowest = np.zeros_like(full_bytes), np.zeros_like(full_bytes)
-        for path, inner in zip(paths, first, strict=True):
-            peers = path.span.inside * (path.span.joined - 1.0)
-            hop_s = path.constants.hops_s(path.level.latency_s)[protocol]
-            steps = steps + peers * path.constants.peer_s + _where_used(path, hop_s)
-            moved = full_bytes / ranks * (path.crossing + inner * path.constants.own_share)
-            rate = path.rate_bytes_per_s("all_to_all") / path.span.inside * path.constants.fraction[protocol]
-            slowest = np.maximum(slowest, _where_used(path, moved / rate))
-        best = np.minimum(best, _base_s(paths, protocol) + steps + slowest)
-    return best
+    steps: list[tuple[Floats, Sequence[float]]] = []
+    moved, rates = [], []
+    for path, inner in zip(paths, _innermost(paths), strict=True):
+        peers = path.span.inside * (path.span.joined - 1.0)
+        steps.append((peers, (path.constants.peer_s,) * len(PROTOCOLS)))
+        steps.append((_where_used(path, 1.0), path.constants.hops_s(path.level.latency_s)))
+        moved.append(full_bytes / ranks * (path.crossing + inner * path.constants.own_share))
+        rates.append(path.rate_bytes_per_s("all_to_all") / path.span.inside)
+    return _fastest_s(paths, steps, moved, rates)
 
 
-def broadcast_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
+def broadcast_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -> Floats:
     """A pipelined ring from one root: every link carries the message once."""
-    best = np.full_like(full_bytes, np.inf)
-    for protocol in range(len(PROTOCOLS)):
-        steps, slowest = np.zeros_like(full_bytes), np.zeros_like(full_bytes)
-        for path in paths:
-            steps = steps + path.span.hops * path.constants.hops_s(path.level.latency_s)[protocol]
-            rate = path.rate_bytes_per_s("all_gather") * path.constants.fraction[protocol]
-            slowest = np.maximum(slowest, _where_used(path, full_bytes / rate))
-        best = np.minimum(best, _base_s(paths, protocol) + steps + slowest)
-    return best
+    return _fastest_s(
+        paths,
+        [(path.span.hops, path.constants.hops_s(path.level.latency_s)) for path in paths],
+        [full_bytes] * len(paths),
+        [path.rate_bytes_per_s("all_gather") for path in paths],
+    )

@@ -9,10 +9,10 @@ from array import array
 from collections.abc import Iterator
 
 from forerun.simulator.assignment.costs import StepCosts
-from forerun.simulator.events.engine.graph import Graph, TaskGraph
+from forerun.simulator.events.engine.graph import EventGraph, TaskGraph
 from forerun.simulator.events.engine.kinds import KINDS, OPTIMIZER, STREAMS, TIED
 from forerun.simulator.events.engine.live_graph import MOST_OWNERS, LiveGraph
-from forerun.simulator.events.step.contention import Contention, Key, Wires
+from forerun.simulator.events.step.contention import Contention, Key, SharedLinks
 from forerun.simulator.events.step.device_tasks import DeviceWriter, add_streams
 from forerun.simulator.events.step.disturb import Disturbance, draws_of
 from forerun.simulator.events.step.hand_over import Collectives, HandOver
@@ -108,7 +108,7 @@ class _Step:
     def __init__(
         self,
         costs: StepCosts,
-        graph: Graph,
+        graph: EventGraph,
         replicas: int,
         contention: Contention | None,
         disturbance: Disturbance | None,
@@ -128,7 +128,7 @@ class _Step:
             add_streams(graph, device, costs.overlap_slowdown, costs.traffic_slowdown)
             if costs.one_port and contention is None:
                 graph.add_link(f"stage {device} port", 1.0)
-        self.wires = Wires(contention, graph) if contention else None
+        self.wires = SharedLinks(contention, graph) if contention else None
         if costs.one_port and contention is None:
             _declare_ports(costs, graph, replicas)
         draws = draws_of(disturbance, count) if disturbance else [None] * count
@@ -143,7 +143,7 @@ class _Step:
                 self.devices.append(writer)
 
 
-def _declare_ports(costs: StepCosts, graph: Graph, replicas: int) -> None:
+def _declare_ports(costs: StepCosts, graph: EventGraph, replicas: int) -> None:
     """Declare what may leave by the ports of every stage: transfers of one device, collectives of all replicas."""
     pp = costs.shape.pp
     for stage in range(pp):
@@ -159,7 +159,7 @@ class _End:
     Every device comes here once; it is numbered behind all other tasks, whoever comes first.
     """
 
-    def __init__(self, costs: StepCosts, graph: Graph, devices: int) -> None:
+    def __init__(self, costs: StepCosts, graph: EventGraph, devices: int) -> None:
         self._costs, self._graph, self._devices = costs, graph, devices
         self._tied: dict[int, int] = {}
         self._norm = -1

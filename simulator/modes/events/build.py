@@ -28,10 +28,10 @@ from forerun.simulator.modes.events.wires import (
     Wires,
 )
 from forerun.simulator.modes.mode import TrainingMode
-from forerun.simulator.modes.network import Network
+from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.profile import GradientProfile
 
-_RING_WORKERS = 16
+RING_WORKERS = 16
 """Rings up to this size are run round by round: the tasks of a step grow with the square of it."""
 
 
@@ -50,7 +50,7 @@ class ModeGraph:
 
 
 def build_mode(
-    profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance, steps: int
+    profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance, steps: int
 ) -> ModeGraph:
     """Return the graph of ``steps`` steps of all workers.
 
@@ -78,7 +78,7 @@ def drawn_factors(profile: GradientProfile, mode: TrainingMode, noise: Disturban
 
 class _Builder:
     def __init__(
-        self, profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance, steps: int
+        self, profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance, steps: int
     ) -> None:
         self.profile, self.mode, self.network, self.steps = profile, mode, network, steps
         self.graph = TaskGraph(KINDS)
@@ -225,7 +225,7 @@ class _Builder:
     def _bucket(self, size: float, ready: Sequence[int], tag: tuple[int, str]) -> list[int]:
         """Add one all-reduce; return per worker when it has the sum."""
         graph, count = self.graph, self.mode.workers
-        if not self.network.ring or count > _RING_WORKERS:
+        if not self.network.ring or count > RING_WORKERS:
             time_s = self.network.all_reduce_s(size, count)
             task = graph.add_collective(ALL_REDUCE, time_s, self.ring, ready, tag=tag)
             return [task] * count

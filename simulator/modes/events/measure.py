@@ -9,7 +9,7 @@ from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes.coarse import coarse_prediction
 from forerun.simulator.modes.events.build import ModeGraph, build_mode
 from forerun.simulator.modes.mode import TrainingMode
-from forerun.simulator.modes.network import Network
+from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.prediction import ModePrediction
 from forerun.simulator.modes.profile import GradientProfile
 
@@ -27,7 +27,7 @@ _REST = "exchange, queue and update"
 def event_prediction(
     profile: GradientProfile,
     mode: TrainingMode,
-    network: Network,
+    network: ModeNetwork,
     disturbance: Disturbance | None = None,
     *,
     steps: int = STEPS,

@@ -1,0 +1,79 @@
+"""What a part of a search found, as plain data on disk: to the last bit, so that a search goes on after a crash."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from forerun.search.flat.exhaustive import Best, SliceResult
+from forerun.simulator.score_table import MEMORY_PARTS, TIME_PARTS, ScoreTable
+
+PARTS = {"time_s": TIME_PARTS, "memory_bytes": MEMORY_PARTS}
+"""Columns of scores that have parts."""
+TYPES: Mapping[str, type] = {"fits": np.bool_, "peak_stage": np.int64}
+"""Types of the columns of scores that are not float64."""
+
+
+def piece_to_json(piece: SliceResult) -> dict[str, Any]:
+    """Return what was found as plain data, to the last bit."""
+    return {
+        "walked": piece.walked,
+        "legal": piece.legal,
+        "feasible": piece.feasible,
+        "rejected": {reason: int(count) for reason, count in piece.rejected.items()},
+        "best": _best_to_json(piece.best),
+        "closest": _best_to_json(piece.closest),
+        "fastest": _best_to_json(piece.fastest),
+        "safest": _best_to_json(piece.safest),
+    }
+
+
+def piece_from_json(data: Mapping[str, Any]) -> SliceResult:
+    """Return the inverse of ``piece_to_json``.
+
+    >>> piece_from_json(piece_to_json(SliceResult(walked=8, rejected={"batch": 8}))).rejected
+    {'batch': 8}
+    """
+    return SliceResult(
+        walked=data["walked"],
+        legal=data["legal"],
+        feasible=data["feasible"],
+        rejected=data["rejected"],
+        best=_best_from_json(data["best"]),
+        closest=_best_from_json(data["closest"]),
+        fastest=_best_from_json(data.get("fastest")),
+        safest=_best_from_json(data.get("safest")),
+    )
+
+
+def _best_to_json(best: Best | None) -> dict[str, Any] | None:
+    if best is None:
+        return None
+    scores = {field.name: _plain(getattr(best.scores, field.name)) for field in dataclasses.fields(ScoreTable)}
+    return {"index": best.index.tolist(), "keys": best.keys.tolist(), "scores": scores}
+
+
+def _best_from_json(data: Mapping[str, Any] | None) -> Best | None:
+    if data is None:
+        return None
+    count = len(data["index"])
+    return Best(
+        index=np.asarray(data["index"], dtype=np.int64),
+        keys=np.asarray(data["keys"], dtype=np.float64).reshape(len(data["keys"]), count),
+        scores=ScoreTable(**{name: _column(name, value, count) for name, value in data["scores"].items()}),
+    )
+
+
+def _plain(column: Any) -> Any:
+    """Return a column of scores as a list, by part where it has parts; None where there is no such column."""
+    if isinstance(column, Mapping):
+        return {part: values.tolist() for part, values in column.items()}
+    return None if column is None else column.tolist()
+
+
+def _column(name: str, value: Any, count: int) -> Any:
+    """Return the inverse of ``_plain`` for a column of so many rows."""
+    if name in PARTS:
+        return {part: np.asarray(value[part], dtype=np.float64).reshape(count) for part in PARTS[name]}
+    return None if value is None else np.asarray(value, dtype=TYPES.get(name, np.float64)).reshape(count)
