@@ -216,8 +216,11 @@ def keywords(tree: ast.Module, reader: PythonReader) -> dict[str, Any]:
     For scripts that build their configuration in several functions: what is called with what is told apart by names.
     """
     found: dict[str, Any] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.keyword) and node.arg is not None:
+    inside: set[ast.keyword] = set()
+    for node in ast.walk(tree):  # breadth first: a call before what stands in it
+        if isinstance(node, ast.keyword | ast.Assign) and isinstance(node.value, ast.Call):
+            inside |= set(node.value.keywords)
+        if isinstance(node, ast.keyword) and node.arg is not None and node not in inside:
             _take(found, node.arg, node.value, reader)
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             _take(found, node.targets[0].id, node.value, reader)

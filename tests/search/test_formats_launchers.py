@@ -154,7 +154,7 @@ CASES = {
         64,
     ),
     "olmo-core": Case(
-        {"a.py": OLMO_CORE}, "olmo-core", "tp2 dp64 mbs2 zero3 shard=32 recompute=selective", 512, 8192, "bf16", 128
+        {"a.py": OLMO_CORE}, "olmo-core", "tp2 dp64 mbs2 zero3 shard=32 sp recompute=selective", 512, 8192, "bf16", 128
     ),
     "olmo-core, overrides": Case(
         {

@@ -79,7 +79,8 @@ def settings_of_shards(facts: LaunchFacts) -> None:
         facts.values["replicate"] = 1  # slices, of which there is one unless the devices say more
     if facts.get("ep", 1) > 1:
         facts.values["dp"] = facts.get("ep")
-    facts.values["zero"] = 0 if facts.get("shard") == 1 else 3
+    spread = [facts.get(degree, 1) for degree in ("shard", "cp", "ep")]
+    facts.values["zero"] = 0 if spread == [1, 1, 1] else 3
     facts.stated.add("shard")
 
 

@@ -19,7 +19,7 @@ HARMLESS = re.compile(
     r"intermediate|ffn|apply_|masked_|mmap|mem|profile|autotuning|flops|comms|curriculum|adlr|softmax|soft_prompt|"
     r"extra_save|s3_|git|rank|is_|do_|dynamic|batch_size|world|char|cpu_|no_ssh|force_multi|sliding|pack|reset|onnx|"
     r"transformer_|te_|mamba|rwkv|lion|adam|sgd|opt_pos|hysteresis|prescale|communication|allreduce|separated|norm_|"
-    r"hidden_size|qk_|layer_|enforce|routing|dmoe|params_dtype|omit|preference|kto|dpo|rm_|reward|parallel_output|causal"
+    r"hidden_size|max_pos|qk_|layer_|enforce|routing|dmoe|params_dtype|omit|preference|kto|dpo|rm_|reward|parallel_output|causal"
 )
 
 

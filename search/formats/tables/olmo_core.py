@@ -14,16 +14,16 @@ from forerun.search.formats.python_text import PythonReader, keywords, parse_pyt
 from forerun.search.formats.syntax import document, is_yaml, overrides
 from forerun.spaces.strategies import Recompute, Schedule
 
-SECTIONS = ("train_module", "trainer", "data_loader", "dataset", "launch", "model")
-HARMLESS = re.compile(r"(?!.*(parallel|microbatch|_config\.(?!param_dtype|reduce_dtype|wrapping))).*")
+SECTIONS = ("train_module", "trainer", "data_loader", "dataset", "launch", "model", "config", "experiment")
+HARMLESS = re.compile(r"(?!.*(degree|parallel|microbatch)).*")
 """A script has keyword arguments of everything; those that no key has are its own."""
 SCHEDULES = {
     "1f1b": Schedule.ONE_F_ONE_B,
     "single_1f1b": Schedule.ONE_F_ONE_B,
+    "custom_1f1b": Schedule.ONE_F_ONE_B,
     "gpipe": Schedule.GPIPE,
-    "interleaved_1f1b": Schedule.INTERLEAVED,
     "zbv_zero_bubble": Schedule.ZB_V,
-    "custom_interleaved_1f1b": Schedule.INTERLEAVED,
+    "zbvzerobubble": Schedule.ZB_V,
     "*": Schedule.INTERLEAVED,
 }
 MODES = {
@@ -52,7 +52,7 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
 
 def _plain(key: str) -> str:
     section, _, name = key.partition(".")
-    return name if section in SECTIONS and name else key
+    return _plain(name) if section.removesuffix("_config") in SECTIONS and name else key
 
 
 def adjust(facts: LaunchFacts) -> None:
@@ -62,7 +62,9 @@ def adjust(facts: LaunchFacts) -> None:
     if kind in ("fsdp", "hsdp"):
         facts.values["zero"] = 2 if facts.get("pp", 1) > 1 else 3
         facts.stated.add("zero")
-    if kind == "hsdp" and facts.get("shard") is not None:
+    if kind == "hsdp" and facts.get("nodes", 1) > 1 and not facts.stated & {"shard", "replicate"}:
+        facts.values |= {"replicate": facts.get("nodes"), "shard": REST}
+    elif kind == "hsdp" and facts.get("shard") is not None:
         facts.values.setdefault("replicate", REST)
     elif kind == "hsdp" and facts.get("replicate") is None:
         facts.notes.append("hsdp shards within nodes where no degree is stated; read as sharded over all replicas")
@@ -70,6 +72,10 @@ def adjust(facts: LaunchFacts) -> None:
         facts.values.pop("replicate", None)
     if facts.get("replicate", 1) > 1 and facts.get("shard") is None:
         facts.values["shard"] = REST
+    facts.values["sp"] = facts.get("tp", 1) > 1
+    points = settings.raw("pp_config.split_points")
+    if isinstance(points, list) and (len(points) + 1) % facts.get("pp", 1) == 0:
+        facts.values["vpp"] = (len(points) + 1) // facts.get("pp", 1)
     mode = settings.text("ac_config.mode", "ac_config.0")
     if mode == "selected_blocks":
         facts.notes.append("recompute of selected blocks is read as recompute=full: of all layers")
@@ -113,7 +119,7 @@ LAUNCHER = Launcher(
             names=("pp_config.schedule",),
             decides="schedule",
             meaning="order of microbatches",
-            words={name.lower(): schedule for name, schedule in SCHEDULES.items()},
+            words=SCHEDULES,
         ),
         LaunchKey(names=("ep_config.degree",), decides="ep", meaning="ranks that share the experts", unit="devices"),
         LaunchKey(
