@@ -25,7 +25,7 @@ from forerun.search.trees import with_trees
 from forerun.simulator.events.trees import simulate_tree
 from forerun.simulator.opgraph.events import graph_plan, simulate_plan
 from forerun.spaces.strategies import parse_strategy
-from forerun.spaces.trees import TreeNode, legal_tree, model_layers, resolve_tree, tree_yaml
+from forerun.spaces.trees import Node, legal_tree, model_layers, resolve_tree, tree_yaml
 from forerun.spaces.trees.document import parse_tree
 from forerun.spaces.trees.vary import Cutting, Variation, varied_tree
 
@@ -62,7 +62,7 @@ def transformer(model: str, gpus: int, batch: int, words: str, repeat: int, **ap
     text = tree_yaml(varied_tree(context, variation))
 
     def read() -> Any:
-        root: TreeNode = parse_tree(text)
+        root: Node = parse_tree(text)
         return legal_tree(context, resolve_tree(root, model_layers(context.model)))
 
     read_s, legal = best_s(read, repeat)

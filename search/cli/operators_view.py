@@ -24,7 +24,7 @@ LEAST_DIFFERENCE = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operators:
+class OperatorsView:
     """Operators of a run: ``uses``, the answers ``asked`` for, and where there is another run its step (seconds) and
     the ``differences``."""
 
@@ -35,7 +35,7 @@ class Operators:
     differences: tuple[OperatorDifference, ...]
 
     @classmethod
-    def of(cls, analysis: Analysis, other: Analysis | None, changes: Sequence[OperatorChange]) -> "Operators":
+    def of(cls, analysis: Analysis, other: Analysis | None, changes: Sequence[OperatorChange]) -> "OperatorsView":
         """Compute all of it.
 
         Raises:

@@ -15,7 +15,7 @@ from forerun.spaces.documents import Document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
 from forerun.spaces.opgraph.split import Split
-from forerun.spaces.trees import TreeError, TreeNode
+from forerun.spaces.trees import Node, TreeError
 from forerun.spaces.trees.document import at_line, read_tree
 from forerun.spaces.trees.names import ranges_text
 from forerun.spaces.trees.write import tree_yaml
@@ -66,7 +66,7 @@ def write_split(setting: GraphSetting, split: Split, path: Path) -> None:
     write_text(path, f"# {split}\n# of {setting.context.model.name}\n{tree_yaml(root)}")
 
 
-def _plan(setting: GraphSetting, root: TreeNode, document: Document) -> GraphPlan:
+def _plan(setting: GraphSetting, root: Node, document: Document) -> GraphPlan:
     try:
         batch = setting.batch(_devices(root))
         return graph_plan(setting.context, root, batch)
@@ -74,7 +74,7 @@ def _plan(setting: GraphSetting, root: TreeNode, document: Document) -> GraphPla
         raise at_line(error, document) from None
 
 
-def _devices(node: TreeNode) -> int:
+def _devices(node: Node) -> int:
     """Return how many devices the nodes of a tree name; what one without stages is cut into."""
     named: set[int] = set()
     stack = [node]

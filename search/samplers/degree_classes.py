@@ -115,12 +115,12 @@ def _paired(
                     continue
                 pace = 2 / (1 / pace_s[first] + 1 / pace_s[second])
                 count = batch / (columns["dp"][first] * columns["mbs"][first])
-                hops = float(each_p2p_s[first] + each_p2p_s[second]) / 2
-                least = float((count + columns["pp"][first] - 1) * pace + hops)
+                p2p_s = float(each_p2p_s[first] + each_p2p_s[second]) / 2
+                least = float((count + columns["pp"][first] - 1) * pace + p2p_s)
                 sp = bool(columns["sp"][first] or columns["sp"][second])
                 try:
                     strategy = dataclasses.replace(_strategy(table, first), second_tp=tps[1], sp=sp)
                 except RequestError:
                     continue
                 if all(int(getattr(strategy, axis)) in space.flat.choices[axis] for axis in ("mbs", "sp", "zero")):
-                    yield DegreeClass(strategy=strategy, least_s=least, each_p2p_s=hops)
+                    yield DegreeClass(strategy=strategy, least_s=least, each_p2p_s=p2p_s)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes import GradientProfile, ModeNetwork, TrainingMode, coarse_prediction, one_worker_step_s
+from forerun.simulator.modes import GradientProfile, ModeNetwork, TrainingMode, analytic_prediction, one_worker_step_s
 from forerun.simulator.modes.mode import MOST_SHARDS
 
 WORTH = 0.02
@@ -72,7 +72,7 @@ class Faster:
 def changes(
     profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance
 ) -> tuple[ScaleChange, ...]:
-    """Return what each change brings a run in some ``mode``, by the coarse model, the best first."""
+    """Return what each change brings a run in some ``mode``, by the analytic model, the best first."""
     workers = mode.workers
     now = _rate(profile, mode, network, noise)
     found = [
@@ -109,4 +109,4 @@ def _rate(profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, no
     alone_s = None
     if mode.exchange == "parameter-server" and mode.overlap:
         alone_s = one_worker_step_s(profile, mode, network)
-    return coarse_prediction(profile, mode, network, noise, one_worker_s=alone_s).samples_per_s
+    return analytic_prediction(profile, mode, network, noise, one_worker_s=alone_s).samples_per_s

@@ -18,7 +18,7 @@ from forerun.simulator.modes import (
     TrainingMode,
     throughput_curve,
 )
-from forerun.simulator.modes.face import Fidelity
+from forerun.simulator.modes.curve import Fidelity
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.opgraph.profile import GraphProfile, graph_profile_names, load_graph_profile
 from forerun.spaces.units import format_rate, format_seconds

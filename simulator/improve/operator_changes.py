@@ -6,14 +6,14 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from forerun.simulator.improve.partial import Timing
+from forerun.simulator.improve.partial import GraphTimes
 from forerun.simulator.improve.run_questions import Question
 from forerun.simulator.replay.analysis import Analysis
 from forerun.simulator.replay.graph import ReplayGraph
-from forerun.simulator.replay.trace import MESSAGES, Kind, RankTrace
+from forerun.simulator.replay.trace import MESSAGES, RankTrace, SpanKind
 from forerun.spaces.errors import RequestError, unknown
 
-GROUPS = {"computation": (Kind.COMPUTE, Kind.COPY), "communication": MESSAGES, "host": (Kind.HOST,)}
+GROUPS = {"computation": (SpanKind.COMPUTE, SpanKind.COPY), "communication": MESSAGES, "host": (SpanKind.HOST,)}
 """Words for all operators of a kind."""
 
 
@@ -38,7 +38,7 @@ def changed_steps(analysis: Analysis, changes: Sequence[OperatorChange]) -> tupl
             it ran.
     """
     graph = analysis.replay.graph
-    timing, steps = Timing(graph.graph), len(analysis.replay.measured_s)
+    timing, steps = GraphTimes(graph.graph), len(analysis.replay.measured_s)
     together: dict[int, float] = {}
     asked = []
     for change in changes:

@@ -111,7 +111,7 @@ class ClusterNetwork:
 
     @property
     def latency_s(self) -> float:
-        """One hop."""
+        """Seconds of one step of a collective."""
         level = self._outer
         return HOST_LATENCY_S if level is None else level.latency_s
 

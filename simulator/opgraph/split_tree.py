@@ -10,20 +10,20 @@ from forerun.spaces.opgraph import Operator as GraphOperator
 from forerun.spaces.opgraph.limits import tail_start
 from forerun.spaces.opgraph.split import Mode, Split
 from forerun.spaces.strategies import Schedule
-from forerun.spaces.trees.values import Computation, PassTiming, TreeNode
+from forerun.spaces.trees.values import Computation, Node, Timing
 
 
-def tree_of_split(context: GraphContext, split: Split, batch: int) -> TreeNode:
+def tree_of_split(context: GraphContext, split: Split, batch: int) -> Node:
     """Return the tree of ``split`` at a global ``batch``: its segments are microbatches, a pipeline runs them as GPipe.
 
     Replicas are outermost, the parts of one replica stand next to each other.
     """
     model = context.model
-    timing = PassTiming(
+    timing = Timing(
         order=Schedule.GPIPE if split.mode is Mode.PIPELINE else Schedule.ONE_F_ONE_B, microbatches=split.segments
     )
     if split.mode is Mode.PIPELINE:
-        return TreeNode(
+        return Node(
             schedule=timing,
             compute=Computation(cut={"batch": split.replicas}),
             children=_stages(context, split, batch),
@@ -39,11 +39,11 @@ def tree_of_split(context: GraphContext, split: Split, batch: int) -> TreeNode:
     # What most operators do stands at the root.
     usual = max(own, key=lambda cut: len(own[cut]), default=(("batch", split.replicas),))
     children = [
-        TreeNode(layers=tuple(names), compute=Computation(cut=dict(cut))) for cut, names in own.items() if cut != usual
+        Node(layers=tuple(names), compute=Computation(cut=dict(cut))) for cut, names in own.items() if cut != usual
     ]
     if dealt:
-        children.append(TreeNode(layers=tuple(dealt), compute=Computation(deal=True)))
-    return TreeNode(schedule=timing, compute=Computation(cut=dict(usual)), children=tuple(children))
+        children.append(Node(layers=tuple(dealt), compute=Computation(deal=True)))
+    return Node(schedule=timing, compute=Computation(cut=dict(usual)), children=tuple(children))
 
 
 def _cut(operator: GraphOperator, split: Split, *, tail: bool, mixed: bool) -> dict[str, int]:
@@ -77,12 +77,12 @@ def _product_axis(operator: GraphOperator, split: Split) -> str:
     return "in_channels" if operator.groups == 1 else "channels"
 
 
-def _stages(context: GraphContext, split: Split, batch: int) -> tuple[TreeNode, ...]:
+def _stages(context: GraphContext, split: Split, batch: int) -> tuple[Node, ...]:
     names = [operator.name for operator in context.model.operators]
     starts = stage_starts(context, batch / split.replicas / split.segments, split.parts)
     ends = (*starts[1:], len(names))
     return tuple(
-        TreeNode(
+        Node(
             name=f"stage{number}",
             layers=tuple(names[begin:end]),
             devices=tuple(replica * split.parts + number for replica in range(split.replicas)),

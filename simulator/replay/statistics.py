@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.replay.trace import Kind, Phase, RankTrace
+from forerun.simulator.replay.trace import RankTrace, SpanKind, SpanPhase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,8 @@ def operator_uses(traces: Sequence[RankTrace]) -> tuple[OperatorUse, ...]:
         found.append(
             OperatorUse(
                 name=name,
-                kind=Kind(kind).name.lower(),
-                phase=Phase(phase).name.lower(),
+                kind=SpanKind(kind).name.lower(),
+                phase=SpanPhase(phase).name.lower(),
                 count=len(spans),
                 mean_s=float(spans.mean()),
                 deviation_s=float(spans.std()),

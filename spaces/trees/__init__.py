@@ -4,18 +4,18 @@ from forerun.spaces.trees.convert import flat_of, tree_of
 from forerun.spaces.trees.laws import TreeStrategies, legal_tree
 from forerun.spaces.trees.names import matching_layers, model_layers
 from forerun.spaces.trees.resolve import Leaf, ResolvedTree, Stage, resolve_tree
-from forerun.spaces.trees.values import Computation, Memory, PassTiming, TreeError, TreeNode
+from forerun.spaces.trees.values import Computation, Memory, Node, Timing, TreeError
 from forerun.spaces.trees.write import tree_data, tree_yaml
 
 __all__ = [
     "Computation",
     "Leaf",
     "Memory",
-    "PassTiming",
+    "Node",
     "ResolvedTree",
     "Stage",
+    "Timing",
     "TreeError",
-    "TreeNode",
     "TreeStrategies",
     "flat_of",
     "legal_tree",

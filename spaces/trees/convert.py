@@ -17,10 +17,10 @@ from forerun.spaces.strategies.stage_choices import in_second_half
 from forerun.spaces.trees.laws import TreeStrategies, legal_tree
 from forerun.spaces.trees.names import model_layers
 from forerun.spaces.trees.resolve import resolve_tree
-from forerun.spaces.trees.values import Computation, Memory, PassTiming, TreeNode
+from forerun.spaces.trees.values import Computation, Memory, Node, Timing
 
 
-def tree_of(context: Context, strategy: Strategy) -> TreeNode:
+def tree_of(context: Context, strategy: Strategy) -> Node:
     """Return a strategy, which must be legal, as a tree: its settings at the root, a child for each virtual stage."""
     counts = layers_of_chunks(strategy, context.model.layer_count, context.head_layers)
     groups = [tuple(devices_of_rank(strategy, stage)) for stage in range(strategy.pp)]
@@ -32,10 +32,10 @@ def tree_of(context: Context, strategy: Strategy) -> TreeNode:
         done += count
         layers = [*names[:1], *own] if number == 0 else own
         layers = [*layers, names[-1]] if number == len(counts) - 1 else layers
-        node = TreeNode(name=f"stage {number}", layers=tuple(_ranges(layers)), devices=groups[home[number]])
+        node = Node(name=f"stage {number}", layers=tuple(_ranges(layers)), devices=groups[home[number]])
         stages.append(_chosen(strategy, replace(node, place=("children", number)), number, own))
     half = strategy.half(False)
-    return TreeNode(
+    return Node(
         compute=Computation(
             dp=None if strategy.second_tp else half.dp,
             tp=half.tp,
@@ -45,7 +45,7 @@ def tree_of(context: Context, strategy: Strategy) -> TreeNode:
             sp=half.sp,
         ),
         memory=replace(Memory.zero(strategy.zero), shard=strategy.shard or None),
-        schedule=PassTiming(
+        schedule=Timing(
             order=strategy.schedule,
             microbatches=context.workload.global_batch // (half.dp * half.mbs),
             recompute=strategy.recompute,
@@ -63,7 +63,7 @@ def _homes(strategy: Strategy) -> dict[int, int]:
     return {chunk: chunk for chunk in homes} if len(homes) == strategy.pp else homes
 
 
-def _chosen(strategy: Strategy, node: TreeNode, stage: int, own: list[str]) -> TreeNode:
+def _chosen(strategy: Strategy, node: Node, stage: int, own: list[str]) -> Node:
     """Return a stage's node with what this stage chooses for itself."""
     if strategy.second_tp is not None and in_second_half(stage, strategy.pp):
         node = replace(node, compute=Computation(tp=strategy.second_tp))
@@ -74,16 +74,16 @@ def _chosen(strategy: Strategy, node: TreeNode, stage: int, own: list[str]) -> T
     else:
         return node
     if entry.layers is None or entry.layers >= len(own):
-        return replace(node, schedule=PassTiming(recompute=entry.kind))
+        return replace(node, schedule=Timing(recompute=entry.kind))
     if not entry.layers:
-        return replace(node, schedule=PassTiming(recompute=Recompute.NONE))
-    child = TreeNode(
+        return replace(node, schedule=Timing(recompute=Recompute.NONE))
+    child = Node(
         name="recomputed",
         layers=tuple(_ranges(own[: entry.layers])),
-        schedule=PassTiming(recompute=entry.kind),
+        schedule=Timing(recompute=entry.kind),
         place=(*node.place, "children", 0),
     )
-    return replace(node, schedule=PassTiming(recompute=Recompute.NONE), children=(child,))
+    return replace(node, schedule=Timing(recompute=Recompute.NONE), children=(child,))
 
 
 def _ranges(layers: list[str]) -> list[str]:

@@ -22,7 +22,7 @@ from forerun.spaces.documents import Document, parse_document, read_document, va
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Schedule, parse_named
 from forerun.spaces.trees.names import device_numbers
-from forerun.spaces.trees.values import ZERO_TENSORS, Computation, KeyPath, Memory, PassTiming, TreeError, TreeNode
+from forerun.spaces.trees.values import ZERO_TENSORS, Computation, KeyPath, Memory, Node, Timing, TreeError
 
 Degree = Annotated[int, Field(ge=1, le=1 << 20)]
 Words = str | int | list[str | int]
@@ -77,21 +77,21 @@ class MemoryDocument(_Part):
 
 
 class ScheduleDocument(_Part):
-    """``PassTiming``."""
+    """``Timing``."""
 
     order: str | None = None
     microbatches: Degree | None = None
     in_flight: Degree | Annotated[list[Degree], Field(min_length=1)] | None = None
     recompute: str | None = None
 
-    def build(self, place: KeyPath) -> PassTiming:
+    def build(self, place: KeyPath) -> Timing:
         """Return the value.
 
         Raises:
             TreeError: no such order, or nothing that can be recomputed like that.
         """
         flight = self.in_flight
-        return PassTiming(
+        return Timing(
             order=None if self.order is None else Schedule(_named("schedule", self.order, (*place, "order"))),
             microbatches=self.microbatches,
             in_flight=None if flight is None else (flight,) if isinstance(flight, int) else tuple(flight),
@@ -109,7 +109,7 @@ def _named(axis: str, text: str, place: KeyPath) -> int:
 
 
 class NodeDocument(_Part):
-    """``TreeNode``."""
+    """``Node``."""
 
     name: str = ""
     layers: Words | None = None
@@ -120,7 +120,7 @@ class NodeDocument(_Part):
     schedule: ScheduleDocument = ScheduleDocument()
     children: list["NodeDocument"] = []
 
-    def build(self, place: KeyPath = ()) -> TreeNode:
+    def build(self, place: KeyPath = ()) -> Node:
         """Return the value.
 
         Raises:
@@ -130,7 +130,7 @@ class NodeDocument(_Part):
             devices = device_numbers(_words(self.devices))
         except RequestError as error:
             raise TreeError((*place, "devices"), str(error)) from None
-        return TreeNode(
+        return Node(
             name=self.name,
             layers=None if self.layers is None else tuple(_words(self.layers)),
             modules=None if self.modules is None else tuple(_words(self.modules)),
@@ -150,7 +150,7 @@ def _words(value: Words | None) -> list[str]:
     return [part for word in words for part in str(word).split(",") if part.strip()]
 
 
-def read_tree(path: Path) -> tuple[TreeNode, Document]:
+def read_tree(path: Path) -> tuple[Node, Document]:
     """Return the tree of a YAML or JSON file, and the file for the errors that come later (``at_line``).
 
     Raises:
@@ -160,7 +160,7 @@ def read_tree(path: Path) -> tuple[TreeNode, Document]:
     return _tree_of(document), document
 
 
-def parse_tree(text: str, source: str = "tree.yaml") -> TreeNode:
+def parse_tree(text: str, source: str = "tree.yaml") -> Node:
     """Return the tree that a text spells.
 
     Raises:
@@ -169,7 +169,7 @@ def parse_tree(text: str, source: str = "tree.yaml") -> TreeNode:
     return _tree_of(parse_document(text, source=source))
 
 
-def _tree_of(document: Document) -> TreeNode:
+def _tree_of(document: Document) -> Node:
     built = validate(document, NodeDocument)
     try:
         return built.build()

@@ -13,7 +13,7 @@ from forerun.spaces.models.modules import MODULES
 from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Schedule
 from forerun.spaces.trees.names import ranges_text
 from forerun.spaces.trees.units import Unit, own_units, unit_text, units_of, units_text
-from forerun.spaces.trees.values import Computation, KeyPath, Memory, PassTiming, TreeError, TreeNode, over
+from forerun.spaces.trees.values import Computation, KeyPath, Memory, Node, Timing, TreeError, over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +76,12 @@ class ResolvedTree:
         return tuple(limit for limit in limits if limit is not None)
 
 
-_Placed = dict[Unit, tuple[Leaf, TreeNode | None]]
+_Placed = dict[Unit, tuple[Leaf, Node | None]]
 """Every unit's leaf, and the node of its stage."""
 
 _DEFAULT_COMPUTE = Computation(tp=1, cp=1, ep=1, etp=1, sp=False)
 _DEFAULT_MEMORY = over(Memory(shard=ALL_REPLICAS, host=frozenset()), Memory.zero(0))
-_DEFAULT_TIMING = PassTiming(order=Schedule.ONE_F_ONE_B, recompute=Recompute.NONE)
+_DEFAULT_TIMING = Timing(order=Schedule.ONE_F_ONE_B, recompute=Recompute.NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +90,11 @@ class _Settings:
 
     compute: Computation
     memory: Memory
-    schedule: PassTiming
-    stage: TreeNode | None = None
+    schedule: Timing
+    stage: Node | None = None
 
 
-def resolve_tree(root: TreeNode, layers: Sequence[str], modules: Sequence[str] = MODULES) -> ResolvedTree:
+def resolve_tree(root: Node, layers: Sequence[str], modules: Sequence[str] = MODULES) -> ResolvedTree:
     """Return what every one of the model's ``layers`` (names in execution order) does; those that are numbers consist
     of ``modules``.
 
@@ -111,7 +111,7 @@ def resolve_tree(root: TreeNode, layers: Sequence[str], modules: Sequence[str] =
             (*root.place, key), f"the root stands for all layers, but leaves out {units_text(left)}; drop its {key}"
         )
     placed: _Placed = {}
-    marked: list[tuple[TreeNode, tuple[Unit, ...]]] = []
+    marked: list[tuple[Node, tuple[Unit, ...]]] = []
     start = _Settings(_DEFAULT_COMPUTE, _DEFAULT_MEMORY, _DEFAULT_TIMING)
     _walk(root, start, units, placed, marked)
     timing = over(root.schedule, _DEFAULT_TIMING)
@@ -132,11 +132,11 @@ def resolve_tree(root: TreeNode, layers: Sequence[str], modules: Sequence[str] =
 
 
 def _walk(
-    node: TreeNode,
+    node: Node,
     above: _Settings,
     allowed: tuple[Unit, ...],
     placed: _Placed,
-    marked: list[tuple[TreeNode, tuple[Unit, ...]]],
+    marked: list[tuple[Node, tuple[Unit, ...]]],
 ) -> tuple[Unit, ...]:
     """Place the units of a node and return them; ``allowed``: those of its parent, ``marked``: stages so far."""
     own = own_units(node, allowed)
@@ -160,7 +160,7 @@ def _walk(
         stage,
     )
     here.memory.stage(node.place)  # refused where it is written, not at the leaves below
-    taken: dict[Unit, TreeNode] = {}
+    taken: dict[Unit, Node] = {}
     for child in node.children:
         for unit in _walk(child, here, own, placed, marked):
             if unit in taken:
@@ -174,7 +174,7 @@ def _walk(
     return own
 
 
-def _leaf(node: TreeNode, unit: Unit, here: _Settings) -> Leaf:
+def _leaf(node: Node, unit: Unit, here: _Settings) -> Leaf:
     host, recompute, shard = here.memory.host, here.schedule.recompute, here.memory.shard
     assert host is not None and recompute is not None and shard is not None
     return Leaf(
@@ -189,7 +189,7 @@ def _leaf(node: TreeNode, unit: Unit, here: _Settings) -> Leaf:
     )
 
 
-def _called(node: TreeNode) -> str:
+def _called(node: Node) -> str:
     where = ".".join(map(str, node.place)) or "the root"
     return f"{where} ({node.name})" if node.name else where
 
@@ -204,10 +204,10 @@ def _leaves(placed: _Placed, units: Sequence[Unit]) -> tuple[Leaf, ...]:
 
 
 def _stages(
-    root: TreeNode,
+    root: Node,
     placed: _Placed,
     units: Sequence[Unit],
-    marked: Sequence[tuple[TreeNode, tuple[Unit, ...]]],
+    marked: Sequence[tuple[Node, tuple[Unit, ...]]],
 ) -> tuple[Stage, ...]:
     """Return the virtual stages, which stand in model order."""
     if not marked:
@@ -241,7 +241,7 @@ def _stages(
     )
 
 
-def _needed(root: TreeNode, compute: Computation) -> int:
+def _needed(root: Node, compute: Computation) -> int:
     """Return how many devices the settings of a tree without devices ask for: its root's, or its first layer's."""
     if root.compute.cut is not None or root.compute.dp is not None:
         compute = root.compute
@@ -273,7 +273,7 @@ def _check_groups(stages: Sequence[Stage], groups: Sequence[tuple[int, ...]]) ->
             )
 
 
-def _limited(root: TreeNode, stages: tuple[Stage, ...], home: tuple[int, ...], groups: int) -> tuple[Stage, ...]:
+def _limited(root: Node, stages: tuple[Stage, ...], home: tuple[int, ...], groups: int) -> tuple[Stage, ...]:
     """Return the stages with limits on what is in flight, which all of them have or none."""
     limits = [stage.in_flight for stage in stages]
     at_root = root.schedule.in_flight

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.strategies import Recompute
 from forerun.spaces.trees.names import matching_layers
-from forerun.spaces.trees.values import TreeError, TreeNode
+from forerun.spaces.trees.values import Node, TreeError
 
 Unit = tuple[str, str]
 """A layer's name and one of its modules ("" where it has none)."""
@@ -20,7 +20,7 @@ def units_of(layers: Sequence[str], modules: Sequence[str]) -> tuple[Unit, ...]:
     return tuple((layer, module) for layer in layers for module in (layer.isdigit() and modules) or ("",))
 
 
-def own_units(node: TreeNode, allowed: Sequence[Unit]) -> tuple[Unit, ...]:
+def own_units(node: Node, allowed: Sequence[Unit]) -> tuple[Unit, ...]:
     """Return the units among ``allowed`` that a node names.
 
     Raises:
@@ -36,7 +36,7 @@ def own_units(node: TreeNode, allowed: Sequence[Unit]) -> tuple[Unit, ...]:
     return own if node.modules is None else _with_modules(node, own)
 
 
-def _with_modules(node: TreeNode, own: Sequence[Unit]) -> tuple[Unit, ...]:
+def _with_modules(node: Node, own: Sequence[Unit]) -> tuple[Unit, ...]:
     """Return the units of the modules that a node names."""
     place = (*node.place, "modules")
     known = tuple(dict.fromkeys(module for _, module in own if module))
@@ -54,7 +54,7 @@ def _with_modules(node: TreeNode, own: Sequence[Unit]) -> tuple[Unit, ...]:
     return tuple(unit for unit in own if unit[1] in (node.modules or ()))
 
 
-def _check_settings(node: TreeNode) -> None:
+def _check_settings(node: Node) -> None:
     """Refuse settings that the modules of a node do not look at."""
     if node.modules == ("attention",):
         for name in ("ep", "etp"):

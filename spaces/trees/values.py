@@ -13,7 +13,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute, Schedule
 
 KeyPath = tuple[str | int, ...]
-Setting = TypeVar("Setting", "Computation", "Memory", "PassTiming")
+Setting = TypeVar("Setting", "Computation", "Memory", "Timing")
 
 HOST_TENSORS = ("activations", "optimizer", "parameters")
 """What may be kept in the memory of the host."""
@@ -78,7 +78,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassTiming:
+class Timing:
     """When the passes of a layer run; None: as the parent.
 
     ``order`` and ``microbatches`` of a step hold for the whole tree and stand at its root. ``in_flight``: most
@@ -92,7 +92,7 @@ class PassTiming:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeNode:
+class Node:
     """One node. ``layers``: names, or ranges like "0-15"; None for all that the parent has. ``modules``: those of its
     layers that it stands for, of ``forerun.spaces.models.modules.MODULES``; None for whole layers. ``devices``: their
     numbers in the cluster, tensor ranks next to each other; () where the node is no stage. ``place``: keys that lead to
@@ -104,8 +104,8 @@ class TreeNode:
     devices: tuple[int, ...] = ()
     compute: Computation = field(default_factory=Computation)
     memory: Memory = field(default_factory=Memory)
-    schedule: PassTiming = field(default_factory=PassTiming)
-    children: tuple["TreeNode", ...] = ()
+    schedule: Timing = field(default_factory=Timing)
+    children: tuple["Node", ...] = ()
     place: KeyPath = ()
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from forerun.spaces.strategies import SPELLING, Context, Recompute, Strategy
 from forerun.spaces.trees.convert import tree_of
-from forerun.spaces.trees.values import Computation, PassTiming, TreeNode
+from forerun.spaces.trees.values import Computation, Node, Timing
 
 _HOST_WORDS: Mapping[str, str] = MappingProxyType({"optimizer": "optimizer states"})
 
@@ -74,7 +74,7 @@ def host_words(tensors: Iterable[str]) -> str:
     return f"{' and '.join(_HOST_WORDS.get(tensor, tensor) for tensor in tensors)} in host memory"
 
 
-def varied_tree(context: Context, variation: Variation) -> TreeNode:
+def varied_tree(context: Context, variation: Variation) -> Node:
     """Return a variation as a tree, legal or not."""
     root = tree_of(context, variation.strategy)
     if variation.attention or variation.mlp or variation.vocabulary:
@@ -87,7 +87,7 @@ def varied_tree(context: Context, variation: Variation) -> TreeNode:
     return replace(root, children=stages)
 
 
-def layers_of(stage: TreeNode) -> tuple[int, ...]:
+def layers_of(stage: Node) -> tuple[int, ...]:
     """Return the numbers of the layers of a stage's node as ``tree_of`` writes it."""
     numbers: list[int] = []
     for word in stage.layers or ():
@@ -97,7 +97,7 @@ def layers_of(stage: TreeNode) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _stage(variation: Variation, stage: TreeNode, number: int) -> TreeNode:
+def _stage(variation: Variation, stage: Node, number: int) -> Node:
     """Return a stage's node with what differs on it."""
     own = layers_of(stage)
     count = min(variation.again[number], len(own)) if variation.again else 0
@@ -108,21 +108,19 @@ def _stage(variation: Variation, stage: TreeNode, number: int) -> TreeNode:
     else:
         for module, cutting in apart.items():
             again = count if variation.module in ("", module) else 0
-            node = TreeNode(
-                modules=(module,), compute=_computation(cutting), children=_recomputed(own, again, len(own))
-            )
+            node = Node(modules=(module,), compute=_computation(cutting), children=_recomputed(own, again, len(own)))
             if again == len(own):
-                node = replace(node, children=(), schedule=PassTiming(recompute=Recompute.FULL))
+                node = replace(node, children=(), schedule=Timing(recompute=Recompute.FULL))
             if cutting is not None or again:
                 children.append(node)
     for end in ("embedding", "head"):
         if variation.vocabulary is not None and end in (stage.layers or ()):
-            children.append(TreeNode(layers=(end,), compute=_computation(variation.vocabulary)))
+            children.append(Node(layers=(end,), compute=_computation(variation.vocabulary)))
     placed = (replace(child, place=(*stage.place, "children", place)) for place, child in enumerate(children))
     return replace(stage, children=tuple(map(_placed, placed)))
 
 
-def _placed(node: TreeNode) -> TreeNode:
+def _placed(node: Node) -> Node:
     """Return a node whose children know where they stand."""
     below = (replace(child, place=(*node.place, "children", place)) for place, child in enumerate(node.children))
     return replace(node, children=tuple(map(_placed, below)))
@@ -132,9 +130,9 @@ def _computation(cutting: Cutting | None) -> Computation:
     return Computation() if cutting is None else Computation(tp=cutting.tp, sp=cutting.sp)
 
 
-def _recomputed(own: tuple[int, ...], count: int, whole: int | None) -> tuple[TreeNode, ...]:
+def _recomputed(own: tuple[int, ...], count: int, whole: int | None) -> tuple[Node, ...]:
     """Return the node of the first layers of a stage, which are recomputed; none where they are ``whole`` of it."""
     if not count or count == whole:
         return ()
     layers = f"{own[0]}-{own[count - 1]}" if count > 1 else f"{own[0]}"
-    return (TreeNode(layers=(layers,), schedule=PassTiming(recompute=Recompute.FULL)),)
+    return (Node(layers=(layers,), schedule=Timing(recompute=Recompute.FULL)),)

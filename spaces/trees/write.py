@@ -6,10 +6,10 @@ import yaml
 
 from forerun.spaces.strategies import SPELLING
 from forerun.spaces.trees.names import ranges_text
-from forerun.spaces.trees.values import ZERO_TENSORS, TreeNode
+from forerun.spaces.trees.values import ZERO_TENSORS, Node
 
 
-def tree_data(node: TreeNode) -> dict[str, Any]:
+def tree_data(node: Node) -> dict[str, Any]:
     """Return a node as plain data, with nothing that it takes from its parent."""
     data: dict[str, Any] = {"name": node.name} if node.name else {}
     if node.layers is not None:
@@ -26,7 +26,7 @@ def tree_data(node: TreeNode) -> dict[str, Any]:
     return data
 
 
-def tree_yaml(node: TreeNode) -> str:
+def tree_yaml(node: Node) -> str:
     """Return a tree as YAML, one line for each node without children."""
     data = tree_data(node)
     children = data.pop("children", [])
@@ -52,7 +52,7 @@ def _line(key: str, value: Any) -> str:
     return f"{key}: {text.removesuffix('...').strip()}"
 
 
-def _schedule(node: TreeNode) -> dict[str, Any]:
+def _schedule(node: Node) -> dict[str, Any]:
     timing = node.schedule
     flight = timing.in_flight
     values = {
@@ -64,7 +64,7 @@ def _schedule(node: TreeNode) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _compute(node: TreeNode) -> dict[str, Any]:
+def _compute(node: Node) -> dict[str, Any]:
     names = ("dp", "tp", "cp", "ep", "etp", "sp")
     values = {name: getattr(node.compute, name) for name in names}
     found = {name: value for name, value in values.items() if value is not None}
@@ -75,7 +75,7 @@ def _compute(node: TreeNode) -> dict[str, Any]:
     return found
 
 
-def _memory(node: TreeNode) -> dict[str, Any]:
+def _memory(node: Node) -> dict[str, Any]:
     values = {name: getattr(node.memory, name) for name in ZERO_TENSORS}
     data: dict[str, Any] = {}
     if all(value is not None for value in values.values()) and list(values.values()) == sorted(

@@ -15,7 +15,7 @@ from profiles import tries
 from forerun.simulator.events.trees import TreeResult, simulate_tree
 from forerun.simulator.score_table import TIME_PARTS
 from forerun.spaces.strategies import Context
-from forerun.spaces.trees import TreeNode, legal_tree, model_layers, resolve_tree, tree_yaml
+from forerun.spaces.trees import Node, legal_tree, model_layers, resolve_tree, tree_yaml
 from forerun.spaces.trees.document import parse_tree
 
 LAYERS = 24
@@ -57,7 +57,7 @@ def context(*, moe: bool) -> Context:
     return replace(made, cluster=replace(made.cluster, host={"bytes_per_s_per_device": 25e9}))
 
 
-def result_of(made: Context, root: TreeNode) -> TreeResult:
+def result_of(made: Context, root: Node) -> TreeResult:
     return simulate_tree(made, legal_tree(made, resolve_tree(root, model_layers(made.model))))
 
 

@@ -9,8 +9,8 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Recompute, Schedule
 from forerun.spaces.trees import (
     Computation,
+    Node,
     TreeError,
-    TreeNode,
     TreeStrategies,
     legal_tree,
     model_layers,
@@ -96,11 +96,11 @@ def test_heads_bind_attention_alone() -> None:
 
 def test_nodes_with_devices_are_stages() -> None:
     tree = resolve_tree(
-        TreeNode(
+        Node(
             compute=Computation(dp=2),
             schedule=parse_tree("schedule: {order: interleaved, microbatches: 4}").schedule,
             children=tuple(
-                TreeNode(layers=layers, devices=devices, place=("children", number))
+                Node(layers=layers, devices=devices, place=("children", number))
                 for number, (layers, devices) in enumerate(
                     ((("embedding", "0-1"), (0, 1)), (("2-3",), (2, 3)), (("4-5",), (0, 1)), (("6-7", "head"), (2, 3)))
                 )

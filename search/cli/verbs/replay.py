@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         RequestError: a trace is torn, empty, no trace or does not belong to the others, or a file cannot be written.
     """
     from forerun.search.board.leaderboard import dump_json
-    from forerun.search.cli.operators_view import Operators
+    from forerun.search.cli.operators_view import OperatorsView
     from forerun.search.cli.reading import ReadingBar
     from forerun.simulator.replay import analyse_files, find_traces, summary, write_timeline
     from forerun.spaces.errors import RequestError
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     with ReadingBar(sys.stderr, [*files, *others]) as bar:
         analysis = analyse_files(files, aligned=not args.no_align, reading=bar)
         other = analyse_files(others, aligned=not args.no_align, reading=bar) if others else None
-    operators = Operators.of(analysis, other, args.what_if)
+    operators = OperatorsView.of(analysis, other, args.what_if)
     try:
         if args.statistics is not None:
             write_text(args.statistics, operators.to_csv())

@@ -73,8 +73,8 @@ def _fastest_s(
     for protocol in range(len(PROTOCOLS)):
         base_s = np.max([_where_used(path, path.constants.base_s[protocol]) for path in paths], axis=0)
         taken_s, slowest_s = np.zeros_like(best), np.zeros_like(best)
-        for count, hop_s in steps:
-            taken_s = taken_s + count * hop_s[protocol]
+        for count, step_s in steps:
+            taken_s = taken_s + count * step_s[protocol]
         for path, data, rate in zip(paths, moved, rates, strict=True):
             slowest_s = np.maximum(slowest_s, _where_used(path, data / (rate * path.constants.fraction[protocol])))
         best = np.minimum(best, base_s + taken_s + slowest_s)
@@ -96,7 +96,7 @@ def ring_s(paths: Sequence[LevelPath], collective: str, full_bytes: Floats, rank
     wire = passes * full_bytes * (ranks - 1.0) / ranks
     return _fastest_s(
         paths,
-        [(passes * path.span.hops, path.constants.hops_s(path.level.latency_s)) for path in paths],
+        [(passes * path.span.ring_steps, path.constants.steps_s(path.level.latency_s)) for path in paths],
         [
             wire + inner * path.constants.own_share * full_bytes / ranks
             for path, inner in zip(paths, _innermost(paths), strict=True)
@@ -121,7 +121,7 @@ def tree_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -> Flo
             count = 2.0 * _where_used(path, path.span.joined - 1.0)
         else:
             count = _tree_steps(path)
-        steps.append((count, path.constants.hops_s(path.level.latency_s, tree=number > 0 or not chained)))
+        steps.append((count, path.constants.steps_s(path.level.latency_s, tree=number > 0 or not chained)))
     rates = [path.rate_bytes_per_s("all_reduce") for path in paths]
     return _fastest_s(paths, steps, [2.0 * full_bytes] * len(paths), rates)
 
@@ -147,8 +147,8 @@ def in_switch_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -
     slowest = wire / (inner.member_bytes_per_s() * row.in_switch_efficiency)
     steps = np.full_like(full_bytes, row.in_switch_base_s + inner.level.latency_s - row.nominal_latency_s)
     for path in paths[1:]:
-        hop_s = path.constants.hops_s(path.level.latency_s, tree=True)[-1]
-        steps = steps + _tree_steps(path) * hop_s
+        step_s = path.constants.steps_s(path.level.latency_s, tree=True)[-1]
+        steps = steps + _tree_steps(path) * step_s
         slowest = np.maximum(slowest, _where_used(path, 2.0 * full_bytes / path.rate_bytes_per_s("all_reduce")))
     return np.where(allowed, steps + slowest, np.inf)
 
@@ -163,7 +163,7 @@ def exchange_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) ->
     for path, inner in zip(paths, _innermost(paths), strict=True):
         peers = path.span.inside * (path.span.joined - 1.0)
         steps.append((peers, (path.constants.peer_s,) * len(PROTOCOLS)))
-        steps.append((_where_used(path, 1.0), path.constants.hops_s(path.level.latency_s)))
+        steps.append((_where_used(path, 1.0), path.constants.steps_s(path.level.latency_s)))
         moved.append(full_bytes / ranks * (path.crossing + inner * path.constants.own_share))
         rates.append(path.rate_bytes_per_s("all_to_all") / path.span.inside)
     return _fastest_s(paths, steps, moved, rates)
@@ -173,7 +173,7 @@ def broadcast_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -
     """A pipelined ring from one root: every link carries the message once."""
     return _fastest_s(
         paths,
-        [(path.span.hops, path.constants.hops_s(path.level.latency_s)) for path in paths],
+        [(path.span.ring_steps, path.constants.steps_s(path.level.latency_s)) for path in paths],
         [full_bytes] * len(paths),
         [path.rate_bytes_per_s("all_gather") for path in paths],
     )

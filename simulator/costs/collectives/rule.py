@@ -138,10 +138,10 @@ def _send_s(
         port = level.port_bytes_per_s
         if not (lone or row.mesh):
             port = min(port, level.bytes_per_s)
-        hops_s = row.hops_s(level.latency_s)
+        steps_s = row.steps_s(level.latency_s)
         here = np.minimum.reduce(
             [
-                row.base_s[p] + hops_s[p] + size / (port * row.efficiency["send_recv"] * row.fraction[p])
+                row.base_s[p] + steps_s[p] + size / (port * row.efficiency["send_recv"] * row.fraction[p])
                 for p in range(len(PROTOCOLS))
             ]
         )

@@ -14,7 +14,7 @@ import numpy as np
 from forerun.simulator.costs.slowest import NATURAL_JITTER
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes.coarse import check_slow, draws
+from forerun.simulator.modes.analytic import check_slow, draws
 from forerun.simulator.modes.events.wires import (
     ALL_REDUCE,
     BACKWARD,

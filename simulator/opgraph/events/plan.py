@@ -27,7 +27,7 @@ from forerun.spaces.opgraph.axes import operator_graph
 from forerun.spaces.strategies import Recompute
 from forerun.spaces.trees.cuts import legal_cuts
 from forerun.spaces.trees.resolve import ResolvedTree, Stage, resolve_tree
-from forerun.spaces.trees.values import KeyPath, TreeError, TreeNode
+from forerun.spaces.trees.values import KeyPath, Node, TreeError
 
 MOST_DEVICES = 4096
 """Layouts name every device of every tensor; twice as many take twice as long."""
@@ -202,7 +202,7 @@ class GraphPlan:
         return sum(weight_transfer_s(self.context, transfer, self.context.width) for transfer in joined)
 
 
-def graph_plan(context: GraphContext, root: TreeNode, global_batch: int) -> GraphPlan:
+def graph_plan(context: GraphContext, root: Node, global_batch: int) -> GraphPlan:
     """Return the plan of a step of ``global_batch`` samples under a tree.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The coarse model: a step as a sequence of phases, queues in closed form, overlap by a heuristic.
+"""The analytic model: a step as a sequence of phases, queues in closed form, overlap by a heuristic.
 
 Synchronous: every phase takes as long as the fullest NIC, the passes as long as those of the slowest worker on average.
 Asynchronous: workers are the customers of a closed queueing network whose stations are the NICs and update units of
@@ -24,7 +24,7 @@ from forerun.simulator.opgraph.messages import Messages, exposed_s
 from forerun.spaces.errors import RequestError
 
 
-def coarse_prediction(
+def analytic_prediction(
     profile: GradientProfile,
     mode: TrainingMode,
     network: ModeNetwork,
@@ -82,7 +82,7 @@ def _all_reduce(
     step_s = slowest_s + shown_s + profile.update_s
     whole_s = sum(_bucket_times(profile, mode, network, buckets))
     return ModePrediction(
-        model="coarse",
+        model="analytic",
         workers=mode.workers,
         step_s=step_s,
         samples_per_s=mode.workers * profile.batch / step_s,
@@ -159,7 +159,7 @@ def _synchronous(
         step_s = max(step_s, max(down_s, slowest_s - backward_s) + max(up_s, backward_s))
     step_s += update_s
     return ModePrediction(
-        model="coarse",
+        model="analytic",
         workers=mode.workers,
         step_s=step_s,
         samples_per_s=senders * profile.batch / step_s,
@@ -207,7 +207,7 @@ def _asynchronous(
     )
     exchange_s = shown * transfers_s
     return ModePrediction(
-        model="coarse",
+        model="analytic",
         workers=mode.workers,
         step_s=mean_cycle_s,
         samples_per_s=rate * profile.batch,
