@@ -25,7 +25,7 @@ ONE_STAGE_SPLIT = fixed(
 )
 NO_DIVIDING = Limit(
     broken=lambda launch: (
-        launch.strategy.pp > 1 and launch.model.layer_count % (launch.strategy.pp * launch.strategy.vpp)
+        launch.strategy.pp > 1 and launch.model.layer_count % (launch.strategy.pp * launch.strategy.vpp) != 0
     ),
     reason=lambda launch: f"{launch.model.layer_count} layers are not divisible by pp*vpp",
     fix=lambda launch: change(launch, pp=1, dp=launch.strategy.dp * launch.strategy.pp, vpp=1),
