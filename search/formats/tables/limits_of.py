@@ -15,7 +15,7 @@ from forerun.search.formats.limits import (
     precisions,
     without,
 )
-from forerun.spaces.strategies import Schedule, Split
+from forerun.spaces.strategies import ALL_REPLICAS, Schedule, Split
 
 ONE_STAGE_SPLIT = fixed(
     lambda launch: launch.strategy.split != Split.EVEN or launch.strategy.layers_per_stage is not None,
@@ -168,5 +168,13 @@ MAXTEXT = (
     ),
     DEFAULT_PLACEMENT,
     SHARED_BY_WHOLE_REPLICAS,
+    fixed(
+        lambda launch: (
+            launch.strategy.zero > 0
+            and bool(launch.strategy.dp % (max(1, launch.strategy.copies) * launch.strategy.ep))
+        ),
+        "shard: copies and experts' ranks must divide the replicas",
+        shard=ALL_REPLICAS,
+    ),
     precisions(("bf16", "fp32", "fp8"), "it trains in bfloat16, float32 or float8"),
 )

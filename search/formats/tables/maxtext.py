@@ -117,7 +117,8 @@ def batch(facts: LaunchFacts) -> None:
     except (TypeError, ValueError):
         raise RequestError(f"{name}: per_device_batch_size must be a number, but got {each!r}") from None
     group = facts.get("tp") * facts.get("cp") * facts.get("pp")
-    local = each * group  # sequences of a replica
+    local = each * group  # sequences of a replica; thirds have no exact spelling
+    local = float(round(local)) if abs(local - round(local)) < 1e-6 * local else local
     passes = facts.get("pp") if micro in (None, REST) and facts.get("pp") > 1 else max(1, micro or 1)
     passes = passes if facts.get("pp") > 1 else 1
     if local < 1 or local != int(local) or int(local) % passes:
