@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.core.assembly import Pipelines, step_scores
 from forerun.simulator.core.staged import staged_score
+from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.layer.shard import Shard, layer_axes, shard_of
 from forerun.simulator.layer.times import BlockTimes, block_times, host_passes_s
 from forerun.simulator.memory.peak import activation_memory
@@ -138,7 +139,8 @@ def _pipelines(
     if spared is not None:
         fewer = spared[:, *decides] * microbatches
         parts |= {name: parts[name] - _dot(fewer, values[:-2, key]) for name, values in times.again.items()}
-    parts["host"] = gap_s[decides] * microbatches
+    waits_s = wait_share(dp * shard.cp[key]) * (parts["compute"] + parts["recompute"])
+    parts["host"] = gap_s[decides] * microbatches + waits_s
     room = context.overlap.room
     passes = slowest_passes(stages, time.slowest, schedule, pp, vpp, microbatches, overlap=overlap, room=room)
     return Pipelines(
