@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.assignment.value import Blocks
 from forerun.simulator.layer.shard import Shard, shard_of
-from forerun.simulator.layer.times import BLOCK_PARTS, block_times, host_passes_s
+from forerun.simulator.layer.times import BLOCK_PARTS, block_times, host_passes_s, unpaired_share
 from forerun.simulator.memory.peak import activation_memory
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, Schedule, Strategy, table_of
@@ -61,20 +61,25 @@ def _with_settings(context: Context, settings: Strategy, held: Floats) -> ChunkP
     host_forward_s, host_backward_s = host_passes_s(context, held[:-2], recompute, tp, float(settings.pp))
     key: NDArray[np.intp] = np.zeros(count, dtype=np.intp)
     one = np.ones(count)
+    alone_s = np.zeros((2, len(held)))
+    if times.alone_s is not None:
+        microbatches = context.workload.global_batch / (settings.dp * settings.mbs)
+        schedule, pp, count_m = (np.array([float(x)]) for x in (settings.schedule, settings.pp, microbatches))
+        alone_s = np.stack(times.alone_s)[:, :, 0] * unpaired_share(schedule, pp, count_m)
+    parts = {part: times.parts[part][:, 0] for part in BLOCK_PARTS}
+    parts["expert"] = parts["expert"] + alone_s[0] + alone_s[1]
     # The last stage of 1F1B has one microbatch in flight.
     memory = activation_memory(
         context, shard, key, held[:, None, :], one[None, :] * 0.0, one * Schedule.ONE_F_ONE_B, one, one, one
     )
     return ChunkPasses(
-        forward_s=times.forward_s[:, 0] @ held,
-        backward_s=times.backward_s[:, 0] @ held,
+        forward_s=(times.forward_s[:, 0] + alone_s[0]) @ held,
+        backward_s=(times.backward_s[:, 0] + alone_s[1]) @ held,
         weight_s=times.weight_s[:, 0] @ held,
         host_forward_s=host_forward_s,
         host_backward_s=host_backward_s,
         # Stage by stage: a product with all of them would add up in another order beside other stages.
-        parts={
-            part: np.array([times.parts[part][:, 0] @ held[:, chunk] for chunk in range(count)]) for part in BLOCK_PARTS
-        },
+        parts={part: np.array([each @ held[:, chunk] for chunk in range(count)]) for part, each in parts.items()},
         kept_bytes=memory.kept[0],
         logit_bytes=memory.logits[0],
         working_bytes=memory.working[0],

@@ -14,7 +14,7 @@ from forerun.simulator.core.assembly import Pipelines, step_scores
 from forerun.simulator.core.staged import staged_score
 from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.layer.shard import Shard, layer_axes, shard_of
-from forerun.simulator.layer.times import BlockTimes, block_times, host_passes_s
+from forerun.simulator.layer.times import BlockTimes, block_times, host_passes_s, unpaired_share
 from forerun.simulator.memory.peak import activation_memory
 from forerun.simulator.pipeline.closed_forms import StageTimes, pipeline_time
 from forerun.simulator.pipeline.interleaved import path_seconds
@@ -95,6 +95,11 @@ def _pipelines(
     halves = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
     inner_s, forward_s = _passes_s(blocks, times.forward_s[:, key], halves)
     inner_back_s, backward_s = _passes_s(blocks, times.backward_s[:, key], halves)
+    share = unpaired_share(schedule, pp, microbatches)
+    if times.alone_s is not None:
+        more_s, more_back_s = (_dot(blocks, alone[:, key]) * (halves * share) for alone in times.alone_s)
+        inner_s, forward_s = inner_s + more_s, forward_s + more_s
+        inner_back_s, backward_s = inner_back_s + more_back_s, backward_s + more_back_s
     spared = None if plans.spared is None else plans.spared[:, :, plan]
     if spared is not None:  # full recompute alone has them, under schedules of whole stages
         saved_s = _dot(spared, times.again_s[:-2, key])
@@ -122,8 +127,11 @@ def _pipelines(
         chunks = np.moveaxis(paths.held, 0, 1)
         left = _left_of_chunks(chunks[:-2], table.column("recompute_layers")[rows[uneven]])
         launches = host_passes_s(context, chunks[:-2], shard.recompute[own], shard.tp[own], pp[uneven], left)
-        there = np.maximum(_dot(chunks, times.forward_s[:, own]), launches[0])
-        back = _dot(chunks, times.backward_s[:, own])
+        there, back = _dot(chunks, times.forward_s[:, own]), _dot(chunks, times.backward_s[:, own])
+        if times.alone_s is not None:
+            there = there + _dot(chunks, times.alone_s[0][:, own]) * share[uneven]
+            back = back + _dot(chunks, times.alone_s[1][:, own]) * share[uneven]
+        there = np.maximum(there, launches[0])
         back = back if left is None else back - _dot(left, times.again_s[:-2, own])
         back = np.maximum(back, launches[1])
         least_s[uneven] = path_seconds(paths, there, back, (microbatches / pp)[uneven])
@@ -139,6 +147,8 @@ def _pipelines(
     if spared is not None:
         fewer = spared[:, *decides] * microbatches
         parts |= {name: parts[name] - _dot(fewer, values[:-2, key]) for name, values in times.again.items()}
+    if times.alone_s is not None:
+        parts["expert"] = parts["expert"] + _dot(slowest, (times.alone_s[0] + times.alone_s[1])[:, key]) * share
     waits_s = wait_share(dp * shard.cp[key]) * (parts["compute"] + parts["recompute"])
     parts["host"] = gap_s[decides] * microbatches + waits_s
     room = context.overlap.room

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.layer.shard import Shard, accumulates_separately
-from forerun.simulator.layer.times import BLOCK_PARTS, block_times, host_passes_s
+from forerun.simulator.layer.times import BLOCK_PARTS, block_times, host_passes_s, unpaired_share
 from forerun.simulator.memory.peak import StageMemory, activation_memory
 from forerun.simulator.replicas.reduction import REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
 from forerun.simulator.score_table import Floats
@@ -42,6 +42,11 @@ def stage_passes(context: Context, rows: StageRows) -> StagePasses:
     forward_s = _dot(repeated, times.forward_s, again) + _dot(others, times.forward_s, rest)
     backward_s = _dot(repeated, times.backward_s, again) + _dot(others, times.backward_s, rest)
     weight_s = _dot(repeated, times.weight_s, again) + _dot(others, times.weight_s, rest)
+    alone_s = [np.zeros_like(forward_s), np.zeros_like(backward_s)]
+    if times.alone_s is not None:
+        share = unpaired_share(rows.schedule, rows.pp, rows.microbatches)
+        alone_s = [_dot(rows.blocks, values, rest) * share for values in times.alone_s]
+        forward_s, backward_s = forward_s + alone_s[0], backward_s + alone_s[1]
     none = np.full(rows.kind.shape, int(Recompute.NONE))
     host = [
         host_passes_s(context, blocks[:-2], kind, rows.tp, rows.pp)
@@ -50,15 +55,16 @@ def stage_passes(context: Context, rows: StageRows) -> StagePasses:
     host_forward_s, host_backward_s = host[0][0] + host[1][0], host[0][1] + host[1][1]
     device_s = forward_s + backward_s
     forward_s, backward_s = np.maximum(forward_s, host_forward_s), np.maximum(backward_s, host_backward_s)
+    parts = {
+        part: _dot(repeated, times.parts[part], again) + _dot(others, times.parts[part], rest) for part in BLOCK_PARTS
+    }
+    parts["expert"] = parts["expert"] + alone_s[0] + alone_s[1]
     return StagePasses(
         forward_s=forward_s,
         backward_s=backward_s,
         weight_s=np.maximum(weight_s, host_forward_s),
         gap_s=forward_s + backward_s - device_s,
-        parts={
-            part: _dot(repeated, times.parts[part], again) + _dot(others, times.parts[part], rest)
-            for part in BLOCK_PARTS
-        },
+        parts=parts,
         memory=_memory(context, rows, shard, ((repeated, again), (others, rest))),
     )
 

@@ -21,8 +21,9 @@ from forerun.spaces.strategies import Context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
-    """Exposed seconds of communication by kind and direction, shape K each."""
+class LayerTraffic:
+    """Exposed seconds of communication by kind and direction, shape K each; ``alone_*``: what tokens take besides in a
+    pass beside which no other microbatch computes."""
 
     tensor_forward_s: Floats
     tensor_backward_s: Floats
@@ -30,6 +31,8 @@ class Exchange:
     context_backward_s: Floats
     expert_forward_s: Floats
     expert_backward_s: Floats
+    alone_forward_s: Floats
+    alone_backward_s: Floats
 
     @property
     def forward_s(self) -> Floats:
@@ -99,7 +102,7 @@ def tensor_blocks(layer: Layer) -> int:
 
 def layer_exchange(
     context: Context, layer: Layer, shard: Shard, work: Work, shorter_s: tuple[Floats | float, Floats | float] = (0, 0)
-) -> Exchange:
+) -> LayerTraffic:
     """Return the exposed communication of one layer; ``work`` is the computation it may hide under.
 
     ``shorter_s``: seconds by which the last sum of the forward pass, and that of the backward pass, take less than an
@@ -117,19 +120,40 @@ def layer_exchange(
     experts = _expert_s(context, layer, shard)
     forward, backward = OverlapWindow(work.forward_s), OverlapWindow(work.backward_s)
 
-    def exposed_experts(window: OverlapWindow) -> Floats:
-        shown_s = window.exposed(experts, profile.overlap_expert)
-        return shown_s + profile.expert_overlap_cost * (experts - shown_s)
+    slower = _beside_experts(context)
 
-    return Exchange(
-        context_forward_s=forward.exposed(keys, profile.overlap_context, work.core_s),
-        context_backward_s=backward.exposed(2 * keys, profile.overlap_context, 2 * work.core_s),
-        tensor_forward_s=forward.exposed(blocks * sync.once_s - shorter_s[0], profile.overlap_tensor),
-        tensor_backward_s=backward.exposed(open_s, profile.overlap_tensor, work.core_s)
-        + backward.exposed(hidden, covered),
-        expert_forward_s=exposed_experts(forward),
-        expert_backward_s=exposed_experts(backward),
+    def exposed_experts(window: OverlapWindow, pass_s: Floats) -> Floats:
+        shown_s = window.exposed(experts, profile.overlap_expert)
+        beside_s = np.where(experts > 0, pass_s, 0.0) if profile.sets_apart_for_experts else experts - shown_s
+        return shown_s + slower * beside_s
+
+    context_s = (
+        forward.exposed(keys, profile.overlap_context, work.core_s),
+        backward.exposed(2 * keys, profile.overlap_context, 2 * work.core_s),
     )
+    tensor_s = (
+        forward.exposed(blocks * sync.once_s - shorter_s[0], profile.overlap_tensor),
+        backward.exposed(open_s, profile.overlap_tensor, work.core_s) + backward.exposed(hidden, covered),
+    )
+    there_s, back_s = exposed_experts(forward, work.forward_s), exposed_experts(backward, work.backward_s)
+    return LayerTraffic(
+        context_forward_s=context_s[0],
+        context_backward_s=context_s[1],
+        tensor_forward_s=tensor_s[0],
+        tensor_backward_s=tensor_s[1],
+        expert_forward_s=there_s,
+        expert_backward_s=back_s,
+        alone_forward_s=experts - there_s,
+        alone_backward_s=experts - back_s,
+    )
+
+
+def _beside_experts(context: Context) -> float:
+    """Return what a second of computation takes longer while kernels that send tokens hold some multiprocessors."""
+    profile, units = context.framework, context.cluster.device.compute_units
+    held = profile.expert_multiprocessors
+    # Devices with fewer units than that (TPUs, Gaudi) move data by engines of their own.
+    return held / (units - held) if profile.overlap_expert and held < units / 2 else 0.0
 
 
 def _readers(context: Context, layer: Layer) -> int:

@@ -17,7 +17,7 @@ from forerun.simulator.layer.shard import CASTS, Shard
 from forerun.simulator.layer.work import Work
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Layer, MixtureOfExperts
-from forerun.spaces.strategies import Context, Recompute
+from forerun.spaces.strategies import Context, Recompute, Schedule
 
 BLOCK_PARTS = ("compute", "recompute", "tensor", "context", "expert")
 """Parts of ``TIME_PARTS`` that a block's forward and backward passes are made of."""
@@ -29,7 +29,8 @@ class BlockTimes:
 
     ``forward_s`` and ``backward_s`` are whole passes, ``weight_s`` the weight-gradient part of the backward pass.
     ``parts`` splits ``forward_s + backward_s`` by ``BLOCK_PARTS``; ``again`` is what recompute adds to each of
-    them, all of it in the backward pass.
+    them, all of it in the backward pass. ``alone_s``: what (forward, backward) passes take besides where no other
+    microbatch computes beside them, under which tokens could travel; None where software has them travel in the open.
     """
 
     forward_s: Floats
@@ -37,6 +38,7 @@ class BlockTimes:
     weight_s: Floats
     parts: Mapping[str, Floats]
     again: Mapping[str, Floats]
+    alone_s: tuple[Floats, Floats] | None
 
     @property
     def again_s(self) -> Floats:
@@ -51,6 +53,7 @@ class _Block:
     weight_s: Floats
     parts: Mapping[str, Floats]
     again: Mapping[str, Floats] = field(default_factory=dict)
+    alone_s: tuple[Floats, Floats] | None = None
 
 
 def block_times(context: Context, shard: Shard) -> BlockTimes:
@@ -69,7 +72,28 @@ def block_times(context: Context, shard: Shard) -> BlockTimes:
             for part in BLOCK_PARTS
             if part in blocks[0].again
         },
+        alone_s=_alone_s(context, blocks),
     )
+
+
+def _alone_s(context: Context, blocks: list[_Block]) -> tuple[Floats, Floats] | None:
+    """Return the seconds of ``BlockTimes.alone_s``, [B, K] each."""
+    if not (context.framework.overlap_expert and context.moe):
+        return None
+    none = np.zeros_like(blocks[0].forward_s)
+    there, back = zip(*(block.alone_s or (none, none) for block in blocks), strict=True)
+    return np.stack(there), np.stack(back)
+
+
+def unpaired_share(schedule: Floats, pp: Floats, microbatches: Floats) -> Floats:
+    """Return the share of its passes that a pipeline rank runs without one of another microbatch beside them, [S].
+
+    While the pipeline fills and drains there are forward, then backward passes alone: the time of ``pp`` microbatches
+    in 1F1B, interleaved or not. DualPipe's rank r of a half runs ``3 pp/2 - r - 1`` (its published order), 5/4 pp on
+    average; GPipe all.
+    """
+    filling = np.where(schedule == Schedule.DUALPIPE, 1.25 * pp - 0.5, pp)
+    return np.where(schedule == Schedule.GPIPE, 1.0, np.minimum(filling / microbatches, 1.0))
 
 
 def shorter_sums_s(
@@ -105,7 +129,8 @@ def _layer(
     }
     forward_s = work.forward_s + exchange.forward_s
     backward_s = work.backward_s + exchange.backward_s + sum(again.values())
-    return _Block(forward_s, backward_s, work.weight_gradient_s, parts, again)
+    alone_s = exchange.alone_forward_s, exchange.alone_backward_s
+    return _Block(forward_s, backward_s, work.weight_gradient_s, parts, again, alone_s)
 
 
 def _modules_s(work: Work, shard: Shard) -> Floats:

@@ -78,6 +78,10 @@ class FrameworkProfile:
     merged_products: bool = True
     """Products that read the same input (queries, keys and values; gate and up) are one product. Else each adds up its
     own gradient of the input over tensor ranks where sequence parallel is off."""
+    fused_norms: bool = False
+    """Norms run inside the product after them and keep its input, so that recomputing one frees nothing (Transformer
+    Engine's ``TELayerNormColumnParallelLinear``); modules of their own are those before latent attention and before
+    experts (``gpt_layer_specs.py`` of Megatron-Core)."""
     selective: str = "core"
     """What selective recomputation repeats: the attention "core" (Megatron-LM), or all but it and every second matrix
     product ("products", torchtitan)."""
@@ -118,8 +122,10 @@ class FrameworkProfile:
     """Key/value exchange of context parallelism under attention."""
     overlap_expert: float = 0.0
     """Expert all-to-all under other computation of the same stage."""
-    expert_overlap_cost: float = 0.0
-    """Seconds of computation that a second of hidden expert all-to-all costs: what its kernels take of the device."""
+    expert_multiprocessors: float = 24.0
+    """Multiprocessors that hold the kernels of the expert all-to-all and slow what runs beside them."""
+    sets_apart_for_experts: bool = False
+    """Those multiprocessors are kept free for traffic in all layers with experts (else only while it lasts)."""
     dispatch_share: float = 1.0
     """Bytes of dispatch and combine over those of half precision, in eight-bit training."""
     dispatches_once: bool = False

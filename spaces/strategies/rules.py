@@ -179,6 +179,16 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        code="cp kernel",
+        meaning="the device has no attention kernel that cp works with",
+        axes=("cp",),
+        # Transformer Engine disables every other backend under context parallelism (attention/dot_product_attention).
+        illegal=lambda c, x: np.asarray((c["cp"] > 1) & (not x.attention.startswith("flash"))),
+        message=lambda v, x: (
+            f"cp={v['cp']} needs a flash attention kernel, but {x.cluster.device.name} runs {x.attention}; use cp=1"
+        ),
+    ),
+    Rule(
         code="experts",
         meaning="experts are not divisible by ep",
         axes=("ep",),

@@ -72,6 +72,8 @@ def test_layers_named_stage_by_stage(data: st.DataObject) -> None:
     [
         ("deepseek-v2-lite", "megatron-lm"),
         ("deepseek-v3", "generic"),
+        ("deepseek-v3", "hai-llm"),
+        ("qwen3-30b-a3b", "nemo-blackwell"),
         ("gemma-2-9b", "torchtitan"),
         ("mixtral-8x7b", "deepspeed"),
         ("gpt-oss-20b", "nanotron"),

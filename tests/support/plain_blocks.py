@@ -7,7 +7,7 @@ from plain_device import EIGHT_BIT, Compute, PlainDevice
 from forerun.simulator.costs import stream_operator_time_s
 from forerun.spaces.models import layer_parameters
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts
-from forerun.spaces.strategies import Recompute
+from forerun.spaces.strategies import Recompute, Schedule
 
 
 @dataclass(kw_only=True)
@@ -80,8 +80,11 @@ class PlainBlocks(PlainDevice):
         hidden_e = min(profile.overlap_expert * experts, free - hidden_c - hidden_g - hidden_t)
         context_b, expert_b = 2 * keys - hidden_c, experts - hidden_e
         tensor_b = blocks * gather + behind - hidden_g - hidden_t
-        expert_f += profile.expert_overlap_cost * (experts - expert_f)
-        expert_b += profile.expert_overlap_cost * (experts - expert_b)
+        held, units = profile.expert_multiprocessors, self.device.compute_units
+        slower = held / (units - held) if profile.overlap_expert and held < units / 2 else 0.0
+        apart = profile.sets_apart_for_experts and experts > 0
+        expert_f += slower * (work.forward_s if apart else experts - expert_f)
+        expert_b += slower * (compute_back if apart else experts - expert_b)
         forward_s = work.forward_s + tensor_f + context_f + expert_f
         parts = {"tensor": tensor_f + tensor_b, "context": context_f + context_b, "expert": expert_f + expert_b}
         again = 0.0
@@ -97,12 +100,23 @@ class PlainBlocks(PlainDevice):
             if profile.selective == "products":
                 again = work.streams_s + sum(work.products_s[1::2])
         parts |= {"compute": work.forward_s + compute_back, "recompute": again}
+        if profile.overlap_expert:  # nothing runs beside it while the pipeline fills and drains
+            alone = [self.alone() * (experts - shown) for shown in (expert_f, expert_b)]
+            forward_s += alone[0]
+            parts["expert"] += sum(alone)
         return PlainBlock(
             forward_s=forward_s,
             backward_s=sum(parts.values()) - forward_s,
             weight_s=work.weight_s,
             parts_s=parts,
         )
+
+    def alone(self) -> float:
+        """Share of passes beside which no other microbatch computes."""
+        strategy = self.strategy
+        filling = 1.25 * strategy.pp - 0.5 if strategy.schedule == Schedule.DUALPIPE else strategy.pp
+        microbatches = self.context.workload.global_batch / (strategy.dp * strategy.mbs)
+        return 1.0 if strategy.schedule == Schedule.GPIPE else min(filling / microbatches, 1.0)
 
     def readers(self, layer: Layer) -> int:
         """Products whose input gradients tensor ranks add up: one a block, or q, k and v, gate and up each."""
