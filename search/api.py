@@ -78,7 +78,7 @@ def search_request(
         piece = stop.found
         if piece.best is None or not len(piece.best):
             raise
-        told = f"interrupted after {piece.walked:,} of {problem.space.size:,} candidates: the best so far"
+        told = f"interrupted after {piece.enumerated:,} of {problem.space.size:,} candidates: the best so far"
         board = leaderboard_of(setting, piece, started_s=started_s, remarks=(told,), score=score, noted=False)
         raise EndedEarly(board, stop) from None
     return leaderboard_of(setting, piece, started_s=started_s, workers=who, remarks=remarks, score=score)
@@ -121,7 +121,7 @@ def leaderboard_of(
     rejected = dict(sorted(piece.rejected.items(), key=lambda item: (-item[1], item[0])))
     found = Found(
         rows=rows,
-        space=SpaceCounts(size=piece.walked, legal=piece.legal, feasible=piece.feasible, rejected=rejected),
+        space=SpaceCounts(size=piece.enumerated, legal=piece.legal, feasible=piece.feasible, rejected=rejected),
         remarks=(*remarks, *_front_remarks(setting, piece, rows)),
         workers=workers,
         beside=Beside(*(first_row(setting, problem, best) for best in (piece.fastest, piece.safest))),

@@ -184,7 +184,12 @@ def tree_row(
 
 def _model_flops(context: Context) -> float:
     """Return model FLOPs of one step."""
-    sequence = train_flops_per_sequence(context.model, context.workload.seq_len, causal_half=True)
+    sequence = train_flops_per_sequence(
+        context.model,
+        context.workload.seq_len,
+        causal_half=True,
+        document_tokens=context.workload.document_tokens,
+    )
     return sequence * context.workload.global_batch
 
 

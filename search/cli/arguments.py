@@ -53,6 +53,19 @@ def add_training(parser: Parser, *, batch_required: bool = True, learned: bool =
         help="tokens of the busiest expert rank over the mean (default 1.0)",
     )
     group.add_argument(
+        "--lora",
+        metavar="RANK",
+        help="train adapters beside frozen matrices; RANK:PRODUCTS with attention+mlp (default) or experts",
+    )
+    group.add_argument(
+        "--freeze", metavar="PART,...", help="parts that are not trained: embedding, head, layers by name"
+    )
+    group.add_argument(
+        "--documents",
+        metavar="TOKENS",
+        help="sequences are packed of documents of so many tokens, or a file with a length per line",
+    )
+    group.add_argument(
         "--ignore-config-field",
         action="append",
         default=[],
@@ -186,6 +199,9 @@ def request_of(args: argparse.Namespace, **fields: Any) -> "Request":
         switches=switches_of(args),
         tokens=args.tokens,
         moe_imbalance=args.moe_imbalance,
+        lora=args.lora,
+        freeze=args.freeze,
+        documents=args.documents,
         usd_per_gpu_hour=args.usd_per_gpu_hour,
         profile=getattr(args, "profile", None),
         calibration=getattr(args, "calibration", None),

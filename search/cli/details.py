@@ -57,10 +57,12 @@ def step_table(row: Row, brush: Brush, console: Console) -> Table:
 
 
 def memory_table(row: Row, brush: Brush, console: Console) -> Table:
-    """Return the parts of the fullest device's memory."""
+    """Return the parts of the fullest device's memory, and when they are there together."""
+    at_loss = row.memory_gib.get("logits", 0.0) > 0.0 == row.memory_gib.get("working", 0.0)
+    moment = "at the loss" if at_loss else "while a layer runs backward"
     parts = [(part, value, f"{value:.2f} GiB") for part, value in row.memory_gib.items()]
     return _parts_table(
-        f"memory of stage {row.peak_stage}",
+        f"memory of stage {row.peak_stage}, {moment}",
         parts,
         row.peak_memory_gib,
         f"{row.peak_memory_gib:.2f} GiB",

@@ -83,23 +83,25 @@ class Best:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceResult:
-    """What one or several slices hold.
+    """Counts and best candidates of one or several slices."""
 
-    ``walked`` candidates of which ``legal`` keep all laws and ``feasible`` also fit into memory and keep the limits;
-    ``rejected`` counts the others by reason code ("memory" for legal ones that do not fit, "slower" for legal ones that
-    a bound spared from being scored). ``best`` ranks feasible
-    candidates by the objective; ``closest`` ranks legal ones that do not fit by the bytes they miss. ``fastest`` is the
-    best feasible candidate by predicted time alone, ``safest`` the best that is unlikely to run out of memory.
-    """
-
-    walked: int = 0
+    enumerated: int = 0
+    """Candidates, legal or not."""
     legal: int = 0
+    """Candidates that keep every law."""
     feasible: int = 0
+    """Legal candidates that fit into memory and keep the limits of the request."""
     rejected: Mapping[str, int] = field(default_factory=dict)
+    """All others by reason: the code of a law, "memory" (legal, does not fit), "slower" (legal, not scored because a
+    bound excludes it from the best), or a limit."""
     best: Best | None = None
+    """Feasible candidates ranked by the objective."""
     closest: Best | None = None
+    """Legal candidates that do not fit, ranked by the bytes that they miss."""
     fastest: Best | None = None
+    """The best feasible candidate by predicted time alone."""
     safest: Best | None = None
+    """The best feasible candidate with a low risk of running out of memory."""
 
 
 def interrupted(scores: ScoreTable, table: StrategyTable, slowdown: Mapping[int, float]) -> ScoreTable:
@@ -157,20 +159,20 @@ def search_slice(
     """Return the piece of the candidates with index in ``[low, high)``; it does not depend on ``chunk``."""
     low, high = max(low, 0), min(high, problem.space.size)
     piece, waiting = SliceResult(), list[StrategyTable]()
-    walked = legal = 0
+    enumerated = legal = 0
     bound = problem.bound
     for part in slices(problem.space, low, high, chunk, None if bound is None else bound.hopeless):
-        walked, legal = walked + part.width, legal + len(part.table) + part.passed
+        enumerated, legal = enumerated + part.width, legal + len(part.table) + part.passed
         kept = _within(bound, part.table)
         slower = len(part.table) - len(kept) + part.passed
         counted = {**part.rejected, **({SLOWER: slower} if slower else {})}
-        piece = problem.merged([piece, SliceResult(walked=part.width, legal=slower, rejected=counted)])
+        piece = problem.merged([piece, SliceResult(enumerated=part.width, legal=slower, rejected=counted)])
         waiting.append(kept)
-        if sum(map(len, waiting)) >= chunk or walked == high - low:
+        if sum(map(len, waiting)) >= chunk or enumerated == high - low:
             scored = [score_chunk(problem, part, score) for part in chunks_of(waiting, chunk)]
             piece, waiting = problem.merged([piece, *scored]), []
         if progress is not None:
-            progress(walked, legal)
+            progress(enumerated, legal)
     return piece
 
 
@@ -208,7 +210,7 @@ def merge(pieces: Iterable[SliceResult], *, top: int, front: bool = False, width
     for piece in pieces:
         rejected.update(piece.rejected)
     return SliceResult(
-        walked=sum(piece.walked for piece in pieces),
+        enumerated=sum(piece.enumerated for piece in pieces),
         legal=sum(piece.legal for piece in pieces),
         feasible=sum(piece.feasible for piece in pieces),
         rejected=rejected,

@@ -47,6 +47,11 @@ def load_launch(run: Path, rank: int) -> tuple[Launch, Context]:
             precision=str(request["precision"]),
             moe_imbalance=float(request.get("moe_imbalance") or 1.0),
         )
+        if part := next((name for name in ("lora", "freeze") if request.get(name)), None):
+            raise RequestError(
+                f"launch files do not say what is trained, but {run} was searched with --{part} {request[part]}; write "
+                "its strategy into a recipe for fine-tuning by hand (NeMo, Megatron-Bridge: peft; torchtune)"
+            )
         named = {part: str(request[part]) for part in ("model", "cluster", "framework")}
         switches = {str(name): str(setting) for name, setting in request.get("switches", {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:

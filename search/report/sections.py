@@ -115,7 +115,7 @@ def inputs_section(board: Leaderboard) -> Safe:
     lines = [tag("tr", tag("th", name, scope="row"), tag("td", text)) for name, text in request_lines(board)]
     table = _scroll(_table("Inputs", ("input", "value"), lines), "Inputs")
     versions = ", ".join(f"{name} {version}" for name, version in board.versions.items())
-    walked = f"Searched in {format_seconds(board.elapsed_s)} {board.workers}; {versions}."
+    enumerated = f"Searched in {format_seconds(board.elapsed_s)} {board.workers}; {versions}."
     return joined(
         [
             table,
@@ -126,7 +126,7 @@ def inputs_section(board: Leaderboard) -> Safe:
             tag("h3", "Ask again"),
             tag("pre", tag("code", command(board)), tabindex="0"),
             tag("h3", "Versions"),
-            tag("p", walked),
+            tag("p", enumerated),
         ]
     )
 

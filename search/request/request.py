@@ -7,6 +7,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
+from forerun.search.request.documents import document_tokens
 from forerun.search.request.goodput import Interrupted, assumed, read_reliability
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits, limits_of
 from forerun.search.request.objectives import objective_named
@@ -16,6 +17,7 @@ from forerun.spaces.clusters import Cluster, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, resolve_framework, settings_text, switched
 from forerun.spaces.models import resolve_model
+from forerun.spaces.models.tuning import frozen_parts, tuned
 from forerun.spaces.strategies import (
     Context,
     Strategy,
@@ -41,7 +43,19 @@ LARGEST_COUNT = 10**9
 LARGEST_AMOUNT = 1e30
 """Tokens, seconds or USD."""
 _KINDS: Mapping[type, tuple[str, ...]] = {
-    str: ("model", "cluster", "gpus", "precision", "framework", "objective", "profile", "calibration"),
+    str: (
+        "model",
+        "cluster",
+        "gpus",
+        "precision",
+        "framework",
+        "objective",
+        "profile",
+        "calibration",
+        "lora",
+        "freeze",
+        "documents",
+    ),
     int: ("global_batch", "seq_len", "top"),
     float: (
         "usd_per_hour",
@@ -63,7 +77,9 @@ class Request:
     ``model`` and ``cluster`` are catalogue names or files. ``gpus`` is a count or a range (``64..512``),
     ``usd_per_hour`` bounds them by money at ``usd_per_gpu_hour``. A training of ``tokens`` lasts no longer than
     ``train_within_s`` seconds and costs no more than ``train_usd``. ``oom_risk``: the highest risk of running out of
-    memory at which a strategy counts as fitting. ``goodput``: facts about failures and checkpoints
+    memory at which a strategy counts as fitting. ``lora`` and ``freeze``: adapters, and parts that are not trained
+    (``forerun.spaces.models.tuning``); ``documents``: what sequences are packed of. ``goodput``: facts about failures
+    and checkpoints
     (``failures=2e-5,recovery=10min``, empty for the defaults), under which strategies rank by effective throughput.
     ``objective``: a name, or several with commas between them for their Pareto front; ``all_variants``:
     strategies with the same degrees are rows of their own. ``overrides`` are the user's own
@@ -90,6 +106,9 @@ class Request:
     oom_risk: float | None = None
     goodput: str | None = None
     moe_imbalance: float | None = None
+    lora: str | None = None
+    freeze: str | None = None
+    documents: str | None = None
     objective: str | None = None
     top: int | None = None
     overrides: Mapping[str, Sequence[object]] = field(default_factory=dict)
@@ -220,9 +239,11 @@ def resolve(request: "Request | Setting", *, groups: bool = False) -> Setting:
         precision=request.precision or DEFAULT_PRECISION,
         tokens=request.tokens,
         moe_imbalance=1.0 if request.moe_imbalance is None else request.moe_imbalance,
+        document_tokens=None if request.documents is None else document_tokens(request.documents, request.seq_len),
     )
     cluster.device.peak(workload.precision)  # refuses precisions that the device does not have
-    context = Context(model=resolved.model, cluster=cluster, workload=workload, framework=framework)
+    model = tuned(resolved.model, request.lora, frozen_parts(request.freeze))
+    context = Context(model=model, cluster=cluster, workload=workload, framework=framework)
     context = risking(context, request.oom_risk)
     interrupted = None
     if request.goodput is not None:

@@ -8,4 +8,4 @@ from forerun.spaces.strategies import Context, StrategyTable
 Scorer = Callable[[Context, StrategyTable], ScoreTable]
 """Returns the cost of N legal candidates, as ``forerun.simulator.score`` does."""
 Progress = Callable[[int, int], None]
-"""Called with (candidates walked, legal candidates among them) after each chunk."""
+"""Called with (candidates enumerated, legal candidates among them) after each chunk."""

@@ -18,7 +18,7 @@ TYPES: Mapping[str, type] = {"fits": np.bool_, "peak_stage": np.int64}
 def piece_to_json(piece: SliceResult) -> dict[str, Any]:
     """Return what was found as plain data, to the last bit."""
     return {
-        "walked": piece.walked,
+        "enumerated": piece.enumerated,
         "legal": piece.legal,
         "feasible": piece.feasible,
         "rejected": {reason: int(count) for reason, count in piece.rejected.items()},
@@ -32,11 +32,11 @@ def piece_to_json(piece: SliceResult) -> dict[str, Any]:
 def piece_from_json(data: Mapping[str, Any]) -> SliceResult:
     """Return the inverse of ``piece_to_json``.
 
-    >>> piece_from_json(piece_to_json(SliceResult(walked=8, rejected={"batch": 8}))).rejected
+    >>> piece_from_json(piece_to_json(SliceResult(enumerated=8, rejected={"batch": 8}))).rejected
     {'batch': 8}
     """
     return SliceResult(
-        walked=data["walked"],
+        enumerated=data["enumerated"],
         legal=data["legal"],
         feasible=data["feasible"],
         rejected=data["rejected"],

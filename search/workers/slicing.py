@@ -153,7 +153,7 @@ def _run(
             cuts.learn(outcome)
             piece = task.problem.merged([piece, outcome.result])
             if progress is not None:
-                progress(piece.walked, piece.legal)
+                progress(piece.enumerated, piece.legal)
             if give_up is not None and give_up.ended():
                 break
     except (KeyboardInterrupt, WorkersLostError) as stop:

@@ -129,7 +129,7 @@ def _chunks(assignment: Assignment, passes: ChunkPasses, stall: float) -> tuple[
             },
             kept_bytes=float(passes.kept_bytes[chunk]),
             logit_bytes=float(passes.logit_bytes[chunk]),
-            working_bytes=float(passes.working_bytes[chunk]),
+            working_bytes=float(passes.beside_loss_bytes[chunk]),
             host_bytes=float(kept[chunk]),
             host_parts=max(int(parts_kept[chunk]), 1),
             fetch_bytes=float(fetched[chunk]),

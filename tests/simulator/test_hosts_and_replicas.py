@@ -37,7 +37,13 @@ def some_replicas(ranks: float, zero: float, shard: float = 0.0) -> Replicas:
     """Replicas of one stage of 10^9 dense parameters in 50 tensors."""
     one = np.ones(1)
     parameters = StageParameters(
-        dense=np.full((1, 1), 1e9), expert=np.zeros((1, 1)), tied=np.zeros((1, 1)), tensors=np.full((1, 1), 50.0)
+        dense=np.full((1, 1), 1e9),
+        expert=np.zeros((1, 1)),
+        tied=np.zeros((1, 1)),
+        tensors=np.full((1, 1), 50.0),
+        shapes=np.zeros((1, 1)),
+        frozen_dense=np.zeros((1, 1)),
+        frozen_expert=np.zeros((1, 1)),
     )
     degrees = {"tp": one, "pp": one, "cp": one, "ep": one, "etp": one, "placement": np.zeros(1)}
     return Replicas(
@@ -84,7 +90,8 @@ def test_without_a_tree_gradients_are_scattered_and_gathered() -> None:
 
 def test_gradients_that_fill_buckets_stand_beside_the_buffer_of_replicas_only() -> None:
     base = request()
-    context = replace(base, framework=replace(base.framework, bucket_gradient_bytes=2.0, bucket_copies=0.0))
+    profile = replace(base.framework, bucket_gradient_bytes=2.0, bucket_copies=0.0, workspace_bytes=0.0)
+    context = replace(base, framework=profile)
     several, alone = (replica_costs(context, some_replicas(ranks, zero=0.0)) for ranks in (8.0, 1.0))
     assert several.buffer_bytes[0, 0] == pytest.approx(2e9)
     assert alone.buffer_bytes[0, 0] == 0.0

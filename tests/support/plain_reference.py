@@ -46,7 +46,8 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
     for number, stage in enumerate(stages):
         _add_times(context, strategy, stage, blocks, ends)
         _count_parameters(context, strategy, stage, device)
-        add_memory(context, strategy, stage, number, microbatches, blocks, ends)
+        dummies = device.dummy_bytes(context.model.layers[kind] for kind in stage.layers)
+        add_memory(context, strategy, stage, number, microbatches, blocks, ends, dummies)
     peak = max(range(strategy.pp), key=lambda number: stages[number].live_bytes)
     memory = with_reserve(context, stages[peak])
     each_hop_s = p2p_s(context, strategy)

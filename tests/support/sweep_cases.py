@@ -34,7 +34,7 @@ def results(folder: Path) -> list[bytes]:
     return [(folder / name).read_bytes() for name in RESULTS]
 
 
-def fake(portions: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
+def fake(chunk_times: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
     """A search that takes no time."""
     request = piece.request
     assert request.gpus is not None
@@ -77,9 +77,9 @@ class Counted:
     def __init__(self) -> None:
         self.asked: list[Request] = []
 
-    def __call__(self, portions: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
+    def __call__(self, chunk_times: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
         self.asked.append(piece.request)
-        return fake(portions, piece)
+        return fake(chunk_times, piece)
 
 
 class SameCuts(Cuts):
