@@ -1,6 +1,7 @@
 """What failures, checkpoints and restarts leave of the training of a row."""
 
 import dataclasses
+import math
 
 from forerun.search.board.rows import Row
 from forerun.search.request.request import Setting
@@ -26,9 +27,11 @@ def goodput_note(row: Row) -> tuple[str, ...]:
     )
     days = f"; {found['train_days']:,.1f} days in place of {row.train_days:,.1f}" if row.train_days is not None else ""
     usd = f", {found['train_cost_usd']:,.0f} USD" if "train_cost_usd" in found else ""
+    between = found.get("between_failures_s")
+    failures = "no failure" if between is None else f"a failure every {format_seconds(between)}"
     return (
-        f"goodput on {row.gpus:,} GPUs: {found['effective_time']:.1%} of the time trains ({lost}); a failure every "
-        f"{format_seconds(found['between_failures_s'])}, a checkpoint of {found['checkpoint_write_s']:.1f} s every "
+        f"goodput on {row.gpus:,} GPUs: {found['effective_time']:.1%} of the time trains ({lost}); {failures}, "
+        f"a checkpoint of {found['checkpoint_write_s']:.1f} s every "
         f"{format_seconds(found['checkpoint_interval_s'])}{days}{usd}",
     )
 
@@ -41,7 +44,7 @@ def _goodput(setting: Setting, row: Row) -> dict[str, float]:
         "tokens_per_s": row.tokens_per_s * found.effective,
         "checkpoint_interval_s": found.interval_s,
         "checkpoint_write_s": found.write_s,
-        "between_failures_s": found.between_failures_s,
+        **({} if math.isinf(found.between_failures_s) else {"between_failures_s": found.between_failures_s}),
         **found.shares,
     }
     if row.train_days is not None:
