@@ -1,7 +1,7 @@
 """Tensors that lie in the memory of the host: what they free on the device, and the copies that they cause.
 
 Activations go out layer by layer behind the forward pass and come back before the backward pass of each; parameters
-come in likewise before each pass. Optimizer states are updated where they lie (``simulator/replicas/host.py``).
+come in likewise before each pass. Optimizer states are updated where they lie (``simulator/costs/host.py``).
 """
 
 from dataclasses import replace
@@ -12,8 +12,8 @@ from forerun.simulator.assignment.activations import rank_activations
 from forerun.simulator.assignment.passes import chunk_passes
 from forerun.simulator.assignment.replicas import all_replicas, parameter_counts, replicas_by_settings
 from forerun.simulator.assignment.value import Assignment, Blocks
+from forerun.simulator.costs.host import host_link_rate, host_update_s
 from forerun.simulator.layer.shard import activation_bytes
-from forerun.simulator.replicas.host import host_link_rate, host_update_s
 from forerun.simulator.replicas.reduction import ReplicaCosts
 from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.simulator.costs.host import host_link_rate
 from forerun.simulator.layer.activations import layer_activations
 from forerun.simulator.layer.blocks import embedding_operators, head_operators, layer_work
 from forerun.simulator.layer.communication import LayerTraffic, ends_exchange_s, layer_exchange, tensor_blocks
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.shard import CASTS, Shard
 from forerun.simulator.layer.work import Work
-from forerun.simulator.replicas.host import host_link_rate
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Layer, MixtureOfExperts
 from forerun.spaces.strategies import Context, Recompute, Schedule

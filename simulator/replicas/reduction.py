@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.simulator.costs import adam_time_s, block_stride, collective_time_s, memory_bound_time_s
+from forerun.simulator.costs.host import states_on_host
 from forerun.simulator.layer.shard import BUFFER_BYTES, accumulates_separately, activation_bytes
-from forerun.simulator.replicas.host import states_on_host
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import StageParameters
 from forerun.spaces.strategies import Context, Placement

@@ -5,10 +5,12 @@ parameters come and go as if the states themselves did.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
-from forerun.simulator.score_table import Floats
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
+
+Floats = NDArray[np.float64]
 
 SOCKET_BYTES_PER_S = 140e9
 """Bandwidth that the processors of a socket reach where the cluster does not say: 0.7 of 8 channels of DDR4-3200."""
