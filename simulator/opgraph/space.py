@@ -13,8 +13,9 @@ from forerun.simulator.opgraph.exchange import tails
 from forerun.simulator.opgraph.gradients import held_parameters
 from forerun.simulator.opgraph.memory import graph_memory
 from forerun.simulator.opgraph.table import SplitTable, table_of_splits
+from forerun.spaces.divisors import divisors
 from forerun.spaces.opgraph import GraphModel, Kind
-from forerun.spaces.opgraph.limits import broken_laws, divisors, grids
+from forerun.spaces.opgraph.limits import broken_laws, grids
 from forerun.spaces.opgraph.split import Mode, Split
 
 SEGMENTS = (1, 2, 4, 8, 16, 32, 64)
