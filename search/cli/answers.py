@@ -10,8 +10,7 @@ FILES = ("out", "force", "report")
 OPERATOR_GRAPH = (*TRAINING, "seconds_per_sample", "allow_generic", "optimizer", "usd_per_gpu_hour")
 SEARCH_OF_GRAPH = (
     *OPERATOR_GRAPH,
-    "out",
-    "force",
+    *FILES,
     "set",
     "objective",
     "top",

@@ -15,6 +15,8 @@ from forerun.search.cli import main
 from forerun.search.opgraph.limits import PAYS, doubled, limits_of
 from forerun.search.opgraph.what_if import congestion, doublings
 from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.workers import Choice
+from forerun.simulator import TIME_PARTS
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.space import splits_over
 from forerun.spaces.errors import InfeasibleError, RequestError
@@ -168,6 +170,56 @@ def test_out_writes_the_leaderboard(
     rows = list(csv.DictReader(io.StringIO((folder / "leaderboard.csv").read_text())))
     assert rows[0]["rank"] == "1"
     assert (folder / "request.yaml").exists()
+
+
+def test_the_page_counts_samples_and_comes_back_from_the_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, again, folder = tmp_path / "a.html", tmp_path / "b.html", tmp_path / "run"
+    files = ("--out", str(folder), "--report", str(page), "--usd-per-gpu-hour", "2")
+    run("search alexnet --cluster dgx1-v100 --gpus 2..4 --global-batch 32/gpu", capsys, words=files)
+    run(f"report {folder} --out {again}", capsys)
+    text = page.read_text()
+    assert text == again.read_text()
+    body = text.split("</style>")[1].split("<script")[0]
+    for words in (
+        "images/s per GPU",
+        "USD/Mimg",
+        "Simulated event by event",
+        "--global-batch 32/gpu",
+        "exposed gradient",
+    ):
+        assert words in body
+    for words in ("tok/s", "tokens", ">None<", "nan"):
+        assert words not in body
+
+
+def test_workers_find_what_one_process_finds() -> None:
+    asked = setting("alexnet", gpus="4..8")
+    alone = search_request(asked)
+    shared = search_request(asked, workers=Choice(kind="processes", count=2))
+    assert (shared.rows, shared.families, shared.space) == (alone.rows, alone.families, alone.space)
+
+
+def test_refined_rows_are_simulated_and_keep_what_holds_them_up(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "search alexnet --cluster dgx1-v100 --gpus 4 --global-batch 32/gpu --json"
+    closed = {row["strategy"]: row for row in json.loads(run(command, capsys))["leaderboard"]}
+    board = json.loads(run(f"{command} --refine 3", capsys))
+    for row in board["leaderboard"]:
+        before = closed[row["strategy"]]
+        assert row["step_time_s"] == pytest.approx(before["step_time_s"], rel=0.05)
+        assert row["bottleneck"] == before["bottleneck"]
+        assert set(row["breakdown_s"]) == set(TIME_PARTS)
+    assert any("simulated event by event" in note for note in board["request"]["notes"])
+
+
+def test_a_bound_on_the_risk_of_running_out_of_memory_leaves_less(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "search vgg16 --cluster abci-v100 --gpus 4 --global-batch 128/gpu --top 1000 --json"
+    free, bounded = (json.loads(run(f"{command}{more}", capsys)) for more in ("", " --oom-risk 1%"))
+    limit = {row["memory_limit_gib"] for row in bounded["leaderboard"]}
+    assert max(row["peak_memory_gib"] for row in bounded["leaderboard"]) <= min(limit)
+    assert min(limit) < min(row["memory_limit_gib"] for row in free["leaderboard"])
+    assert all(row["oom_risk"] <= 0.01 for row in bounded["leaderboard"])
 
 
 def test_explain_shows_phases_classes_and_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
