@@ -22,7 +22,7 @@ from forerun.simulator import score as simulator_score
 from forerun.simulator.core.bound import LeastStep
 from forerun.simulator.memory.risk import RISKY
 from forerun.simulator.score_table import Floats, ScoreTable, joined
-from forerun.spaces.strategies import AXES, StrategySpace, StrategyTable
+from forerun.spaces.strategies import AXES, COLUMNS, StrategySpace, StrategyTable
 
 CHUNK = 1 << 17
 """Legal candidates scored at once: large enough to amortise numpy's calls, small enough for the cache."""
@@ -299,14 +299,20 @@ def chunks_of(tables: list[StrategyTable], chunk: int) -> Iterator[StrategyTable
 
 
 def _join(tables: list[StrategyTable]) -> StrategyTable | None:
-    """Return one table with the rows of all: slices of one space differ in nothing but the choices of ``dp``."""
+    """Return one table with the rows of all: slices of one space differ in nothing but the choices of what
+    follows from the axes."""
     if len(tables) < 2:
         return tables[0] if tables else None
-    dp = np.unique(np.concatenate([table.choices["dp"] for table in tables]))
     codes = {axis: np.concatenate([table.codes[axis] for table in tables]) for axis in AXES}
-    recoded = [np.searchsorted(dp, table.choices["dp"]).astype(np.uint16)[table.codes["dp"]] for table in tables]
+    choices = dict(tables[0].choices)
+    for column in COLUMNS[len(AXES) :]:
+        choices[column] = np.unique(np.concatenate([table.choices[column] for table in tables]))
+        places = [np.searchsorted(choices[column], table.choices[column]).astype(np.uint16) for table in tables]
+        codes[column] = np.concatenate(
+            [place[table.codes[column]] for place, table in zip(places, tables, strict=True)]
+        )
     return StrategyTable(
-        choices={**tables[0].choices, "dp": dp},
-        codes={**codes, "dp": np.concatenate(recoded)},
+        choices=choices,
+        codes=codes,
         index=np.concatenate([table.index for table in tables]),
     )

@@ -18,6 +18,7 @@ from forerun.spaces.frameworks import all_switches, resolve_framework, settings_
 from forerun.spaces.models import resolve_model
 from forerun.spaces.strategies import (
     Context,
+    Software,
     Strategy,
     StrategySpace,
     default_choices,
@@ -25,6 +26,7 @@ from forerun.spaces.strategies import (
     restrict,
 )
 from forerun.spaces.strategies.defaults import LARGEST_CP, LARGEST_MBS, LARGEST_TP, LARGEST_VPP
+from forerun.spaces.strategies.software import can_turn_on, for_experts, names_of
 from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.workload import Workload
 
@@ -120,9 +122,15 @@ class Request:
             **{name: data[name] for name in ("model", "cluster", "global_batch", "seq_len")} | known,
             overrides={str(axis): list(values) for axis, values in (data.get("overrides") or {}).items()},
             all_variants=bool(data.get("all_variants")),
-            switches={str(name): str(setting) for name, setting in (data.get("switches") or {}).items()},
+            switches=set_switches(data),
             ignored_config_fields=tuple(map(str, data.get("ignored_config_fields") or ())),
         )
+
+
+def set_switches(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the switches of a request or a setting as plain data, without those that its search turned on."""
+    free = {str(words).partition("=")[0] for words in data.get("free_switches") or ()}
+    return {str(name): str(setting) for name, setting in (data.get("switches") or {}).items() if name not in free}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +161,15 @@ class Setting:
             raise RequestError("a search needs a number of GPUs; add --gpus 512 or --gpus 64..512")
         own = self.request.overrides if overrides is None else overrides
         choices = restrict(default_choices(self.context, self.gpus), own)
+        context = dataclasses.replace(self.context, free_software=self.free_software)
         return StrategySpace(
-            choices={axis: tuple(sorted(set(values))) for axis, values in choices.items()}, context=self.context
+            choices={axis: tuple(sorted(set(values))) for axis, values in choices.items()}, context=context
         )
+
+    @property
+    def free_software(self) -> Software:
+        """Switches that a search turns on where they pay: those that the user did not set."""
+        return can_turn_on(self.context.framework, but=self.request.switches.keys())
 
     def slowdown(self) -> dict[int, float]:
         """Return by number of GPUs how much longer interruptions make a training; empty where none were asked for."""
@@ -167,8 +181,14 @@ class Setting:
         """Return in words which choices the axes have that the user did not restrict."""
         return (
             f"{'other ' if self.request.overrides else ''}axes: all that {self.context.framework.name} offers, up to "
-            f"tp {LARGEST_TP}, cp {LARGEST_CP}, vpp {LARGEST_VPP}, mbs {LARGEST_MBS}"
+            f"tp {LARGEST_TP}, cp {LARGEST_CP}, vpp {LARGEST_VPP}, mbs {LARGEST_MBS}{self._switches_left_open()}"
         )
+
+    def _switches_left_open(self) -> str:
+        """Return in words which switches are searched; "" where the model listens to none of them."""
+        context = self.context
+        free = [words for words in names_of(self.free_software) if context.moe or not for_experts(words)]
+        return f", and {' and '.join(free)} where {'they pay' if free[1:] else 'it pays'}" if free else ""
 
     def remarks(self) -> tuple[str, ...]:
         """Return what was filled in and what is to be noted, as lines."""
@@ -185,6 +205,7 @@ class Setting:
             "precision": workload.precision,
             "framework": self.request.framework or self.context.framework.name,
             "switches": dict(self.context.framework.switches),
+            "free_switches": names_of(self.free_software),
             "gpu_counts": None if self.gpus is None else list(self.gpus),
             "objective": self.objective,
             "top": self.top,

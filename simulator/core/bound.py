@@ -17,6 +17,7 @@ from forerun.simulator.layer.times import block_times
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Model
 from forerun.spaces.strategies import Context, StrategyTable
+from forerun.spaces.strategies.software import running
 
 
 class LeastStep:
@@ -29,7 +30,7 @@ class LeastStep:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.axes = layer_axes(context)
+        self.axes = (*layer_axes(context), "software")
         self._radices: tuple[int, ...] = ()
         self._passes_s: Floats = np.empty(0)
         self._again_s: Floats = np.empty(0)
@@ -41,13 +42,9 @@ class LeastStep:
         key = self._keys(table)
         new = np.flatnonzero(np.isnan(self._passes_s[key]))
         if len(new):
-            part = table.take(new)
-            rows = part.distinct(*self.axes).rows
-            times = block_times(self.context, shard_of(self.context, part, rows))
-            again_s = times.again_s
-            place = key[new[rows]]
-            self._passes_s[place] = self._counts @ (times.forward_s + times.backward_s)
-            self._again_s[place], self._least_again_s[place] = self._counts @ again_s, again_s[:-2].min(axis=0)
+            switched = table.column("software")[new]
+            for software in np.unique(switched):
+                self._add(running(self.context, int(software)), table, new[switched == software], key)
         passes_s, some = self._passes_s[key], table.column("recompute_layers")
         if some.any():  # so many layers of every virtual stage are recomputed, and at least as cheap ones as any
             repeated = some * table.column("pp") * table.column("vpp")
@@ -56,6 +53,16 @@ class LeastStep:
         passes = table.column("dp") * table.column("mbs") * table.column("pp")
         bound: Floats = passes_s * (self.context.workload.global_batch / passes)
         return bound
+
+    def _add(self, context: Context, table: StrategyTable, new: NDArray[np.intp], key: NDArray[np.intp]) -> None:
+        """Compute the combinations of the candidates ``new``, which run with the switches that ``context`` has."""
+        part = table.take(new)
+        rows = part.distinct(*self.axes).rows
+        times = block_times(context, shard_of(context, part, rows))
+        again_s = times.again_s
+        place = key[new[rows]]
+        self._passes_s[place] = self._counts @ (times.forward_s + times.backward_s)
+        self._again_s[place], self._least_again_s[place] = self._counts @ again_s, again_s[:-2].min(axis=0)
 
     def _keys(self, table: StrategyTable) -> NDArray[np.intp]:
         """Return the number [N] of the combination of layer axes of every candidate."""

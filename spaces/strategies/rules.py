@@ -28,6 +28,7 @@ from forerun.spaces.strategies.framework_laws import (
     unsupported,
     zero_unsupported,
 )
+from forerun.spaces.strategies.software import not_running, why_not_running
 from forerun.spaces.strategies.stages import split_is_legal
 from forerun.spaces.strategies.table import Columns, IntArray, Mask
 
@@ -47,7 +48,7 @@ class Rule:
     @property
     def depth(self) -> int:
         """Number of leading axes (canonical order) that must be known before the rule can be applied."""
-        return 1 + max(AXES.index(axis) for axis in self.axes)
+        return 1 + max(AXES.index(axis) if axis in AXES else len(AXES) - 1 for axis in self.axes)
 
 
 def divisors(number: int) -> list[int]:
@@ -339,6 +340,13 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        code="software",
+        meaning="a switch of the software does nothing here, or the framework does not run it with these degrees",
+        axes=("tp", "ep", "etp", "pp", "vpp", "sp", "recompute", "software"),
+        illegal=not_running,
+        message=why_not_running,
+    ),
+    Rule(
         code="same as another",
         meaning="another candidate is the same training",
         axes=(*_DP, "zero", "shard", "sp", "placement"),
@@ -353,7 +361,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def violations(values: Mapping[str, int], context: Context) -> list[tuple[str, str]]:
-    """Return (code, message) of every law that one strategy breaks; ``values`` has every axis and ``dp``."""
+    """Return (code, message) of every law that one strategy breaks; ``values`` has every column."""
     columns = {axis: np.array([value], dtype=np.int64) for axis, value in values.items()}
     broken = []
     for rule in RULES:

@@ -17,6 +17,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies.axes import AXES
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.rules import RULES, Rule
+from forerun.spaces.strategies.software import choices_of_software, turned_on
 from forerun.spaces.strategies.table import COLUMNS, CodeArray, Columns, IntArray, StrategyTable
 
 _RULES_AT = tuple(tuple(rule for rule in RULES if rule.depth == depth) for depth in range(len(AXES) + 1))
@@ -54,6 +55,8 @@ class StrategySpace:
         growth = _Growth(self, max(0, low), min(high, self.size))
         for depth, axis in enumerate(AXES, start=1):
             growth.expand(axis)
+            if depth == len(AXES):
+                growth.derive_software()
             for rule in _RULES_AT[depth]:
                 growth.cut(rule)
         return growth.finish()
@@ -99,6 +102,13 @@ class _Growth:
         dp = np.where(gpus % degree == 0, gpus // degree, 0)
         self.choices["dp"], inverse = np.unique(dp, return_inverse=True)
         self.codes["dp"] = inverse.reshape(-1).astype(np.uint16)
+
+    def derive_software(self) -> None:
+        """Add the column ``software``, which follows from all axes."""
+        columns = {axis: self._column(axis) for axis in ("tp", "ep", "etp", "pp", "vpp", "sp", "recompute")}
+        self.choices["software"] = choices_of_software(self.space.context)
+        turned = turned_on(columns, self.space.context)
+        self.codes["software"] = np.searchsorted(self.choices["software"], turned).astype(np.uint16)
 
     def _column(self, axis: str) -> IntArray:
         return self.choices[axis][self.codes[axis]]
