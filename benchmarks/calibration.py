@@ -29,7 +29,7 @@ from forerun.search.next_runs import propose
 from forerun.simulator.calibration import (
     USUAL,
     Belief,
-    Settings,
+    ErrorPriors,
     fit,
     nothing_measured,
 )
@@ -67,7 +67,7 @@ def main() -> int:
     return 0
 
 
-def _accuracies(found: Sequence[Group], settings: Mapping[str, Settings]) -> list[Accuracy]:
+def _accuracies(found: Sequence[Group], settings: Mapping[str, ErrorPriors]) -> list[Accuracy]:
     result = []
     for group in found:
         result.append(accuracy(group, settings.get(group.source, USUAL), randomly=not settings))
@@ -75,7 +75,7 @@ def _accuracies(found: Sequence[Group], settings: Mapping[str, Settings]) -> lis
     return result
 
 
-def accuracy(group: Group, settings: Settings = USUAL, *, randomly: bool = True) -> Accuracy:
+def accuracy(group: Group, settings: ErrorPriors = USUAL, *, randomly: bool = True) -> Accuracy:
     """Fit ten runs that the tool chooses, and judge the rest; ``randomly``: random tens too."""
     chosen = [one.row for one in propose(group.believe(nothing_measured(settings)), RUNS, rule="accuracy")]
     rest = np.setdiff1d(np.arange(len(group.runs)), chosen)

@@ -8,8 +8,8 @@ import numpy as np
 from calibration_settings import Linear, linear
 from numpy.typing import NDArray
 
-from forerun.search.validate import Run, load_runs, predict
-from forerun.simulator.calibration import Belief, Measured, Posterior, by_context, nothing_measured
+from forerun.search.validate import MeasuredRun, load_runs, predict
+from forerun.simulator.calibration import Belief, FittedRun, Posterior, by_context, nothing_measured
 from forerun.spaces.strategies import table_of
 
 Floats = NDArray[np.float64]
@@ -30,7 +30,7 @@ class Group:
     """Runs that were ranked against each other, in rows sorted by context; ``belief`` before anything is measured."""
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[MeasuredRun, ...]
     measured_s: Floats
     belief: Belief
     linear: Linear
@@ -40,10 +40,10 @@ class Group:
         """The table that the group is of."""
         return self.name.partition("|")[0]
 
-    def measured(self, rows: Sequence[int]) -> list[Measured]:
+    def measured(self, rows: Sequence[int]) -> list[FittedRun]:
         """Return some runs as the fit takes them."""
         return [
-            Measured(
+            FittedRun(
                 context=self.runs[row].context,
                 strategy=self.runs[row].strategy,
                 step_time_s=float(self.measured_s[row]),
@@ -98,7 +98,7 @@ class Curves:
 def groups(files: Sequence[Path], smallest: int = SMALLEST) -> list[Group]:
     """Return all groups that are large enough, largest first."""
     predictions = predict(load_runs(files).runs)
-    members: dict[str, list[Run]] = {}
+    members: dict[str, list[MeasuredRun]] = {}
     for row, run in enumerate(predictions.runs):
         if run.group and run.outcome == "ok" and run.step_time_s and predictions.predicted[row]:
             members.setdefault(run.group, []).append(run)
@@ -121,11 +121,11 @@ def groups(files: Sequence[Path], smallest: int = SMALLEST) -> list[Group]:
     return result
 
 
-def _bare(runs: Sequence[Run]) -> list[Measured]:
-    return [Measured(context=run.context, strategy=run.strategy, step_time_s=1.0) for run in runs]
+def _bare(runs: Sequence[MeasuredRun]) -> list[FittedRun]:
+    return [FittedRun(context=run.context, strategy=run.strategy, step_time_s=1.0) for run in runs]
 
 
-def _believed(posterior: Posterior, runs: Sequence[Run]) -> Belief:
+def _believed(posterior: Posterior, runs: Sequence[MeasuredRun]) -> Belief:
     parts = []
     for rows in by_context(_bare(runs)):
         context = posterior.applied(runs[rows[0]].context)

@@ -24,10 +24,10 @@ from calibration_settings import settings_without
 from numpy.typing import NDArray
 
 from forerun.search.calibrate.machine import memory_runs_of, told_of_memory
-from forerun.search.validate import Run, load_runs, predict
+from forerun.search.validate import MeasuredRun, load_runs, predict
 from forerun.search.validate.metrics import memory_error
 from forerun.simulator import score
-from forerun.simulator.calibration import USUAL, MemoryPosterior, Settings, fit_memory, nothing_measured
+from forerun.simulator.calibration import USUAL, ErrorPriors, MemoryPosterior, fit_memory, nothing_measured
 from forerun.simulator.calibration.belief import LEVEL
 from forerun.simulator.memory.risk import RISKY
 from forerun.spaces.strategies import Context, table_of
@@ -63,7 +63,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULTS / f"{date.today()}-calibration-memory.md")
     args = parser.parse_args()
     runs = load_runs(sorted(args.folder.glob("*.csv"))).runs
-    telling, members = telling_tables(runs), dict[str, list[Run]]()
+    telling, members = telling_tables(runs), dict[str, list[MeasuredRun]]()
     for run in runs:
         if run.group:
             members.setdefault(run.group, []).append(run)
@@ -106,7 +106,7 @@ class Made:
     weights: Floats
 
 
-def figures(told: Sequence[Run], seed: int, said: list[Said] | None, settings: Settings = USUAL) -> Figures:
+def figures(told: Sequence[MeasuredRun], seed: int, said: list[Said] | None, settings: ErrorPriors = USUAL) -> Figures:
     """Fit ten runs drawn at random, and judge the rest; ``said`` gets what is said of them."""
     order = np.random.default_rng(seed).permutation(len(told))
     result = fit_memory(memory_runs_of([told[row] for row in order[:RUNS]]), settings)
@@ -134,7 +134,9 @@ def figures(told: Sequence[Run], seed: int, said: list[Said] | None, settings: S
     )
 
 
-def _calibrated(runs: Sequence[Run], held: MemoryPosterior) -> tuple[list[Run], Floats, NDArray[np.bool_]]:
+def _calibrated(
+    runs: Sequence[MeasuredRun], held: MemoryPosterior
+) -> tuple[list[MeasuredRun], Floats, NDArray[np.bool_]]:
     """Return runs whose contexts know of the fit, the factor to the bounds of their peaks, and whether they are said
     not to fit or to be risky."""
     posterior, contexts = replace(nothing_measured(), held=held), dict[int, Context]()
@@ -154,14 +156,14 @@ def _calibrated(runs: Sequence[Run], held: MemoryPosterior) -> tuple[list[Run], 
 def page(
     made: Made,
     told_risks: Sequence[str],
-    chosen: Mapping[str, Settings],
+    chosen: Mapping[str, ErrorPriors],
     densities: Mapping[str, tuple[float, float]],
 ) -> list[str]:
     """Return the result as lines of Markdown; ``densities``: of each source, with the usual settings and the chosen."""
     mean, other = ({n: _mean(v[:, at]) for at, n in enumerate(FIGURES)} for v in (made.every, made.elsewhere))
     pooled, others = _pooled(made.every, made.weights), _pooled(made.elsewhere, made.weights)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    names = [field.name for field in fields(Settings)]
+    names = [field.name for field in fields(ErrorPriors)]
     return [
         f"# Peak memory calibrated with ten runs, {date.today()}",
         "",

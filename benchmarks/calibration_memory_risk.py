@@ -12,9 +12,10 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.validate import Run
-from forerun.simulator import memory_risk, score
+from forerun.search.validate import MeasuredRun
 from forerun.simulator.calibration import MemoryPosterior, nothing_measured
+from forerun.simulator.memory import risk as memory_risk
+from forerun.simulator.memory import score
 from forerun.simulator.memory.risk import EVEN_SHARE, PEAKS_SHARE, STEEPNESS, curve
 from forerun.spaces.strategies import table_of
 
@@ -45,13 +46,13 @@ class Said:
     table: NDArray[np.str_]
 
 
-def telling_tables(runs: Sequence[Run]) -> set[str]:
+def telling_tables(runs: Sequence[MeasuredRun]) -> set[str]:
     """Return the tables that name runs which ran out of memory."""
     named = [run.file for run in runs if run.outcome == "oom"]
     return {name for name in named if named.count(name) >= LEAST_OOM}
 
 
-def said_of(runs: Sequence[Run], held: MemoryPosterior) -> Said:
+def said_of(runs: Sequence[MeasuredRun], held: MemoryPosterior) -> Said:
     """Return what is said of some runs, given what others taught."""
     posterior = replace(nothing_measured(), held=held)
     parts: dict[int, list[int]] = {}

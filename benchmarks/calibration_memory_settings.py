@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from forerun.search.calibrate.machine import memory_runs_of
-from forerun.search.validate import Run
-from forerun.simulator.calibration import Settings
+from forerun.search.validate import MeasuredRun
+from forerun.simulator.calibration import ErrorPriors
 from forerun.simulator.calibration.evidence import DOUBT, FREEDOM
 from forerun.simulator.calibration.memory import linear_peaks
 from forerun.simulator.calibration.residual import residual_covariance
@@ -22,7 +22,7 @@ FEWEST_PEAKS = 4
 _REWEIGHTS = 6
 
 
-def groups_of_peaks(members: Mapping[str, Sequence[Run]]) -> dict[str, list[Linear]]:
+def groups_of_peaks(members: Mapping[str, Sequence[MeasuredRun]]) -> dict[str, list[Linear]]:
     """Return groups of measured peaks, by source."""
     groups: dict[str, list[Linear]] = {}
     for _, runs in sorted(members.items()):
@@ -33,13 +33,13 @@ def groups_of_peaks(members: Mapping[str, Sequence[Run]]) -> dict[str, list[Line
     return groups
 
 
-def peak_density(groups: Sequence[Linear], settings: Settings) -> float:
+def peak_density(groups: Sequence[Linear], settings: ErrorPriors) -> float:
     """Return the mean log density of peaks that were not drawn; groups count by the root of their size."""
     weights = [len(group.error) ** 0.5 for group in groups]
     return float(np.average([_own_density(group, settings) for group in groups], weights=weights))
 
 
-def _own_density(group: Linear, settings: Settings) -> float:
+def _own_density(group: Linear, settings: ErrorPriors) -> float:
     """Return the mean log density of the peaks of one group that were not drawn."""
     covariance, found = group.slopes @ group.slopes.T, []
     covariance = covariance + residual_covariance(group.features, group.features, settings)
@@ -52,7 +52,7 @@ def _own_density(group: Linear, settings: Settings) -> float:
 
 
 def _predicted(
-    covariance: Floats, settings: Settings, error: Floats, chosen: NDArray[np.intp]
+    covariance: Floats, settings: ErrorPriors, error: Floats, chosen: NDArray[np.intp]
 ) -> tuple[Floats, Floats]:
     """Return mean and variance (noise included) of all errors once some peaks are measured."""
     own, weight = covariance[np.ix_(chosen, chosen)], np.ones(len(chosen))

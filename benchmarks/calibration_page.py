@@ -9,14 +9,14 @@ from datetime import date
 import numpy as np
 from calibration_groups import DRAWS, RUNS, SMALLEST, TENS, Accuracy, Curves, Group
 
-from forerun.simulator.calibration.residual import USUAL, Settings
+from forerun.simulator.calibration.residual import USUAL, ErrorPriors
 from forerun.simulator.score_table import Floats
 
 
 def page(
     found: Sequence[Accuracy],
     honest: Sequence[Accuracy],
-    settings: Mapping[str, Settings],
+    settings: Mapping[str, ErrorPriors],
     groups_: Sequence[Group],
     curves: Sequence[Curves],
     seconds: float,
@@ -74,7 +74,7 @@ def page(
         own, other = ([one for one in part if one.source == source] for part in (found, honest))
         moved = [
             f"{field.name} {getattr(chosen, field.name):.3g} ({getattr(USUAL, field.name):.3g})"
-            for field in fields(Settings)
+            for field in fields(ErrorPriors)
             if getattr(chosen, field.name) != getattr(USUAL, field.name)
         ]
         cells = [source, str(sum(one.rest for one in own)), _inside(own), _inside(other), ", ".join(moved) or "none"]

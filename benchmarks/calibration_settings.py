@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from forerun.search.validate import Run
+from forerun.search.validate import MeasuredRun
 from forerun.simulator import score
-from forerun.simulator.calibration import NAMES, PRIORS, USUAL, Evidence, Prior, Settings
+from forerun.simulator.calibration import NAMES, PRIORS, USUAL, ErrorPriors, Evidence, Prior
 from forerun.simulator.calibration.evidence import FREEDOM, slopes_of
 from forerun.simulator.calibration.mixture import Covariances, weighed
 from forerun.simulator.calibration.residual import Features, features_of, joined
@@ -48,16 +48,16 @@ class Linear:
         """What the runs say."""
         return Evidence(features=self.features, slopes=self.slopes, error=self.error, weight=np.ones(len(self.error)))
 
-    def covariances(self, settings: Settings) -> Covariances:
+    def covariances(self, settings: ErrorPriors) -> Covariances:
         """Return the prior covariances of the errors."""
         return Covariances.of(self.told, _EVERY, settings)
 
 
-Density = Callable[[Sequence[Linear], Settings], float]
+Density = Callable[[Sequence[Linear], ErrorPriors], float]
 """How well settings predict the runs of groups that are not drawn: a mean logarithm, higher is better."""
 
 
-def linear(runs: Sequence[Run], by_context: Iterable[Sequence[int]]) -> Linear:
+def linear(runs: Sequence[MeasuredRun], by_context: Iterable[Sequence[int]]) -> Linear:
     """Return runs, sorted by context, on the linear form."""
     slopes, features, log_time = [], [], []
     for rows in by_context:
@@ -70,14 +70,16 @@ def linear(runs: Sequence[Run], by_context: Iterable[Sequence[int]]) -> Linear:
     return Linear(error=measured - np.concatenate(log_time), slopes=np.concatenate(slopes), features=joined(features))
 
 
-def settings_without(source: str, groups: Mapping[str, Sequence[Linear]], density: Density | None = None) -> Settings:
+def settings_without(
+    source: str, groups: Mapping[str, Sequence[Linear]], density: Density | None = None
+) -> ErrorPriors:
     """Return the settings that predict the groups of all sources but one best; ``density``: how well they do, where the
     groups are not of step times."""
     told = density or _density
     others = [group for name, own in sorted(groups.items()) if name != source for group in own]
     best, likeliest = USUAL, told(others, USUAL)
     for _ in range(ROUNDS):
-        for field in fields(Settings):
+        for field in fields(ErrorPriors):
             for step in STEPS:
                 tried = replace(best, **{field.name: getattr(best, field.name) * step})
                 found = told(others, tried)
@@ -86,7 +88,7 @@ def settings_without(source: str, groups: Mapping[str, Sequence[Linear]], densit
     return best
 
 
-def errors_of_random_tens(group: Linear, draws: int, settings: Settings = USUAL) -> Floats:
+def errors_of_random_tens(group: Linear, draws: int, settings: ErrorPriors = USUAL) -> Floats:
     """Return the median error of the rest for a number of random choices of ten runs."""
     covariances = group.covariances(settings)
     found = []
@@ -97,14 +99,14 @@ def errors_of_random_tens(group: Linear, draws: int, settings: Settings = USUAL)
     return np.array(found)
 
 
-def _density(groups: Sequence[Linear], settings: Settings) -> float:
+def _density(groups: Sequence[Linear], settings: ErrorPriors) -> float:
     """Return the mean log density of runs that were not measured; groups count by the root of their size."""
     weights = [len(group.error) ** 0.5 for group in groups]
     return float(np.average([_own_density(group, settings) for group in groups], weights=weights))
 
 
 @cache  # the search without one source asks for much of what that without another did
-def _own_density(group: Linear, settings: Settings) -> float:
+def _own_density(group: Linear, settings: ErrorPriors) -> float:
     """Return the mean log density of the runs of one group that were not measured."""
     covariances, found = group.covariances(settings), []
     for seed in range(DRAWS):
@@ -125,7 +127,7 @@ def split(group: Linear, seed: int, count: int) -> tuple[NDArray[np.intp], NDArr
 def predicted(
     group: Linear,
     covariances: Covariances,
-    settings: Settings,
+    settings: ErrorPriors,
     chosen: NDArray[np.intp],
     priors: Sequence[Prior] = PRIORS,
 ) -> tuple[Floats, Floats, Floats]:

@@ -83,7 +83,7 @@ def scaling(kind: str, count: int, gpus: str) -> dict[str, Any]:
     """
     import resource
 
-    from forerun.search.flat.exhaustive import Piece, Problem
+    from forerun.search.flat.exhaustive import Problem, SliceResult
     from forerun.search.request.request import Request, resolve
     from forerun.search.workers import Choice, open_workers
     from forerun.search.workers.slicing import Cuts, Task
@@ -92,7 +92,7 @@ def scaling(kind: str, count: int, gpus: str) -> dict[str, Any]:
     space = resolve(Request(**REQUEST, gpus=gpus)).space()  # type: ignore[arg-type]  # values of the fields' types
     problem = Problem(space=space, objective="throughput", top=10)
     begin = time.monotonic()
-    piece, spans, cpu_s = Piece(), dict[int, list[tuple[float, float]]](), 0.0
+    piece, spans, cpu_s = SliceResult(), dict[int, list[tuple[float, float]]](), 0.0
     with open_workers(Choice(kind=kind, count=count)) as workers:
         if workers.name != kind:
             return {"workers": kind, "count": count, "missing": "; ".join(workers.remarks)}
@@ -146,10 +146,10 @@ def memory(slices: int) -> dict[str, Any]:
 
     import numpy as np
 
-    from forerun.search.flat.exhaustive import Best, Piece, merge
+    from forerun.search.flat.exhaustive import Best, SliceResult, merge
     from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 
-    piece = Piece()
+    piece = SliceResult()
     tracemalloc.start()
     for number in range(slices):
         index = np.arange(1000 * number, 1000 * number + 1000)
@@ -164,7 +164,7 @@ def memory(slices: int) -> dict[str, Any]:
             fits=index >= 0,
         )
         best = Best(index=index, keys=keys[None, :], scores=scores)
-        piece = merge([piece, Piece(walked=1000, legal=1000, feasible=1000, best=best, closest=best)], top=1000)
+        piece = merge([piece, SliceResult(walked=1000, legal=1000, feasible=1000, best=best, closest=best)], top=1000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return {"slices": slices, "peak_mib": peak / 2**20}
@@ -248,7 +248,7 @@ def kills(count: int) -> dict[str, Any]:
 def samplers() -> dict[str, Any]:
     """Strategies scored until a sampler comes within some per cent of the best that any found, from flat starts."""
     from forerun.search.request.request import Request, resolve
-    from forerun.search.samplers import Exploring, Limits, explore, sampler_named
+    from forerun.search.samplers import Exploring, StopConditions, explore, sampler_named
     from forerun.search.samplers.warm_starts import flat_starts
     from forerun.search.workers import Choice
     from forerun.spaces.strategies.staged_space import StagedSpace
@@ -262,7 +262,9 @@ def samplers() -> dict[str, Any]:
         for seed in range(seeds):
             start = time.perf_counter()
             sampler, _ = sampler_named(Exploring(sampler=name, seed=seed), space)
-            limits = Limits(evaluations=most, asked=most if name in ("tpe", "nsga2") else 10**6, stagnation=None)
+            limits = StopConditions(
+                evaluations=most, asked=most if name in ("tpe", "nsga2") else 10**6, stagnation=None
+            )
             found = explore(space, sampler, starts=starts.strategies, limits=limits)
             run = {"sampler": name, "seed": seed, "scored": found.scored, "seconds": time.perf_counter() - start}
             runs.append({**run, "curve": found.curve, "best_s": found.curve[-1][1]})

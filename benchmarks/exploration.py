@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.request.request import Request, resolve
-from forerun.search.samplers import Exploration, Exploring, Limits, explore, sampler_named
+from forerun.search.samplers import Exploration, Exploring, StopConditions, explore, sampler_named
 from forerun.search.samplers.local_sampler import LocalSampler
 from forerun.search.samplers.warm_starts import flat_starts
 from forerun.search.workers import Choice
@@ -152,13 +152,13 @@ def reduced(name: str, seeds: int) -> dict[str, Any]:
     known = {"cluster": "dgx-h100", "gpus": "128", "global_batch": 256, "seq_len": 8192}
     setting = resolve(Request(model="llama3-70b", overrides={**FIXED, **axes}, **{**known, **fields}))
     space = StagedSpace(flat=setting.space(), reach=1, recompute=True, halves=True)
-    limits = Limits(evaluations=1 << 40, asked=1 << 40, stagnation=None)
+    limits = StopConditions(evaluations=1 << 40, asked=1 << 40, stagnation=None)
     whole = explore(space, sampler_named(Exploring(sampler="exhaustive"), space)[0], limits=limits)
     starts = flat_starts(space.flat, "throughput", 5, SERIAL)
     best, flat = whole.curve[-1][1], float(starts.piece.best.keys[0][0]) if starts.piece.best else float("nan")
     runs = []
     for seed in range(seeds):
-        found = explore(space, LocalSampler(seed), starts=starts.strategies, limits=Limits(evaluations=200))
+        found = explore(space, LocalSampler(seed), starts=starts.strategies, limits=StopConditions(evaluations=200))
         runs.append({"seed": seed, "share": best / found.curve[-1][1], "evaluations_to_best": found.curve[-1][0]})
     return {
         "name": name,
@@ -183,7 +183,7 @@ def curves(seeds: int, trials: int) -> dict[str, Any]:
                 chosen: Sequence[Strategy] = starts.strategies if begin == "flat" else ()
                 begun = time.perf_counter()
                 asked = 3 * most if name in ("tpe", "nsga2") else 10 * most
-                limits = Limits(evaluations=most, asked=asked, barren=1 << 30, stagnation=None)
+                limits = StopConditions(evaluations=most, asked=asked, barren=1 << 30, stagnation=None)
                 sampler = sampler_named(Exploring(sampler=name, seed=seed), space)[0]
                 found = explore(space, sampler, starts=chosen, limits=limits)
                 print(f"{name} {begin} {seed}: {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)

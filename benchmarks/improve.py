@@ -19,8 +19,8 @@ from pathlib import Path
 
 import yaml
 
-from forerun.search.improve import Source, model_source
-from forerun.simulator.improve import RULES, Plan, Step, best_buckets, improve, rule_plan, simulate, what_ifs
+from forerun.search.improve import ImproveSource, model_source
+from forerun.simulator.improve import RULES, RankStep, StepPlan, best_buckets, improve, rule_plan, simulate, what_ifs
 
 CASES = (
     ("resnet50", {"batch": 32}),
@@ -50,7 +50,7 @@ def cluster(folder: Path, rate: str) -> str:
     return str(path)
 
 
-def every_cut(step: Step) -> float:
+def every_cut(step: RankStep) -> float:
     """Return the shortest step of all cuts of the gradients into buckets, with all operators fused that can be within
     buckets, and of all cuts without fusions."""
     senders = step.senders
@@ -62,7 +62,7 @@ def every_cut(step: Step) -> float:
             if end:
                 buckets.append([])
             buckets[-1].append(op)
-        plan = Plan(buckets=tuple(map(tuple, buckets)))
+        plan = StepPlan(buckets=tuple(map(tuple, buckets)))
         # A fusion across an end delays the bucket; the last operator of a bucket may or may not be fused onwards.
         last = frozenset(bucket[-1] for bucket in buckets[:-1])
         for fused in (frozenset(), fusable, fusable - last):
@@ -70,7 +70,7 @@ def every_cut(step: Step) -> float:
     return best_s
 
 
-def head(step: Step, count: int) -> Step:
+def head(step: RankStep, count: int) -> RankStep:
     """Return the step of the last operators of a model that together have ``count`` gradients."""
     first = step.senders[:count][-1]
     ops = step.ops[first:]
@@ -78,7 +78,7 @@ def head(step: Step, count: int) -> Step:
     return replace(step, ops=(begin, *ops[1:]), order=())
 
 
-def row(source: Source, model: str, rate: str, name: str) -> str:
+def row(source: ImproveSource, model: str, rate: str, name: str) -> str:
     """Improve one case and return its table row."""
     begin = time.perf_counter()
     found = improve(source.step, RULES[name])
@@ -107,7 +107,7 @@ def row(source: Source, model: str, rate: str, name: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def near(source: Source, model: str, rate: str) -> str:
+def near(source: ImproveSource, model: str, rate: str) -> str:
     """Compare with trying everything on the part of a model with few gradients; return a table row."""
     step = head(source.step, SMALL)
     default_s = simulate(step, rule_plan(step, RULES["ddp"])).step_s

@@ -15,7 +15,7 @@ from pathlib import Path
 from scaling_rows import Skipped, Software, described, machine, profile_of, software
 
 from forerun.simulator.modes import GradientProfile, NicNetwork, TrainingMode
-from forerun.simulator.modes.coarse import exposed_all_reduce_s
+from forerun.simulator.modes.analytic import exposed_all_reduce_s
 from forerun.simulator.modes.events import event_prediction
 from forerun.simulator.modes.network import HOST_BYTES_PER_S, ClusterNetwork
 from forerun.simulator.opgraph.messages import meeting_s, straggle_s

@@ -10,7 +10,7 @@ from forerun.search.build import Found, build_board
 from forerun.search.diagnosis.diagnosis import NothingFeasible, beyond_limits, diagnose, empty_space
 from forerun.search.explain.explain import Explanation, explain_strategy
 from forerun.search.flat.best import first_row
-from forerun.search.flat.exhaustive import Piece, Problem
+from forerun.search.flat.exhaustive import Problem, SliceResult
 from forerun.search.flat.ideas import flat_rows
 from forerun.search.notes.all_notes import Beside
 from forerun.search.notes.intervals import certain
@@ -98,7 +98,7 @@ def problem_of(setting: Setting) -> Problem:
 
 def leaderboard_of(
     setting: Setting,
-    piece: Piece,
+    piece: SliceResult,
     *,
     started_s: float | None = None,
     workers: str = "in this process",
@@ -136,7 +136,7 @@ def leaderboard_of(
     raise NothingFeasible(diagnose(setting, problem, piece, score), board.to_json())
 
 
-def _front_remarks(setting: Setting, piece: Piece, rows: tuple[Row, ...]) -> tuple[str, ...]:
+def _front_remarks(setting: Setting, piece: SliceResult, rows: tuple[Row, ...]) -> tuple[str, ...]:
     """Return what is to be said about a Pareto front: how much of it is shown, and up to where GPUs pay."""
     objective = objective_named(setting.objective)
     if not objective.front or piece.best is None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from forerun.search.validate import Metrics, Run, metrics_of, predict
+from forerun.search.validate import MeasuredRun, Metrics, metrics_of, predict
 
 TABLE = "hf_ultrascale"
 FIRST_JOB_OF_THE_SECOND_STATE = 14019196
@@ -25,13 +25,13 @@ SECOND: dict[str, Any] = {
 _JOB = re.compile(r"job=(\d+)")
 
 
-def with_known_state(runs: Sequence[Run]) -> Metrics | None:
+def with_known_state(runs: Sequence[MeasuredRun]) -> Metrics | None:
     """Return the figures of the sweep's runs with the state of each; None where there are none."""
     mine = [_known(run) for run in runs if run.file == TABLE]
     return metrics_of(predict(mine)) if mine else None
 
 
-def _known(run: Run) -> Run:
+def _known(run: MeasuredRun) -> MeasuredRun:
     job = _JOB.search(run.cells["notes"])
     second = job is not None and int(job[1]) >= FIRST_JOB_OF_THE_SECOND_STATE
     profile = replace(run.context.framework, **(SECOND if second else FIRST))

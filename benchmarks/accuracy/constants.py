@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from forerun.search.validate import Run
+from forerun.search.validate import MeasuredRun
 from forerun.simulator.costs import attention, gemm
 from forerun.simulator.costs.collectives import rule
 from forerun.simulator.costs.collectives.constants import LinkConstants, Table, constants_of, table
@@ -57,7 +57,7 @@ class Constant:
             return self.name in {field.name for field in fields(FrameworkProfile)}
         return self.kind in ("clock", "host", "link", "start") or hasattr(self.rule, self.name)
 
-    def value(self, run: Run) -> float:
+    def value(self, run: MeasuredRun) -> float:
         """Return what the constant is for a run."""
         if self.kind == "profile":
             return float(getattr(run.context.framework, self.name))

@@ -23,7 +23,7 @@ from constants import Constant
 from families import FAMILIES, PARTS, Family
 from refit import Problem, Rows
 
-from forerun.search.validate import Predictions, Run, load_runs, metrics_of, predict
+from forerun.search.validate import MeasuredRun, Predictions, load_runs, metrics_of, predict
 
 SMALLEST_PART = 8
 """Fewer rows are not left out: their error says little."""
@@ -96,7 +96,7 @@ def cross_validate(predictions: Predictions) -> list[Result]:
     return results
 
 
-def _remembered(run: Run) -> bool:
+def _remembered(run: MeasuredRun) -> bool:
     """Whether a run says anything about memory: a peak, or a verdict in a table that has both kinds."""
     return run.peak_memory_bytes is not None or run.file in LABELLED
 

@@ -7,11 +7,11 @@ import constants
 from constants import Constant
 from targets import dense
 
-from forerun.search.validate import Run
+from forerun.search.validate import MeasuredRun
 from forerun.simulator.costs.attention import MATERIALISED
 from forerun.spaces.models import parameter_count
 
-Key = Callable[[Run], str]
+Key = Callable[[MeasuredRun], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Family:
 
     title: str
     constants: tuple[Constant, ...]
-    acts_on: Callable[[Run], bool]
+    acts_on: Callable[[MeasuredRun], bool]
     parts: tuple[str, ...]
     even: bool = False
     memory: bool = False
@@ -63,11 +63,11 @@ LAUNCH_TABLES = (
 """Tables of high trust: those with large errors of another kind (T4, slow networks) would drag the launch costs."""
 
 
-def _launches(run: Run) -> bool:
+def _launches(run: MeasuredRun) -> bool:
     return dense(run) and run.file in LAUNCH_TABLES and not run.cells["device"].startswith("v100")
 
 
-def _small(run: Run) -> bool:
+def _small(run: MeasuredRun) -> bool:
     """Small models at the pace of the host; jobs on GB200 that take six times as long as their likes wait for something
     else (20 ms a layer and microbatch lie between the two)."""
     strategy, context = run.strategy, run.context
@@ -77,7 +77,7 @@ def _small(run: Run) -> bool:
     return run.step_time_s < 0.02 * microbatches * context.model.layer_count / strategy.pp
 
 
-def _hopper(run: Run) -> bool:
+def _hopper(run: MeasuredRun) -> bool:
     """Parts of 700 W with constants of Hopper."""
     return run.context.cluster.device.name in ("h100-sxm", "h200-sxm", "h800-sxm")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from forerun.search.request.preferences import odds_of_failure
-from forerun.search.validate import Run, load_runs
+from forerun.search.validate import MeasuredRun, load_runs
 from forerun.simulator import score
 from forerun.spaces.strategies import table_of
 
@@ -25,7 +25,7 @@ SMALLEST = 4
 
 def main() -> None:
     """Print a line for every price."""
-    groups: dict[str, list[Run]] = defaultdict(list)
+    groups: dict[str, list[MeasuredRun]] = defaultdict(list)
     for run in load_runs(sorted(Path(sys.argv[1]).glob("*.csv"))).runs:
         if run.group and (run.outcome == "oom" or run.step_time_s):
             groups[run.group].append(run)
@@ -37,7 +37,7 @@ def main() -> None:
         print(f"c {price:4.2f}: cost {np.mean(costs):.1%}, median {np.median(costs):.1%}, {np.mean(failed):.2f} failed")
 
 
-def _predicted(runs: list[Run]) -> tuple[np.ndarray, np.ndarray]:
+def _predicted(runs: list[MeasuredRun]) -> tuple[np.ndarray, np.ndarray]:
     """Return predicted device-seconds and odds of failure [2, N], and measured device-seconds [N], nan: ran out."""
     worth = []
     for run in runs:

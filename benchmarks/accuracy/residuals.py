@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from forerun.search.certainty.intervals import busy_share, intervals
-from forerun.search.certainty.residuals import Kind, joined, kind_of
-from forerun.search.validate import Predictions, Run, load_runs, predict
+from forerun.search.certainty.residuals import RunClass, joined, kind_of
+from forerun.search.validate import MeasuredRun, Predictions, load_runs, predict
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "search" / "certainty" / "data" / "residuals.json"
@@ -31,7 +31,7 @@ QUANTILES = 9
 """Quantiles that a cell keeps at most."""
 GPU_BINS, BUSY_BINS = 2.0, 5.0
 """Doublings of devices that share a cell; cells of the computing share from 0 to 1."""
-Row = tuple[int, Run, float, float, float]
+Row = tuple[int, MeasuredRun, float, float, float]
 """Number of the table, run, computing share, log ratio of the step and of the peak (NaN: not measured)."""
 
 
@@ -75,7 +75,7 @@ def rows_of(predictions: Predictions) -> list[Row]:
 
 def cells_of(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Return rows as cells with quantiles."""
-    groups: dict[tuple[int, Kind, int, int], list[Row]] = {}
+    groups: dict[tuple[int, RunClass, int, int], list[Row]] = {}
     for row in rows:
         table, run, busy, *_ = row
         size = round(np.log2(run.strategy.devices) / GPU_BINS)
@@ -131,7 +131,7 @@ def inside(timed: Sequence[Row], quantity: str, key: Callable[[Row], Any]) -> tu
     """Return which runs lie within their interval, and half its width over the prediction."""
     place = 3 if quantity == "step" else 4
     hit, width = np.zeros(len(timed), dtype=bool), np.zeros(len(timed))
-    parts: dict[tuple[Any, Kind], list[int]] = {}
+    parts: dict[tuple[Any, RunClass], list[int]] = {}
     for index, row in enumerate(timed):
         parts.setdefault((key(row), kind_of(row[1].context)), []).append(index)
     kept: dict[Any, Any] = {}

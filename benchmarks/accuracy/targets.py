@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from forerun.search.validate import Metrics, Predictions, Run, metrics_of
+from forerun.search.validate import MeasuredRun, Metrics, Predictions, metrics_of
 
 LOW_TRUST = ("libai", "mcore_functional_tests")
 """Tables whose GPU type is not stated, or whose models are bound by launch latency."""
@@ -16,7 +16,7 @@ class Target:
     5 %."""
 
     title: str
-    judged: Callable[[Run], bool]
+    judged: Callable[[MeasuredRun], bool]
     median_pct: float | None = None
     tau: float | None = None
     pairs_pct: float | None = None
@@ -37,32 +37,32 @@ class Figure:
     miss: float
 
 
-def _of(*tables: str) -> Callable[[Run], bool]:
+def _of(*tables: str) -> Callable[[MeasuredRun], bool]:
     return lambda run: run.file in tables
 
 
-def dense(run: Run) -> bool:
+def dense(run: MeasuredRun) -> bool:
     """Whether a run is a dense transformer with a stated strategy on a stated device."""
     return not run.context.moe and "recompute" not in run.filled and run.file not in LOW_TRUST
 
 
-def _no_test(run: Run) -> bool:
+def _no_test(run: MeasuredRun) -> bool:
     return run.file != "mcore_functional_tests"
 
 
-def _dense_run(run: Run) -> bool:
+def _dense_run(run: MeasuredRun) -> bool:
     return _no_test(run) and not run.context.moe
 
 
-def _experts_run(run: Run) -> bool:
+def _experts_run(run: MeasuredRun) -> bool:
     return _no_test(run) and run.context.moe
 
 
-def _fully_sharded(run: Run) -> bool:
+def _fully_sharded(run: MeasuredRun) -> bool:
     return run.context.framework.name in ("fsdp", "torchtitan")
 
 
-def _slow_network(run: Run) -> bool:
+def _slow_network(run: MeasuredRun) -> bool:
     return run.file == "lucie" or (run.file == "bigscience" and run.cells["device"].startswith("a100"))
 
 

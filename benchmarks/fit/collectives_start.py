@@ -8,7 +8,16 @@ from forerun.simulator.costs.collectives.constants import LinkConstants, Table
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 SWEEP = (
     *(f"efficiency:{name}" for name in COLLECTIVES[:4]),
-    *("fraction:0", "fraction:1", "base_s:0", "base_s:1", "base_s:2", "hop_s:0", "hop_s:1", "hop_s:2"),
+    *(
+        "fraction:0",
+        "fraction:1",
+        "base_s:0",
+        "base_s:1",
+        "base_s:2",
+        "ring_step_s:0",
+        "ring_step_s:1",
+        "ring_step_s:2",
+    ),
     *("own_share", "peer_s"),
 )
 
@@ -34,15 +43,15 @@ def _efficiency(ring: float, exchange: float, send: float) -> Mapping[str, float
 # Base and hop latencies of NCCL's own model (src/graph/tuning.cc, 2.2x), LL / LL128 / Simple: what a kind without
 # small-message measurements keeps.
 _NCCL_BASE_S = _us(6.6, 14.0, 8.4)
-_NCCL_NVLINK_HOP_S = _us(0.6, 1.9, 3.4)
-_NCCL_NET_HOP_S = _us(2.7, 4.0, 14.0)
-_NCCL_NET_TREE_HOP_S = _us(5.0, 8.5, 14.0)
+_NCCL_NVLINK_STEP_S = _us(0.6, 1.9, 3.4)
+_NCCL_NET_STEP_S = _us(2.7, 4.0, 14.0)
+_NCCL_NET_TREE_STEP_S = _us(5.0, 8.5, 14.0)
 
 _NVSWITCH = {
     "nominal_latency_s": 0.6e-6,
     "fraction": (0.3, 0.6, 1.0),
     "base_s": _us(6.0, 10.0, 40.0),
-    "hop_s": _us(1.1, 2.0, 5.0),
+    "ring_step_s": _us(1.1, 2.0, 5.0),
     "own_share": 0.4,
     "peer_s": 0.2e-6,
     # Sends are not in the sweeps: a direct NVLink reaches 0.90 (nvlink-mesh3), a ring in the switch 0.78.
@@ -52,24 +61,29 @@ _NET = {
     "nominal_latency_s": 2.7e-6,
     "fraction": (0.25, 0.9, 1.0),
     "base_s": _NCCL_BASE_S,
-    "hop_s": _NCCL_NET_HOP_S,
-    "tree_hop_s": _NCCL_NET_TREE_HOP_S,
+    "ring_step_s": _NCCL_NET_STEP_S,
+    "tree_step_s": _NCCL_NET_TREE_STEP_S,
     "peer_s": 1.0e-6,
 }
 # 376 us for 1 MiB over 4 x P6-B200 (ml-engineering, network): four network hops of a tree, or eight of a ring.
-_EFA = {**_NET, "nominal_latency_s": 15.5e-6, "hop_s": _us(20.0, 25.0, 35.0), "tree_hop_s": _us(70.0, 75.0, 80.0)}
+_EFA = {
+    **_NET,
+    "nominal_latency_s": 15.5e-6,
+    "ring_step_s": _us(20.0, 25.0, 35.0),
+    "tree_step_s": _us(70.0, 75.0, 80.0),
+}
 _MESH = {
     "nominal_latency_s": 0.6e-6,
     "fraction": (0.3, 0.7, 1.0),
     "base_s": _NCCL_BASE_S,
-    "hop_s": _NCCL_NVLINK_HOP_S,
+    "ring_step_s": _NCCL_NVLINK_STEP_S,
     "mesh": True,
 }
 _PCIE = {
     "nominal_latency_s": 1e-6,
     "fraction": (0.4, 0.9, 1.0),
     "base_s": _us(4.0, 6.0, 10.0),
-    "hop_s": _us(1.2, 2.0, 6.0),
+    "ring_step_s": _us(1.2, 2.0, 6.0),
     "peer_s": 0.5e-6,
 }
 
@@ -152,7 +166,7 @@ _ROWS = (
         efficiency=_efficiency(1.0, 1.0, 0.70),
         fraction=(0.17, 0.25, 1.0),
         base_s=_us(4.4, 6.0, 450.0),
-        hop_s=_us(1.2, 2.0, 6.0),
+        ring_step_s=_us(1.2, 2.0, 6.0),
         peer_s=1.4e-6,
         staged=True,
     ),
@@ -214,7 +228,12 @@ _ROWS = (
         source="assumption: 0.8 of the line rate, a hop as the catalogue's TCP latency",
         architectures=(),
         efficiency=_efficiency(0.80, 0.70, 0.80),
-        **{**_NET, "hop_s": _us(30.0, 35.0, 50.0), "tree_hop_s": _us(30.0, 35.0, 50.0), "nominal_latency_s": 30e-6},
+        **{
+            **_NET,
+            "ring_step_s": _us(30.0, 35.0, 50.0),
+            "tree_step_s": _us(30.0, 35.0, 50.0),
+            "nominal_latency_s": 30e-6,
+        },
     ),
 )
 

@@ -24,7 +24,7 @@ import numpy as np
 from forerun.search.api import explain, leaderboard_of, problem_of, search_request, simulate_setting
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.diagnosis.diagnosis import NoAnswer
-from forerun.search.flat.exhaustive import Piece, search_slice
+from forerun.search.flat.exhaustive import SliceResult, search_slice
 from forerun.search.formats.contract import Launch
 from forerun.search.formats.exporting import export
 from forerun.search.formats.importing import import_texts
@@ -102,7 +102,7 @@ def slices(setting: Setting, board: Leaderboard, random: Random) -> Iterator[str
     cuts = sorted({0, problem.space.size, *(random.randrange(problem.space.size + 1) for _ in range(5))})
     spans = list(itertools.pairwise(cuts))
     random.shuffle(spans)
-    piece = Piece()
+    piece = SliceResult()
     for low, high in spans:
         piece = problem.merged([piece, search_slice(problem, low, high)])
     again = leaderboard_of(setting, piece, noted=False)

@@ -185,9 +185,9 @@ def report(found: Sequence[Row], source: Path, rounds: str) -> str:
         "",
         f"**Event level (the default): median error {score['median_pct']:.1f} %, worst {score['worst_pct']:.1f} %, "
         f"order of variants right in {score['order_pct']:.1f} % of {score['pairs']} pairs more than 5 % apart.**",
-        f"Coarse model: median {score['coarse_median_pct']:.1f} %, worst {score['coarse_worst_pct']:.1f} %.",
+        f"Analytic model: median {score['coarse_median_pct']:.1f} %, worst {score['coarse_worst_pct']:.1f} %.",
         "",
-        "| model | mode | workers | shards | slow | measured ms | rounds | events ms | error % | coarse ms | error % |",
+        "| model | mode | workers | shards | slow | measured ms | rounds | events ms | error % | analytic | error % |",
         "|---|---|---:|---:|---:|---:|---|---:|---:|---:|---:|",
     ]
     for row in found:

@@ -28,7 +28,7 @@ from typing import Any
 from hosts import VirtualHosts
 
 from forerun.search.profiling import Line, Profile, operators_of
-from forerun.search.profiling.messages import Message
+from forerun.search.profiling.messages import MeasuredCollective
 from forerun.simulator import score
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.events import event_scores, simulate
@@ -198,7 +198,9 @@ def predicted(rows: Sequence[dict[str, Any]]) -> list[Row]:
             if one is not None:
                 operators.append(Line(name=one.name, shape=shape, seconds=seconds, spread=0.0, fitted_s=one.fitted_s))
         elif row["what"] == "messages":
-            message = Message(kind=row["name"], full_bytes=int(shape[0]), ranks=int(shape[1]), stride=int(shape[2]))
+            message = MeasuredCollective(
+                kind=row["name"], full_bytes=int(shape[0]), ranks=int(shape[1]), stride=int(shape[2])
+            )
             fitted = float(collective_time_s(context.cluster, row["name"], *shape))
             name = f"{message.kind} network"
             collectives.append(Line(name=name, shape=shape, seconds=seconds, spread=0.0, fitted_s=fitted))

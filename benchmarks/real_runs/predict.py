@@ -43,7 +43,7 @@ class Row:
 
     @property
     def coarse_error(self) -> float:
-        """Of the coarse model, relative."""
+        """Of the analytic model, relative."""
         return self.coarse_s / self.step_s - 1
 
 
@@ -101,7 +101,7 @@ def _predict(row: dict[str, str], profile: GradientProfile, network: NicNetwork)
     mode = TrainingMode(**settings, shards=int(row["shards"]), policy="fifo", bucket_bytes=1.0)
     noise = Disturbance(slow={workers - 1: slow}) if slow != 1 else None
     point = throughput_curve(profile, mode, network, (workers,), noise).points[0]
-    assert point.events is not None and point.coarse is not None
+    assert point.events is not None and point.analytic is not None
     return Row(
         model=row["model"],
         mode=row["mode"],
@@ -112,7 +112,7 @@ def _predict(row: dict[str, str], profile: GradientProfile, network: NicNetwork)
         low_s=float(row["step_s_low"]),
         high_s=float(row["step_s_high"]),
         events_s=workers / point.events.samples_per_s,
-        coarse_s=workers / point.coarse.samples_per_s,
+        coarse_s=workers / point.analytic.samples_per_s,
         profile=workers == 1,
     )
 
@@ -126,14 +126,14 @@ def judged(rows: Sequence[Row]) -> dict[str, float]:
         if one.model == other.model and abs(_speed(one) / _speed(other) - 1) > NOISE
     ]
     right = sum((_speed(a) > _speed(b)) == (a.workers / a.events_s > b.workers / b.events_s) for a, b in pairs)
-    errors, coarse = (
+    errors, analytic = (
         [abs(100 * e) for e in part] for part in zip(*((r.error, r.coarse_error) for r in targets), strict=True)
     )
     return {
         "median_pct": statistics.median(errors),
         "worst_pct": max(errors),
-        "coarse_median_pct": statistics.median(coarse),
-        "coarse_worst_pct": max(coarse),
+        "coarse_median_pct": statistics.median(analytic),
+        "coarse_worst_pct": max(analytic),
         "pairs": len(pairs),
         "order_pct": 100 * right / max(len(pairs), 1),
     }

@@ -20,7 +20,7 @@ from split_model import HIDDEN, LAYERS, LENGTH, VOCAB, Stage, device
 from torch import Tensor
 
 from forerun.search.profiling.collectives import Between
-from forerun.search.profiling.messages import Message
+from forerun.search.profiling.messages import MeasuredCollective
 
 WARM = 1
 PAUSE_S = 5e-3
@@ -158,7 +158,7 @@ class Process:
         """Time collectives between the first two ranks."""
         times = []
         for kind, size, ranks, stride in variant["messages"]:
-            message = Message(kind=kind, full_bytes=size, ranks=ranks, stride=stride)
+            message = MeasuredCollective(kind=kind, full_bytes=size, ranks=ranks, stride=stride)
             measured = self.between.measure(message, variant["steps"], pause_s=PAUSE_S)
             times.append(None if measured is None else measured[0])
         return None if self.rank else {"seconds": times}

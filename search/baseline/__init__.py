@@ -3,6 +3,6 @@ of it."""
 
 from forerun.search.baseline.compare import adopt, context_of, stand_beside
 from forerun.search.baseline.present import Present, read_present
-from forerun.search.board.baseline import Baseline, Measured
+from forerun.search.board.baseline import Baseline, MeasuredStep
 
-__all__ = ["Baseline", "Measured", "Present", "adopt", "context_of", "read_present", "stand_beside"]
+__all__ = ["Baseline", "MeasuredStep", "Present", "adopt", "context_of", "read_present", "stand_beside"]

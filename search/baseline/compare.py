@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from forerun.search.baseline.present import Present
-from forerun.search.board.baseline import Baseline, Measured
+from forerun.search.board.baseline import Baseline, MeasuredStep
 from forerun.search.board.changes import ScoredChange
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row, rows_of
@@ -186,7 +186,7 @@ def _changes(context: Context, strategy: Strategy, price: float | None) -> tuple
     return explain_strategy(context, strategy, usd_per_gpu_hour=price).helping()
 
 
-def _measured(present: Present, row: Row, best: Row, context: Context) -> tuple[Measured | None, tuple[str, ...]]:
+def _measured(present: Present, row: Row, best: Row, context: Context) -> tuple[MeasuredStep | None, tuple[str, ...]]:
     """Return the measured step against the predicted one, and why it cannot be compared where it cannot."""
     steps = present.steps
     if steps is None or present.measured_from is None:
@@ -196,7 +196,7 @@ def _measured(present: Present, row: Row, best: Row, context: Context) -> tuple[
     other = [f"{name} {stated[name]}" for name, value in searched.items() if stated.get(name, value) != value]
     ratio = None if other else steps.step_time_s / row.step_time_s
     logged = steps.counted > 0
-    measured = Measured(
+    measured = MeasuredStep(
         source=present.measured_from,
         step_time_s=steps.step_time_s,
         counted=steps.counted if logged else None,
@@ -212,7 +212,7 @@ def _measured(present: Present, row: Row, best: Row, context: Context) -> tuple[
     return measured, ()
 
 
-def _text(row: Row, best: Row, measured: Measured | None) -> str:
+def _text(row: Row, best: Row, measured: MeasuredStep | None) -> str:
     """Return in words why a run is slower than the best, and how its prediction compares with its measured step."""
     if row.strategy == best.strategy:
         text = f"{CALLED} is the best already."

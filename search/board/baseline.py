@@ -10,7 +10,7 @@ from forerun.search.board.rows import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredStep:
     """A measured step of the run: the median of ``counted`` steps, with the tenth and ninetieth percentile.
 
     Those three are None where the user named a time and no log. ``ratio`` is measured over predicted, and
@@ -50,7 +50,7 @@ class Baseline:
     unknown: Mapping[str, Any]
     switches: Mapping[str, str] = field(default_factory=dict)
     unmodelled: Mapping[str, Any] = field(default_factory=dict)
-    measured: Measured | None = None
+    measured: MeasuredStep | None = None
 
     def difference_s(self, best: Row) -> dict[str, float]:
         """Return the seconds that each part of a step takes longer than in ``best`` (negative: shorter).

@@ -13,7 +13,7 @@ from forerun.search.board.baseline import Baseline
 from forerun.search.board.next_runs import NextRuns
 from forerun.search.board.notebook import rows_html
 from forerun.search.board.rows import Row
-from forerun.search.board.trees import VariedRows
+from forerun.search.board.trees import TreeRows
 from forerun.spaces.escaping import visible_json
 from forerun.spaces.files import csv_text
 from forerun.spaces.frames import frame_of
@@ -59,7 +59,7 @@ class Leaderboard:
     advice: tuple[str, ...] = ()
     baseline: Baseline | None = None
     measure_next: NextRuns | None = None
-    trees: VariedRows | None = None
+    trees: TreeRows | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from forerun.search.board.rows import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VariedRow:
+class TreeRow:
     """A tree that betters the flat strategy it starts from.
 
     ``row``: its figures event by event, ranked among the flat rows beside it (``row.rank`` 1: faster than all of them).
@@ -40,11 +40,11 @@ class VariedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VariedRows:
+class TreeRows:
     """Trees in rank order. ``starts``: flat strategies they were looked for around; ``judged``: trees whose laws and
     memory were looked at, ``simulated`` of them step by step. ``gain``: of the best tree over the best flat row."""
 
-    rows: tuple[VariedRow, ...]
+    rows: tuple[TreeRow, ...]
     starts: int
     judged: int
     simulated: int

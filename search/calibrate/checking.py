@@ -8,14 +8,14 @@ import numpy as np
 
 from forerun.search.calibrate.document import Calibration
 from forerun.search.profiling import read_profile
-from forerun.search.validate import Predictions, Run
+from forerun.search.validate import MeasuredRun, Predictions
 from forerun.simulator.calibration import Posterior
 from forerun.simulator.calibration.belief import LEVEL
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, table_of
 
 
-def calibrated_runs(runs: Sequence[Run], calibration: Calibration) -> tuple[Run, ...]:
+def calibrated_runs(runs: Sequence[MeasuredRun], calibration: Calibration) -> tuple[MeasuredRun, ...]:
     """Return runs with their contexts calibrated; those of other machines are left as they are.
 
     Raises:
@@ -33,7 +33,7 @@ def calibrated_runs(runs: Sequence[Run], calibration: Calibration) -> tuple[Run,
     return tuple(dataclasses.replace(run, context=known[id(run.context)]) for run in runs)
 
 
-def profiled_runs(runs: Sequence[Run], path: Path) -> tuple[Run, ...]:
+def profiled_runs(runs: Sequence[MeasuredRun], path: Path) -> tuple[MeasuredRun, ...]:
     """Return runs of the device of a profile with what it measured; others as they are.
 
     Raises:

@@ -18,7 +18,7 @@ from forerun.search.calibrate.memory_document import memory_document, memory_of
 from forerun.search.calibrate.mixture_document import mixture_document, mixture_of
 from forerun.search.files.row_yaml import RowDumper
 from forerun.search.files.version import cost_model_version
-from forerun.simulator.calibration import NAMES, Fitted, FittedFactor, Posterior, constant_named
+from forerun.simulator.calibration import NAMES, FittedConstant, FittedFactor, Posterior, constant_named
 from forerun.spaces.documents import Document, read_document, validate
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
@@ -45,7 +45,7 @@ class Calibration:
     source: str
     machine: Machine
     posterior: Posterior
-    constants: tuple[Fitted, ...]
+    constants: tuple[FittedConstant, ...]
     error: Mapping[str, float]
     made: Mapping[str, Any]
     runs: tuple[Mapping[str, str], ...]
@@ -127,7 +127,7 @@ def text_of(calibration: Calibration) -> str:
     return text
 
 
-def _constant(found: Fitted) -> dict[str, Any]:
+def _constant(found: FittedConstant) -> dict[str, Any]:
     low, high = found.factors(1.645)
     name = "added" if found.constant.share else "factor"
     return {
@@ -179,9 +179,9 @@ def _calibration(document: Document, data: "CalibrationDocument") -> Calibration
     held, factors = (None, ()) if data.memory is None else memory_of(document, data.memory, len(data.runs))
     constants = []
     for name, part in data.constants.items():
-        constants.append(Fitted(constant=constant_named(name), z=part.z, error=part.error, refused=None))
+        constants.append(FittedConstant(constant=constant_named(name), z=part.z, error=part.error, refused=None))
     for name, reason in data.not_determined.items():
-        constants.append(Fitted(constant=constant_named(name), z=0.0, error=1.0, refused=reason))
+        constants.append(FittedConstant(constant=constant_named(name), z=0.0, error=1.0, refused=reason))
     z = {found.constant.name: found.z for found in constants if found.refused is None}
     order = {name: place for place, name in enumerate(NAMES)}
     return Calibration(

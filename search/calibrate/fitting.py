@@ -15,7 +15,7 @@ from forerun.search.calibrate.checking import profiled_runs
 from forerun.search.calibrate.document import MOST_RUNS, Calibration, read_runs
 from forerun.search.calibrate.machine import machine_of, measured_of, memory_runs_of, told_of_memory, usable
 from forerun.search.files.version import cost_model_version
-from forerun.search.validate import Run, RunSet, load_runs
+from forerun.search.validate import MeasuredRun, RunSet, load_runs
 from forerun.search.validate.columns import OPTIONAL, REQUIRED
 from forerun.simulator.calibration import Fit, MemoryFit, fit, fit_memory
 from forerun.simulator.calibration.belief import LEVEL, quantile
@@ -32,7 +32,7 @@ class Calibrated:
 
     calibration: Calibration
     fit: Fit
-    runs: tuple[Run, ...]
+    runs: tuple[MeasuredRun, ...]
     skipped: Mapping[str, int]
 
     @property
@@ -70,7 +70,7 @@ def calibrate_files(
 
 
 def calibrate_runs(
-    runs: Sequence[Run],
+    runs: Sequence[MeasuredRun],
     *,
     skipped: Mapping[str, int] | None = None,
     source: str = "calibration",
@@ -124,7 +124,7 @@ def figures(result: Fit) -> dict[str, float]:
     }
 
 
-def memory_figures(result: MemoryFit, runs: Sequence[Run]) -> dict[str, float]:
+def memory_figures(result: MemoryFit, runs: Sequence[MeasuredRun]) -> dict[str, float]:
     """Return the errors of a fit of memory in per cent: medians of absolute errors of peaks, the share of them within
     the interval that the other runs predict, and the share of runs whose verdict (fits or not) is predicted rightly."""
     found: dict[str, float] = {"memory_runs": float(len(runs))}
@@ -154,7 +154,7 @@ def _as_runs(rows: Iterable[Mapping[str, str]]) -> RunSet:
         return load_runs([path])
 
 
-def _chosen(runs: Sequence[Run], where: Sequence[str]) -> list[Run]:
+def _chosen(runs: Sequence[MeasuredRun], where: Sequence[str]) -> list[MeasuredRun]:
     """Return the runs whose cells are as asked."""
     chosen = list(runs)
     for condition in where:
@@ -181,5 +181,5 @@ def _skipped(found: Sequence[RunSet]) -> dict[str, int]:
     return counts
 
 
-def _used(runs: Sequence[Run]) -> list[Run]:
+def _used(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
     return [*usable(runs), *told_of_memory(runs)]

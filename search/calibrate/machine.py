@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from forerun.search.validate import Run
-from forerun.simulator.calibration import Measured, MemoryRun
+from forerun.search.validate import MeasuredRun
+from forerun.simulator.calibration import FittedRun, MemoryRun
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context
@@ -47,7 +47,7 @@ def kinds_of(cluster: Cluster) -> tuple[str, ...]:
     return tuple(dict.fromkeys(level.kind for level in cluster.levels))
 
 
-def machine_of(runs: Sequence[Run]) -> Machine:
+def machine_of(runs: Sequence[MeasuredRun]) -> Machine:
     """Return the machine that all runs share.
 
     Raises:
@@ -67,19 +67,19 @@ def machine_of(runs: Sequence[Run]) -> Machine:
     return Machine(device=device, framework=framework, links=tuple(links))
 
 
-def usable(runs: Iterable[Run]) -> list[Run]:
+def usable(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
     """Return the runs that say something about time."""
     return [run for run in runs if run.outcome == "ok" and run.step_time_s]
 
 
-def told_of_memory(runs: Iterable[Run]) -> list[Run]:
+def told_of_memory(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
     """Return the runs that say something about memory: what they used, or whether they ran; none where nobody looked
     at memory and nothing ever failed, so that nothing could be learned."""
     found = [run for run in runs if run.outcome in ("ok", "oom")]
     return found if any(run.peak_memory_bytes or run.outcome == "oom" for run in found) else []
 
 
-def memory_runs_of(runs: Sequence[Run]) -> list[MemoryRun]:
+def memory_runs_of(runs: Sequence[MeasuredRun]) -> list[MemoryRun]:
     """Return runs as the fit of memory takes them."""
     return [
         MemoryRun(
@@ -94,10 +94,10 @@ def memory_runs_of(runs: Sequence[Run]) -> list[MemoryRun]:
     ]
 
 
-def measured_of(runs: Sequence[Run]) -> list[Measured]:
+def measured_of(runs: Sequence[MeasuredRun]) -> list[FittedRun]:
     """Return usable runs as the fit takes them."""
     return [
-        Measured(context=run.context, strategy=run.strategy, step_time_s=run.step_time_s)
+        FittedRun(context=run.context, strategy=run.strategy, step_time_s=run.step_time_s)
         for run in runs
         if run.step_time_s
     ]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from forerun.search.calibrate.evidence_document import rounded
-from forerun.simulator.calibration import NAMES, USUAL, Evidence, Mixture, Prior
+from forerun.simulator.calibration import NAMES, USUAL, Evidence, Prior, PriorMixture
 from forerun.simulator.calibration.mixture import restored
 from forerun.spaces.documents import Document
 from forerun.spaces.errors import RequestError
@@ -15,7 +15,7 @@ MOST = 64
 """Priors in a file, at most: every interval is told from all of them."""
 
 
-def mixture_document(mixture: Mixture) -> list[dict[str, Any]]:
+def mixture_document(mixture: PriorMixture) -> list[dict[str, Any]]:
     """Return what is believed of every prior as plain data."""
     return [
         {
@@ -29,7 +29,7 @@ def mixture_document(mixture: Mixture) -> list[dict[str, Any]]:
     ]
 
 
-def mixture_of(document: Document, data: Sequence[Any], evidence: Evidence, z: Mapping[str, float]) -> Mixture:
+def mixture_of(document: Document, data: Sequence[Any], evidence: Evidence, z: Mapping[str, float]) -> PriorMixture:
     """Return the mixture of a checked document; ``z``: constants that are fitted, by name.
 
     Raises:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.certainty.residuals import Floats, Kind, Residuals, kind_of, residuals
+from forerun.search.certainty.residuals import Floats, Residuals, RunClass, kind_of, residuals
 from forerun.spaces.strategies import Context
 
 LEVEL = 0.8
@@ -67,7 +67,7 @@ def certainty_of(context: Context, gpus: NDArray[np.int64] | Floats, busy: Float
     return intervals(residuals(quantity), kind_of(context), np.asarray(gpus, dtype=float), busy)
 
 
-def intervals(known: Residuals, kind: Kind, gpus: Floats, busy: Floats) -> Certainty:
+def intervals(known: Residuals, kind: RunClass, gpus: Floats, busy: Floats) -> Certainty:
     """Return how sure N predictions of a kind are by what is known; each distinct one is looked up once."""
     rounded = np.round(np.nan_to_num(busy, nan=1.0) / _STEP) * _STEP
     keys, inverse = np.unique(np.stack([gpus, rounded]), axis=1, return_inverse=True)
@@ -88,13 +88,13 @@ def intervals(known: Residuals, kind: Kind, gpus: Floats, busy: Floats) -> Certa
     return Certainty(low=low, middle=middle, high=high, alike=alike)
 
 
-def _same(one: Kind, other: Kind) -> bool:
+def _same(one: RunClass, other: RunClass) -> bool:
     return (one.device, one.framework, one.experts) == (other.device, other.framework, other.experts)
 
 
-def _likeness(known: Residuals, kind: Kind) -> Floats:
+def _likeness(known: Residuals, kind: RunClass) -> Floats:
     """Return how much every quantile counts by its kind alone, P."""
-    names = [field.name for field in fields(Kind)]
+    names = [field.name for field in fields(RunClass)]
     unique = {
         one: float(np.prod([LIKENESS[name] for name in names if getattr(one, name) != getattr(kind, name)]))
         for one in set(known.kinds)

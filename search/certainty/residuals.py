@@ -21,7 +21,7 @@ NARROW = ("fp8", "mxfp8", "fp4", "nvfp4")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class RunClass:
     """What predictions are alike in besides numbers.
 
     ``device``, ``generation`` (first word of its architecture), ``framework`` (a profile's name, or that of the one it
@@ -37,10 +37,10 @@ class Kind:
     narrow: bool
 
 
-def kind_of(context: Context) -> Kind:
+def kind_of(context: Context) -> RunClass:
     """Return the kind of predictions that are made in a context."""
     device = context.cluster.device
-    return Kind(
+    return RunClass(
         device=device.name,
         generation=device.architecture.split()[0],
         framework=(context.framework.lineage or (context.framework.name,))[-1],
@@ -60,7 +60,7 @@ class Residuals:
 
     log_ratio: Floats
     weight: Floats
-    kinds: tuple[Kind, ...]
+    kinds: tuple[RunClass, ...]
     gpus: Floats
     busy: Floats
 
@@ -80,7 +80,7 @@ def joined(cells: Sequence[Mapping[str, Any]], quantity: str) -> Residuals:
         rows[cell["table"]] = rows.get(cell["table"], 0) + its["rows"]
     counts = np.array([len(its["log_ratio"]) for _, its in kept])
     each = [its["rows"] / len(its["log_ratio"]) / rows[cell["table"]] ** 0.5 for cell, its in kept]
-    kinds = [Kind(**cell["kind"]) for cell, _ in kept]
+    kinds = [RunClass(**cell["kind"]) for cell, _ in kept]
     return Residuals(
         log_ratio=np.concatenate([its["log_ratio"] for _, its in kept]),
         weight=np.repeat(each, counts),

@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forerun.search.cli.console import say
-from forerun.search.improve import Source
+from forerun.search.improve import ImproveSource
 from forerun.simulator.improve import Improvement, WhatIf
 from forerun.simulator.improve.run_questions import Question
 from forerun.spaces.units import format_bytes, format_seconds
@@ -15,7 +15,7 @@ _SHOWN = 12
 
 def print_improvement(
     console: Console,
-    source: Source,
+    source: ImproveSource,
     found: Improvement,
     asked: tuple[WhatIf, ...],
     run: tuple[Question, ...],
@@ -30,7 +30,7 @@ def print_improvement(
     say(console, *(Text(note, style="dim") for note in source.notes))
 
 
-def _headline(source: Source, found: Improvement) -> list[Text]:
+def _headline(source: ImproveSource, found: Improvement) -> list[Text]:
     step, change = found.step, f"{abs(found.gain):.1%} {'less' if found.gain >= 0 else 'more'}"
     lines = [
         Text(
@@ -104,7 +104,7 @@ def _questions(asked: tuple[WhatIf, ...]) -> Table:
     return table
 
 
-def _strategies(source: Source) -> Table:
+def _strategies(source: ImproveSource) -> Table:
     table = _table("\nOther strategies", "change", "to", "saves")
     for one in source.alternatives:
         table.add_row(one.name, one.what, format_seconds(one.saves_s))

@@ -32,6 +32,7 @@ VERBS: tuple[Verb, ...] = (
     _verb("export", "launch files of a row of the leaderboard, for a training framework"),
     _verb("import", "a configuration of a training framework as a strategy"),
     _verb("report", "a finished search as one HTML page that opens without a network"),
+    _verb("record", "run a training and keep traces of some of its steps"),
     _verb("replay", "traces of a real run: what it waits for, who holds it up, what the links reach"),
     _verb("improve", "buckets, fusions and other changes that would make a run or a model faster, with their gain"),
     _verb("validate", "accuracy and order of predictions against measured runs"),

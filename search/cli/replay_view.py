@@ -68,30 +68,31 @@ def _headline(analysis: Analysis) -> list[Text]:
     return lines
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+def table(title: str, *columns: str) -> Table:
+    """Return an empty table whose first column is text and whose others are figures."""
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if not number else "right", no_wrap=bool(number))
-    return table
+        made.add_column(column, justify="left" if not number else "right", no_wrap=bool(number))
+    return made
 
 
 def _ranks(analysis: Analysis) -> Table:
-    table = _table("\nA step of every rank", "rank", "computing", "exposed comm.", "of it waiting", "host", "idle")
+    shown = table("\nA step of every rank", "rank", "computing", "exposed comm.", "of it waiting", "host", "idle")
     for use in analysis.uses[:_RANKS_SHOWN]:
         whole = use.compute_s + use.exposed_s + use.host_s + use.idle_s or 1.0
         values = (use.compute_s, use.exposed_s, use.waiting_s, use.host_s, use.idle_s)
-        table.add_row(str(use.rank), *(f"{format_seconds(value)} {value / whole:4.0%}" for value in values))
+        shown.add_row(str(use.rank), *(f"{format_seconds(value)} {value / whole:4.0%}" for value in values))
     if len(analysis.uses) > _RANKS_SHOWN:
-        table.add_row(f"… {len(analysis.uses) - _RANKS_SHOWN} more (--json)")
-    return table
+        shown.add_row(f"… {len(analysis.uses) - _RANKS_SHOWN} more (--json)")
+    return shown
 
 
 def _path(analysis: Analysis, top: int) -> Table:
     shares = ", ".join(f"{kind} {share:.0%}" for kind, share in critical_shares(analysis).items() if share >= 0.005)
-    table = _table(f"\nCritical path: {shares}", "longest pieces", "kind", "rank", "count", "a step", "share")
+    shown = table(f"\nCritical path: {shares}", "longest pieces", "kind", "rank", "count", "a step", "share")
     whole = sum(part.seconds for part in analysis.path) or 1.0
     for part in analysis.path[:top]:
-        table.add_row(
+        shown.add_row(
             part.name[:70],
             part.kind,
             str(part.rank),
@@ -99,7 +100,7 @@ def _path(analysis: Analysis, top: int) -> Table:
             format_seconds(part.seconds / len(analysis.replay.measured_s)),
             f"{part.seconds / whole:.1%}",
         )
-    return table
+    return shown
 
 
 def _stragglers(analysis: Analysis) -> list[Text | Table]:
@@ -107,28 +108,28 @@ def _stragglers(analysis: Analysis) -> list[Text | Table]:
         return []
     if not analysis.stragglers:
         return [Text("\nNo stragglers: no rank has clearly more work of its own than the others")]
-    table = _table("\nStragglers", "rank", "more work a step", "steps longer by", "since")
+    shown = table("\nStragglers", "rank", "more work a step", "steps longer by", "since")
     for one in analysis.stragglers:
         since = "the first step" if not one.since_step else f"step {one.since_step}, {format_seconds(one.since_s)} in"
-        table.add_row(str(one.rank), format_seconds(one.excess_s), format_seconds(one.caused_s), since)
-    return [table]
+        shown.add_row(str(one.rank), format_seconds(one.excess_s), format_seconds(one.caused_s), since)
+    return [shown]
 
 
 def _overlaps(analysis: Analysis) -> Table:
-    table = _table("\nSlowdown under communication", "kind", "factor", "kernels compared")
+    shown = table("\nSlowdown under communication", "kind", "factor", "kernels compared")
     for one in analysis.overlaps:
-        table.add_row(one.kind, f"{one.factor:.2f}", str(one.kernels))
-    return table
+        shown.add_row(one.kind, f"{one.factor:.2f}", str(one.kernels))
+    return shown
 
 
 def _links(analysis: Analysis, link_bytes_per_s: float | None) -> Table:
     head = ("message", "ranks", "count", "bytes", "time", "bandwidth")
-    table = _table("\nMessages once all have come", *head, *(("of the link",) if link_bytes_per_s else ()))
+    shown = table("\nMessages once all have come", *head, *(("of the link",) if link_bytes_per_s else ()))
     for one in analysis.links:
-        shown = ",".join(map(str, one.ranks[:6])) + ("…" if len(one.ranks) > 6 else "")
+        ranks = ",".join(map(str, one.ranks[:6])) + ("…" if len(one.ranks) > 6 else "")
         reached = one.bandwidth_bytes_per_s
         rate = "unknown size" if isnan(reached) else format_rate(reached)
         share = () if not link_bytes_per_s else ("" if isnan(reached) else f"{reached / link_bytes_per_s:.0%}",)
         size = format_bytes(one.total_bytes)
-        table.add_row(one.operation, shown, str(one.count), size, format_seconds(one.busy_s), rate, *share)
-    return table
+        shown.add_row(one.operation, ranks, str(one.count), size, format_seconds(one.busy_s), rate, *share)
+    return shown

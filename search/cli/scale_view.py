@@ -56,7 +56,7 @@ def _table(scaling: Scaling, *, ascii_only: bool) -> Table:
     if stale:
         table.add_column("stale", justify="right", no_wrap=True)
     if both:
-        table.add_column("events" if curve.points[0].exact else "coarse", justify="right", no_wrap=True)
+        table.add_column("events" if curve.points[0].exact else "analytic", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     most = curve.best.chosen.samples_per_s
     for point in curve.points:
@@ -104,7 +104,7 @@ def _verdict(scaling: Scaling) -> list[Text]:
     lines.append(_twice(scaling))
     if last.disagreement is not None:
         gap = max(map(_apart, curve.points), key=abs)
-        both = ("the closed form", "the event level") if last.exact else ("the event level", "the coarse model")
+        both = ("the closed form", "the event level") if last.exact else ("the event level", "the analytic model")
         lines.append(Text(f"samples/s are of {both[0]}; {both[1]} differs by up to {_signed(gap)}", style="dim"))
     return lines
 

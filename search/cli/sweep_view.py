@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forerun.search.cli.console import open_console, open_progress, say
-from forerun.search.sweep.plan import SweepPiece, SweepPlan
+from forerun.search.sweep.plan import SweepPlan, SweepSearch
 from forerun.search.sweep.run import FINISHED, SweepResult, Watch
 from forerun.search.sweep.rundir import STATUSES
 from forerun.spaces.units import format_seconds
@@ -53,7 +53,7 @@ class SweepView(Watch):
             self._live = Live(self._table(), console=open_progress(self._stream), auto_refresh=False, transient=True)
             self._live.start()
 
-    def ended(self, piece: SweepPiece, record: "Record") -> None:
+    def ended(self, piece: SweepSearch, record: "Record") -> None:
         """Show one more."""
         self._under_way.pop(piece.number, None)
         self._add(piece, record)
@@ -65,7 +65,7 @@ class SweepView(Watch):
             what = f"{piece.request.model} on {piece.request.cluster}, search {piece.number + 1}"
             print(f"forerun: [{self._done}/{self._count}] {what}: {record['status']}: {found}", file=self._stream)
 
-    def advanced(self, piece: SweepPiece, share: float) -> None:
+    def advanced(self, piece: SweepSearch, share: float) -> None:
         """Show how far a search is that takes long; without a terminal each tenth of it is a line."""
         before = self._under_way.get(piece.number, 0.0)
         self._under_way[piece.number] = share
@@ -74,11 +74,11 @@ class SweepView(Watch):
         elif int(10 * share) > int(10 * before) and share < 1.0:
             print(f"forerun: search {piece.number + 1} is {share:.0%} done", file=self._stream)
 
-    def _group(self, piece: SweepPiece) -> dict[str, Any]:
+    def _group(self, piece: SweepSearch) -> dict[str, Any]:
         key = (piece.request.model, piece.request.cluster)
         return self._groups.setdefault(key, {"searches": 0, "best": None, **dict.fromkeys(STATUSES, 0)})
 
-    def _add(self, piece: SweepPiece, record: "Record") -> None:
+    def _add(self, piece: SweepSearch, record: "Record") -> None:
         group = self._group(piece)
         self._done += 1
         group[record["status"]] += 1

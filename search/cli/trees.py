@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from forerun.search.board.leaderboard import Leaderboard
     from forerun.search.request.request import Setting
-    from forerun.search.trees import VariedRows
+    from forerun.search.trees import TreeRows
     from forerun.search.workers import Choice
 
 FOLDER = "trees"
@@ -74,7 +74,7 @@ def write_trees(folder: Path, board: "Leaderboard") -> None:
         write_text(folder / FOLDER / f"{number}.yaml", found.yaml)
 
 
-def tree_lines(found: "VariedRows") -> "list[Text]":
+def tree_lines(found: "TreeRows") -> "list[Text]":
     """Return the trees that were found, one paragraph each."""
     from rich.text import Text
 

@@ -10,7 +10,7 @@ from forerun.search.board.rows import Row
 from forerun.search.diagnosis.fixes import Fix, fixes, relaxed
 from forerun.search.flat.best import best_row, first_row
 from forerun.search.flat.candidates import values_at
-from forerun.search.flat.exhaustive import Piece, Problem, slices
+from forerun.search.flat.exhaustive import Problem, SliceResult, slices
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.spaces.errors import InfeasibleError, RequestError
@@ -98,7 +98,7 @@ class BeyondLimits(NoAnswer):
     """What fits takes too long or costs too much."""
 
 
-def empty_space(setting: Setting, problem: Problem, piece: Piece) -> RequestError:
+def empty_space(setting: Setting, problem: Problem, piece: SliceResult) -> RequestError:
     """Return the error for restrictions that leave no legal candidate: the laws they meet and which one to lift."""
     blockers = _blockers(piece)
     laws = _laws(problem.space, [reason for reason, _ in blockers[:TOP_BLOCKERS]])
@@ -130,10 +130,10 @@ def beyond_limits(setting: Setting, score: Scorer, document: dict[str, Any]) -> 
 
 def _has_legal(setting: Setting) -> bool:
     """Whether any candidate is legal; stops at the first slice that has one."""
-    return any(len(table) for _, table, _ in slices(setting.space(), 0, setting.space().size))
+    return any(len(part.table) for part in slices(setting.space(), 0, setting.space().size))
 
 
-def _blockers(piece: Piece) -> tuple[tuple[str, int], ...]:
+def _blockers(piece: SliceResult) -> tuple[tuple[str, int], ...]:
     """Return candidates by reason, most first. Memory is what legal candidates die of, so it precedes the laws."""
     return tuple(sorted(piece.rejected.items(), key=lambda item: (item[0] != "memory", -item[1], item[0])))
 
@@ -145,7 +145,7 @@ def _blocker_lines(blockers: tuple[tuple[str, int], ...], laws: Mapping[str, str
     return lines
 
 
-def diagnose(setting: Setting, problem: Problem, piece: Piece, score: Scorer) -> Diagnosis:
+def diagnose(setting: Setting, problem: Problem, piece: SliceResult, score: Scorer) -> Diagnosis:
     """Return why ``piece``, the whole of a space, has nothing feasible and what would help."""
     closest = first_row(setting, problem, piece.closest)
     blockers = _blockers(piece)

@@ -10,7 +10,7 @@ from forerun.search.board.changes import ScoredChange
 from forerun.search.board.notebook import changes_html
 from forerun.search.board.rows import Row, rows_of
 from forerun.search.certainty import LEVEL
-from forerun.search.explain.neighbours import Change, neighbours
+from forerun.search.explain.neighbours import AxisStep, neighbours
 from forerun.search.notes.intervals import certain
 from forerun.search.notes.pair_order_accuracy import order_holds
 from forerun.search.request.scorer import Scorer
@@ -122,7 +122,7 @@ def explain_strategy(
     score: Scorer = simulator_score,
 ) -> Explanation:
     """Score a legal strategy and everything one axis away from it."""
-    found: tuple[Change, ...] = neighbours(context, strategy)
+    found: tuple[AxisStep, ...] = neighbours(context, strategy)
     row, *others = rows_of(
         context,
         [strategy, *(change.strategy for change in found)],

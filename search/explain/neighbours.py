@@ -36,7 +36,7 @@ STEPS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class AxisStep:
     """One step along ``axis``: the ``strategy`` it leads to, and what differs (``tp4 -> tp8, dp16 -> dp8``)."""
 
     axis: str
@@ -44,7 +44,7 @@ class Change:
     words: str
 
 
-def neighbours(context: Context, strategy: Strategy) -> tuple[Change, ...]:
+def neighbours(context: Context, strategy: Strategy) -> tuple[AxisStep, ...]:
     """Return the legal strategies on as many devices that differ in one axis: by the nearest larger and smaller number
     that is legal, or by any named choice.
 
@@ -57,17 +57,17 @@ def neighbours(context: Context, strategy: Strategy) -> tuple[Change, ...]:
     if strategy.stage_recompute is not None:
         values["recompute"] = -1  # no choice for all stages is the present one
     choices = default_choices(context, [strategy.devices])
-    found: dict[str, Change] = {}
+    found: dict[str, AxisStep] = {}
     for axis in AXES[1:]:
         for values_one_way in _ways(axis, values[axis], choices[axis]):
             for value in values_one_way:
                 changed = _repair(axis, {**values, axis: value}, context, choices, strategy)
                 if changed is not None and changed != strategy:
                     words = difference(strategy, changed)
-                    found.setdefault(str(changed), Change(axis=axis, strategy=changed, words=words))
+                    found.setdefault(str(changed), AxisStep(axis=axis, strategy=changed, words=words))
                     break
     for axis, changed in _stage_steps(context, strategy, choices):
-        found.setdefault(str(changed), Change(axis=axis, strategy=changed, words=difference(strategy, changed)))
+        found.setdefault(str(changed), AxisStep(axis=axis, strategy=changed, words=difference(strategy, changed)))
     return tuple(found.values())
 
 

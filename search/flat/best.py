@@ -7,7 +7,7 @@ import numpy as np
 from forerun.search.board.rows import Row, rows_from
 from forerun.search.flat.candidates import strategies_at
 from forerun.search.flat.exhaustive import Best, Problem, search_space
-from forerun.search.request.limits import NO_LIMITS, Limits
+from forerun.search.request.limits import NO_LIMITS, TrainingLimits
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
@@ -18,7 +18,7 @@ def best_row(
     *,
     objective: str | None = None,
     overrides: Mapping[str, Sequence[object]] | None = None,
-    limits: Limits = NO_LIMITS,
+    limits: TrainingLimits = NO_LIMITS,
     score: Scorer = simulator_score,
 ) -> Row | None:
     """Return the row of the best strategy of a setting, None where nothing is feasible.

@@ -1,7 +1,7 @@
-"""The exhaustive driver: walk a space in slices, score every legal candidate, keep the best few.
+"""The exhaustive driver: enumerate a space in slices, score every legal candidate, keep the best few.
 
-A slice is two integers. What it yields is a ``Piece``: counts and the best candidates with their ranking keys, so that
-pieces merge in any order, by any number of workers, into the same result. Memory follows the chunk and not the space.
+A slice is two integers. It yields a ``SliceResult``: counts and the best candidates with their ranking keys. Results of
+slices merge in any order, by any number of workers, into the same result. Memory grows with the chunk, not the space.
 """
 
 import math
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from forerun.search.flat.bound import SAMPLE, SLOWER, WORTH, Bound, sample_tables, slowdowns
 from forerun.search.flat.fronts import front
-from forerun.search.request.limits import NO_LIMITS, Limits
+from forerun.search.request.limits import NO_LIMITS, TrainingLimits
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.preferences import odds_of_failure
 from forerun.search.request.scorer import Progress, Scorer
@@ -22,15 +22,16 @@ from forerun.simulator import score as simulator_score
 from forerun.simulator.core.bound import LeastStep
 from forerun.simulator.memory.risk import RISKY
 from forerun.simulator.score_table import Floats, ScoreTable, joined
-from forerun.spaces.strategies import AXES, COLUMNS, StrategySpace, StrategyTable
+from forerun.spaces.strategies import AXES, StrategySpace, StrategyTable
+from forerun.spaces.strategies.walk import Hopeless
 
 CHUNK = 1 << 17
 """Legal candidates scored at once: large enough to amortise numpy's calls, small enough for the cache."""
 FIRST = 1 << 19
 """Candidates of the first slice: a few per cent of them are legal in the usual space."""
-WIDEST = 1 << 26
-"""Candidates of one slice, legal or not: bounds memory where a sparse space suddenly becomes dense. Laws leave a tenth
-of such a slice at most (each ``vpp`` goes with few schedules and splits), at some hundred bytes a candidate."""
+PREFIXES = 1 << 24
+"""Most prefixes of a slice, legal or not: bounds memory where a sparse space suddenly becomes dense. Laws leave a tenth
+of them at most, at some fifty bytes each; what is below them is made in parts."""
 DEGREES = AXES[: AXES.index("etp") + 1]
 """Axes that make a strategy an idea of its own; the others make variants of one."""
 CLOSEST = 8
@@ -47,7 +48,7 @@ class Problem:
     space: StrategySpace
     objective: str
     top: int
-    limits: Limits = NO_LIMITS
+    limits: TrainingLimits = NO_LIMITS
     slowdown: Mapping[int, float] = field(default_factory=dict)
     bound: Bound | None = None
     ideas: bool = False
@@ -58,7 +59,7 @@ class Problem:
         fast = AXES[AXES.index(DEGREES[-1]) + 1 :]
         return math.prod(len(self.space.choices[axis]) for axis in fast) if self.ideas else 1
 
-    def merged(self, pieces: Iterable["Piece"]) -> "Piece":
+    def merged(self, pieces: Iterable["SliceResult"]) -> "SliceResult":
         """Return the piece of several slices together."""
         return merge(pieces, top=self.top, front=objective_named(self.objective).front, width=self.idea_width)
 
@@ -81,7 +82,7 @@ class Best:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class SliceResult:
     """What one or several slices hold.
 
     ``walked`` candidates of which ``legal`` keep all laws and ``feasible`` also fit into memory and keep the limits;
@@ -106,7 +107,7 @@ def interrupted(scores: ScoreTable, table: StrategyTable, slowdown: Mapping[int,
     return scores.slowed(slowdowns(table, slowdown)) if slowdown else scores
 
 
-def search_space(problem: Problem, *, score: Scorer = simulator_score, progress: Progress | None = None) -> Piece:
+def search_space(problem: Problem, *, score: Scorer = simulator_score, progress: Progress | None = None) -> SliceResult:
     """Search a whole space in this process."""
     problem = bounded(problem, score)
     return search_slice(problem, 0, problem.space.size, score=score, progress=progress)
@@ -152,17 +153,18 @@ def search_slice(
     score: Scorer = simulator_score,
     progress: Progress | None = None,
     chunk: int = CHUNK,
-) -> Piece:
+) -> SliceResult:
     """Return the piece of the candidates with index in ``[low, high)``; it does not depend on ``chunk``."""
     low, high = max(low, 0), min(high, problem.space.size)
-    piece, waiting = Piece(), list[StrategyTable]()
+    piece, waiting = SliceResult(), list[StrategyTable]()
     walked = legal = 0
-    for width, table, rejected in slices(problem.space, low, high, chunk):
-        walked, legal = walked + width, legal + len(table)
-        kept = _within(problem.bound, table)
-        slower = len(table) - len(kept)
-        counted = {**rejected, **({SLOWER: slower} if slower else {})}
-        piece = problem.merged([piece, Piece(walked=width, legal=slower, rejected=counted)])
+    bound = problem.bound
+    for part in slices(problem.space, low, high, chunk, None if bound is None else bound.hopeless):
+        walked, legal = walked + part.width, legal + len(part.table) + part.passed
+        kept = _within(bound, part.table)
+        slower = len(part.table) - len(kept) + part.passed
+        counted = {**part.rejected, **({SLOWER: slower} if slower else {})}
+        piece = problem.merged([piece, SliceResult(walked=part.width, legal=slower, rejected=counted)])
         waiting.append(kept)
         if sum(map(len, waiting)) >= chunk or walked == high - low:
             scored = [score_chunk(problem, part, score) for part in chunks_of(waiting, chunk)]
@@ -172,7 +174,7 @@ def search_slice(
     return piece
 
 
-def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> Piece:
+def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> SliceResult:
     """Score some legal candidates."""
     context = problem.space.context
     bare = score(context, table)
@@ -187,7 +189,7 @@ def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> Piece:
         plain = replace(ranked, keys=objective.plain(scores.step_time_s, table)[None, :])
         fastest = lowest(plain, kept, 1)
         safest = lowest(ranked, kept & (odds_of_failure(context, scores) <= RISKY / (1 - RISKY)), 1)
-    return Piece(
+    return SliceResult(
         legal=len(table),
         feasible=int(np.count_nonzero(kept)),
         rejected={**({"memory": over} if over else {}), **beyond},
@@ -198,14 +200,14 @@ def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> Piece:
     )
 
 
-def merge(pieces: Iterable[Piece], *, top: int, front: bool = False, width: int = 1) -> Piece:
+def merge(pieces: Iterable[SliceResult], *, top: int, front: bool = False, width: int = 1) -> SliceResult:
     """Return the piece of all slices together; the order of ``pieces`` does not matter. A ``front`` stays whole: a cut
     one could not be merged. ``width``: that of an idea (``Problem.idea_width``)."""
     pieces = list(pieces)
     rejected: Counter[str] = Counter()
     for piece in pieces:
         rejected.update(piece.rejected)
-    return Piece(
+    return SliceResult(
         walked=sum(piece.walked for piece in pieces),
         legal=sum(piece.legal for piece in pieces),
         feasible=sum(piece.feasible for piece in pieces),
@@ -271,21 +273,39 @@ def _merge_best(parts: list[Best | None], count: int, *, front: bool = False, wi
     return _best(found, np.ones(len(found), dtype=bool), count, front, width)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Part of a space: ``width`` candidates of it, of which ``table`` has the legal ones that are to be looked at;
+    ``rejected`` counts illegal ones by reason, ``passed`` legal ones that were passed over as hopeless."""
+
+    width: int
+    table: StrategyTable
+    rejected: Mapping[str, int]
+    passed: int = 0
+
+
 def slices(
-    space: StrategySpace, low: int, high: int, chunk: int = CHUNK
-) -> Iterator[tuple[int, StrategyTable, Mapping[str, int]]]:
-    """Cut ``[low, high)`` into slices of about ``chunk`` legal candidates: (width, legal ones, illegal by reason).
+    space: StrategySpace, low: int, high: int, chunk: int = CHUNK, hopeless: Hopeless | None = None
+) -> Iterator[Slice]:
+    """Cut ``[low, high)`` into slices of about ``chunk`` legal candidates to look at; a dense one in parts, the last of
+    which has the width of all.
 
     The width of a slice follows the density of the one before it, because the density changes slowly along the index.
     """
-    width = FIRST
+    width, widest = FIRST, PREFIXES * space.below
     while low < high:
         width = min(width, high - low)
-        table, rejected = space.table(low, low + width)
-        yield width, table, rejected
+        found = 0
+        parts = space.walk(low, low + width, hopeless)
+        part = next(parts)
+        for after in parts:
+            found += len(part.table)
+            yield Slice(width=0, table=part.table, rejected=part.rejected, passed=part.passed)
+            part = after
+        yield Slice(width=width, table=part.table, rejected=part.rejected, passed=part.passed)
         low += width
-        growth = min(4.0, chunk / max(len(table), 1))
-        width = max(1, min(WIDEST, int(width * growth)))
+        growth = min(4.0, chunk / max(found + len(part.table), 1))
+        width = max(1, min(widest, int(width * growth)))
 
 
 def chunks_of(tables: list[StrategyTable], chunk: int) -> Iterator[StrategyTable]:
@@ -299,20 +319,14 @@ def chunks_of(tables: list[StrategyTable], chunk: int) -> Iterator[StrategyTable
 
 
 def _join(tables: list[StrategyTable]) -> StrategyTable | None:
-    """Return one table with the rows of all: slices of one space differ in nothing but the choices of what
-    follows from the axes."""
+    """Return one table with the rows of all: slices of one space differ in nothing but the choices of ``dp``."""
     if len(tables) < 2:
         return tables[0] if tables else None
-    codes = {axis: np.concatenate([table.codes[axis] for table in tables]) for axis in AXES}
-    choices = dict(tables[0].choices)
-    for column in COLUMNS[len(AXES) :]:
-        choices[column] = np.unique(np.concatenate([table.choices[column] for table in tables]))
-        places = [np.searchsorted(choices[column], table.choices[column]).astype(np.uint16) for table in tables]
-        codes[column] = np.concatenate(
-            [place[table.codes[column]] for place, table in zip(places, tables, strict=True)]
-        )
+    dp = np.unique(np.concatenate([table.choices["dp"] for table in tables]))
+    codes = {axis: np.concatenate([table.codes[axis] for table in tables]) for axis in (*AXES, "software")}
+    recoded = [np.searchsorted(dp, table.choices["dp"]).astype(np.uint16)[table.codes["dp"]] for table in tables]
     return StrategyTable(
-        choices=choices,
-        codes=codes,
+        choices={**tables[0].choices, "dp": dp},
+        codes={**codes, "dp": np.concatenate(recoded)},
         index=np.concatenate([table.index for table in tables]),
     )

@@ -1,6 +1,6 @@
 """Configuration formats of training frameworks: a launch out as files, a user's files in as a strategy."""
 
-from forerun.search.formats.contract import Files, Format, Imported, Launch, Limit, Source, Steps
+from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile, Limit, Steps
 from forerun.search.formats.exporting import Export, export, load_launch
 from forerun.search.formats.importing import import_files, import_texts
 from forerun.search.formats.megatron_log import measured_steps
@@ -13,8 +13,8 @@ __all__ = [
     "Format",
     "Imported",
     "Launch",
+    "LaunchFile",
     "Limit",
-    "Source",
     "Steps",
     "export",
     "format_named",

@@ -7,11 +7,11 @@ program, so they stand in the launch script.
 from collections.abc import Callable
 from typing import Any
 
-from forerun.search.formats.contract import Files, Imported, Launch, Source
-from forerun.search.formats.devices import Replicas, World
+from forerun.search.formats.contract import Files, Imported, Launch, LaunchFile
+from forerun.search.formats.devices import RunReplicas, World
 from forerun.search.formats.program_arguments import launch_files
 from forerun.search.formats.script_world import world_of
-from forerun.search.formats.settings import Settings
+from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.strategies import Strategy
 
@@ -52,7 +52,7 @@ def files(launch: Launch, main: str, data: dict[str, Any], arguments: list[str])
     return {main: text, **launch_files(launch, f"accelerate {VERSION}", starter, arguments)}
 
 
-def world_stated(settings: Settings, source: Source) -> World:
+def world_stated(settings: LaunchSettings, source: LaunchFile) -> World:
     """Return the number of GPUs: the user's first, then the file's own number of processes, then the scripts'."""
     world = world_of(source.beside, source.gpus, source.given)
     processes = settings.whole("num_processes", least=-1)
@@ -63,10 +63,10 @@ def world_stated(settings: Settings, source: Source) -> World:
 
 def imported(
     name: str,
-    settings: Settings,
-    program: Settings,
+    settings: LaunchSettings,
+    program: LaunchSettings,
     strategy: Strategy,
-    found: Replicas,
+    found: RunReplicas,
     batch: int,
     defaults: list[str],
     notes: list[str],

@@ -5,8 +5,8 @@ DeepSpeed through accelerate are read too.
 """
 
 from forerun.search.formats.accelerate_common import MIXED, VERSION, common, files, imported, world_stated
-from forerun.search.formats.contract import Files, Format, Imported, Launch, Limit, Source
-from forerun.search.formats.devices import Replicas, World, replicas
+from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile, Limit
+from forerun.search.formats.devices import RunReplicas, World, replicas
 from forerun.search.formats.limits import (
     COMMON,
     NO_SELECTIVE,
@@ -18,7 +18,7 @@ from forerun.search.formats.limits import (
     without,
 )
 from forerun.search.formats.program_arguments import program_settings, trainer_arguments
-from forerun.search.formats.settings import Settings, flatten
+from forerun.search.formats.settings import LaunchSettings, flatten
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Strategy
 
@@ -101,9 +101,9 @@ def write(launch: Launch) -> Files:
     return files(launch, MAIN, data, arguments)
 
 
-def parse(source: Source) -> Imported:
+def parse(source: LaunchFile) -> Imported:
     """Read a file for FSDP (version 1 or 2), plain replicas, or DeepSpeed through accelerate."""
-    settings = Settings(flatten(source.top_level()), source.name)
+    settings = LaunchSettings(flatten(source.top_level()), source.name)
     program = program_settings(source.beside, source.given)
     notes: list[str] = []
     defaults: list[str] = []
@@ -127,7 +127,7 @@ def parse(source: Source) -> Imported:
         dp = (shard or 1) * (replicate or 1)
         if found.known and dp != found.dp:
             raise RequestError(f"{source.name}: {found.dp * tp * cp} processes are not dp*tp*cp = {dp}*{tp}*{cp}")
-        found = Replicas(dp=dp, known=True)
+        found = RunReplicas(dp=dp, known=True)
     zero = _deepspeed_zero(settings, defaults, notes) if kind == "DEEPSPEED" else _fsdp_zero(settings, kind, notes)
     if zero and found.known and found.dp * cp == 1:
         zero = 0
@@ -149,7 +149,7 @@ def parse(source: Source) -> Imported:
     return imported(NAME, settings, program, strategy, found, batch, defaults, notes, _known)
 
 
-def _fsdp_zero(settings: Settings, kind: str, notes: list[str]) -> int:
+def _fsdp_zero(settings: LaunchSettings, kind: str, notes: list[str]) -> int:
     """Return what FSDP shards: version 2 by ``reshard_after_forward``, version 1 by a named strategy."""
     reshard = settings.raw("fsdp_config.fsdp_reshard_after_forward")
     sharding = settings.text("fsdp_config.fsdp_sharding_strategy")
@@ -166,7 +166,7 @@ def _fsdp_zero(settings: Settings, kind: str, notes: list[str]) -> int:
     return 2 if reshard is False else 3
 
 
-def _near(settings: Settings, world: World, found: Replicas, notes: list[str]) -> int:
+def _near(settings: LaunchSettings, world: World, found: RunReplicas, notes: list[str]) -> int:
     """Return how many replicas share states under FSDP 1's hybrid strategies: those of a node; all under others."""
     if (settings.text("fsdp_config.fsdp_sharding_strategy") or "").upper() not in HYBRID:
         return ALL_REPLICAS
@@ -177,7 +177,7 @@ def _near(settings: Settings, world: World, found: Replicas, notes: list[str]) -
     return found.dp // machines
 
 
-def _deepspeed_zero(settings: Settings, defaults: list[str], notes: list[str]) -> int:
+def _deepspeed_zero(settings: LaunchSettings, defaults: list[str], notes: list[str]) -> int:
     """Return what DeepSpeed shards, as far as accelerate's own file says it."""
     for what in ("optimizer", "param"):
         if (settings.text(f"deepspeed_config.offload_{what}_device") or "none") != "none":
@@ -191,7 +191,9 @@ def _deepspeed_zero(settings: Settings, defaults: list[str], notes: list[str]) -
     return stage or 0
 
 
-def _batch(settings: Settings, program: Settings, found: Replicas, defaults: list[str]) -> tuple[int, int]:
+def _batch(
+    settings: LaunchSettings, program: LaunchSettings, found: RunReplicas, defaults: list[str]
+) -> tuple[int, int]:
     mbs = program.whole("per_device_train_batch_size", "micro_batch_size")
     steps = program.whole("gradient_accumulation_steps")
     steps = steps or settings.whole("deepspeed_config.gradient_accumulation_steps", "gradient_accumulation_steps")
@@ -213,7 +215,7 @@ def _known(key: str) -> bool:
     return section == "deepspeed_config" and name in DEEPSPEED_KEYS
 
 
-def recognise(source: Source) -> bool:
+def recognise(source: LaunchFile) -> bool:
     """Whether a YAML file has accelerate's ``distributed_type`` and is not for Megatron-LM."""
     return source.suffix in (".yaml", ".yml") and "distributed_type" in source.text and "MEGATRON_LM" not in source.text
 

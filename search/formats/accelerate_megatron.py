@@ -6,7 +6,7 @@ Source: ``MegatronLMPlugin`` in ``accelerate/utils/dataclasses.py``; its default
 from typing import Any
 
 from forerun.search.formats.accelerate_common import VERSION, common, files, imported, world_stated
-from forerun.search.formats.contract import Files, Format, Imported, Launch, Limit, Source
+from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile, Limit
 from forerun.search.formats.devices import replicas
 from forerun.search.formats.layers import counts_of, split_of
 from forerun.search.formats.limits import (
@@ -19,7 +19,7 @@ from forerun.search.formats.limits import (
     splits_by_rule,
 )
 from forerun.search.formats.program_arguments import program_settings, trainer_arguments
-from forerun.search.formats.settings import Settings, flatten
+from forerun.search.formats.settings import LaunchSettings, flatten
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute, Schedule, Split, Strategy
 
@@ -98,9 +98,9 @@ def write(launch: Launch) -> Files:
     return files(launch, MAIN, data, arguments)
 
 
-def parse(source: Source) -> Imported:
+def parse(source: LaunchFile) -> Imported:
     """Read a file for the Megatron-LM plugin."""
-    settings = Settings(flatten(source.top_level()), source.name)
+    settings = LaunchSettings(flatten(source.top_level()), source.name)
     program = program_settings(source.beside, source.given)
     notes: list[str] = []
     defaults: list[str] = []
@@ -136,7 +136,7 @@ def parse(source: Source) -> Imported:
     return imported(NAME, settings, program, strategy, found, mbs * micro * found.dp, defaults, notes, _known)
 
 
-def _plugin_recompute(settings: Settings, notes: list[str]) -> Recompute:
+def _plugin_recompute(settings: LaunchSettings, notes: list[str]) -> Recompute:
     key = "megatron_lm_config.megatron_lm_{}".format
     granularity = settings.one_of(key("recompute_granularity"), ("full", "selective"))
     activations = settings.flag(key("recompute_activations"))
@@ -147,7 +147,7 @@ def _plugin_recompute(settings: Settings, notes: list[str]) -> Recompute:
     return Recompute.SELECTIVE if granularity == "selective" or activations else Recompute.NONE
 
 
-def _plugin_stages(settings: Settings, program: Settings, pp: int, source: str) -> dict[str, Any]:
+def _plugin_stages(settings: LaunchSettings, program: LaunchSettings, pp: int, source: str) -> dict[str, Any]:
     last = settings.whole("megatron_lm_config.megatron_lm_decoder_last_pipeline_num_layers")
     layers = program.whole("num_layers")
     if last is None or pp == 1:
@@ -166,7 +166,7 @@ def _known(key: str) -> bool:
     return section == "megatron_lm_config" and name.removeprefix("megatron_lm_") in HARMLESS
 
 
-def recognise(source: Source) -> bool:
+def recognise(source: LaunchFile) -> bool:
     """Whether a YAML file has accelerate's ``distributed_type: MEGATRON_LM``."""
     return source.suffix in (".yaml", ".yml") and "distributed_type" in source.text and "MEGATRON_LM" in source.text
 

@@ -108,7 +108,7 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class LaunchFile:
     """A file to read: ``beside`` are files given with it (launch scripts), ``gpus`` the number of devices where the
     user stated it, ``entry`` which of several configurations of the file is meant, ``given`` what a script is started
     with."""
@@ -161,8 +161,8 @@ class Format:
     main: str
     limits: tuple[Limit, ...]
     write: Callable[[Launch], Files] | None
-    parse: Callable[[Source], Imported]
-    recognise: Callable[[Source], bool]
+    parse: Callable[[LaunchFile], Imported]
+    recognise: Callable[[LaunchFile], bool]
     framework: str | None = None
 
     def express(self, launch: Launch) -> Files:
@@ -202,7 +202,7 @@ class Format:
             launch = broken.fix(launch)
         return None
 
-    def read(self, source: Source) -> Imported:
+    def read(self, source: LaunchFile) -> Imported:
         """Return what a file says.
 
         Raises:

@@ -7,8 +7,8 @@ Source: ``deepspeed/runtime/config.py``, ``runtime/zero/config.py``, ``runtime/t
 import json
 from typing import Any
 
-from forerun.search.formats.contract import Files, Format, Imported, Launch, Limit, Source
-from forerun.search.formats.devices import Replicas, World, batch_of, replicas
+from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile, Limit
+from forerun.search.formats.devices import RunReplicas, World, batch_of, replicas
 from forerun.search.formats.limits import (
     COMMON,
     NO_SELECTIVE,
@@ -20,7 +20,7 @@ from forerun.search.formats.limits import (
 )
 from forerun.search.formats.program_arguments import launch_files, program_settings
 from forerun.search.formats.script_world import world_of
-from forerun.search.formats.settings import Settings, flatten
+from forerun.search.formats.settings import LaunchSettings, flatten
 from forerun.search.formats.software import flags_of, read_switches, split_known
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Strategy
@@ -104,11 +104,11 @@ def write(launch: Launch) -> Files:
     return {MAIN: json.dumps(data, indent=2) + "\n", **files}
 
 
-def parse(source: Source) -> Imported:
+def parse(source: LaunchFile) -> Imported:
     """Read a configuration; ``"auto"`` (transformers' integration) counts as left open."""
     flat = flatten(source.top_level())
     automatic = sorted(key for key, value in flat.items() if value == "auto")
-    settings = Settings({key: None if value == "auto" else value for key, value in flat.items()}, source.name)
+    settings = LaunchSettings({key: None if value == "auto" else value for key, value in flat.items()}, source.name)
     program = program_settings(source.beside, source.given)
     telling = [key for key in automatic if key.split(".")[0] not in ("optimizer", "scheduler", "gradient_clipping")]
     defaults = [f"{key}: auto, left to the trainer" for key in telling]
@@ -166,8 +166,8 @@ def parse(source: Source) -> Imported:
 
 
 def _batch(
-    settings: Settings, program: Settings, world: World, tp: int, cp: int, source: str, defaults: list[str]
-) -> tuple[Replicas, int, int | None]:
+    settings: LaunchSettings, program: LaunchSettings, world: World, tp: int, cp: int, source: str, defaults: list[str]
+) -> tuple[RunReplicas, int, int | None]:
     """Return replicas, micro-batch and global batch by the rule ``batch = micro * accumulation * replicas``."""
     batch = settings.whole("train_batch_size")
     mbs = settings.whole("train_micro_batch_size_per_gpu", "train_micro_batch_size")
@@ -183,7 +183,7 @@ def _batch(
                 f"{source}: train_batch_size must be train_micro_batch_size_per_gpu * gradient_accumulation_steps * "
                 f"replicas, but got {shown}"
             )
-        return Replicas(dp=dp, known=True), mbs, batch
+        return RunReplicas(dp=dp, known=True), mbs, batch
     if batch and mbs is None:
         mbs = max(1, batch // ((steps or 1) * found.dp))
         defaults.append(f"mbs={mbs}: train_batch_size over accumulation steps and replicas")
@@ -196,7 +196,7 @@ def _batch(
     return found, mbs, batch
 
 
-def _zero(settings: Settings, found: Replicas, cp: int, notes: list[str]) -> int:
+def _zero(settings: LaunchSettings, found: RunReplicas, cp: int, notes: list[str]) -> int:
     stage = settings.whole("zero_optimization.stage", least=0) or 0
     if stage > 3:
         raise settings.wrong(("zero_optimization.stage",), f"must be 0, 1, 2 or 3, but got {stage}")
@@ -209,7 +209,7 @@ def _zero(settings: Settings, found: Replicas, cp: int, notes: list[str]) -> int
     return stage
 
 
-def _shard(settings: Settings, zero: int, notes: list[str]) -> int:
+def _shard(settings: LaunchSettings, zero: int, notes: list[str]) -> int:
     """Return how many replicas share states: MiCS's shard size (a number below 1: all)."""
     near = settings.whole("zero_optimization.zero_hpz_partition_size") or 1
     if near > 1:
@@ -220,7 +220,7 @@ def _shard(settings: Settings, zero: int, notes: list[str]) -> int:
     return size if zero == 3 and size > 0 else ALL_REPLICAS
 
 
-def recognise(source: Source) -> bool:
+def recognise(source: LaunchFile) -> bool:
     """Whether a JSON file has DeepSpeed's sections."""
     return source.suffix == ".json" and any(
         f'"{key}"' in source.text

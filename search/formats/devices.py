@@ -20,7 +20,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replicas:
+class RunReplicas:
     """The replicas of a run, what was assumed about them, and what does not add up."""
 
     dp: int
@@ -29,7 +29,7 @@ class Replicas:
     notes: tuple[str, ...] = ()
 
 
-def replicas(world: World, model_parallel: int, *, what: str, source: str) -> Replicas:
+def replicas(world: World, model_parallel: int, *, what: str, source: str) -> RunReplicas:
     """Return the replicas that fill the devices with copies of ``model_parallel`` devices each.
 
     ``what`` spells the product, like ``tp*pp*cp = 8*16*1``.
@@ -39,15 +39,15 @@ def replicas(world: World, model_parallel: int, *, what: str, source: str) -> Re
     """
     if world.devices is None:
         assumed = f"dp=1: {source} does not say how many GPUs there are (give --gpus)"
-        return Replicas(dp=1, known=False, defaults=(assumed,))
+        return RunReplicas(dp=1, known=False, defaults=(assumed,))
     if world.devices % model_parallel == 0:
-        return Replicas(dp=world.devices // model_parallel, known=True)
+        return RunReplicas(dp=world.devices // model_parallel, known=True)
     law = f"{world.devices} GPUs are not divisible by {what} = {model_parallel}"
     if world.by_user:
         raise RequestError(f"{source}: {law}; give --gpus a multiple of {model_parallel}")
     note = f"{law}, so the number of GPUs in {source} is a placeholder"
     assumed = f"dp=1: the number of GPUs in {source} does not fit (give --gpus)"
-    return Replicas(dp=1, known=False, defaults=(assumed,), notes=(note,))
+    return RunReplicas(dp=1, known=False, defaults=(assumed,), notes=(note,))
 
 
 def shard_stated(shard: int | None, copies: int, notes: list[str]) -> int:
@@ -61,7 +61,7 @@ def shard_stated(shard: int | None, copies: int, notes: list[str]) -> int:
     return shard
 
 
-def batch_of(found: Replicas, per_replica: int, why: str) -> tuple[int | None, str]:
+def batch_of(found: RunReplicas, per_replica: int, why: str) -> tuple[int | None, str]:
     """Return the global batch that a file leaves to ``per_replica`` sequences times the replicas (None where these are
     not known either), and what to say of it.
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from forerun.search.formats.contract import Files, Imported, Source
+from forerun.search.formats.contract import Files, Imported, LaunchFile
 from forerun.search.formats.shell_script import SCRIPTS
 from forerun.search.formats.shell_words import NOTHING, Given
 from forerun.search.formats.table import format_named, recognised
@@ -66,7 +66,7 @@ def import_texts(
             raise RequestError(f"{name} is not UTF-8 text")
     main = _main(files)
     beside = {name: text for name, text in files.items() if name != main and Path(name).suffix.lower() in SCRIPTS}
-    source = Source(name=main, text=files[main], beside=beside, gpus=gpus, entry=entry, given=given)
+    source = LaunchFile(name=main, text=files[main], beside=beside, gpus=gpus, entry=entry, given=given)
     chosen = recognised(source) if format is None else format_named(format)
     try:
         found = chosen.read(source)

@@ -1,11 +1,17 @@
 """The launch files of a strategy of a request, in the format of its own framework where that can express it."""
 
-from forerun.search.formats.contract import Files, Launch
+from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.exporting import express
 from forerun.search.formats.own_yaml import FORMAT as OWN
 from forerun.search.formats.table import format_named, writable
 from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks.profile import FrameworkProfile
 from forerun.spaces.strategies import Context, Strategy
+
+
+def formats_of(framework: FrameworkProfile) -> tuple[Format, ...]:
+    """Return the formats of a framework, or of one that it is like."""
+    return tuple(item for item in writable() if item.framework in framework.lineage)
 
 
 def launch_of(context: Context, strategy: Strategy, *, name: str, format_name: str | None = None) -> tuple[str, Files]:
@@ -27,10 +33,9 @@ def launch_of(context: Context, strategy: Strategy, *, name: str, format_name: s
     if format_name is not None:
         item = format_named(format_name)
         return item.name, express(item, launch, context)
-    for item in writable():
-        if item.framework == context.framework.name:
-            try:
-                return item.name, express(item, launch, context)
-            except RequestError:
-                continue
+    for item in formats_of(context.framework):
+        try:
+            return item.name, express(item, launch, context)
+        except RequestError:
+            continue
     return OWN.name, express(OWN, launch, context)

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from forerun.search.formats.contract import Files, Format, Imported, Launch, Source
+from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile
 from forerun.search.formats.devices import World
 from forerun.search.formats.launchers import LAUNCH, SLURM, Value, comment, slurm, torchrun
 from forerun.search.formats.limits import (
@@ -25,7 +25,7 @@ from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import MODEL_FACTS, read_arguments
 from forerun.search.formats.megatron_write import model_arguments, parallel_arguments
 from forerun.search.formats.script_world import world_of
-from forerun.search.formats.settings import Settings, flatten
+from forerun.search.formats.settings import LaunchSettings, flatten
 from forerun.search.formats.shell_script import SCRIPTS, read_script
 from forerun.search.formats.software import environment, exports, flags_of, read_switches, split_known
 from forerun.search.formats.yaml_text import dump_yaml
@@ -160,7 +160,7 @@ def _hydra(value: Any) -> str:
     return text if text.replace("_", "").isalnum() else "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def parse(source: Source) -> Imported:
+def parse(source: LaunchFile) -> Imported:
     """Read a configuration container, an override file, or a NeMo 1 file."""
     flat = flatten({_section(key): value for key, value in _overrides(source).items()})
     named: dict[str, Any] = {}
@@ -178,7 +178,7 @@ def parse(source: Source) -> Imported:
         assumed = ("precision bf16, as the recipes have it",)
     if str(flat.get("model.optim.name")) in SHARDING_OPTIMIZERS:
         named.setdefault("use_distributed_optimizer", True)
-    settings = Settings(named, source.name)
+    settings = LaunchSettings(named, source.name)
     scripts = {**source.beside, source.name: source.text} if source.suffix in SCRIPTS else source.beside
     world = _nemo_world(settings, world_of(scripts, source.gpus, source.given))
     reading = read_arguments(settings, world, source.name)
@@ -206,7 +206,7 @@ def parse(source: Source) -> Imported:
     )
 
 
-def _overrides(source: Source) -> Mapping[str, Any]:
+def _overrides(source: LaunchFile) -> Mapping[str, Any]:
     """Return the sections of a file; of a launch script, the overrides on its command line.
 
     Raises:
@@ -261,7 +261,7 @@ def _precision(recipe: str) -> dict[str, Any]:
     return found
 
 
-def _nemo_world(settings: Settings, world: World) -> World:
+def _nemo_world(settings: LaunchSettings, world: World) -> World:
     nodes = settings.whole("trainer.num_nodes")
     devices = settings.whole("trainer.devices")
     if world.stated or devices is None:
@@ -280,7 +280,7 @@ def _known(key: str) -> bool:
     return section in SECTIONS and is_known(name)
 
 
-def recognise(source: Source) -> bool:
+def recognise(source: LaunchFile) -> bool:
     """Whether a file is YAML with Megatron's names for degrees under ``model``."""
     if source.suffix in SCRIPTS:
         return re.search(r"(^|[\s'\"])model\.(tensor|pipeline)_model_parallel_size=", source.text) is not None

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from forerun.search.formats.command_line import options, split_again, split_command
-from forerun.search.formats.contract import Files, Format, Imported, Launch, Source
+from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile
 from forerun.search.formats.launchers import LAUNCH, SLURM, Value, array, comment, slurm, torchrun
 from forerun.search.formats.limits import (
     MEGATRON_COMMON,
@@ -21,7 +21,7 @@ from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import read_arguments
 from forerun.search.formats.megatron_write import PRECISION, model_arguments, model_remarks, parallel_arguments
 from forerun.search.formats.script_world import script_devices, world_of
-from forerun.search.formats.settings import Settings
+from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.shell_script import read_script
 from forerun.search.formats.software import environment, exports, flags_of, read_switches, split_known
 from forerun.spaces.errors import RequestError
@@ -88,7 +88,7 @@ def write(launch: Launch) -> Files:
     return {LAUNCH: script, SLURM: slurm(launch)}
 
 
-def parse(source: Source) -> Imported:
+def parse(source: LaunchFile) -> Imported:
     """Read a launch script or a list of arguments; the script is never run."""
     script = read_script(source.text, source.name, source.given)
     found: dict[str, str | bool] = {}
@@ -105,7 +105,7 @@ def parse(source: Source) -> Imported:
     if not world.stated:
         devices = script_devices(script)
         world = world_of({}, None) if devices is None else type(world)(devices=devices)
-    settings = Settings(found | environment(source.text), source.name)
+    settings = LaunchSettings(found | environment(source.text), source.name)
     reading = read_arguments(settings, world, source.name)
     mixture = "experts" in reading.model or reading.strategy.ep > 1
     switches = read_switches(settings.raw, NAME, reading.strategy, mixture=mixture)
@@ -142,7 +142,7 @@ def _commands(commands: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
     return [largest, *bare] if largest is not None and sized[largest] else bare
 
 
-def recognise(source: Source) -> bool:
+def recognise(source: LaunchFile) -> bool:
     """Whether a file has Megatron-LM's arguments."""
     return bool(
         re.search(r"--(tensor|pipeline)[-_]model[-_]parallel[-_]size|--num[-_]layers|pretrain_gpt", source.text)

@@ -9,11 +9,11 @@ import re
 import statistics
 from typing import Any
 
-from forerun.search.formats.contract import Format, Imported, Source, Steps
+from forerun.search.formats.contract import Format, Imported, LaunchFile, Steps
 from forerun.search.formats.devices import World
 from forerun.search.formats.megatron_known import is_known
 from forerun.search.formats.megatron_read import read_arguments
-from forerun.search.formats.settings import Settings
+from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.software import read_switches, split_known
 from forerun.spaces.errors import RequestError
 
@@ -53,7 +53,7 @@ def measured_steps(text: str, source: str) -> Steps:
     )
 
 
-def parse(source: Source) -> Imported:
+def parse(source: LaunchFile) -> Imported:
     """Read a log: its steps, and its arguments where it printed them."""
     steps = measured_steps(source.text, source.name)
     values: dict[str, Any] = {}
@@ -61,7 +61,7 @@ def parse(source: Source) -> Imported:
         text = match[2].strip()
         values.setdefault(match[1], _plain(text))
     world = _WORLD.search(source.text)
-    settings = Settings(values, source.name)
+    settings = LaunchSettings(values, source.name)
     devices = settings.whole("world_size") or (int(world[1]) if world else None)
     by_user = source.gpus is not None
     reading = read_arguments(settings, World(devices=source.gpus or devices, by_user=by_user), source.name)
@@ -97,7 +97,7 @@ def _plain(text: str) -> Any:
     return text
 
 
-def recognise(source: Source) -> bool:
+def recognise(source: LaunchFile) -> bool:
     """Whether a text has step times."""
     return _STEP.search(source.text) is not None
 

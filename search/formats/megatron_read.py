@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from forerun.search.formats.devices import Replicas, World, batch_of, replicas, shard_stated
+from forerun.search.formats.devices import RunReplicas, World, batch_of, replicas, shard_stated
 from forerun.search.formats.layers import in_runs, split_of
 from forerun.search.formats.layout import parse_layout
-from forerun.search.formats.settings import Settings
+from forerun.search.formats.settings import LaunchSettings
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import ALL_LAYERS, ALL_REPLICAS, MODULES, Placement, Recompute, Schedule, Split, Strategy
 
@@ -49,7 +49,7 @@ SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ArgumentsRead:
     """What arguments say: the strategy, the facts, what was assumed and what a strategy cannot say."""
 
     strategy: Strategy
@@ -59,7 +59,7 @@ class Reading:
     notes: tuple[str, ...]
 
 
-def read_arguments(settings: Settings, world: World, source: str) -> Reading:
+def read_arguments(settings: LaunchSettings, world: World, source: str) -> ArgumentsRead:
     """Read Megatron-LM's arguments by their argument names.
 
     Raises:
@@ -106,10 +106,10 @@ def read_arguments(settings: Settings, world: World, source: str) -> Reading:
         layers_per_stage=per_stage,
     )
     facts = {key: value for key, value in workload.items() if value is not None}
-    return Reading(strategy=strategy, workload=facts, model=model, defaults=tuple(defaults), notes=tuple(notes))
+    return ArgumentsRead(strategy=strategy, workload=facts, model=model, defaults=tuple(defaults), notes=tuple(notes))
 
 
-def _experts(settings: Settings, tp: int, mixture: bool, notes: list[str]) -> tuple[int, int]:
+def _experts(settings: LaunchSettings, tp: int, mixture: bool, notes: list[str]) -> tuple[int, int]:
     """Return ep and etp; where the file names no etp it is tp, for a model with experts."""
     ep = settings.whole("expert_model_parallel_size", "moe_expert_parallel_size") or 1
     etp = settings.whole("expert_tensor_parallel_size")
@@ -120,7 +120,7 @@ def _experts(settings: Settings, tp: int, mixture: bool, notes: list[str]) -> tu
     return ep, tp if etp is None else etp
 
 
-def _zero(settings: Settings, found: Replicas, cp: int, notes: list[str]) -> int:
+def _zero(settings: LaunchSettings, found: RunReplicas, cp: int, notes: list[str]) -> int:
     sharding = settings.one_of("data_parallel_sharding_strategy", SHARDING)
     distributed = settings.flag("use_distributed_optimizer") or False
     fsdp = settings.flag("use_megatron_fsdp", "use_custom_fsdp") or False
@@ -135,7 +135,7 @@ def _zero(settings: Settings, found: Replicas, cp: int, notes: list[str]) -> int
     return zero
 
 
-def _shard(settings: Settings, zero: int, found: Replicas, cp: int, source: str, notes: list[str]) -> int:
+def _shard(settings: LaunchSettings, zero: int, found: RunReplicas, cp: int, source: str, notes: list[str]) -> int:
     """Return how many replicas share states: those of one instance of the distributed optimizer."""
     instances = settings.whole("num_distributed_optimizer_instances") or 1
     if not zero or instances == 1:
@@ -150,7 +150,7 @@ def _shard(settings: Settings, zero: int, found: Replicas, cp: int, source: str,
     return found.dp * cp // instances
 
 
-def _some_layers(settings: Settings, stages: int, layers: object) -> int | None:
+def _some_layers(settings: LaunchSettings, stages: int, layers: object) -> int | None:
     """Return how many layers of every stage are recomputed, where that is neither none nor all that one may hold."""
     granularity = settings.text("recompute_granularity", "activations_checkpoint_granularity")
     method = settings.text("recompute_method", "activations_checkpoint_method")
@@ -160,7 +160,7 @@ def _some_layers(settings: Settings, stages: int, layers: object) -> int | None:
     return None if isinstance(layers, int) and some >= -(-layers // stages) else some
 
 
-def _recompute(settings: Settings, notes: list[str]) -> Recompute:
+def _recompute(settings: LaunchSettings, notes: list[str]) -> Recompute:
     granularity = settings.one_of(
         ("recompute_granularity", "activations_checkpoint_granularity"), ("full", "selective")
     )
@@ -190,7 +190,7 @@ def _recompute(settings: Settings, notes: list[str]) -> Recompute:
 
 
 def _pipeline(
-    settings: Settings, pp: int, layers: object, source: str, notes: list[str]
+    settings: LaunchSettings, pp: int, layers: object, source: str, notes: list[str]
 ) -> tuple[Split, int, tuple[int, ...] | None]:
     """Return split, virtual stages and layers per stage."""
     layout = settings.raw("pipeline_model_parallel_layout")
@@ -266,7 +266,7 @@ def _of_counts(
     return named[0], vpp, named[1]
 
 
-def _batch(settings: Settings, found: Replicas, defaults: list[str]) -> tuple[int, int | None]:
+def _batch(settings: LaunchSettings, found: RunReplicas, defaults: list[str]) -> tuple[int, int | None]:
     mbs = settings.whole("micro_batch_size")
     batch = settings.whole("global_batch_size")
     if mbs is None:
@@ -278,7 +278,7 @@ def _batch(settings: Settings, found: Replicas, defaults: list[str]) -> tuple[in
     return mbs, batch
 
 
-def _precision(settings: Settings, notes: list[str]) -> str:
+def _precision(settings: LaunchSettings, notes: list[str]) -> str:
     eight = settings.text("fp8_format", "fp8")
     recipe = settings.text("fp8_recipe")
     four = settings.text("fp4_format", "fp4")

@@ -7,7 +7,7 @@ of the devices after tp, pp and cp, and experts fold into them.
 import dataclasses
 from typing import Any
 
-from forerun.search.formats.contract import Files, Format, Imported, Launch, Limit, Source
+from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile, Limit
 from forerun.search.formats.launchers import LAUNCH, SLURM, harmless, slurm, torchrun
 from forerun.search.formats.limits import (
     COMMON,
@@ -20,7 +20,7 @@ from forerun.search.formats.limits import (
     precisions,
 )
 from forerun.search.formats.script_world import world_of
-from forerun.search.formats.settings import Settings, flatten
+from forerun.search.formats.settings import LaunchSettings, flatten
 from forerun.search.formats.software import flags_of, read_switches, split_known
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.errors import RequestError
@@ -201,9 +201,9 @@ def _model(launch: Launch) -> dict[str, Any]:
     return found
 
 
-def parse(source: Source) -> Imported:
+def parse(source: LaunchFile) -> Imported:
     """Read a configuration."""
-    settings = Settings(flatten(source.top_level()), source.name)
+    settings = LaunchSettings(flatten(source.top_level()), source.name)
     notes: list[str] = []
     defaults: list[str] = []
     key = "parallelism.{}".format
@@ -264,7 +264,7 @@ def parse(source: Source) -> Imported:
     )
 
 
-def _zero(settings: Settings, dp: int, cp: int, notes: list[str]) -> int:
+def _zero(settings: LaunchSettings, dp: int, cp: int, notes: list[str]) -> int:
     stage = settings.whole("optimizer.zero_stage", least=0) or 0
     if stage > 1:
         raise settings.wrong(("optimizer.zero_stage",), f"must be 0 or 1, but got {stage}")
@@ -274,7 +274,7 @@ def _zero(settings: Settings, dp: int, cp: int, notes: list[str]) -> int:
     return stage
 
 
-def recognise(source: Source) -> bool:
+def recognise(source: LaunchFile) -> bool:
     """Whether a YAML file has nanotron's sections."""
     if source.suffix not in (".yaml", ".yml"):
         return False

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from forerun.search.formats.contract import Files, Format, Imported, Launch, Source
-from forerun.search.formats.settings import Settings, flatten
+from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile
+from forerun.search.formats.settings import LaunchSettings, flatten
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import visible
@@ -36,9 +36,9 @@ def write(launch: Launch) -> Files:
     return {MAIN: dump_yaml(data)}
 
 
-def parse(source: Source) -> Imported:
+def parse(source: LaunchFile) -> Imported:
     """Read a file of this form."""
-    settings = Settings(flatten(source.top_level()), source.name)
+    settings = LaunchSettings(flatten(source.top_level()), source.name)
     version = settings.whole("forerun")
     if version != int(VERSION):
         raise RequestError(f"{source.name}: forerun: {VERSION} names this form, but got {version}")
@@ -76,7 +76,7 @@ def parse(source: Source) -> Imported:
     )
 
 
-def recognise(source: Source) -> bool:
+def recognise(source: LaunchFile) -> bool:
     """Whether a YAML file starts as this form does."""
     return source.suffix in (".yaml", ".yml") and "\nforerun:" in "\n" + source.text
 

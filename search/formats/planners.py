@@ -8,10 +8,10 @@ import re
 from collections import Counter
 from typing import Any
 
-from forerun.search.formats.contract import Format, Imported, Source
-from forerun.search.formats.devices import Replicas, World, replicas
+from forerun.search.formats.contract import Format, Imported, LaunchFile
+from forerun.search.formats.devices import RunReplicas, World, replicas
 from forerun.search.formats.layers import split_of
-from forerun.search.formats.settings import Settings, flatten
+from forerun.search.formats.settings import LaunchSettings, flatten
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, Strategy
 
@@ -33,11 +33,11 @@ GALVATRON_KNOWN = re.compile(r"vtp|vsp|vcp|embed_sdp|tp_consecutive_flags|cp_siz
 def _result(
     name: str,
     version: str,
-    settings: Settings,
+    settings: LaunchSettings,
     known: re.Pattern[str],
     strategy: Strategy,
     workload: dict[str, Any],
-    found: Replicas,
+    found: RunReplicas,
     defaults: list[str],
     notes: list[str],
 ) -> Imported:
@@ -56,9 +56,9 @@ def _result(
     )
 
 
-def parse_simumax(source: Source) -> Imported:
+def parse_simumax(source: LaunchFile) -> Imported:
     """Read a strategy file of SimuMax."""
-    settings = Settings(flatten(source.top_level()), source.name)
+    settings = LaunchSettings(flatten(source.top_level()), source.name)
     notes: list[str] = []
     degree: dict[str, Any] = {name: settings.whole(f"{name}_size") or 1 for name in ("tp", "pp", "cp", "ep", "etp")}
     tp, pp, cp = degree["tp"], degree["pp"], degree["cp"]
@@ -98,7 +98,7 @@ def parse_simumax(source: Source) -> Imported:
     return _result("simumax", "1.2", settings, SIMUMAX_KNOWN, strategy, workload, found, [], notes)
 
 
-def _simumax_schedule(settings: Settings, vpp: int, notes: list[str]) -> Schedule:
+def _simumax_schedule(settings: LaunchSettings, vpp: int, notes: list[str]) -> Schedule:
     text = (settings.text("pp_schedule", "pipeline_schedule", "schedule") or "").lower().replace("-", "_")
     names = {"gpipe": Schedule.GPIPE, "zb_h1": Schedule.ZB_H1, "zb_v": Schedule.ZB_V, "dualpipe": Schedule.DUALPIPE}
     if text in names:
@@ -108,7 +108,7 @@ def _simumax_schedule(settings: Settings, vpp: int, notes: list[str]) -> Schedul
     return Schedule.INTERLEAVED if vpp > 1 else Schedule.ONE_F_ONE_B
 
 
-def _simumax_split(settings: Settings, pp: int, edges: bool) -> Split:
+def _simumax_split(settings: LaunchSettings, pp: int, edges: bool) -> Split:
     embedding = settings.flag("account_for_embedding_in_pipeline_split") or False
     loss = settings.flag("account_for_loss_in_pipeline_split") or False
     if pp == 1:
@@ -124,7 +124,7 @@ def _simumax_split(settings: Settings, pp: int, edges: bool) -> Split:
     )
 
 
-def _simumax_recompute(settings: Settings, notes: list[str]) -> Recompute:
+def _simumax_recompute(settings: LaunchSettings, notes: list[str]) -> Recompute:
     if not settings.flag("enable_recompute"):
         return Recompute.NONE
     kind = settings.text("recompute_granularity") or "full_block"
@@ -137,9 +137,9 @@ def _simumax_recompute(settings: Settings, notes: list[str]) -> Recompute:
     return Recompute.SELECTIVE
 
 
-def parse_calculon(source: Source) -> Imported:
+def parse_calculon(source: LaunchFile) -> Imported:
     """Read an execution file of Calculon."""
-    settings = Settings(flatten(source.top_level()), source.name)
+    settings = LaunchSettings(flatten(source.top_level()), source.name)
     notes: list[str] = []
     tp, pp = settings.whole("tensor_par") or 1, settings.whole("pipeline_par") or 1
     dp, procs = settings.whole("data_par"), settings.whole("num_procs")
@@ -165,13 +165,13 @@ def parse_calculon(source: Source) -> Imported:
     )
     dtype = settings.text("datatype") or "float16"
     workload = {"global_batch": settings.whole("batch_size"), "precision": FLOATS.get(dtype, dtype)}
-    found = Replicas(dp=dp, known=True)
+    found = RunReplicas(dp=dp, known=True)
     return _result("calculon", "1", settings, CALCULON_KNOWN, strategy, workload, found, [], notes)
 
 
-def parse_galvatron(source: Source) -> Imported:
+def parse_galvatron(source: LaunchFile) -> Imported:
     """Read a layer-wise strategy of Galvatron; where layers differ, a flat strategy takes what most of them have."""
-    settings = Settings(flatten(source.top_level()), source.name)
+    settings = LaunchSettings(flatten(source.top_level()), source.name)
     notes: list[str] = []
     defaults: list[str] = []
     pp = settings.whole("pp_deg") or 1
@@ -213,7 +213,7 @@ def parse_galvatron(source: Source) -> Imported:
     return _result("galvatron", "2", settings, GALVATRON_KNOWN, strategy, workload, found, defaults, notes)
 
 
-def _numbers(settings: Settings, name: str, source: str) -> list[int]:
+def _numbers(settings: LaunchSettings, name: str, source: str) -> list[int]:
     """Return a list that Galvatron writes as a text of numbers."""
     value = settings.raw(name)
     if value is None:
@@ -224,7 +224,7 @@ def _numbers(settings: Settings, name: str, source: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _most(settings: Settings, name: str, default: int, notes: list[str], source: str) -> int:
+def _most(settings: LaunchSettings, name: str, default: int, notes: list[str], source: str) -> int:
     numbers = _numbers(settings, name, source)
     if not numbers:
         return default
@@ -236,7 +236,7 @@ def _most(settings: Settings, name: str, default: int, notes: list[str], source:
     return most
 
 
-def _division(settings: Settings, pp: int, source: str) -> dict[str, Any]:
+def _division(settings: LaunchSettings, pp: int, source: str) -> dict[str, Any]:
     counts = _numbers(settings, "pp_division", source)
     if pp == 1 or not counts:
         return {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from forerun.search.formats.command_line import options, split_again, split_command
 from forerun.search.formats.contract import Launch
 from forerun.search.formats.launchers import LAUNCH, SLURM, distributed, header, slurm
-from forerun.search.formats.settings import Settings
+from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.shell_script import read_script
 from forerun.search.formats.shell_words import NOTHING, Given
 
@@ -32,7 +32,7 @@ def launch_files(
     return {LAUNCH: "\n".join(lines), SLURM: slurm(launch, before=before_slurm)}
 
 
-def program_settings(scripts: Mapping[str, str], given: Given = NOTHING) -> Settings:
+def program_settings(scripts: Mapping[str, str], given: Given = NOTHING) -> LaunchSettings:
     """Return the arguments that scripts hand to the programs they start, by names with underscores.
 
     Raises:
@@ -42,4 +42,4 @@ def program_settings(scripts: Mapping[str, str], given: Given = NOTHING) -> Sett
     for name, text in scripts.items():
         for command in read_script(text, name, given).commands:
             found |= options(split_command(split_again(command))[1], kebab=False)[0]
-    return Settings(found, " and ".join(scripts) or "the launch script")
+    return LaunchSettings(found, " and ".join(scripts) or "the launch script")

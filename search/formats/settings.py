@@ -34,7 +34,7 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-class Settings:
+class LaunchSettings:
     """Settings by name. Every question marks its setting as read; ``rest`` are those that no question asked for."""
 
     def __init__(self, values: Mapping[str, Any], source: str) -> None:

@@ -9,7 +9,7 @@ _BREAKS = "\n;&|"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class WordPart:
     """A run of characters of a word: literal or to be expanded, quoted or not."""
 
     text: str
@@ -17,7 +17,7 @@ class Piece:
     expand: bool
 
 
-Word = tuple[Piece, ...]
+Word = tuple[WordPart, ...]
 
 
 def lex(text: str, source: str) -> list[tuple[int, list[Word | str]]]:
@@ -87,7 +87,7 @@ class _Lexer:
             self._end_command()
             if char in "&|" and self._at < len(self._text) and self._text[self._at] == char:
                 self._at += 1
-                self._commands.append((self._line, [(Piece(text=2 * char, quoted=False, expand=False),)]))
+                self._commands.append((self._line, [(WordPart(text=2 * char, quoted=False, expand=False),)]))
 
     def _end_command(self) -> None:
         if self._current:
@@ -140,13 +140,13 @@ class _Lexer:
         self._heredocs.clear()
 
     def _word(self) -> Word | None:
-        pieces: list[Piece] = []
+        pieces: list[WordPart] = []
         plain = ""
 
         def close() -> None:
             nonlocal plain
             if plain:
-                pieces.append(Piece(text=plain, quoted=False, expand=True))
+                pieces.append(WordPart(text=plain, quoted=False, expand=True))
                 plain = ""
 
         while self._at < len(self._text):
@@ -157,13 +157,13 @@ class _Lexer:
                 continue
             if char == "'":
                 close()
-                pieces.append(Piece(text=self._until("'"), quoted=True, expand=False))
+                pieces.append(WordPart(text=self._until("'"), quoted=True, expand=False))
             elif char == '"':
                 close()
                 pieces += self._double()
             elif char == "\\" and self._at + 1 < len(self._text):
                 close()
-                pieces.append(Piece(text=self._text[self._at + 1], quoted=True, expand=False))
+                pieces.append(WordPart(text=self._text[self._at + 1], quoted=True, expand=False))
                 self._at += 2
             elif char == "`":
                 plain += "`" + self._until("`") + "`"
@@ -184,22 +184,22 @@ class _Lexer:
         self._at = end + 1
         return inside
 
-    def _double(self) -> list[Piece]:
+    def _double(self) -> list[WordPart]:
         """Return what stands between double quotes; ``$(...)`` in it may hold quotes of its own."""
         start, part = self._at, ""
-        pieces: list[Piece] = []
+        pieces: list[WordPart] = []
         self._at += 1
         while self._at < len(self._text):
             char = self._text[self._at]
             following = self._text[self._at + 1 : self._at + 2]
             if char == '"':
                 self._at += 1
-                return [*pieces, Piece(text=part, quoted=True, expand=True)] if part or not pieces else pieces
+                return [*pieces, WordPart(text=part, quoted=True, expand=True)] if part or not pieces else pieces
             if self._continued():
                 continue
             if char == "\\" and following and following in '"\\$`':
-                pieces += [Piece(text=part, quoted=True, expand=True)] if part else []
-                pieces.append(Piece(text=following, quoted=True, expand=False))
+                pieces += [WordPart(text=part, quoted=True, expand=True)] if part else []
+                pieces.append(WordPart(text=following, quoted=True, expand=False))
                 part = ""
                 self._at += 2
             elif char == "$" and following in ("(", "{"):

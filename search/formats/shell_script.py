@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from forerun.search.formats.command_line import slurm_variables
-from forerun.search.formats.shell_lexer import Piece, Word, lex
+from forerun.search.formats.shell_lexer import Word, WordPart, lex
 from forerun.search.formats.shell_words import NOTHING, Given, Scope, expand_word, positional
 from forerun.spaces.errors import RequestError
 
@@ -153,7 +153,7 @@ class _Reader:
             return command[end + 1 :]
         head = first[0]
         tail = head.text[head.text.index("=") + 1 :]
-        value = (Piece(text=tail, quoted=True, expand=True), *(_as_quoted(piece) for piece in first[1:]))
+        value = (WordPart(text=tail, quoted=True, expand=True), *(_as_quoted(piece) for piece in first[1:]))
         text = "".join(expand_word(value, self._scope, self._source))
         if append and isinstance(old, list):
             self._scope.values[name] = [*old, text]
@@ -168,9 +168,9 @@ class _Reader:
         return words
 
 
-def _as_quoted(piece: Piece) -> Piece:
+def _as_quoted(piece: WordPart) -> WordPart:
     """The right side of an assignment is not split at blanks."""
-    return Piece(text=piece.text, quoted=True, expand=piece.expand)
+    return WordPart(text=piece.text, quoted=True, expand=piece.expand)
 
 
 def _plain(word: Word | str) -> str | None:

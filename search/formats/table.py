@@ -13,7 +13,7 @@ from forerun.search.formats import (
     torchtitan_python,
     torchtitan_toml,
 )
-from forerun.search.formats.contract import Format, Source
+from forerun.search.formats.contract import Format, LaunchFile
 from forerun.spaces.errors import RequestError, unknown
 
 FORMATS: tuple[Format, ...] = (
@@ -52,7 +52,7 @@ def format_named(name: str) -> Format:
     raise unknown("format", name, [item.name for item in FORMATS])
 
 
-def recognised(source: Source) -> Format:
+def recognised(source: LaunchFile) -> Format:
     """Return the format that a file looks like.
 
     Raises:

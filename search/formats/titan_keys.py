@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.search.formats.contract import Launch, Limit
-from forerun.search.formats.devices import Replicas, World, replicas, shard_stated
+from forerun.search.formats.devices import RunReplicas, World, replicas, shard_stated
 from forerun.search.formats.layers import counts_of, in_runs, split_of
 from forerun.search.formats.limits import (
     COMMON,
@@ -17,7 +17,7 @@ from forerun.search.formats.limits import (
     only,
     splits_by_rule,
 )
-from forerun.search.formats.settings import Settings
+from forerun.search.formats.settings import LaunchSettings
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import load_model
 from forerun.spaces.strategies import Schedule, Split, Strategy
@@ -127,17 +127,17 @@ def _stages(launch: Launch, head: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Degrees:
+class TitanDegrees:
     """What ``parallelism`` says, as fields of a strategy, with the replicas and the number of layers where known."""
 
     fields: dict[str, Any]
-    found: Replicas
+    found: RunReplicas
     layers: int | None
 
 
 def read_degrees(
-    settings: Settings, world: World, flavor: tuple[str, str] | None, source: str, notes: list[str]
-) -> Degrees:
+    settings: LaunchSettings, world: World, flavor: tuple[str, str] | None, source: str, notes: list[str]
+) -> TitanDegrees:
     """Read ``parallelism``; ``flavor`` is the model's name and flavor where the file names both.
 
     Raises:
@@ -159,10 +159,12 @@ def read_degrees(
     fields["ep"] = settings.whole(key("expert_parallel_degree")) or 1
     fields["etp"] = settings.whole(key("expert_tensor_parallel_degree")) or 1
     fields |= _read_stages(settings, pp, layers, source, notes)
-    return Degrees(fields=fields, found=found, layers=layers)
+    return TitanDegrees(fields=fields, found=found, layers=layers)
 
 
-def _replicas(world: World, tp: int, pp: int, cp: int, replicate: int, shard: int, source: str) -> tuple[Replicas, int]:
+def _replicas(
+    world: World, tp: int, pp: int, cp: int, replicate: int, shard: int, source: str
+) -> tuple[RunReplicas, int]:
     """Return the replicas, and the shard degree with -1 ("the rest") resolved where the GPUs are known."""
     if shard == 0 or shard < -1:
         raise RequestError(f"{source}: data_parallel_shard_degree must be -1 (all that is left) or at least 1")
@@ -171,15 +173,15 @@ def _replicas(world: World, tp: int, pp: int, cp: int, replicate: int, shard: in
         devices = dp * tp * pp * cp
         if world.devices not in (None, devices):
             raise RequestError(f"{source}: the degrees occupy {devices} GPUs, but {world.devices} are given")
-        return Replicas(dp=dp, known=True), shard
+        return RunReplicas(dp=dp, known=True), shard
     what = f"dp_replicate*tp*pp*cp = {replicate}*{tp}*{pp}*{cp}"
     found = replicas(world, replicate * tp * pp * cp, what=what, source=source)
     if not found.known:
-        return Replicas(dp=replicate, known=False, defaults=found.defaults, notes=found.notes), -1
-    return Replicas(dp=replicate * found.dp, known=True), found.dp
+        return RunReplicas(dp=replicate, known=False, defaults=found.defaults, notes=found.notes), -1
+    return RunReplicas(dp=replicate * found.dp, known=True), found.dp
 
 
-def _zero(settings: Settings, shard: int, cp: int, pp: int) -> int:
+def _zero(settings: LaunchSettings, shard: int, cp: int, pp: int) -> int:
     """FSDP shards over ``shard * cp`` ranks; under a pipeline ``default`` keeps parameters gathered."""
     policy = settings.one_of("parallelism.fsdp_reshard_after_forward", ("default", "always", "never")) or "default"
     if shard * cp == 1:
@@ -189,7 +191,9 @@ def _zero(settings: Settings, shard: int, cp: int, pp: int) -> int:
     return 3 if policy == "always" else 2
 
 
-def _read_stages(settings: Settings, pp: int, layers: int | None, source: str, notes: list[str]) -> dict[str, Any]:
+def _read_stages(
+    settings: LaunchSettings, pp: int, layers: int | None, source: str, notes: list[str]
+) -> dict[str, Any]:
     written = settings.text("parallelism.pipeline_parallel_schedule") or "1F1B"
     first = settings.whole("parallelism.pipeline_parallel_first_stage_less_layers", least=0)
     last = settings.whole("parallelism.pipeline_parallel_last_stage_less_layers", least=0)

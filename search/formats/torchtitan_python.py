@@ -10,14 +10,21 @@ import re
 import warnings
 from typing import Any
 
-from forerun.search.formats.contract import Files, Format, Imported, Launch, Source
+from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile
 from forerun.search.formats.devices import batch_of
 from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
 from forerun.search.formats.limits import fixed, precisions
 from forerun.search.formats.script_world import world_of
-from forerun.search.formats.settings import Settings
+from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.software import flags_of, read_switches, split_known
-from forerun.search.formats.titan_keys import FLAVORS, TITAN_LIMITS, Degrees, parallelism, read_degrees, strategy_of
+from forerun.search.formats.titan_keys import (
+    FLAVORS,
+    TITAN_LIMITS,
+    TitanDegrees,
+    parallelism,
+    read_degrees,
+    strategy_of,
+)
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute
 
@@ -144,13 +151,13 @@ def _arguments(values: dict[str, Any]) -> str:
     return f"\n{inner}        "
 
 
-def parse(source: Source) -> Imported:
+def parse(source: LaunchFile) -> Imported:
     """Read the ``Trainer.Config(...)`` that a function returns; only literals count, nothing is imported or run."""
     function, call = _config_call(source)
     notes: list[str] = []
     defaults: list[str] = []
     values = _keywords(call, "", _locals(function))
-    settings = Settings(values, source.name)
+    settings = LaunchSettings(values, source.name)
     name, flavor = _model(source, settings)
     titan = (name, flavor) if name is not None and flavor is not None else None
     world = world_of(source.beside, source.gpus, source.given)
@@ -189,7 +196,7 @@ def parse(source: Source) -> Imported:
     )
 
 
-def _config_call(source: Source) -> tuple[ast.FunctionDef, ast.Call]:
+def _config_call(source: LaunchFile) -> tuple[ast.FunctionDef, ast.Call]:
     """Return the function and the call of ``Trainer.Config`` that it returns.
 
     Raises:
@@ -273,7 +280,7 @@ def _dotted(node: ast.expr) -> str:
     return ".".join([*([node.id] if isinstance(node, ast.Name) else []), *reversed(parts)])
 
 
-def _model(source: Source, settings: Settings) -> tuple[str | None, str | None]:
+def _model(source: LaunchFile, settings: LaunchSettings) -> tuple[str | None, str | None]:
     """Return name and flavor: ``from torchtitan.models.NAME import ...`` and ``model_registry("FLAVOR")``."""
     spec = settings.text("model_spec") or ""
     flavor = re.match(r"\w*model_registry\((['\"])([\w.+-]+)\1", spec)
@@ -282,7 +289,7 @@ def _model(source: Source, settings: Settings) -> tuple[str | None, str | None]:
 
 
 def _batch(
-    settings: Settings, degrees: Degrees, defaults: list[str], notes: list[str], source: str
+    settings: LaunchSettings, degrees: TitanDegrees, defaults: list[str], notes: list[str], source: str
 ) -> tuple[int, dict[str, Any]]:
     fields = degrees.fields
     tokens = settings.whole("training.num_tokens_per_microbatch_per_dp_rank")
@@ -310,7 +317,7 @@ def _batch(
 
 
 def _token_batch(
-    settings: Settings, degrees: Degrees, tokens: int, length: int, defaults: list[str], source: str
+    settings: LaunchSettings, degrees: TitanDegrees, tokens: int, length: int, defaults: list[str], source: str
 ) -> tuple[int, dict[str, Any]]:
     step = settings.whole("training.num_tokens_per_train_step", least=-1)
     passes = settings.whole("parallelism.num_pp_microbatches") or 1
@@ -326,7 +333,7 @@ def _token_batch(
     return tokens // length, {"seq_len": length} | ({} if batch is None else {"global_batch": batch})
 
 
-def _recompute(settings: Settings, values: dict[str, Any], notes: list[str]) -> Recompute:
+def _recompute(settings: LaunchSettings, values: dict[str, Any], notes: list[str]) -> Recompute:
     """Return the policy; ``activation_checkpoint`` defaults to ``SelectiveAC.Config()``."""
     mode = settings.text("activation_checkpoint.mode")
     policy = settings.text("activation_checkpoint")
@@ -339,7 +346,7 @@ def _recompute(settings: Settings, values: dict[str, Any], notes: list[str]) -> 
     return Recompute.FULL if "FullAC" in policy else Recompute.NONE if policy == "None" else Recompute.SELECTIVE
 
 
-def recognise(source: Source) -> bool:
+def recognise(source: LaunchFile) -> bool:
     """Whether a file is Python."""
     return source.suffix == ".py"
 

@@ -6,17 +6,17 @@ Source: ``torchtitan/config/job_config.py`` and ``torchtitan/distributed/pipelin
 import json
 from typing import Any
 
-from forerun.search.formats.contract import Files, Format, Imported, Launch, Limit, Source
+from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile, Limit
 from forerun.search.formats.devices import batch_of
 from forerun.search.formats.launchers import LAUNCH, SLURM, comment, slurm, torchrun
 from forerun.search.formats.limits import change, fixed, precisions
 from forerun.search.formats.script_world import world_of
-from forerun.search.formats.settings import Settings, flatten
+from forerun.search.formats.settings import LaunchSettings, flatten
 from forerun.search.formats.software import flags_of, read_switches, split_known
 from forerun.search.formats.titan_keys import (
     FLAVORS,
     TITAN_LIMITS,
-    Degrees,
+    TitanDegrees,
     parallelism,
     parts_text,
     read_degrees,
@@ -123,9 +123,9 @@ def _toml(value: Any) -> str:
     return json.dumps(value)
 
 
-def parse(source: Source) -> Imported:
+def parse(source: LaunchFile) -> Imported:
     """Read a job configuration; sections and keys of older versions are understood."""
-    settings = Settings(flatten(read_toml(source.text, source.name)), source.name)
+    settings = LaunchSettings(flatten(read_toml(source.text, source.name)), source.name)
     notes: list[str] = []
     defaults: list[str] = []
     name, flavor = settings.text("model.name"), settings.text("model.flavor")
@@ -156,12 +156,17 @@ def parse(source: Source) -> Imported:
     )
 
 
-def _switches(settings: Settings, strategy: Strategy) -> dict[str, str]:
+def _switches(settings: LaunchSettings, strategy: Strategy) -> dict[str, str]:
     return read_switches(settings.raw, "torchtitan", strategy, mixture=strategy.ep * strategy.etp > 1)
 
 
 def _batch(
-    settings: Settings, degrees: Degrees, recompute: Recompute, defaults: list[str], notes: list[str], source: str
+    settings: LaunchSettings,
+    degrees: TitanDegrees,
+    recompute: Recompute,
+    defaults: list[str],
+    notes: list[str],
+    source: str,
 ) -> tuple[Strategy, dict[str, Any]]:
     fields = degrees.fields
     local = settings.whole("training.local_batch_size", "training.batch_size")
@@ -188,7 +193,7 @@ def _batch(
     return strategy, {"seq_len": length} | ({} if batch is None else {"global_batch": batch})
 
 
-def _recompute(settings: Settings, notes: list[str]) -> Recompute:
+def _recompute(settings: LaunchSettings, notes: list[str]) -> Recompute:
     modes = {**{mode: recompute for recompute, mode in MODES.items()}, "memory_budget": Recompute.SELECTIVE}
     mode = settings.one_of("activation_checkpoint.mode", modes) or "selective"
     option = settings.text("activation_checkpoint.selective_ac_option")
@@ -199,7 +204,7 @@ def _recompute(settings: Settings, notes: list[str]) -> Recompute:
     return modes[mode]
 
 
-def _precision(settings: Settings) -> str:
+def _precision(settings: LaunchSettings) -> str:
     converters = settings.raw("model.converters")
     kind = settings.one_of("training.mixed_precision_param", ("bfloat16", "float32"))
     names = converters if isinstance(converters, list) else str(converters or "").split(",")
@@ -211,7 +216,7 @@ def _precision(settings: Settings) -> str:
     return "fp32" if kind == "float32" else "bf16"
 
 
-def recognise(source: Source) -> bool:
+def recognise(source: LaunchFile) -> bool:
     """Whether a file is TOML."""
     return source.suffix == ".toml"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.samplers.degree_classes import Family, families
-from forerun.search.samplers.planner import Plan, Planner
+from forerun.search.samplers.degree_classes import DegreeClass, families
+from forerun.search.samplers.planner import PlannedStrategy, Planner
 from forerun.simulator.core.stage_options import StageOptions, least_pace_s, option_costs
 from forerun.simulator.score_table import Floats
 from forerun.spaces.clusters import stage_groups
@@ -25,8 +25,8 @@ PLANS = 2
 class GroupPlan:
     """A plan of a ``family``, whose ``least_s`` no plan's step undercuts."""
 
-    family: Family
-    plan: Plan
+    family: DegreeClass
+    plan: PlannedStrategy
 
 
 def group_plans(space: StagedSpace) -> Iterator[GroupPlan]:

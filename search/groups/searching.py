@@ -26,8 +26,8 @@ from forerun.spaces.units import format_seconds
 EVALUATIONS = 200
 """Steps that are simulated at most: 10 to 500 ms each."""
 SLACK = 1.02
-"""Bounds leave out what replicas exchange and count hops of the first group only: a family is given up where its bound
-is this much above the last row that is kept."""
+"""Bounds leave out the traffic of replicas and count p2p transfers of the first group only: a class of degrees is
+skipped where its bound exceeds the last row kept by this factor."""
 Played = Callable[[int], None]
 """Called with the number of steps simulated so far."""
 

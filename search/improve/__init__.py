@@ -2,6 +2,6 @@
 
 from forerun.search.improve.fused_costs import with_fused_costs
 from forerun.search.improve.plan_file import plan_document, write_plan
-from forerun.search.improve.sources import Source, model_source, trace_source
+from forerun.search.improve.sources import ImproveSource, model_source, trace_source
 
-__all__ = ["Source", "model_source", "plan_document", "trace_source", "with_fused_costs", "write_plan"]
+__all__ = ["ImproveSource", "model_source", "plan_document", "trace_source", "with_fused_costs", "write_plan"]

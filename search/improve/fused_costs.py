@@ -11,13 +11,13 @@ than its two operators alone is not fused.
 from dataclasses import replace
 from pathlib import Path
 
-from forerun.simulator.improve import Op, Step
+from forerun.simulator.improve import Op, RankStep
 from forerun.spaces.documents import read_document, validate
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.units import parse_seconds
 
 
-def with_fused_costs(step: Step, path: Path) -> Step:
+def with_fused_costs(step: RankStep, path: Path) -> RankStep:
     """Return the step with the fused costs of a YAML file.
 
     Raises:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.simulator.improve import RULES, BucketRule, ServerWire, Step, rule_of, rule_plan
-from forerun.simulator.improve.step import Plan
+from forerun.simulator.improve import RULES, BucketRule, RankStep, ServerWire, rule_of, rule_plan
+from forerun.simulator.improve.step import StepPlan
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
@@ -33,20 +33,20 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ImproveSource:
     """A step to improve. ``rule``: how its framework fills buckets; ``plan``: what it does by default, or what the run
     itself did (None: what the rule says); ``alternatives``: other strategies that would be faster; ``analysis``: of a
     run; ``notes``: what the user should know."""
 
-    step: Step
+    step: RankStep
     rule: BucketRule = RULES["ddp"]
-    plan: Plan | None = None
+    plan: StepPlan | None = None
     alternatives: tuple[Alternative, ...] = ()
     analysis: "Analysis | None" = None
     notes: tuple[str, ...] = ()
 
 
-def trace_source(paths: Sequence[Path], reading: "Reading | None" = None) -> Source:
+def trace_source(paths: Sequence[Path], reading: "Reading | None" = None) -> ImproveSource:
     """Return the step of a run.
 
     Raises:
@@ -70,7 +70,7 @@ def trace_source(paths: Sequence[Path], reading: "Reading | None" = None) -> Sou
             "the run's buckets are of one size, which does not tell what a message takes besides its bytes: smaller "
             "buckets may gain less than shown"
         )
-    return Source(step=found.step, plan=found.plan, analysis=analysis, notes=tuple(notes))
+    return ImproveSource(step=found.step, plan=found.plan, analysis=analysis, notes=tuple(notes))
 
 
 def model_source(
@@ -86,7 +86,7 @@ def model_source(
     profile: str | None = None,
     calibration: str | None = None,
     server_bytes_per_s: float | None = None,
-) -> Source:
+) -> ImproveSource:
     """Return the data-parallel step of a model: ``batch`` samples (sequences) per device on ``gpus`` devices.
 
     ``framework``: of operator graphs pytorch-ddp, horovod, ...; of transformers a framework profile.
@@ -138,7 +138,9 @@ def model_source(
     return replace(source, step=replace(source.step, wire=wire))
 
 
-def _graph(model: str, cluster: str, gpus: int, batch: int, precision: str | None, framework: str | None) -> Source:
+def _graph(
+    model: str, cluster: str, gpus: int, batch: int, precision: str | None, framework: str | None
+) -> ImproveSource:
     from forerun.search.opgraph import GraphRequest, resolve_request
     from forerun.simulator.improve.from_graph import graph_step
 
@@ -156,7 +158,7 @@ def _graph(model: str, cluster: str, gpus: int, batch: int, precision: str | Non
     # A framework that exchanges afterwards does so by default, whatever the buckets.
     plan = None if setting.context.profile.overlap else replace(rule_plan(step, rule), overlap=False)
     note = "savings of fused operators are estimated: the tensor between them is neither written nor read"
-    return Source(
+    return ImproveSource(
         step=step, rule=rule, plan=plan, alternatives=_other_splits(setting), notes=(note, *setting.remarks())
     )
 
@@ -176,7 +178,7 @@ def _other_splits(setting: "GraphSetting") -> tuple[Alternative, ...]:
     )
 
 
-def _transformer(request: "Request", text: str) -> Source:
+def _transformer(request: "Request", text: str) -> ImproveSource:
     from forerun.search.explain.explain import explain_strategy
     from forerun.search.request.request import legal_strategy, resolve
     from forerun.simulator import score
@@ -197,4 +199,4 @@ def _transformer(request: "Request", text: str) -> Source:
     notes: tuple[str, ...] = () if row.fits else (full,)
     if request.calibration is not None:
         notes += ("of the calibration, its constants count here; what only alike strategies have in common does not",)
-    return Source(step=step, alternatives=alternatives, notes=(*notes, *setting.remarks()))
+    return ImproveSource(step=step, alternatives=alternatives, notes=(*notes, *setting.remarks()))

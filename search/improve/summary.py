@@ -4,13 +4,13 @@ from dataclasses import asdict
 from typing import Any
 
 from forerun.search.improve.plan_file import plan_document
-from forerun.search.improve.sources import Source
+from forerun.search.improve.sources import ImproveSource
 from forerun.simulator.improve import Improvement, WhatIf
 from forerun.simulator.improve.run_questions import Question
 
 
 def summary(
-    source: Source, found: Improvement, asked: tuple[WhatIf, ...], run: tuple[Question, ...], elapsed_s: float
+    source: ImproveSource, found: Improvement, asked: tuple[WhatIf, ...], run: tuple[Question, ...], elapsed_s: float
 ) -> dict[str, Any]:
     """Return the document; times in seconds, the gain as a share of the default step."""
     return {

@@ -1,15 +1,15 @@
 """Which runs are worth measuring next, and the loop that measures and chooses."""
 
 from forerun.search.next_runs.choose import RULES, Proposal, expected_regret, propose
-from forerun.search.next_runs.loop import Chosen, Step, measure_and_choose
+from forerun.search.next_runs.loop import Chosen, LoopStep, measure_and_choose
 from forerun.search.next_runs.proposals import CANDIDATES, launches, next_runs, results_table
 
 __all__ = [
     "CANDIDATES",
     "RULES",
     "Chosen",
+    "LoopStep",
     "Proposal",
-    "Step",
     "expected_regret",
     "launches",
     "measure_and_choose",

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from forerun.search.next_runs.choose import expected_regret, propose
-from forerun.simulator.calibration import Measured, Posterior, fit, nothing_measured
+from forerun.simulator.calibration import FittedRun, Posterior, fit, nothing_measured
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy, table_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class LoopStep:
     """One turn of the loop: what was measured, and what was believed best and expected to be lost after it.
 
     ``step_time_s`` is None where the run failed; such a strategy is not chosen any more.
@@ -35,7 +35,7 @@ class Chosen:
 
     best: Strategy
     step_time_s: float
-    history: tuple[Step, ...]
+    history: tuple[LoopStep, ...]
     posterior: Posterior
 
 
@@ -58,8 +58,8 @@ def measure_and_choose(
     """
     if not strategies or budget < 1:
         raise RequestError("the loop needs at least one strategy and a budget of at least one run")
-    runs: list[Measured] = []
-    history: list[Step] = []
+    runs: list[FittedRun] = []
+    history: list[LoopStep] = []
     tried: list[int] = []
     failed: list[int] = []
     posterior = nothing_measured()
@@ -73,12 +73,12 @@ def measure_and_choose(
         else:
             if not seconds > 0:
                 raise RequestError(f"a measured step takes more than 0 s, but {strategies[row]} took {seconds}")
-            runs.append(Measured(context=context, strategy=strategies[row], step_time_s=seconds))
+            runs.append(FittedRun(context=context, strategy=strategies[row], step_time_s=seconds))
             posterior = fit(runs).posterior
         believed = posterior.believe([(posterior.applied(context), table_of(strategies))]).without(failed)
         best, regret = int(believed.log_time.argmin()), expected_regret(believed)
         history.append(
-            Step(strategy=strategies[row], step_time_s=seconds, best=strategies[best], expected_regret=regret)
+            LoopStep(strategy=strategies[row], step_time_s=seconds, best=strategies[best], expected_regret=regret)
         )
         if regret <= enough and best in tried:
             break

@@ -1,14 +1,14 @@
 """Seconds of operators and collectives as this machine takes them, measured once and used instead of the catalogue."""
 
 from forerun.search.profiling.document import Line, Profile, read_profile, write_profile
-from forerun.search.profiling.nccl_tests import Reading, read_nccl_tests
-from forerun.search.profiling.operators import Operator, operators_of, share_measured
+from forerun.search.profiling.nccl_tests import NcclReading, read_nccl_tests
+from forerun.search.profiling.operators import ProfiledOperator, operators_of, share_measured
 
 __all__ = [
     "Line",
-    "Operator",
+    "NcclReading",
     "Profile",
-    "Reading",
+    "ProfiledOperator",
     "operators_of",
     "read_nccl_tests",
     "read_profile",

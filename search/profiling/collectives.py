@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from forerun.search.profiling.messages import Message
+from forerun.search.profiling.messages import MeasuredCollective
 from forerun.search.profiling.timing import by_clock, on_cuda
 
 _WARM, _INNER = 1, 5
@@ -42,7 +42,7 @@ class Between:
         self.device, self.rank = device, dist.get_rank()
         self._groups: dict[tuple[int, int], Any] = {}
 
-    def measure(self, message: Message, repeat: int, *, pause_s: float = 0.0) -> tuple[float, float] | None:
+    def measure(self, message: MeasuredCollective, repeat: int, *, pause_s: float = 0.0) -> tuple[float, float] | None:
         """Return median seconds and spread (half the quartiles' distance over the median) of a collective; None on
         ranks that take no part. All ranks must call it. ``pause_s`` before every reading, as computation makes it:
         a network that lets bursts through has recovered by then."""
@@ -76,7 +76,7 @@ class Between:
         found: list[float] = slowest.tolist()
         return found
 
-    def _once(self, message: Message, members: Sequence[int], group: Any) -> Callable[[], Any]:
+    def _once(self, message: MeasuredCollective, members: Sequence[int], group: Any) -> Callable[[], Any]:
         count = max(1, message.full_bytes // 4 // len(members)) * len(members)
         whole = torch.zeros(count, device=self.device)
         part = torch.zeros(count // len(members), device=self.device)

@@ -19,7 +19,7 @@ LARGEST = 1 << 28
 """Bytes; a profile of a hundred thousand measurements has a tenth of it."""
 
 
-class Journal:
+class ProfilingJournal:
     """An open journal; a context manager. ``records``: what earlier runs measured, by key.
 
     Raises:

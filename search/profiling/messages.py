@@ -18,7 +18,7 @@ KIND_OF_TEST: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class MeasuredCollective:
     """One collective to measure: ``full_bytes`` as the cost rule counts them, ``ranks`` devices ``stride`` apart."""
 
     kind: str
@@ -32,7 +32,7 @@ class Message:
         return f"{self.kind} {self.full_bytes} {self.ranks} {self.stride}"
 
 
-def messages(world: int, per_node: int, smallest: int = SMALLEST, largest: int = LARGEST) -> list[Message]:
+def messages(world: int, per_node: int, smallest: int = SMALLEST, largest: int = LARGEST) -> list[MeasuredCollective]:
     """Return what to measure between ``world`` ranks, ``per_node`` of them on every node: sizes in steps of four,
     groups inside a node, and across nodes one rank of each and all ranks."""
     groups = {(ranks, 1) for ranks in _halves(min(world, per_node))}
@@ -41,7 +41,7 @@ def messages(world: int, per_node: int, smallest: int = SMALLEST, largest: int =
         groups |= {(world, 1)} | ({(nodes, per_node), (2, per_node)} if nodes > 1 else set())
     sizes = [smallest << shift for shift in range(0, 64, 2) if smallest << shift <= largest]
     return [
-        Message(kind=kind, full_bytes=size, ranks=ranks, stride=stride)
+        MeasuredCollective(kind=kind, full_bytes=size, ranks=ranks, stride=stride)
         for size in sizes
         for ranks, stride in sorted(groups)
         for kind in KINDS

@@ -25,7 +25,7 @@ _KIND = re.compile(r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class NcclReading:
     """One line: seconds of a collective (the better of out of place and in place) over ``ranks`` on ``nodes``."""
 
     kind: str
@@ -35,7 +35,7 @@ class Reading:
     seconds: float
 
 
-def read_nccl_tests(path: Path) -> list[Reading]:
+def read_nccl_tests(path: Path) -> list[NcclReading]:
     """Return the measurements of a file.
 
     Raises:
@@ -48,7 +48,7 @@ def read_nccl_tests(path: Path) -> list[Reading]:
     return readings
 
 
-def _text(path: Path, text: str) -> list[Reading]:
+def _text(path: Path, text: str) -> list[NcclReading]:
     kind = _kind(path, text)
     hosts = [match[2] for line in text.splitlines() if (match := _RANK.match(line))]
     ranks = _ranks(path, len(hosts), kind)
@@ -66,7 +66,7 @@ def _text(path: Path, text: str) -> list[Reading]:
     return readings
 
 
-def _json(path: Path, text: str) -> list[Reading]:
+def _json(path: Path, text: str) -> list[NcclReading]:
     data: Mapping[str, Any] = read_json(text, str(path))
     try:
         devices = data.get("config", {}).get("devices", [])
@@ -90,8 +90,8 @@ def _json(path: Path, text: str) -> list[Reading]:
     return readings
 
 
-def _reading(kind: str, size: int, ranks: int, nodes: int, seconds: float) -> Reading:
-    return Reading(kind=kind, full_bytes=size, ranks=ranks, nodes=nodes, seconds=seconds)
+def _reading(kind: str, size: int, ranks: int, nodes: int, seconds: float) -> NcclReading:
+    return NcclReading(kind=kind, full_bytes=size, ranks=ranks, nodes=nodes, seconds=seconds)
 
 
 def _kind(path: Path, text: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.simulator import score
-from forerun.simulator.costs.measured import MeasuredCosts, Recorder
+from forerun.simulator.costs.measured import MeasuredCosts, QueryRecorder
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy, StrategySpace, table_of
 
@@ -15,7 +15,7 @@ MOST_STRATEGIES = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class ProfiledOperator:
     """One operator to measure: ``name`` and ``shape`` as cost rules ask for it, and what the fitted surface says."""
 
     name: str
@@ -28,7 +28,7 @@ class Operator:
         return f"{self.name} {' '.join(f'{value:g}' for value in self.shape)}"
 
 
-def operators_of(context: Context, strategies: Sequence[Strategy] | StrategySpace) -> list[Operator]:
+def operators_of(context: Context, strategies: Sequence[Strategy] | StrategySpace) -> list[ProfiledOperator]:
     """Return every distinct operator of some strategies, or of all legal ones of a space, slowest first.
 
     Attention over part of the sequence is left out where no strategy splits it (rules ask for it all the same).
@@ -36,7 +36,7 @@ def operators_of(context: Context, strategies: Sequence[Strategy] | StrategySpac
     Raises:
         RequestError: no strategy is legal.
     """
-    recorder = Recorder()
+    recorder = QueryRecorder()
     bare = replace(context, correction=None, cluster=replace(context.cluster, measured=None))
     recorded = replace(bare, cluster=replace(bare.cluster, device=replace(bare.cluster.device, measured=recorder)))
     if isinstance(strategies, StrategySpace):
@@ -49,7 +49,7 @@ def operators_of(context: Context, strategies: Sequence[Strategy] | StrategySpac
     score(recorded, table)
     whole = bool(np.all(table.column("cp") == 1))
     found = [
-        Operator(name=name, shape=shape, fitted_s=seconds)
+        ProfiledOperator(name=name, shape=shape, fitted_s=seconds)
         for name, shapes in recorder.asked.items()
         for shape, seconds in shapes.items()
         if not (whole and _partial(name, shape))

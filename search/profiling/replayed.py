@@ -12,7 +12,7 @@ from forerun.search.profiling.document import Line, Profile
 from forerun.simulator.costs import Collective, collective_time_s
 from forerun.simulator.replay import Analysis
 from forerun.simulator.replay.learned import served_exchanges
-from forerun.simulator.replay.matching import Exchange
+from forerun.simulator.replay.matching import MatchedMessage
 from forerun.spaces.clusters import Cluster
 from forerun.spaces.errors import RequestError
 
@@ -87,7 +87,7 @@ def stride_of(ranks: Sequence[int]) -> int:
     return gaps.pop() if len(gaps) == 1 else 0
 
 
-def _reason(kind: str, one: Exchange, stride: int) -> str:
+def _reason(kind: str, one: MatchedMessage, stride: int) -> str:
     """Return why a message cannot be kept; nothing where it can."""
     if kind not in get_args(Collective):
         return f"cost rules know no {kind}"

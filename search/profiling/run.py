@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from forerun.search.profiling.collectives import Between
-from forerun.search.profiling.journal import Journal
-from forerun.search.profiling.messages import Message
-from forerun.search.profiling.operators import Operator
+from forerun.search.profiling.journal import ProfilingJournal
+from forerun.search.profiling.messages import MeasuredCollective
+from forerun.search.profiling.operators import ProfiledOperator
 from forerun.search.profiling.runners import Unmeasurable, needed_bytes, runner
 from forerun.search.profiling.timing import FEWEST, LONGEST_S, WARM, timed
 
@@ -23,7 +23,7 @@ _SETUP_S = 2e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ProfilingSettings:
     """``device``: cpu or cuda; ``repeat``: readings per operator; ``largest_bytes``: operators that need more are
     skipped; ``seconds``: stop measuring operators after that (None: never)."""
 
@@ -34,10 +34,10 @@ class Settings:
     seconds: float | None = None
 
 
-def expected_s(operators: Sequence[Operator], settings: Settings) -> float:
+def expected_s(operators: Sequence[ProfiledOperator], settings: ProfilingSettings) -> float:
     """Return about how long operators will take to measure; three of each family are tried (the catalogue may be of
     another machine by far)."""
-    families: dict[str, list[Operator]] = {}
+    families: dict[str, list[ProfiledOperator]] = {}
     for one in operators:
         families.setdefault(one.name.split()[0], []).append(one)
     slower = {name: _slower(own, settings) for name, own in families.items()}
@@ -49,7 +49,7 @@ def expected_s(operators: Sequence[Operator], settings: Settings) -> float:
     return total
 
 
-def _slower(operators: Sequence[Operator], settings: Settings) -> float:
+def _slower(operators: Sequence[ProfiledOperator], settings: ProfilingSettings) -> float:
     """Return about how many times as long as the catalogue says operators take here (median of up to three)."""
     ratios = []
     for place in sorted({len(operators) - 1, 2 * len(operators) // 3, len(operators) // 3}, reverse=True):
@@ -64,7 +64,9 @@ def _slower(operators: Sequence[Operator], settings: Settings) -> float:
     return sorted(ratios)[len(ratios) // 2] if ratios else 1.0
 
 
-def measure_operators(operators: Sequence[Operator], journal: Journal, settings: Settings, told: Told) -> bool:
+def measure_operators(
+    operators: Sequence[ProfiledOperator], journal: ProfilingJournal, settings: ProfilingSettings, told: Told
+) -> bool:
     """Measure what the journal does not hold yet; return whether all is done (else time is up)."""
     start = time.perf_counter()
     for number, one in enumerate(operators, start=1):
@@ -77,7 +79,7 @@ def measure_operators(operators: Sequence[Operator], journal: Journal, settings:
     return True
 
 
-def _measured(one: Operator, settings: Settings) -> dict[str, Any]:
+def _measured(one: ProfiledOperator, settings: ProfilingSettings) -> dict[str, Any]:
     if needed_bytes(one, settings.precision) > settings.largest_bytes:
         return {"skipped": "needs more memory than --largest-operator"}
     try:
@@ -92,7 +94,11 @@ def _measured(one: Operator, settings: Settings) -> dict[str, Any]:
 
 
 def measure_messages(
-    messages: Sequence[Message], done: set[str], between: Between, repeat: int, told: Callable[[Message, Any], None]
+    messages: Sequence[MeasuredCollective],
+    done: set[str],
+    between: Between,
+    repeat: int,
+    told: Callable[[MeasuredCollective, Any], None],
 ) -> None:
     """Measure all messages that are not ``done``; every rank calls it with the same arguments."""
     for message in messages:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from forerun.search.profiling.operators import Operator
+from forerun.search.profiling.operators import ProfiledOperator
 from forerun.simulator.costs.attention import MATERIALISED
 
 Once = Callable[[], Any]
@@ -24,7 +24,7 @@ class Unmeasurable(Exception):
     """This machine, or torch here, cannot run the operator; the text says why."""
 
 
-def runner(operator: Operator, precision: str, device: str) -> Once:
+def runner(operator: ProfiledOperator, precision: str, device: str) -> Once:
     """Return a function that runs an operator once on ``device`` (cpu, cuda).
 
     Raises:
@@ -42,7 +42,7 @@ def runner(operator: Operator, precision: str, device: str) -> Once:
     raise Unmeasurable(f"{words[0]} is not an operator that can be measured")
 
 
-def needed_bytes(operator: Operator, precision: str) -> float:
+def needed_bytes(operator: ProfiledOperator, precision: str) -> float:
     """Return about how many bytes an operator's tensors take."""
     width = 4.0 if precision in ("fp32", "tf32") else 2.0
     words, shape = operator.name.split(), operator.shape

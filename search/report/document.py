@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from forerun.search.baseline import Baseline, Measured
+from forerun.search.baseline import Baseline, MeasuredStep
 from forerun.search.board.changes import ScoredChange
 from forerun.search.board.folder import BOARD, read_leaderboard
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
@@ -93,9 +93,9 @@ def _baseline(data: Mapping[str, Any]) -> Baseline:
     )
 
 
-def _measured(data: Mapping[str, Any]) -> Measured:
+def _measured(data: Mapping[str, Any]) -> MeasuredStep:
     seconds = {name: optional(finite, data[name]) for name in ("low_s", "high_s", "ratio", "best_step_time_s")}
-    return Measured(
+    return MeasuredStep(
         source=str(data["source"]),
         step_time_s=above_zero(data, "step_time_s"),
         counted=optional(int, data["counted"]),

@@ -17,11 +17,11 @@ from forerun.spaces.workload import Workload
 
 SECONDS_PER_HOUR = 3600.0
 TOO_LATE, TOO_DEAR = "deadline", "money"
-"""Why a candidate that fits into memory is not feasible, as ``Piece.rejected`` counts it."""
+"""Why a candidate that fits into memory is not feasible, as ``SliceResult.rejected`` counts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class TrainingLimits:
     """Largest seconds and device-seconds of one step; infinite where there is no limit."""
 
     step_s: float = math.inf
@@ -37,12 +37,12 @@ class Limits:
         return scores.fits & in_time & paid, counts
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = TrainingLimits()
 
 
 def limits_of(
     workload: Workload, *, within_s: float | None, usd: float | None, usd_per_gpu_hour: float | None
-) -> Limits:
+) -> TrainingLimits:
     """Return the limits on a step of a training that ends ``within_s`` seconds and costs no more than ``usd``.
 
     Raises:
@@ -58,4 +58,4 @@ def limits_of(
         if usd_per_gpu_hour is None:
             raise RequestError("a training within a sum of money needs a price; add --usd-per-gpu-hour")
         device_s = usd / usd_per_gpu_hour * SECONDS_PER_HOUR / steps
-    return Limits(step_s=math.inf if within_s is None else within_s / steps, device_s=device_s)
+    return TrainingLimits(step_s=math.inf if within_s is None else within_s / steps, device_s=device_s)

@@ -15,7 +15,7 @@ import numpy as np
 
 from forerun.simulator.memory.risk import EVEN_SHARE, STEEPNESS
 from forerun.simulator.score_table import Floats, ScoreTable
-from forerun.spaces.strategies import Context, Placement, Split, Strategy, StrategyTable, table_of
+from forerun.spaces.strategies import Context, Placement, Recompute, Split, Strategy, StrategyTable, table_of
 
 FAILED_START = 0.1
 """Cost of a failed start as a share of a step, for every step. The committed groups of measured runs, some of which ran
@@ -50,11 +50,26 @@ def _no_sp(context: Context, table: StrategyTable) -> Floats:
 
 def _short(context: Context, table: StrategyTable) -> Floats:
     cp = table.column("cp")
-    return np.asarray((cp > 1) & (context.workload.seq_len < TOKENS_PER_RANK * cp), dtype=np.float64)
+    halvings = np.log2(TOKENS_PER_RANK * cp / context.workload.seq_len)
+    return np.where(cp > 1, np.maximum(halvings, 0.0), 0.0)
+
+
+def _cut_batches(context: Context, table: StrategyTable) -> Floats:
+    return np.asarray((table.column("cp") > 1) & (table.column("mbs") > 1), dtype=np.float64)
 
 
 def _wide_tp(context: Context, table: StrategyTable) -> Floats:
-    return np.asarray(table.column("tp") > _domain(context), dtype=np.float64)
+    return np.maximum(np.log2(table.column("tp") / _domain(context)), 0.0)
+
+
+def _uncommon_tp(context: Context, table: StrategyTable) -> Floats:
+    tp = table.column("tp")
+    return np.asarray((tp & (tp - 1)) != 0, dtype=np.float64)
+
+
+def _odd_stages(context: Context, table: StrategyTable) -> Floats:
+    pp = table.column("pp")
+    return np.asarray((pp > 1) & (pp % 2 == 1), dtype=np.float64)
 
 
 def _wide_ep(context: Context, table: StrategyTable) -> Floats:
@@ -70,13 +85,17 @@ def _other_than(axis: str, choice: int) -> Amount:
 
 
 PREFERENCES = (
-    Preference(words="tp without sequence parallelism", share=0.04, amount=_no_sp),
-    Preference(words=f"cp below {TOKENS_PER_RANK:,} tokens per rank", share=0.02, amount=_short),
-    Preference(words="tp across nodes", share=0.02, amount=_wide_tp),
+    Preference(words="tp without sequence parallelism", share=0.08, amount=_no_sp),
+    Preference(words=f"cp below {TOKENS_PER_RANK:,} tokens per rank", share=0.03, amount=_short),
+    Preference(words="cp with several sequences per micro-batch", share=0.08, amount=_cut_batches),
+    Preference(words="tp across nodes", share=0.05, amount=_wide_tp),
+    Preference(words="tp that is no power of two", share=0.08, amount=_uncommon_tp),
     Preference(words="ep across nodes", share=0.02, amount=_wide_ep),
     Preference(words="more pipeline stages", share=0.003, amount=_doublings("pp")),
-    Preference(words="more virtual stages", share=0.005, amount=_doublings("vpp")),
+    Preference(words="odd number of stages", share=0.01, amount=_odd_stages),
+    Preference(words="more virtual stages", share=0.01, amount=_doublings("vpp")),
     Preference(words="scattered placement", share=0.005, amount=_other_than("placement", Placement.TP_CP_EP_DP_PP)),
+    Preference(words="recompute", share=0.002, amount=_other_than("recompute", Recompute.NONE)),
     Preference(words="uneven stages", share=0.002, amount=_other_than("split", Split.EVEN)),
 )
 """What ties prefer: together a few per cent at most, as much as gaps that one in four measured pairs reverses."""

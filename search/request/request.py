@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from forerun.search.request.goodput import Interrupted, assumed, read_reliability
-from forerun.search.request.limits import NO_LIMITS, Limits, limits_of
+from forerun.search.request.limits import NO_LIMITS, TrainingLimits, limits_of
 from forerun.search.request.objectives import objective_named
 from forerun.simulator.memory.risk import risking
 from forerun.spaces.budget import Budget, parse_budget
@@ -148,7 +148,7 @@ class Setting:
     usd_per_gpu_hour: float | None
     defaults: tuple[str, ...]
     notes: tuple[str, ...]
-    limits: Limits = NO_LIMITS
+    limits: TrainingLimits = NO_LIMITS
     interrupted: Interrupted | None = None
 
     def space(self, overrides: Mapping[str, Sequence[object]] | None = None) -> StrategySpace:

@@ -1,7 +1,7 @@
 """Exploration of spaces that cannot be enumerated: samplers behind one contract, and the driver that asks them."""
 
 from forerun.search.samplers.contract import Evaluation, Sampler
-from forerun.search.samplers.driver import Exploration, Limits, explore
+from forerun.search.samplers.driver import Exploration, StopConditions, explore
 from forerun.search.samplers.registry import SAMPLERS, Exploring, limits_of, sampler_named
 
 __all__ = [
@@ -9,8 +9,8 @@ __all__ = [
     "Evaluation",
     "Exploration",
     "Exploring",
-    "Limits",
     "Sampler",
+    "StopConditions",
     "explore",
     "limits_of",
     "sampler_named",

@@ -26,7 +26,7 @@ KEY = ("gpus", "pp", "cp", "ep", "etp", "schedule", "zero", "shard", "recompute"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class DegreeClass:
     """``strategy`` without its layers (and recompute); ``least_s``: no plan's pipeline and transfers take less;
     ``each_p2p_s``: transfers of one microbatch there and back."""
 
@@ -35,7 +35,7 @@ class Family:
     each_p2p_s: float
 
 
-def families(space: StagedSpace, *, least: Bound = least_pace_s) -> list[Family]:
+def families(space: StagedSpace, *, least: Bound = least_pace_s) -> list[DegreeClass]:
     """Return the families of a space, those with the lowest bound first; ``least`` bounds the slowest stage."""
     restricted = _restricted(space)
     if restricted is None:
@@ -51,7 +51,7 @@ def families(space: StagedSpace, *, least: Bound = least_pace_s) -> list[Family]
     order = order[np.isfinite(least_s[order])]
     own = np.all([np.isin(table.column(axis), space.flat.choices[axis]) for axis in ("mbs", "sp", "zero")], axis=0)
     alone = [
-        Family(strategy=_strategy(table, row), least_s=float(least_s[row]), each_p2p_s=float(each_p2p_s[row]))
+        DegreeClass(strategy=_strategy(table, row), least_s=float(least_s[row]), each_p2p_s=float(each_p2p_s[row]))
         for row in order[own[order]]
     ]
     if space.halves:
@@ -94,7 +94,7 @@ def _paired(
     rows: NDArray[np.intp],
     pace_s: NDArray[np.float64],
     each_p2p_s: NDArray[np.float64],
-) -> Iterator[Family]:
+) -> Iterator[DegreeClass]:
     """Yield families whose halves have two tps: two families of one tp that work on the same share of a batch."""
     columns = {axis: table.column(axis) for axis in (*KEY, "tp", "dp", "mbs", "sp")}
 
@@ -115,12 +115,12 @@ def _paired(
                     continue
                 pace = 2 / (1 / pace_s[first] + 1 / pace_s[second])
                 count = batch / (columns["dp"][first] * columns["mbs"][first])
-                hops = float(each_p2p_s[first] + each_p2p_s[second]) / 2
-                least = float((count + columns["pp"][first] - 1) * pace + hops)
+                p2p_s = float(each_p2p_s[first] + each_p2p_s[second]) / 2
+                least = float((count + columns["pp"][first] - 1) * pace + p2p_s)
                 sp = bool(columns["sp"][first] or columns["sp"][second])
                 try:
                     strategy = dataclasses.replace(_strategy(table, first), second_tp=tps[1], sp=sp)
                 except RequestError:
                     continue
                 if all(int(getattr(strategy, axis)) in space.flat.choices[axis] for axis in ("mbs", "sp", "zero")):
-                    yield Family(strategy=strategy, least_s=least, each_p2p_s=hops)
+                    yield DegreeClass(strategy=strategy, least_s=least, each_p2p_s=p2p_s)

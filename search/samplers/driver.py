@@ -28,7 +28,7 @@ Improved = Callable[[Strategy, Evaluation, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class StopConditions:
     """When to stop: strategies scored, asked (known ones included), batches in a row that score nothing new, strategies
     scored since the best improved, seconds. Only ``seconds`` makes a result depend on the machine."""
 
@@ -85,7 +85,7 @@ def explore(
     *,
     objectives: Sequence[str] = ("throughput",),
     starts: Sequence[Strategy] = (),
-    limits: Limits | None = None,
+    limits: StopConditions | None = None,
     score: Scorer = simulator_score,
     seen: Seen | None = None,
     improved: Improved | None = None,
@@ -98,7 +98,7 @@ def explore(
         RequestError: an objective is unknown, or the sampler cannot begin.
         EndedEarly: with what was found by then.
     """
-    return _Run(space, sampler, tuple(objectives), limits or Limits(), score, improved).run(starts, seen)
+    return _Run(space, sampler, tuple(objectives), limits or StopConditions(), score, improved).run(starts, seen)
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class _Run:
     space: StagedSpace
     sampler: Sampler
     objectives: tuple[str, ...]
-    limits: Limits
+    limits: StopConditions
     score: Scorer
     improved: Improved | None = None
     known: dict[Strategy, Evaluation | None] = field(default_factory=dict)

@@ -16,8 +16,8 @@ import numpy as np
 
 from forerun.search.explain.moves import Moves
 from forerun.search.samplers.contract import Evaluation, Sampler
-from forerun.search.samplers.degree_classes import Family, families
-from forerun.search.samplers.planner import Plan, Planner
+from forerun.search.samplers.degree_classes import DegreeClass, families
+from forerun.search.samplers.planner import PlannedStrategy, Planner
 from forerun.spaces.strategies import Recompute, Split, Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
@@ -165,8 +165,8 @@ class _Plans:
 
     def __init__(self, space: StagedSpace) -> None:
         self.planner = Planner(space)
-        self._left: list[Family] | None = None if space.reach or space.recompute or space.halves else []
-        self._pool: list[tuple[float, Plan]] = []
+        self._left: list[DegreeClass] | None = None if space.reach or space.recompute or space.halves else []
+        self._pool: list[tuple[float, PlannedStrategy]] = []
         self._best: dict[int, float] = {}
 
     def next(self, count: int, known: dict[Strategy, Evaluation | None]) -> list[Strategy]:

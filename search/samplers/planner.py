@@ -31,7 +31,7 @@ PLANS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PlannedStrategy:
     """A strategy with the seconds of the pipelined part of its step, transfers left out."""
 
     strategy: Strategy
@@ -58,7 +58,7 @@ class Planner:
     options: int = 0
     _ways: dict[tuple[int, int], _Ways] = field(default_factory=dict)
 
-    def plans(self, family: Strategy, count: int = PLANS) -> list[Plan]:
+    def plans(self, family: Strategy, count: int = PLANS) -> list[PlannedStrategy]:
         """Return the best ways to fill the stages of a family, best first; none where nothing fits. ``family`` gives
         everything else."""
         ways = self._ways_of(family)
@@ -76,7 +76,7 @@ class Planner:
             seconds = time_s[chosen]
             strategy = self._strategy(family, ways.options, np.array(chosen))
             found.setdefault(strategy, float((microbatches - 1) * seconds.max() + seconds.sum()))
-        return [Plan(strategy=strategy, pipeline_s=seconds) for strategy, seconds in found.items()]
+        return [PlannedStrategy(strategy=strategy, pipeline_s=seconds) for strategy, seconds in found.items()]
 
     def _strategy(self, family: Strategy, options: StageOptions, chosen: NDArray[np.intp]) -> Strategy:
         layers = tuple(int(n) for n in options.end[chosen] - options.start[chosen])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.search.samplers.contract import Sampler
-from forerun.search.samplers.driver import Limits
+from forerun.search.samplers.driver import StopConditions
 from forerun.search.samplers.exhaustive_sampler import ExhaustiveSampler
 from forerun.search.samplers.local_sampler import LocalSampler
 from forerun.search.samplers.optuna_samplers import OptunaSampler
@@ -84,15 +84,15 @@ class Exploring:
         )
 
 
-def limits_of(exploring: Exploring, name: str) -> Limits:
+def limits_of(exploring: Exploring, name: str) -> StopConditions:
     """Return when the sampler of a name is to stop."""
     given, seconds, stagnation = exploring.evaluations, exploring.seconds, exploring.stagnation
     if given is not None:
-        return Limits(evaluations=given, asked=50 * given, stagnation=stagnation, seconds=seconds)
+        return StopConditions(evaluations=given, asked=50 * given, stagnation=stagnation, seconds=seconds)
     if name == "exhaustive":
-        return Limits(evaluations=1 << 62, asked=1 << 62, stagnation=stagnation, seconds=seconds)
-    default = Limits()
-    return Limits(
+        return StopConditions(evaluations=1 << 62, asked=1 << 62, stagnation=stagnation, seconds=seconds)
+    default = StopConditions()
+    return StopConditions(
         asked=MOST_ASKED.get(name, default.asked),
         stagnation=default.stagnation if stagnation is None else stagnation,
         seconds=seconds,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forerun.search.flat.candidates import strategies_at
-from forerun.search.flat.exhaustive import Piece, Problem
+from forerun.search.flat.exhaustive import Problem, SliceResult
 from forerun.search.request.scorer import Scorer
 from forerun.search.workers import Choice
 from forerun.search.workers.slicing import search_with
@@ -40,7 +40,7 @@ class Starts:
     """``strategies`` to start from; ``piece`` is the search of the whole flat space, done by ``workers``."""
 
     strategies: tuple[Strategy, ...]
-    piece: Piece
+    piece: SliceResult
     workers: str
     remarks: tuple[str, ...]
 
@@ -67,6 +67,6 @@ def _without_virtual_stages(space: StrategySpace) -> StrategySpace | None:
     return dataclasses.replace(space, choices={**space.choices, "schedule": schedules, "vpp": (1,)})
 
 
-def strategies_of(space: StrategySpace, piece: Piece) -> Sequence[Strategy]:
+def strategies_of(space: StrategySpace, piece: SliceResult) -> Sequence[Strategy]:
     """Return the best strategies of a piece, in rank order."""
     return [] if piece.best is None else strategies_at(space, piece.best.index)

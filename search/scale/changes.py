@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes import GradientProfile, Network, TrainingMode, coarse_prediction, one_worker_step_s
+from forerun.simulator.modes import GradientProfile, ModeNetwork, TrainingMode, analytic_prediction, one_worker_step_s
 from forerun.simulator.modes.mode import MOST_SHARDS
 
 WORTH = 0.02
@@ -17,7 +17,7 @@ LIMITS = {"bandwidth": "the network", "compute": "compute", EQUAL: "stragglers"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ScaleChange:
     """A change and what it brings: samples/s over those without it, less one."""
 
     name: str
@@ -33,7 +33,7 @@ class Change:
 class Faster:
     """A network with ``factor`` times the bandwidth of another, and its latencies."""
 
-    network: Network
+    network: ModeNetwork
     factor: float
 
     @property
@@ -69,8 +69,10 @@ class Faster:
         return self.network.meeting_s(workers)
 
 
-def changes(profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance) -> tuple[Change, ...]:
-    """Return what each change brings a run in some ``mode``, by the coarse model, the best first."""
+def changes(
+    profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance
+) -> tuple[ScaleChange, ...]:
+    """Return what each change brings a run in some ``mode``, by the analytic model, the best first."""
     workers = mode.workers
     now = _rate(profile, mode, network, noise)
     found = [
@@ -84,11 +86,11 @@ def changes(profile: GradientProfile, mode: TrainingMode, network: Network, nois
     if noise.slow or noise.jitter or profile.step_factors:
         equal = replace(profile, step_factors=())
         found.append((EQUAL, _rate(equal, mode, network, Disturbance())))
-    made = [Change(name=name, samples_per_s=rate, gain=rate / now - 1) for name, rate in found]
+    made = [ScaleChange(name=name, samples_per_s=rate, gain=rate / now - 1) for name, rate in found]
     return tuple(sorted(made, key=lambda change: -change.gain))
 
 
-def limited_by(found: Sequence[Change]) -> str | None:
+def limited_by(found: Sequence[ScaleChange]) -> str | None:
     """Return what limits a run: the thing of which twice as much brings most; None where nothing brings much."""
     best = max((change for change in found if change.name in LIMITS), key=lambda change: change.gain)
     return LIMITS[best.name] if best.gain >= WORTH else None
@@ -103,8 +105,8 @@ def _times(profile: GradientProfile, factor: float) -> GradientProfile:
     return replace(profile, layers=layers, host_s=factor * profile.host_s)
 
 
-def _rate(profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance) -> float:
+def _rate(profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance) -> float:
     alone_s = None
     if mode.exchange == "parameter-server" and mode.overlap:
         alone_s = one_worker_step_s(profile, mode, network)
-    return coarse_prediction(profile, mode, network, noise, one_worker_s=alone_s).samples_per_s
+    return analytic_prediction(profile, mode, network, noise, one_worker_s=alone_s).samples_per_s

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forerun.simulator.modes import GradientProfile, Network, TrainingMode
+from forerun.simulator.modes import GradientProfile, ModeNetwork, TrainingMode
+from forerun.simulator.modes.curve import Fidelity
 from forerun.simulator.modes.events.build import RING_WORKERS
 from forerun.simulator.modes.events.measure import DRAWS, LAYERS, STEPS
 from forerun.simulator.modes.events.wires import TURNS
-from forerun.simulator.modes.face import Fidelity
 from forerun.spaces.errors import RequestError
 
 SOON = {"all-reduce": 200_000, "parameter-server": 600_000}
@@ -21,7 +21,7 @@ def fidelity_of(
     asked: Fidelity | None,
     profile: GradientProfile,
     mode: TrainingMode,
-    network: Network,
+    network: ModeNetwork,
     workers: Sequence[int],
     defaults: list[str],
 ) -> Fidelity:
@@ -33,19 +33,19 @@ def fidelity_of(
     """
     tasks = sum(event_tasks(profile, replace(mode, workers=count), network) for count in set(workers))
     if asked is not None:
-        if asked != "coarse" and tasks > MOST_TASKS:
+        if asked != "analytic" and tasks > MOST_TASKS:
             raise RequestError(
                 f"{tasks:,} events are more than the {MOST_TASKS:,} of half a minute; "
-                f"name fewer --workers, larger --bucket, or --fidelity coarse"
+                f"name fewer --workers, larger --bucket, or --fidelity analytic"
             )
         return asked
     if tasks <= SOON[mode.exchange]:
         return "both"
-    defaults.append(f"fidelity coarse (event level: {tasks:,} events)")
-    return "coarse"
+    defaults.append(f"fidelity analytic (event level: {tasks:,} events)")
+    return "analytic"
 
 
-def event_tasks(profile: GradientProfile, mode: TrainingMode, network: Network) -> int:
+def event_tasks(profile: GradientProfile, mode: TrainingMode, network: ModeNetwork) -> int:
     """Return about how many tasks the event level makes of a mode."""
     if mode.exchange == "all-reduce":
         buckets = len(mode.buckets(profile)) if mode.workers > 1 else 0

@@ -30,7 +30,7 @@ Bytes = Annotated[float, _quantity(parse_bytes)]
 Seconds = Annotated[float, _quantity(parse_seconds)]
 
 
-class LayerDocument(BaseModel):
+class GradientLayerDocument(BaseModel):
     """A layer: ``parameters`` in bytes on the wire, times like ``3ms``."""
 
     model_config = ConfigDict(extra="forbid")
@@ -51,7 +51,7 @@ class ProfileDocument(BaseModel):
     host: Seconds = 0.0
     update: Seconds = 0.0
     step_factors: list[float] = Field(default_factory=list, max_length=100_000)
-    layers: list[LayerDocument] = Field(min_length=1, max_length=10_000)
+    layers: list[GradientLayerDocument] = Field(min_length=1, max_length=10_000)
 
 
 def read_profile(path: Path) -> GradientProfile:

@@ -5,12 +5,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.scale.changes import Change, changes, limited_by
+from forerun.search.scale.changes import ScaleChange, changes, limited_by
 from forerun.search.scale.fidelity import fidelity_of
 from forerun.search.scale.workers import worker_counts
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes import MODES, Curve, GradientProfile, Network, NicNetwork, TrainingMode, throughput_curve
-from forerun.simulator.modes.face import Fidelity
+from forerun.simulator.modes import (
+    MODES,
+    Curve,
+    GradientProfile,
+    ModeNetwork,
+    NicNetwork,
+    TrainingMode,
+    throughput_curve,
+)
+from forerun.simulator.modes.curve import Fidelity
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.opgraph.profile import GraphProfile, graph_profile_names, load_graph_profile
 from forerun.spaces.units import format_rate, format_seconds
@@ -63,12 +71,12 @@ class Scaling:
     request: ScaleRequest
     profile: GradientProfile
     mode: TrainingMode
-    network: Network
+    network: ModeNetwork
     curve: Curve
     jitter: float
     defaults: tuple[str, ...]
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[ScaleChange, ...]:
         """Return what each change brings the largest run of the curve, the best first."""
         mode = replace(self.mode, workers=self.curve.points[-1].workers)
         noise = Disturbance(seed=self.request.seed, jitter=self.jitter, slow=self.request.slow)
@@ -285,7 +293,7 @@ def _exchange_of(rules: GraphProfile) -> dict[str, Any]:
     }
 
 
-def _network(request: ScaleRequest, cluster: "Cluster | None", rules: GraphProfile, defaults: list[str]) -> Network:
+def _network(request: ScaleRequest, cluster: "Cluster | None", rules: GraphProfile, defaults: list[str]) -> ModeNetwork:
     """Return the cluster's network, or NICs of the given rate, which replace it."""
     rate = request.bandwidth_bytes_per_s
     if rate is None:

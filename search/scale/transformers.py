@@ -25,7 +25,7 @@ def _step(training: Mapping[str, Any], batch: int, workers: int) -> ModePredicti
     asked = Request(**training, global_batch=workers * batch, gpus=str(workers))
     row = simulate_setting(resolve(asked), f"dp{workers} mbs{batch}")
     return ModePrediction(
-        model="coarse",
+        model="analytic",
         workers=workers,
         step_s=row.step_time_s,
         samples_per_s=workers * batch / row.step_time_s,

@@ -9,8 +9,9 @@ from forerun.search.board.rows import Row, rows_from
 from forerun.search.build import Found, build_board
 from forerun.search.diagnosis.diagnosis import NothingFeasible, diagnose
 from forerun.search.flat.best import first_row
-from forerun.search.flat.exhaustive import Piece, Problem
+from forerun.search.flat.exhaustive import Problem, SliceResult
 from forerun.search.flat.ideas import folded, variant_of
+from forerun.search.formats.launchable import launchable
 from forerun.search.notes.all_notes import Beside
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.limits import NO_LIMITS
@@ -23,7 +24,6 @@ from forerun.search.samplers.heuristics import rules_of_thumb
 from forerun.search.samplers.registry import FLAT_ENUMERABLE, Exploring, limits_of, sampler_named
 from forerun.search.samplers.warm_starts import Starts, flat_starts
 from forerun.search.stages.earlier import given_starts
-from forerun.search.stages.launchable import launchable, no_launch_mark
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import RequestError
@@ -106,9 +106,7 @@ def _rows(setting: Setting, found: Exploration) -> tuple[Row, ...]:
     ideas = dict(_launchable_first(setting, leader, variants) for leader, variants in folded(keyed, setting.top))
     variants = (tuple(map(variant_of, _rows_of(setting, found, own))) for own in ideas.values())
     leaders = zip(_rows_of(setting, found, list(ideas)), variants, strict=True)
-    rows = [replace(row, variants=own) for row, own in leaders]
-    mark = no_launch_mark(setting)
-    return tuple(row if launchable(setting, row.strategy) else replace(row, marks=(*row.marks, mark)) for row in rows)
+    return tuple(replace(row, variants=own) for row, own in leaders)
 
 
 def _rows_of(setting: Setting, found: Exploration, strategies: Sequence[Strategy]) -> tuple[Row, ...]:
@@ -119,7 +117,7 @@ def _rows_of(setting: Setting, found: Exploration, strategies: Sequence[Strategy
 
 def _launchable_first(setting: Setting, leader: Strategy, variants: list[Strategy]) -> tuple[Strategy, list[Strategy]]:
     """Return an idea led by the best of its strategies that the framework can launch, where it can launch any."""
-    able = next((one for one in (leader, *variants) if launchable(setting, one)), leader)
+    able = next((one for one in (leader, *variants) if launchable(setting.context, one)), leader)
     return able, [one for one in (leader, *variants) if one != able]
 
 
@@ -129,7 +127,7 @@ def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer
         return flat_starts(space.flat, setting.objective, setting.top, workers, score)
     strategies = tuple(rules_of_thumb(space))
     remark = f"{space.flat.size:.3g} flat candidates are too many to walk; it starts from rules of thumb"
-    return Starts(strategies=strategies, piece=Piece(), workers="in this process", remarks=(remark,))
+    return Starts(strategies=strategies, piece=SliceResult(), workers="in this process", remarks=(remark,))
 
 
 def _opened(space: StagedSpace) -> list[str]:

@@ -1,6 +1,6 @@
 """What workers do for one search of a sweep: all of it, or a part of one that takes long.
 
-A search begins on one worker. Where it is not at its end after ``Portions.whole_s`` the worker hands back what it has
+A search begins on one worker. Where it is not at its end after ``ChunkTimes.whole_s`` the worker hands back what it has
 and what is left, which is then cut into parts of ``part_s`` for all workers. Parts merge into the same result however
 they are cut, so that only the seconds depend on it.
 """
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 from forerun.search.api import leaderboard_of, problem_of
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.flat.exhaustive import FIRST, Piece, Problem, bounded, search_slice
+from forerun.search.flat.exhaustive import FIRST, Problem, SliceResult, bounded, search_slice
 from forerun.search.request.request import Setting, resolve
 from forerun.search.stages.searching import explore_request
 from forerun.search.sweep.journal import Record
-from forerun.search.sweep.plan import SweepPiece
+from forerun.search.sweep.plan import SweepSearch
 from forerun.search.workers.slicing import Cuts
 from forerun.spaces.errors import InfeasibleError, RequestError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Portions:
+class ChunkTimes:
     """Seconds that one worker keeps a search, and seconds of a part of what is left then: what a kill loses at most.
 
     ``first`` are the candidates of a search's first slice.
@@ -40,16 +40,16 @@ class Begun:
 
     setting: Setting
     problem: Problem
-    piece: Piece
+    piece: SliceResult
     upto: int
     width: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SearchPart:
     """The candidates ``[low, high)`` of one search, whose request is resolved."""
 
-    of: SweepPiece
+    of: SweepSearch
     problem: Problem
     low: int
     high: int
@@ -59,26 +59,26 @@ class Part:
 class Ending:
     """A search all of whose parts are there; ``found`` is them together, ``setting`` what its request means."""
 
-    of: SweepPiece
+    of: SweepSearch
     setting: Setting
-    found: Piece
+    found: SliceResult
 
 
-Item = SweepPiece | Part | Ending
-Search = Callable[[Portions, SweepPiece], "Record | Begun"]
+Item = SweepSearch | SearchPart | Ending
+Search = Callable[[ChunkTimes, SweepSearch], "Record | Begun"]
 
 
-def do(common: tuple[Portions, Search], item: Item) -> "Record | Begun | Piece":
+def do(common: tuple[ChunkTimes, Search], item: Item) -> "Record | Begun | SliceResult":
     """Do one item; anything unexpected escapes."""
     portions, search = common
-    if isinstance(item, Part):
+    if isinstance(item, SearchPart):
         return search_slice(item.problem, item.low, item.high)
     if isinstance(item, Ending):
         return recorded(lambda: leaderboard_of(item.setting, item.found))
     return search(portions, item)
 
 
-def search_piece(portions: Portions, piece: SweepPiece) -> "Record | Begun":
+def search_piece(portions: ChunkTimes, piece: SweepSearch) -> "Record | Begun":
     """Search in this process and return what is to be recorded, or what was found when the time was over."""
     exploring = piece.exploring
     if exploring is not None:
@@ -88,7 +88,7 @@ def search_piece(portions: Portions, piece: SweepPiece) -> "Record | Begun":
         problem = bounded(problem_of(setting))
     except RequestError as error:
         return {"status": "refused", "message": str(error)}
-    start, found, cuts = time.perf_counter(), Piece(), Cuts(low=0, high=problem.space.size, width=portions.first)
+    start, found, cuts = time.perf_counter(), SliceResult(), Cuts(low=0, high=problem.space.size, width=portions.first)
     for low, high in cuts:
         begin = time.perf_counter()
         found = problem.merged([found, search_slice(problem, low, high)])

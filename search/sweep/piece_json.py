@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.search.flat.exhaustive import Best, Piece
+from forerun.search.flat.exhaustive import Best, SliceResult
 from forerun.simulator.score_table import MEMORY_PARTS, TIME_PARTS, ScoreTable
 
 PARTS = {"time_s": TIME_PARTS, "memory_bytes": MEMORY_PARTS}
@@ -15,7 +15,7 @@ TYPES: Mapping[str, type] = {"fits": np.bool_, "peak_stage": np.int64}
 """Types of the columns of scores that are not float64."""
 
 
-def piece_to_json(piece: Piece) -> dict[str, Any]:
+def piece_to_json(piece: SliceResult) -> dict[str, Any]:
     """Return what was found as plain data, to the last bit."""
     return {
         "walked": piece.walked,
@@ -29,13 +29,13 @@ def piece_to_json(piece: Piece) -> dict[str, Any]:
     }
 
 
-def piece_from_json(data: Mapping[str, Any]) -> Piece:
+def piece_from_json(data: Mapping[str, Any]) -> SliceResult:
     """Return the inverse of ``piece_to_json``.
 
-    >>> piece_from_json(piece_to_json(Piece(walked=8, rejected={"batch": 8}))).rejected
+    >>> piece_from_json(piece_to_json(SliceResult(walked=8, rejected={"batch": 8}))).rejected
     {'batch': 8}
     """
-    return Piece(
+    return SliceResult(
         walked=data["walked"],
         legal=data["legal"],
         feasible=data["feasible"],

@@ -53,7 +53,7 @@ MOST_PIECES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepPiece:
+class SweepSearch:
     """One search of a sweep. ``key`` names its inputs by content: request, sampler, model, cluster and cost model.
 
     ``exploring`` says how a sampler is to look at stages that differ; None: the flat space is searched whole.
@@ -69,7 +69,7 @@ class SweepPiece:
 class SweepPlan:
     """All searches of a sweep in canonical order: models slowest, frameworks fastest."""
 
-    pieces: tuple[SweepPiece, ...]
+    pieces: tuple[SweepSearch, ...]
     objective: str
 
     @property
@@ -200,7 +200,7 @@ def plan_of(
     for name in frameworks:
         profiles[name] = switched(resolve_framework(name), switches or {})
     learned = _learned(calibration, profile)
-    pieces: dict[str, SweepPiece] = {}
+    pieces: dict[str, SweepSearch] = {}
     products = itertools.product(models, clusters, workloads, budgets, frameworks, explorings)
     for number, (model, cluster, workload, budget, framework, exploring) in enumerate(products):
         if number >= MOST_PIECES:
@@ -226,7 +226,7 @@ def plan_of(
             raise RequestError(
                 f"search {number + 1} of the plan is search {pieces[key].number + 1} again; name each entry once"
             )
-        pieces[key] = SweepPiece(number=number, key=key, request=request, exploring=exploring)
+        pieces[key] = SweepSearch(number=number, key=key, request=request, exploring=exploring)
     return SweepPlan(pieces=tuple(pieces.values()), objective=objective)
 
 

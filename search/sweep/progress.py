@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from forerun.search.api import problem_of
-from forerun.search.flat.exhaustive import Piece, Problem, bounded
+from forerun.search.flat.exhaustive import Problem, SliceResult, bounded
 from forerun.search.request.request import Setting, resolve
-from forerun.search.sweep.chunks import Begun, Ending, Item, Part, Portions
+from forerun.search.sweep.chunks import Begun, ChunkTimes, Ending, Item, SearchPart
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.piece_json import piece_from_json, piece_to_json
-from forerun.search.sweep.plan import SweepPiece
+from forerun.search.sweep.plan import SweepSearch
 from forerun.search.workers.slicing import Cuts
 from forerun.spaces.errors import RequestError
 
@@ -22,32 +22,32 @@ Span = tuple[int, int]
 
 
 @dataclass(slots=True, kw_only=True)
-class Going:
+class SearchInParts:
     """One search in parts: ``found`` is what those hold that are on disk. ``setting`` and its ``problem`` are resolved
     once, for all parts."""
 
-    of: SweepPiece
+    of: SweepSearch
     setting: Setting
     problem: Problem
     cuts: deque[Cuts]
-    found: Piece = field(default_factory=Piece)
+    found: SliceResult = field(default_factory=SliceResult)
 
     @property
     def share(self) -> float:
         """Share of the candidates that are searched."""
         return self.found.walked / self.problem.space.size
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[SearchPart]:
         """Cut what is left; the width follows the measured seconds."""
         for cuts in self.cuts:
             for low, high in cuts:
-                yield Part(of=self.of, problem=self.problem, low=low, high=high)
+                yield SearchPart(of=self.of, problem=self.problem, low=low, high=high)
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: SliceResult) -> None:
         """Count a part."""
         self.found = self.problem.merged([self.found, piece])
 
-    def steer(self, part: Part, seconds: float) -> None:
+    def steer(self, part: SearchPart, seconds: float) -> None:
         """Steer the width of the parts to come."""
         for cuts in self.cuts:
             cuts.steer(part.low, part.high, seconds)
@@ -57,11 +57,11 @@ class Agenda(Iterator[Item]):
     """What is to be done next: endings, parts of what has begun, searches. Outcomes add to it, so that it can go on
     after its end."""
 
-    def __init__(self, pieces: Iterable[SweepPiece], portions: Portions, workers: int) -> None:
+    def __init__(self, pieces: Iterable[SweepSearch], portions: ChunkTimes, workers: int) -> None:
         self._pieces = iter(pieces)
         self._portions, self._workers = portions, workers
-        self._going: dict[str, Going] = {}
-        self._parts: deque[tuple[str, Iterator[Part]]] = deque()
+        self._going: dict[str, SearchInParts] = {}
+        self._parts: deque[tuple[str, Iterator[SearchPart]]] = deque()
         self._endings: deque[Ending] = deque()
 
     def __next__(self) -> Item:
@@ -74,7 +74,7 @@ class Agenda(Iterator[Item]):
             self._parts.popleft()
         return next(self._pieces)
 
-    def go_on(self, piece: SweepPiece, parts: Iterable[Record]) -> None:
+    def go_on(self, piece: SweepSearch, parts: Iterable[Record]) -> None:
         """Take up a search of which earlier runs have left parts.
 
         Raises:
@@ -95,13 +95,13 @@ class Agenda(Iterator[Item]):
             going.add(piece_from_json(part["found"]))
         self._end_if_whole(piece)
 
-    def begun(self, piece: SweepPiece, begun: Begun, seconds: float) -> Record:
+    def begun(self, piece: SweepSearch, begun: Begun, seconds: float) -> Record:
         """Take up a search that takes long; return what is to be written of it first."""
         size = begun.problem.space.size
         self._open(piece, begun.setting, begun.problem, [(begun.upto, size)], begun.width)
         return part_record(piece, (0, begun.upto), size, begun.piece, seconds)
 
-    def searched(self, part: Part, found: Piece, seconds: float) -> Record | None:
+    def searched(self, part: SearchPart, found: SliceResult, seconds: float) -> Record | None:
         """Take in a part; return what is to be written of it, None where its search has failed meanwhile."""
         going = self._going.get(part.of.key)
         if going is None:
@@ -109,33 +109,35 @@ class Agenda(Iterator[Item]):
         going.steer(part, seconds)
         return part_record(part.of, (part.low, part.high), going.problem.space.size, found, seconds)
 
-    def count(self, piece: SweepPiece, found: Piece) -> float:
+    def count(self, piece: SweepSearch, found: SliceResult) -> float:
         """Count a part that is on disk; return the share of its search that is."""
         going = self._going[piece.key]
         going.add(found)
         self._end_if_whole(piece)
         return going.share
 
-    def drop(self, piece: SweepPiece) -> bool:
+    def drop(self, piece: SweepSearch) -> bool:
         """Forget a search that has ended or failed; False where it was not in parts."""
         self._parts = deque((key, parts) for key, parts in self._parts if key != piece.key)
         return self._going.pop(piece.key, None) is not None
 
-    def _open(self, piece: SweepPiece, setting: Setting, problem: Problem, spans: Iterable[Span], width: int) -> Going:
+    def _open(
+        self, piece: SweepSearch, setting: Setting, problem: Problem, spans: Iterable[Span], width: int
+    ) -> SearchInParts:
         options = {"width": max(width, 1), "workers": self._workers, "target": self._portions.part_s}
         cuts = deque(Cuts(low=low, high=high, **options) for low, high in spans)  # type: ignore[arg-type]  # as declared
-        going = Going(of=piece, setting=setting, problem=problem, cuts=cuts)
+        going = SearchInParts(of=piece, setting=setting, problem=problem, cuts=cuts)
         self._going[piece.key] = going
         self._parts.append((piece.key, going.parts()))
         return going
 
-    def _end_if_whole(self, piece: SweepPiece) -> None:
+    def _end_if_whole(self, piece: SweepSearch) -> None:
         going = self._going[piece.key]
         if going.found.walked == going.problem.space.size:
             self._endings.append(Ending(of=piece, setting=going.setting, found=going.found))
 
 
-def part_record(piece: SweepPiece, span: Span, size: int, found: Piece, seconds: float) -> Record:
+def part_record(piece: SweepSearch, span: Span, size: int, found: SliceResult, seconds: float) -> Record:
     """Return the record of a part."""
     return {
         "key": piece.key,

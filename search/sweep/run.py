@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.board.leaderboard import dump_json
-from forerun.search.sweep.chunks import Begun, Part, Portions, Search, do, search_piece
+from forerun.search.sweep.chunks import Begun, ChunkTimes, Search, SearchPart, do, search_piece
 from forerun.search.sweep.journal import Record
-from forerun.search.sweep.plan import SweepPiece, SweepPlan
+from forerun.search.sweep.plan import SweepPlan, SweepSearch
 from forerun.search.sweep.progress import Agenda, by_key
 from forerun.search.sweep.rundir import STATUSES, RunDirectory
 from forerun.search.sweep.summary import entries_csv, final_document, pieces_csv
@@ -39,10 +39,10 @@ class Watch:
     def opened(self, plan: SweepPlan, records: dict[str, Record], workers: str, remarks: tuple[str, ...]) -> None:
         """Called once, with what earlier runs have finished."""
 
-    def ended(self, piece: SweepPiece, record: Record) -> None:
+    def ended(self, piece: SweepSearch, record: Record) -> None:
         """Called after each search, when its record is on disk."""
 
-    def advanced(self, piece: SweepPiece, share: float) -> None:
+    def advanced(self, piece: SweepSearch, share: float) -> None:
         """Called after each part of a search that takes long, when it is on disk; ``share`` of it is searched."""
 
 
@@ -53,7 +53,7 @@ def run_sweep(
     resume: bool = False,
     workers: Choice | None = None,
     watch: Watch | None = None,
-    portions: Portions | None = None,
+    portions: ChunkTimes | None = None,
     search: Search | None = None,
 ) -> SweepResult:
     """Search every piece of a plan that ``folder`` does not hold yet, and write the results there.
@@ -75,7 +75,7 @@ def run_sweep(
                 who, remarks = hands.describe(), hands.remarks
                 watch.opened(plan, run.records, who, remarks)
                 try:
-                    _search(hands, run, missing, portions or Portions(), search or search_piece, watch)
+                    _search(hands, run, missing, portions or ChunkTimes(), search or search_piece, watch)
                 except WorkersLostError as error:
                     kept = f"finished searches ({len(run.records)}) are kept, continue with --resume"
                     raise WorkersLostError(f"{error}; {kept}") from None
@@ -95,7 +95,7 @@ def run_sweep(
 
 
 def _search(
-    workers: Workers, run: RunDirectory, missing: list[SweepPiece], portions: Portions, search: Search, watch: Watch
+    workers: Workers, run: RunDirectory, missing: list[SweepSearch], portions: ChunkTimes, search: Search, watch: Watch
 ) -> None:
     """Search what is missing; what comes back is on disk before it counts."""
     parts = by_key(run.parts)
@@ -106,14 +106,14 @@ def _search(
     run.parts.clear()
     for outcome in workers.run(do, (portions, search), agenda):
         item, found = outcome.item, outcome.result
-        piece = item if isinstance(item, SweepPiece) else item.of
+        piece = item if isinstance(item, SweepSearch) else item.of
         if outcome.failure is not None:
             if piece is item or agenda.drop(piece):  # else another part of it has failed before
                 _end(run, watch, piece, _failed(outcome.failure), outcome.seconds)
         elif isinstance(found, Begun):
             run.append_part(agenda.begun(piece, found, outcome.seconds))
             watch.advanced(piece, agenda.count(piece, found.piece))
-        elif isinstance(item, Part):
+        elif isinstance(item, SearchPart):
             part = agenda.searched(item, found, outcome.seconds)
             if part is not None:
                 run.append_part(part)
@@ -123,7 +123,7 @@ def _search(
             _end(run, watch, piece, found, outcome.seconds)
 
 
-def _end(run: RunDirectory, watch: Watch, piece: SweepPiece, record: Record, seconds: float) -> None:
+def _end(run: RunDirectory, watch: Watch, piece: SweepSearch, record: Record, seconds: float) -> None:
     run.append({"key": piece.key, **record, "seconds": round(seconds, 3)})
     watch.ended(piece, run.records[piece.key])
 

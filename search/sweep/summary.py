@@ -8,7 +8,7 @@ from forerun.search.board.leaderboard import SCHEMA, flat_line, lines_to_csv, ve
 from forerun.search.files.version import cost_model_version
 from forerun.search.request.objectives import objective_named
 from forerun.search.sweep.journal import Record
-from forerun.search.sweep.plan import SweepPiece, SweepPlan
+from forerun.search.sweep.plan import SweepPlan, SweepSearch
 
 Entry = dict[str, Any]
 ASKED = ("model", "cluster", "framework", "global_batch", "seq_len", "precision")
@@ -39,7 +39,7 @@ def final_document(plan: SweepPlan, records: Mapping[str, Record]) -> dict[str, 
     }
 
 
-def _entries(piece: SweepPiece, record: Record) -> list[Entry]:
+def _entries(piece: SweepSearch, record: Record) -> list[Entry]:
     request = piece.request.to_json()
     asked = {name: request.get(name) for name in ASKED}
     return [{"search": piece.number + 1, **asked, **row} for row in record.get("rows", ())]
@@ -57,7 +57,7 @@ def _each_once(plan: SweepPlan, entries: list[Entry]) -> list[Entry]:
     return kept
 
 
-def _summary(piece: SweepPiece, record: Record) -> dict[str, Any]:
+def _summary(piece: SweepSearch, record: Record) -> dict[str, Any]:
     kept = ("status", "message", "space", "why", "defaults", "notes")
     return {
         "search": piece.number + 1,

@@ -1,6 +1,6 @@
 """Trees on top of the best flat strategies of a search: modules and layers that may differ, event by event."""
 
-from forerun.search.board.trees import VariedRow, VariedRows
+from forerun.search.board.trees import TreeRow, TreeRows
 from forerun.search.trees.tree_search import check_objective, with_trees
 
-__all__ = ["VariedRow", "VariedRows", "check_objective", "with_trees"]
+__all__ = ["TreeRow", "TreeRows", "check_objective", "with_trees"]

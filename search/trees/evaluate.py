@@ -27,7 +27,7 @@ TURNS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
+class FittingTree:
     """A variation that fits by the closed forms, with as many layers recomputed as that takes, and its costs.
     ``rough_s``: what a step takes about (``rough_step_s``)."""
 
@@ -74,22 +74,22 @@ class Judge:
     context: Context
     judged: int = 0
     simulated: int = 0
-    fitted: dict[Variation, Fitted | None] = field(default_factory=dict)
+    fitted: dict[Variation, FittingTree | None] = field(default_factory=dict)
     parts_s: dict[Strategy, Mapping[str, Floats]] = field(default_factory=dict)
     played: dict[Variation, Judged | None] = field(default_factory=dict)
 
-    def flat(self, variation: Variation) -> Fitted | None:
+    def flat(self, variation: Variation) -> FittingTree | None:
         """Return a variation as it is, whether it fits or not; None where it breaks a law or has no costs."""
         return self._costed(self._legal(variation))
 
-    def fit(self, variation: Variation) -> Fitted | None:
+    def fit(self, variation: Variation) -> FittingTree | None:
         """Return a variation with as few layers recomputed whole as the memory asks for; None where it breaks a law or
         cannot fit."""
         if variation not in self.fitted:
             self.fitted[variation] = self._costed(self._fitting(variation))
         return self.fitted[variation]
 
-    def play(self, fitted: Fitted) -> Judged | None:
+    def play(self, fitted: FittingTree) -> Judged | None:
         """Return what a variation comes to event by event; None where it does not fit there."""
         if fitted.variation not in self.played:
             self.played[fitted.variation] = self._played(fitted)
@@ -104,7 +104,7 @@ class Judge:
             self.parts_s[start] = score(replace(self.context, correction=None), table).time_s
         return corrected(self.context, table, scores, self.parts_s[start])
 
-    def _played(self, fitted: Fitted | None) -> Judged | None:
+    def _played(self, fitted: FittingTree | None) -> Judged | None:
         for _ in range(TURNS):
             if fitted is None:
                 return None
@@ -129,7 +129,7 @@ class Judge:
         except TreeError:
             return None
 
-    def _costed(self, found: _Legal | None) -> Fitted | None:
+    def _costed(self, found: _Legal | None) -> FittingTree | None:
         if found is None:
             return None
         variation, strategies = found
@@ -137,7 +137,7 @@ class Judge:
             costs = step_costs(assign_tree(self.context, strategies))
         except RequestError:  # no rule for an operator, link or precision: flat rows have told the user of it
             return None
-        return Fitted(variation=variation, strategies=strategies, costs=costs, rough_s=rough_step_s(costs))
+        return FittingTree(variation=variation, strategies=strategies, costs=costs, rough_s=rough_step_s(costs))
 
     def _fitting(self, variation: Variation) -> _Legal | None:
         found = self._legal(variation)

@@ -10,7 +10,7 @@ import numpy as np
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
-from forerun.search.board.trees import VariedRow, VariedRows
+from forerun.search.board.trees import TreeRow, TreeRows
 from forerun.search.flat.exhaustive import Problem
 from forerun.search.request.request import Setting
 from forerun.search.samplers.registry import FLAT_ENUMERABLE
@@ -66,7 +66,7 @@ def with_trees(board: Leaderboard, setting: Setting, starts: int, workers: Choic
         if row is not None and (row.gain is None or row.gain >= LEAST):
             rows.append(row)
     rows.sort(key=lambda row: row.row.step_time_s * row.row.gpus)
-    varied = VariedRows(
+    varied = TreeRows(
         rows=tuple(_ranked(board, row) for row in rows),
         starts=len(around),
         judged=judge.judged,
@@ -160,9 +160,9 @@ def _shape(strategy: Strategy) -> Strategy:
     )
 
 
-def _row(setting: Setting, start: Start, found: Judged) -> VariedRow:
+def _row(setting: Setting, start: Start, found: Judged) -> TreeRow:
     """Return a tree as a row beside others."""
-    return VariedRow(
+    return TreeRow(
         row=row_of(setting, found),
         start=str(start.strategy),
         start_s=start.step_s,
@@ -183,14 +183,14 @@ def tree_text(context: Context, variation: Variation) -> str:
     return "\n".join((*(f"# {line}" for line in head), tree_yaml(varied_tree(context, variation))))
 
 
-def _ranked(board: Leaderboard, found: VariedRow) -> VariedRow:
+def _ranked(board: Leaderboard, found: TreeRow) -> TreeRow:
     """Return a row with its place among the flat rows of the board."""
     worth = found.row.step_time_s * found.row.gpus
     place = 1 + sum(row.step_time_s * row.gpus < worth for row in board.rows)
     return replace(found, row=replace(found.row, rank=place))
 
 
-def _gain(board: Leaderboard, found: VariedRow) -> float:
+def _gain(board: Leaderboard, found: TreeRow) -> float:
     """Return how much faster a tree is than the best flat row of as many devices."""
     steps = [row.step_time_s for row in board.rows if row.gpus == found.row.gpus]
     return min(steps, default=math.inf) / found.row.step_time_s - 1

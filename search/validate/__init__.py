@@ -3,15 +3,15 @@
 from forerun.search.validate.mapping import load_runs
 from forerun.search.validate.metrics import GroupOrder, Metrics, metrics_of, orders_of
 from forerun.search.validate.predict import Predictions, predict
-from forerun.search.validate.runs import RULES, Run, RunSet, Skipped
+from forerun.search.validate.runs import RULES, MeasuredRun, RunSet, Skipped
 from forerun.search.validate.summary import Summary, summarise
 
 __all__ = [
     "RULES",
     "GroupOrder",
+    "MeasuredRun",
     "Metrics",
     "Predictions",
-    "Run",
     "RunSet",
     "Skipped",
     "Summary",

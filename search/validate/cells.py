@@ -3,7 +3,7 @@
 import math
 from typing import TypeVar
 
-from forerun.search.validate.columns import Row
+from forerun.search.validate.columns import TableRow
 from forerun.search.validate.runs import RULES
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class Filled:
         return value
 
 
-def number(row: Row, column: str) -> float | None:
+def number(row: TableRow, column: str) -> float | None:
     """Return a cell as a number, None where blank.
 
     Raises:
@@ -46,7 +46,7 @@ def number(row: Row, column: str) -> float | None:
     return value
 
 
-def integer(row: Row, column: str) -> int | None:
+def integer(row: TableRow, column: str) -> int | None:
     """Return a cell as a whole number, None where blank.
 
     Raises:
@@ -60,7 +60,7 @@ def integer(row: Row, column: str) -> int | None:
     return int(value)
 
 
-def required(row: Row, column: str, what: str) -> int:
+def required(row: TableRow, column: str, what: str) -> int:
     """Return a cell as a whole number of at least one.
 
     Raises:

@@ -116,7 +116,7 @@ LARGEST_FILE_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One row as written: ``cells`` has every column of the schema ("" where blank or missing)."""
 
     path: Path
@@ -131,14 +131,14 @@ class Row:
         return f"{self.path}, line {self.line}, column {column}"
 
 
-def read_rows(paths: Sequence[Path]) -> list[Row]:
+def read_rows(paths: Sequence[Path]) -> list[TableRow]:
     """Return the rows of all files in order.
 
     Raises:
         RequestError: a file cannot be read, is no table of runs, or names a run twice.
     """
-    rows: list[Row] = []
-    seen: dict[str, Row] = {}
+    rows: list[TableRow] = []
+    seen: dict[str, TableRow] = {}
     for path in paths:
         for row in _read_file(path):
             name = row["run_id"]
@@ -153,7 +153,7 @@ def read_rows(paths: Sequence[Path]) -> list[Row]:
     return rows
 
 
-def _read_file(path: Path) -> list[Row]:
+def _read_file(path: Path) -> list[TableRow]:
     """Return the rows of one file."""
     with opened_text(path, most=LARGEST_FILE_BYTES, kind="a table of runs") as text:
         reader = csv.reader(text, strict=True)
@@ -181,13 +181,13 @@ def _header(path: Path, header: list[str] | None) -> list[str]:
     return names
 
 
-def _row(path: Path, line: int, header: Sequence[str], cells: Sequence[str]) -> Row:
+def _row(path: Path, line: int, header: Sequence[str], cells: Sequence[str]) -> TableRow:
     """Check one line against the header and return it as a row."""
     if len(cells) != len(header):
         raise RequestError(f"{path}, line {line}: {len(header)} columns are named, but this line has {len(cells)}")
     values = dict.fromkeys((*REQUIRED, *OPTIONAL), "")
     values |= {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
-    row = Row(path, line, values)
+    row = TableRow(path, line, values)
     if not row["run_id"]:
         raise RequestError(f"{row.where('run_id')}: every run needs a name, but this cell is blank")
     if row["outcome"] not in OUTCOMES:
@@ -212,7 +212,7 @@ def _number_below(text: str, most: float) -> bool:
         return True
 
 
-def measured(row: Row, column: str) -> float | None:
+def measured(row: TableRow, column: str) -> float | None:
     """Return a measured number, None where blank.
 
     Raises:

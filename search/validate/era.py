@@ -6,7 +6,7 @@ A row says it in its column, or its source does in words; else the publication's
 
 import re
 
-from forerun.search.validate.columns import Row
+from forerun.search.validate.columns import TableRow
 from forerun.search.validate.vocabulary import first, table
 
 _WRITTEN = (
@@ -18,7 +18,7 @@ _YEAR = re.compile(r"(?<![\d.])(20[12]\d)(?![\d.])")
 _MIDDLE = "06"
 
 
-def software_date(row: Row) -> str:
+def software_date(row: TableRow) -> str:
     """Return year and month like 2022-05; empty where nobody says."""
     stated = row["software_date"].strip()
     if re.fullmatch(r"20\d\d(-\d\d){1,2}", stated):

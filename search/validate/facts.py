@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from forerun.search.validate.columns import Row
+from forerun.search.validate.columns import TableRow
 from forerun.search.validate.vocabulary import first, table
 
 KERNELS = (
@@ -64,7 +64,7 @@ class Facts:
     software: Mapping[str, Any] = field(default_factory=dict)
 
 
-def facts_of(row: Row, layers: int | None, pp: int | None) -> Facts:
+def facts_of(row: TableRow, layers: int | None, pp: int | None) -> Facts:
     """Read the notes of a row; ``layers`` and ``pp`` are needed to read stage splits."""
     notes, where = row["notes"], f"{row['source']}; {row['notes']}"
     expert = _EXPERT_TENSOR.search(f"{notes}; {row['model']}")
@@ -97,7 +97,7 @@ def _software(text: str) -> dict[str, Any]:
     return {name: value for facts in found for name, value in facts.items()}
 
 
-def _stages(row: Row, layers: int, pp: int) -> tuple[int, ...] | None:
+def _stages(row: TableRow, layers: int, pp: int) -> tuple[int, ...] | None:
     """Return the layers of every pipeline stage where the notes name them."""
     notes = row["notes"]
     if match := _STAGES.search(notes):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 
 from forerun.search.validate.cells import Filled, Skip, integer, number
-from forerun.search.validate.columns import Row
+from forerun.search.validate.columns import TableRow
 from forerun.search.validate.facts import Facts
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.clusters.catalogue import simple_cluster
@@ -22,7 +22,7 @@ TRAY = 4
 """Devices of a node of the NVL72 racks, and of the hosts of TPU pods."""
 
 
-def cluster_of(row: Row, facts: Facts, filled: Filled) -> Cluster:
+def cluster_of(row: TableRow, facts: Facts, filled: Filled) -> Cluster:
     """Return the cluster of a row; equal facts give the same object.
 
     Raises:
@@ -78,7 +78,7 @@ def _resolved_cluster(named: str) -> Cluster | None:
         return None
 
 
-def _network(row: Row, facts: Facts, filled: Filled, several: bool) -> tuple[float | None, str]:
+def _network(row: TableRow, facts: Facts, filled: Filled, several: bool) -> tuple[float | None, str]:
     """Return the NIC rate of a node in bytes/s (None: the device's usual one) and the kind of network."""
     stated = number(row, "nic_gbit_per_node") or facts.nic_gbit_per_node
     if stated is None and several:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from forerun.search.validate.cells import Filled, Skip, integer, required
-from forerun.search.validate.columns import MEMORY_KINDS, Row, measured, read_rows
+from forerun.search.validate.columns import MEMORY_KINDS, TableRow, measured, read_rows
 from forerun.search.validate.facts import Facts, facts_of
 from forerun.search.validate.machines import cluster_of
-from forerun.search.validate.runs import Run, RunSet, Skipped
+from forerun.search.validate.runs import MeasuredRun, RunSet, Skipped
 from forerun.search.validate.shapes import model_of
 from forerun.search.validate.software import defaults_of, profile_of
 from forerun.search.validate.strategies import strategy_of
@@ -39,7 +39,7 @@ def load_runs(files: Iterable[Path | str]) -> RunSet:
     """
     rows = read_rows([Path(file) for file in files])
     pool = _Pool()
-    runs: list[Run] = []
+    runs: list[MeasuredRun] = []
     skipped: list[Skipped] = []
     measured_rows: dict[str, int] = {}
     for row in rows:
@@ -66,7 +66,7 @@ class _Pool:
         return self._kept[key]  # type: ignore[return-value]  # a key is used with one kind of object
 
 
-def _run(row: Row, table_name: str, pool: _Pool) -> Run:
+def _run(row: TableRow, table_name: str, pool: _Pool) -> MeasuredRun:
     """Map one row.
 
     Raises:
@@ -86,7 +86,7 @@ def _run(row: Row, table_name: str, pool: _Pool) -> Run:
     _possible(context, strategy, step_time_s)
     if peak_gib is not None and kind is None and facts.memory_kind is None:
         filled.of("memory_kind", None)
-    return Run(
+    return MeasuredRun(
         run_id=row["run_id"],
         file=table_name,
         source=row["source"],
@@ -113,7 +113,7 @@ def _fewest_recomputed(context: Context, strategy: Strategy) -> Strategy:
     return next((one for one, fit in zip(candidates, fits, strict=True) if fit), strategy)
 
 
-def _memory_kind(row: Row) -> str | None:
+def _memory_kind(row: TableRow) -> str | None:
     """Return what the row says its peak is of; None where it says nothing.
 
     Raises:
@@ -125,7 +125,7 @@ def _memory_kind(row: Row) -> str | None:
     return kind or None
 
 
-def _expressible(row: Row, step_time_s: float | None, peak_gib: float | None) -> None:
+def _expressible(row: TableRow, step_time_s: float | None, peak_gib: float | None) -> None:
     """Raise Skip for rows that say nothing about a strategy, whatever their shape."""
     if found := first(table("sources", "skip"), f"{row['source']}; {row['notes']}"):
         raise Skip(found[0]["reason"])
@@ -150,7 +150,7 @@ def _possible(context: Context, strategy: Strategy, step_time_s: float | None) -
         raise Skip("faster than the devices' peak")
 
 
-def _context(row: Row, facts: Facts, model: Model, cluster: Cluster, pool: _Pool, filled: Filled) -> Context:
+def _context(row: TableRow, facts: Facts, model: Model, cluster: Cluster, pool: _Pool, filled: Filled) -> Context:
     """Return model, cluster, workload and framework of a row; equal ones are one object."""
     made = profile_of(row, facts, filled)
     profile = pool.one(("profile", made), lambda: made)
@@ -165,7 +165,7 @@ def _context(row: Row, facts: Facts, model: Model, cluster: Cluster, pool: _Pool
     return pool.one(key, lambda: Context(model=model, cluster=cluster, workload=workload, framework=profile))
 
 
-def _usual_precision(row: Row, model: Model, cluster: Cluster) -> str:
+def _usual_precision(row: TableRow, model: Model, cluster: Cluster) -> str:
     """Return the precision that published runs of a framework mean where they name none."""
     named = first(table("models", "catalogue"), row["model"])
     experts = any(isinstance(layer.mlp, MixtureOfExperts) for layer in model.layers)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.validate.runs import Run
+from forerun.search.validate.runs import MeasuredRun
 from forerun.simulator import ScoreTable
 from forerun.simulator import score as simulator_score
 from forerun.simulator.assignment.memory import memory_by_stage
@@ -27,7 +27,7 @@ class Predictions:
     was measured, so it is predicted all the same). ``errors``: (context's model, message) of what could not be scored.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[MeasuredRun, ...]
     step_time_s: Floats
     peak_memory_bytes: Floats
     comparable_memory_bytes: Floats
@@ -43,7 +43,7 @@ class Predictions:
         return np.isfinite(self.step_time_s)
 
 
-def predict(runs: Sequence[Run], *, score: Scorer = simulator_score, margin: float = 0.0) -> Predictions:
+def predict(runs: Sequence[MeasuredRun], *, score: Scorer = simulator_score, margin: float = 0.0) -> Predictions:
     """Predict step time and peak memory of every run.
 
     ``margin``: share of the device's memory that must stay free for a run to count as fitting.
@@ -84,7 +84,7 @@ def predict(runs: Sequence[Run], *, score: Scorer = simulator_score, margin: flo
     )
 
 
-def _by_context(runs: Sequence[Run]) -> list[list[int]]:
+def _by_context(runs: Sequence[MeasuredRun]) -> list[list[int]]:
     """Return the row numbers of runs that share a context, in order of first appearance."""
     groups: dict[int, list[int]] = {}
     for row, run in enumerate(runs):
@@ -92,7 +92,7 @@ def _by_context(runs: Sequence[Run]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _comparable(runs: Sequence[Run], scores: ScoreTable, context: Context) -> Floats:
+def _comparable(runs: Sequence[MeasuredRun], scores: ScoreTable, context: Context) -> Floats:
     """Return the predicted peak in the kind that each run measured, and on the stage where it did.
 
     Reserved memory is what the allocator holds: all but the device context and the communicators.

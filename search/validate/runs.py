@@ -39,7 +39,7 @@ RULES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class MeasuredRun:
     """One measured run. ``file`` is the run_id without its number (or the CSV's name, where it has none),
     which names a table of results.
 
@@ -78,7 +78,7 @@ class Skipped:
 class RunSet:
     """All rows of some files: those that map to a run, and those that do not."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[MeasuredRun, ...]
     skipped: tuple[Skipped, ...]
     measured: Mapping[str, int]
     """Rows with a measured step time, by ``file``, mapped or not."""

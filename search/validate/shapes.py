@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from forerun.search.validate.cells import Filled, Skip, integer, required
-from forerun.search.validate.columns import Row
+from forerun.search.validate.columns import TableRow
 from forerun.search.validate.facts import Facts
 from forerun.search.validate.vocabulary import every, first, table
 from forerun.spaces.errors import RequestError
@@ -20,7 +20,7 @@ VOCAB_MULTIPLE = 128
 """Megatron-LM arguments.py --make-vocab-size-divisible-by (times tp, which changes the head by under 2 %)."""
 
 
-def model_of(row: Row, facts: Facts, filled: Filled) -> Model:
+def model_of(row: TableRow, facts: Facts, filled: Filled) -> Model:
     """Return the model of a row; equal shapes give the same object.
 
     Raises:
@@ -36,7 +36,7 @@ def model_of(row: Row, facts: Facts, filled: Filled) -> Model:
     return _from_columns(row, facts, filled)
 
 
-def _from_catalogue(row: Row, entry: Mapping[str, Any], filled: Filled) -> Model:
+def _from_catalogue(row: TableRow, entry: Mapping[str, Any], filled: Filled) -> Model:
     """Return the catalogue's model of that name if the columns do not contradict it."""
     try:
         model = _catalogued(entry["name"], entry.get("mtp"))
@@ -52,7 +52,7 @@ def _from_catalogue(row: Row, entry: Mapping[str, Any], filled: Filled) -> Model
     return model
 
 
-def _from_columns(row: Row, facts: Facts, filled: Filled) -> Model:
+def _from_columns(row: TableRow, facts: Facts, filled: Filled) -> Model:
     """Return a model of the shape in the columns."""
     family = every(table("models", "facts"), row["model"])
     layers, hidden = (required(row, column, "shape") for column in ("layers", "hidden"))
@@ -93,14 +93,14 @@ def _from_columns(row: Row, facts: Facts, filled: Filled) -> Model:
     )
 
 
-def _heads(row: Row, hidden: int, filled: Filled) -> int:
+def _heads(row: TableRow, hidden: int, filled: Filled) -> int:
     """Return the heads of a row."""
     if not row["heads"] and hidden % USUAL_HEAD == 0:
         return filled.of("heads", hidden // USUAL_HEAD)
     return required(row, "heads", "shape")
 
 
-def _expert_hidden(row: Row, hidden: int, ffn_hidden: int, experts: int, top_k: int, filled: Filled) -> int:
+def _expert_hidden(row: TableRow, hidden: int, ffn_hidden: int, experts: int, top_k: int, filled: Filled) -> int:
     """Return the width of an expert. A column ``ffn_hidden`` that is wide beside many experts is that of the model's
     dense MLPs, which a token's experts together are about as wide as (DeepSeek-V2 and V3, Qwen3, Kimi K2)."""
     if stated := integer(row, "expert_hidden"):
@@ -109,7 +109,7 @@ def _expert_hidden(row: Row, hidden: int, ffn_hidden: int, experts: int, top_k: 
     return filled.of("expert_hidden", ffn_hidden // top_k if shared else ffn_hidden)
 
 
-def _feed_forward(row: Row, hidden: int, filled: Filled) -> tuple[int, bool]:
+def _feed_forward(row: TableRow, hidden: int, filled: Filled) -> tuple[int, bool]:
     """Return inner width and gate of the MLP."""
     width, gate = integer(row, "ffn_hidden"), row["gated_mlp"].lower()
     if gate not in ("", "0", "1", "true", "false"):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from forerun.search.validate.cells import Filled, Skip
-from forerun.search.validate.columns import Row
+from forerun.search.validate.columns import TableRow
 from forerun.search.validate.era import software_date
 from forerun.search.validate.facts import Facts
 from forerun.search.validate.vocabulary import first, framework_entry, table
@@ -17,17 +17,17 @@ from forerun.spaces.frameworks.switches import as_word, of_release, parse_switch
 ATTENTION_KERNELS = ("flash", "flash2", "flash1", *MATERIALISED)
 
 
-def entry_of(row: Row) -> Mapping[str, Any] | None:
+def entry_of(row: TableRow) -> Mapping[str, Any] | None:
     """Return what is known of a row's framework at the time of its software; None where it is unknown."""
     return framework_entry(row["framework"], software_date(row))
 
 
-def defaults_of(row: Row) -> dict[str, Any]:
+def defaults_of(row: TableRow) -> dict[str, Any]:
     """Return what the row's framework does where cells are blank."""
     return dict((entry_of(row) or {}).get("defaults", {}))
 
 
-def profile_of(row: Row, facts: Facts, filled: Filled) -> FrameworkProfile:
+def profile_of(row: TableRow, facts: Facts, filled: Filled) -> FrameworkProfile:
     """Return the framework profile of a row with what the row states about its kernels.
 
     Raises:
@@ -53,7 +53,7 @@ def profile_of(row: Row, facts: Facts, filled: Filled) -> FrameworkProfile:
     return replace(base, **changes)
 
 
-def _released(row: Row, profile: FrameworkProfile) -> FrameworkProfile:
+def _released(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
     """Return a profile as of the release that the row states, if any."""
     if not row["software_version"]:
         return profile
@@ -63,7 +63,7 @@ def _released(row: Row, profile: FrameworkProfile) -> FrameworkProfile:
         raise Skip(f"no such release: {error}") from None
 
 
-def _switched(row: Row, profile: FrameworkProfile) -> FrameworkProfile:
+def _switched(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
     """Return a profile with the switches that the row states, or its publication for all of its rows."""
     if not row["switches"]:
         known = first(table("sources", "switches"), f"{row['source']}; {row['notes']}")

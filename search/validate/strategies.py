@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from forerun.search.validate.cells import Filled, Skip, integer, required
-from forerun.search.validate.columns import Row
+from forerun.search.validate.columns import TableRow
 from forerun.search.validate.facts import Facts
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import FrameworkProfile
@@ -26,7 +26,7 @@ SCHEDULES = {
 
 
 def strategy_of(
-    row: Row, facts: Facts, framework: FrameworkProfile, model: Model, filled: Filled, defaults: Mapping[str, int]
+    row: TableRow, facts: Facts, framework: FrameworkProfile, model: Model, filled: Filled, defaults: Mapping[str, int]
 ) -> Strategy:
     """Return the strategy of a row; ``defaults`` are those of its framework (zero, sp, etp_is_tp).
 
@@ -83,7 +83,7 @@ def _expert_tensor(facts: Facts, model: Model, ranks: int, tp: int, defaults: Ma
     return filled.of("etp", tp if as_tp else 1) if tp > 1 else 1
 
 
-def _stated(row: Row) -> Strategy:
+def _stated(row: TableRow) -> Strategy:
     """Return the strategy that a row spells out; the columns of degrees must not contradict it."""
     try:
         strategy = parse_strategy(row["strategy"])
@@ -95,7 +95,7 @@ def _stated(row: Row) -> Strategy:
     return strategy
 
 
-def _schedule(row: Row, pp: int, filled: Filled) -> tuple[Schedule, int]:
+def _schedule(row: TableRow, pp: int, filled: Filled) -> tuple[Schedule, int]:
     """Return schedule and virtual stages per device."""
     text = row["schedule"].lower()
     if text.startswith(("vocab-", "interlaced")):
@@ -139,7 +139,7 @@ def _split(
     return (Split.LIGHT_LAST if (layers + 1) % stages == 0 else Split.BALANCED), None
 
 
-def _zero(row: Row, defaults: Mapping[str, int], filled: Filled) -> int:
+def _zero(row: TableRow, defaults: Mapping[str, int], filled: Filled) -> int:
     """Return the stage of optimizer sharding."""
     stated = integer(row, "zero_stage")
     return filled.of("zero_stage", defaults.get("zero", 0)) if stated is None else stated
@@ -155,7 +155,7 @@ def _shard(facts: Facts, replicas: int) -> int:
 
 
 def _sequence_parallel(
-    row: Row, tp: int, framework: FrameworkProfile, defaults: Mapping[str, int], filled: Filled
+    row: TableRow, tp: int, framework: FrameworkProfile, defaults: Mapping[str, int], filled: Filled
 ) -> bool:
     """Return whether norms and dropout are split over the tensor-parallel ranks."""
     text = row["sequence_parallel"].lower()
@@ -169,7 +169,7 @@ def _sequence_parallel(
     return text in ("1", "true")
 
 
-def _recompute(row: Row, filled: Filled) -> Recompute:
+def _recompute(row: TableRow, filled: Filled) -> Recompute:
     text = row["recompute"].lower()
     if not text:
         return filled.of("recompute", Recompute.NONE)

@@ -1,7 +1,7 @@
 """Who does the work: this process, processes of this machine, or Ray. One contract, the same results."""
 
-from forerun.search.workers.contract import Failure, Outcome, Workers
+from forerun.search.workers.contract import Failure, ItemOutcome, Workers
 from forerun.search.workers.opening import IN_THIS_PROCESS, KINDS, Choice, open_workers
 from forerun.search.workers.serial import SerialWorkers
 
-__all__ = ["IN_THIS_PROCESS", "KINDS", "Choice", "Failure", "Outcome", "SerialWorkers", "Workers", "open_workers"]
+__all__ = ["IN_THIS_PROCESS", "KINDS", "Choice", "Failure", "ItemOutcome", "SerialWorkers", "Workers", "open_workers"]

@@ -1,8 +1,8 @@
 """The contract of workers: what a driver may count on, whoever does the work.
 
 A driver calls ``run`` any number of times and ``close`` once. ``run`` draws items one by one, keeps at most ``window``
-of them in flight, and yields exactly one ``Outcome`` for every item, in the order in which they end. Items may come to
-an end and go on, because outcomes can bring more of them: after each outcome ``run`` asks again. What work returns must
+of them in flight, and yields exactly one ``ItemOutcome`` per item, in the order in which they end. Items may
+end and go on, because outcomes can bring more of them: after each outcome ``run`` asks again. What work returns must
 depend on its arguments alone, because an item whose worker dies is done again.
 """
 
@@ -45,7 +45,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ItemOutcome:
     """How one item ended. ``number`` is its place among the items; either ``failure`` is None or ``result`` is."""
 
     number: int
@@ -72,7 +72,7 @@ class Workers(ABC):
         return AHEAD * self.count
 
     @abstractmethod
-    def run(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Outcome]:
+    def run(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[ItemOutcome]:
         """Yield the outcome of ``work(common, item)`` for every item; ``common`` is sent to each worker once."""
 
     @abstractmethod

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import Any
 
-from forerun.search.workers.contract import ATTEMPTS, Failure, Outcome, Work, Workers, attempt, lost
+from forerun.search.workers.contract import ATTEMPTS, Failure, ItemOutcome, Work, Workers, attempt, lost
 
 THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """What keeps numpy's libraries from starting a thread per core in every process."""
@@ -46,7 +46,7 @@ class ProcessWorkers(Workers):
         """Return in words who works."""
         return f"in {self.count} process{'es' if self.count > 1 else ''}"
 
-    def run(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Outcome]:
+    def run(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[ItemOutcome]:
         """Yield outcomes as they come; see the module for what happens when a process dies."""
         source = enumerate(items)
         suspects: deque[_Job] = deque()
@@ -104,7 +104,7 @@ class ProcessWorkers(Workers):
                 return True
         return True
 
-    def _recover(self, suspects: deque[_Job], flying: dict[Future[Any], _Job]) -> Iterator[Outcome]:
+    def _recover(self, suspects: deque[_Job], flying: dict[Future[Any], _Job]) -> Iterator[ItemOutcome]:
         """Drop the broken pool; count a death where one item was alone, and suspect all others."""
         for future in list(flying):  # some may have ended before the pool broke
             if future.done() and not isinstance(future.exception(), BrokenProcessPool):
@@ -113,7 +113,7 @@ class ProcessWorkers(Workers):
         for job in sorted(flying.values(), key=lambda job: job.number, reverse=True):
             job.deaths += alone
             if job.deaths >= ATTEMPTS:
-                yield Outcome(
+                yield ItemOutcome(
                     number=job.number,
                     item=job.item,
                     failure=lost(job.deaths, f"a process ended, or gave no answer for {self.limit_s:g} s"),
@@ -171,13 +171,13 @@ def uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _outcome(job: _Job, future: Future[Any]) -> Outcome:
+def _outcome(job: _Job, future: Future[Any]) -> ItemOutcome:
     error = future.exception()
     if error is not None:  # the item or its result could not be sent
         failure: Failure | None = Failure(kind=type(error).__name__, message=str(error))
-        return Outcome(number=job.number, item=job.item, failure=failure)
+        return ItemOutcome(number=job.number, item=job.item, failure=failure)
     result, failure, seconds = future.result()
-    return Outcome(number=job.number, item=job.item, result=result, failure=failure, seconds=seconds)
+    return ItemOutcome(number=job.number, item=job.item, result=result, failure=failure, seconds=seconds)
 
 
 def _start_worker(common: Any) -> None:

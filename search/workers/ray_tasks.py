@@ -17,7 +17,7 @@ from typing import Any
 from forerun.search.workers.contract import (
     ATTEMPTS,
     Failure,
-    Outcome,
+    ItemOutcome,
     Work,
     Workers,
     WorkersLostError,
@@ -79,7 +79,7 @@ class RayWorkers(Workers):
             f" at {self._address}" if self._address else ""
         )
 
-    def run(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Outcome]:
+    def run(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[ItemOutcome]:
         """Yield outcomes as they come."""
         ray, source = self._ray, enumerate(items)
         shared = ray.put((work, common))
@@ -122,14 +122,14 @@ class RayWorkers(Workers):
         self._lost = True
         _end(self._family)
 
-    def _outcome(self, reference: Any, number: int, item: Any) -> Outcome:
+    def _outcome(self, reference: Any, number: int, item: Any) -> ItemOutcome:
         try:
             result, failure, seconds = self._ray.get(reference)
         except (self._ray.exceptions.WorkerCrashedError, self._ray.exceptions.NodeDiedError) as error:
-            return Outcome(number=number, item=item, failure=lost(ATTEMPTS, str(error).splitlines()[0]))
+            return ItemOutcome(number=number, item=item, failure=lost(ATTEMPTS, str(error).splitlines()[0]))
         except self._ray.exceptions.RayError as error:
-            return Outcome(number=number, item=item, failure=failure_of(error))
-        return Outcome(number=number, item=item, result=result, failure=failure, seconds=seconds)
+            return ItemOutcome(number=number, item=item, failure=failure_of(error))
+        return ItemOutcome(number=number, item=item, result=result, failure=failure, seconds=seconds)
 
     def close(self) -> None:
         """Leave Ray, and end it where this object started it."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from forerun.search.workers.contract import Outcome, Work, Workers, attempt
+from forerun.search.workers.contract import ItemOutcome, Work, Workers, attempt
 
 
 class SerialWorkers(Workers):
@@ -12,11 +12,11 @@ class SerialWorkers(Workers):
     name = "serial"
     count = 1
 
-    def run(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Outcome]:
+    def run(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[ItemOutcome]:
         """Do one item at a time, in their order."""
         for number, item in enumerate(items):
             result, failure, seconds = attempt(work, common, item)
-            yield Outcome(number=number, item=item, result=result, failure=failure, seconds=seconds)
+            yield ItemOutcome(number=number, item=item, result=result, failure=failure, seconds=seconds)
 
     def describe(self) -> str:
         """Return in words who works."""

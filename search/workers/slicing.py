@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forerun.search.flat.exhaustive import FIRST, Piece, Problem, bounded, search_slice
+from forerun.search.flat.exhaustive import FIRST, Problem, SliceResult, bounded, search_slice
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.scorer import Progress, Scorer
-from forerun.search.workers.contract import Failure, Outcome, Workers, WorkersLostError
+from forerun.search.workers.contract import Failure, ItemOutcome, Workers, WorkersLostError
 from forerun.search.workers.opening import Choice, cores, open_workers
 from forerun.search.workers.serial import SerialWorkers
 from forerun.simulator import score as simulator_score
@@ -78,7 +78,7 @@ class Cuts:
             item, self.low = (self.low, upper), upper
             yield item
 
-    def learn(self, outcome: Outcome) -> None:
+    def learn(self, outcome: ItemOutcome) -> None:
         """Steer the width by what one slice took."""
         low, high = outcome.item
         self.steer(low, high, outcome.seconds)
@@ -96,7 +96,7 @@ def search_with(
     *,
     score: Scorer = simulator_score,
     progress: Progress | None = None,
-) -> tuple[Piece, str, tuple[str, ...]]:
+) -> tuple[SliceResult, str, tuple[str, ...]]:
     """Search a whole space; return its piece, in words who did the work, and remarks about workers.
 
     Where ``choice`` names no kind the search begins in this process, and goes on in others when that takes long.
@@ -139,11 +139,11 @@ def _run(
     cuts: Cuts,
     progress: Progress | None,
     *,
-    done: Piece | None = None,
+    done: SliceResult | None = None,
     give_up: _Patience | None = None,
-) -> Piece:
+) -> SliceResult:
     """Search what ``cuts`` has left, and add it to ``done``."""
-    piece = done or Piece()
+    piece = done or SliceResult()
     cuts.workers = workers.count
     outcomes = workers.run(search_one, task, iter(cuts))
     try:
@@ -162,7 +162,7 @@ def _run(
     return piece
 
 
-def search_one(task: Task, item: tuple[int, int]) -> Piece:
+def search_one(task: Task, item: tuple[int, int]) -> SliceResult:
     """Search one slice: what workers do."""
     return search_slice(task.problem, *item, score=task.score)
 

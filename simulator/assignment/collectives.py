@@ -7,18 +7,21 @@ transformers come from the core's rules, which know what computation hides.
 from collections.abc import Sequence
 
 from forerun.simulator.layer.shard import activation_bytes
-from forerun.simulator.layouts import Phase, Share, needs_of
+from forerun.simulator.layouts import Share, TransferPhase, needs_of
 from forerun.simulator.replicas.reduction import reduced_bytes
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import Layer
-from forerun.spaces.operators import ATTENTION_OPERATORS, Degrees, layer_cuts, transformer_layer
+from forerun.spaces.operators import ATTENTION_OPERATORS, LayerDegrees, layer_cuts, transformer_layer
 from forerun.spaces.strategies import Context, Strategy
 
 MOST_DEVICES = 512
 """Devices of a stage up to which collectives are listed: inference looks at each of them."""
 
 _KEY = ("phase", "kind", "members")
-_OF_SLICES, _SLICING = (Phase.GRADIENT, Phase.FETCH, Phase.UPDATE), ("reduce_scatter", "all_gather")
+_OF_SLICES, _SLICING = (
+    (TransferPhase.GRADIENT, TransferPhase.FETCH, TransferPhase.UPDATE),
+    ("reduce_scatter", "all_gather"),
+)
 """What concerns weights that replicas keep in slices: where only a part of them shares one set, collectives of all of
 them are collectives of that part, and slices of gradients are added up over their copies."""
 
@@ -31,7 +34,7 @@ def collectives_inside(
 
     ``bytes``: of the tensor, as ``Transfer.elements`` counts it, of all collectives of a line on one device.
     """
-    degrees = Degrees(dp=strategy.dp, tp=strategy.tp, cp=strategy.cp, ep=strategy.ep, sp=strategy.sp)
+    degrees = LayerDegrees(dp=strategy.dp, tp=strategy.tp, cp=strategy.cp, ep=strategy.ep, sp=strategy.sp)
     if strategy.etp > 1 or len(devices) > MOST_DEVICES:
         return None
     sequences = strategy.mbs * strategy.dp
@@ -49,7 +52,7 @@ def collectives_inside(
     for need in needs:
         if module and (need.operator in ATTENTION_OPERATORS) != (module == "attention"):
             continue
-        each = reduced_bytes(context) if need.phase is Phase.GRADIENT else need.element_bytes or width
+        each = reduced_bytes(context) if need.phase is TransferPhase.GRADIENT else need.element_bytes or width
         for transfer in need.transfers:
             size, kind, members = max(transfer.elements) * each, transfer.kind, len(transfer.groups[0])
             steps = [(kind, members, size)]

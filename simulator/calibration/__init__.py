@@ -3,13 +3,13 @@
 from forerun.simulator.calibration.belief import Belief, Components
 from forerun.simulator.calibration.constants import CONSTANTS, NAMES, Constant, calibrated, constant_named
 from forerun.simulator.calibration.evidence import Evidence
-from forerun.simulator.calibration.fit import Fit, Fitted, Measured, by_context, fit
+from forerun.simulator.calibration.fit import Fit, FittedConstant, FittedRun, by_context, fit
 from forerun.simulator.calibration.memory import FittedFactor, MemoryFit, MemoryRun, fit_memory
 from forerun.simulator.calibration.memory_factors import FACTORS
 from forerun.simulator.calibration.memory_posterior import MemoryPosterior
-from forerun.simulator.calibration.mixture import PRIORS, Mixture, Prior
+from forerun.simulator.calibration.mixture import PRIORS, Prior, PriorMixture
 from forerun.simulator.calibration.posterior import Posterior, nothing_measured
-from forerun.simulator.calibration.residual import USUAL, Settings
+from forerun.simulator.calibration.residual import USUAL, ErrorPriors
 
 __all__ = [
     "CONSTANTS",
@@ -20,18 +20,18 @@ __all__ = [
     "Belief",
     "Components",
     "Constant",
+    "ErrorPriors",
     "Evidence",
     "Fit",
-    "Fitted",
+    "FittedConstant",
     "FittedFactor",
-    "Measured",
+    "FittedRun",
     "MemoryFit",
     "MemoryPosterior",
     "MemoryRun",
-    "Mixture",
     "Posterior",
     "Prior",
-    "Settings",
+    "PriorMixture",
     "by_context",
     "calibrated",
     "constant_named",

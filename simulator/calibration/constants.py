@@ -82,7 +82,7 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant(name="host_step", title="host time per step", part="profile", spread=1.0, fields=("host_step_s",)),
     Constant(
         name="pipeline_hop",
-        title="fixed time of a pipeline hop",
+        title="fixed time of a pipeline p2p transfer",
         part="profile",
         spread=0.7,
         fields=("pipeline_hop_s",),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.simulator.calibration.constants import CONSTANTS, NAMES, calibrated
-from forerun.simulator.calibration.residual import Features, Settings, residual_covariance
+from forerun.simulator.calibration.residual import ErrorPriors, Features, residual_covariance
 from forerun.simulator.core.score import score
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, StrategyTable
@@ -42,7 +42,7 @@ class Evidence:
         return len(self.error)
 
 
-def known_covariance(evidence: Evidence, used: NDArray[np.bool_], settings: Settings) -> Floats:
+def known_covariance(evidence: Evidence, used: NDArray[np.bool_], settings: ErrorPriors) -> Floats:
     """Return the prior covariance [N, N] of the errors of measured runs along the ``used`` constants, with noise."""
     slopes = evidence.slopes[:, used]
     covariance = slopes @ slopes.T + residual_covariance(evidence.features, evidence.features, settings)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from forerun.simulator.calibration.constants import CONSTANTS, LARGEST_Z, NAMES, Constant, calibrated
 from forerun.simulator.calibration.evidence import Evidence, known_covariance, slopes_of
 from forerun.simulator.calibration.left_out import LeftOut, left_out
-from forerun.simulator.calibration.mixture import PRIORS, WIDE, Covariances, Mixture, Prior, weighed
+from forerun.simulator.calibration.mixture import PRIORS, WIDE, Covariances, Prior, PriorMixture, weighed
 from forerun.simulator.calibration.posterior import Posterior
-from forerun.simulator.calibration.residual import USUAL, Settings, features_of, joined
+from forerun.simulator.calibration.residual import USUAL, ErrorPriors, features_of, joined
 from forerun.simulator.core.score import score
 from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
@@ -30,7 +30,7 @@ _CLOSE = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class FittedRun:
     """One measured run. ``context`` is uncalibrated, and the same object for runs that differ in strategy only."""
 
     context: Context
@@ -39,7 +39,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
+class FittedConstant:
     """One constant: ``z`` and its standard deviation ``error`` (in those of the catalogue), 0 and 1 where ``refused``
     says why the runs do not determine it."""
 
@@ -60,12 +60,12 @@ class Fit:
     every run ``before``, and when it is ``left_out``."""
 
     posterior: Posterior
-    constants: tuple[Fitted, ...]
+    constants: tuple[FittedConstant, ...]
     before: Floats
     left_out: LeftOut
 
 
-def fit(runs: Sequence[Measured], settings: Settings = USUAL) -> Fit:
+def fit(runs: Sequence[FittedRun], settings: ErrorPriors = USUAL) -> Fit:
     """Fit the constants of a machine to measured runs.
 
     First all constants are fitted, as far from the catalogue as they may be; those whose uncertainty hardly falls are
@@ -84,7 +84,7 @@ def fit(runs: Sequence[Measured], settings: Settings = USUAL) -> Fit:
     deviations = _deviations(evidence, mixture, used, settings)
     known = {n: float(v) for n, v, u in zip(NAMES, z, used, strict=True) if u}
     constants = tuple(
-        Fitted(
+        FittedConstant(
             constant=constant,
             z=float(z[place]) if used[place] else 0.0,
             error=float(min(deviations[place], 1.0)) if used[place] else 1.0,
@@ -101,8 +101,8 @@ def fit(runs: Sequence[Measured], settings: Settings = USUAL) -> Fit:
 
 
 def _fitted(
-    runs: Sequence[Measured], used: NDArray[np.bool_], z: Floats, settings: Settings, priors: Sequence[Prior]
-) -> tuple[Evidence, Mixture, Floats]:
+    runs: Sequence[FittedRun], used: NDArray[np.bool_], z: Floats, settings: ErrorPriors, priors: Sequence[Prior]
+) -> tuple[Evidence, PriorMixture, Floats]:
     """Return evidence at the fitted constants, what it makes of priors, and the constants (Gauss-Newton from z)."""
     measured, weight = np.log([run.step_time_s for run in runs]), np.ones((len(priors), len(runs)))
     live: Collection[str] = NAMES
@@ -122,7 +122,7 @@ def _fitted(
 
 
 def _evidence(
-    runs: Sequence[Measured],
+    runs: Sequence[FittedRun],
     measured: Floats,
     z: Floats,
     live: Collection[str],
@@ -144,7 +144,7 @@ def _evidence(
 
 
 def _deviations(
-    evidence: Evidence, mixture: Mixture, used: NDArray[np.bool_], settings: Settings, *, scaled: bool = True
+    evidence: Evidence, mixture: PriorMixture, used: NDArray[np.bool_], settings: ErrorPriors, *, scaled: bool = True
 ) -> Floats:
     """Return the standard deviation of every constant, in those of the catalogue; ``scaled``: with the scale of errors
     that the runs show."""
@@ -159,7 +159,7 @@ def _deviations(
     return np.where(used, np.sqrt(variance), 1.0)
 
 
-def _refusals(evidence: Evidence, deviations: Floats, settings: Settings) -> dict[str, str]:
+def _refusals(evidence: Evidence, deviations: Floats, settings: ErrorPriors) -> dict[str, str]:
     """Return why constants are not fitted, by name."""
     result: dict[str, str] = {}
     whole = known_covariance(evidence, np.ones(len(CONSTANTS), dtype=bool), settings)
@@ -186,7 +186,7 @@ def _refusals(evidence: Evidence, deviations: Floats, settings: Settings) -> dic
     return result
 
 
-def by_context(runs: Sequence[Measured]) -> list[list[int]]:
+def by_context(runs: Sequence[FittedRun]) -> list[list[int]]:
     """Return the row numbers of runs that share a context, in order of first appearance."""
     groups: dict[int, list[int]] = {}
     for row, run in enumerate(runs):
@@ -194,7 +194,7 @@ def by_context(runs: Sequence[Measured]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _per_context(runs: Sequence[Measured], function: Callable[[Context, list[Strategy]], Floats]) -> Floats:
+def _per_context(runs: Sequence[FittedRun], function: Callable[[Context, list[Strategy]], Floats]) -> Floats:
     """Return one number per run."""
     result = np.empty(len(runs))
     for rows in by_context(runs):

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from forerun.simulator.calibration.belief import LEVEL, Components
 from forerun.simulator.calibration.evidence import Evidence
-from forerun.simulator.calibration.mixture import Covariances, Mixture, shares_of, student_density
-from forerun.simulator.calibration.residual import Settings
+from forerun.simulator.calibration.mixture import Covariances, PriorMixture, shares_of, student_density
+from forerun.simulator.calibration.residual import ErrorPriors
 from forerun.simulator.score_table import Floats
 
 
@@ -31,7 +31,7 @@ class LeftOut:
         return np.asarray((self.low <= self.error) & (self.error <= self.high))
 
 
-def left_out(evidence: Evidence, mixture: Mixture, used: NDArray[np.bool_], settings: Settings) -> LeftOut:
+def left_out(evidence: Evidence, mixture: PriorMixture, used: NDArray[np.bool_], settings: ErrorPriors) -> LeftOut:
     """Return the error of every run when it is predicted from all others, along the ``used`` constants."""
     own, every = (Covariances.of(evidence, which, settings) for which in (used, np.ones_like(used)))
     error, (errors, spreads, told) = evidence.error, np.empty((3, *mixture.weight.shape))

@@ -29,7 +29,7 @@ from forerun.simulator.calibration.memory_factors import (
     memory_slopes,
 )
 from forerun.simulator.calibration.memory_posterior import MemoryPosterior
-from forerun.simulator.calibration.residual import USUAL, Features, Settings, joined, residual_covariance
+from forerun.simulator.calibration.residual import USUAL, ErrorPriors, Features, joined, residual_covariance
 from forerun.simulator.core.score import score
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, Strategy, StrategyTable, table_of
@@ -91,7 +91,7 @@ class MemoryFit:
     margin_left_out: Floats
 
 
-def fit_memory(runs: Sequence[MemoryRun], settings: Settings = USUAL) -> MemoryFit | None:
+def fit_memory(runs: Sequence[MemoryRun], settings: ErrorPriors = USUAL) -> MemoryFit | None:
     """Fit the factors to measured peaks and to labels; None where there are no runs."""
     if not runs:
         return None
@@ -176,7 +176,7 @@ def _solved(
     told: Floats,
     side: NDArray[np.int8],
     used: NDArray[np.bool_],
-    settings: Settings,
+    settings: ErrorPriors,
 ) -> tuple[Evidence, Floats, Floats]:
     """Return evidence, factors and their standard deviations (Gauss-Newton, reweighted; labels as observations)."""
     residual, noise = residual_covariance(features, features, settings), settings.noise
@@ -202,7 +202,7 @@ def _solved(
     return Evidence(features=features, slopes=slopes, error=seen, weight=weight), z, deviations
 
 
-def _scale(evidence: Evidence, measured: NDArray[np.bool_], settings: Settings) -> float:
+def _scale(evidence: Evidence, measured: NDArray[np.bool_], settings: ErrorPriors) -> float:
     """Return the variance of the errors of measured peaks over what was thought of them."""
     if not measured.any():
         return 1.0
@@ -212,7 +212,7 @@ def _scale(evidence: Evidence, measured: NDArray[np.bool_], settings: Settings) 
     return float((DOUBT + error @ np.linalg.solve(known, error)) / (DOUBT + len(error)))
 
 
-def _left_out(evidence: Evidence, used: NDArray[np.bool_], settings: Settings) -> tuple[Floats, Floats]:
+def _left_out(evidence: Evidence, used: NDArray[np.bool_], settings: ErrorPriors) -> tuple[Floats, Floats]:
     """Return error and standard deviation of every observation when predicted from all others."""
     even = replace(evidence, weight=np.ones(len(evidence)))
     inverse, whole = (np.linalg.inv(known_covariance(one, used, settings)) for one in (even, evidence))

@@ -23,7 +23,7 @@ from forerun.simulator.calibration.memory_factors import (
     memory_features,
     memory_slopes,
 )
-from forerun.simulator.calibration.residual import USUAL, Features, Settings, residual_covariance
+from forerun.simulator.calibration.residual import USUAL, ErrorPriors, Features, residual_covariance
 from forerun.simulator.core.score import score
 from forerun.simulator.memory.risk import CalibratedPeaks
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
@@ -38,7 +38,7 @@ class MemoryPosterior:
     z: Mapping[str, float]
     evidence: Evidence
     scale: float
-    settings: Settings = USUAL
+    settings: ErrorPriors = USUAL
 
     def applied(self, context: Context) -> Context:
         """Return the context with what lies outside the allocator as it was fitted."""

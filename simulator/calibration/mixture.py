@@ -20,7 +20,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import gammaln
 
 from forerun.simulator.calibration.evidence import DOUBT, FREEDOM, Evidence
-from forerun.simulator.calibration.residual import Settings, residual_covariance
+from forerun.simulator.calibration.residual import ErrorPriors, residual_covariance
 from forerun.simulator.score_table import Floats
 
 _REWEIGHTS = 8
@@ -31,7 +31,7 @@ _STILL = 1e-4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
     """One idea of a machine before any run: factors on the standard deviations of the constants (``Constant.spread``),
-    of the residual and of noise (``Settings``)."""
+    of the residual and of noise (``ErrorPriors``)."""
 
     constants: float = 1.0
     residual: float = 1.0
@@ -49,7 +49,7 @@ are, in few steps of two to four, since what lies between is averaged (docs/deci
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mixture:
+class PriorMixture:
     """What N runs made of K priors: ``shares`` [K] of the belief (they add up to 1), ``weight`` [K, N] of the runs,
     ``scale`` [K] of all variances, and ``solved`` [K, N], the inverse covariance of the runs times their errors."""
 
@@ -83,7 +83,7 @@ class Covariances:
     noise: float
 
     @classmethod
-    def of(cls, evidence: Evidence, used: NDArray[np.bool_], settings: Settings) -> "Covariances":
+    def of(cls, evidence: Evidence, used: NDArray[np.bool_], settings: ErrorPriors) -> "Covariances":
         """Return those of measured runs along the ``used`` constants."""
         slopes = evidence.slopes[:, used]
         residual = residual_covariance(evidence.features, evidence.features, settings)
@@ -101,10 +101,10 @@ class Covariances:
 def weighed(
     evidence: Evidence,
     used: NDArray[np.bool_],
-    settings: Settings,
+    settings: ErrorPriors,
     priors: Sequence[Prior],
     weight: Floats | None = None,
-) -> Mixture:
+) -> PriorMixture:
     """Return what runs make of priors, fitted along the ``used`` constants; ``weight`` [K, N]: where to start.
 
     The shares take all constants into account, as intervals do.
@@ -121,11 +121,11 @@ def weighed(
 def restored(
     evidence: Evidence,
     used: NDArray[np.bool_],
-    settings: Settings,
+    settings: ErrorPriors,
     priors: Sequence[Prior],
     shares: Floats,
     weight: Floats,
-) -> Mixture:
+) -> PriorMixture:
     """Return a mixture whose shares and weights are known."""
     own, every = (Covariances.of(evidence, which, settings) for which in (used, np.ones_like(used)))
     solved, scale = np.zeros(weight.shape), np.ones(len(priors))
@@ -135,7 +135,7 @@ def restored(
         solved[place] = _solve(own.known(prior, one), evidence.error)
         size = float(evidence.error @ _solve(every.known(prior, one), evidence.error))
         scale[place] = (DOUBT + size) / (DOUBT + len(evidence))
-    return Mixture(priors=tuple(priors), shares=shares, weight=weight, scale=scale, solved=solved)
+    return PriorMixture(priors=tuple(priors), shares=shares, weight=weight, scale=scale, solved=solved)
 
 
 def shares_of(log_densities: Floats) -> Floats:

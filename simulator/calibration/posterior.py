@@ -16,8 +16,15 @@ from scipy.linalg import solve_triangular
 from forerun.simulator.calibration.belief import Belief, Components
 from forerun.simulator.calibration.constants import NAMES, calibrated
 from forerun.simulator.calibration.evidence import FEW, Evidence, slopes_of
-from forerun.simulator.calibration.mixture import PRIORS, Covariances, Mixture, weighed
-from forerun.simulator.calibration.residual import USUAL, Features, Settings, features_of, joined, residual_covariance
+from forerun.simulator.calibration.mixture import PRIORS, Covariances, PriorMixture, weighed
+from forerun.simulator.calibration.residual import (
+    USUAL,
+    ErrorPriors,
+    Features,
+    features_of,
+    joined,
+    residual_covariance,
+)
 from forerun.simulator.core.score import score
 from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, HeldMemory, StrategyTable
@@ -34,8 +41,8 @@ class Posterior:
 
     z: Mapping[str, float]
     evidence: Evidence
-    mixture: Mixture
-    settings: Settings = USUAL
+    mixture: PriorMixture
+    settings: ErrorPriors = USUAL
     held: "MemoryPosterior | None" = None
 
     def applied(self, context: Context) -> Context:
@@ -122,7 +129,7 @@ class Posterior:
         return np.asarray(self.mixture.scale * noise**2)
 
 
-def nothing_measured(settings: Settings = USUAL) -> Posterior:
+def nothing_measured(settings: ErrorPriors = USUAL) -> Posterior:
     """Return what is believed before any run: the catalogue, with its usual errors."""
     empty = np.zeros((0, 0))
     features = Features(empty, empty, np.zeros((0, 0), dtype=np.str_))

@@ -4,8 +4,8 @@ After its constants are fitted, a prediction is still off by some per cent, and 
 about the same degrees whose step is made of about the same parts (Rasmussen and Williams, Gaussian Processes for
 Machine Learning, 2006, chapter 2). The logarithm of measured over predicted time gets a Gaussian prior whose covariance
 falls with the distance between two strategies: a part common to all, a part per axis, and a part for strategies alike
-in everything. Amplitudes and distances are ``Settings``: the same for everybody, and of no great weight (chosen without
-the source that they are judged on they do as well; benchmarks/calibration.py).
+in everything. Amplitudes and distances are ``ErrorPriors``, the same for all, of little weight (chosen without the
+source that they are judged on they do as well; benchmarks/calibration.py).
 """
 
 import math
@@ -21,7 +21,7 @@ from forerun.spaces.strategies import Context, Recompute, StrategyTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ErrorPriors:
     """What is expected of errors before any run. Standard deviations of logarithms: ``common`` to all strategies beyond
     what constants explain, ``per_axis`` for single axes, ``alike`` only of strategies alike in everything, ``noise``
     between two runs of nearly the same strategy. ``reach``: factors on the distances at which strategies are strangers,
@@ -36,7 +36,7 @@ class Settings:
     reach_words: float = 1.0
 
 
-USUAL = Settings()
+USUAL = ErrorPriors()
 """Of every calibration."""
 
 _DISTANCES: Mapping[str, float] = {
@@ -119,7 +119,7 @@ def joined(parts: list[Features]) -> Features:
     )
 
 
-def residual_covariance(one: Features, other: Features, settings: Settings = USUAL) -> Floats:
+def residual_covariance(one: Features, other: Features, settings: ErrorPriors = USUAL) -> Floats:
     """Return the prior covariance [N, M] of the errors of two sets of strategies."""
     numbers, others = one.numbers / settings.reach_axes, other.numbers / settings.reach_axes
     main = np.zeros((len(one), len(other)))

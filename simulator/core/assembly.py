@@ -9,8 +9,8 @@ from forerun.simulator.memory.peak import StageMemory, total_memory
 from forerun.simulator.pipeline.closed_forms import PipelineTime, exposed_p2p_s
 from forerun.simulator.replicas.reduction import ReplicaCosts
 from forerun.simulator.replicas.sharded import (
+    HidingPasses,
     Loops,
-    Passes,
     looped_traffic_s,
     sharded_gradients_s,
     sharded_parameters_s,
@@ -32,7 +32,7 @@ class Pipelines:
     backward_s: Floats
     unmade_s: Floats
     making_s: Floats
-    passes: Passes
+    passes: HidingPasses
     microbatches: Floats
     memory: StageMemory
     loops: Loops | None = None

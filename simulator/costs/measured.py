@@ -86,7 +86,7 @@ class MeasuredCosts:
 
 
 @dataclass(slots=True)
-class Recorder:
+class QueryRecorder:
     """Says what the fitted surfaces say, and keeps every shape it was asked for; implements ``Measurements``.
 
     ``asked``: name of the operator -> shape -> fitted seconds.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.improve.step import Op, Plan, Step, coarse, spread
+from forerun.simulator.improve.step import Op, RankStep, StepPlan, coarse, spread
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -48,7 +48,7 @@ class _Labels:
         )
 
 
-def best_buckets(step: Step, *, fuse: bool = True, cut: bool = True) -> Plan:
+def best_buckets(step: RankStep, *, fuse: bool = True, cut: bool = True) -> StepPlan:
     """Return the plan with the shortest step of all with one pass and overlap.
 
     ``fuse``: whether operators may be fused; ``cut``: whether buckets may be cut into pieces.
@@ -57,7 +57,7 @@ def best_buckets(step: Step, *, fuse: bool = True, cut: bool = True) -> Plan:
     return spread(_search(small, fuse=fuse, cut=cut), members)
 
 
-def _search(step: Step, *, fuse: bool, cut: bool) -> Plan:
+def _search(step: RankStep, *, fuse: bool, cut: bool) -> StepPlan:
     ops = step.ops
     count = len(ops)
     # Place j: the last j operators of the model have gone backward. A bucket may end behind any of them that sends.
@@ -79,7 +79,7 @@ def _search(step: Step, *, fuse: bool, cut: bool) -> Plan:
         whole_saved = math.fsum(op.fused_forward_s for op in ops)
     begin = step.host_s + math.fsum(op.forward_s for op in ops) - whole_saved
     if not size[-1]:
-        return Plan(buckets=(), fused=_fused(step, {0, count}) if fuse else frozenset())
+        return StepPlan(buckets=(), fused=_fused(step, {0, count}) if fuse else frozenset())
     first: Integers = np.zeros(1, dtype=np.int64)
     labels = _Labels(reached=np.array([begin]), free=np.zeros(1), place=first, done=first, before=first - 1)
     ends = _ends(ops, count, fuse)
@@ -151,7 +151,7 @@ def _unbeaten(reached: Floats, free: Floats) -> Integers:
     return kept
 
 
-def _plan(step: Step, places: list[int], cuts: Set[int], *, fuse: bool, cut: bool) -> Plan:
+def _plan(step: RankStep, places: list[int], cuts: Set[int], *, fuse: bool, cut: bool) -> StepPlan:
     """Return the plan whose buckets end at some places, the first of which is 0; no kernel goes across ``cuts``."""
     count = len(step.ops)
     buckets = []
@@ -162,10 +162,10 @@ def _plan(step: Step, places: list[int], cuts: Set[int], *, fuse: bool, cut: boo
     if cut:
         sizes = np.array([math.fsum(step.ops[number].gradient_bytes for number in bucket) for bucket in buckets])
         pieces = tuple(step.wire.best_pieces(sizes).tolist())
-    return Plan(buckets=tuple(buckets), pieces=pieces, fused=_fused(step, cuts) if fuse else frozenset())
+    return StepPlan(buckets=tuple(buckets), pieces=pieces, fused=_fused(step, cuts) if fuse else frozenset())
 
 
-def _fused(step: Step, places: Set[int]) -> frozenset[int]:
+def _fused(step: RankStep, places: Set[int]) -> frozenset[int]:
     """Return the operators to fuse with the one before them: all but those at whose place a kernel is cut."""
     count = len(step.ops)
     broken = {count - place for place in places if 0 < place < count}

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from forerun.simulator.improve.step import Outcome, Plan, Step, simulate
+from forerun.simulator.improve.step import PlanOutcome, RankStep, StepPlan, simulate
 from forerun.simulator.opgraph.messages import Filling
 from forerun.spaces.opgraph.profile import GraphProfile
 
@@ -58,15 +58,15 @@ def rule_of(profile: GraphProfile) -> BucketRule:
     )
 
 
-def rule_plan(step: Step, rule: BucketRule) -> Plan:
+def rule_plan(step: RankStep, rule: BucketRule) -> StepPlan:
     """Return the buckets of a framework: nothing fused, nothing cut, exchanged under the backward pass."""
     filling = Filling(cap_bytes=rule.cap_bytes, first_bytes=rule.first_bytes, strict=rule.strict)
     order = step.order or step.senders
     buckets = filling.buckets([step.ops[op].gradient_bytes for op in order])
-    return Plan(buckets=tuple(tuple(order[place] for place in bucket) for bucket in buckets))
+    return StepPlan(buckets=tuple(tuple(order[place] for place in bucket) for bucket in buckets))
 
 
-def best_cap(step: Step, rule: BucketRule) -> tuple[BucketRule, Outcome]:
+def best_cap(step: RankStep, rule: BucketRule) -> tuple[BucketRule, PlanOutcome]:
     """Return the rule with the size that is best for a step, and what it takes.
 
     A size that the user sets holds for the first bucket too. A grid of eight sizes per doubling comes within 9 % of

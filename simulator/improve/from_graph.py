@@ -3,7 +3,7 @@
 import numpy as np
 
 from forerun.simulator.costs import memory_bound_time_s
-from forerun.simulator.improve.step import Op, Step
+from forerun.simulator.improve.step import Op, RankStep
 from forerun.simulator.improve.wires import RuleWire, Wire
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
@@ -18,7 +18,7 @@ _HOSTS = frozenset(
 """Operators that can do it for them."""
 
 
-def graph_step(context: GraphContext, *, ranks: int, batch: float, wire: Wire | None = None) -> Step:
+def graph_step(context: GraphContext, *, ranks: int, batch: float, wire: Wire | None = None) -> RankStep:
     """Return the step with ``batch`` samples per device on ``ranks`` devices that exchange gradients in fp32.
 
     Passes, messages, waiting and loading are those of every other verb (``GraphContext.passes``,
@@ -57,7 +57,7 @@ def graph_step(context: GraphContext, *, ranks: int, batch: float, wire: Wire | 
     waiting_s = meeting_s(profile, nodes) + straggle_s(profile, float((forward + backward).sum()), ranks)
     empty_s = float(reduce_s(cluster, np.array(1.0), np.array(float(ranks)), np.array(1.0), profile.gradient_share))
     loading_s = max(own_input_s(context, batch), stored_input_s(context, batch * ranks / nodes))
-    return Step(
+    return RankStep(
         name=model.name,
         ops=tuple(ops),
         wire=wire or RuleWire(cluster=cluster, ranks=ranks, share=profile.gradient_share),

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.simulator.improve.step import Op, Plan, Step, simulate
+from forerun.simulator.improve.step import Op, RankStep, StepPlan, simulate
 from forerun.simulator.improve.wires import LineWire
 from forerun.simulator.replay.analysis import Analysis
 from forerun.simulator.replay.graph import ReplayGraph
 from forerun.simulator.replay.learned import fit_line, served_exchanges
-from forerun.simulator.replay.trace import Floats, Kind, Phase, RankTrace
+from forerun.simulator.replay.trace import Floats, RankTrace, SpanKind, SpanPhase
 from forerun.spaces.errors import RequestError
 
 _REDUCING = ("all_reduce", "reduce_scatter")
@@ -29,8 +29,8 @@ class ReplayedStep:
     ``split``: whether the trace tells the gradients within buckets (else buckets can be joined but not split).
     ``latency_known``: whether buckets differ enough in size to tell what a message takes besides its bytes."""
 
-    step: Step
-    plan: Plan
+    step: RankStep
+    plan: StepPlan
     rank: int
     measured_s: float
     rest_s: float
@@ -60,14 +60,14 @@ def replayed_step(analysis: Analysis) -> ReplayedStep:
     ops, owners = _ops(typical, took, owned, gradients, float(np.mean([forward_s for forward_s, _ in alike])))
     buckets = _buckets(owners, gradients, sizes)
     wire, latency_known = _wire(analysis, ranks)
-    step = Step(
+    step = RankStep(
         name=f"rank {trace.rank} of the run",
         ops=ops,
         wire=wire,
         update_s=float(np.mean([_tail_s(graph, place, number) for number in range(steps)])),
         message_s=_MESSAGE_S,
     )
-    plan, measured_s = Plan(buckets=buckets), analysis.replay.step_s
+    plan, measured_s = StepPlan(buckets=buckets), analysis.replay.step_s
     rest_s = max(measured_s - simulate(step, plan).step_s, 0.0)
     return ReplayedStep(
         step=replace(step, host_s=rest_s),
@@ -96,7 +96,7 @@ def _reductions(graph: ReplayGraph, place: int, step: int) -> tuple[list[int], t
         between.update({span: ranks for member, span in one.members if member == place})
     groups: dict[tuple[int, ...], list[int]] = {}
     for span in sorted(trace.messages, key=lambda span: float(graph.start_s[place][span])):
-        wanted = trace.messages[span].operation in _REDUCING and trace.phase[span] == Phase.BACKWARD
+        wanted = trace.messages[span].operation in _REDUCING and trace.phase[span] == SpanPhase.BACKWARD
         if wanted and trace.step[span] == step:
             groups.setdefault(between.get(span, ()), []).append(span)
     if not groups:
@@ -131,9 +131,9 @@ def _typical(analysis: Analysis, pieces: list[int]) -> int:
 def _passes(graph: ReplayGraph, place: int, step: int) -> tuple[float, list[tuple[float, float, str]]]:
     """Return seconds of the forward pass, and (start, seconds, name) of backward operators with the gap before each."""
     trace, start_s, end_s = graph.traces[place], graph.start_s[place], graph.end_s[place]
-    own = np.flatnonzero((trace.kind == Kind.COMPUTE) & (trace.step == step))
+    own = np.flatnonzero((trace.kind == SpanKind.COMPUTE) & (trace.step == step))
     own = own[np.argsort(start_s[own], kind="stable")]
-    backward = own[trace.phase[own] == Phase.BACKWARD]
+    backward = own[trace.phase[own] == SpanPhase.BACKWARD]
     if not len(backward):
         raise RequestError("no operator of the traces belongs to a backward pass; profile the training loop")
     first_s = float(start_s[backward[0]])
@@ -240,7 +240,7 @@ def _wire(analysis: Analysis, ranks: tuple[int, ...]) -> tuple[LineWire, bool]:
 def _tail_s(graph: ReplayGraph, place: int, step: int) -> float:
     """Return seconds of the optimizer: from its first operator to the step's end."""
     trace = graph.traces[place]
-    own = np.flatnonzero((trace.phase == Phase.OPTIMIZER) & (trace.step == step) & (trace.kind == Kind.COMPUTE))
+    own = np.flatnonzero((trace.phase == SpanPhase.OPTIMIZER) & (trace.step == step) & (trace.kind == SpanKind.COMPUTE))
     if not len(own):
         return 0.0
     return float(graph.end_s[place][own].max() - graph.start_s[place][own].min())

@@ -6,7 +6,7 @@ from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.assignment.passes import shard_with
 from forerun.simulator.assignment.replicas import parameter_counts
 from forerun.simulator.assignment.step_costs import step_costs
-from forerun.simulator.improve.step import Op, Step
+from forerun.simulator.improve.step import Op, RankStep
 from forerun.simulator.improve.wires import RuleWire
 from forerun.simulator.layer.kinds import kind_of_entry
 from forerun.simulator.layer.times import block_times
@@ -19,7 +19,7 @@ PARTS = 4
 Frameworks have a few more; small ones (norms, biases) travel with their neighbours in any bucket."""
 
 
-def strategy_step(context: Context, strategy: Strategy) -> Step:
+def strategy_step(context: Context, strategy: Strategy) -> RankStep:
     """Return the last pass of a step, whose backward pass gradients are exchanged under.
 
     Raises:
@@ -58,7 +58,7 @@ def strategy_step(context: Context, strategy: Strategy) -> Step:
     device_s = sum(op.forward_s + op.backward_s for op in ops)
     pass_s = chunk.forward_s + chunk.backward_s
     apart = strategy.placement == Placement.TP_CP_EP_PP_DP
-    return Step(
+    return RankStep(
         name=f"{context.model.name} {strategy}",
         ops=tuple(_stretched(op, pass_s / device_s if device_s else 1.0) for op in ops),
         wire=RuleWire(cluster=context.cluster, ranks=replicas, stride=strategy.tp * (strategy.pp if apart else 1)),

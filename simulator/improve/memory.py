@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forerun.simulator.improve.step import Plan, Step, memory_bytes, simulate
+from forerun.simulator.improve.step import RankStep, StepPlan, memory_bytes, simulate
 from forerun.spaces.errors import InfeasibleError
 from forerun.spaces.units import format_bytes
 
 
-def fit_memory(step: Step, plan: Plan, limit_bytes: float) -> Plan:
+def fit_memory(step: RankStep, plan: StepPlan, limit_bytes: float) -> StepPlan:
     """Return the plan with as little recomputed as the memory needs; the plan itself where it fits.
 
     Operators are taken by forward seconds per byte that they keep, cheapest first; then those that turned out not to be
@@ -42,7 +42,7 @@ def fit_memory(step: Step, plan: Plan, limit_bytes: float) -> Plan:
     return replace(plan, recomputed=frozenset(chosen))
 
 
-def split_batch(step: Step, parts: int, *, fixed_share: float = 0.2) -> Step:
+def split_batch(step: RankStep, parts: int, *, fixed_share: float = 0.2) -> RankStep:
     """Return the step of a pass over a ``parts``-th of the batch.
 
     ``fixed_share``: of an operator's time that does not shrink when the batch is halved (dPRO's estimate: half the
@@ -68,13 +68,13 @@ def fixed_share_factor(parts: int, fixed_share: float) -> float:
     return fixed_share + (1 - fixed_share) / parts
 
 
-def cheapest_fit(step: Step, plans: Sequence[Plan], limit_bytes: float) -> tuple[Step, Plan]:
+def cheapest_fit(step: RankStep, plans: Sequence[StepPlan], limit_bytes: float) -> tuple[RankStep, StepPlan]:
     """Return step and plan that fit at the least time: by recomputing, or by accumulating passes over 2, 4, 8 parts.
 
     Raises:
         InfeasibleError: neither fits.
     """
-    tried: list[tuple[float, int, Step, Plan]] = []
+    tried: list[tuple[float, int, RankStep, StepPlan]] = []
     failure: InfeasibleError | None = None
     for plan in plans:
         try:

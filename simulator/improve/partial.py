@@ -11,7 +11,7 @@ from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.spaces.errors import RequestError
 
 
-class Timing:
+class GraphTimes:
     """Ends of all tasks of a graph whose streams are ordered, and of what changes would make of them.
 
     ``makespan_s``: the last end. ``visited``: tasks that the last question had to compute again.

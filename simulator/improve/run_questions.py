@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.improve.partial import Timing
+from forerun.simulator.improve.partial import GraphTimes
 from forerun.simulator.replay.analysis import Analysis
 from forerun.simulator.replay.graph import GAP
-from forerun.simulator.replay.trace import MESSAGES, Kind, Place
+from forerun.simulator.replay.trace import MESSAGES, Place, SpanKind
 
 _KERNELS = 5
 """Names of operators on the critical path that are asked about."""
@@ -31,7 +31,7 @@ def run_questions(analysis: Analysis) -> tuple[Question, ...]:
     Raises:
         RequestError: the traces say what waits for what but in which order it ran.
     """
-    timing = Timing(analysis.replay.graph.graph)
+    timing = GraphTimes(analysis.replay.graph.graph)
     steps = len(analysis.replay.measured_s)
     found = []
     for name, what, durations in _changes(analysis):
@@ -58,13 +58,13 @@ def _changes(analysis: Analysis) -> list[tuple[str, str, dict[int, float]]]:
         tasks: list[int] = []
         for place, trace in enumerate(graph.traces):
             number = trace.names.index(name) if name in trace.names else -1
-            tasks += graph.task[place][(trace.name == number) & (trace.kind <= Kind.COPY)].tolist()
+            tasks += graph.task[place][(trace.name == number) & (trace.kind <= SpanKind.COPY)].tolist()
         changes.append(("faster kernel", f"{name[:60]} twice as fast", {task: took[task] / 2 for task in tasks}))
     work = {use.rank: use.compute_s for use in analysis.uses}
     for one in analysis.stragglers:
         place = next(place for place, trace in enumerate(graph.traces) if trace.rank == one.rank)
         trace = graph.traces[place]
-        own = graph.task[place][(trace.kind <= Kind.COPY) & (trace.step >= one.since_step)].tolist()
+        own = graph.task[place][(trace.kind <= SpanKind.COPY) & (trace.step >= one.since_step)].tolist()
         factor = max(1 - one.excess_s / work[one.rank], 0.0) if work[one.rank] else 1.0
         changes.append(
             ("no straggler", f"rank {one.rank} as fast as the others", {task: took[task] * factor for task in own})

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from forerun.simulator.improve.buckets import best_buckets
 from forerun.simulator.improve.defaults import BucketRule, best_cap, rule_plan
 from forerun.simulator.improve.memory import cheapest_fit
-from forerun.simulator.improve.step import Outcome, Plan, Step, simulate
+from forerun.simulator.improve.step import PlanOutcome, RankStep, StepPlan, simulate
 
 LEAST_GAIN = 1e-4
 """Share of a step below which a change is not worth a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class PlanChange:
     """One change on top of those before it. ``gain_s``: what it takes off the step."""
 
     name: str
@@ -28,15 +28,15 @@ class Improvement:
     messages took no time. ``step``: the step that ``plan`` is of (a part of the batch, where that had to be split).
     ``fitted_plan``: the framework's plan with what the memory needs, of ``step`` too."""
 
-    step: Step
+    step: RankStep
     rule: BucketRule
-    default_plan: Plan
-    default: Outcome
-    fitted_plan: Plan
-    capped: Outcome
-    plan: Plan
-    best: Outcome
-    changes: tuple[Change, ...]
+    default_plan: StepPlan
+    default: PlanOutcome
+    fitted_plan: StepPlan
+    capped: PlanOutcome
+    plan: StepPlan
+    best: PlanOutcome
+    changes: tuple[PlanChange, ...]
     bound_s: float
 
     @property
@@ -46,10 +46,10 @@ class Improvement:
 
 
 def improve(
-    step: Step,
+    step: RankStep,
     rule: BucketRule,
     *,
-    base: Plan | None = None,
+    base: StepPlan | None = None,
     fuse: bool = True,
     limit_bytes: float | None = None,
 ) -> Improvement:
@@ -62,7 +62,7 @@ def improve(
     """
     base = first = rule_plan(step, rule) if base is None else base
     default = simulate(step, base)
-    changes: list[Change] = []
+    changes: list[PlanChange] = []
     now_s = default.step_s
     if limit_bytes is not None:
         step, base = cheapest_fit(step, [base], limit_bytes)
@@ -99,7 +99,7 @@ def improve(
     )
 
 
-def _stages(step: Step, base: Plan, *, fuse: bool) -> list[tuple[str, str, Plan]]:
+def _stages(step: RankStep, base: StepPlan, *, fuse: bool) -> list[tuple[str, str, StepPlan]]:
     """Return the exact searches, each with one more kind of change."""
     groups = best_buckets(step, fuse=False, cut=False)
     stages = [("tensor fusion", f"{len(groups.buckets)} buckets of chosen gradients", groups)]
@@ -113,12 +113,12 @@ def _stages(step: Step, base: Plan, *, fuse: bool) -> list[tuple[str, str, Plan]
     return [(name, what, kept(plan, base)) for name, what, plan in stages]
 
 
-def kept(plan: Plan, base: Plan) -> Plan:
+def kept(plan: StepPlan, base: StepPlan) -> StepPlan:
     """Return a plan with what the memory needs."""
     return replace(plan, recomputed=base.recomputed, accumulate=base.accumulate)
 
 
-def with_recompute(step: Step, plan: Plan) -> Step:
+def with_recompute(step: RankStep, plan: StepPlan) -> RankStep:
     """Return the step with what a plan recomputes counted in the backward passes, so that buckets are dealt with it."""
     ops = tuple(
         replace(op, backward_s=op.backward_s + op.forward_s) if number in plan.recomputed else op
@@ -127,11 +127,11 @@ def with_recompute(step: Step, plan: Plan) -> Step:
     return replace(step, ops=ops)
 
 
-def _memory_words(step: Step, plan: Plan) -> str:
+def _memory_words(step: RankStep, plan: StepPlan) -> str:
     if plan.accumulate > 1:
         return f"{plan.accumulate} passes over parts of the batch, so that it fits"
     return f"{len(plan.recomputed)} of {len(step.ops)} operators recomputed, so that it fits"
 
 
-def _change(name: str, what: str, before_s: float, after_s: float) -> Change:
-    return Change(name=name, what=what, gain_s=before_s - after_s, step_s=after_s)
+def _change(name: str, what: str, before_s: float, after_s: float) -> PlanChange:
+    return PlanChange(name=name, what=what, gain_s=before_s - after_s, step_s=after_s)

@@ -1,7 +1,7 @@
 """One data-parallel step as a search sees it: the operators of one rank, their gradients, and the wire.
 
 All ranks are alike, so one stands for all (rank symmetry); operators between two that make gradients are one where
-nothing tells them apart (the coarsened view). What may be changed is a ``Plan``; what that takes is ``simulate``.
+nothing tells them apart (the coarsened view). What may be changed is a ``StepPlan``; what that takes is ``simulate``.
 """
 
 import math
@@ -44,7 +44,7 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class RankStep:
     """What one rank does in a step.
 
     ``ops``: in the order of the forward pass. ``order``: numbers of the operators with gradients in the order in which
@@ -88,7 +88,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class StepPlan:
     """What is chosen.
 
     ``buckets``: numbers of operators whose gradients travel together, in the order of sending; ``pieces``: into how
@@ -110,7 +110,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PlanOutcome:
     """Seconds of a step under a plan: ``pass_s`` is the step over its accumulated passes, which plans are compared by.
     ``exposed_s``: messages behind the last backward pass. ``ready_s``, ``sent_s``: per bucket, from the step's
     start."""
@@ -123,7 +123,7 @@ class Outcome:
     sent_s: tuple[float, ...] = field(default=())
 
 
-def simulate(step: Step, plan: Plan) -> Outcome:
+def simulate(step: RankStep, plan: StepPlan) -> PlanOutcome:
     """Play a step: operators one after the other, buckets one after the other, each as soon as it is full.
 
     While a message is under way, computation is slower by ``slowdown``. Linear in operators and buckets.
@@ -159,7 +159,7 @@ def simulate(step: Step, plan: Plan) -> Outcome:
         free = max(free, end) + wires[number]
         sent[number] = free
     step_s = max(max(end, free) + step.update_s, step.least_s)
-    return Outcome(
+    return PlanOutcome(
         step_s=step_s,
         pass_s=step_s / plan.accumulate,
         exposed_s=max(free - end, 0.0),
@@ -177,7 +177,7 @@ def advance(now: float, work_s: float, free: float, slowdown: float) -> float:
     return now + work_s * slowdown if work_s <= done_s else free + work_s - done_s
 
 
-def _backward(step: Step, plan: Plan) -> list[tuple[float, tuple[int, ...]]]:
+def _backward(step: RankStep, plan: StepPlan) -> list[tuple[float, tuple[int, ...]]]:
     """Return (seconds, operators) of every kernel of the backward pass, fused ones together."""
     kernels: list[tuple[float, tuple[int, ...]]] = []
     joined: list[int] = []
@@ -196,7 +196,7 @@ def _backward(step: Step, plan: Plan) -> list[tuple[float, tuple[int, ...]]]:
     return kernels
 
 
-def _wires_s(step: Step, plan: Plan) -> list[float]:
+def _wires_s(step: RankStep, plan: StepPlan) -> list[float]:
     """Return the seconds of every bucket on the wire."""
     sizes = np.array([math.fsum(step.ops[op].gradient_bytes for op in bucket) for bucket in plan.buckets])
     cuts = np.array([plan.cut(bucket) for bucket in range(len(plan.buckets))], dtype=np.float64)
@@ -204,14 +204,14 @@ def _wires_s(step: Step, plan: Plan) -> list[float]:
     return seconds
 
 
-def memory_bytes(step: Step, plan: Plan) -> float:
+def memory_bytes(step: RankStep, plan: StepPlan) -> float:
     """Return bytes at the end of the forward pass; with recomputation, of the largest recomputed operator too."""
     kept = math.fsum(op.kept_bytes for number, op in enumerate(step.ops) if number not in plan.recomputed)
     again = max((step.ops[number].kept_bytes for number in plan.recomputed), default=0.0)
     return step.fixed_bytes + kept + again
 
 
-def check(step: Step, plan: Plan) -> None:
+def check(step: RankStep, plan: StepPlan) -> None:
     """Check that a plan is one of a step.
 
     Raises:
@@ -233,7 +233,7 @@ def check(step: Step, plan: Plan) -> None:
         raise RequestError(f"{len(plan.buckets)} buckets have as many pieces, but got {len(plan.pieces)}")
 
 
-def coarse(step: Step) -> tuple[Step, tuple[tuple[int, ...], ...]]:
+def coarse(step: RankStep) -> tuple[RankStep, tuple[tuple[int, ...], ...]]:
     """Return the step with what makes no gradient and cannot be fused joined to its neighbours, and who is in each.
 
     Operators between two gradients run one after the other in any plan; where no fusion starts or ends among them they
@@ -267,7 +267,7 @@ def coarse(step: Step) -> tuple[Step, tuple[tuple[int, ...], ...]]:
     return replace(step, ops=tuple(joined), order=order), members
 
 
-def spread(plan: Plan, members: Sequence[tuple[int, ...]]) -> Plan:
+def spread(plan: StepPlan, members: Sequence[tuple[int, ...]]) -> StepPlan:
     """Return a plan of the coarse step as one of the whole step."""
     return replace(
         plan,

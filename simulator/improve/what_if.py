@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from forerun.simulator.improve.buckets import best_buckets
 from forerun.simulator.improve.search import Improvement, kept, with_recompute
-from forerun.simulator.improve.step import Op, Step, simulate
+from forerun.simulator.improve.step import Op, RankStep, simulate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,10 +19,10 @@ class WhatIf:
     best_s: float
 
 
-def what_ifs(step: Step, found: Improvement, *, fuse: bool = True) -> tuple[WhatIf, ...]:
+def what_ifs(step: RankStep, found: Improvement, *, fuse: bool = True) -> tuple[WhatIf, ...]:
     """Return the standard questions about a step, with the times that answer them."""
     slowest = slowest_kind(step)
-    machines: list[tuple[str, str, Callable[[Step], Step]]] = [
+    machines: list[tuple[str, str, Callable[[RankStep], RankStep]]] = [
         ("as it is", "", lambda one: one),
         ("faster link", "2 times the bandwidth", lambda one: replace(one, wire=one.wire.faster(2.0))),
         ("faster link", "4 times the bandwidth", lambda one: replace(one, wire=one.wire.faster(4.0))),
@@ -54,12 +54,12 @@ def what_ifs(step: Step, found: Improvement, *, fuse: bool = True) -> tuple[What
     return tuple(answers)
 
 
-def scaled(step: Step, factor: float, *, kind: str | None = None) -> Step:
+def scaled(step: RankStep, factor: float, *, kind: str | None = None) -> RankStep:
     """Return the step with all operators (of one kind) ``factor`` times as fast."""
     return replace(step, ops=tuple(_faster(op, factor) if kind in (None, kind_of(op)) else op for op in step.ops))
 
 
-def slowest_kind(step: Step) -> str:
+def slowest_kind(step: RankStep) -> str:
     """Return the kind of operator that takes most time."""
     totals: dict[str, float] = {}
     for op in step.ops:

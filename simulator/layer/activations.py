@@ -15,6 +15,7 @@ from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts
 from forerun.spaces.models.parts import Kept, Product, Softmax, Step
 from forerun.spaces.strategies import Context, Recompute
+from forerun.spaces.strategies.framework_laws import separate_norms
 
 _TWELVE_BIT = 1.5
 """Bytes of the attention's output in E5M6, which its own backward pass reads, too (arXiv 2412.19437, section 3.3.3)."""
@@ -73,11 +74,12 @@ def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activatio
 
 
 def _norm_outputs(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
-    """What norms before the blocks make, as the products after them keep it; and what eager ones leave behind."""
+    """What separate norms before the blocks make, as the products after them keep it; and what eager ones leave
+    behind."""
     per_norm = saved_input_bytes(context.workload.precision)
     if not layer.norm_bias and "rmsnorm" in context.framework.eager:
         per_norm += 4.0 + activation_bytes(context.workload.precision)
-    return np.asarray(layer.norms * per_norm * shard.inner_tokens * hidden)
+    return np.asarray(separate_norms(context.framework, layer) * per_norm * shard.inner_tokens * hidden)
 
 
 def _up_projected(context: Context, layer: Layer, shard: Shard) -> Floats:

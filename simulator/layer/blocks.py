@@ -11,7 +11,7 @@ from forerun.simulator.layer.widths import loss_vocab, padded_vocab
 from forerun.simulator.layer.work import Work
 from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts
 from forerun.spaces.models.parameters import layer_parameters
-from forerun.spaces.models.parts import Pass, Product
+from forerun.spaces.models.parts import ElementwisePass, Product
 from forerun.spaces.strategies import Context, Recompute
 
 
@@ -58,7 +58,7 @@ def _add_mixer(operators: Operators, layer: Layer, hidden: int) -> None:
     latent = getattr(layer.mixer, "latent", None) is not None
     for step in steps:
         up = isinstance(step, Product) and not step.own_tokens and step is not steps[-1]
-        inside = latent and (up or (isinstance(step, Pass) and step.form == "rope"))
+        inside = latent and (up or (isinstance(step, ElementwisePass) and step.form == "rope"))
         with operators.inside(Recompute.MLA_UP_PROJ if inside else Recompute.NONE):
             operators.steps((step,))
 

@@ -21,7 +21,7 @@ from forerun.spaces.strategies import Context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class LayerTraffic:
     """Exposed seconds of communication by kind and direction, shape K each; ``alone_*``: what tokens take besides in a
     pass beside which no other microbatch computes."""
 
@@ -102,7 +102,7 @@ def tensor_blocks(layer: Layer) -> int:
 
 def layer_exchange(
     context: Context, layer: Layer, shard: Shard, work: Work, shorter_s: tuple[Floats | float, Floats | float] = (0, 0)
-) -> Exchange:
+) -> LayerTraffic:
     """Return the exposed communication of one layer; ``work`` is the computation it may hide under.
 
     ``shorter_s``: seconds by which the last sum of the forward pass, and that of the backward pass, take less than an
@@ -136,7 +136,7 @@ def layer_exchange(
         backward.exposed(open_s, profile.overlap_tensor, work.core_s) + backward.exposed(hidden, covered),
     )
     there_s, back_s = exposed_experts(forward, work.forward_s), exposed_experts(backward, work.backward_s)
-    return Exchange(
+    return LayerTraffic(
         context_forward_s=context_s[0],
         context_backward_s=context_s[1],
         tensor_forward_s=tensor_s[0],

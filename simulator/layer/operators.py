@@ -26,8 +26,9 @@ from forerun.simulator.layer.widths import local, locals_of
 from forerun.simulator.layer.work import Direction, OperatorTime, Work, work_of
 from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Layer, MixtureOfExperts
-from forerun.spaces.models.parts import Pass, Product, Scan, Scores, Softmax, Step
+from forerun.spaces.models.parts import ElementwisePass, Product, Scan, Scores, Softmax, Step
 from forerun.spaces.strategies import Context, Recompute
+from forerun.spaces.strategies.framework_laws import separate_norms
 
 # Bytes per parameter and microbatch where gradients are accumulated separately: 16 bit ones are cleared (2), the new
 # ones added to them (6), the sum cast (6) and added to the fp32 buffer (12). DeepSpeed, bf16_optimizer.py:
@@ -205,7 +206,7 @@ class Operators:
             match step:
                 case Product():
                     self.product(step)
-                case Pass():
+                case ElementwisePass():
                     if step.form != "rope" or not self.context.model.learned_positions:
                         self.stream(step.form, self.shard.tokens * locals_of(step.widths, self.shard.tp))
                 case Softmax():
@@ -356,9 +357,12 @@ class Operators:
     def norms(self, layer: Layer, hidden: int) -> None:
         """Add the layer's norms and residual additions (with dropout where the profile keeps it)."""
         profile, elements = self.context.framework, self.shard.inner_tokens * hidden
+        form, separate = "layernorm" if layer.norm_bias else "rmsnorm", separate_norms(profile, layer)
+        for _ in range(layer.norms - separate):
+            self.stream(form, elements)
         with self.inside(Recompute.LAYERNORM):
-            for _ in range(layer.norms):
-                self.stream("layernorm" if layer.norm_bias else "rmsnorm", elements)
+            for _ in range(separate):
+                self.stream(form, elements)
         residual = "residual_dropout" if profile.dropout else "residual_add"
         for _ in range((2 if layer.cross_attention else 1) * layer.attends + layer.feeds_forward):
             self.stream(residual, elements)

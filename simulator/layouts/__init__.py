@@ -1,6 +1,6 @@
 """Where the parts of tensors lie, and the communication that follows from it."""
 
-from forerun.simulator.layouts.flow import Need, Phase, Share, needs_of
+from forerun.simulator.layouts.flow import Need, Share, TransferPhase, needs_of
 from forerun.simulator.layouts.infer import Transfer, fuse, halo, infer
 from forerun.simulator.layouts.layout import Layout, operand_layout
 from forerun.simulator.layouts.price import transfer_time_s
@@ -8,9 +8,9 @@ from forerun.simulator.layouts.price import transfer_time_s
 __all__ = [
     "Layout",
     "Need",
-    "Phase",
     "Share",
     "Transfer",
+    "TransferPhase",
     "fuse",
     "halo",
     "infer",

@@ -13,10 +13,10 @@ from enum import StrEnum
 
 from forerun.simulator.layouts.infer import Transfer, fuse, halo, infer
 from forerun.simulator.layouts.layout import Layout, operand_layout
-from forerun.spaces.operators import Cut, Operand, Operator, OperatorGraph, check_cuts
+from forerun.spaces.operators import Cut, CutOperator, Operand, OperatorGraph, check_cuts
 
 
-class Phase(StrEnum):
+class TransferPhase(StrEnum):
     """When a transfer takes place."""
 
     FORWARD = "forward"
@@ -49,7 +49,7 @@ class Need:
     ``joined``: the transfers are part of those of all joined needs of this operator in this phase, which are one
     all-to-all; the first of them has it."""
 
-    phase: Phase
+    phase: TransferPhase
     operator: str
     tensor: str
     transfers: tuple[Transfer, ...]
@@ -66,12 +66,19 @@ class _Flow:
         self.kept: dict[str, Layout] = {}
         self.read: set[tuple[str, Layout]] = set()
 
-    def layout(self, operator: Operator, operand: Operand, *, summed: bool = False, averaged: bool = False) -> Layout:
+    def layout(
+        self, operator: CutOperator, operand: Operand, *, summed: bool = False, averaged: bool = False
+    ) -> Layout:
         share = self.shares[operator.name]
         return operand_layout(operator, operand, share.cuts, share.devices, summed=summed, averaged=averaged)
 
     def add(
-        self, phase: Phase, operator: Operator, operand: Operand, transfers: Sequence[Transfer], name: str = ""
+        self,
+        phase: TransferPhase,
+        operator: CutOperator,
+        operand: Operand,
+        transfers: Sequence[Transfer],
+        name: str = "",
     ) -> None:
         if transfers:
             self.needs.append(
@@ -84,7 +91,7 @@ class _Flow:
                 )
             )
 
-    def moved(self, made: Layout, wanted: Layout, operator: Operator, operand: Operand) -> tuple[Transfer, ...]:
+    def moved(self, made: Layout, wanted: Layout, operator: CutOperator, operand: Operand) -> tuple[Transfer, ...]:
         """Return what takes an operand of an operator from one layout to the other; tensors that change their number
         of dimensions on the way (a flattened image) are looked at as samples times the rest."""
         shape = operator.shape(operand)
@@ -145,24 +152,24 @@ def _with_joined(needs: Sequence[Need]) -> tuple[Need, ...]:
     return tuple(found)
 
 
-def _forward(flow: _Flow, operator: Operator) -> None:
+def _forward(flow: _Flow, operator: CutOperator) -> None:
     for operand in operator.inputs:
         wanted = flow.layout(operator, operand)
         have = flow.kept.setdefault(operand.name, wanted)
         if (operand.name, wanted) not in flow.read:
             flow.read.add((operand.name, wanted))
-            flow.add(Phase.FORWARD, operator, operand, flow.moved(have, wanted, operator, operand))
+            flow.add(TransferPhase.FORWARD, operator, operand, flow.moved(have, wanted, operator, operand))
         widths = [dimension.halo for dimension in operand.dimensions]
-        flow.add(Phase.FORWARD, operator, operand, halo(wanted, operator.shape(operand), widths))
+        flow.add(TransferPhase.FORWARD, operator, operand, halo(wanted, operator.shape(operand), widths))
     made = flow.layout(operator, operator.output, summed=True)
     kept = made
     if made.partial > 1:
         kept = _wanted_first(flow, operator, made)
-        flow.add(Phase.FORWARD, operator, operator.output, flow.moved(made, kept, operator, operator.output))
+        flow.add(TransferPhase.FORWARD, operator, operator.output, flow.moved(made, kept, operator, operator.output))
     flow.kept[operator.output.name] = kept
 
 
-def _wanted_first(flow: _Flow, operator: Operator, made: Layout) -> Layout:
+def _wanted_first(flow: _Flow, operator: CutOperator, made: Layout) -> Layout:
     """Return the layout in which a tensor that is made as partial sums is kept."""
     for consumer in flow.graph.consumers.get(operator.output.name, ()):
         for operand in consumer.inputs:
@@ -173,12 +180,16 @@ def _wanted_first(flow: _Flow, operator: Operator, made: Layout) -> Layout:
     return flow.layout(operator, operator.output)
 
 
-def _backward(flow: _Flow, operator: Operator, input_gradients: bool) -> None:
+def _backward(flow: _Flow, operator: CutOperator, input_gradients: bool) -> None:
     made = operator.output.name
     wanted, kept = flow.layout(operator, operator.output), flow.kept[made]
     if made in flow.graph.consumers:
         flow.add(
-            Phase.BACKWARD, operator, operator.output, flow.moved(kept, wanted, operator, operator.output), f"d {made}"
+            TransferPhase.BACKWARD,
+            operator,
+            operator.output,
+            flow.moved(kept, wanted, operator, operator.output),
+            f"d {made}",
         )
     if not operator.differentiable:
         return
@@ -189,15 +200,21 @@ def _backward(flow: _Flow, operator: Operator, input_gradients: bool) -> None:
             if key not in flow.read and needed.parts < kept.parts:
                 flow.read.add(key)
                 again = flow.moved(kept, needed, operator, operand)
-                flow.add(Phase.AGAIN, operator, operand, again)
+                flow.add(TransferPhase.AGAIN, operator, operand, again)
         if operand.name not in flow.graph.producers and not input_gradients:
             continue
         widths = [dimension.halo for dimension in operand.dimensions]
-        flow.add(Phase.BACKWARD, operator, operand, halo(needed, operator.shape(operand), widths), f"d {operand.name}")
+        flow.add(
+            TransferPhase.BACKWARD,
+            operator,
+            operand,
+            halo(needed, operator.shape(operand), widths),
+            f"d {operand.name}",
+        )
         _gradient(flow, operator, operand)
 
 
-def _gradient(flow: _Flow, operator: Operator, operand: Operand) -> None:
+def _gradient(flow: _Flow, operator: CutOperator, operand: Operand) -> None:
     """Add what brings one contribution to the gradient of a tensor to where that is kept, unless another consumer,
     which runs later in the backward pass, adds to it in the same layout."""
     made = flow.layout(operator, operand, summed=True)
@@ -207,10 +224,10 @@ def _gradient(flow: _Flow, operator: Operator, operand: Operand) -> None:
             if same.name == operand.name and other.differentiable and flow.layout(other, same, summed=True) == made:
                 return
     sent = flow.moved(made, flow.kept[operand.name], operator, operand)
-    flow.add(Phase.BACKWARD, operator, operand, sent, f"d {operand.name}")
+    flow.add(TransferPhase.BACKWARD, operator, operand, sent, f"d {operand.name}")
 
 
-def _weights(flow: _Flow, operator: Operator) -> None:
+def _weights(flow: _Flow, operator: CutOperator) -> None:
     zero = flow.shares[operator.name].zero
     for weight in operator.weights:
         made, used = (flow.layout(operator, weight, summed=True, averaged=True), flow.layout(operator, weight))
@@ -222,8 +239,8 @@ def _weights(flow: _Flow, operator: Operator) -> None:
         open_used = Layout((*used.degrees, 1), used.devices)
         if zero and made.partial > 1:
             kept = used.sliced(made.partial)
-            flow.add(Phase.GRADIENT, operator, weight, infer(open_made, kept, shape), f"d {weight.name}")
+            flow.add(TransferPhase.GRADIENT, operator, weight, infer(open_made, kept, shape), f"d {weight.name}")
             gathered = infer(kept, open_used, shape)
-            flow.add(Phase.FETCH if zero == 3 else Phase.UPDATE, operator, weight, gathered)
+            flow.add(TransferPhase.FETCH if zero == 3 else TransferPhase.UPDATE, operator, weight, gathered)
         else:
-            flow.add(Phase.GRADIENT, operator, weight, infer(open_made, open_used, shape), f"d {weight.name}")
+            flow.add(TransferPhase.GRADIENT, operator, weight, infer(open_made, open_used, shape), f"d {weight.name}")

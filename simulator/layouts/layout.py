@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.operators import Cut, Operand, Operator
+from forerun.spaces.operators import Cut, CutOperator, Operand
 
 Devices = NDArray[np.int64]
 
@@ -81,7 +81,7 @@ class Layout:
 
 
 def operand_layout(
-    operator: Operator,
+    operator: CutOperator,
     operand: Operand,
     cuts: Sequence[Cut],
     devices: Sequence[int],

@@ -1,9 +1,9 @@
 """Data-parallel training modes: synchronous and asynchronous, all-reduce and parameter servers, stragglers."""
 
-from forerun.simulator.modes.coarse import coarse_prediction
-from forerun.simulator.modes.face import Curve, CurvePoint, one_worker_step_s, throughput_curve
+from forerun.simulator.modes.analytic import analytic_prediction
+from forerun.simulator.modes.curve import Curve, CurvePoint, one_worker_step_s, throughput_curve
 from forerun.simulator.modes.mode import MODES, TrainingMode
-from forerun.simulator.modes.network import Network, NicNetwork
+from forerun.simulator.modes.network import ModeNetwork, NicNetwork
 from forerun.simulator.modes.prediction import ModePrediction
 from forerun.simulator.modes.profile import GradientLayer, GradientProfile
 
@@ -13,11 +13,11 @@ __all__ = [
     "CurvePoint",
     "GradientLayer",
     "GradientProfile",
+    "ModeNetwork",
     "ModePrediction",
-    "Network",
     "NicNetwork",
     "TrainingMode",
-    "coarse_prediction",
+    "analytic_prediction",
     "one_worker_step_s",
     "throughput_curve",
 ]

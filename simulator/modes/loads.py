@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from forerun.simulator.modes.mode import TrainingMode
-from forerun.simulator.modes.network import Network
+from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.profile import GradientProfile
 
 
@@ -22,7 +22,7 @@ class ServerLoads:
     phase_s: float
 
 
-def server_loads(profile: GradientProfile, mode: TrainingMode, network: Network, senders: int) -> ServerLoads:
+def server_loads(profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, senders: int) -> ServerLoads:
     """Return the loads of a mode with servers when ``senders`` of its workers transfer at once.
 
     A server's NIC passes what it exchanges with every worker; a worker's NIC passes all its bytes. A co-located shard

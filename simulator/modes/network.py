@@ -21,7 +21,7 @@ MOST_LATENCY_S = 3600.0
 """Of a NIC: beyond an hour something else is meant."""
 
 
-class Network(Protocol):
+class ModeNetwork(Protocol):
     """What a mode asks of a network. Rates are per direction (full duplex)."""
 
     @property
@@ -111,7 +111,7 @@ class ClusterNetwork:
 
     @property
     def latency_s(self) -> float:
-        """One hop."""
+        """Seconds of one step of a collective."""
         level = self._outer
         return HOST_LATENCY_S if level is None else level.latency_s
 

@@ -9,7 +9,7 @@ from typing import Any
 class ModePrediction:
     """Throughput of one mode with one number of workers.
 
-    ``model``: coarse or events. ``step_s``: seconds between two steps of a worker (of an asynchronous one, on average).
+    ``model``: analytic or events. ``step_s``: seconds between two steps of a worker (asynchronous: on average).
     ``samples_per_s``: of all workers, dropped gradients not counted. ``parts_s``: what a step is made of; adds up to
     ``step_s``. ``bound_samples_per_s``: what the network lets through at most (infinite: nothing is exchanged).
     ``staleness``: updates by others between a worker's fetch and its own update, on average over all updates;

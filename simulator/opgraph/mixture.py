@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.simulator.layouts import Need, Phase, Share, Transfer, needs_of, transfer_time_s
+from forerun.simulator.layouts import Need, Share, Transfer, TransferPhase, needs_of, transfer_time_s
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
@@ -135,7 +135,7 @@ def _communication(context: GraphContext, needs: tuple[Need, ...], phases: dict[
     """Add communication of activations to ``phases``."""
     prices: dict[tuple[object, ...], float] = {}
     for need in needs:
-        if need.phase is Phase.GRADIENT:
+        if need.phase is TransferPhase.GRADIENT:
             continue
         width = need.element_bytes or context.width
         for transfer in need.transfers:
@@ -161,7 +161,9 @@ def _gradients(
     known = {operator.name: operator for operator in context.model.operators}
     after_L = np.cumsum(backward_L[::-1])[::-1]
     queues: dict[tuple[str, tuple[tuple[int, ...], ...]], list[tuple[float, tuple[float, ...]]]] = {}
-    for need in sorted((one for one in needs if one.phase is Phase.GRADIENT), key=lambda one: -place[one.operator]):
+    for need in sorted(
+        (one for one in needs if one.phase is TransferPhase.GRADIENT), key=lambda one: -place[one.operator]
+    ):
         for transfer in need.transfers:
             elements = sent_gradient(context, known[need.operator], batch, transfer).elements
             sent = (float(after_L[place[need.operator]]), elements)
@@ -218,7 +220,7 @@ def _memory(
 
 def _exchanged_rows(context: GraphContext, needs: Sequence[Need], batch: int) -> float:
     """Elements of tables' gradients that replicas exchange, and keep until they have."""
-    exchanged = {need.operator for need in needs if need.phase is Phase.GRADIENT}
+    exchanged = {need.operator for need in needs if need.phase is TransferPhase.GRADIENT}
     return math.fsum(float(context.sent_elements(t, batch)) for t in context.model.tables if t.name in exchanged)
 
 

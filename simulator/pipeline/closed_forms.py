@@ -113,24 +113,31 @@ def pipeline_time(
 
 
 def exposed_p2p_count(schedule: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
-    """Return how many transfers between stages a step waits for, on equal stages and transfers short against a pass.
+    """Return the p2p transfers that a step waits for, with equal stages and transfers that are short against a pass.
 
-    Filling and draining cross every border once each way, of ``vpp`` rounds when interleaved. In the steady state of
-    1F1B a stage waits for what its neighbour makes of what it has just sent, so that overlap hides next to nothing;
-    blocking transfers stand between the passes of every schedule, two exchanges per microbatch and virtual stage (with
-    two stages what goes and what comes back pass at once). Found with the event engine, held to it by a test."""
+    ``schedule``, ``pp``, ``vpp`` and ``microbatches`` have one shape, that of the result. ``overlap``: transfers run
+    beside passes.
+
+    Filling and draining cross every border once each way, in ``vpp`` rounds when interleaved. In the steady state of
+    1F1B a stage waits for the answer to what it has just sent, so that overlap hides almost nothing. Blocking transfers
+    separate the passes of every schedule: two exchanges per microbatch and virtual stage (with two stages both
+    directions transfer at once). Derived with the event engine; a test compares the two."""
     interleaved, vee = schedule == Schedule.INTERLEAVED, schedule == Schedule.ZB_V
     crossings = 2 * np.where(interleaved, pp * vpp - 1, np.where(vee, 2 * (pp - 1), pp - 1))
     if overlap:
         crossings = np.where(vee & (microbatches > pp), 5 * pp - 7, crossings)
-        hops = np.where(schedule == Schedule.ONE_F_ONE_B, 2 * (pp - 1) * microbatches / pp + 2 * (pp - 2), crossings)
-        hops = np.where(schedule == Schedule.ZB_H1, np.minimum(2 * (pp + microbatches - 3), 4 * (pp - 1)), hops)
+        transfers = np.where(
+            schedule == Schedule.ONE_F_ONE_B, 2 * (pp - 1) * microbatches / pp + 2 * (pp - 2), crossings
+        )
+        transfers = np.where(
+            schedule == Schedule.ZB_H1, np.minimum(2 * (pp + microbatches - 3), 4 * (pp - 1)), transfers
+        )
     else:
-        hops = np.where(pp == 2, microbatches + 1, 2 * microbatches + 2 * pp - 5)
-        hops = np.where(schedule == Schedule.GPIPE, 2 * (microbatches + pp - 2), hops)
-        hops = np.where(interleaved, (2 * vpp - 1) * microbatches + 2 * pp - 3, hops)
-        hops = np.where(vee, np.where(pp == 2, 2 * microbatches + 2, 4 * microbatches + pp - 3), hops)
-    return np.where(pp > 1, np.maximum(crossings, hops), 0.0)
+        transfers = np.where(pp == 2, microbatches + 1, 2 * microbatches + 2 * pp - 5)
+        transfers = np.where(schedule == Schedule.GPIPE, 2 * (microbatches + pp - 2), transfers)
+        transfers = np.where(interleaved, (2 * vpp - 1) * microbatches + 2 * pp - 3, transfers)
+        transfers = np.where(vee, np.where(pp == 2, 2 * microbatches + 2, 4 * microbatches + pp - 3), transfers)
+    return np.where(pp > 1, np.maximum(crossings, transfers), 0.0)
 
 
 def exposed_p2p_s(time: PipelineTime, key: NDArray[np.intp], p2p_s: Floats) -> tuple[Floats, Floats]:

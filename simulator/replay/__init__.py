@@ -3,7 +3,7 @@
 from forerun.simulator.replay.analysis import Analysis, analyse, analyse_files
 from forerun.simulator.replay.clocks import Clocks, align, unaligned
 from forerun.simulator.replay.graph import ReplayGraph, build_graph
-from forerun.simulator.replay.matching import Exchange, Matching, match
+from forerun.simulator.replay.matching import MatchedMessage, Matching, match
 from forerun.simulator.replay.readers.reading import find_traces, read_traces
 from forerun.simulator.replay.replay import Replay, replay
 from forerun.simulator.replay.summary import summary
@@ -13,7 +13,7 @@ from forerun.simulator.replay.trace import RankTrace
 __all__ = [
     "Analysis",
     "Clocks",
-    "Exchange",
+    "MatchedMessage",
     "Matching",
     "RankTrace",
     "Replay",

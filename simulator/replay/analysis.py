@@ -6,7 +6,7 @@ from pathlib import Path
 
 from forerun.simulator.replay.clocks import align, unaligned
 from forerun.simulator.replay.graph import build_graph
-from forerun.simulator.replay.learned import LinkUse, Overlap, link_uses, overlap_factors
+from forerun.simulator.replay.learned import LearnedOverlap, LinkUse, link_uses, overlap_factors
 from forerun.simulator.replay.matching import match
 from forerun.simulator.replay.path import PathPart, path_parts
 from forerun.simulator.replay.readers.reading import Reading, read_traces
@@ -26,7 +26,7 @@ class Analysis:
     paced: Replay | None
     uses: tuple[RankUse, ...]
     stragglers: tuple[Straggler, ...]
-    overlaps: tuple[Overlap, ...]
+    overlaps: tuple[LearnedOverlap, ...]
     links: tuple[LinkUse, ...]
     path: tuple[PathPart, ...]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.simulator.replay.matching import Exchange
+from forerun.simulator.replay.matching import MatchedMessage
 from forerun.simulator.replay.trace import Floats, Integers, RankTrace
 
 _HUBER = 1.345
@@ -55,7 +55,7 @@ def unaligned(count: int) -> Clocks:
     return Clocks(offset_s=zero, drift=zero, middle_s=0.0, hosts=1, residual_s=0.0, broken=0, apart=0)
 
 
-def align(traces: Sequence[RankTrace], exchanges: Sequence[Exchange]) -> Clocks:
+def align(traces: Sequence[RankTrace], exchanges: Sequence[MatchedMessage]) -> Clocks:
     """Return the clocks of all ranks; ranks of one named host share a clock."""
     names = [trace.host or f"rank {trace.rank}" for trace in traces]
     clock = np.array([sorted(set(names), key=names.index).index(name) for name in names])
@@ -111,7 +111,7 @@ class _Seen:
     middle_s: float
 
 
-def _observe(traces: Sequence[RankTrace], exchanges: Sequence[Exchange], clock: Integers) -> _Seen:
+def _observe(traces: Sequence[RankTrace], exchanges: Sequence[MatchedMessage], clock: Integers) -> _Seen:
     """Collect the ends of what crosses hosts."""
     rows: list[tuple[int, int, float, float, int, int, int]] = []
     number = 0

@@ -14,12 +14,12 @@ import numpy as np
 
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.replay.clocks import Clocks
-from forerun.simulator.replay.matching import Exchange, Matching
-from forerun.simulator.replay.trace import Floats, Integers, Kind, RankTrace
+from forerun.simulator.replay.matching import MatchedMessage, Matching
+from forerun.simulator.replay.trace import Floats, Integers, RankTrace, SpanKind
 from forerun.simulator.replay.waits import inferred_waits
 
 KINDS = ("compute", "copy", "host", "collective", "send", "receive", "gap", "join")
-"""What tasks do; the first six are numbered as ``Kind``."""
+"""What tasks do; the first six are numbered as ``SpanKind``."""
 GAP, JOIN = 6, 7
 _STAMP_S = 5e-6
 """Seconds by which stamps of two threads may contradict each other."""
@@ -148,7 +148,7 @@ class _Builder:
             before = [float(end_s[other]) for other in waits.get(span, ())]
             ready = max(*before, reached.get(lane, 0.0), 0.0) if before else reached.get(lane, 0.0)
             gap_s = max(float(start_s[span]) - ready, 0.0) if timed else 0.0
-            message = kind >= Kind.COLLECTIVE
+            message = kind >= SpanKind.COLLECTIVE
             stream = streams[lane]
             begun = -1
             if gap_s > 0 or message:
@@ -187,7 +187,7 @@ class _Builder:
         self.key.append((*key, int(kind == GAP)))
         return self.graph.add(kind, seconds, stream, tag=tag)
 
-    def _join(self, one: Exchange) -> None:
+    def _join(self, one: MatchedMessage) -> None:
         """Let members of an exchange wait for the last of them, and take from there what each took."""
         coming = [(float(self.start_s[place][span]), place, span) for place, span in one.members]
         if one.operation == "pair":

@@ -9,9 +9,9 @@ from math import isnan
 import numpy as np
 
 from forerun.simulator.replay.graph import ReplayGraph
-from forerun.simulator.replay.matching import Exchange
+from forerun.simulator.replay.matching import MatchedMessage
 from forerun.simulator.replay.shares import overlapped_s
-from forerun.simulator.replay.trace import Floats, Kind
+from forerun.simulator.replay.trace import Floats, SpanKind
 
 _KINDS = (
     ("attention", r"attention|flash|fmha|sdpa"),
@@ -31,7 +31,7 @@ _ROUNDS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
+class LearnedOverlap:
     """``factor``: time under messages over time alone, of the same kernel and shape, weighted by time; ``kernels``: how
     many different ones were seen both ways."""
 
@@ -65,7 +65,7 @@ def kernel_kind(name: str) -> str:
     return "other"
 
 
-def overlap_factors(graph: ReplayGraph) -> tuple[Overlap, ...]:
+def overlap_factors(graph: ReplayGraph) -> tuple[LearnedOverlap, ...]:
     """Return the slowdown of every kind of kernel that ran both under messages and alone."""
     alone: dict[tuple[int, str, int], list[float]] = defaultdict(list)
     under: dict[tuple[int, str, int], list[float]] = defaultdict(list)
@@ -73,7 +73,7 @@ def overlap_factors(graph: ReplayGraph) -> tuple[Overlap, ...]:
         took = graph.end_s[place] - graph.start_s[place]
         share = overlapped_s(graph, place) / np.maximum(took, 1e-12)
         known = np.array([bool(shape) for shape in trace.variants])[trace.variant]
-        for span in np.flatnonzero((trace.kind == Kind.COMPUTE) & (took > 0) & known).tolist():
+        for span in np.flatnonzero((trace.kind == SpanKind.COMPUTE) & (took > 0) & known).tolist():
             into = under if share[span] >= _MOSTLY else alone if share[span] <= _HARDLY else None
             if into is not None:
                 into[place, trace.title(span), int(trace.variant[span])].append(float(took[span]))
@@ -85,7 +85,7 @@ def overlap_factors(graph: ReplayGraph) -> tuple[Overlap, ...]:
             sums[1] += len(times) * float(np.median(alone[key]))
             sums[2] += 1
     return tuple(
-        Overlap(kind=kind, factor=slow / fast, kernels=int(count))
+        LearnedOverlap(kind=kind, factor=slow / fast, kernels=int(count))
         for kind, (slow, fast, count) in sorted(total.items())
     )
 
@@ -100,13 +100,13 @@ def link_uses(graph: ReplayGraph) -> tuple[LinkUse, ...]:
     return tuple(sorted(uses, key=lambda use: (-use.busy_s, use.operation, use.ranks)))
 
 
-def served_exchanges(graph: ReplayGraph) -> list[tuple[Exchange, float]]:
+def served_exchanges(graph: ReplayGraph) -> list[tuple[MatchedMessage, float]]:
     """Return every exchange with the seconds that it had the link for, from the last arrival to the median end.
 
     Where several between the same ranks are under way at once (gloo works on two), each counts with its share of the
     time: half of what two take together. Exchanges that ended before the last rank came are left out.
     """
-    between: dict[tuple[int, ...], list[tuple[float, float, Exchange]]] = defaultdict(list)
+    between: dict[tuple[int, ...], list[tuple[float, float, MatchedMessage]]] = defaultdict(list)
     for one in graph.matching.exchanges:
         last = max(float(graph.start_s[place][span]) for place, span in one.members)
         ends = [float(graph.end_s[place][span]) for place, span in one.members]

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
 
-from forerun.simulator.replay.trace import Kind, Message, RankTrace
+from forerun.simulator.replay.trace import RankTrace, SpanKind, SpanMessage
 
 SYNCHRONISING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 """Collectives that nobody leaves before everybody has come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class MatchedMessage:
     """One message. ``members``: (place of the trace, span); of a send and its receive in this order. ``size``: how many
     ranks take part, traced or not."""
 
@@ -37,7 +37,7 @@ class Exchange:
 class Matching:
     """``exchanges`` and how many messages found no partner among the traces."""
 
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[MatchedMessage, ...]
     unmatched: int
 
 
@@ -48,8 +48,8 @@ def match(traces: Sequence[RankTrace]) -> Matching:
     """Return all exchanges, in order of the first trace that takes part in them."""
     places = {trace.rank: place for place, trace in enumerate(traces)}
     found: dict[_Key, list[tuple[int, int]]] = defaultdict(list)
-    facts: dict[_Key, tuple[Message, int]] = {}
-    open_groups: list[list[tuple[int, Message]]] = []
+    facts: dict[_Key, tuple[SpanMessage, int]] = {}
+    open_groups: list[list[tuple[int, SpanMessage]]] = []
     for place, trace in enumerate(traces):
         counts: dict[_Key, int] = defaultdict(int)
         unknown = []
@@ -59,8 +59,8 @@ def match(traces: Sequence[RankTrace]) -> Matching:
             if ranks is None:
                 unknown.append((span, message))
                 continue
-            word = "pair" if trace.kind[span] in (Kind.SEND, Kind.RECEIVE) else message.operation
-            start: _Key = (word, ranks, message.label, int(trace.step[span]), trace.kind[span] == Kind.RECEIVE)
+            word = "pair" if trace.kind[span] in (SpanKind.SEND, SpanKind.RECEIVE) else message.operation
+            start: _Key = (word, ranks, message.label, int(trace.step[span]), trace.kind[span] == SpanKind.RECEIVE)
             counts[start] += 1
             key = (*start[:4], counts[start])
             found[key].append((place, span))
@@ -90,17 +90,17 @@ def _only_group(trace: RankTrace, traces: Sequence[RankTrace]) -> tuple[int, ...
 
 
 def _exchange(
-    key: _Key, members: list[tuple[int, int]], traces: Sequence[RankTrace], message: Message, size: int
-) -> Exchange:
+    key: _Key, members: list[tuple[int, int]], traces: Sequence[RankTrace], message: SpanMessage, size: int
+) -> MatchedMessage:
     """Put a send before its receive."""
-    members = sorted(members, key=lambda one: (traces[one[0]].kind[one[1]] == Kind.RECEIVE, one))
+    members = sorted(members, key=lambda one: (traces[one[0]].kind[one[1]] == SpanKind.RECEIVE, one))
     operation = "pair" if key[0] == "pair" else message.operation
-    return Exchange(operation=operation, size_bytes=message.size_bytes, size=size, members=tuple(members))
+    return MatchedMessage(operation=operation, size_bytes=message.size_bytes, size=size, members=tuple(members))
 
 
 def _by_turns(
-    traces: Sequence[RankTrace], places: dict[int, int], unknown: list[list[tuple[int, Message]]]
-) -> tuple[list[Exchange], int]:
+    traces: Sequence[RankTrace], places: dict[int, int], unknown: list[list[tuple[int, SpanMessage]]]
+) -> tuple[list[MatchedMessage], int]:
     """Match messages whose group is unknown: take, of all groups whose members come next with the same operation and
     size, the one whose members end closest together."""
     queues = [deque(one) for one in unknown]
@@ -129,16 +129,16 @@ def _by_turns(
             span, message = queues[place].popleft()
             members.append((place, span))
         made.append(
-            Exchange(
+            MatchedMessage(
                 operation=message.operation, size_bytes=message.size_bytes, size=len(best[1]), members=tuple(members)
             )
         )
     return made, lost
 
 
-def _look(message: Message) -> tuple[str, float]:
+def _look(message: SpanMessage) -> tuple[str, float]:
     return message.operation, -1.0 if isnan(message.size_bytes) else message.size_bytes
 
 
-def _start(traces: Sequence[RankTrace], queues: "list[deque[tuple[int, Message]]]", place: int) -> float:
+def _start(traces: Sequence[RankTrace], queues: "list[deque[tuple[int, SpanMessage]]]", place: int) -> float:
     return float(traces[place].start_s[queues[place][0][0]])

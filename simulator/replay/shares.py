@@ -6,7 +6,7 @@ import numpy as np
 
 from forerun.simulator.replay.graph import ReplayGraph
 from forerun.simulator.replay.intervals import covered, joined, length, outside, union
-from forerun.simulator.replay.trace import MESSAGES, Floats, Kind, Place
+from forerun.simulator.replay.trace import MESSAGES, Floats, Place, SpanKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ def rank_uses(graph: ReplayGraph) -> tuple[RankUse, ...]:
     uses = []
     for place, trace in enumerate(graph.traces):
         start_s, end_s = graph.start_s[place], graph.end_s[place]
-        working = np.isin(trace.kind, (Kind.COMPUTE, Kind.COPY))
+        working = np.isin(trace.kind, (SpanKind.COMPUTE, SpanKind.COPY))
         moving = np.isin(trace.kind, MESSAGES)
         compute = union(start_s[working], end_s[working])
         messages = union(start_s[moving], end_s[moving])
@@ -67,7 +67,7 @@ def blame(graph: ReplayGraph) -> Floats:
                 last[place].setdefault(late, []).append((begin_s, end_s))
     found = np.zeros((len(graph.traces),) * 2)
     for place, trace in enumerate(graph.traces):
-        working = np.isin(trace.kind, (Kind.COMPUTE, Kind.COPY))
+        working = np.isin(trace.kind, (SpanKind.COMPUTE, SpanKind.COPY))
         taken = union(graph.start_s[place][working], graph.end_s[place][working])
         waits = {late: union(*np.array(spans).T) for late, spans in last[place].items()}
         # Where two are waited for at once, the one that is waited for longer in all has the moment.

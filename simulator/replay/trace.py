@@ -22,7 +22,7 @@ LATE = 0.1
 that takes it was not scheduled at once."""
 
 
-class Kind(IntEnum):
+class SpanKind(IntEnum):
     """What a span is. ``HOST`` is the work of a host that drives a device; a host that computes itself has
     ``COMPUTE``."""
 
@@ -34,11 +34,11 @@ class Kind(IntEnum):
     RECEIVE = 5
 
 
-MESSAGES = (Kind.COLLECTIVE, Kind.SEND, Kind.RECEIVE)
+MESSAGES = (SpanKind.COLLECTIVE, SpanKind.SEND, SpanKind.RECEIVE)
 """Spans that more than one rank takes part in."""
 
 
-class Phase(IntEnum):
+class SpanPhase(IntEnum):
     """Part of a step that a span belongs to."""
 
     FORWARD = 0
@@ -56,7 +56,7 @@ class Place(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class SpanMessage:
     """What a span exchanges. ``operation``: as ``all_reduce``, ``send``. ``size_bytes``: of the whole tensor, for
     all-gather and reduce-scatter the larger side; NaN where the trace does not say. ``ranks``: who takes part, None
     where the trace does not say; of a send or receive (source, destination). ``label``: what tells messages of the same
@@ -97,7 +97,7 @@ class RankTrace:
     synced: NDArray[np.bool_]
     variant: Integers
     variants: tuple[str, ...]
-    messages: Mapping[int, Message]
+    messages: Mapping[int, SpanMessage]
     groups: tuple[tuple[int, ...], ...] = ()
     world: int = 0
     after: tuple[tuple[int, ...], ...] | None = None

@@ -20,7 +20,7 @@ from forerun.spaces.strategies import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passes:
+class HidingPasses:
     """What hides traffic on the slowest stage of S pipelines, shape S each, in seconds of traffic of all parameters:
     the forward pass, the one that needs parameters again, and the one that makes gradients of weights, which is the
     same where ``one`` is 1 and not 0. ``count`` of microbatches with all parameters; with the passes in which a
@@ -58,7 +58,7 @@ class Loops:
     count: Floats
 
 
-def looped_passes(stages: StageTimes, passes: Passes, rounds: Floats, group: Floats, room: float) -> Loops:
+def looped_passes(stages: StageTimes, passes: HidingPasses, rounds: Floats, group: Floats, room: float) -> Loops:
     """Return the passes of virtual stages; ``passes`` and ``room`` as for ``slowest_passes``."""
     forward, backward = stages.forward_s[0] * (room / rounds), stages.backward_s[0] * (room / rounds)
     return Loops(
@@ -82,7 +82,7 @@ def slowest_passes(
     *,
     overlap: bool,
     room: float,
-) -> Passes:
+) -> HidingPasses:
     """Return the passes of S pipelines, number ``slowest`` of their stages being the slowest; ``overlap``: of transfers
     between them; ``room``: seconds of traffic that run beside one of computation.
 
@@ -101,7 +101,7 @@ def slowest_passes(
         (total_over_stages(stages.multiplicity, values) - values[decides]) * (room / np.maximum(pp - 1, 1.0))
         for values in (stages.forward_s, stages.backward_s)
     )
-    return Passes(
+    return HidingPasses(
         forward=forward_s,
         again=np.where(apart, backward_s - weight_s, backward_s),
         making=np.where(apart, weight_s, backward_s),
@@ -130,7 +130,7 @@ def making_s(stages: StageTimes, schedule: Floats) -> Floats:
 
 
 def sharded_gradients_s(
-    profile: FrameworkProfile, passes: Passes, key: NDArray[np.intp], reduce_s: Floats
+    profile: FrameworkProfile, passes: HidingPasses, key: NDArray[np.intp], reduce_s: Floats
 ) -> tuple[Floats, Floats]:
     """Return the seconds of a step in which reductions stand alone, and those of them that hide; shape N each.
 
@@ -149,7 +149,7 @@ def sharded_gradients_s(
 
 
 def sharded_parameters_s(
-    profile: FrameworkProfile, passes: Passes, key: NDArray[np.intp], reduce_s: Floats, gather_s: Floats
+    profile: FrameworkProfile, passes: HidingPasses, key: NDArray[np.intp], reduce_s: Floats, gather_s: Floats
 ) -> tuple[Floats, Floats]:
     """Return the same of reductions and gathers, these of all parameters of the stage once, before either pass."""
     # Per microbatch parameters are gathered twice, G seconds before each pass, and gradients reduced once, R. With the

@@ -78,6 +78,10 @@ class FrameworkProfile:
     merged_products: bool = True
     """Products that read the same input (queries, keys and values; gate and up) are one product. Else each adds up its
     own gradient of the input over tensor ranks where sequence parallel is off."""
+    fused_norms: bool = False
+    """Norms run inside the product after them and keep its input, so that recomputing one frees nothing (Transformer
+    Engine's ``TELayerNormColumnParallelLinear``); modules of their own are those before latent attention and before
+    experts (``gpt_layer_specs.py`` of Megatron-Core)."""
     selective: str = "core"
     """What selective recomputation repeats: the attention "core" (Megatron-LM), or all but it and every second matrix
     product ("products", torchtitan)."""

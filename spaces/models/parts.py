@@ -61,7 +61,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class ElementwisePass:
     """A memory-bound operator over the elements of ``widths`` per token, in one kernel; ``form`` names it
     (``forerun.simulator.costs.STREAM_OPERATORS``)."""
 
@@ -142,7 +142,7 @@ class Scores:
     head_dim: int
 
 
-Step: TypeAlias = Product | Pass | Scan | Softmax | Scores
+Step: TypeAlias = Product | ElementwisePass | Scan | Softmax | Scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

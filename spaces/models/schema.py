@@ -29,13 +29,13 @@ Count = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 OptionalSize = Annotated[int, Field(ge=0, le=2**31)]
 
 
-class Document(BaseModel):
+class StrictDocument(BaseModel):
     """Base of all parts: no unknown keys, no silent conversion of types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class LatentDocument(Document):
+class LatentDocument(StrictDocument):
     """Multi-head latent attention: ``LatentAttention`` with ``query_rank`` left out for direct queries."""
 
     query_rank: Size | None = None
@@ -43,7 +43,7 @@ class LatentDocument(Document):
     rope_head_dim: Size
 
 
-class AttentionDocument(Document):
+class AttentionDocument(StrictDocument):
     """One attention block; biases default to the model's ``bias``, ``head_dim`` to ``hidden / heads``."""
 
     heads: Size
@@ -97,7 +97,7 @@ class AttentionDocument(Document):
         )
 
 
-class FeedForwardDocument(Document):
+class FeedForwardDocument(StrictDocument):
     """A dense MLP; ``bias`` defaults to the model's."""
 
     hidden: Size
@@ -105,7 +105,7 @@ class FeedForwardDocument(Document):
     bias: bool | None = None
 
 
-class MixtureDocument(Document):
+class MixtureDocument(StrictDocument):
     """A mixture of experts: the fields of ``MixtureOfExperts``."""
 
     experts: Size
@@ -133,7 +133,7 @@ class MixtureDocument(Document):
         return self
 
 
-class LayerDocument(Document):
+class LayerDocument(StrictDocument):
     """``count`` layers in a row with either ``mlp`` or ``mixture``.
 
     ``windows`` is cycled over them: ``[1024, null]`` alternates windowed and full attention.
@@ -179,7 +179,7 @@ class LayerDocument(Document):
         return windowed_layers(layer, [self.windows[index % len(self.windows)] for index in range(self.count)])
 
 
-class ConfigDocument(Document):
+class ConfigDocument(StrictDocument):
     """A model as the fields of its Hugging Face ``config.json``, for families with layers that have no keys here."""
 
     name: str | None = None
@@ -199,7 +199,7 @@ class ConfigDocument(Document):
         return replace(model, source=self.source, published_parameters=self.published_parameters)
 
 
-class ModelDocument(Document):
+class ModelDocument(StrictDocument):
     """A model. ``norm: layer`` gives every norm a bias (LayerNorm), ``rms`` none; ``bias`` is that of projections.
 
     ``name`` defaults to the file's name. All other keys are the fields of ``Model``.

@@ -5,9 +5,9 @@ from forerun.spaces.operators.axes import (
     Axis,
     AxisKind,
     Cut,
+    CutOperator,
     Dimension,
     Operand,
-    Operator,
     check_cuts,
     follow,
     spatial_axes,
@@ -15,17 +15,17 @@ from forerun.spaces.operators.axes import (
 from forerun.spaces.operators.graph import OperatorGraph
 from forerun.spaces.operators.linear import linear
 from forerun.spaces.operators.pointwise import pointwise
-from forerun.spaces.operators.transformer import ATTENTION_OPERATORS, Degrees, layer_cuts, transformer_layer
+from forerun.spaces.operators.transformer import ATTENTION_OPERATORS, LayerDegrees, layer_cuts, transformer_layer
 
 __all__ = [
     "ATTENTION_OPERATORS",
     "Axis",
     "AxisKind",
     "Cut",
-    "Degrees",
+    "CutOperator",
     "Dimension",
+    "LayerDegrees",
     "Operand",
-    "Operator",
     "OperatorGraph",
     "attention_core",
     "check_cuts",

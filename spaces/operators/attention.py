@@ -1,6 +1,6 @@
 """The core of attention: scores, softmax and weighted values, as one operator."""
 
-from forerun.spaces.operators.axes import Axis, AxisKind, Dimension, Operand, Operator, follow
+from forerun.spaces.operators.axes import Axis, AxisKind, CutOperator, Dimension, Operand, follow
 
 
 def attention_core(
@@ -15,7 +15,7 @@ def attention_core(
     value_head_dim: int | None = None,
     sources: tuple[str, str, str] = ("queries", "keys", "values"),
     result: str | None = None,
-) -> Operator:
+) -> CutOperator:
     """Return attention of ``kv_heads * group`` query heads over ``kv_heads`` key and value heads.
 
     Heads and queries may be cut. Keys may not (softmax needs them all), so a cut sequence gathers keys and values:
@@ -31,7 +31,7 @@ def attention_core(
         Axis(name="keys", size=keys, kind=AxisKind.OPAQUE),
         Axis(name="head_dim", size=head_dim, kind=AxisKind.OPAQUE),
     )
-    return Operator(
+    return CutOperator(
         name=name,
         kind="attention",
         multiply_adds=batch * queries * keys * kv_heads * group * (head_dim + wide),

@@ -82,7 +82,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class CutOperator:
     """One operator over its iteration space.
 
     ``kind``: what users call it. ``form``: how it is costed: "contraction" (two operations per point of the
@@ -162,7 +162,7 @@ class Operator:
         return 2.0 * (self.points if self.multiply_adds is None else self.multiply_adds)
 
 
-def check_cuts(operator: Operator, cuts: Sequence[Cut]) -> None:
+def check_cuts(operator: CutOperator, cuts: Sequence[Cut]) -> None:
     """Refuse cuts that an operator cannot have.
 
     Raises:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.operators.axes import Operator
+from forerun.spaces.operators.axes import CutOperator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class OperatorGraph:
     """
 
     name: str
-    operators: tuple[Operator, ...]
+    operators: tuple[CutOperator, ...]
     layer_of: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
@@ -46,21 +46,21 @@ class OperatorGraph:
                     )
 
     @cached_property
-    def producers(self) -> Mapping[str, Operator]:
+    def producers(self) -> Mapping[str, CutOperator]:
         """The operator that makes each tensor."""
         return {operator.output.name: operator for operator in self.operators}
 
     @cached_property
-    def consumers(self) -> Mapping[str, tuple[Operator, ...]]:
+    def consumers(self) -> Mapping[str, tuple[CutOperator, ...]]:
         """The operators that read each tensor, in execution order."""
-        found: dict[str, list[Operator]] = {}
+        found: dict[str, list[CutOperator]] = {}
         for operator in self.ordered:
             for name in dict.fromkeys(operand.name for operand in operator.inputs):
                 found.setdefault(name, []).append(operator)
         return {name: tuple(operators) for name, operators in found.items()}
 
     @cached_property
-    def ordered(self) -> tuple[Operator, ...]:
+    def ordered(self) -> tuple[CutOperator, ...]:
         """Operators in execution order: as given, but none before what it reads.
 
         Raises:
@@ -94,7 +94,7 @@ class OperatorGraph:
                     path[following] = None
         return tuple(by_name[name] for name in sorted(by_name, key=place.__getitem__))
 
-    def layer(self, operator: Operator) -> str:
+    def layer(self, operator: CutOperator) -> str:
         """Name of the layer that an operator belongs to."""
         return operator.name if self.layer_of is None else self.layer_of.get(operator.name, operator.name)
 

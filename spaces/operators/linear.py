@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from forerun.spaces.operators.axes import Axis, AxisKind, Operand, Operator, follow
+from forerun.spaces.operators.axes import Axis, AxisKind, CutOperator, Operand, follow
 
 
 def linear(
@@ -16,7 +16,7 @@ def linear(
     weight: str | None = None,
     bias: bool = False,
     opaque: tuple[str, ...] = (),
-) -> Operator:
+) -> CutOperator:
     """Return ``y[batch, outputs] = sum over inputs of x[batch, inputs] w[inputs, outputs]``.
 
     Each of the three may have several axes (heads and their width), named with their sizes; those in ``opaque`` are not
@@ -28,7 +28,7 @@ def linear(
     weights = [Operand(name=weight or f"{name}.weight", dimensions=follow((*inputs, *outputs)))]
     if bias:
         weights.append(Operand(name=f"{name}.bias", dimensions=follow(outputs)))
-    return Operator(
+    return CutOperator(
         name=name,
         kind="linear",
         form="contraction",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from forerun.spaces.operators.axes import Axis, AxisKind, Operand, Operator, follow
+from forerun.spaces.operators.axes import Axis, AxisKind, CutOperator, Operand, follow
 
 
 def pointwise(
@@ -16,7 +16,7 @@ def pointwise(
     result: str | None = None,
     weight_axes: tuple[str, ...] = (),
     differentiable: bool = True,
-) -> Operator:
+) -> CutOperator:
     """Return an operator whose output has the shape of each of its inputs.
 
     ``form`` names its memory-bound cost ("gelu", "residual_add", "layernorm", ...). ``axes`` may be cut, ``opaque``
@@ -28,7 +28,7 @@ def pointwise(
     all_axes += [Axis(name=axis, size=size, kind=AxisKind.OPAQUE) for axis, size in closed.items()]
     dimensions = follow((*batch, *axes, *closed))
     weights = (Operand(name=f"{name}.weight", dimensions=follow(weight_axes)),) if weight_axes else ()
-    return Operator(
+    return CutOperator(
         name=name,
         kind="pointwise",
         form=form,

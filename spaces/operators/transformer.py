@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts
 from forerun.spaces.operators.attention import attention_core
-from forerun.spaces.operators.axes import Axis, AxisKind, Cut, Operand, Operator, follow
+from forerun.spaces.operators.axes import Axis, AxisKind, Cut, CutOperator, Operand, follow
 from forerun.spaces.operators.graph import OperatorGraph
 from forerun.spaces.operators.linear import linear
 from forerun.spaces.operators.pointwise import pointwise
@@ -17,7 +17,7 @@ ATTENTION_OPERATORS = frozenset({"norm1", "queries", "keys", "values", "core", "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Degrees:
+class LayerDegrees:
     """How the devices of one stage share a layer: ``dp * cp * tp`` of them, numbered with tp innermost; experts
     ``ep`` ways over the same devices."""
 
@@ -55,7 +55,7 @@ def transformer_layer(layer: Layer, hidden: int, *, sequences: int, seq_len: int
 
 def _pass(
     name: str, form: str, tokens: Mapping[str, int], hidden: int, *sources: str, result: str | None = None
-) -> Operator:
+) -> CutOperator:
     weight = ("hidden",) if form.endswith("norm") else ()
     return pointwise(
         name,
@@ -69,7 +69,7 @@ def _pass(
     )
 
 
-def _attention(attention: Attention, tokens: Mapping[str, int], hidden: int) -> list[Operator]:
+def _attention(attention: Attention, tokens: Mapping[str, int], hidden: int) -> list[CutOperator]:
     heads, group = attention.kv_heads, attention.heads // attention.kv_heads
     wide = {"hidden": hidden}
     closed = ("head_dim", "value_dim")
@@ -119,7 +119,7 @@ def _attention(attention: Attention, tokens: Mapping[str, int], hidden: int) -> 
     ]
 
 
-def _feed_forward(mlp: FeedForward, tokens: Mapping[str, int], hidden: int) -> list[Operator]:
+def _feed_forward(mlp: FeedForward, tokens: Mapping[str, int], hidden: int) -> list[CutOperator]:
     wide, inner = {"hidden": hidden}, {"inner": mlp.hidden}
     form = "swiglu" if mlp.gated else "gelu"
     made = [linear("up", batch=tokens, outputs=inner, inputs=wide, source="norm2")]
@@ -132,7 +132,7 @@ def _feed_forward(mlp: FeedForward, tokens: Mapping[str, int], hidden: int) -> l
     return made
 
 
-def _experts(mixture: MixtureOfExperts, tokens: Mapping[str, int], hidden: int) -> list[Operator]:
+def _experts(mixture: MixtureOfExperts, tokens: Mapping[str, int], hidden: int) -> list[CutOperator]:
     """Routed experts on evenly spread tokens: a token's ``top_k`` copies are dealt to the slots of all experts.
 
     Which slot a token gets is known at run time only, so no tensor joins the two sides: ``routed`` and ``combined`` are
@@ -165,12 +165,12 @@ def _per_expert(
     inputs: Mapping[str, int],
     outputs: Mapping[str, int],
     source: str,
-) -> Operator:
+) -> CutOperator:
     """Return one product per expert: the axis of experts stands in input, weight and output."""
     axes = [Axis(name=axis, size=size, kind=AxisKind.BATCH) for axis, size in slots.items()]
     axes += [Axis(name=axis, size=size, kind=AxisKind.PARALLEL) for axis, size in (*experts.items(), *outputs.items())]
     axes += [Axis(name=axis, size=size, kind=AxisKind.REDUCE) for axis, size in inputs.items()]
-    return Operator(
+    return CutOperator(
         name=name,
         kind="linear",
         form="contraction",
@@ -181,7 +181,7 @@ def _per_expert(
     )
 
 
-def layer_cuts(operator: Operator, degrees: Degrees) -> tuple[Cut, ...]:
+def layer_cuts(operator: CutOperator, degrees: LayerDegrees) -> tuple[Cut, ...]:
     """Return how the devices of a stage share one operator of ``transformer_layer``, outermost cut first."""
     names = {axis.name for axis in operator.axes}
     if "experts" in names:

@@ -7,7 +7,16 @@ table. Where positions of one tensor do not follow those of another (flattening,
 
 from collections.abc import Sequence
 
-from forerun.spaces.operators import Axis, AxisKind, Dimension, Operand, Operator, OperatorGraph, follow, spatial_axes
+from forerun.spaces.operators import (
+    Axis,
+    AxisKind,
+    CutOperator,
+    Dimension,
+    Operand,
+    OperatorGraph,
+    follow,
+    spatial_axes,
+)
 from forerun.spaces.operators.axes import SPATIAL
 from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import Kind, Shape
@@ -30,7 +39,7 @@ def operator_graph(model: GraphModel, batch: int) -> OperatorGraph:
     )
 
 
-def operator_axes(operator: GraphOperator, batch: int) -> Operator:
+def operator_axes(operator: GraphOperator, batch: int) -> CutOperator:
     """Return one operator on ``batch`` samples as axes that can be cut."""
     extents = len(operator.output) - 1 if operator.kind is not Kind.LINEAR else 0
     spatial = spatial_axes(extents) if 1 <= extents <= len(SPATIAL) else ()
@@ -54,7 +63,7 @@ def operator_axes(operator: GraphOperator, batch: int) -> Operator:
         dimensions, more = _input(operator, shape, out, place)
         axes += [axis for axis in more if axis.name not in {known.name for known in axes}]
         inputs.append(Operand(name=name, dimensions=dimensions, element_bytes=8.0 if ids else None))
-    return Operator(
+    return CutOperator(
         name=operator.name,
         kind=operator.kind.value,
         form="contraction" if operator.macs else operator.kind.value,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.operators import Cut, Operator, check_cuts, spatial_axes
+from forerun.spaces.operators import Cut, CutOperator, check_cuts, spatial_axes
 from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import WEIGHTED
 from forerun.spaces.opgraph.split import Mode, Split, parse_split
@@ -84,7 +84,7 @@ def parse_mixture(text: str, model: GraphModel) -> Mixture:
     return Mixture(default=parse_split(first), layers=tuple(layers))
 
 
-def cuts_of(operator: Operator, split: Split) -> tuple[Cut, ...]:
+def cuts_of(operator: CutOperator, split: Split) -> tuple[Cut, ...]:
     """Return how ``split`` cuts an operator: replicas outermost, then what its mode cuts, or copies of it."""
     cuts = [Cut(axis="batch", degree=split.replicas)]
     for axis, degree in _axes(operator, split):
@@ -94,7 +94,7 @@ def cuts_of(operator: Operator, split: Split) -> tuple[Cut, ...]:
     return tuple(cut for cut in cuts if cut.degree > 1)
 
 
-def _axes(operator: Operator, split: Split) -> Iterator[tuple[str | None, int]]:
+def _axes(operator: CutOperator, split: Split) -> Iterator[tuple[str | None, int]]:
     known = {axis.name: axis for axis in operator.axes}
     if split.mode is Mode.SPATIAL:
         own = [axis for axis in ("depth", "height", "width") if axis in known]
@@ -109,7 +109,7 @@ def _axes(operator: Operator, split: Split) -> Iterator[tuple[str | None, int]]:
         yield None, split.parts
 
 
-def _possible(operator: Operator, cuts: list[Cut]) -> bool:
+def _possible(operator: CutOperator, cuts: list[Cut]) -> bool:
     try:
         check_cuts(operator, cuts)
     except RequestError:

@@ -57,7 +57,7 @@ def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[in
 def _recompute(context: Context) -> tuple[int, ...]:
     """What the framework can recompute as a whole, and modules that are cheap to recompute for what they keep: norms,
     activations of experts and latent up-projections together, and whole mixtures with them."""
-    legality, applies = context.framework.legality, modules_of(context.model)
+    legality, applies = context.framework.legality, modules_of(context)
     offered = {MODULES[name] for name in legality.recompute_modules}
     cheap = sum(offered & {m for m in (Recompute.LAYERNORM, Recompute.MOE_ACT, Recompute.MLA_UP_PROJ) if m & applies})
     mixture = (cheap & ~Recompute.MOE_ACT) | Recompute.MOE

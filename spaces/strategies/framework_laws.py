@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from forerun.spaces.models.model import FeedForward, MixtureOfExperts, Model
+from forerun.spaces.frameworks.profile import FrameworkProfile
+from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts
 from forerun.spaces.strategies.axes import MODULES, SPELLING, Recompute, Schedule
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.table import CUSTOM_SPLIT, Columns, Mask
@@ -63,12 +64,23 @@ def split_unsupported(c: Columns, x: Context) -> Mask:
     return np.asarray(unsupported("split", "splits")(c, x) & ~((c["pp"] == 1) & (c["split"] == 0)))
 
 
-def modules_of(model: Model) -> int:
-    """Return which modules a model has that may be recomputed by themselves."""
+def separate_norms(framework: FrameworkProfile, layer: Layer) -> int:
+    """Return how many norms of a layer are modules of their own in the framework, which can be recomputed."""
+    if not framework.fused_norms:
+        return layer.norms
+    latent = layer.attends and getattr(layer.mixer, "latent", None) is not None
+    return latent + (layer.feeds_forward and isinstance(layer.mlp, MixtureOfExperts))
+
+
+def modules_of(context: Context) -> int:
+    """Return which modules a model has, in its framework, that may be recomputed by themselves."""
+    model = context.model
     latent = any(getattr(layer.mixer, "latent", None) for layer in model.layers)
     mixtures = [layer.mlp for layer in model.layers if isinstance(layer.mlp, MixtureOfExperts)]
     dense = any(isinstance(layer.mlp, FeedForward) for layer in model.layers)
-    found = Recompute.SELECTIVE | Recompute.LAYERNORM
+    found = Recompute.SELECTIVE
+    if any(separate_norms(context.framework, layer) for layer in model.layers):
+        found |= Recompute.LAYERNORM
     found |= Recompute.MLA_UP_PROJ if latent else Recompute.NONE
     found |= Recompute.MLP if dense else Recompute.NONE
     found |= Recompute.MOE | Recompute.MOE_ACT if mixtures else Recompute.NONE
@@ -98,7 +110,7 @@ def recompute_redundant(c: Columns, x: Context) -> Mask:
     """Modules that the model does not have, or that stand with one that contains them, or with whole layers."""
     kind = c["recompute"]
     modules = kind & ~int(Recompute.FULL)
-    absent = (modules & ~modules_of(x.model)) != 0
+    absent = (modules & ~modules_of(x)) != 0
     inside = ((kind & Recompute.MOE) != 0) & ((kind & (Recompute.MOE_ACT | Recompute.SHARED_EXPERTS)) != 0)
     return np.asarray(absent | inside | (((kind & Recompute.FULL) != 0) & (modules != 0)))
 

@@ -28,7 +28,7 @@ from forerun.spaces.strategies.framework_laws import (
     unsupported,
     zero_unsupported,
 )
-from forerun.spaces.strategies.software import not_running, why_not_running
+from forerun.spaces.strategies.software import READ_BY_SOFTWARE, not_running, why_not_running
 from forerun.spaces.strategies.stages import split_is_legal
 from forerun.spaces.strategies.table import Columns, IntArray, Mask
 
@@ -48,7 +48,7 @@ class Rule:
     @property
     def depth(self) -> int:
         """Number of leading axes (canonical order) that must be known before the rule can be applied."""
-        return 1 + max(AXES.index(axis) if axis in AXES else len(AXES) - 1 for axis in self.axes)
+        return 1 + max(AXES.index(axis) for axis in self.axes)
 
 
 def divisors(number: int) -> list[int]:
@@ -177,6 +177,16 @@ RULES: tuple[Rule, ...] = (
         message=lambda v, x: (
             f"sequence length {x.workload.seq_len} is not divisible by 2*cp = {2 * v['cp']}; "
             f"use a cp that divides {x.workload.seq_len // 2}"
+        ),
+    ),
+    Rule(
+        code="cp kernel",
+        meaning="the device has no attention kernel that cp works with",
+        axes=("cp",),
+        # Transformer Engine disables every other backend under context parallelism (attention/dot_product_attention).
+        illegal=lambda c, x: np.asarray((c["cp"] > 1) & (not x.attention.startswith("flash"))),
+        message=lambda v, x: (
+            f"cp={v['cp']} needs a flash attention kernel, but {x.cluster.device.name} runs {x.attention}; use cp=1"
         ),
     ),
     Rule(
@@ -340,13 +350,6 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
-        code="software",
-        meaning="a switch of the software does nothing here, or the framework does not run it with these degrees",
-        axes=("tp", "ep", "etp", "pp", "vpp", "sp", "recompute", "software"),
-        illegal=not_running,
-        message=why_not_running,
-    ),
-    Rule(
         code="same as another",
         meaning="another candidate is the same training",
         axes=(*_DP, "zero", "shard", "sp", "placement"),
@@ -357,14 +360,22 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
 )
-"""All laws in the order in which their reasons are counted."""
+"""All laws of axes in the order in which their reasons are counted."""
+SWITCHES = Rule(
+    code="software",
+    meaning="a switch of the software does nothing here, or the framework does not run it with these degrees",
+    axes=READ_BY_SOFTWARE,
+    illegal=not_running,
+    message=why_not_running,
+)
+"""The law of what follows from the axes in a space and is named in a strategy."""
 
 
 def violations(values: Mapping[str, int], context: Context) -> list[tuple[str, str]]:
     """Return (code, message) of every law that one strategy breaks; ``values`` has every column."""
     columns = {axis: np.array([value], dtype=np.int64) for axis, value in values.items()}
     broken = []
-    for rule in RULES:
+    for rule in (*RULES, SWITCHES):
         if bool(rule.illegal(columns, context)[0]):
             broken.append((rule.code, rule.message(values, context)))
             if rule.code == "devices":

@@ -21,6 +21,10 @@ from forerun.spaces.strategies.table import Columns, IntArray, Mask
 _NVIDIA_FROM = ("Hopper", "Blackwell")
 
 
+READ_BY_SOFTWARE = ("tp", "ep", "etp", "pp", "vpp", "sp", "recompute")
+"""Columns that say which switches do anything."""
+
+
 def names_of(software: int) -> list[str]:
     """Return some switches as they are written.
 
@@ -127,7 +131,7 @@ def settled(context: Context, strategy: Strategy) -> Strategy:
     software = int(context.free_software)
     kinds = {entry.kind for entry in strategy.stage_recompute or ()} or {strategy.recompute}
     for half, kind in product((strategy.half(False), strategy.half(True)), kinds):
-        named = {name: getattr(half, name) for name in ("tp", "ep", "etp", "pp", "vpp", "sp")} | {"recompute": kind}
+        named = {name: getattr(half, name) for name in READ_BY_SOFTWARE} | {"recompute": kind}
         columns = {name: np.array([int(value)], dtype=np.int64) for name, value in named.items()}
         software &= int(turned_on(columns, context)[0])
     return replace(strategy, software=Software(software))

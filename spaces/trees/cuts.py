@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.operators import AxisKind, Cut, Operator, OperatorGraph, check_cuts
+from forerun.spaces.operators import AxisKind, Cut, CutOperator, OperatorGraph, check_cuts
 from forerun.spaces.strategies import Recompute, Schedule
 from forerun.spaces.trees.resolve import Leaf, ResolvedTree, Stage
 from forerun.spaces.trees.values import TreeError
@@ -26,7 +26,7 @@ def legal_cuts(graph: OperatorGraph, tree: ResolvedTree) -> Mapping[str, tuple[C
             tree asks for what operators do not have; the error has the path of the node.
     """
     known = {axis.name for operator in graph.operators for axis in operator.axes if axis.kind is not AxisKind.OPAQUE}
-    by_layer: dict[str, list[Operator]] = {}
+    by_layer: dict[str, list[CutOperator]] = {}
     for operator in graph.ordered:
         by_layer.setdefault(graph.layer(operator), []).append(operator)
     if tree.order not in (Schedule.ONE_F_ONE_B, Schedule.GPIPE, Schedule.INTERLEAVED):
@@ -89,7 +89,7 @@ def _check(leaf: Leaf, stage: Stage, known: set[str]) -> None:
         )
 
 
-def _cuts(operator: Operator, leaf: Leaf) -> tuple[Cut, ...]:
+def _cuts(operator: CutOperator, leaf: Leaf) -> tuple[Cut, ...]:
     open_axes = {axis.name for axis in operator.axes if axis.kind is not AxisKind.OPAQUE}
     cuts = tuple(
         Cut(axis=axis if axis in open_axes else None, degree=degree, averaged=COPIES.get(axis, False))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import forerun.search.flat.exhaustive as exhaustive
-from forerun.search.flat.exhaustive import Piece, Problem, search_slice, search_space
+from forerun.search.flat.exhaustive import Problem, SliceResult, search_slice, search_space
 from forerun.search.request.objectives import OBJECTIVES
 from forerun.search.request.request import Setting
 
@@ -14,7 +14,7 @@ def problem_of(setting: Setting, objective: str, top: int = 20) -> Problem:
     return Problem(space=setting.space(), objective=objective, top=top)
 
 
-def best(piece: Piece) -> tuple[list[int], list[list[float]]]:
+def best(piece: SliceResult) -> tuple[list[int], list[list[float]]]:
     assert piece.best is not None
     return piece.best.index.tolist(), piece.best.keys.tolist()
 
@@ -50,6 +50,19 @@ def test_counts_do_not_depend_on_slices(make_setting: Callable[..., Setting]) ->
     cut = problem.merged(search_slice(problem, low, low + size // 7 + 1) for low in range(0, size, size // 7 + 1))
 
     assert cut.rejected == search_slice(problem, 0, size).rejected
+
+
+def test_a_prefix_is_hopeless_where_all_below_it_are(make_setting: Callable[..., Setting]) -> None:
+    problem = exhaustive.bounded(problem_of(make_setting(gpus="16..64"), "throughput"))
+    bound, space = problem.bound, problem.space
+    assert bound is not None
+    table, _ = space.table(0, space.size)
+    parts = list(space.walk(0, space.size, bound.hopeless))
+    made = {int(index) for part in parts for index in part.table.index}
+    wanted = {int(index) for index in table.index[bound.keeps(table)]}
+
+    assert wanted <= made
+    assert len(made) < len(table) / 2  # most are passed over before they are made
 
 
 def test_nothing_is_passed_over_where_nothing_fits(make_setting: Callable[..., Setting]) -> None:

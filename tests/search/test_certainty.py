@@ -7,10 +7,10 @@ import pytest
 
 from forerun.search.certainty import busy_share, certainty_of
 from forerun.search.certainty.intervals import UNLIKE_WIDTH, intervals
-from forerun.search.certainty.residuals import Kind, Residuals, kind_of, residuals
+from forerun.search.certainty.residuals import Residuals, RunClass, kind_of, residuals
 from forerun.search.request.request import Request, resolve
 
-KIND = Kind(
+KIND = RunClass(
     device="a100-sxm4-80",
     generation="Ampere",
     framework="megatron-lm",
@@ -20,7 +20,7 @@ KIND = Kind(
 )
 
 
-def known(*parts: tuple[Kind, list[float]]) -> Residuals:
+def known(*parts: tuple[RunClass, list[float]]) -> Residuals:
     """Residuals of runs of 8 devices that compute four fifths of the time."""
     values = [value for _, ratios in parts for value in ratios]
     return Residuals(
@@ -32,7 +32,7 @@ def known(*parts: tuple[Kind, list[float]]) -> Residuals:
     )
 
 
-def at(residuals: Residuals, kind: Kind = KIND, gpus: float = 8.0, busy: float = 0.8) -> tuple[float, float, float]:
+def at(residuals: Residuals, kind: RunClass = KIND, gpus: float = 8.0, busy: float = 0.8) -> tuple[float, float, float]:
     sure = intervals(residuals, kind, np.array([gpus]), np.array([busy]))
     return float(sure.low[0]), float(sure.middle[0]), float(sure.high[0])
 

@@ -13,7 +13,7 @@ from forerun.search.cli import main
 from forerun.search.flat.exhaustive import Problem, search_slice, search_space
 from forerun.search.flat.fronts import front
 from forerun.search.notes.marginal_gpus import paying
-from forerun.search.request.limits import Limits
+from forerun.search.request.limits import TrainingLimits
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, resolve
 from forerun.simulator import score
@@ -88,7 +88,7 @@ def test_limits_are_counted_by_reason_and_no_row_breaks_them() -> None:
     free = search_slice(Problem(space=space, objective="throughput", top=1), 0, space.size)  # every candidate scored
     assert free.fastest is not None
     fastest_s = float(free.fastest.keys[0, 0])
-    limits = Limits(step_s=1.5 * fastest_s, device_s=64 * 1.4 * fastest_s)
+    limits = TrainingLimits(step_s=1.5 * fastest_s, device_s=64 * 1.4 * fastest_s)
     piece = search_space(Problem(space=setting.space(), objective="cost", top=10_000, limits=limits))
     table, _ = setting.space().table(0, setting.space().size)
     scores = score(setting.context, table)

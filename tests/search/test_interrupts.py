@@ -11,7 +11,7 @@ from forerun_cli import cli
 from forerun.search.request.interrupts import EndedEarly, Stopped, signals_as_stops
 from forerun.search.samplers import driver
 from forerun.search.workers import slicing
-from forerun.search.workers.contract import Outcome
+from forerun.search.workers.contract import ItemOutcome
 from forerun.search.workers.processes import ProcessWorkers
 
 SEARCH = "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8 --seq-len 512 --framework generic"
@@ -23,7 +23,7 @@ def test_the_best_so_far_is_printed(
 ) -> None:
     whole = slicing.SerialWorkers.run
 
-    def run(self: Any, *words: Any) -> Iterator[Outcome]:
+    def run(self: Any, *words: Any) -> Iterator[ItemOutcome]:
         for outcome in whole(self, *words):
             yield outcome
             os.kill(os.getpid(), number)

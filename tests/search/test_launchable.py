@@ -1,10 +1,15 @@
-"""Where stages differ, a row is led by what the framework can launch, and what it cannot launch is marked."""
+"""What a framework cannot launch is marked; where stages differ, a row is led by what it can."""
 
+from dataclasses import replace
+
+from forerun.search import search
 from forerun.search.board.rows import NO_LAUNCH_MARK
+from forerun.search.formats.launch_of import formats_of, launch_of
+from forerun.search.formats.launchable import launchable
 from forerun.search.request.request import Request, legal_strategy, resolve
 from forerun.search.samplers import Exploring
 from forerun.search.stages import explore_request
-from forerun.search.stages.launchable import launchable
+from forerun.spaces.strategies import parse_strategy
 
 REQUEST = Request(
     model="llama3-8b",
@@ -19,8 +24,26 @@ REQUEST = Request(
 def test_stages_that_recompute_differently_have_no_launch_file() -> None:
     setting = resolve(REQUEST)
 
-    assert launchable(setting, legal_strategy(setting, "tp2 pp4 dp2 mbs1 zero1 sp layers=7,9,8,8"))
-    assert not launchable(setting, legal_strategy(setting, "tp2 pp4 dp2 mbs1 zero1 sp recompute=full:2,none*3"))
+    assert launchable(setting.context, legal_strategy(setting, "tp2 pp4 dp2 mbs1 zero1 sp layers=7,9,8,8"))
+    assert not launchable(setting.context, legal_strategy(setting, "tp2 pp4 dp2 mbs1 zero1 sp recompute=full:2,none*3"))
+
+
+def test_rows_that_deepspeed_has_no_configuration_for_are_marked() -> None:
+    """Its pipelines need a module that is made for them, which no file can ask for."""
+    fields = {"cluster": "aws-p4de", "gpus": 16, "global_batch": 256, "seq_len": 8192}
+    marks = {row.strategy: row.marks for row in search("mistral-7b", framework="deepspeed", **fields).rows}
+
+    assert {strategy.pp > 1 for strategy in marks} == {False, True}
+    for strategy, own in marks.items():
+        assert (f"{NO_LAUNCH_MARK} for deepspeed" in own) == (strategy.pp > 1)
+
+
+def test_profiles_that_are_like_another_have_its_launch_files() -> None:
+    """``nemo-blackwell`` is NeMo on another device."""
+    context = resolve(replace(REQUEST, cluster="gb200-nvl72", gpus="64", framework="nemo-blackwell")).context
+    (name,) = (item.name for item in formats_of(context.framework))
+
+    assert launch_of(context, parse_strategy("tp2 pp1 dp32 mbs1 zero1 sp"), name="x")[0] == name
 
 
 def test_rows_without_a_launch_file_are_marked_and_no_safe_choice() -> None:
@@ -29,7 +52,7 @@ def test_rows_without_a_launch_file_are_marked_and_no_safe_choice() -> None:
 
     for row in board.rows:
         marked = any(mark.startswith(NO_LAUNCH_MARK) for mark in row.marks)
-        assert marked is not launchable(setting, row.strategy)
-        assert not (marked and any(launchable(setting, one.strategy) for one in row.variants))
+        assert marked is not launchable(setting.context, row.strategy)
+        assert not (marked and any(launchable(setting.context, one.strategy) for one in row.variants))
         if marked:
             assert not any(note.startswith(f"safest: {row.name} ") for note in board.advice)

@@ -12,7 +12,7 @@ import pytest
 from forerun.search import Leaderboard, search, simulate
 from forerun.search.board.leaderboard import NEAR_MARK, dump_json, ranked
 from forerun.search.board.rows import GIB, Row
-from forerun.search.flat.ideas import ALIKE, degrees
+from forerun.search.flat.ideas import ALIKE, FAR, degrees
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, resolve
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, score
@@ -82,13 +82,38 @@ def test_json_has_exactly_the_agreed_keys(board: Leaderboard) -> None:
 
 def test_rows_stand_in_rank_order(board: Leaderboard) -> None:
     assert [row.rank for row in board.rows] == list(range(1, 31))
-    assert len({degrees(row.strategy) for row in board.rows}) == 30
+    assert launch_worth(board.rows) == sorted(launch_worth(board.rows))
 
 
-def test_variants_are_as_good_as_their_row_and_all_there_are(board: Leaderboard) -> None:
-    every = search("llama3-8b", gpus=GPUS, top=100_000, all_variants=True, **FIELDS).rows
+def test_ideas_near_the_best_have_a_row_each_before_any_has_two() -> None:
+    top, rows = 6, search("llama3-8b", gpus=GPUS, top=6, **FIELDS).rows
+    assert len({degrees(row.strategy) for row in rows}) == top
+
+    (best, *_) = launch_worth(rows)
+    assert all(worth <= (1 + FAR) * best for worth in launch_worth(rows))
+
+
+def test_few_ideas_have_rows_for_micro_batches_and_sharding_too() -> None:
+    fields = FIELDS | {"framework": "fsdp", "cluster": "aws-p4d", "global_batch": 128}
+    rows = search("llama2-7b", gpus=8, **fields).rows
+    feasible = search("llama2-7b", gpus=8, all_variants=True, **fields).rows
+
+    assert {row.strategy for row in feasible} == {one.strategy for row in rows for one in (row, *row.variants)}
+    assert len({(row.strategy.mbs, row.strategy.zero) for row in rows}) == len(rows) > 1
+
+
+def test_rows_that_differ_in_recompute_alone_are_one() -> None:
+    fields = {"cluster": "dgx-a100-80", "global_batch": 4096, "seq_len": 512}
+    rows = search("bert-large", gpus=64, **fields).rows
+
+    assert len({(degrees(row.strategy), row.strategy.mbs, row.strategy.zero, row.strategy.sp) for row in rows}) == 10
+
+
+def test_variants_are_as_good_as_their_row_and_all_there_are() -> None:
+    fields = FIELDS | {"gpus": GPUS, "overrides": {"pp": [1, 2], "mbs": [1, 2], "recompute": ["none"]}}
+    every = search("llama3-8b", top=100_000, all_variants=True, **fields).rows
     worth = {row.strategy: value for row, value in zip(every, launch_worth(every), strict=True)}
-    for row in board.rows:
+    for row in search("llama3-8b", top=5, **fields).rows:
         alike = [one for one in worth if degrees(one) == degrees(row.strategy) and one != row.strategy]
         near = [one for one in alike if worth[one] <= (1 + ALIKE) * worth[row.strategy]]
         assert [variant.strategy for variant in row.variants] == near

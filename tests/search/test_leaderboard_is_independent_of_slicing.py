@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from profiles import tries
 
-from forerun.search.flat.exhaustive import Best, Piece, Problem, lowest, merge, search_slice, search_space
+from forerun.search.flat.exhaustive import Best, Problem, SliceResult, lowest, merge, search_slice, search_space
 from forerun.search.request.objectives import OBJECTIVES
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
@@ -22,7 +22,7 @@ from forerun.simulator.score_table import Floats
 RELAXED = settings(max_examples=tries(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def content(piece: Piece) -> tuple[object, ...]:
+def content(piece: SliceResult) -> tuple[object, ...]:
     assert piece.best is not None and piece.closest is not None
     return (
         piece.walked,
@@ -157,7 +157,7 @@ def test_the_lowest_of_every_idea_is_kept_however_slices_are_cut(
     expected = sorted(leaders.values())[:count]
 
     whole = scored(index, keys)
-    pieces = [Piece(best=lowest(whole, part, count, width)) for part in (index < cut, index >= cut)]
+    pieces = [SliceResult(best=lowest(whole, part, count, width)) for part in (index < cut, index >= cut)]
     for found in (lowest(whole, every, count, width), merge(pieces[::-1], top=count, width=width).best):
         assert found is not None
         assert list(zip(found.keys[0].tolist(), found.index.tolist(), strict=True)) == expected

@@ -11,7 +11,7 @@ import yaml
 
 from forerun.search.cli import main
 from forerun.search.profiling import operators_of, read_nccl_tests, read_profile, share_measured
-from forerun.search.profiling.journal import Journal
+from forerun.search.profiling.journal import ProfilingJournal
 from forerun.search.profiling.messages import KIND_OF_TEST
 from forerun.search.request.request import Request, resolve
 from forerun.spaces.errors import RequestError
@@ -167,20 +167,20 @@ def test_broken_profiles_are_named(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_journal_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     path, header = tmp_path / "p.partial", {"device": "h100-sxm"}
-    with Journal(path, header) as journal:
+    with ProfilingJournal(path, header) as journal:
         journal.add({"key": "a", "seconds": 1.0})
         journal.add({"key": "b", "seconds": 2.0})
     whole = path.read_bytes()
     for cut in range(len(whole) + 1):
         path.write_bytes(whole[:cut])
-        with Journal(path, header) as journal:
+        with ProfilingJournal(path, header) as journal:
             lines = whole[:cut].count(b"\n")
             assert list(journal.records) == ["a", "b"][: max(lines - 1, 0)]
             journal.add({"key": "c", "seconds": 3.0})
-        with Journal(path, header) as journal:
+        with ProfilingJournal(path, header) as journal:
             assert "c" in journal.records
     with pytest.raises(RequestError, match="another request"):
-        Journal(path, {"device": "h200"})
+        ProfilingJournal(path, {"device": "h200"})
 
 
 def test_nccl_tests_alone_need_no_torch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

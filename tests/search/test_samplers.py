@@ -15,8 +15,8 @@ from forerun.search.samplers import (
     Evaluation,
     Exploration,
     Exploring,
-    Limits,
     Sampler,
+    StopConditions,
     explore,
     sampler_named,
 )
@@ -39,7 +39,7 @@ NAMES = [
     pytest.param("cmaes", marks=pytest.mark.skipif(find_spec("cmaes") is None, reason="needs the package cmaes")),
     pytest.param("gp", marks=pytest.mark.skipif(find_spec("torch") is None, reason="needs the package torch")),
 ]
-FEW = Limits(evaluations=11, asked=14)
+FEW = StopConditions(evaluations=11, asked=14)
 """For GP, which draws ten trials at random and then fits a process before every one."""
 SMALL: dict[str, list[object]] = {
     "pp": [1, 4],
@@ -104,7 +104,7 @@ def test_contract(space: StagedSpace, name: str) -> None:
         return score(context, table)
 
     watched = Watched(sampler_named(Exploring(sampler=name), space)[0])
-    limits = FEW if name == "gp" else Limits(evaluations=200, asked=300)
+    limits = FEW if name == "gp" else StopConditions(evaluations=200, asked=300)
     found = explore(space, watched, limits=limits, score=counting)
 
     assert watched.log[0] == "begin" and watched.log[-1] == "close"
@@ -122,7 +122,7 @@ def test_contract(space: StagedSpace, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_seed_gives_the_same_run(space: StagedSpace, name: str) -> None:
     starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
-    limits = FEW if name == "gp" else Limits(evaluations=150, asked=260)
+    limits = FEW if name == "gp" else StopConditions(evaluations=150, asked=260)
     one, two = (run(space, name, 3, starts=starts, limits=limits) for _ in range(2))
 
     assert one.known == two.known
@@ -132,7 +132,7 @@ def test_the_same_seed_gives_the_same_run(space: StagedSpace, name: str) -> None
 @pytest.mark.parametrize("name", ["random", "tpe", "nsga2", "local", *NAMES[5:]])
 def test_starts_are_looked_at_first(space: StagedSpace, name: str) -> None:
     starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
-    found = run(space, name, starts=starts, limits=FEW if name == "gp" else Limits(evaluations=128, asked=128))
+    found = run(space, name, starts=starts, limits=FEW if name == "gp" else StopConditions(evaluations=128, asked=128))
 
     assert len(starts) > 5
     assert list(found.known)[: len(starts)] == list(starts)
@@ -140,7 +140,7 @@ def test_starts_are_looked_at_first(space: StagedSpace, name: str) -> None:
 
 @pytest.mark.slow  # every sampler with many seeds
 def test_the_best_of_a_reduced_space_is_found_with_every_seed(space: StagedSpace) -> None:
-    whole = run(space, "exhaustive", limits=Limits(evaluations=1 << 40, asked=1 << 40, stagnation=None))
+    whole = run(space, "exhaustive", limits=StopConditions(evaluations=1 << 40, asked=1 << 40, stagnation=None))
     best = whole.known[whole.feasible[0]]
     starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
     flat = min(e.keys[0][0] for s, e in whole.known.items() if e and e.fits and s.layers_per_stage is None)
@@ -148,7 +148,7 @@ def test_the_best_of_a_reduced_space_is_found_with_every_seed(space: StagedSpace
     assert best.keys[0][0] < 0.995 * flat  # uneven stages do help here, else the test says nothing
 
     for seed in range(20):
-        found = run(space, "local", seed, starts=starts, limits=Limits(evaluations=whole.scored // 10))
+        found = run(space, "local", seed, starts=starts, limits=StopConditions(evaluations=whole.scored // 10))
         assert found.curve[-1][1] <= best.keys[0][0] / 0.99
         assert found.scored <= whole.scored // 10 + 128
 
@@ -156,7 +156,7 @@ def test_the_best_of_a_reduced_space_is_found_with_every_seed(space: StagedSpace
 def test_the_front_of_two_objectives_is_that_of_enumeration(make_setting: Callable[..., Setting]) -> None:
     setting = make_setting(gpus="8..32", overrides=SMALL)
     space = StagedSpace(flat=setting.space(), reach=1)
-    limits = Limits(evaluations=1 << 40, asked=1 << 40, stagnation=None)
+    limits = StopConditions(evaluations=1 << 40, asked=1 << 40, stagnation=None)
     found = run(space, "exhaustive", objectives=("throughput", "gpus"), limits=limits)
     values = [evaluation.values for evaluation in found.known.values() if evaluation and evaluation.fits]
     expected = {v for v in values if not any(o != v and o[0] <= v[0] and o[1] <= v[1] for o in values)}
@@ -175,7 +175,7 @@ def test_storages_tell_what_was_found(space: StagedSpace, tmp_path: Path, addres
     other = StagedSpace(flat=space.flat, reach=1)
     for each in (space, other):
         sampler = sampler_named(Exploring(sampler="tpe", storage=text), each)[0]
-        found = explore(each, sampler, limits=Limits(evaluations=12, asked=12))
+        found = explore(each, sampler, limits=StopConditions(evaluations=12, asked=12))
         name = optuna_module.study_name(each, 1)
         study = optuna.load_study(study_name=name, storage=optuna_module._storage(optuna, text))
         scored = {t.user_attrs["strategy"]: t.values[0] for t in study.trials if not t.user_attrs["broken"]}
@@ -213,7 +213,8 @@ def test_a_stored_study_is_continued(space: StagedSpace, tmp_path: Path) -> None
     optuna = pytest.importorskip("optuna")
     exploring = Exploring(sampler="nsga2", storage=str(tmp_path / "study.log"))
     first, second = (
-        explore(space, sampler_named(exploring, space)[0], limits=Limits(evaluations=20, asked=20)) for _ in range(2)
+        explore(space, sampler_named(exploring, space)[0], limits=StopConditions(evaluations=20, asked=20))
+        for _ in range(2)
     )
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log")))
     name = optuna_module.study_name(space, 1)

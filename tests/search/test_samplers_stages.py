@@ -16,7 +16,7 @@ from profiles import tries
 from forerun.search.cli import main
 from forerun.search.explain.moves import Moves
 from forerun.search.request.request import Request, Setting, legal_strategy, resolve
-from forerun.search.samplers import Exploring, Limits, explore, sampler_named
+from forerun.search.samplers import Exploring, StopConditions, explore, sampler_named
 from forerun.search.samplers.degree_classes import families
 from forerun.search.samplers.heuristics import rules_of_thumb
 from forerun.search.samplers.local_sampler import LocalSampler
@@ -32,7 +32,7 @@ from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 SERIAL = Choice(kind="serial")
-WHOLE = Limits(evaluations=1 << 40, asked=1 << 40, stagnation=None)
+WHOLE = StopConditions(evaluations=1 << 40, asked=1 << 40, stagnation=None)
 RELAXED = settings(max_examples=tries(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 EVERY = ("layers", "recompute", "tp")
 
@@ -68,7 +68,9 @@ OFTEN_FULL = {"fragmentation": 0.1, "logit_bytes": 12.0, "bucket_gradient_bytes"
 
 def reduced(name: str) -> StagedSpace:
     fields, axes, _ = REDUCED[name]
-    known = {"cluster": "dgx-h100", "gpus": "128", "global_batch": 256}
+    # With hidden tensor-parallel communication all halves want the same tp.
+    switches = {"tp-comm-overlap": "off"} if name == "halves" else {}
+    known = {"cluster": "dgx-h100", "gpus": "128", "global_batch": 256, "switches": switches}
     overrides = {"vpp": [1], "cp": [1], "placement": [0], "sp": [1], "recompute_layers": [0], **axes}
     setting = resolve(Request(model="llama3-70b", overrides=overrides, **{**known, **fields}))
     flat = setting.space()
@@ -93,7 +95,7 @@ def test_the_best_of_a_reduced_space_is_found_with_every_seed(name: str) -> None
 
     for seed in range(20):
         sampler = sampler_named(Exploring(sampler="local", seed=seed), space)[0]
-        found = explore(space, sampler, starts=starts.strategies, limits=Limits(evaluations=96))
+        found = explore(space, sampler, starts=starts.strategies, limits=StopConditions(evaluations=96))
         assert found.curve[-1][1] <= best / 0.98
         assert found.curve[-1][1] < flat or best == flat
 
@@ -103,8 +105,8 @@ def test_each_freedom_alone_is_planned(free: dict[str, Any]) -> None:
     alike = dataclasses.replace(reduced("recompute" if "recompute" in free else "halves"), reach=0, recompute=False)
     space = dataclasses.replace(alike, **{"halves": False, **free})
     starts = flat_starts(space.flat, "throughput", 5, SERIAL).strategies
-    found = explore(space, LocalSampler(), starts=starts, limits=Limits(evaluations=100))
-    flat = explore(alike, LocalSampler(), starts=starts, limits=Limits(evaluations=len(starts)))
+    found = explore(space, LocalSampler(), starts=starts, limits=StopConditions(evaluations=100))
+    flat = explore(alike, LocalSampler(), starts=starts, limits=StopConditions(evaluations=len(starts)))
 
     assert found.curve[-1][1] < flat.curve[-1][1]
     assert len(found.feasible) > 1
@@ -212,7 +214,7 @@ def test_the_large_space_in_a_minute() -> None:
     space = Exploring(per_stage=EVERY).space(setting.space())
     starts = flat_starts(space.flat, "throughput", 5, SERIAL)
     sampler, why = sampler_named(Exploring(), space)
-    found = explore(space, sampler, starts=starts.strategies, limits=Limits(evaluations=200))
+    found = explore(space, sampler, starts=starts.strategies, limits=StopConditions(evaluations=200))
     best = [starts.strategies[0], found.feasible[0]]
     closed, events = (each(space.context, table_of(best)).step_time_s for each in (score, event_scores))
 
@@ -328,7 +330,7 @@ def test_the_best_so_far_is_on_disk_at_any_moment(tmp_path: Path, make_setting: 
         written.append(json.loads(file.path.read_text()))
 
     sampler = sampler_named(Exploring(sampler="random", seed=1), space)[0]
-    found = explore(space, sampler, limits=Limits(evaluations=300, asked=3000), improved=improved)
+    found = explore(space, sampler, limits=StopConditions(evaluations=300, asked=3000), improved=improved)
 
     assert len(written) > 1
     values = [value for _, value in found.curve]
@@ -345,7 +347,7 @@ def test_later_keys_of_an_objective_count(make_setting: Callable[..., Setting]) 
     setting = make_setting(gpus="16", overrides={"mbs": [1], "pp": [2, 4]})
     space = Exploring(per_stage=EVERY).space(setting.space())
     sampler = sampler_named(Exploring(sampler="random"), space)[0]
-    limits = Limits(evaluations=200, asked=2000)
+    limits = StopConditions(evaluations=200, asked=2000)
     found = explore(space, sampler, objectives=("gpus",), limits=limits)
 
     assert {value for _, value in found.curve} == {16.0} and len(found.curve) > 1

@@ -228,6 +228,6 @@ def test_events_are_bounded_before_they_are_made(tmp_path: Path, capsys: pytest.
     path.write_text(f"name: deep\nbatch: 32\nupdate: 1ms\nlayers:\n{layers}", encoding="utf-8")
     words = (str(path), "--bandwidth", "10Gb/s", "--workers", "1..8")
     found = answer(capsys, *words)
-    assert any("fidelity coarse" in value for value in found["defaults"])
+    assert any("fidelity analytic" in value for value in found["defaults"])
     assert main(["scale", *words, "--fidelity", "events"]) == 2
-    assert "--fidelity coarse" in capsys.readouterr().err
+    assert "--fidelity analytic" in capsys.readouterr().err

@@ -12,18 +12,18 @@ import pytest
 from sweep_cases import RESULTS, SERIAL, Counted, fake, results
 
 from forerun.search.sweep import (
-    Portions,
+    ChunkTimes,
     RunDirectory,
     StorageError,
-    SweepPiece,
     SweepPlan,
+    SweepSearch,
     run_sweep,
 )
 from forerun.search.sweep import journal as journal_module
 from forerun.spaces.errors import RequestError
 
 
-def raising(portions: Portions, piece: SweepPiece) -> dict[str, Any]:
+def raising(portions: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
     if piece.request.precision == "fp8":
         raise ZeroDivisionError("no such rule")
     return fake(portions, piece)

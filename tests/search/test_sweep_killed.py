@@ -17,11 +17,11 @@ import pytest
 import sweep_cases
 from sweep_cases import PLAN, SERIAL, TINY, records, results
 
-from forerun.search.flat.exhaustive import Piece, Problem
+from forerun.search.flat.exhaustive import Problem, SliceResult
 from forerun.search.sweep import (
-    Portions,
-    SweepPiece,
+    ChunkTimes,
     SweepPlan,
+    SweepSearch,
     Watch,
     read_plan,
     run_sweep,
@@ -32,7 +32,7 @@ from forerun.search.workers import Choice
 from forerun.search.workers.ray_tasks import QUIET
 
 
-def logged(portions: Portions, piece: SweepPiece, log: Path) -> Any:
+def logged(portions: ChunkTimes, piece: SweepSearch, log: Path) -> Any:
     with open(log, "a") as stream:
         stream.write(f"{piece.number} 0\n")
     return search_piece(portions, piece)
@@ -42,7 +42,7 @@ def drive(plan: Path, folder: Path, log: Path) -> None:
     """A driver that writes down whatever it begins."""
     real = chunks_module.search_slice
 
-    def search_slice(problem: Problem, low: int, high: int) -> Piece:
+    def search_slice(problem: Problem, low: int, high: int) -> SliceResult:
         if low:
             with open(log, "a") as stream:
                 stream.write(f"part {low}\n")
@@ -117,7 +117,7 @@ class RemovesANode(Watch):
     def __init__(self, remove: Callable[[], None], log: Path) -> None:
         self.remove, self.ends, self.log, self.removed = remove, 0, log, False
 
-    def ended(self, piece: SweepPiece, record: dict[str, Any]) -> None:
+    def ended(self, piece: SweepSearch, record: dict[str, Any]) -> None:
         self.ends += 1
         if not self.removed and self.ends >= 4 and len(nodes_of(self.log)) == 2:
             self.removed = True
@@ -129,7 +129,7 @@ def nodes_of(log: Path) -> set[str]:
     return {line.split()[0] for line in log.read_text().splitlines()} if log.exists() else set()
 
 
-def slow_and_signed(portions: Portions, piece: SweepPiece, log: Path) -> Any:
+def slow_and_signed(portions: ChunkTimes, piece: SweepSearch, log: Path) -> Any:
     """A search long enough to be hit, which leaves behind on which node it was begun.
 
     The first waits for the other node's: where cores are few its worker may start after all searches are done.

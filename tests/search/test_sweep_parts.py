@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from sweep_cases import PLAN, SERIAL, TINY, SameCuts, fake, results
 
-from forerun.search.flat.exhaustive import Piece, Problem
+from forerun.search.flat.exhaustive import Problem, SliceResult
 from forerun.search.sweep import (
-    SweepPiece,
     SweepPlan,
+    SweepSearch,
     Watch,
     read_plan,
     run_sweep,
@@ -35,7 +35,7 @@ def test_parts_of_a_long_search_give_the_same_bytes(
     shares: list[float] = []
 
     class Seen(Watch):
-        def advanced(self, piece: SweepPiece, share: float) -> None:
+        def advanced(self, piece: SweepSearch, share: float) -> None:
             shares.append(share)
 
     run_sweep(plan, tmp_path / "whole", workers=SERIAL)
@@ -55,7 +55,7 @@ def test_a_resumed_search_leaves_out_the_parts_on_disk(
     run_sweep(plan, tmp_path / "whole", workers=SERIAL)
     folder, real, walked = tmp_path / "run", chunks_module.search_slice, list[tuple[int, int]]()
 
-    def interrupted(problem: Problem, low: int, high: int) -> Piece:
+    def interrupted(problem: Problem, low: int, high: int) -> SliceResult:
         walked.append((low, high))
         if len(walked) == 6:
             raise KeyboardInterrupt
@@ -82,7 +82,7 @@ def test_a_part_that_raises_fails_its_search_alone(
     run_sweep(plan, tmp_path / "whole", workers=SERIAL)
     real = chunks_module.search_slice
 
-    def broken(problem: Problem, low: int, high: int) -> Piece:
+    def broken(problem: Problem, low: int, high: int) -> SliceResult:
         if low and problem.space.context.workload.precision == "fp8":
             raise ZeroDivisionError("no such rule")
         return real(problem, low, high)

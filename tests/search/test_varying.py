@@ -12,7 +12,7 @@ from forerun.search.api import search_request
 from forerun.search.cli import main
 from forerun.search.refine import refine
 from forerun.search.request.request import Request, Setting, resolve
-from forerun.search.trees import VariedRows, with_trees
+from forerun.search.trees import TreeRows, with_trees
 from forerun.search.trees.evaluate import Judge, rank_peaks
 from forerun.search.trees.perturb import Start, best_around
 from forerun.simulator.events.trees import simulate_tree
@@ -43,7 +43,7 @@ def setting() -> Setting:
 
 
 @pytest.fixture(scope="module")
-def found(setting: Setting) -> VariedRows:
+def found(setting: Setting) -> TreeRows:
     board = with_trees(refine(search_request(TIGHT), setting, 6), setting, 1)
     assert board.trees is not None
     return board.trees
@@ -103,7 +103,7 @@ def test_a_calibration_corrects_trees_as_their_starts(setting: Setting) -> None:
     assert steps[1] == pytest.approx(1.1 * steps[0])
 
 
-def test_rows_are_ranked_among_the_flat_ones_and_read_back(setting: Setting, found: VariedRows) -> None:
+def test_rows_are_ranked_among_the_flat_ones_and_read_back(setting: Setting, found: TreeRows) -> None:
     assert found.rows
     for each in found.rows:
         tree = legal_tree(setting.context, resolve_tree(parse_tree(each.yaml), model_layers(setting.context.model)))

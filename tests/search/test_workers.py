@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from forerun.search.api import search
-from forerun.search.flat.exhaustive import Best, Piece, Problem, search_space
-from forerun.search.request.limits import Limits
+from forerun.search.flat.exhaustive import Best, Problem, SliceResult, search_space
+from forerun.search.request.limits import TrainingLimits
 from forerun.search.request.request import Setting
 from forerun.search.workers import Choice, Workers, open_workers
 from forerun.search.workers.slicing import Cuts, SliceFailed, Task, search_one, search_with
@@ -63,7 +63,7 @@ def refusing(context: Context, table: StrategyTable) -> ScoreTable:
     raise RequestError("the device lacks fp8; use bf16")
 
 
-def content(piece: Piece) -> tuple[Any, ...]:
+def content(piece: SliceResult) -> tuple[Any, ...]:
     assert piece.best is not None and piece.closest is not None
     counts = (piece.walked, piece.legal, piece.feasible, dict(piece.rejected))
     return (*counts, piece.best.index.tobytes(), piece.best.keys.tobytes(), piece.closest.index.tobytes())
@@ -119,7 +119,7 @@ def test_outcomes_can_bring_more_items_after_the_end(workers: Workers) -> None:
 def test_the_leaderboard_is_the_same_bit_for_bit(
     workers: Workers, make_setting: Callable[..., Setting], objective: str
 ) -> None:
-    limits = Limits(step_s=20.0)
+    limits = TrainingLimits(step_s=20.0)
     problem = Problem(space=make_setting(gpus="8..16").space(), objective=objective, top=50, limits=limits)
     task, size = Task(problem=problem, score=search_space.__kwdefaults__["score"]), problem.space.size
     expected = search_space(problem)
@@ -143,7 +143,7 @@ def test_the_number_of_workers_changes_nothing(count: int, make_setting: Callabl
     assert content(piece) == content(search_space(problem))
 
 
-def piece_of(task: Task, item: tuple[int, int]) -> Piece:
+def piece_of(task: Task, item: tuple[int, int]) -> SliceResult:
     """A piece as large as any: all that is kept of a slice is full."""
     index = np.arange(item[0], item[0] + task.problem.top)
     keys = np.sin(index.astype(np.float64))
@@ -158,7 +158,7 @@ def piece_of(task: Task, item: tuple[int, int]) -> Piece:
     )
     best = Best(index=index, keys=keys[None, :], scores=scores)
     counts = {f"law {number}": 1 for number in range(40)}
-    return Piece(walked=item[1] - item[0], legal=1, feasible=1, rejected=counts, best=best, closest=best)
+    return SliceResult(walked=item[1] - item[0], legal=1, feasible=1, rejected=counts, best=best, closest=best)
 
 
 @pytest.mark.slow  # a long search
@@ -169,7 +169,7 @@ def test_the_memory_of_the_driver_does_not_follow_the_slices(
     task = Task(problem=problem, score=search_space.__kwdefaults__["score"])
     peaks = []
     for slices in (50, 500):
-        merged = Piece()
+        merged = SliceResult()
         tracemalloc.start()
         for outcome in workers.run(piece_of, task, ((1000 * n, 1000 * n + 1000) for n in range(slices))):
             merged = problem.merged([merged, outcome.result])
@@ -279,13 +279,13 @@ def test_a_search_goes_over_to_processes_when_it_takes_long(
 
 
 def test_cuts_cover_the_space_and_follow_the_seconds() -> None:
-    from forerun.search.workers.contract import Outcome
+    from forerun.search.workers.contract import ItemOutcome
 
     cuts, seen, widths = Cuts(low=0, high=10_000, width=100), [], []
     for low, high in cuts:
         seen += [low, high]
         widths.append(high - low)
-        cuts.learn(Outcome(number=0, item=(low, high), seconds=0.0001 * (high - low)))
+        cuts.learn(ItemOutcome(number=0, item=(low, high), seconds=0.0001 * (high - low)))
 
     assert seen[0] == 0 and seen[-1] == 10_000
     assert seen[1:-1:2] == seen[2::2]
@@ -294,12 +294,12 @@ def test_cuts_cover_the_space_and_follow_the_seconds() -> None:
 
 @pytest.mark.slow  # a long search
 def test_tiny_slices_are_few() -> None:
-    from forerun.search.workers.contract import Outcome
+    from forerun.search.workers.contract import ItemOutcome
 
     cuts, seconds = Cuts(low=0, high=10**10, workers=2), []
     for low, high in cuts:
         seconds.append((high - low) * 1e-9)
-        cuts.learn(Outcome(number=0, item=(low, high), seconds=seconds[-1]))
+        cuts.learn(ItemOutcome(number=0, item=(low, high), seconds=seconds[-1]))
 
     assert sum(seconds) == pytest.approx(10.0)
     assert sum(each < 0.1 * max(seconds) for each in seconds) <= 3

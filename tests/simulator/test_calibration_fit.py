@@ -5,7 +5,7 @@ import pytest
 from forerun_machines import machine_context, measured_on, some_strategies, times_of
 
 from forerun.simulator import score
-from forerun.simulator.calibration import Measured, fit, nothing_measured
+from forerun.simulator.calibration import FittedRun, fit, nothing_measured
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy, table_of
 
@@ -52,7 +52,7 @@ def test_a_run_that_disagrees_counts_little() -> None:
     context = machine_context()
     runs = measured_on(context, some_strategies(), TRUTH, noise=0.005)
     odd = runs[5]
-    runs[5] = Measured(context=context, strategy=odd.strategy, step_time_s=1.6 * odd.step_time_s)
+    runs[5] = FittedRun(context=context, strategy=odd.strategy, step_time_s=1.6 * odd.step_time_s)
     result = fit(runs)
     weights = result.posterior.evidence.weight
     assert weights.argmin() == 5

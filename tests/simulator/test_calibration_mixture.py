@@ -9,7 +9,17 @@ from scipy.stats import multivariate_t
 from scipy.stats import t as student
 
 from forerun.simulator import score
-from forerun.simulator.calibration import NAMES, PRIORS, USUAL, Components, Evidence, Mixture, Posterior, Prior, fit
+from forerun.simulator.calibration import (
+    NAMES,
+    PRIORS,
+    USUAL,
+    Components,
+    Evidence,
+    Posterior,
+    Prior,
+    PriorMixture,
+    fit,
+)
 from forerun.simulator.calibration.evidence import DOUBT, FREEDOM
 from forerun.simulator.calibration.left_out import left_out
 from forerun.simulator.calibration.mixture import Covariances, log_density, restored, shares_of, weighed
@@ -40,7 +50,7 @@ def taken(evidence: Evidence, rows: slice) -> Evidence:
     )
 
 
-def weighed_by(evidence: Evidence) -> Mixture:
+def weighed_by(evidence: Evidence) -> PriorMixture:
     return weighed(evidence, EVERY, USUAL, PRIORS, np.ones((len(PRIORS), len(evidence))))
 
 

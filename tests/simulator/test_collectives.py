@@ -83,17 +83,17 @@ def scalar_time_s(cluster: Cluster, collective: str, size: float, ranks: int, st
         if not (lone or row.mesh):
             rate = min(rate, lv.bytes_per_s)
         return min(
-            row.base_s[p] + row.hops_s(lv.latency_s)[p] + size / (rate * row.efficiency["send_recv"] * row.fraction[p])
+            row.base_s[p] + row.steps_s(lv.latency_s)[p] + size / (rate * row.efficiency["send_recv"] * row.fraction[p])
             for p in range(3)
         )
 
-    def hop(lv: Level, row: Any, p: int, tree: bool = False) -> float:
-        return float(row.hops_s(lv.latency_s, tree=tree)[p])
+    def step_of(lv: Level, row: Any, p: int, tree: bool = False) -> float:
+        return float(row.steps_s(lv.latency_s, tree=tree)[p])
 
     def ring(passes: int, name: str) -> float:
         best = math.inf
         for p in range(3):
-            steps = sum(passes * (ranks / i - ranks / (i * j)) * hop(lv, row, p) for lv, row, i, j, _ in used)
+            steps = sum(passes * (ranks / i - ranks / (i * j)) * step_of(lv, row, p) for lv, row, i, j, _ in used)
             worst = 0.0
             for k, (_, row, i, _, rate) in enumerate(used):
                 moved = passes * size * (ranks - 1) / ranks + (row.own_share * size / ranks if k == 0 else 0.0)
@@ -106,7 +106,7 @@ def scalar_time_s(cluster: Cluster, collective: str, size: float, ranks: int, st
         for lv, row, i, j, rate in used:
             if lv is cluster.levels[0]:
                 continue
-            steps += 2 * math.ceil(math.log2(j) - 1e-9) * hop(lv, row, p, tree=True)
+            steps += 2 * math.ceil(math.log2(j) - 1e-9) * step_of(lv, row, p, tree=True)
             worst = max(worst, 2.0 * size / (rate * row.efficiency["all_reduce"] * i * row.fraction[p]))
         return steps, worst
 
@@ -116,7 +116,7 @@ def scalar_time_s(cluster: Cluster, collective: str, size: float, ranks: int, st
             steps, worst = outer(p)
             lv, row, _, j, rate = used[0]
             if lv is cluster.levels[0]:
-                steps += 2 * (j - 1) * hop(lv, row, p)
+                steps += 2 * (j - 1) * step_of(lv, row, p)
                 worst = max(worst, 2 * size / (rate * row.efficiency["all_reduce"] * row.fraction[p]))
             best = min(best, max(row.base_s[p] for _, row, *_ in used) + steps + worst)
         return best
@@ -135,11 +135,11 @@ def scalar_time_s(cluster: Cluster, collective: str, size: float, ranks: int, st
             steps = worst = 0.0
             for k, (lv, row, i, j, rate) in enumerate(used):
                 if collective == "broadcast":
-                    steps += (ranks / i - ranks / (i * j)) * hop(lv, row, p)
+                    steps += (ranks / i - ranks / (i * j)) * step_of(lv, row, p)
                     worst = max(worst, size / (rate * row.efficiency["all_gather"] * i * row.fraction[p]))
                 else:
                     peers = i * (j - 1)
-                    steps += peers * row.peer_s + hop(lv, row, p)
+                    steps += peers * row.peer_s + step_of(lv, row, p)
                     # What crosses a spine has left its node by the links of the first network level.
                     reached = ranks - i if lv.kind in NETWORK_KINDS else peers
                     moved = size / ranks * (reached + (row.own_share if k == 0 else 0.0))
@@ -197,7 +197,7 @@ def test_groups_of_one_member_per_node_share_the_nics() -> None:
 def test_small_all_reduce_over_many_nodes_takes_the_tree() -> None:
     # A ring of 512 needs 1,022 steps; a tree over 64 nodes needs 12 over the network.
     row = table().links["infiniband"]
-    assert float(collective_time_s(DGX, "all_reduce", 1024, 512)) < 128 * row.hop_s[0]
+    assert float(collective_time_s(DGX, "all_reduce", 1024, 512)) < 128 * row.ring_step_s[0]
 
 
 def test_in_switch_reduction_wins_for_long_messages_in_a_full_node() -> None:

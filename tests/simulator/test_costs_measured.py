@@ -6,7 +6,7 @@ from forerun_examples import request, small_cluster, small_device
 from forerun_machines import some_strategies, times_of
 
 from forerun.simulator.costs import collective_time_s, gemm_time_s, stream_operator_time_s
-from forerun.simulator.costs.measured import MeasuredCosts, Recorder, Samples
+from forerun.simulator.costs.measured import MeasuredCosts, QueryRecorder, Samples
 from forerun.spaces.strategies import Context
 
 
@@ -78,7 +78,7 @@ def test_recording_changes_nothing_and_a_full_profile_reproduces_it() -> None:
     """Everything that a request asks for, measured to take what the surface says: the same steps."""
     from dataclasses import replace
 
-    context, recorder, links = request(), Recorder(), Recorder()
+    context, recorder, links = request(), QueryRecorder(), QueryRecorder()
 
     def carrying(device_costs: object, cluster_costs: object) -> Context:
         cluster = replace(context.cluster, measured=cluster_costs)  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def test_recording_changes_nothing_and_a_full_profile_reproduces_it() -> None:
     plain = times_of(context, some_strategies())
     assert times_of(carrying(recorder, links), some_strategies()) == plain
 
-    def costs(asked: Recorder, factor: float) -> MeasuredCosts:
+    def costs(asked: QueryRecorder, factor: float) -> MeasuredCosts:
         return MeasuredCosts(
             {
                 name: samples(list(shapes), [factor * s for s in shapes.values()], list(shapes.values()))

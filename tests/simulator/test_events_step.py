@@ -136,21 +136,21 @@ def test_peak_memory_is_that_of_the_core(text: str) -> None:
 
 
 @pytest.mark.parametrize("scattered", [True, False])
-def test_a_hop_costs_what_the_core_says(scattered: bool) -> None:
-    """The core has a number of hops; without overlap 1F1B has 2 m + 2 pp - 5, or m + 1 for two stages. A last stage
-    that is slower than all others (it has the head) sends in one direction only: one hop per microbatch is spared."""
+def test_a_transfer_costs_what_the_core_says(scattered: bool) -> None:
+    """The core counts p2p transfers; without overlap 1F1B has 2 m + 2 pp - 5, or m + 1 for two stages. A last stage
+    that is slower than all others (it has the head) sends in one direction only: one transfer per microbatch less."""
     for text in ("tp2 pp4 dp2 mbs1", "tp2 pp4 dp2 mbs1 sp", "tp2 cp2 pp2 dp2 mbs2 placement=tp-cp-ep-pp-dp"):
         strategy = parse_strategy(text)
         setting = context("megatron-deepspeed")
         setting = replace(setting, framework=replace(setting.framework, scatters_hops=scattered))
         count = 48 // (strategy.dp * strategy.mbs)
-        hops = count + 1 if strategy.pp == 2 else 2 * count + 2 * strategy.pp - 5
+        transfers = count + 1 if strategy.pp == 2 else 2 * count + 2 * strategy.pp - 5
 
         costs = step_costs(assign(setting, strategy))
         paces = [chunk.forward_s + chunk.backward_s for chunk in costs.chunks]
         spared_s = (count - 1) * min(costs.p2p_s, paces[-1] - max(paces[:-1])) if strategy.pp > 2 else 0.0
         assert score(setting, table_of([strategy])).time_s["pipeline"][0] == pytest.approx(
-            hops * costs.p2p_s - spared_s
+            transfers * costs.p2p_s - spared_s
         )
 
 
@@ -242,7 +242,7 @@ def test_transfers_and_reductions_share_a_port() -> None:
     )
 
     assert costs.shape.microbatches == 1
-    # Forward, hop, forward and backward end at 4; then transfer and reduction; then the first stage's backward pass.
+    # Forward, transfer, forward and backward end at 4; then a transfer, a reduction, the first stage's backward pass.
     assert simulate_costs(apart).step_time_s == pytest.approx(4.0 + 3.0)
     assert simulate_costs(replace(apart, one_port=True)).step_time_s == pytest.approx(4.0 + 2.0 + 2.0)
 

@@ -11,9 +11,9 @@ from forerun.simulator.improve import (
     RULES,
     LineWire,
     Op,
-    Plan,
+    RankStep,
     ServerWire,
-    Step,
+    StepPlan,
     best_buckets,
     improve,
     rule_plan,
@@ -50,7 +50,7 @@ def steps(draw):
         )
     if not any(op.gradient_bytes for op in ops):
         ops[0] = Op(name="op0", forward_s=1e-3, backward_s=1e-3, gradient_bytes=1e6)
-    return Step(
+    return RankStep(
         name="drawn",
         ops=tuple(ops),
         wire=draw(st.sampled_from(WIRES)),
@@ -73,7 +73,7 @@ def every_plan(step):
                 buckets[-1].append(op)
             sizes = [sum(step.ops[op].gradient_bytes for op in bucket) for bucket in buckets]
             pieces = tuple(int(step.wire.best_pieces(size)) for size in sizes)
-            yield Plan(buckets=tuple(map(tuple, buckets)), pieces=pieces, fused=fused)
+            yield StepPlan(buckets=tuple(map(tuple, buckets)), pieces=pieces, fused=fused)
 
 
 @given(steps())

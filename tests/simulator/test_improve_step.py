@@ -11,9 +11,9 @@ from forerun.simulator.improve import (
     BucketRule,
     LineWire,
     Op,
-    Plan,
+    RankStep,
     ServerWire,
-    Step,
+    StepPlan,
     best_buckets,
     best_cap,
     improve,
@@ -22,7 +22,7 @@ from forerun.simulator.improve import (
     what_ifs,
 )
 from forerun.simulator.improve.memory import fit_memory, split_batch
-from forerun.simulator.improve.partial import Timing
+from forerun.simulator.improve.partial import GraphTimes
 from forerun.simulator.improve.step import coarse, memory_bytes, spread
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.opgraph.profile import load_graph_profile
@@ -35,11 +35,11 @@ def chain(count=6, *, size=1e6, wire=LINE, **more):
         Op(name=f"layer{number}", forward_s=1e-3, backward_s=2e-3, gradient_bytes=size, kept_bytes=1e6)
         for number in range(count)
     )
-    return Step(name="chain", ops=ops, wire=wire, **more)
+    return RankStep(name="chain", ops=ops, wire=wire, **more)
 
 
 def one_each(step):
-    return Plan(buckets=tuple((op,) for op in step.senders))
+    return StepPlan(buckets=tuple((op,) for op in step.senders))
 
 
 def test_a_chain_by_hand():
@@ -49,7 +49,7 @@ def test_a_chain_by_hand():
     assert outcome.ready_s == pytest.approx((5e-3, 7e-3, 9e-3)) and outcome.sent_s[-1] == pytest.approx(10.1e-3)
     assert outcome.step_s == pytest.approx(15.1e-3) and outcome.exposed_s == pytest.approx(1.1e-3)
     # One bucket: 3.1 ms behind all. No overlap: three messages behind all.
-    assert simulate(step, Plan(buckets=((2, 1, 0),))).step_s == pytest.approx(9e-3 + 3.1e-3 + 5e-3)
+    assert simulate(step, StepPlan(buckets=((2, 1, 0),))).step_s == pytest.approx(9e-3 + 3.1e-3 + 5e-3)
     assert simulate(step, replace(one_each(step), overlap=False)).step_s == pytest.approx(9e-3 + 3.3e-3 + 5e-3)
     # Two passes before one exchange: 9 ms more, half of it per pass.
     twice = simulate(step, replace(one_each(step), accumulate=2))
@@ -78,7 +78,7 @@ def test_the_event_engine_says_the_same():
             )
             for number in range(9)
         )
-        step = Step(name="drawn", ops=ops, wire=LINE, slowdown=float(generator.choice([1.0, 1.4])))
+        step = RankStep(name="drawn", ops=ops, wire=LINE, slowdown=float(generator.choice([1.0, 1.4])))
         plan = best_buckets(step)
         graph = TaskGraph(("compute", "message"))
         compute = graph.add_stream("compute", device=0)
@@ -143,7 +143,7 @@ def test_the_coarse_step_takes_as_long():
     ops = [Op(name=str(number), forward_s=1e-3, backward_s=1e-3) for number in range(9)]
     ops[3] = Op(name="3", forward_s=1e-3, backward_s=1e-3, gradient_bytes=1e6)
     ops[7] = Op(name="7", forward_s=1e-3, backward_s=1e-3, gradient_bytes=1e6, fused_backward_s=1e-4)
-    step = Step(name="gaps", ops=tuple(ops), wire=LINE)
+    step = RankStep(name="gaps", ops=tuple(ops), wire=LINE)
     small, members = coarse(step)
     assert len(small.ops) == 6 and [number for group in members for number in group] == list(range(9))
     plan = best_buckets(small)
@@ -184,7 +184,7 @@ def test_partial_replay_is_whole_replay():
     for task in range(400):
         after = generator.choice(task, size=min(task, 2), replace=False).tolist() if task else []
         graph.add(0, generator.uniform(0, 1), streams[task % 5], after)
-    timing = Timing(graph)
+    timing = GraphTimes(graph)
     assert timing.makespan_s == pytest.approx(execute(graph).makespan_s)
     for _ in range(30):
         changes = {int(task): generator.uniform(0, 2) for task in generator.choice(400, size=3)}
@@ -200,12 +200,12 @@ def test_partial_replay_is_whole_replay():
 def test_wrong_plans_and_steps_are_told():
     step = chain(3)
     for plan in (
-        Plan(buckets=((2, 1),)),
-        Plan(buckets=((2, 1, 0), (0,))),
-        Plan(buckets=((2, 1, 0),), fused=frozenset({0})),
-        Plan(buckets=((2, 1, 0),), recomputed=frozenset({7})),
-        Plan(buckets=((2, 1, 0),), accumulate=0),
-        Plan(buckets=((2, 1, 0),), pieces=(1, 2)),
+        StepPlan(buckets=((2, 1),)),
+        StepPlan(buckets=((2, 1, 0), (0,))),
+        StepPlan(buckets=((2, 1, 0),), fused=frozenset({0})),
+        StepPlan(buckets=((2, 1, 0),), recomputed=frozenset({7})),
+        StepPlan(buckets=((2, 1, 0),), accumulate=0),
+        StepPlan(buckets=((2, 1, 0),), pieces=(1, 2)),
     ):
         with pytest.raises(RequestError):
             simulate(step, plan)
@@ -216,7 +216,7 @@ def test_wrong_plans_and_steps_are_told():
     with pytest.raises(RequestError, match="no shared links"):
         graph = TaskGraph(("task",))
         graph.add_stream("free", device=0, ordered=False)
-        Timing(graph)
+        GraphTimes(graph)
 
 
 @pytest.mark.parametrize(("rule", "profile"), [("ddp", "pytorch-ddp"), ("horovod", "horovod")])

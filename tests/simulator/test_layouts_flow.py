@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
-from forerun.simulator.layouts import Need, Phase, Share, needs_of
+from forerun.simulator.layouts import Need, Share, TransferPhase, needs_of
 from forerun.spaces.models import load_model
 from forerun.spaces.operators import (
     Cut,
-    Degrees,
+    LayerDegrees,
     OperatorGraph,
     layer_cuts,
     linear,
@@ -20,7 +20,7 @@ from forerun.spaces.opgraph.axes import operator_axes
 from forerun.spaces.opgraph.operator import Operator as GraphOperator
 
 
-def layer_needs(degrees: Degrees, model: str = "llama3-8b", zero: int = 0) -> tuple[Need, ...]:
+def layer_needs(degrees: LayerDegrees, model: str = "llama3-8b", zero: int = 0) -> tuple[Need, ...]:
     made = load_model(model)
     graph = transformer_layer(made.layers[0], made.hidden, sequences=8, seq_len=1024)
     devices = tuple(range(degrees.devices))
@@ -31,37 +31,37 @@ def layer_needs(degrees: Degrees, model: str = "llama3-8b", zero: int = 0) -> tu
     return needs_of(graph, shares)
 
 
-def kinds(needs: tuple[Need, ...], *phases: Phase) -> Counter[str]:
+def kinds(needs: tuple[Need, ...], *phases: TransferPhase) -> Counter[str]:
     return Counter(transfer.kind for need in needs if need.phase in phases for transfer in need.transfers)
 
 
 ACTIVATIONS = 8 * 1024 * 4096
-BOTH = (Phase.BACKWARD, Phase.AGAIN)
+BOTH = (TransferPhase.BACKWARD, TransferPhase.AGAIN)
 
 
 def test_tensor_parallel_adds_up_after_every_block() -> None:
     """Shoeybi et al. (arXiv 1909.08053, figure 4): two all-reduces of the activations in each direction."""
-    needs = layer_needs(Degrees(dp=2, tp=4))
+    needs = layer_needs(LayerDegrees(dp=2, tp=4))
 
-    assert kinds(needs, Phase.FORWARD) == {"all_reduce": 2}
+    assert kinds(needs, TransferPhase.FORWARD) == {"all_reduce": 2}
     assert kinds(needs, *BOTH) == {"all_reduce": 2}
-    sizes = {t.elements[0] for n in needs if n.phase != Phase.GRADIENT for t in n.transfers}
+    sizes = {t.elements[0] for n in needs if n.phase != TransferPhase.GRADIENT for t in n.transfers}
     assert sizes == {ACTIVATIONS / 2}
 
 
 def test_sequence_parallel_gathers_and_scatters() -> None:
     """Korthikanti et al. (arXiv 2205.05198, figure 5): an all-gather and a reduce-scatter around each block, the same
     backwards, and the input gathered again for the gradient of the weights."""
-    needs = layer_needs(Degrees(tp=8, sp=True))
+    needs = layer_needs(LayerDegrees(tp=8, sp=True))
 
-    assert kinds(needs, Phase.FORWARD) == {"all_gather": 2, "reduce_scatter": 2}
-    assert kinds(needs, Phase.BACKWARD) == {"all_gather": 2, "reduce_scatter": 2}
-    assert kinds(needs, Phase.AGAIN) == {"all_gather": 2}
+    assert kinds(needs, TransferPhase.FORWARD) == {"all_gather": 2, "reduce_scatter": 2}
+    assert kinds(needs, TransferPhase.BACKWARD) == {"all_gather": 2, "reduce_scatter": 2}
+    assert kinds(needs, TransferPhase.AGAIN) == {"all_gather": 2}
 
 
 def test_context_parallel_gathers_keys_and_values() -> None:
-    needs = layer_needs(Degrees(cp=4))
-    gathered = [n for n in needs if n.phase == Phase.FORWARD]
+    needs = layer_needs(LayerDegrees(cp=4))
+    gathered = [n for n in needs if n.phase == TransferPhase.FORWARD]
 
     assert [n.tensor for n in gathered] == ["keys", "values"]
     assert {t.elements[0] for n in gathered for t in n.transfers} == {8 * 1024 * 8 * 128.0}
@@ -69,30 +69,30 @@ def test_context_parallel_gathers_keys_and_values() -> None:
 
 
 def test_experts_exchange_tokens_twice_in_each_direction() -> None:
-    needs = layer_needs(Degrees(dp=4, ep=4), "mixtral-8x7b")
+    needs = layer_needs(LayerDegrees(dp=4, ep=4), "mixtral-8x7b")
 
-    assert kinds(needs, Phase.FORWARD) == {"all_to_all": 2}
+    assert kinds(needs, TransferPhase.FORWARD) == {"all_to_all": 2}
     assert kinds(needs, *BOTH) == {"all_to_all": 2}
 
 
 @pytest.mark.parametrize("zero", [0, 1, 3])
 def test_data_parallel_is_one_rule_for_all_sharding(zero: int) -> None:
-    needs = layer_needs(Degrees(dp=4), zero=zero)
+    needs = layer_needs(LayerDegrees(dp=4), zero=zero)
     weights = 9
     gradient = "reduce_scatter" if zero else "all_reduce"
 
-    assert not kinds(needs, Phase.FORWARD, *BOTH)
-    assert kinds(needs, Phase.GRADIENT) == {gradient: weights}
-    assert kinds(needs, Phase.FETCH) == ({"all_gather": weights} if zero == 3 else {})
-    assert kinds(needs, Phase.UPDATE) == ({"all_gather": weights} if zero == 1 else {})
+    assert not kinds(needs, TransferPhase.FORWARD, *BOTH)
+    assert kinds(needs, TransferPhase.GRADIENT) == {gradient: weights}
+    assert kinds(needs, TransferPhase.FETCH) == ({"all_gather": weights} if zero == 3 else {})
+    assert kinds(needs, TransferPhase.UPDATE) == ({"all_gather": weights} if zero == 1 else {})
 
 
 def test_gradient_traffic_is_all_that_a_device_holds() -> None:
     made = load_model("llama3-8b")
     graph = transformer_layer(made.layers[0], made.hidden, sequences=8, seq_len=1024)
-    needs = layer_needs(Degrees(dp=2, tp=4))
+    needs = layer_needs(LayerDegrees(dp=2, tp=4))
     norms = 2 * made.hidden
-    reduced = sum(n.transfers[0].elements[0] for n in needs if n.phase == Phase.GRADIENT)
+    reduced = sum(n.transfers[0].elements[0] for n in needs if n.phase == TransferPhase.GRADIENT)
 
     assert reduced == (graph.weight_elements - norms) / 4 + norms
 
@@ -128,10 +128,10 @@ def test_data_parallel_convolutions_with_a_sharded_classifier() -> None:
     needs = needs_of(convolutional(), shares(batch, out, out), input_gradients=False)
 
     assert [(n.phase, n.operator, n.transfers[0].kind) for n in needs] == [
-        (Phase.FORWARD, "fc", "all_gather"),
-        (Phase.AGAIN, "fc", "all_gather"),
-        (Phase.BACKWARD, "fc", "reduce_scatter"),
-        (Phase.GRADIENT, "conv", "all_reduce"),
+        (TransferPhase.FORWARD, "fc", "all_gather"),
+        (TransferPhase.AGAIN, "fc", "all_gather"),
+        (TransferPhase.BACKWARD, "fc", "reduce_scatter"),
+        (TransferPhase.GRADIENT, "conv", "all_reduce"),
     ]
 
 
@@ -140,7 +140,7 @@ def test_spatial_cuts_exchange_halos_in_both_directions() -> None:
     needs = needs_of(convolutional(), shares(height, batch, batch))
 
     assert [(n.phase, n.operator, n.transfers[0].kind) for n in needs[:2]] == [
-        (Phase.FORWARD, "conv", "halo"),
-        (Phase.FORWARD, "fc", "all_to_all"),
+        (TransferPhase.FORWARD, "conv", "halo"),
+        (TransferPhase.FORWARD, "fc", "all_to_all"),
     ]
-    assert (Phase.BACKWARD, "conv", "halo") in [(n.phase, n.operator, n.transfers[0].kind) for n in needs]
+    assert (TransferPhase.BACKWARD, "conv", "halo") in [(n.phase, n.operator, n.transfers[0].kind) for n in needs]

@@ -11,9 +11,9 @@ from forerun_examples import dense_model, moe_model, request
 from forerun.simulator.layer.blocks import layer_work
 from forerun.simulator.layer.communication import layer_exchange
 from forerun.simulator.layer.shard import activation_bytes, shard_of
-from forerun.simulator.layouts import Need, Phase, Share, needs_of, transfer_time_s
+from forerun.simulator.layouts import Need, Share, TransferPhase, needs_of, transfer_time_s
 from forerun.spaces.models.model import MixtureOfExperts, Model
-from forerun.spaces.operators import Degrees, layer_cuts, transformer_layer
+from forerun.spaces.operators import LayerDegrees, layer_cuts, transformer_layer
 from forerun.spaces.strategies import Context, Strategy, table_of
 
 SEQUENCES = 2
@@ -33,29 +33,29 @@ def priced(made: Context, needs: list[Need]) -> float:
     return math.fsum(transfer_time_s(made.cluster, transfer, width) for need in needs for transfer in need.transfers)
 
 
-def inferred(made: Context, degrees: Degrees) -> list[Need]:
+def inferred(made: Context, degrees: LayerDegrees) -> list[Need]:
     layer = made.model.layers[0]
     graph = transformer_layer(layer, made.model.hidden, sequences=SEQUENCES * degrees.dp, seq_len=made.workload.seq_len)
     devices = tuple(range(degrees.devices))
     shares = {o.name: Share(cuts=layer_cuts(o, degrees), devices=devices) for o in graph.operators}
-    weights = (Phase.GRADIENT, Phase.FETCH, Phase.UPDATE)
+    weights = (TransferPhase.GRADIENT, TransferPhase.FETCH, TransferPhase.UPDATE)
     return [need for need in needs_of(graph, shares) if need.phase not in weights]
 
 
 @pytest.mark.parametrize(
     "degrees",
     [
-        Degrees(tp=2),
-        Degrees(dp=2, tp=4),
-        Degrees(tp=8, sp=True),
-        Degrees(tp=4, dp=2, sp=True),
-        Degrees(dp=2, cp=2),
-        Degrees(tp=2, cp=4),
-        Degrees(tp=2, cp=2, dp=2, sp=True),
+        LayerDegrees(tp=2),
+        LayerDegrees(dp=2, tp=4),
+        LayerDegrees(tp=8, sp=True),
+        LayerDegrees(tp=4, dp=2, sp=True),
+        LayerDegrees(dp=2, cp=2),
+        LayerDegrees(tp=2, cp=4),
+        LayerDegrees(tp=2, cp=2, dp=2, sp=True),
     ],
     ids=str,
 )
-def test_dense_layers(degrees: Degrees) -> None:
+def test_dense_layers(degrees: LayerDegrees) -> None:
     made = context(dense_model())
     needs = inferred(made, degrees)
     strategy = Strategy(dp=degrees.dp, tp=degrees.tp, cp=degrees.cp, sp=degrees.sp, mbs=SEQUENCES)
@@ -66,8 +66,8 @@ def test_dense_layers(degrees: Degrees) -> None:
     keys = ("keys", "values", "d keys", "d values")
 
     for phases, tensor_s, context_s in (
-        ((Phase.FORWARD,), exchange.tensor_forward_s[0], exchange.context_forward_s[0]),
-        ((Phase.BACKWARD, Phase.AGAIN), exchange.tensor_backward_s[0], exchange.context_backward_s[0]),
+        ((TransferPhase.FORWARD,), exchange.tensor_forward_s[0], exchange.context_forward_s[0]),
+        ((TransferPhase.BACKWARD, TransferPhase.AGAIN), exchange.tensor_backward_s[0], exchange.context_backward_s[0]),
     ):
         found = [need for need in needs if need.phase in phases]
         tensor = [need for need in found if need.tensor not in keys]
@@ -86,12 +86,12 @@ def test_layers_with_experts(ep: int) -> None:
     assert isinstance(layer.mlp, MixtureOfExperts)
     routed = dataclasses.replace(layer, mlp=dataclasses.replace(layer.mlp, shared_hidden=0))
     made = dataclasses.replace(made, model=dataclasses.replace(made.model, layers=(routed,)))
-    needs = inferred(made, Degrees(dp=8, ep=ep))
+    needs = inferred(made, LayerDegrees(dp=8, ep=ep))
     shard = shard_of(made, table_of([Strategy(dp=8, ep=ep, mbs=SEQUENCES)]), np.zeros(1, dtype=np.intp))
     exchange = layer_exchange(made, routed, shard, layer_work(made, routed, shard))
 
     for phase, seconds in (
-        (Phase.FORWARD, exchange.expert_forward_s[0]),
-        (Phase.BACKWARD, exchange.expert_backward_s[0]),
+        (TransferPhase.FORWARD, exchange.expert_forward_s[0]),
+        (TransferPhase.BACKWARD, exchange.expert_backward_s[0]),
     ):
         assert priced(made, [need for need in needs if need.phase == phase]) == pytest.approx(seconds, rel=1e-12)

@@ -1,4 +1,4 @@
-"""The coarse model against the phase formulas of data-parallel SGD, derived here from named numbers."""
+"""The analytic model against the phase formulas of data-parallel SGD, derived here from named numbers."""
 
 import math
 from itertools import product
@@ -9,7 +9,7 @@ from mode_profiles import nics, one_tensor, ten_layers
 
 from forerun.simulator.costs.slowest import blom_maximum, expected_maximum, expected_order, lognormal_factors
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes import TrainingMode, coarse_prediction
+from forerun.simulator.modes import TrainingMode, analytic_prediction
 from forerun.simulator.modes.queueing import mean_value_analysis, mean_value_classes
 
 M, B, C, BATCH = 100e6, 1e9, 0.09, 32
@@ -20,13 +20,13 @@ def ps(**more: object) -> TrainingMode:
 
 
 def test_one_node_is_download_compute_upload_update() -> None:
-    found = coarse_prediction(one_tensor(update_s=0.005), ps(), nics())
+    found = analytic_prediction(one_tensor(update_s=0.005), ps(), nics())
     assert found.step_s == pytest.approx(M / B + C + M / B + 0.005)
 
 
 @pytest.mark.parametrize(("workers", "shards"), list(product((1, 2, 3, 8), (1, 2, 4))))
 def test_synchronous_server_phases(workers: int, shards: int) -> None:
-    found = coarse_prediction(one_tensor(), ps(workers=workers, shards=shards), nics())
+    found = analytic_prediction(one_tensor(), ps(workers=workers, shards=shards), nics())
     phase_s = M * max(1, workers / shards) / B
     assert found.step_s == pytest.approx(2 * phase_s + C)
     assert found.samples_per_s == pytest.approx(workers * BATCH / (2 * phase_s + C))
@@ -35,7 +35,7 @@ def test_synchronous_server_phases(workers: int, shards: int) -> None:
 @pytest.mark.parametrize("workers", (1, 2, 5, 16))
 def test_ring_all_reduce(workers: int) -> None:
     alpha = 1e-4
-    found = coarse_prediction(one_tensor(), TrainingMode(workers=workers, overlap=False), nics(latency_s=alpha))
+    found = analytic_prediction(one_tensor(), TrainingMode(workers=workers, overlap=False), nics(latency_s=alpha))
     assert found.step_s == pytest.approx(C + 2 * (workers - 1) * (alpha + M / (workers * B)))
 
 
@@ -64,7 +64,7 @@ def test_equal_classes_of_one_come_near_the_exact_solution() -> None:
 
 @pytest.mark.parametrize("workers", (1, 2, 4, 16))
 def test_asynchronous_lies_between_its_bounds(workers: int) -> None:
-    found = coarse_prediction(one_tensor(), ps(workers=workers, shards=2, synchronous=False), nics())
+    found = analytic_prediction(one_tensor(), ps(workers=workers, shards=2, synchronous=False), nics())
     rate, demand_s = found.samples_per_s / BATCH, M / (2 * B)
     assert rate <= min(workers / (C + 4 * demand_s), 1 / demand_s) * (1 + 1e-12)
     # Balanced job bounds: no worse than a queue of all others at every station.
@@ -104,8 +104,8 @@ def test_lognormal_factors_have_mean_one_and_the_asked_deviation() -> None:
 
 
 def test_jitter_costs_the_expected_maximum() -> None:
-    found = coarse_prediction(one_tensor(), TrainingMode(workers=4, overlap=False), nics(), Disturbance(jitter=0.2))
-    still = coarse_prediction(one_tensor(), TrainingMode(workers=4, overlap=False), nics())
+    found = analytic_prediction(one_tensor(), TrainingMode(workers=4, overlap=False), nics(), Disturbance(jitter=0.2))
+    still = analytic_prediction(one_tensor(), TrainingMode(workers=4, overlap=False), nics())
     expected_s = C * (expected_maximum(lognormal_factors(0.2), 4) - 1)
     assert found.step_s - still.step_s == pytest.approx(expected_s)
 
@@ -114,7 +114,7 @@ def test_sampled_step_times_replace_jitter() -> None:
     from dataclasses import replace
 
     sampled = replace(one_tensor(), step_factors=(0.5, 1.0, 1.5))
-    found = coarse_prediction(sampled, TrainingMode(workers=2, overlap=False), nics())
+    found = analytic_prediction(sampled, TrainingMode(workers=2, overlap=False), nics())
     # E[max of two] of {0.5, 1, 1.5}: (0.5 + 3 * 1 + 5 * 1.5) / 9
     assert found.parts_s["straggle"] == pytest.approx(C * (11 / 9 - 1))
 
@@ -126,14 +126,14 @@ def test_parts_add_up_to_the_step() -> None:
         TrainingMode(exchange="parameter-server", workers=4, shards=2, backup_workers=1),
         TrainingMode(exchange="parameter-server", workers=4, shards=2, colocated=True, synchronous=False),
     ):
-        found = coarse_prediction(ten_layers(update_s=0.01), mode, nics(), noise, one_worker_s=0.35)
+        found = analytic_prediction(ten_layers(update_s=0.01), mode, nics(), noise, one_worker_s=0.35)
         assert sum(found.parts_s.values()) == pytest.approx(found.step_s)
 
 
 def test_whole_layers_leave_shards_uneven() -> None:
     """Layers of 10, 9 ... 1 MB in the order of the model, each to the emptiest of two shards: 29 and 26 MB."""
-    even = coarse_prediction(ten_layers(), ps(workers=4, shards=2), nics())
-    whole = coarse_prediction(ten_layers(), ps(workers=4, shards=2, placement="whole"), nics())
+    even = analytic_prediction(ten_layers(), ps(workers=4, shards=2), nics())
+    whole = analytic_prediction(ten_layers(), ps(workers=4, shards=2, placement="whole"), nics())
     fullest = max(
         sum(column) for column in zip(*ps(shards=2, placement="whole").shard_bytes(ten_layers()), strict=True)
     )

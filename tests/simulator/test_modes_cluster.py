@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from forerun.simulator.costs import collective_time_s
-from forerun.simulator.modes import TrainingMode, coarse_prediction
+from forerun.simulator.modes import TrainingMode, analytic_prediction
 from forerun.simulator.modes.events import event_prediction
 from forerun.simulator.modes.models import graph_profile
 from forerun.simulator.modes.network import ClusterNetwork
@@ -53,14 +53,14 @@ def test_all_reduces_cost_what_the_collective_rule_says() -> None:
     profile, network = profile_of("vgg16"), ClusterNetwork(cluster=DGX, rules=IDEAL)
     mode = TrainingMode(workers=8, bucket_bytes=1e12, overlap=False)
     expected_s = float(collective_time_s(DGX, "all_reduce", profile.total_bytes, 8))
-    assert coarse_prediction(profile, mode, network).parts_s["exchange"] == pytest.approx(expected_s)
+    assert analytic_prediction(profile, mode, network).parts_s["exchange"] == pytest.approx(expected_s)
 
 
 def test_hidden_all_reduces_still_block_for_a_share_of_their_fixed_time() -> None:
     profile, network = profile_of("resnet50", 256), ClusterNetwork(cluster=DGX, rules=DDP)
     mode = TrainingMode(workers=8, bucket_bytes=1.0)
     fixed_s = len(profile.layers) * float(collective_time_s(DGX, "all_reduce", 1.0, 8))
-    found = coarse_prediction(profile, mode, network).parts_s["exchange"]
+    found = analytic_prediction(profile, mode, network).parts_s["exchange"]
     blocked_s = DDP.blocked_share * fixed_s
     assert blocked_s < found < blocked_s + network.all_reduce_s(1e6, 8)
 
@@ -78,7 +78,7 @@ def test_both_levels_agree(workers: int) -> None:
     profile, network = profile_of("vgg16"), ClusterNetwork(cluster=DGX, rules=DDP)
     mode = TrainingMode(workers=workers, first_bucket_bytes=1e6)
     fine = event_prediction(profile, mode, network)
-    assert fine.step_s == pytest.approx(coarse_prediction(profile, mode, network).step_s, rel=1e-9)
+    assert fine.step_s == pytest.approx(analytic_prediction(profile, mode, network).step_s, rel=1e-9)
 
 
 def test_servers_have_the_nics_of_a_node_and_workers_their_share() -> None:

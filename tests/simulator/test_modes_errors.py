@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mode_profiles import nics, one_tensor, ten_layers
 
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes import GradientLayer, GradientProfile, TrainingMode, coarse_prediction, throughput_curve
+from forerun.simulator.modes import GradientLayer, GradientProfile, TrainingMode, analytic_prediction, throughput_curve
 from forerun.spaces.errors import RequestError
 
 SERVER: dict[str, Any] = {"exchange": "parameter-server"}
@@ -36,14 +36,14 @@ def test_modes(fields: dict[str, Any], message: str) -> None:
 def test_more_shards_than_parameters() -> None:
     tiny = one_tensor(parameter_bytes=12)
     with pytest.raises(RequestError, match="4 shards for 3 parameters of one; use 3 or fewer"):
-        coarse_prediction(tiny, TrainingMode(**SERVER, shards=4), nics())
+        analytic_prediction(tiny, TrainingMode(**SERVER, shards=4), nics())
     with pytest.raises(RequestError, match="11 shards for 10 layers of ten; use 10 or fewer"):
-        coarse_prediction(ten_layers(), TrainingMode(**SERVER, shards=11, placement="whole"), nics())
+        analytic_prediction(ten_layers(), TrainingMode(**SERVER, shards=11, placement="whole"), nics())
 
 
 def test_slow_workers_that_are_not_there() -> None:
     with pytest.raises(RequestError, match="slow worker 4 is not there; use 0 to 3"):
-        coarse_prediction(ten_layers(), TrainingMode(workers=4), nics(), Disturbance(slow={4: 2.0}))
+        analytic_prediction(ten_layers(), TrainingMode(workers=4), nics(), Disturbance(slow={4: 2.0}))
 
 
 def test_profiles() -> None:

@@ -9,7 +9,7 @@ from mode_profiles import nics, one_tensor, ten_layers
 from profiles import tries
 
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes import GradientProfile, Network, TrainingMode, coarse_prediction, one_worker_step_s
+from forerun.simulator.modes import GradientProfile, ModeNetwork, TrainingMode, analytic_prediction, one_worker_step_s
 from forerun.simulator.modes.events import event_prediction
 from forerun.simulator.modes.prediction import ModePrediction
 
@@ -18,11 +18,11 @@ SYNC: dict[str, Any] = {"exchange": "parameter-server"}
 
 
 def both(
-    profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance | None = None
+    profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance | None = None
 ) -> tuple[ModePrediction, ModePrediction]:
     alone_s = one_worker_step_s(profile, mode, network) if mode.exchange == "parameter-server" else None
-    coarse = coarse_prediction(profile, mode, network, noise, one_worker_s=alone_s)
-    return coarse, event_prediction(profile, mode, network, noise, draws=1)  # each run keeps them
+    analytic = analytic_prediction(profile, mode, network, noise, one_worker_s=alone_s)
+    return analytic, event_prediction(profile, mode, network, noise, draws=1)  # each run keeps them
 
 
 @pytest.mark.parametrize("overlap", (True, False))
@@ -36,7 +36,7 @@ def test_one_worker_equals_the_profile(overlap: bool) -> None:
 @pytest.mark.parametrize("mode", (SYNC, ASYNC))
 def test_one_worker_of_a_server_equals_its_measured_step(mode: dict[str, Any]) -> None:
     measured_s = 0.37
-    found = coarse_prediction(ten_layers(), TrainingMode(**mode), nics(), one_worker_s=measured_s)
+    found = analytic_prediction(ten_layers(), TrainingMode(**mode), nics(), one_worker_s=measured_s)
     assert found.step_s == pytest.approx(measured_s)
 
 
@@ -57,15 +57,15 @@ def test_asynchronous_never_exceeds_what_the_servers_pass(**drawn: Any) -> None:
     for found in both(profile, mode, net, Disturbance(jitter=drawn["jitter"])):
         assert found.bound_samples_per_s == pytest.approx(limit)
         # The event level counts whole steps, of which up to a part per worker was served before it began to count.
-        assert found.samples_per_s <= limit * (1.0 + 1e-9 if found.model == "coarse" else 1.05)
+        assert found.samples_per_s <= limit * (1.0 + 1e-9 if found.model == "analytic" else 1.05)
 
 
 def test_asynchronous_saturates_at_that_limit() -> None:
     """Once workers are out of step: equal ones leave either direction of the servers idle while all use the other."""
     profile, mode = one_tensor(), TrainingMode(**ASYNC, workers=24, shards=2)
     limit = profile.batch * 2 * 1e9 / profile.total_bytes
-    coarse, uneven = both(profile, mode, nics(), Disturbance(jitter=1.0))
-    assert coarse.samples_per_s == pytest.approx(limit, rel=0.15)
+    analytic, uneven = both(profile, mode, nics(), Disturbance(jitter=1.0))
+    assert analytic.samples_per_s == pytest.approx(limit, rel=0.15)
     assert uneven.samples_per_s == pytest.approx(limit, rel=0.1)
     equal = event_prediction(profile, mode, nics())
     assert limit / 2 < equal.samples_per_s < 0.8 * limit

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forerun.simulator.layouts import Phase
+from forerun.simulator.layouts import TransferPhase
 from forerun.simulator.opgraph import GraphContext, score_splits
 from forerun.simulator.opgraph.mixture import MixtureScore, score_mixture
 from forerun.spaces.clusters import load_cluster
@@ -72,7 +72,7 @@ def test_halos_are_the_rows_that_windows_reach_over() -> None:
     sent = {
         need.operator: max(transfer.elements[0] for transfer in need.transfers)
         for need in found.needs
-        if need.phase is Phase.FORWARD and need.operator.startswith("conv")
+        if need.phase is TransferPhase.FORWARD and need.operator.startswith("conv")
     }
     assert sent == {"conv1": 8 * 4 * 32, "conv2": 8 * 16 * 32}  # one row of all samples and channels
 

@@ -17,7 +17,7 @@ from gpu_traces import (
 )
 
 from forerun.simulator.replay import analyse_files, match, read_traces
-from forerun.simulator.replay.trace import Kind, Phase, Place
+from forerun.simulator.replay.trace import Place, SpanKind, SpanPhase
 from forerun.spaces.errors import RequestError
 
 
@@ -44,13 +44,13 @@ def test_kernels_copies_and_messages_are_what_they_are(tmp_path):
         assert trace.groups[0] == (0, 1, 2, 3)
         device = np.array([trace.places[lane] == Place.DEVICE for lane in trace.lane])
         assert device.sum() == STEPS * 7
-        assert (trace.kind[~device] == Kind.HOST).all()
+        assert (trace.kind[~device] == SpanKind.HOST).all()
         assert (trace.cause[device] >= 0).all()
         assert (trace.end_s[trace.cause[device]] <= trace.start_s[device]).all()
-        assert (trace.kind == Kind.COPY).sum() == STEPS
+        assert (trace.kind == SpanKind.COPY).sum() == STEPS
         products = [span for span in range(len(trace)) if "nvjet" in trace.title(span)]
-        assert [trace.phase[span] for span in products[:2]] == [Phase.FORWARD, Phase.BACKWARD]
-        assert all(trace.kind[span] == Kind.COMPUTE for span in products)
+        assert [trace.phase[span] for span in products[:2]] == [SpanPhase.FORWARD, SpanPhase.BACKWARD]
+        assert all(trace.kind[span] == SpanKind.COMPUTE for span in products)
     operations = {
         (message.operation, message.ranks, message.size_bytes)
         for trace in traces
@@ -113,8 +113,8 @@ def test_one_kernel_may_send_and_receive(tmp_path):
     both_ways(tmp_path)
     traces = read_traces([tmp_path])
     for trace in traces:
-        (send,) = np.flatnonzero(trace.kind == Kind.SEND)
-        (receive,) = np.flatnonzero(trace.kind == Kind.RECEIVE)
+        (send,) = np.flatnonzero(trace.kind == SpanKind.SEND)
+        (receive,) = np.flatnonzero(trace.kind == SpanKind.RECEIVE)
         assert trace.start_s[send] == trace.end_s[send] == trace.start_s[receive]
     exchanges = match(traces).exchanges
     assert [one.operation for one in exchanges] == ["pair", "pair"]

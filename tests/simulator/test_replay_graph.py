@@ -20,7 +20,7 @@ from forerun.simulator.replay import (
 from forerun.simulator.replay.intervals import covered, joined, length, outside, union
 from forerun.simulator.replay.learned import fit_line, shared_seconds
 from forerun.simulator.replay.shares import blame
-from forerun.simulator.replay.trace import Kind
+from forerun.simulator.replay.trace import SpanKind
 
 
 def test_a_replay_gives_the_run_back(tmp_path):
@@ -61,7 +61,7 @@ def test_waits_are_dependencies_and_not_times(tmp_path):
     traces = read_traces(slow.paths)
     graph = build_graph(traces, match(traces), unaligned(3))
     for task, kind in enumerate(graph.graph.kind):
-        if kind == Kind.COLLECTIVE:
+        if kind == SpanKind.COLLECTIVE:
             graph.graph.duration_s[task] -= 3e-3
     assert replay(graph).replayed_step_s == pytest.approx(fast.step_s.mean(), rel=0.005)
 
@@ -130,7 +130,7 @@ def test_a_device_that_its_host_holds_up(tmp_path):
     # Kernels of 50 us made 25 times faster end where those of 2 us do: the launches decide.
     graph = slow.replay.graph
     for place, trace in enumerate(graph.traces):
-        for span in np.flatnonzero(trace.kind == Kind.COMPUTE):
+        for span in np.flatnonzero(trace.kind == SpanKind.COMPUTE):
             graph.graph.duration_s[graph.task[place][span]] = 2e-6
     assert execute(graph.graph).makespan_s == pytest.approx(fast.replay.run.makespan_s, rel=0.05)
 

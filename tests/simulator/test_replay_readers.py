@@ -10,7 +10,7 @@ from synthetic_runs import data_parallel
 
 from forerun.simulator.replay import analyse_files, match, read_traces
 from forerun.simulator.replay.readers.json_stream import JsonStream
-from forerun.simulator.replay.trace import Kind
+from forerun.simulator.replay.trace import SpanKind
 from forerun.spaces.errors import RequestError
 from forerun.spaces.protobuf import varint
 
@@ -57,7 +57,7 @@ def test_a_message_waits_for_what_came_before_it_in_the_operator_that_asked(tmp_
     assert (message.operation, message.size_bytes) == ("all_reduce", 32)
     cause = trace.cause[span]
     assert (trace.end_s[cause] - trace.start_s[cause]) == pytest.approx(20e-6)
-    assert int((trace.kind == Kind.COMPUTE).sum()) == 2
+    assert int((trace.kind == SpanKind.COMPUTE).sum()) == 2
 
 
 def test_kernels_know_their_launch_and_collectives_their_arguments(tmp_path):

@@ -23,10 +23,10 @@ from forerun.simulator.layer.blocks import layer_work
 from forerun.simulator.layer.communication import tensor_blocks
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.shard import Shard, shard_of
-from forerun.simulator.layouts import Phase, Share, needs_of
+from forerun.simulator.layouts import Share, TransferPhase, needs_of
 from forerun.spaces.models import LatentAttention, LayerParameters, Model, layer_parameters
 from forerun.spaces.models.modules import MODULES, module_of
-from forerun.spaces.operators import Degrees, layer_cuts, transformer_layer
+from forerun.spaces.operators import LayerDegrees, layer_cuts, transformer_layer
 from forerun.spaces.strategies import Context, parse_strategy, table_of
 from forerun.spaces.trees import TreeStrategies, flat_of, legal_tree, model_layers, resolve_tree
 from forerun.spaces.trees.document import parse_tree
@@ -163,7 +163,7 @@ def test_borders_are_what_the_operators_of_the_layer_need(
     layer = made.model.layers[0]
     graph = transformer_layer(layer, made.model.hidden, sequences=16, seq_len=made.workload.seq_len)
     own = {"norm2", "up", "gate", "activation", "mlp", "residual2"}
-    degrees = [Degrees(dp=dp, tp=tp, cp=cp, sp=sp) for dp, tp, cp, sp in (attention, mlp)]
+    degrees = [LayerDegrees(dp=dp, tp=tp, cp=cp, sp=sp) for dp, tp, cp, sp in (attention, mlp)]
     shares = {
         operator.name: Share(cuts=layer_cuts(operator, degrees[operator.name in own]), devices=tuple(range(8)))
         for operator in graph.operators
@@ -171,7 +171,7 @@ def test_borders_are_what_the_operators_of_the_layer_need(
     needed = [
         (transfer.kind, len(transfer.groups), transfer.total * 2)
         for need in needs_of(graph, shares)
-        if (need.phase, need.operator, need.tensor) == (Phase.FORWARD, "norm2", "residual1")
+        if (need.phase, need.operator, need.tensor) == (TransferPhase.FORWARD, "norm2", "residual1")
         for transfer in need.transfers
     ]
     found = [

@@ -8,7 +8,7 @@ import pytest
 
 from forerun.search.opgraph import GraphRequest, resolve_request, scored_rows
 from forerun.simulator.events import EventResult, execute
-from forerun.simulator.layouts import Phase, Transfer
+from forerun.simulator.layouts import Transfer, TransferPhase
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.events import Buckets, GraphPlan, graph_plan, simulate_plan
 from forerun.simulator.opgraph.events.compile import compile_graph
@@ -75,7 +75,7 @@ def test_data_parallel_convolutions_with_a_sharded_classifier() -> None:
     mixed_plan = plan(made, tree, 512)
     mixed = simulate_plan(mixed_plan)
     (core,) = scored_rows(made, [parse_split("data8 mixed")], [512])
-    reduced = {need.operator for need in mixed_plan.needs if need.phase == Phase.GRADIENT}
+    reduced = {need.operator for need in mixed_plan.needs if need.phase == TransferPhase.GRADIENT}
 
     assert mixed.step_time_s == pytest.approx(core.step_time_s, rel=0.02)
     assert reduced == {f"conv{number}" for number in range(1, 14)}
@@ -93,7 +93,7 @@ def test_pictures_cut_in_space_exchange_halos() -> None:
 
     # Not of the first convolution backwards: nothing asks for the gradient of pictures.
     assert sorted(halos) == ["conv1", "conv2", "conv2", "conv3", "conv3", "conv4", "conv4"]
-    crossing = [n for n in made_plan.needs if n.tensor == "pool2" and n.phase == Phase.FORWARD]
+    crossing = [n for n in made_plan.needs if n.tensor == "pool2" and n.phase == TransferPhase.FORWARD]
     assert [t.kind for t in crossing[0].transfers] == ["all_to_all"]
 
 
@@ -104,7 +104,7 @@ def test_tables_cut_by_columns_or_rows_need_other_collectives() -> None:
         tree = one_stage({"batch": 8}, {"layers": "table*", "compute": {"cut": {axis: 8}}})
         needs = plan(made, tree, 4096).needs
         kinds[axis] = {t.kind for n in needs if n.tensor.startswith("table") for t in n.transfers}
-        assert not [n for n in needs if n.phase == Phase.GRADIENT and n.operator.startswith("table")]
+        assert not [n for n in needs if n.phase == TransferPhase.GRADIENT and n.operator.startswith("table")]
 
     assert kinds == {"channels": {"all_to_all"}, "rows": {"reduce_scatter"}}
 
@@ -205,7 +205,7 @@ def test_limits_in_flight_hold_for_operators_too() -> None:
 def test_stages_of_different_sizes_send_point_to_point() -> None:
     made = context("resnet50")
     uneven = plan(made, halves(made, 4, "4-5", 2), 512)
-    sent = [n for n in uneven.needs if n.phase == Phase.FORWARD and n.transfers]
+    sent = [n for n in uneven.needs if n.phase == TransferPhase.FORWARD and n.transfers]
 
     assert {t.kind for n in sent for t in n.transfers} == {"point_to_point"}
     even = plan(made, halves(made, 4), 512)

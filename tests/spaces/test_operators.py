@@ -12,8 +12,8 @@ from forerun.spaces.models.flops import layer_forward_flops
 from forerun.spaces.operators import (
     AxisKind,
     Cut,
-    Degrees,
-    Operator,
+    CutOperator,
+    LayerDegrees,
     OperatorGraph,
     attention_core,
     check_cuts,
@@ -29,7 +29,7 @@ from forerun.spaces.opgraph.operator import Operator as GraphOperator
 
 def convolution(
     inputs: tuple[int, ...], outputs: tuple[int, ...], kernel: int, stride: int, groups: int = 1
-) -> Operator:
+) -> CutOperator:
     """Return a convolution of four samples as the operator graphs have it."""
     count = len(outputs) - 1
     described = GraphOperator(
@@ -50,7 +50,7 @@ def convolution(
 class Example:
     """One operator with what it must count."""
 
-    operator: Operator
+    operator: CutOperator
     flops: float
     weights: int
     cut: Cut
@@ -201,8 +201,10 @@ def test_a_transformer_layer_counts_what_its_model_counts(name: str) -> None:
     assert graph.flops == pytest.approx(2 * layer_forward_flops(layer, model.hidden, 2048), rel=1e-3)
 
 
-@pytest.mark.parametrize("degrees", [Degrees(dp=2, tp=4), Degrees(dp=2, cp=2, tp=2, sp=True), Degrees(tp=16)])
-def test_cuts_of_a_transformer_layer_are_legal(degrees: Degrees) -> None:
+@pytest.mark.parametrize(
+    "degrees", [LayerDegrees(dp=2, tp=4), LayerDegrees(dp=2, cp=2, tp=2, sp=True), LayerDegrees(tp=16)]
+)
+def test_cuts_of_a_transformer_layer_are_legal(degrees: LayerDegrees) -> None:
     model = load_model("llama3-8b")
     graph = transformer_layer(model.layers[0], model.hidden, sequences=4, seq_len=2048)
 

@@ -8,7 +8,7 @@ import numpy as np
 from forerun_examples import dense_model, request
 
 from forerun.simulator import score
-from forerun.simulator.calibration import Measured, calibrated
+from forerun.simulator.calibration import FittedRun, calibrated
 from forerun.spaces.strategies import Context, Strategy, table_of
 
 COLUMNS = (
@@ -43,12 +43,12 @@ def times_of(context: Context, strategies: Sequence[Strategy]) -> list[float]:
 
 def measured_on(
     context: Context, strategies: Sequence[Strategy], truth: Mapping[str, float], *, noise: float = 0.0, seed: int = 0
-) -> list[Measured]:
+) -> list[FittedRun]:
     """Return runs as a machine with constants ``truth`` (in ``z``) would measure them, with relative ``noise``."""
     times = times_of(calibrated(context, truth), strategies)
     errors = np.random.default_rng(seed).normal(0.0, noise or 1e-12, len(times))
     return [
-        Measured(context=context, strategy=strategy, step_time_s=time * float(np.exp(error)))
+        FittedRun(context=context, strategy=strategy, step_time_s=time * float(np.exp(error)))
         for strategy, time, error in zip(strategies, times, errors, strict=True)
     ]
 

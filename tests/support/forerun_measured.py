@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.search.validate import Run, load_runs
+from forerun.search.validate import MeasuredRun, load_runs
 from forerun.search.validate.columns import OPTIONAL, REQUIRED
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, ScoreTable
 from forerun.spaces.strategies import Context, StrategyTable
@@ -59,7 +59,7 @@ def write_runs(path: Path, *changes: dict[str, str], columns: tuple[str, ...] = 
     return path
 
 
-def mapped(tmp_path: Path, **change: str) -> Run:
+def mapped(tmp_path: Path, **change: str) -> MeasuredRun:
     """The run of one changed row."""
     result = load_runs([write_runs(tmp_path / "runs.csv", change)])
     assert not result.skipped, result.skipped

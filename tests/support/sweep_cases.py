@@ -7,8 +7,8 @@ from typing import Any
 from forerun.search.board.rows import Row
 from forerun.search.request.request import Request
 from forerun.search.sweep import (
-    Portions,
-    SweepPiece,
+    ChunkTimes,
+    SweepSearch,
 )
 from forerun.search.sweep.chunks import search_piece
 from forerun.search.workers import Choice
@@ -26,7 +26,7 @@ axes: {mbs: 1, vpp: 1, recompute: [full]}
 top: 2
 """
 SERIAL = Choice(kind="serial")
-TINY = Portions(whole_s=0.0, part_s=0.02, first=400)
+TINY = ChunkTimes(whole_s=0.0, part_s=0.02, first=400)
 """Cuts every search of ``PLAN`` into many parts."""
 
 
@@ -34,7 +34,7 @@ def results(folder: Path) -> list[bytes]:
     return [(folder / name).read_bytes() for name in RESULTS]
 
 
-def fake(portions: Portions, piece: SweepPiece) -> dict[str, Any]:
+def fake(portions: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
     """A search that takes no time."""
     request = piece.request
     assert request.gpus is not None
@@ -64,9 +64,9 @@ def fake(portions: Portions, piece: SweepPiece) -> dict[str, Any]:
     return {"status": "done", "rows": [row.to_json()]}
 
 
-def searched(piece: SweepPiece) -> dict[str, Any]:
+def searched(piece: SweepSearch) -> dict[str, Any]:
     """The record of a search that nobody cuts."""
-    record = search_piece(Portions(whole_s=math.inf), piece)
+    record = search_piece(ChunkTimes(whole_s=math.inf), piece)
     assert isinstance(record, dict)
     return record
 
@@ -77,7 +77,7 @@ class Counted:
     def __init__(self) -> None:
         self.asked: list[Request] = []
 
-    def __call__(self, portions: Portions, piece: SweepPiece) -> dict[str, Any]:
+    def __call__(self, portions: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
         self.asked.append(piece.request)
         return fake(portions, piece)
 

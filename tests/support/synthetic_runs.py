@@ -95,7 +95,7 @@ def data_parallel(
     return _write(folder, made, ends, generator, offset_s, drift, hosts)
 
 
-def pipelined(folder, *, stages=3, microbatches=6, steps=3, forward_s=2e-3, hop_s=0.3e-3, offset_s=0.0, seed=0):
+def pipelined(folder, *, stages=3, microbatches=6, steps=3, forward_s=2e-3, ring_step_s=0.3e-3, offset_s=0.0, seed=0):
     """Write a pipelined run (all forward, then all backward passes): sends return at once, receives wait."""
     generator = np.random.default_rng(seed)
     made = [Rank() for _ in range(stages)]
@@ -117,7 +117,7 @@ def pipelined(folder, *, stages=3, microbatches=6, steps=3, forward_s=2e-3, hop_
                     made[stage].add("cpu_op", word, 1, now[stage], end)
                     now[stage] = end
                     if after is not None:
-                        arrive[microbatch, stage] = _send(made[stage], now, stage, after, hop_s)
+                        arrive[microbatch, stage] = _send(made[stage], now, stage, after, ring_step_s)
         for stage in range(stages):
             made[stage].add("cpu_op", "aten::add_", 1, now[stage], now[stage] + 1e-3)
             now[stage] += 1e-3
@@ -127,7 +127,7 @@ def pipelined(folder, *, stages=3, microbatches=6, steps=3, forward_s=2e-3, hop_
     return _write(folder, made, ends, generator, offset_s, 0.0, None)
 
 
-def _send(rank, now, stage, after, hop_s):
+def _send(rank, now, stage, after, ring_step_s):
     """Ask for a send; return when its data arrive."""
     inputs = ["", "", str(after), "0"]
     rank.add("cpu_op", "c10d::send", 1, now[stage], now[stage] + 5e-6, **{"Concrete Inputs": inputs})
@@ -135,7 +135,7 @@ def _send(rank, now, stage, after, hop_s):
     shape = {"Input Dims": [[1000]], "Input type": ["float"]}
     rank.add("user_annotation", "gloo:send", 3, begin, begin + 30e-6, **shape)
     now[stage] += 5e-6
-    return begin + hop_s
+    return begin + ring_step_s
 
 
 def _receive(rank, now, stage, before, arrives):

@@ -10,7 +10,7 @@ from forerun.search.cli.arguments import add_json
 from forerun.search.cli.parser import OutputFile, Parser, add_force, whole
 
 if TYPE_CHECKING:
-    from forerun.search.improve import Source
+    from forerun.search.improve import ImproveSource
 
 EPILOG = """\
 examples:
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _source(args: argparse.Namespace) -> "Source":
+def _source(args: argparse.Namespace) -> "ImproveSource":
     """Return what to improve.
 
     Raises:

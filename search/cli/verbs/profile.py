@@ -11,10 +11,10 @@ from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
     from forerun.search.profiling.document import Line
-    from forerun.search.profiling.journal import Journal
-    from forerun.search.profiling.messages import Message
-    from forerun.search.profiling.operators import Operator
-    from forerun.search.profiling.run import Settings
+    from forerun.search.profiling.journal import ProfilingJournal
+    from forerun.search.profiling.messages import MeasuredCollective
+    from forerun.search.profiling.operators import ProfiledOperator
+    from forerun.search.profiling.run import ProfilingSettings
     from forerun.search.request.request import Setting
 
 EPILOG = """\
@@ -118,7 +118,7 @@ def _check(args: argparse.Namespace) -> None:
         raise RequestError(f"{args.out} exists; name another file or add --force")
 
 
-def _operators(args: argparse.Namespace, setting: "Setting") -> "list[Operator]":
+def _operators(args: argparse.Namespace, setting: "Setting") -> "list[ProfiledOperator]":
     from forerun.search.profiling.operators import operators_of
     from forerun.search.request.request import legal_strategy
 
@@ -158,7 +158,9 @@ def _message(
     return Line(name=f"{kind} {place}", shape=(size, ranks, stride), seconds=seconds, spread=spread, fitted_s=fitted)
 
 
-def _machine(args: argparse.Namespace, setting: "Setting") -> "tuple[Settings, int, list[Message], Any]":
+def _machine(
+    args: argparse.Namespace, setting: "Setting"
+) -> "tuple[ProfilingSettings, int, list[MeasuredCollective], Any]":
     """Return how to measure, this rank, the messages between ranks, and the way to them (None: one rank)."""
     try:
         import torch
@@ -168,7 +170,7 @@ def _machine(args: argparse.Namespace, setting: "Setting") -> "tuple[Settings, i
 
     from forerun.search.profiling import collectives
     from forerun.search.profiling.messages import messages as planned
-    from forerun.search.profiling.run import Settings
+    from forerun.search.profiling.run import ProfilingSettings
     from forerun.spaces.units import parse_bytes
 
     device = args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
@@ -180,7 +182,7 @@ def _machine(args: argparse.Namespace, setting: "Setting") -> "tuple[Settings, i
     smallest, largest = int(parse_bytes(low)), int(parse_bytes(high if separator else low))
     if not 4 <= smallest <= largest:
         raise RequestError(f"--collective-bytes is LO..HI with 4 <= LO <= HI, but got {args.collective_bytes}")
-    settings = Settings(
+    settings = ProfilingSettings(
         device=device,
         precision=setting.context.workload.precision,
         repeat=args.repeat,
@@ -197,9 +199,9 @@ def _machine(args: argparse.Namespace, setting: "Setting") -> "tuple[Settings, i
 
 def _plan(
     args: argparse.Namespace,
-    operators: "list[Operator]",
-    messages: "list[Message]",
-    settings: "Settings",
+    operators: "list[ProfiledOperator]",
+    messages: "list[MeasuredCollective]",
+    settings: "ProfilingSettings",
     rank: int,
 ) -> bool:
     """Say what will be measured and about how long it takes; return whether that was all."""
@@ -228,17 +230,17 @@ def _plan(
 def _measure(
     args: argparse.Namespace,
     setting: "Setting",
-    operators: "list[Operator]",
-    messages: "list[Message]",
+    operators: "list[ProfiledOperator]",
+    messages: "list[MeasuredCollective]",
     between: Any,
-    settings: "Settings",
+    settings: "ProfilingSettings",
     rank: int,
 ) -> "tuple[tuple[list[Line], list[Line]], dict[str, int], dict[str, Any]]":
     """Measure everything; ranks other than 0 only take part in messages."""
     import torch
 
     from forerun.search.cli.measuring_bar import MeasuringBar
-    from forerun.search.profiling.journal import Journal
+    from forerun.search.profiling.journal import ProfilingJournal
     from forerun.search.profiling.run import measure_messages, measure_operators
 
     if rank:
@@ -253,7 +255,7 @@ def _measure(
         "precision": settings.precision,
         "repeat": settings.repeat,
     }
-    with Journal(args.out.with_name(args.out.name + ".partial"), header) as journal:
+    with ProfilingJournal(args.out.with_name(args.out.name + ".partial"), header) as journal:
         if journal.records:
             print(f"forerun: going on after {len(journal.records)} measurements", file=sys.stderr)
         with MeasuringBar(len(operators) + len(messages)) as bar:
@@ -261,7 +263,7 @@ def _measure(
             if between is not None:
                 done = _shared(between, {key for key in journal.records})
 
-                def keep(message: "Message", found: tuple[float, float] | None) -> None:
+                def keep(message: "MeasuredCollective", found: tuple[float, float] | None) -> None:
                     if found is not None:
                         journal.add({"key": message.key, "message": True, "seconds": found[0], "spread": found[1]})
                         bar.told(len(operators) + messages.index(message) + 1, message.key)
@@ -279,7 +281,7 @@ def _measure(
     return (lines, between_lines), skipped, header
 
 
-def _lines(operators: "list[Operator]", journal: "Journal") -> "tuple[list[Line], dict[str, int]]":
+def _lines(operators: "list[ProfiledOperator]", journal: "ProfilingJournal") -> "tuple[list[Line], dict[str, int]]":
     from forerun.search.profiling.document import Line
 
     lines, skipped = [], dict[str, int]()

@@ -15,6 +15,8 @@ EPILOG = """\
 examples:
   forerun replay traces/
   forerun replay rank0.json.gz rank1.json.gz --link "25 Gbit/s" --timeline replayed.json.gz
+  forerun replay traces/ --against earlier/ --statistics operators.csv
+  forerun replay traces/ --what-if "aten::mm=0.5" --what-if "all_reduce@3=+2ms" --what-if communication=0
   forerun replay traces/ --cluster dgx-h100 --profile-out links.yaml
   forerun search llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 256 --seq-len 8192 --profile links.yaml
 
@@ -36,9 +38,33 @@ def add_arguments(parser: Parser) -> None:
         help="write what messages took, for --profile; needs --cluster",
     )
     parser.add_argument("--cluster", metavar="CLUSTER", help="where the run was, for --profile-out")
+    parser.add_argument(
+        "--statistics",
+        action=OutputFile,
+        metavar="FILE.csv",
+        help="write what every operator takes: count, mean, deviation, least, most, per step",
+    )
+    parser.add_argument(
+        "--against", nargs="+", type=Path, metavar="TRACES", help="another run: what its operators take beside these"
+    )
+    parser.add_argument(
+        "--what-if",
+        action="append",
+        default=[],
+        type=_change,
+        metavar="OPERATOR[@RANK]=X",
+        help="the step if an operator took X times as long, or X longer (+2ms); names may have *, and computation, "
+        "communication and host mean all of a kind (repeatable)",
+    )
     parser.add_argument("--top", type=whole, default=10, metavar="N", help="pieces of the critical path (default 10)")
     add_force(parser)
     add_json(parser)
+
+
+def _change(text: str) -> object:
+    from forerun.search.cli.operators_view import read_change
+
+    return read_change(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,9 +74,11 @@ def run(args: argparse.Namespace) -> int:
         RequestError: a trace is torn, empty, no trace or does not belong to the others, or a file cannot be written.
     """
     from forerun.search.board.leaderboard import dump_json
+    from forerun.search.cli.operators_view import OperatorsView
     from forerun.search.cli.reading import ReadingBar
     from forerun.simulator.replay import analyse_files, find_traces, summary, write_timeline
     from forerun.spaces.errors import RequestError
+    from forerun.spaces.files import write_text
     from forerun.spaces.units import parse_rate, with_unit
 
     link = None if args.link is None else with_unit(parse_rate, args.link)
@@ -59,9 +87,15 @@ def run(args: argparse.Namespace) -> int:
     if args.profile_out is not None and (args.cluster is None or args.profile_out.suffix not in (".yaml", ".yml")):
         raise RequestError("--profile-out writes a .yaml file and needs the --cluster that the run was on")
     files = find_traces(args.traces)
-    with ReadingBar(sys.stderr, files) as bar:
+    others = find_traces(args.against) if args.against else []
+    with ReadingBar(sys.stderr, [*files, *others]) as bar:
         analysis = analyse_files(files, aligned=not args.no_align, reading=bar)
+        other = analyse_files(others, aligned=not args.no_align, reading=bar) if others else None
+    operators = OperatorsView.of(analysis, other, args.what_if)
     try:
+        if args.statistics is not None:
+            write_text(args.statistics, operators.to_csv())
+            print(f"forerun: wrote {args.statistics}", file=sys.stderr)
         if args.timeline is not None:
             write_timeline(analysis.replay, args.timeline)
             print(f"forerun: wrote {args.timeline}", file=sys.stderr)
@@ -69,12 +103,14 @@ def run(args: argparse.Namespace) -> int:
             _write_profile(args, analysis)
     finally:  # the answer is printed even where a file cannot be written
         if args.json:
-            print(dump_json(summary(analysis, link_bytes_per_s=link, top=args.top)))
+            print(dump_json(summary(analysis, link_bytes_per_s=link, top=args.top) | operators.to_json(args.top)))
         else:
             from forerun.search.cli.console import open_console
             from forerun.search.cli.replay_view import print_replay
 
-            print_replay(open_console(), analysis, link_bytes_per_s=link, top=args.top)
+            console = open_console()
+            print_replay(console, analysis, link_bytes_per_s=link, top=args.top)
+            operators.print(console, args.top)
     return 0
 
 

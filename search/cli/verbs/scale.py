@@ -66,7 +66,7 @@ def add_arguments(parser: Parser) -> None:
     )
     group.add_argument("--jitter", type=float, metavar="CV", help="deviation of steps over their mean (cluster: 0.02)")
     group.add_argument("--seed", type=seed, default=0, metavar="N", help="of the drawn step times (default 0)")
-    group.add_argument("--fidelity", metavar="F", help="coarse, events or both (default, where it is quick)")
+    group.add_argument("--fidelity", metavar="F", help="analytic, events or both (default, where it is quick)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -120,8 +120,10 @@ def request_of(args: argparse.Namespace) -> "ScaleRequest":
     from forerun.spaces.errors import unknown
     from forerun.spaces.units import parse_bytes, parse_rate, parse_seconds, with_unit
 
-    if args.fidelity not in (None, "coarse", "events", "both"):
-        raise unknown("fidelity", args.fidelity, ("coarse", "events", "both"))
+    if args.fidelity == "coarse":  # what the analytic model was called
+        args.fidelity = "analytic"
+    if args.fidelity not in (None, "analytic", "events", "both"):
+        raise unknown("fidelity", args.fidelity, ("analytic", "events", "both"))
 
     def quantity(parse: Callable[[str | float], float], text: str | None) -> float | None:
         return None if text is None else with_unit(parse, text)

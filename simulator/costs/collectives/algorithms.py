@@ -17,7 +17,7 @@ from forerun.spaces.clusters.spec import NETWORK_KINDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Path:
+class LevelPath:
     """One level as one array of groups uses it: its links, its constants and the span of the groups.
 
     ``inner_size``: devices in one group of the level before; None where all groups work at once and share the level
@@ -57,12 +57,12 @@ class Path:
         return np.asarray(rate, dtype=np.float64)
 
 
-def _where_used(path: Path, value: Floats | float) -> Floats:
+def _where_used(path: LevelPath, value: Floats | float) -> Floats:
     return np.asarray(np.where(path.span.used, value, 0.0), dtype=np.float64)
 
 
 def _fastest_s(
-    paths: Sequence[Path],
+    paths: Sequence[LevelPath],
     steps: Sequence[tuple[Floats, Sequence[float]]],
     moved: Sequence[Floats],
     rates: Sequence[Floats],
@@ -73,15 +73,15 @@ def _fastest_s(
     for protocol in range(len(PROTOCOLS)):
         base_s = np.max([_where_used(path, path.constants.base_s[protocol]) for path in paths], axis=0)
         taken_s, slowest_s = np.zeros_like(best), np.zeros_like(best)
-        for count, hop_s in steps:
-            taken_s = taken_s + count * hop_s[protocol]
+        for count, step_s in steps:
+            taken_s = taken_s + count * step_s[protocol]
         for path, data, rate in zip(paths, moved, rates, strict=True):
             slowest_s = np.maximum(slowest_s, _where_used(path, data / (rate * path.constants.fraction[protocol])))
         best = np.minimum(best, base_s + taken_s + slowest_s)
     return best
 
 
-def _innermost(paths: Sequence[Path]) -> list[Floats]:
+def _innermost(paths: Sequence[LevelPath]) -> list[Floats]:
     """1.0 at the innermost level that a group uses, else 0.0."""
     found, free = [], np.ones_like(paths[0].span.joined)
     for path in paths:
@@ -91,12 +91,12 @@ def _innermost(paths: Sequence[Path]) -> list[Floats]:
     return found
 
 
-def ring_s(paths: Sequence[Path], collective: str, full_bytes: Floats, ranks: Floats, passes: int) -> Floats:
+def ring_s(paths: Sequence[LevelPath], collective: str, full_bytes: Floats, ranks: Floats, passes: int) -> Floats:
     """A ring over all members: ``passes`` times ranks - 1 steps (2 for all-reduce); the slowest level sets the pace."""
     wire = passes * full_bytes * (ranks - 1.0) / ranks
     return _fastest_s(
         paths,
-        [(passes * path.span.hops, path.constants.hops_s(path.level.latency_s)) for path in paths],
+        [(passes * path.span.ring_steps, path.constants.steps_s(path.level.latency_s)) for path in paths],
         [
             wire + inner * path.constants.own_share * full_bytes / ranks
             for path, inner in zip(paths, _innermost(paths), strict=True)
@@ -105,7 +105,7 @@ def ring_s(paths: Sequence[Path], collective: str, full_bytes: Floats, ranks: Fl
     )
 
 
-def tree_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
+def tree_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -> Floats:
     """Double binary tree over the sub-groups of the outer levels, chain inside the innermost one (all-reduce).
 
     The message goes up and down, twice over every link (Sanders et al. 2009; NCCL 2.4). Two sub-groups could exchange
@@ -121,17 +121,17 @@ def tree_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
             count = 2.0 * _where_used(path, path.span.joined - 1.0)
         else:
             count = _tree_steps(path)
-        steps.append((count, path.constants.hops_s(path.level.latency_s, tree=number > 0 or not chained)))
+        steps.append((count, path.constants.steps_s(path.level.latency_s, tree=number > 0 or not chained)))
     rates = [path.rate_bytes_per_s("all_reduce") for path in paths]
     return _fastest_s(paths, steps, [2.0 * full_bytes] * len(paths), rates)
 
 
-def _tree_steps(path: Path) -> Floats:
+def _tree_steps(path: LevelPath) -> Floats:
     """Steps up and down a tree over the sub-groups of a level."""
     return np.asarray(2.0 * np.ceil(np.log2(np.maximum(path.span.joined, 1.0)) - 1e-9))
 
 
-def in_switch_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
+def in_switch_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -> Floats:
     """Reduction in the switch of the innermost level (NVLink SHARP), with the tree over the outer levels.
 
     Infinite where the switch cannot, or the group is smaller than the library's tuner asks for.
@@ -147,13 +147,13 @@ def in_switch_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Flo
     slowest = wire / (inner.member_bytes_per_s() * row.in_switch_efficiency)
     steps = np.full_like(full_bytes, row.in_switch_base_s + inner.level.latency_s - row.nominal_latency_s)
     for path in paths[1:]:
-        hop_s = path.constants.hops_s(path.level.latency_s, tree=True)[-1]
-        steps = steps + _tree_steps(path) * hop_s
+        step_s = path.constants.steps_s(path.level.latency_s, tree=True)[-1]
+        steps = steps + _tree_steps(path) * step_s
         slowest = np.maximum(slowest, _where_used(path, 2.0 * full_bytes / path.rate_bytes_per_s("all_reduce")))
     return np.where(allowed, steps + slowest, np.inf)
 
 
-def exchange_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
+def exchange_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -> Floats:
     """Pairwise exchange (all-to-all): each level carries what leaves its sub-groups, the slowest sets the pace.
 
     What crosses a spine has left its node by the same NICs as what stays under the leaf.
@@ -163,17 +163,17 @@ def exchange_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floa
     for path, inner in zip(paths, _innermost(paths), strict=True):
         peers = path.span.inside * (path.span.joined - 1.0)
         steps.append((peers, (path.constants.peer_s,) * len(PROTOCOLS)))
-        steps.append((_where_used(path, 1.0), path.constants.hops_s(path.level.latency_s)))
+        steps.append((_where_used(path, 1.0), path.constants.steps_s(path.level.latency_s)))
         moved.append(full_bytes / ranks * (path.crossing + inner * path.constants.own_share))
         rates.append(path.rate_bytes_per_s("all_to_all") / path.span.inside)
     return _fastest_s(paths, steps, moved, rates)
 
 
-def broadcast_s(paths: Sequence[Path], full_bytes: Floats, ranks: Floats) -> Floats:
+def broadcast_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -> Floats:
     """A pipelined ring from one root: every link carries the message once."""
     return _fastest_s(
         paths,
-        [(path.span.hops, path.constants.hops_s(path.level.latency_s)) for path in paths],
+        [(path.span.ring_steps, path.constants.steps_s(path.level.latency_s)) for path in paths],
         [full_bytes] * len(paths),
         [path.rate_bytes_per_s("all_gather") for path in paths],
     )

@@ -21,10 +21,10 @@ class LinkConstants:
     ``architectures``: devices the constants were fitted on (a prefix of ``Device.architecture``; empty: any).
     ``nominal_latency_s``: ``Level.latency_s`` of the level they were fitted on.
     ``efficiency``: by collective, share of the line rate that long messages reach.
-    ``fraction``: share of that bandwidth per protocol; ``base_s``: launch and handshake; ``hop_s``: one ring step.
+    ``fraction``: share of that bandwidth per protocol; ``base_s``: launch and handshake; ``ring_step_s``: one step.
     ``own_share``: cost of moving the rank's own block, as a share of moving a block over the link.
     ``peer_s``: cost of each further peer of an all-to-all.
-    ``tree_hop_s``: one step of the tree; ``in_switch_*``: reduction in the switch, taken only by groups of
+    ``tree_step_s``: one step of the tree; ``in_switch_*``: reduction in the switch, taken only by groups of
     ``in_switch_members`` or more. ``crowding``: exponent by which the rate falls with the joined members (they
     share a host bridge). ``mesh``: pairwise links, a device reaches one port per partner. ``alone_share``: share of all
     links of a sub-group (a node) that one communicator reaches, however many of them it has (0: no such bound); several
@@ -38,10 +38,10 @@ class LinkConstants:
     efficiency: Mapping[str, float]
     fraction: tuple[float, float, float]
     base_s: tuple[float, float, float]
-    hop_s: tuple[float, float, float]
+    ring_step_s: tuple[float, float, float]
     own_share: float = 0.0
     peer_s: float = 0.0
-    tree_hop_s: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    tree_step_s: tuple[float, float, float] = (0.0, 0.0, 0.0)
     in_switch_efficiency: float = 0.0
     in_switch_base_s: float = 0.0
     in_switch_members: int = 5
@@ -54,9 +54,9 @@ class LinkConstants:
         """Whether the constants were measured on devices of ``architecture``."""
         return not self.architectures or architecture.startswith(self.architectures)
 
-    def hops_s(self, latency_s: float, *, tree: bool = False) -> tuple[float, ...]:
-        """Seconds of one step per protocol on a level whose hop takes ``latency_s`` instead of the nominal."""
-        steps = self.tree_hop_s if tree and any(self.tree_hop_s) else self.hop_s
+    def steps_s(self, latency_s: float, *, tree: bool = False) -> tuple[float, ...]:
+        """Seconds of one step per protocol on a level where one step takes ``latency_s`` instead of the nominal."""
+        steps = self.tree_step_s if tree and any(self.tree_step_s) else self.ring_step_s
         return tuple(max(step + latency_s - self.nominal_latency_s, 0.25 * step) for step in steps)
 
 

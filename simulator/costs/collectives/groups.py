@@ -49,12 +49,12 @@ class Span:
     """One step of a group from a level's sub-groups to the level's group; all fields broadcast together.
 
     ``inside``: members in one sub-group; ``joined``: sub-groups that this level joins (1 where the group does not use
-    the level); ``hops``: steps of one turn of a ring over all members that use this level (they add up to ranks - 1).
+    the level); ``ring_steps``: steps of one ring over all members on this level (they sum to ranks - 1).
     """
 
     inside: Floats
     joined: Floats
-    hops: Floats
+    ring_steps: Floats
 
     @property
     def used(self) -> NDArray[np.bool_]:
@@ -68,7 +68,7 @@ def spans(levels: tuple[Level, ...], ranks: Any, stride: Any) -> tuple[Span, ...
     inside = np.ones_like(members[0])
     found = []
     for here in members:
-        hops = members[-1] / inside - members[-1] / here
-        found.append(Span(inside=inside, joined=here / inside, hops=hops))
+        ring_steps = members[-1] / inside - members[-1] / here
+        found.append(Span(inside=inside, joined=here / inside, ring_steps=ring_steps))
         inside = here
     return tuple(found)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from forerun.simulator.costs.collectives import algorithms
-from forerun.simulator.costs.collectives.algorithms import Path
+from forerun.simulator.costs.collectives.algorithms import LevelPath
 from forerun.simulator.costs.collectives.constants import PROTOCOLS, LinkConstants, Table, constants_of, table
 from forerun.simulator.costs.collectives.groups import Floats, spans
 from forerun.spaces.clusters.cluster import Cluster, Level
@@ -96,9 +96,9 @@ def time_on_levels_s(
 
 def paths_on_levels(
     levels: tuple[Level, ...], rows: tuple[LinkConstants, ...], ranks: Floats, stride: Floats, *, lone: bool
-) -> tuple[Path, ...]:
+) -> tuple[LevelPath, ...]:
     """Return how groups of ``ranks`` devices ``stride`` apart use every level, innermost first."""
-    paths: list[Path] = []
+    paths: list[LevelPath] = []
     inside, behind, near = 1, 1, np.ones_like(ranks)
     for level, row, span in zip(levels, rows, spans(levels, ranks, stride), strict=True):
         # The levels of a network begin with the same links: the NICs of a node.
@@ -106,7 +106,7 @@ def paths_on_levels(
             behind, near = inside, span.inside
         reached = (ranks if level.kind in NETWORK_KINDS else span.inside * span.joined) - span.inside
         paths.append(
-            Path(
+            LevelPath(
                 level=level,
                 constants=row,
                 span=span,
@@ -138,10 +138,10 @@ def _send_s(
         port = level.port_bytes_per_s
         if not (lone or row.mesh):
             port = min(port, level.bytes_per_s)
-        hops_s = row.hops_s(level.latency_s)
+        steps_s = row.steps_s(level.latency_s)
         here = np.minimum.reduce(
             [
-                row.base_s[p] + hops_s[p] + size / (port * row.efficiency["send_recv"] * row.fraction[p])
+                row.base_s[p] + steps_s[p] + size / (port * row.efficiency["send_recv"] * row.fraction[p])
                 for p in range(len(PROTOCOLS))
             ]
         )

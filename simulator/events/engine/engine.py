@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from forerun.simulator.events.engine.flow_groups import Component, FlowGroup
-from forerun.simulator.events.engine.graph import ByTask, Graph, TaskGraph
+from forerun.simulator.events.engine.graph import ByTask, EventGraph, TaskGraph
 from forerun.simulator.events.engine.sharing import shared_links
 from forerun.simulator.events.engine.slowed import Slowed
 from forerun.simulator.events.engine.stuck import stuck_error
@@ -66,7 +66,7 @@ class Run:
     special: ByTask[int]
     begins: Container[int] = ()
 
-    def __init__(self, graph: Graph, count: int) -> None:
+    def __init__(self, graph: EventGraph, count: int) -> None:
         self.graph = graph
         self.joins, self.wakes = count, 2 * count
         self.heap: list[tuple[float, int]] = []

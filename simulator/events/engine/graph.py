@@ -31,7 +31,7 @@ class ByTask(Protocol[Value]):
         """Change that of a task."""
 
 
-class Graph:
+class EventGraph:
     """Streams, links and tasks, numbered as they are added; ``TaskGraph`` and ``LiveGraph`` keep the tasks.
 
     Per task: ``duration_s`` (of a transfer: its latency), ``stream`` (the one that it is shown on, -1: none), ``kind``
@@ -239,7 +239,7 @@ class Graph:
         raise NotImplementedError
 
 
-class TaskGraph(Graph):
+class TaskGraph(EventGraph):
     """A graph that is whole before it runs; tasks are numbered from 0. ``holds``: (task, device, whether at its end,
     bytes) of what is allocated and freed."""
 

@@ -13,7 +13,7 @@ of the whole graph:
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from forerun.simulator.events.engine.graph import Graph, Tag
+from forerun.simulator.events.engine.graph import EventGraph, Tag
 
 _PLACE_BITS, _OWNER_BITS = 36, 20
 MOST_OWNERS = 1 << _OWNER_BITS
@@ -35,7 +35,7 @@ class Hold(NamedTuple):
     size_bytes: float
 
 
-class LiveGraph(Graph):
+class LiveGraph(EventGraph):
     """The live tasks of a graph. ``fresh``: (task, streams) of all that came to streams since the executor last looked;
     ``begins`` and ``ends``: what tasks allocate and free at their start and at their end."""
 

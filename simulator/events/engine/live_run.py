@@ -9,7 +9,7 @@ _SAME_NUMBERS = range(MOST_NUMBERS)
 """Numbers of a live graph have their priority in front, so that they are their own ranks."""
 
 
-class Source(Protocol):
+class TaskWriter(Protocol):
     """Writes a graph."""
 
     graph: LiveGraph
@@ -31,7 +31,7 @@ class Watcher(Protocol):
         """Note when a task ran and what it was that let it start; return what this one will be as a cause."""
 
 
-def run_live(source: Source, watcher: Watcher) -> bool:
+def run_live(source: TaskWriter, watcher: Watcher) -> bool:
     """Run all tasks that a source writes; return whether all of them ended (else they wait for each other).
 
     The order of simultaneous events is that of ``engine.execute``, and so are all times.
@@ -62,7 +62,7 @@ class _LiveRun(Run):
     cause: dict[int, Any]
     graph: LiveGraph
 
-    def __init__(self, source: Source, watcher: Watcher) -> None:
+    def __init__(self, source: TaskWriter, watcher: Watcher) -> None:
         super().__init__(source.graph, MOST_NUMBERS)
         self.source, self.watcher = source, watcher
         self.rank = self.by_rank = _SAME_NUMBERS  # type: ignore[assignment]  # a range is never written to

@@ -8,13 +8,13 @@ from collections.abc import Hashable, Sequence
 
 from forerun.simulator.events.engine.components import ComponentOfFew, ComponentOfMany, ComponentOfOne, States
 from forerun.simulator.events.engine.flow_groups import Component, FlowGroup, flow_groups_of, groups_that_meet
-from forerun.simulator.events.engine.graph import Graph
+from forerun.simulator.events.engine.graph import EventGraph
 
 MOST_REMEMBERED = 256
 """Flow groups up to which a component remembers its states; to read that many sizes takes a microsecond."""
 
 
-def shared_links(graph: Graph) -> tuple[dict[tuple[int, ...], FlowGroup], list[Component]]:
+def shared_links(graph: EventGraph) -> tuple[dict[tuple[int, ...], FlowGroup], list[Component]]:
     """Return the flow group of every route that a graph's transfers may take, and the components that these make, both
     in the order of their links."""
     routes = {route for _, route in graph.transfers.values()}.union(graph.routes)

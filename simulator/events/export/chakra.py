@@ -21,7 +21,7 @@ from forerun.simulator.events.step.compile import compile_step
 from forerun.simulator.events.step.contention import Contention
 from forerun.simulator.events.step.result import EventResult
 from forerun.simulator.events.step.sizes import StepSizes, step_sizes
-from forerun.simulator.events.step.traffic import Layout
+from forerun.simulator.events.step.traffic import DeviceNumbers
 from forerun.spaces import protobuf as pb
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text, written
@@ -49,7 +49,7 @@ def write_chakra(context: Context, strategy: Strategy, result: EventResult, fold
         )
     groups: dict[tuple[int, ...], int] = {}
     nodes = _nodes_of_stages(_run_again(result), step_sizes(context, strategy), strategy)
-    layout = Layout(strategy)
+    layout = DeviceNumbers(strategy)
     apart = len(result.stages) > strategy.pp
     for replica in range(layout.replicas):
         colour = result.contention.colours[replica] if result.contention else replica if apart else 0
@@ -113,7 +113,7 @@ class _Node:
 class _Place:
     """Where one device stands, which turns stages and groups into devices."""
 
-    layout: Layout
+    layout: DeviceNumbers
     sharing: int
     pp: int
     replica: int

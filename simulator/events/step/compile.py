@@ -9,15 +9,14 @@ from array import array
 from collections.abc import Iterator
 
 from forerun.simulator.assignment.costs import StepCosts
-from forerun.simulator.events.engine.graph import Graph, TaskGraph
+from forerun.simulator.events.engine.graph import EventGraph, TaskGraph
 from forerun.simulator.events.engine.kinds import KINDS, OPTIMIZER, STREAMS, TIED
 from forerun.simulator.events.engine.live_graph import MOST_OWNERS, LiveGraph
-from forerun.simulator.events.step.contention import Contention, Key, Wires
+from forerun.simulator.events.step.contention import Contention, Key, SharedLinks
 from forerun.simulator.events.step.device_tasks import DeviceWriter, add_streams
 from forerun.simulator.events.step.disturb import Disturbance, draws_of
 from forerun.simulator.events.step.hand_over import Collectives, HandOver
 from forerun.simulator.events.step.stage_order import stage_orders
-from forerun.simulator.schedules import limited, programs_of
 from forerun.spaces.errors import RequestError
 
 
@@ -108,7 +107,7 @@ class _Step:
     def __init__(
         self,
         costs: StepCosts,
-        graph: Graph,
+        graph: EventGraph,
         replicas: int,
         contention: Contention | None,
         disturbance: Disturbance | None,
@@ -121,18 +120,15 @@ class _Step:
                 f"replicas must be at least 1 and all pipeline ranks fewer than {MOST_OWNERS}, "
                 f"but got {replicas} x {pp}"
             )
-        programs = (
-            limited(costs.shape, costs.in_flight) if costs.in_flight else programs_of(costs.schedule, costs.shape)
-        )
         for device in range(count):
             add_streams(graph, device, costs.overlap_slowdown, costs.traffic_slowdown)
             if costs.one_port and contention is None:
                 graph.add_link(f"stage {device} port", 1.0)
-        self.wires = Wires(contention, graph) if contention else None
+        self.wires = SharedLinks(contention, graph) if contention else None
         if costs.one_port and contention is None:
             _declare_ports(costs, graph, replicas)
         draws = draws_of(disturbance, count) if disturbance else [None] * count
-        common, orders = Collectives(replicas), stage_orders(programs, len(costs.chunks))
+        common, orders = Collectives(replicas), stage_orders(costs.programs, len(costs.chunks))
         self.end = _End(costs, graph, count)
         self.devices: list[DeviceWriter] = []
         for replica in range(replicas):
@@ -143,7 +139,7 @@ class _Step:
                 self.devices.append(writer)
 
 
-def _declare_ports(costs: StepCosts, graph: Graph, replicas: int) -> None:
+def _declare_ports(costs: StepCosts, graph: EventGraph, replicas: int) -> None:
     """Declare what may leave by the ports of every stage: transfers of one device, collectives of all replicas."""
     pp = costs.shape.pp
     for stage in range(pp):
@@ -159,7 +155,7 @@ class _End:
     Every device comes here once; it is numbered behind all other tasks, whoever comes first.
     """
 
-    def __init__(self, costs: StepCosts, graph: Graph, devices: int) -> None:
+    def __init__(self, costs: StepCosts, graph: EventGraph, devices: int) -> None:
         self._costs, self._graph, self._devices = costs, graph, devices
         self._tied: dict[int, int] = {}
         self._norm = -1

@@ -10,7 +10,7 @@ is left out.
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from forerun.simulator.events.engine.graph import Graph, TaskGraph
+from forerun.simulator.events.engine.graph import EventGraph, TaskGraph
 from forerun.simulator.events.step.traffic import Flow, Traffic
 
 _SAME = 1e-9
@@ -170,11 +170,11 @@ def alone_s(contention: Contention, key: Key) -> float:
     return flow.latency_s + flow.wire_s * flow.assumed_bytes_per_s / contention.most_bytes_per_s[key]
 
 
-class Wires:
+class SharedLinks:
     """Puts flows on the links of a task graph. A flow that meets no other takes a fixed time. ``sent_bytes``: what
     every connection of each flow carries."""
 
-    def __init__(self, contention: Contention, graph: Graph) -> None:
+    def __init__(self, contention: Contention, graph: EventGraph) -> None:
         self._contention = contention
         self._graph = graph
         self._routes: dict[Key, tuple[int, ...]] = {}

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.assignment.host import COPY_AHEAD
-from forerun.simulator.events.engine.graph import Graph
+from forerun.simulator.events.engine.graph import EventGraph
 from forerun.simulator.events.engine.kinds import COPY, GATHER, HOST, REDUCE, SEND, STREAMS
-from forerun.simulator.events.step.contention import Wires
+from forerun.simulator.events.step.contention import SharedLinks
 from forerun.simulator.events.step.disturb import Draws
 from forerun.simulator.events.step.hand_over import Collectives, HandOver
 from forerun.simulator.events.step.stage_order import LAST_PASSES, StageOrder
@@ -30,7 +30,7 @@ PREFETCH = 2
 """Segments that a sharded parameter's gather may run ahead of its use (Proteus prefetches two operators ahead)."""
 
 
-def add_streams(graph: Graph, device: int, computation: float, traffic: float) -> None:
+def add_streams(graph: EventGraph, device: int, computation: float, traffic: float) -> None:
     """Add the streams of one device; factors on the seconds of computation beside traffic of replicas, and of that
     traffic beside computation."""
     compute, _, gradient, _, _ = (
@@ -65,12 +65,12 @@ class DeviceWriter:
     def __init__(
         self,
         costs: StepCosts,
-        graph: Graph,
+        graph: EventGraph,
         order: StageOrder,
         replica: int,
         hand_over: HandOver,
         common: Collectives,
-        wires: Wires | None,
+        wires: SharedLinks | None,
         draws: Draws | None,
     ) -> None:
         self.costs, self.graph, self.order, self.replica = costs, graph, order, replica

@@ -2,7 +2,7 @@
 
 from array import array
 
-from forerun.simulator.events.engine.graph import Graph
+from forerun.simulator.events.engine.graph import EventGraph
 from forerun.simulator.events.engine.live_graph import place_of
 from forerun.simulator.schedules import Pass
 
@@ -14,7 +14,7 @@ class HandOver:
     """What the virtual stages of one pipeline hand to each other. ``arrows``: where transfers and what they let start
     are noted for pictures."""
 
-    def __init__(self, graph: Graph, chunks: int, arrows: "array[int] | None") -> None:
+    def __init__(self, graph: EventGraph, chunks: int, arrows: "array[int] | None") -> None:
         self._graph, self._chunks, self._arrows = graph, chunks, arrows
         self._made: dict[Made, tuple[int, bool]] = {}
         self._wanted: dict[Made, int] = {}

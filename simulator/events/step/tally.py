@@ -10,7 +10,7 @@ import numpy as np
 
 from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.events.engine.engine import Execution
-from forerun.simulator.events.engine.graph import Graph, Tag, TaskGraph
+from forerun.simulator.events.engine.graph import EventGraph, Tag, TaskGraph
 from forerun.simulator.events.engine.kinds import (
     COPY,
     EXCHANGE,
@@ -129,7 +129,7 @@ class _Device:
 class Tally:
     """Watches a run; with a ``timeline`` it writes that and keeps memory over time."""
 
-    def __init__(self, graph: Graph, timeline: TimelineWriter | None = None) -> None:
+    def __init__(self, graph: EventGraph, timeline: TimelineWriter | None = None) -> None:
         self.graph = graph
         self.timeline = timeline
         self.makespan_s = 0.0

@@ -67,7 +67,7 @@ def step_traffic(context: Context, strategy: Strategy, reduce_s: Sequence[float]
     links = TaskGraph(())
     nodes = -(-strategy.devices // spec.devices_per_node)
     crossed = _Crossed(context.cluster, Routes(build_graph(spec, nodes), links), links)
-    layout = Layout(strategy)
+    layout = DeviceNumbers(strategy)
     known = {number: _p2p_over(context, strategy, number) for number in range(len(context.cluster.levels))}
     p2p = {
         (replica, here, there): _p2p(layout, crossed, known, replica, here, there)
@@ -96,7 +96,7 @@ def _neighbours(strategy: Strategy) -> list[tuple[int, int]]:
     return [*pairs, *((there, here) for here, there in pairs)]
 
 
-class Layout:
+class DeviceNumbers:
     """Numbers of the devices of a strategy: tensor ranks are neighbours, then context ranks."""
 
     def __init__(self, strategy: Strategy) -> None:
@@ -151,7 +151,7 @@ class _Crossed:
         return self._ports[key]
 
 
-def _p2p(layout: Layout, crossed: _Crossed, known: dict[int, Flow], replica: int, here: int, there: int) -> Flow:
+def _p2p(layout: DeviceNumbers, crossed: _Crossed, known: dict[int, Flow], replica: int, here: int, there: int) -> Flow:
     """Return what the tensor ranks of a stage send; ``known``: a transfer over each level, without its links."""
     pairs = list(zip(layout.devices(replica, here), layout.devices(replica, there), strict=True))
     number = max(crossed.level(*pair) for pair in pairs)
@@ -182,7 +182,7 @@ def _p2p_over(context: Context, strategy: Strategy, number: int) -> Flow:
 def _ring(
     context: Context,
     strategy: Strategy,
-    layout: Layout,
+    layout: DeviceNumbers,
     crossed: _Crossed,
     stage: int,
     whole_s: float,

@@ -14,7 +14,7 @@ import numpy as np
 from forerun.simulator.costs.slowest import NATURAL_JITTER
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes.coarse import check_slow, draws
+from forerun.simulator.modes.analytic import check_slow, draws
 from forerun.simulator.modes.events.wires import (
     ALL_REDUCE,
     BACKWARD,
@@ -28,7 +28,7 @@ from forerun.simulator.modes.events.wires import (
     Wires,
 )
 from forerun.simulator.modes.mode import TrainingMode
-from forerun.simulator.modes.network import Network
+from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.profile import GradientProfile
 
 RING_WORKERS = 16
@@ -50,7 +50,7 @@ class ModeGraph:
 
 
 def build_mode(
-    profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance, steps: int
+    profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance, steps: int
 ) -> ModeGraph:
     """Return the graph of ``steps`` steps of all workers.
 
@@ -78,7 +78,7 @@ def drawn_factors(profile: GradientProfile, mode: TrainingMode, noise: Disturban
 
 class _Builder:
     def __init__(
-        self, profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance, steps: int
+        self, profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance, steps: int
     ) -> None:
         self.profile, self.mode, self.network, self.steps = profile, mode, network, steps
         self.graph = TaskGraph(KINDS)

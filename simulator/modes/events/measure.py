@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from forerun.simulator.events.engine.engine import Execution, execute
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes.coarse import coarse_prediction
+from forerun.simulator.modes.analytic import analytic_prediction
 from forerun.simulator.modes.events.build import ModeGraph, build_mode
 from forerun.simulator.modes.mode import TrainingMode
-from forerun.simulator.modes.network import Network
+from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.prediction import ModePrediction
 from forerun.simulator.modes.profile import GradientProfile
 
@@ -27,7 +27,7 @@ _REST = "exchange, queue and update"
 def event_prediction(
     profile: GradientProfile,
     mode: TrainingMode,
-    network: Network,
+    network: ModeNetwork,
     disturbance: Disturbance | None = None,
     *,
     steps: int = STEPS,
@@ -45,7 +45,7 @@ def event_prediction(
     else:
         small = profile.merged(layers)
     noise = disturbance or Disturbance()
-    bound = coarse_prediction(profile, mode, network, disturbance).bound_samples_per_s
+    bound = analytic_prediction(profile, mode, network, disturbance).bound_samples_per_s
     found = []
     for number in range(1 if mode.synchronous or mode.workers == 1 else draws):
         made = build_mode(small, mode, network, replace(noise, seed=noise.seed + number), steps)

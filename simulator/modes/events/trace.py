@@ -15,7 +15,7 @@ from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes.events.build import ModeGraph, build_mode
 from forerun.simulator.modes.events.wires import KINDS
 from forerun.simulator.modes.mode import TrainingMode
-from forerun.simulator.modes.network import Network
+from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.profile import GradientProfile
 
 STEPS = 6
@@ -26,7 +26,7 @@ _LANES_OF = {"host": 0, "forward": 0, "backward": 0, "download": 1, "upload": 2,
 
 
 def mode_trace(
-    profile: GradientProfile, mode: TrainingMode, network: Network, disturbance: Disturbance | None = None
+    profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, disturbance: Disturbance | None = None
 ) -> dict[str, Any]:
     """Return the trace of the first steps of all workers as plain data.
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.modes.mode import TrainingMode
-from forerun.simulator.modes.network import Network
+from forerun.simulator.modes.network import ModeNetwork
 
 KINDS = ("host", "forward", "backward", "download", "upload", "update", "all-reduce", "barrier")
 HOST, FORWARD, BACKWARD, DOWNLOAD, UPLOAD, UPDATE, ALL_REDUCE, BARRIER = range(len(KINDS))
@@ -21,7 +21,7 @@ class Wires:
     """
 
     def __init__(
-        self, graph: TaskGraph, mode: TrainingMode, network: Network, pieces: Sequence[Sequence[float]]
+        self, graph: TaskGraph, mode: TrainingMode, network: ModeNetwork, pieces: Sequence[Sequence[float]]
     ) -> None:
         self.graph, self.mode = graph, mode
         self.latency_s = network.latency_s

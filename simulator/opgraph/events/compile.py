@@ -22,13 +22,13 @@ from forerun.simulator.events.engine.kinds import (
     STREAMS,
 )
 from forerun.simulator.events.step.device_tasks import PREFETCH, add_streams
-from forerun.simulator.layouts import Need, Phase, Transfer
+from forerun.simulator.layouts import Need, Transfer, TransferPhase
 from forerun.simulator.opgraph.events.buckets import Bucket, Buckets
 from forerun.simulator.opgraph.events.plan import GraphPlan
 from forerun.simulator.opgraph.messages import Filling
 from forerun.simulator.opgraph.transfers import blocked_s
 from forerun.simulator.schedules import Action, Pass
-from forerun.spaces.operators import Operator
+from forerun.spaces.operators import CutOperator
 
 Key = tuple[object, ...]
 
@@ -108,7 +108,7 @@ class _Device:
             task = self._compute_forward(operator, action, Pass.FORWARD)
             self._hold_forward(operator, action, task)
 
-    def _compute_forward(self, operator: Operator, action: Action, kind: int) -> int:
+    def _compute_forward(self, operator: CutOperator, action: Action, kind: int) -> int:
         """Add an operator's forward pass with the communication before and behind it; return the computation."""
         plan, microbatch = self.plan, action.microbatch
         again = kind == RECOMPUTE
@@ -118,13 +118,13 @@ class _Device:
             producer = plan.graph.producers.get(operand.name)
             if producer is not None:
                 waits.append(self._source("value", microbatch, operand.name, producer))
-        reads = [need for need in plan.local(Phase.FORWARD, operator) if need.tensor != operator.output.name]
+        reads = [need for need in plan.local(TransferPhase.FORWARD, operator) if need.tensor != operator.output.name]
         after = [self._exchange(need, waits, tag) for need in reads]
         after += self._fetch(operator, tag)
         task = self._computation(kind, plan.costs[operator.name].forward_s, after, tag)
         self.step.waiting += [(task, key) for key in waits]
         ready = task
-        for need in plan.local(Phase.FORWARD, operator):
+        for need in plan.local(TransferPhase.FORWARD, operator):
             if need.tensor == operator.output.name:
                 ready = self._exchange(need, (), tag, (ready,))
         if not again:
@@ -139,13 +139,13 @@ class _Device:
         self.exchanged = []
         return task
 
-    def _source(self, what: str, microbatch: int, tensor: str, producer: Operator) -> Key:
+    def _source(self, what: str, microbatch: int, tensor: str, producer: CutOperator) -> Key:
         """Return what a reader of a tensor waits for: the tensor here, or its arrival from another pipeline rank."""
         if self.plan.home[producer.name] == self.device:
             return (what, microbatch, tensor, self.device)
         return ("sent", microbatch, tensor, self.device)
 
-    def _send_forward(self, operator: Operator, ready: int, tag: Key) -> None:
+    def _send_forward(self, operator: CutOperator, ready: int, tag: Key) -> None:
         """Send an output to every other pipeline rank that reads it."""
         tensor = operator.output.name
         readers = self.plan.graph.consumers.get(tensor, ())
@@ -156,7 +156,7 @@ class _Device:
                 self.plan.seconds(need)
                 for reader in readers
                 if self.plan.home[reader.name] == device
-                for need in self.plan.crossing(Phase.FORWARD, reader)
+                for need in self.plan.crossing(TransferPhase.FORWARD, reader)
                 if need.tensor == tensor
             )
             task = self.graph.add(SEND, seconds, self.feature, (ready,), tag=(*tag, device))
@@ -176,12 +176,12 @@ class _Device:
         self.step.waiting += [(task, source) for source in waits]
         return task
 
-    def _fetch(self, operator: Operator, tag: Key) -> list[int]:
+    def _fetch(self, operator: CutOperator, tag: Key) -> list[int]:
         """Gather weights that are kept in slices, at most ``PREFETCH`` operators ahead."""
         gate = self.computed[-PREFETCH:][0]
         return [
             self.graph.add(GATHER, self.plan.weight_seconds(need), self.gradient, (gate,), tag=(*tag, "weights"))
-            for need in self.plan.local(Phase.FETCH, operator)
+            for need in self.plan.local(TransferPhase.FETCH, operator)
         ]
 
     def _backward(self, action: Action, *, last: bool) -> None:
@@ -194,17 +194,19 @@ class _Device:
             self.graph.hold(first, self.device, cost.working_bytes)
             self.graph.hold(task, self.device, -cost.kept_bytes - cost.working_bytes, at_end=True)
 
-    def _compute_backward(self, operator: Operator, action: Action, *, last: bool) -> tuple[int, int]:
+    def _compute_backward(self, operator: CutOperator, action: Action, *, last: bool) -> tuple[int, int]:
         """Add an operator's gradients with their communication; return its first and its last computation."""
         plan, cost = self.plan, self.plan.costs[operator.name]
         tag: Key = (action.microbatch, action.chunk, operator.name)
         waits = self._gradients_of(operator, action.microbatch)
         after = [
             self._exchange(need, waits, tag)
-            for need in plan.local(Phase.BACKWARD, operator)
+            for need in plan.local(TransferPhase.BACKWARD, operator)
             if need.tensor == f"d {operator.output.name}"
         ]
-        after += [self._exchange(need, (), tag, self.computed[-1:]) for need in plan.local(Phase.AGAIN, operator)]
+        after += [
+            self._exchange(need, (), tag, self.computed[-1:]) for need in plan.local(TransferPhase.AGAIN, operator)
+        ]
         after += self._fetch(operator, tag)
         first = task = self._computation(Pass.INPUT_GRADIENT, cost.input_s, after, tag)
         self.step.waiting += [(task, key) for key in waits]
@@ -216,24 +218,24 @@ class _Device:
         self._pass_on(operator, action.microbatch, task, tag)
         return first, task
 
-    def _gradients_of(self, operator: Operator, microbatch: int) -> list[Key]:
+    def _gradients_of(self, operator: CutOperator, microbatch: int) -> list[Key]:
         """Return what the gradient of an output waits for: the readers' contributions, here or sent."""
         readers = [r for r in self.plan.graph.consumers.get(operator.output.name, ()) if r.differentiable]
         return [("gradient", microbatch, operator.output.name, reader.name) for reader in readers]
 
-    def _pass_on(self, operator: Operator, microbatch: int, task: int, tag: Key) -> None:
+    def _pass_on(self, operator: CutOperator, microbatch: int, task: int, tag: Key) -> None:
         """Bring the gradients of an operator's inputs to where these are kept."""
         for operand in operator.inputs:
             producer = self.plan.graph.producers.get(operand.name)
             if producer is None:
                 continue
             name, ready = f"d {operand.name}", task
-            for need in self.plan.local(Phase.BACKWARD, operator):
+            for need in self.plan.local(TransferPhase.BACKWARD, operator):
                 if need.tensor == name:
                     ready = self._exchange(need, (), tag, (ready,))
             target = self.plan.home[producer.name]
             if target != self.device:
-                crossing = self.plan.crossing(Phase.BACKWARD, operator)
+                crossing = self.plan.crossing(TransferPhase.BACKWARD, operator)
                 seconds = sum(self.plan.seconds(need) for need in crossing if need.tensor == name)
                 ready = self.graph.add(SEND, seconds, self.feature, (ready,), tag=(*tag, target))
             self.step.done["gradient", microbatch, operand.name, operator.name] = ready
@@ -247,15 +249,15 @@ class _Device:
             self.plan.sent_gradient(operator, transfer)
             for operator in reversed(self.plan.operators[action.chunk])
             if self._sends(operator, last=last)
-            for need in self.plan.local(Phase.GRADIENT, operator)
+            for need in self.plan.local(TransferPhase.GRADIENT, operator)
             for transfer in need.transfers
         ]
 
-    def _sends(self, operator: Operator, *, last: bool) -> bool:
+    def _sends(self, operator: CutOperator, *, last: bool) -> bool:
         return bool(operator.weights) and (last or self.plan.shares[operator.name].zero >= 2)
 
-    def _weights(self, operator: Operator, task: int) -> None:
-        for need in self.plan.local(Phase.GRADIENT, operator):
+    def _weights(self, operator: CutOperator, task: int) -> None:
+        for need in self.plan.local(TransferPhase.GRADIENT, operator):
             for transfer in need.transfers:
                 bucket = self.buckets.add(self.plan.sent_gradient(operator, transfer), task)
                 if bucket is not None and self.overlaps:
@@ -275,7 +277,7 @@ class _Device:
         tag = (bucket.transfer.kind, f"{len(bucket.members)} gradients")
         self.behind.append(self.graph.add(REDUCE, seconds, self.gradient, after, tag=tag))
 
-    def _hold_forward(self, operator: Operator, action: Action, task: int) -> None:
+    def _hold_forward(self, operator: CutOperator, action: Action, task: int) -> None:
         """Note what an operator keeps; a recomputed one until the end of its run."""
         size = self.plan.costs[operator.name].kept_bytes
         self.graph.hold(task, self.device, size)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.simulator.layouts import Need, Phase, Transfer, transfer_time_s
+from forerun.simulator.layouts import Need, Transfer, TransferPhase, transfer_time_s
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.memory import IN_PLACE
 from forerun.simulator.opgraph.transfers import all_reduce_s
-from forerun.spaces.operators import Cut, Operator, OperatorGraph
+from forerun.spaces.operators import Cut, CutOperator, OperatorGraph
 from forerun.spaces.opgraph import Kind
 
 _GRID = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
@@ -78,7 +78,7 @@ def part_costs(
 
 def at_host_speed(
     context: GraphContext,
-    stages: Sequence[Sequence[Operator]],
+    stages: Sequence[Sequence[CutOperator]],
     costs: Mapping[str, PartCost],
     needs: Sequence[Need],
 ) -> Mapping[str, PartCost]:
@@ -90,13 +90,13 @@ def at_host_speed(
         calls = [
             transfer
             for need in needs
-            if need.operator in names and need.phase in (Phase.FORWARD, Phase.BACKWARD)
+            if need.operator in names and need.phase in (TransferPhase.FORWARD, TransferPhase.BACKWARD)
             for transfer in need.transfers
             if transfer.kind != "point_to_point"
         ]
         launches = 2 * sum(operator.kind != Kind.VIEW.value for operator in operators) + len(calls)
         # What is joined in the forward pass is cut in the backward pass.
-        joined = [need for need in needs if need.operator in names and need.phase == Phase.FORWARD]
+        joined = [need for need in needs if need.operator in names and need.phase == TransferPhase.FORWARD]
         gathered = [t for need in joined for t in need.transfers if t.kind == "all_gather"]
         pieces = 2 * sum(len(transfer.groups[0]) for transfer in gathered)
         host_s = launches * profile.operator_host_s + pieces * profile.piece_host_s

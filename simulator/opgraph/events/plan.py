@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from forerun.simulator.layouts import Need, Phase, Share, Transfer, needs_of
+from forerun.simulator.layouts import Need, Share, Transfer, TransferPhase, needs_of
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.context import GRADIENT_BYTES
 from forerun.simulator.opgraph.dealing import dealt
@@ -21,7 +21,7 @@ from forerun.simulator.opgraph.messages import meeting_s, straggle_s
 from forerun.simulator.opgraph.transfers import sent_gradient, weight_transfer_s
 from forerun.simulator.schedules import PipelineShape, Programs, limited, programs_of
 from forerun.spaces.errors import RequestError
-from forerun.spaces.operators import Operator, OperatorGraph
+from forerun.spaces.operators import CutOperator, OperatorGraph
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.axes import operator_graph
 from forerun.spaces.strategies import Recompute
@@ -44,7 +44,7 @@ class GraphPlan:
     context: GraphContext
     tree: ResolvedTree
     graph: OperatorGraph
-    operators: tuple[tuple[Operator, ...], ...]
+    operators: tuple[tuple[CutOperator, ...], ...]
     home: Mapping[str, int]
     shares: Mapping[str, Share]
     costs: Mapping[str, PartCost]
@@ -70,8 +70,8 @@ class GraphPlan:
         return programs_of(int(self.tree.order), shape)
 
     @cached_property
-    def _by_operator(self) -> Mapping[tuple[Phase, str], tuple[tuple[Need, ...], tuple[Need, ...]]]:
-        found: dict[tuple[Phase, str], tuple[list[Need], list[Need]]] = {}
+    def _by_operator(self) -> Mapping[tuple[TransferPhase, str], tuple[tuple[Need, ...], tuple[Need, ...]]]:
+        found: dict[tuple[TransferPhase, str], tuple[list[Need], list[Need]]] = {}
         groups = [set(group) for group in self.tree.groups]
         for need in self.needs:
             own = groups[self.home[need.operator]]
@@ -79,11 +79,11 @@ class GraphPlan:
             found.setdefault((need.phase, need.operator), ([], []))[0 if members <= own else 1].append(need)
         return {key: (tuple(local), tuple(crossing)) for key, (local, crossing) in found.items()}
 
-    def local(self, phase: Phase, operator: Operator) -> tuple[Need, ...]:
+    def local(self, phase: TransferPhase, operator: CutOperator) -> tuple[Need, ...]:
         """What an operator needs among the devices of its own stage."""
         return self._by_operator.get((phase, operator.name), ((), ()))[0]
 
-    def crossing(self, phase: Phase, operator: Operator) -> tuple[Need, ...]:
+    def crossing(self, phase: TransferPhase, operator: CutOperator) -> tuple[Need, ...]:
         """What it needs from or gives to those of another."""
         return self._by_operator.get((phase, operator.name), ((), ()))[1]
 
@@ -99,7 +99,7 @@ class GraphPlan:
         """Seconds of one bucket of gradients."""
         return weight_transfer_s(self.context, transfer, self.gradient_bytes)
 
-    def sent_gradient(self, operator: Operator, transfer: Transfer) -> Transfer:
+    def sent_gradient(self, operator: CutOperator, transfer: Transfer) -> Transfer:
         """Return what is sent of a gradient: of a table that is copied the rows that were looked up."""
         model = next(one for one in self.context.model.operators if one.name == operator.name)
         batch = operator.axis("batch").size * self.tree.microbatches
@@ -122,19 +122,19 @@ class GraphPlan:
         nodes = -(-devices // self.context.cluster.devices_per_node)
         return float(max(own_input_s(self.context, batch / parts), stored_input_s(self.context, batch / nodes)))
 
-    def cloned_before(self, operator: Operator) -> Sequence[Operator]:
+    def cloned_before(self, operator: CutOperator) -> Sequence[CutOperator]:
         """Return the operators that are computed again before the backward pass of the last one of their run."""
         run = self._runs.get(operator.name, ())
         return run[:-1] if run and run[-1].name == operator.name else ()
 
-    def dropped_behind(self, operator: Operator) -> Sequence[Operator]:
+    def dropped_behind(self, operator: CutOperator) -> Sequence[CutOperator]:
         """Return the operators whose outputs go when the forward pass of the last one of their run has ended."""
         return self.cloned_before(operator)
 
     @cached_property
-    def _runs(self) -> Mapping[str, tuple[Operator, ...]]:
+    def _runs(self) -> Mapping[str, tuple[CutOperator, ...]]:
         """The run of neighbouring recomputed operators that each one belongs to."""
-        runs: dict[str, tuple[Operator, ...]] = {}
+        runs: dict[str, tuple[CutOperator, ...]] = {}
         for operators in self.operators:
             for place, run in groupby(operators, lambda operator: self.recomputed.get(operator.name)):
                 same = tuple(run)
@@ -180,7 +180,7 @@ class GraphPlan:
             max(self.sent_gradient(table, transfer).elements)
             for table in tables
             if self.home[table.name] == device
-            for need in self.local(Phase.GRADIENT, table)
+            for need in self.local(TransferPhase.GRADIENT, table)
             for transfer in need.transfers
         )
 
@@ -192,7 +192,7 @@ class GraphPlan:
         """Seconds to gather the weights that were updated in slices: one transfer for all of a group."""
         sizes: dict[tuple[str, tuple[tuple[int, ...], ...]], float] = {}
         for need in self.needs:
-            if need.phase == Phase.UPDATE and self.home[need.operator] == device:
+            if need.phase == TransferPhase.UPDATE and self.home[need.operator] == device:
                 for transfer in need.transfers:
                     key = (transfer.kind, transfer.groups)
                     sizes[key] = sizes.get(key, 0.0) + max(transfer.elements)
@@ -259,7 +259,7 @@ def graph_plan(context: GraphContext, root: Node, global_batch: int) -> GraphPla
     )
 
 
-def _dealt(stage: Stage, operators: Mapping[str, Operator]) -> list[tuple[str, int]]:
+def _dealt(stage: Stage, operators: Mapping[str, CutOperator]) -> list[tuple[str, int]]:
     """Return the device of every layer of a stage that is dealt out, those of the fullest device first."""
     chosen = [operators[leaf.layer] for leaf in stage.leaves if leaf.compute.deal]
     sizes = [float(operator.weight_elements) for operator in chosen]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from forerun.simulator.replay.readers.json_stream import Progress
-from forerun.simulator.replay.trace import Floats, Integers, Kind, Message, Phase, Place, RankTrace
+from forerun.simulator.replay.trace import Floats, Integers, Place, RankTrace, SpanKind, SpanMessage, SpanPhase
 from forerun.spaces.documents import read_document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.protobuf import FIXED32, FIXED64, fields, messages, packed
@@ -40,7 +40,12 @@ _STAMP_S = 1e-9
 """Seconds by which spans one behind the other may overlap: rounding of stamps."""
 _LANES = ("host", "computation", "communication")
 _PLACES = (Place.HOST, Place.DEVICE, Place.NETWORK)
-_KINDS = {_COMPUTE: Kind.COMPUTE, _SEND: Kind.SEND, _RECEIVE: Kind.RECEIVE, _COLLECTIVE: Kind.COLLECTIVE}
+_KINDS = {
+    _COMPUTE: SpanKind.COMPUTE,
+    _SEND: SpanKind.SEND,
+    _RECEIVE: SpanKind.RECEIVE,
+    _COLLECTIVE: SpanKind.COLLECTIVE,
+}
 
 
 def read_chakra(path: Path, progress: Progress | None = None) -> tuple[RankTrace, int]:
@@ -122,7 +127,7 @@ def _trace(
         lane=lane,
         name=_numbered([node["name"] for node in nodes]),
         kind=kind,
-        phase=np.full(len(nodes), Phase.OTHER, dtype=np.int64),
+        phase=np.full(len(nodes), SpanPhase.OTHER, dtype=np.int64),
         step=np.zeros(len(nodes), dtype=np.int64),
         cause=np.full(len(nodes), -1, dtype=np.int64),
         synced=np.zeros(len(nodes), dtype=bool),
@@ -142,13 +147,13 @@ def _times(nodes: list[dict[str, Any]]) -> tuple[Floats, Floats]:
 
 def _lanes_and_kinds(nodes: list[dict[str, Any]]) -> tuple[Integers, Integers]:
     """Return the number of every node's lane among ``_LANES``, and its kind."""
-    kind = np.array([_KINDS.get(node["type"], Kind.COPY) for node in nodes], dtype=np.int64)
+    kind = np.array([_KINDS.get(node["type"], SpanKind.COPY) for node in nodes], dtype=np.int64)
     host = np.array([bool(node.get("is_cpu_op")) and node["type"] == _COMPUTE for node in nodes])
-    lane = np.where(kind >= Kind.COLLECTIVE, 2, np.where(host, 0, 1)).astype(np.int64)
+    lane = np.where(kind >= SpanKind.COLLECTIVE, 2, np.where(host, 0, 1)).astype(np.int64)
     # With operators of the host only, that host computes itself.
     if not (lane == 1).any():
         lane[lane == 0] = 1
-    kind[lane == 0] = Kind.HOST
+    kind[lane == 0] = SpanKind.HOST
     return lane, kind
 
 
@@ -186,12 +191,12 @@ def _moves(node: dict[str, Any]) -> bool:
     return node["type"] in (_SEND, _RECEIVE, _COLLECTIVE)
 
 
-def _message(node: dict[str, Any], rank: int, groups: Mapping[str, tuple[int, ...]]) -> Message:
+def _message(node: dict[str, Any], rank: int, groups: Mapping[str, tuple[int, ...]]) -> SpanMessage:
     """Return what a communication node exchanges."""
     size = float(node.get("comm_size", float("nan")))
     if node["type"] == _COLLECTIVE:
         operation = node.get("comm_type", 0)
-        return Message(
+        return SpanMessage(
             operation=_OPERATIONS[operation] if 0 <= operation < len(_OPERATIONS) else "all_reduce",
             size_bytes=size,
             ranks=groups.get(str(node.get("pg_name", ""))),
@@ -199,7 +204,7 @@ def _message(node: dict[str, Any], rank: int, groups: Mapping[str, tuple[int, ..
         )
     ends = (int(node.get("comm_src", rank)), int(node.get("comm_dst", rank)))
     operation = "send" if node["type"] == _SEND else "receive"
-    return Message(operation=operation, size_bytes=size, ranks=ends, label=str(node.get("comm_tag", "")))
+    return SpanMessage(operation=operation, size_bytes=size, ranks=ends, label=str(node.get("comm_tag", "")))
 
 
 def _version(data: bytes, source: str) -> str:

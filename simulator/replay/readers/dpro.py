@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from forerun.simulator.replay.readers.json_stream import JsonStream, Progress
-from forerun.simulator.replay.trace import Integers, Kind, Message, Phase, Place, RankTrace
+from forerun.simulator.replay.trace import Integers, Place, RankTrace, SpanKind, SpanMessage, SpanPhase
 from forerun.spaces.errors import RequestError
 
 _PID = re.compile(r"(?P<host>[^.\s]{1,60})\.rank(?P<rank>\d{1,6})")
 _NAME = re.compile(r"(?P<category>FW|BW|Comm|UPDATE_|I/O_)\.?(?P<rest>.{0,180})", re.DOTALL)
-_PHASES = {"FW": Phase.FORWARD, "BW": Phase.BACKWARD, "UPDATE_": Phase.OPTIMIZER, "I/O_": Phase.OTHER}
+_PHASES = {"FW": SpanPhase.FORWARD, "BW": SpanPhase.BACKWARD, "UPDATE_": SpanPhase.OPTIMIZER, "I/O_": SpanPhase.OTHER}
 _LANES = ("computation", "input", "communication")
 _MOST_EVENTS = 50_000_000
 
@@ -66,7 +66,7 @@ class _Rank:
         self.rows: list[tuple[int, float, float, int, int, int, int]] = []
         self.names: dict[str, int] = {}
         self.lanes: dict[str, int] = {}
-        self.messages: list[Message | None] = []
+        self.messages: list[SpanMessage | None] = []
 
     def take(self, event: dict[str, Any], name: re.Match[str]) -> None:
         """Add one event."""
@@ -79,7 +79,7 @@ class _Rank:
         arguments = event.get("args") if isinstance(event.get("args"), dict) else {}
         assert isinstance(arguments, dict) and isinstance(start, int | float)
         step = arguments.get("step", arguments.get("cnt", 0))
-        kind, message = Kind.COMPUTE, None
+        kind, message = SpanKind.COMPUTE, None
         lane = _LANES[name["category"] == "I/O_"]
         if name["category"] == "Comm":
             lane = f"{_LANES[2]} {event.get('tid', '')}"[:60]
@@ -91,13 +91,13 @@ class _Rank:
                 float(start) + max(float(duration), 0.0),
                 self.names.setdefault(str(event.get("name"))[:200], len(self.names)),
                 kind,
-                _PHASES.get(name["category"], Phase.BACKWARD),
+                _PHASES.get(name["category"], SpanPhase.BACKWARD),
                 step if isinstance(step, int) and 0 <= step < 10**9 else 0,
             )
         )
         self.messages.append(message)
 
-    def _message(self, rest: str, arguments: dict[str, Any]) -> tuple[Kind, Message | None]:
+    def _message(self, rest: str, arguments: dict[str, Any]) -> tuple[SpanKind, SpanMessage | None]:
         """Return what a communication event is: only SEND and RECV have a partner."""
         tensor, _, operation = rest.rpartition(".")
         _, _, suffix = str(arguments.get("name", "")).rpartition("~>")
@@ -107,12 +107,14 @@ class _Rank:
         peer = arguments.get("peer")
         peer = peer if isinstance(peer, int) and peer >= 0 else None
         if operation == "SEND":
-            return Kind.SEND, Message(operation="send", size_bytes=size, ranks=(self.rank, _known(peer)), label=label)
+            return SpanKind.SEND, SpanMessage(
+                operation="send", size_bytes=size, ranks=(self.rank, _known(peer)), label=label
+            )
         if operation in ("RECV", "REC"):
-            return Kind.RECEIVE, Message(
+            return SpanKind.RECEIVE, SpanMessage(
                 operation="receive", size_bytes=size, ranks=(_known(peer), self.rank), label=label
             )
-        return Kind.COPY, None
+        return SpanKind.COPY, None
 
     def trace(self) -> tuple[RankTrace, int]:
         """Return the trace and its origin in microseconds."""
@@ -127,7 +129,7 @@ class _Rank:
                 source, target = message.ranks or (-1, -1)
                 source = (self.rank - 1) % self.world if source < 0 else source
                 target = (self.rank + 1) % self.world if target < 0 else target
-                messages[place] = Message(
+                messages[place] = SpanMessage(
                     operation=message.operation,
                     size_bytes=message.size_bytes,
                     ranks=(source, target),
@@ -167,11 +169,11 @@ def _known(peer: int | None) -> int:
 def _causes(start: "np.ndarray[Any, Any]", end: "np.ndarray[Any, Any]", kind: Integers) -> Integers:
     """Return for every communication event the last operator that ended before it: the file names no producer."""
     cause = np.full(len(start), -1, dtype=np.int64)
-    computing = np.flatnonzero(kind == Kind.COMPUTE)
+    computing = np.flatnonzero(kind == SpanKind.COMPUTE)
     if not len(computing):
         return cause
     computing = computing[np.argsort(end[computing], kind="stable")]
-    others = np.flatnonzero(kind != Kind.COMPUTE)
+    others = np.flatnonzero(kind != SpanKind.COMPUTE)
     place = np.searchsorted(end[computing], start[others] + 1e-9, side="right") - 1
     cause[others[place >= 0]] = computing[place[place >= 0]]
     return cause

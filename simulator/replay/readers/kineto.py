@@ -25,10 +25,10 @@ from forerun.simulator.replay.readers.kineto_messages import (
     whole,
 )
 from forerun.simulator.replay.readers.spans import Spans
-from forerun.simulator.replay.trace import Floats, Integers, Kind, Phase, Place, RankTrace
+from forerun.simulator.replay.trace import Floats, Integers, Place, RankTrace, SpanKind, SpanPhase
 from forerun.spaces.errors import RequestError
 
-_KINDS = {"send": Kind.SEND, "receive": Kind.RECEIVE}
+_KINDS = {"send": SpanKind.SEND, "receive": SpanKind.RECEIVE}
 _ASKED_US = 50.0
 """Microseconds by which a message may be noted as begun before the call that asked for it."""
 
@@ -78,7 +78,7 @@ class _Reduction:
             end=self.end,
             sort=self.sort,  # type: ignore[arg-type]  # small whole numbers
             lane=self.lane,  # type: ignore[arg-type]  # small whole numbers
-            kind=Kind.HOST if device else Kind.COMPUTE,
+            kind=SpanKind.HOST if device else SpanKind.COMPUTE,
             optimizer=self._intervals(Sort.OPTIMIZER),
             ends=sorted(self.end[self.sort == Sort.MESSAGE].tolist()),
         )
@@ -113,11 +113,11 @@ class _Reduction:
                 own = columns.arguments[event]
                 arguments = {**columns.external.get(whole(own.get("External id")), {}), **own}
                 message = kernel_message(name, arguments, self.rank, groups, str(self.path))
-            kind = Kind.COPY if self.sort[event] == Sort.COPY else Kind.COMPUTE
+            kind = SpanKind.COPY if self.sort[event] == Sort.COPY else SpanKind.COMPUTE
             if message is not None:
-                kind = _KINDS.get(message.operation, Kind.COLLECTIVE)
+                kind = _KINDS.get(message.operation, SpanKind.COLLECTIVE)
             piece = hosts.piece_of.get(hosts.of_correlation.get(columns.correlation[event], -1), -1)
-            phase = self.spans.phase[piece] if piece >= 0 else Phase.OTHER
+            phase = self.spans.phase[piece] if piece >= 0 else SpanPhase.OTHER
             lane = int(self.lane[event])
             places.setdefault(lane, Place.DEVICE)
             low, high = float(self.start[event]), float(self.end[event])
@@ -145,7 +145,7 @@ class _Reduction:
                     f"in {self.path} has neither; profile host and device with PyTorch 2.2 or later"
                 )
             piece = hosts.piece_of.get(launch, -1)
-            phase = self.spans.phase[piece] if piece >= 0 else Phase.OTHER
+            phase = self.spans.phase[piece] if piece >= 0 else SpanPhase.OTHER
             places.setdefault(lane, Place.DEVICE)
             low, high = float(self.start[event]), float(self.end[event])
             messages.sort(key=lambda one: one.operation == "receive")
@@ -179,8 +179,8 @@ class _Reduction:
             early = bool(waiting) and self.start[waiting[-1]] <= self.start[event] + _ASKED_US
             issue = waiting.pop() if early else -1
             piece = hosts.piece_of.get(issue, -1)
-            phase = self.spans.phase[piece] if piece >= 0 else Phase.OTHER
-            kind = _KINDS.get(operation, Kind.COLLECTIVE)
+            phase = self.spans.phase[piece] if piece >= 0 else SpanPhase.OTHER
+            kind = _KINDS.get(operation, SpanKind.COLLECTIVE)
             low, high = float(self.start[event]), float(self.end[event])
             variant, name = columns.variant[event], columns.name[event]
             span = self.spans.add(low, high, lane, name, kind, phase, variant, cause=piece)

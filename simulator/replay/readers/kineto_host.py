@@ -8,7 +8,7 @@ import numpy as np
 from forerun.simulator.replay.readers.kineto_events import Columns, Sort
 from forerun.simulator.replay.readers.sizes import dtype_bytes, elements
 from forerun.simulator.replay.readers.spans import Spans
-from forerun.simulator.replay.trace import LATE, LEAST_S, Floats, Integers, Kind, Phase
+from forerun.simulator.replay.trace import LATE, LEAST_S, Floats, Integers, SpanKind, SpanPhase
 
 _ALIGNED_US = 1e-6
 """What a nested event may stick out of the one around it by: times are rounded."""
@@ -30,7 +30,7 @@ class HostLanes:
     end: Floats
     sort: Integers
     lane: Integers
-    kind: Kind
+    kind: SpanKind
     optimizer: Floats
     ends: list[float]
     piece_of: dict[int, int] = field(default_factory=dict)
@@ -109,12 +109,14 @@ class HostLanes:
             ]
         )
         phase = np.where(
-            backward[np.frombuffer(self.columns.name, dtype=np.int32)[events]], int(Phase.BACKWARD), int(Phase.FORWARD)
+            backward[np.frombuffer(self.columns.name, dtype=np.int32)[events]],
+            int(SpanPhase.BACKWARD),
+            int(SpanPhase.FORWARD),
         )
         if len(self.optimizer):
             place = np.searchsorted(self.optimizer[:, 0], start + 1e-3, side="right") - 1
             within = (place >= 0) & (start <= self.optimizer[np.maximum(place, 0), 1])
-            phase = np.where(within & (phase == Phase.FORWARD), int(Phase.OPTIMIZER), phase)
+            phase = np.where(within & (phase == SpanPhase.FORWARD), int(SpanPhase.OPTIMIZER), phase)
         own = np.maximum.accumulate(np.where(sort == Sort.OPERATOR, np.arange(len(events)), 0))
         found: Integers = phase[own].astype(np.int64)
         return found

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.simulator.replay.readers.sizes import dtype_bytes, elements
-from forerun.simulator.replay.trace import Message
+from forerun.simulator.replay.trace import SpanMessage
 from forerun.spaces.errors import RequestError
 
 _OPERATIONS = {
@@ -58,7 +58,7 @@ def kernel_message(
     rank: int,
     groups: Mapping[str, tuple[int, ...]],
     source: str,
-) -> Message | None:
+) -> SpanMessage | None:
     """Return what a kernel exchanges, None for one that is not NCCL's (RCCL's); ``groups``: ranks by group name.
 
     Raises:
@@ -83,7 +83,7 @@ def kernel_message(
         peer = whole(arguments.get("Dst Rank" if operation == "send" else "Src Rank"))
         ranks = None if peer < 0 else (rank, peer) if operation == "send" else (peer, rank)
     size = max(sides) * width if max(sides) >= 0 else float("nan")
-    return Message(operation=operation, size_bytes=size, ranks=ranks, label=label)
+    return SpanMessage(operation=operation, size_bytes=size, ranks=ranks, label=label)
 
 
 def _strided(arguments: Mapping[str, Any]) -> tuple[int, ...] | None:
@@ -101,7 +101,7 @@ def is_grouped(name: str, arguments: Mapping[str, Any]) -> bool:
     return known is None and "nccl" in name.lower() and "sendrecv" in name.lower()
 
 
-def host_message(operation: str, own: Mapping[str, Any], asking: Mapping[str, Any], rank: int) -> Message:
+def host_message(operation: str, own: Mapping[str, Any], asking: Mapping[str, Any], rank: int) -> SpanMessage:
     """Return what a record of gloo exchanges, by its arguments and those of the call that asked for it."""
     size = float("nan")
     for arguments in (own, asking):
@@ -114,7 +114,7 @@ def host_message(operation: str, own: Mapping[str, Any], asking: Mapping[str, An
         peers = [int(one) for one in inputs if isinstance(one, str) and re.fullmatch(r"\d{1,7}", one)]
         if peers:
             ranks = (rank, peers[0]) if operation == "send" else (peers[0], rank)
-    return Message(operation=operation, size_bytes=size, ranks=ranks)
+    return SpanMessage(operation=operation, size_bytes=size, ranks=ranks)
 
 
 def numbers(value: Any) -> tuple[int, ...] | None:

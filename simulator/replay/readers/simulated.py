@@ -12,19 +12,19 @@ import numpy as np
 
 from forerun.simulator.events.engine.kinds import STREAMS
 from forerun.simulator.replay.readers.json_stream import JsonStream, Progress
-from forerun.simulator.replay.trace import Kind, Message, Phase, Place, RankTrace
+from forerun.simulator.replay.trace import Place, RankTrace, SpanKind, SpanMessage, SpanPhase
 from forerun.spaces.errors import RequestError
 
 _KINDS = {
-    "send": Kind.SEND,
-    "gather": Kind.COLLECTIVE,
-    "reduce": Kind.COLLECTIVE,
-    "tied": Kind.COLLECTIVE,
-    "exchange": Kind.COLLECTIVE,
-    "copy": Kind.COPY,
+    "send": SpanKind.SEND,
+    "gather": SpanKind.COLLECTIVE,
+    "reduce": SpanKind.COLLECTIVE,
+    "tied": SpanKind.COLLECTIVE,
+    "exchange": SpanKind.COLLECTIVE,
+    "copy": SpanKind.COPY,
 }
-_PHASES = {"forward": Phase.FORWARD, "optimizer": Phase.OPTIMIZER} | dict.fromkeys(
-    ("backward", "input gradient", "weight gradient", "recompute"), Phase.BACKWARD
+_PHASES = {"forward": SpanPhase.FORWARD, "optimizer": SpanPhase.OPTIMIZER} | dict.fromkeys(
+    ("backward", "input gradient", "weight gradient", "recompute"), SpanPhase.BACKWARD
 )
 _OPERATIONS = {"gather": "all_gather", "send": "send"}
 
@@ -62,7 +62,7 @@ def read_simulated(path: Path, progress: Progress | None = None) -> list[tuple[R
 def _rank(path: Path, stage: int, spans: list[tuple[int, float, float, str, str]]) -> RankTrace:
     spans = sorted(spans)
     names = {name: number for number, name in enumerate(dict.fromkeys(span[3] for span in spans))}
-    kinds = [_KINDS.get(span[4], Kind.COMPUTE) for span in spans]
+    kinds = [_KINDS.get(span[4], SpanKind.COMPUTE) for span in spans]
     count = len(spans)
     return RankTrace(
         rank=stage,
@@ -77,20 +77,20 @@ def _rank(path: Path, stage: int, spans: list[tuple[int, float, float, str, str]
         lane=np.array([span[0] for span in spans], dtype=np.int64),
         name=np.array([names[span[3]] for span in spans], dtype=np.int64),
         kind=np.array(kinds, dtype=np.int64),
-        phase=np.array([_PHASES.get(span[4], Phase.OTHER) for span in spans], dtype=np.int64),
+        phase=np.array([_PHASES.get(span[4], SpanPhase.OTHER) for span in spans], dtype=np.int64),
         step=np.zeros(count, dtype=np.int64),
         cause=np.full(count, -1, dtype=np.int64),
         synced=np.zeros(count, dtype=bool),
         variant=np.zeros(count, dtype=np.int64),
         variants=("",),
         messages={
-            place: Message(
+            place: SpanMessage(
                 operation=_OPERATIONS.get(span[4], "all_reduce"),
                 size_bytes=float("nan"),
                 ranks=(stage,),
                 label=f"{span[3]} {place}",
             )
             for place, span in enumerate(spans)
-            if kinds[place] in (Kind.COLLECTIVE, Kind.SEND)
+            if kinds[place] in (SpanKind.COLLECTIVE, SpanKind.SEND)
         },
     )

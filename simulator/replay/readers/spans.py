@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forerun.simulator.replay.trace import Floats, Integers, Message
+from forerun.simulator.replay.trace import Floats, Integers, SpanMessage
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class Spans:
     kind: "array[int]" = field(default_factory=lambda: array("b"))
     phase: "array[int]" = field(default_factory=lambda: array("b"))
     synced: "array[int]" = field(default_factory=lambda: array("b"))
-    messages: dict[int, Message] = field(default_factory=dict)
+    messages: dict[int, SpanMessage] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.start)

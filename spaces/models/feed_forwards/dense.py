@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from forerun.spaces.models.parts import Pass, Product, Step, Width, uncut
+from forerun.spaces.models.parts import ElementwisePass, Product, Step, Width, uncut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,6 @@ class FeedForward:
         inner, wide = Width(count=self.hidden), uncut(hidden)
         return (
             Product(inputs=wide, outputs=(inner, inner) if self.gated else (inner,), bias=self.bias),
-            Pass(form="swiglu" if self.gated else "gelu", widths=(inner,)),
+            ElementwisePass(form="swiglu" if self.gated else "gelu", widths=(inner,)),
             Product(inputs=inner, outputs=(wide,), bias=self.bias),
         )

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from forerun.spaces.models.mixers.indexer import Indexer
 from forerun.spaces.models.mixers.latent import LatentAttention
-from forerun.spaces.models.parts import Kept, Pass, Product, Softmax, Step, Width, uncut
+from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Softmax, Step, Width, uncut
 
 Norm: TypeAlias = Literal["head", "width"]
 
@@ -101,8 +101,8 @@ class Attention:
         """Operators in execution order. Rotary embedding is a pass over queries and keys; a model with learned
         positions has none (``forerun.simulator`` leaves it out)."""
         both = (self.query_width, self.key_width)
-        norms = (Pass(form="rmsnorm", widths=both),) if self.query_key_norm else ()
-        rope = Pass(form="rope", widths=both)
+        norms = (ElementwisePass(form="rmsnorm", widths=both),) if self.query_key_norm else ()
+        rope = ElementwisePass(form="rope", widths=both)
         selected = None if self.indexer is None else self.indexer.top_k
         core = Softmax(
             heads=Width(count=self.heads),
@@ -117,7 +117,7 @@ class Attention:
         chosen = self.indexer.steps(self.latent.query_rank or hidden, hidden) if self.indexer and self.latent else ()
         if self.indexer and not self.latent:
             chosen = self.indexer.steps(hidden, hidden)
-        gated = (Pass(form="swiglu", widths=(self.output_width,)),) if self.gate else ()
+        gated = (ElementwisePass(form="swiglu", widths=(self.output_width,)),) if self.gate else ()
         return (*self.projections(hidden), *norms, rope, *chosen, core, *gated, self.output(hidden))
 
     def vectors(self, hidden: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ those that an indexer chooses.
 from dataclasses import dataclass
 
 from forerun.spaces.models.mixers.indexer import Indexer
-from forerun.spaces.models.parts import Kept, Pass, Product, Softmax, Step, Width, uncut
+from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Softmax, Step, Width, uncut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class CompressedAttention:
         out = Width(count=self.output_groups, each=self.output_rank)
         return (
             *made,
-            Pass(form="rope", widths=(self.width, key)),
+            ElementwisePass(form="rope", widths=(self.width, key)),
             Softmax(
                 heads=Width(count=self.heads),
                 kv_heads=uncut(1),

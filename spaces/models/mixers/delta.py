@@ -6,7 +6,7 @@ Qwen3-Next, Qwen3.5 and OLMo Hybrid have one decay per head; Kimi Delta Attentio
 from dataclasses import dataclass
 
 from forerun.spaces.models.mixers.scans import chunked
-from forerun.spaces.models.parts import Kept, Pass, Product, Step, Width, uncut
+from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, Width, uncut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +68,11 @@ class GatedDelta:
             Product(inputs=wide, outputs=(*mixed, *narrow)),
             *decay,
             *gate,
-            *(Pass(form="gelu", widths=(width,)) for width in mixed),
-            *(Pass(form="rmsnorm", widths=(self.key_width,)) for _ in range(2)),
+            *(ElementwisePass(form="gelu", widths=(width,)) for width in mixed),
+            *(ElementwisePass(form="rmsnorm", widths=(self.key_width,)) for _ in range(2)),
             scan,
-            Pass(form="rmsnorm", widths=(self.value_width,)),
-            Pass(form="swiglu", widths=(self.value_width,)),
+            ElementwisePass(form="rmsnorm", widths=(self.value_width,)),
+            ElementwisePass(form="swiglu", widths=(self.value_width,)),
             Product(inputs=self.value_width, outputs=(wide,)),
         )
 

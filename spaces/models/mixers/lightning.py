@@ -4,7 +4,7 @@ Qin et al., arXiv 2401.04658)."""
 from dataclasses import dataclass
 
 from forerun.spaces.models.mixers.scans import chunked
-from forerun.spaces.models.parts import Kept, Pass, Product, Step, Width, uncut
+from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, Width, uncut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +35,13 @@ class LightningAttention:
         scan = chunked(heads=self.heads, key_heads=self.heads, key_dim=own, value_dim=own, chunk=self.chunk)
         return (
             Product(inputs=wide, outputs=(width,) * (4 if self.gated else 3)),
-            *(Pass(form="gelu", widths=(width,)) for _ in range(3)),
+            *(ElementwisePass(form="gelu", widths=(width,)) for _ in range(3)),
             scan,
-            *((Pass(form="rmsnorm", widths=(width,)), Pass(form="swiglu", widths=(width,))) if self.gated else ()),
+            *(
+                (ElementwisePass(form="rmsnorm", widths=(width,)), ElementwisePass(form="swiglu", widths=(width,)))
+                if self.gated
+                else ()
+            ),
             Product(inputs=width, outputs=(wide,)),
         )
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from forerun.spaces.models.mixers.elementwise import elementwise
-from forerun.spaces.models.parts import Kept, Pass, Product, Step, Width, uncut
+from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, Width, uncut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +41,11 @@ class Mamba:
         wide, small = uncut(hidden), self.rank + 2 * self.state
         return (
             Product(inputs=wide, outputs=(self.width, self.width), bias=self.bias),
-            Pass(form="gelu", widths=(self.width,)),
+            ElementwisePass(form="gelu", widths=(self.width,)),
             Product(inputs=self.width, outputs=(uncut(small),)),
             Product(inputs=uncut(self.rank), outputs=(self.width,), bias=True),
             elementwise(channels=self.inner, state=self.state, tensors=5),
-            Pass(form="swiglu", widths=(self.width,)),
+            ElementwisePass(form="swiglu", widths=(self.width,)),
             Product(inputs=self.width, outputs=(wide,), bias=self.bias),
         )
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from forerun.spaces.models.mixers.scans import chunked
-from forerun.spaces.models.parts import Kept, Pass, Product, Step, Width, uncut
+from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, Width, uncut
 
 _STATE_PASSES = 8
 """States in fp32: written, read and written again by the pass between chunks, and read (mamba_ssm, ssd_combined.py:
@@ -48,10 +48,10 @@ class Mamba2:
         """Input projection (z, x, B, C, dt), convolution, chunked scan, gated norm, output projection."""
         wide, mixed = uncut(hidden), (self.inner, self.shared, self.shared)
         columns = (self.inner, *mixed, Width(count=self.heads))
-        norm = (Pass(form="rmsnorm", widths=(self.inner,)),) if self.norm else ()
+        norm = (ElementwisePass(form="rmsnorm", widths=(self.inner,)),) if self.norm else ()
         return (
             Product(inputs=wide, outputs=columns, bias=self.bias),
-            *(Pass(form="gelu", widths=(width,)) for width in mixed),
+            *(ElementwisePass(form="gelu", widths=(width,)) for width in mixed),
             chunked(
                 heads=self.heads,
                 key_heads=self.groups,
@@ -60,7 +60,7 @@ class Mamba2:
                 chunk=self.chunk,
                 state_passes=_STATE_PASSES,
             ),
-            Pass(form="swiglu", widths=(self.inner,)),
+            ElementwisePass(form="swiglu", widths=(self.inner,)),
             *norm,
             Product(inputs=self.inner, outputs=(wide,), bias=self.bias),
         )

@@ -4,7 +4,7 @@ exponential gates, computed in chunks."""
 from dataclasses import dataclass
 
 from forerun.spaces.models.mixers.scans import chunked
-from forerun.spaces.models.parts import Kept, Pass, Product, Step, Width, uncut
+from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, Width, uncut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ class MatrixLstm:
             Product(inputs=wide, outputs=(keys, keys, values, values), bias=self.bias),
             Product(inputs=wide, outputs=(head, head), bias=True),
             scan,
-            Pass(form="rmsnorm", widths=(values,)),
-            Pass(form="swiglu", widths=(values,)),
+            ElementwisePass(form="rmsnorm", widths=(values,)),
+            ElementwisePass(form="swiglu", widths=(values,)),
             Product(inputs=values, outputs=(wide,), bias=self.bias),
         )
 

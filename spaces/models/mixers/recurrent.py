@@ -6,7 +6,7 @@ De et al., arXiv 2402.19427, section 2.4.
 from dataclasses import dataclass
 
 from forerun.spaces.models.mixers.elementwise import elementwise
-from forerun.spaces.models.parts import Kept, Pass, Product, Step, Width, uncut
+from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, Width, uncut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +33,10 @@ class GatedRecurrence:
         wide, inner = uncut(hidden), Width(count=self.blocks, each=self.width // self.blocks)
         return (
             Product(inputs=wide, outputs=(inner, inner), bias=True),
-            Pass(form="gelu", widths=(inner,)),
+            ElementwisePass(form="gelu", widths=(inner,)),
             Product(inputs=inner, outputs=(inner, inner), bias=True, blocks=self.blocks),
             elementwise(channels=self.width, state=1, tensors=5),
-            Pass(form="gelu", widths=(inner,)),
+            ElementwisePass(form="gelu", widths=(inner,)),
             Product(inputs=inner, outputs=(wide,), bias=True),
         )
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from forerun.spaces.models.mixers.elementwise import elementwise
-from forerun.spaces.models.parts import Kept, Pass, Product, Step, Width, uncut
+from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, Width, uncut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +27,10 @@ class RwkvTimeMix:
         """Three token shifts, projections, recurrence, gate, output projection."""
         wide, width = uncut(hidden), Width(count=self.inner)
         return (
-            *(Pass(form="residual_add", widths=(wide,)) for _ in range(3)),
+            *(ElementwisePass(form="residual_add", widths=(wide,)) for _ in range(3)),
             *(Product(inputs=wide, outputs=(width,)) for _ in range(3)),
             elementwise(channels=self.inner, state=3, tensors=3),
-            Pass(form="swiglu", widths=(width,)),
+            ElementwisePass(form="swiglu", widths=(width,)),
             Product(inputs=width, outputs=(wide,)),
         )
 

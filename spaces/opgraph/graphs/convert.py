@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.opgraph.graphs.record import Graph
+from forerun.spaces.opgraph.graphs.record import RecordedGraph
 from forerun.spaces.opgraph.graphs.rules import Call, Rule, generic
 from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import Operator
@@ -13,7 +13,7 @@ SHOWN = 6
 
 
 def model_of_graph(
-    graph: Graph, rules: Mapping[str, Rule], *, allow_generic: bool, skipped: frozenset[str] = frozenset()
+    graph: RecordedGraph, rules: Mapping[str, Rule], *, allow_generic: bool, skipped: frozenset[str] = frozenset()
 ) -> GraphModel:
     """The operators of ``graph`` by ``rules``; nodes of ``skipped`` names, and those that no activation reaches, have
     no cost (shape arithmetic, constants, counters).
@@ -90,7 +90,7 @@ def _operator(call: Call, rule: Rule, made: Mapping[str, str], name: str) -> Ope
         raise call.refuse(f"breaks a law: {error}") from None
 
 
-def _without_rule(graph: Graph, missing: Mapping[str, int], rules: Mapping[str, Rule]) -> RequestError:
+def _without_rule(graph: RecordedGraph, missing: Mapping[str, int], rules: Mapping[str, Rule]) -> RequestError:
     names = sorted(missing)
     first = unknown("operator", names[0], rules) if len(names) == 1 else None
     shown = ", ".join(f"{name} ({missing[name]})" for name in names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")

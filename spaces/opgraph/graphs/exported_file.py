@@ -15,7 +15,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import shown
 from forerun.spaces.opgraph.graphs import rules
 from forerun.spaces.opgraph.graphs.convert import model_of_graph
-from forerun.spaces.opgraph.graphs.record import Graph, Node
+from forerun.spaces.opgraph.graphs.record import GraphCall, RecordedGraph
 from forerun.spaces.opgraph.graphs.rules import Rule
 from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.reading import LARGEST_RATIO, SMALL_BYTES, check_ratio, opened, size_of
@@ -131,7 +131,7 @@ def _graph_text(archive: zipfile.ZipFile, size: int, path: Path) -> str:
     return text.decode("utf-8-sig")
 
 
-def graph_of_document(document: Any, *, name: str, source: str) -> Graph:
+def graph_of_document(document: Any, *, name: str, source: str) -> RecordedGraph:
     """The record of a program as ``torch.export.save`` describes it.
 
     Raises:
@@ -160,7 +160,7 @@ def graph_of_document(document: Any, *, name: str, source: str) -> Graph:
     if not inputs:
         raise RequestError(f"{source}: the program has no tensor among its inputs")
     first = shapes[inputs[0]]
-    return Graph(
+    return RecordedGraph(
         name=name,
         source=source,
         nodes=nodes,
@@ -179,7 +179,7 @@ def _extent(size: Any, value: str, source: str) -> int:
     raise RequestError(f"{source}: value {value!r} has a dynamic extent {words}; export with fixed shapes")
 
 
-def _node(number: int, node: Any) -> Node:
+def _node(number: int, node: Any) -> GraphCall:
     parts = _text(node["target"]).split(".")
     # torch.ops.aten.conv2d.default; operators of other namespaces keep theirs.
     target = parts[3] if parts[:3] == ["torch", "ops", "aten"] and len(parts) > 3 else node["target"]
@@ -193,7 +193,7 @@ def _node(number: int, node: Any) -> Node:
         elif argument:
             attributes[_text(one["name"])] = _plain(next(iter(argument.values())))
     outputs = [name for argument in node["outputs"] for name in _values(argument)]
-    return Node(
+    return GraphCall(
         name=_text(node.get("name") or "") or (outputs[0] if outputs else f"{target}.{number}"),
         target=target,
         inputs=tuple(inputs),

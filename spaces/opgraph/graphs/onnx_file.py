@@ -7,7 +7,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.graphs import rules
 from forerun.spaces.opgraph.graphs.convert import model_of_graph
 from forerun.spaces.opgraph.graphs.onnx_shapes import inferred
-from forerun.spaces.opgraph.graphs.record import MAX_NODES, Graph, Node
+from forerun.spaces.opgraph.graphs.record import MAX_NODES, GraphCall, RecordedGraph
 from forerun.spaces.opgraph.graphs.rules import Rule
 from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.reading import read_bytes
@@ -155,7 +155,7 @@ def _drop_weights(model: Any) -> None:
                 tensor.ClearField(name)
 
 
-def _graph(model: Any, path: Path, notes: tuple[str, ...]) -> Graph:
+def _graph(model: Any, path: Path, notes: tuple[str, ...]) -> RecordedGraph:
     shapes: dict[str, tuple[int, ...]] = {}
     for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
         kind = value.type.tensor_type
@@ -178,7 +178,7 @@ def _graph(model: Any, path: Path, notes: tuple[str, ...]) -> Graph:
     for number, node in enumerate(model.graph.node):
         own = node.domain in ("", "ai.onnx")
         nodes.append(
-            Node(
+            GraphCall(
                 name=node.name or f"{node.op_type}.{number}",
                 target=node.op_type if own else f"{node.domain}.{node.op_type}",
                 inputs=tuple(node.input),
@@ -187,7 +187,7 @@ def _graph(model: Any, path: Path, notes: tuple[str, ...]) -> Graph:
             )
         )
     first = shapes[inputs[0]] if inputs else ()
-    return Graph(
+    return RecordedGraph(
         name=model.graph.name or path.stem,
         source=path.name,
         nodes=tuple(nodes),

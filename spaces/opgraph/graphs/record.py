@@ -13,7 +13,7 @@ MAX_ELEMENTS = 1 << 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class GraphCall:
     """One call. ``target`` is the operator's name in its own language; ``inputs`` and ``outputs`` name values (an empty
     text: left out). ``attributes``: numbers, texts and lists of them."""
 
@@ -25,7 +25,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
+class RecordedGraph:
     """``shapes`` by value, batch included; ``weights`` are the values that training changes, ``constants`` those that
     are fixed. ``inputs`` in the order of the graph; ``batch`` samples stand in the first axis of the first of them.
 
@@ -35,7 +35,7 @@ class Graph:
 
     name: str
     source: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphCall, ...]
     shapes: Mapping[str, tuple[int, ...]]
     inputs: tuple[str, ...]
     weights: frozenset[str]
@@ -52,7 +52,7 @@ class Graph:
             if any(extent < 0 for extent in shape) or math.prod(shape) > MAX_ELEMENTS:
                 raise RequestError(f"{self.source}: value {name!r} has the shape {shape}, which no device holds")
 
-    def shape(self, node: Node, value: str) -> tuple[int, ...]:
+    def shape(self, node: GraphCall, value: str) -> tuple[int, ...]:
         """The shape of a value of ``node``.
 
         Raises:

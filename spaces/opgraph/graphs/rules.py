@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.opgraph.graphs.record import Graph, Node
+from forerun.spaces.opgraph.graphs.record import GraphCall, RecordedGraph
 from forerun.spaces.opgraph.operator import Kind, Shape
 
 
@@ -19,8 +19,8 @@ class Call:
     """One node while it is converted: ``tensors`` are the inputs that are activations, ``weights`` those that training
     changes, in order. ``get`` looks an attribute up by the names that languages have for it."""
 
-    graph: Graph
-    node: Node
+    graph: RecordedGraph
+    node: GraphCall
     tensors: tuple[str, ...]
     weights: tuple[str, ...]
 

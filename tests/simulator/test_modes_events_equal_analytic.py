@@ -1,4 +1,4 @@
-"""Event level and coarse model agree where the coarse one leaves nothing out: one tensor and no overlap."""
+"""Event level and analytic model agree where the analytic one leaves nothing out: one tensor and no overlap."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from mode_profiles import nics, one_tensor, ten_layers
 from profiles import tries
 
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes import TrainingMode, coarse_prediction, throughput_curve
+from forerun.simulator.modes import TrainingMode, analytic_prediction, throughput_curve
 from forerun.simulator.modes.events import event_prediction
 
 
@@ -32,30 +32,33 @@ def test_synchronous_servers(**drawn: Any) -> None:
         overlap=False,
     )
     profile = one_tensor(update_s=drawn["update_s"])
-    fine, coarse = event_prediction(profile, mode, net, steps=4), coarse_prediction(profile, mode, net)
-    assert fine.step_s == pytest.approx(coarse.step_s, rel=1e-9)
+    fine, analytic = event_prediction(profile, mode, net, steps=4), analytic_prediction(profile, mode, net)
+    assert fine.step_s == pytest.approx(analytic.step_s, rel=1e-9)
 
 
 @pytest.mark.parametrize("workers", (1, 2, 3, 8, 20))
 def test_ring_round_by_round_and_as_one_task(workers: int) -> None:
     mode, net = TrainingMode(workers=workers, overlap=False), nics(latency_s=1e-3)
     profile = one_tensor(update_s=0.01)
-    fine, coarse = event_prediction(profile, mode, net, steps=4), coarse_prediction(profile, mode, net)
-    assert fine.step_s == pytest.approx(coarse.step_s, rel=1e-9)
+    fine, analytic = event_prediction(profile, mode, net, steps=4), analytic_prediction(profile, mode, net)
+    assert fine.step_s == pytest.approx(analytic.step_s, rel=1e-9)
 
 
 @pytest.mark.parametrize("workers", (2, 4))
 def test_co_located_servers_with_a_shard_on_every_node(workers: int) -> None:
     mode = TrainingMode(exchange="parameter-server", workers=workers, shards=workers, colocated=True, overlap=False)
-    fine, coarse = event_prediction(one_tensor(), mode, nics(), steps=4), coarse_prediction(one_tensor(), mode, nics())
-    assert fine.step_s == pytest.approx(coarse.step_s, rel=1e-9)
+    fine, analytic = (
+        event_prediction(one_tensor(), mode, nics(), steps=4),
+        analytic_prediction(one_tensor(), mode, nics()),
+    )
+    assert fine.step_s == pytest.approx(analytic.step_s, rel=1e-9)
 
 
 def test_buckets_of_an_all_reduce_agree_with_overlap_too() -> None:
     mode, net = TrainingMode(workers=4, bucket_bytes=12e6), nics(worker=0.2e9)
-    fine, coarse = event_prediction(ten_layers(), mode, net), coarse_prediction(ten_layers(), mode, net)
-    assert coarse.parts_s["exchange"] > 0.05
-    assert fine.step_s == pytest.approx(coarse.step_s, rel=1e-9)
+    fine, analytic = event_prediction(ten_layers(), mode, net), analytic_prediction(ten_layers(), mode, net)
+    assert analytic.parts_s["exchange"] > 0.05
+    assert fine.step_s == pytest.approx(analytic.step_s, rel=1e-9)
 
 
 def test_a_slow_worker_delays_a_ring_the_same_in_both() -> None:
@@ -63,13 +66,13 @@ def test_a_slow_worker_delays_a_ring_the_same_in_both() -> None:
     mode = TrainingMode(workers=4, overlap=False)
     fine = event_prediction(one_tensor(), mode, nics(), noise)
     # Two neighbours of the slow worker run ahead of it by up to a round, so that the ring is not quite a barrier.
-    assert fine.step_s == pytest.approx(coarse_prediction(one_tensor(), mode, nics(), noise).step_s, rel=1e-6)
+    assert fine.step_s == pytest.approx(analytic_prediction(one_tensor(), mode, nics(), noise).step_s, rel=1e-6)
 
 
 def test_one_asynchronous_worker() -> None:
     mode = TrainingMode(exchange="parameter-server", synchronous=False, overlap=False)
-    fine, coarse = event_prediction(one_tensor(), mode, nics()), coarse_prediction(one_tensor(), mode, nics())
-    assert fine.step_s == pytest.approx(coarse.step_s, rel=1e-9)
+    fine, analytic = event_prediction(one_tensor(), mode, nics()), analytic_prediction(one_tensor(), mode, nics())
+    assert fine.step_s == pytest.approx(analytic.step_s, rel=1e-9)
 
 
 @pytest.mark.slow  # events of many workers
@@ -80,5 +83,5 @@ def test_the_face_shows_the_disagreement() -> None:
     assert first.disagreement == pytest.approx(0, abs=1e-9)
     assert all(point.disagreement is not None and abs(point.disagreement) < 0.35 for point in rest)
     assert any(abs(point.disagreement or 0) > 0.02 for point in rest)
-    alone = throughput_curve(ten_layers(), mode, nics(), (4,), fidelity="coarse").points[0]
+    alone = throughput_curve(ten_layers(), mode, nics(), (4,), fidelity="analytic").points[0]
     assert alone.events is None and alone.disagreement is None

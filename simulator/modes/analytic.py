@@ -1,4 +1,4 @@
-"""The coarse model: a step as a sequence of phases, queues in closed form, overlap by a heuristic.
+"""The analytic model: a step as a sequence of phases, queues in closed form, overlap by a heuristic.
 
 Synchronous: every phase takes as long as the fullest NIC, the passes as long as those of the slowest worker on average.
 Asynchronous: workers are the customers of a closed queueing network whose stations are the NICs and update units of
@@ -16,7 +16,7 @@ from forerun.simulator.costs.slowest import Floats, expected_order, lognormal_fa
 from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes.loads import server_loads
 from forerun.simulator.modes.mode import TrainingMode
-from forerun.simulator.modes.network import Network
+from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.prediction import ModePrediction
 from forerun.simulator.modes.profile import GradientProfile
 from forerun.simulator.modes.queueing import ClosedNetwork, mean_value_analysis, mean_value_classes
@@ -24,10 +24,10 @@ from forerun.simulator.opgraph.messages import Messages, exposed_s
 from forerun.spaces.errors import RequestError
 
 
-def coarse_prediction(
+def analytic_prediction(
     profile: GradientProfile,
     mode: TrainingMode,
-    network: Network,
+    network: ModeNetwork,
     disturbance: Disturbance | None = None,
     *,
     one_worker_s: float | None = None,
@@ -74,7 +74,7 @@ def draws(profile: GradientProfile, noise: Disturbance) -> Floats:
 
 
 def _all_reduce(
-    profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance, factors: Floats
+    profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance, factors: Floats
 ) -> ModePrediction:
     slowest_s = profile.compute_s * expected_order(factors, noise.slow, mode.workers, mode.workers)
     buckets = mode.buckets(profile) if mode.workers > 1 else ()
@@ -82,7 +82,7 @@ def _all_reduce(
     step_s = slowest_s + shown_s + profile.update_s
     whole_s = sum(_bucket_times(profile, mode, network, buckets))
     return ModePrediction(
-        model="coarse",
+        model="analytic",
         workers=mode.workers,
         step_s=step_s,
         samples_per_s=mode.workers * profile.batch / step_s,
@@ -97,13 +97,13 @@ def _all_reduce(
 
 
 def _bucket_times(
-    profile: GradientProfile, mode: TrainingMode, network: Network, buckets: Sequence[Sequence[int]]
+    profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, buckets: Sequence[Sequence[int]]
 ) -> list[float]:
     sizes = [sum(profile.layers[layer].reduced_bytes(mode.workers) for layer in bucket) for bucket in buckets]
     return [network.all_reduce_s(size, mode.workers) for size in sizes]
 
 
-def exposed_all_reduce_s(profile: GradientProfile, mode: TrainingMode, network: Network) -> float:
+def exposed_all_reduce_s(profile: GradientProfile, mode: TrainingMode, network: ModeNetwork) -> float:
     """Return the seconds that all-reduces add to the passes: one at a time, in the order of the buckets.
 
     Without overlap all of them begin when the backward pass ends.
@@ -137,7 +137,7 @@ def _one_worker(mode: TrainingMode) -> TrainingMode:
 def _synchronous(
     profile: GradientProfile,
     mode: TrainingMode,
-    network: Network,
+    network: ModeNetwork,
     noise: Disturbance,
     factors: Floats,
     one_worker_s: float | None,
@@ -159,7 +159,7 @@ def _synchronous(
         step_s = max(step_s, max(down_s, slowest_s - backward_s) + max(up_s, backward_s))
     step_s += update_s
     return ModePrediction(
-        model="coarse",
+        model="analytic",
         workers=mode.workers,
         step_s=step_s,
         samples_per_s=senders * profile.batch / step_s,
@@ -174,7 +174,7 @@ def _synchronous(
 
 
 def _asynchronous(
-    profile: GradientProfile, mode: TrainingMode, network: Network, noise: Disturbance, one_worker_s: float | None
+    profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance, one_worker_s: float | None
 ) -> ModePrediction:
     loads = server_loads(profile, mode, network, 1)
     share = [size / (profile.total_bytes or 1.0) for size in loads.shard_bytes]
@@ -207,7 +207,7 @@ def _asynchronous(
     )
     exchange_s = shown * transfers_s
     return ModePrediction(
-        model="coarse",
+        model="analytic",
         workers=mode.workers,
         step_s=mean_cycle_s,
         samples_per_s=rate * profile.batch,

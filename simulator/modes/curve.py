@@ -1,18 +1,18 @@
-"""One face of both models: a curve of throughput against workers, with what they disagree about."""
+"""A curve of throughput against workers by the analytic model, the event level or both, and how far they differ."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from forerun.simulator.events.step.disturb import Disturbance
-from forerun.simulator.modes.coarse import coarse_prediction
+from forerun.simulator.modes.analytic import analytic_prediction
 from forerun.simulator.modes.mode import TrainingMode
-from forerun.simulator.modes.network import Network
+from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.prediction import ModePrediction
 from forerun.simulator.modes.profile import GradientProfile
 from forerun.spaces.errors import RequestError
 
-Fidelity = Literal["coarse", "events", "both"]
+Fidelity = Literal["analytic", "events", "both"]
 
 SATURATED = 0.95
 """Share of the best throughput of a curve from which on it counts as saturated."""
@@ -20,27 +20,27 @@ SATURATED = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePoint:
-    """Both models' answers for one number of workers; one that was not asked is None. ``exact``: the coarse model
+    """Both models' answers for one number of workers; one that was not asked is None. ``exact``: the analytic model
     leaves nothing out and has the mean of what events draw: all-reduces that are not run round by round."""
 
     workers: int
-    coarse: ModePrediction | None
+    analytic: ModePrediction | None
     events: ModePrediction | None
     exact: bool = False
 
     @property
     def chosen(self) -> ModePrediction:
         """The finer answer of those that were asked for."""
-        found = (self.coarse or self.events) if self.exact else (self.events or self.coarse)
+        found = (self.analytic or self.events) if self.exact else (self.events or self.analytic)
         assert found is not None
         return found
 
     @property
     def disagreement(self) -> float | None:
-        """Coarse over event-level throughput, less one; None unless both were asked."""
-        if self.coarse is None or self.events is None:
+        """Analytic over event-level throughput, less one; None unless both were asked."""
+        if self.analytic is None or self.events is None:
             return None
-        return self.coarse.samples_per_s / self.events.samples_per_s - 1
+        return self.analytic.samples_per_s / self.events.samples_per_s - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,8 @@ class Curve:
                     **point.chosen.to_json(),
                     "model": point.chosen.model,
                     "efficiency": self.efficiency(point),
-                    "coarse_samples_per_s": None if point.coarse is None else point.coarse.samples_per_s,
+                    "analytic_samples_per_s": None if point.analytic is None else point.analytic.samples_per_s,
+                    "coarse_samples_per_s": None if point.analytic is None else point.analytic.samples_per_s,
                     "events_samples_per_s": None if point.events is None else point.events.samples_per_s,
                     "disagreement": point.disagreement,
                 }
@@ -98,7 +99,7 @@ class Curve:
 def throughput_curve(
     profile: GradientProfile,
     mode: TrainingMode,
-    network: Network,
+    network: ModeNetwork,
     workers: Sequence[int],
     disturbance: Disturbance | None = None,
     *,
@@ -106,7 +107,7 @@ def throughput_curve(
     core: Callable[[int], ModePrediction] | None = None,
 ) -> Curve:
     """Return the throughput for each number of workers; those of ``mode`` itself play no part.
-    Co-located shards are never more than workers. ``core``: closed forms that know more than the coarse model, which
+    Co-located shards are never more than workers. ``core``: closed forms that know more than the analytic model, which
     they stand for.
 
     Raises:
@@ -122,23 +123,23 @@ def throughput_curve(
     for count in sorted(set(workers)):
         shards = min(mode.shards, count) if mode.colocated else mode.shards
         here = replace(mode, workers=count, shards=shards)
-        coarse = events = None
+        analytic = events = None
         if fidelity != "events":
-            coarse = (
+            analytic = (
                 core(count)
                 if core is not None
-                else coarse_prediction(profile, here, network, disturbance, one_worker_s=one_worker_s)
+                else analytic_prediction(profile, here, network, disturbance, one_worker_s=one_worker_s)
             )
-        if fidelity != "coarse":
+        if fidelity != "analytic":
             from forerun.simulator.modes.events import event_prediction
 
             events = event_prediction(profile, here, network, disturbance)
-        points.append(CurvePoint(workers=count, coarse=coarse, events=events, exact=exact))
+        points.append(CurvePoint(workers=count, analytic=analytic, events=events, exact=exact))
     alone_s = max(profile.step_s, profile.loading_s(1))
     return Curve(points=tuple(points), one_worker_s=one_worker_s, alone_samples_per_s=profile.batch / alone_s)
 
 
-def one_worker_step_s(profile: GradientProfile, mode: TrainingMode, network: Network) -> float:
+def one_worker_step_s(profile: GradientProfile, mode: TrainingMode, network: ModeNetwork) -> float:
     """Return the step of one undisturbed worker with the mode's servers elsewhere, event by event."""
     from forerun.simulator.modes.events import event_prediction
 

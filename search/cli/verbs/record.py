@@ -1,0 +1,91 @@
+"""``forerun record``: run a training and keep traces of some of its steps."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forerun.search.cli.arguments import add_json
+from forerun.search.cli.parser import Parser
+
+if TYPE_CHECKING:
+    from forerun.search.recording import Recording
+
+EPILOG = """\
+examples:
+  forerun record --out traces -- torchrun --nproc-per-node 8 train.py --config 8b.yaml
+  forerun record --out traces --steps 51:60 -- python train.py
+  forerun replay traces
+
+Runs the command as it is and profiles some optimizer steps of every rank with PyTorch's own profiler (2.1 or later);
+the script needs no change. On several nodes, run it on each into a folder of its own (--out traces/$(hostname)):
+replay reads sub-folders. The training goes on after the recorded steps; stop it when you like.
+In a script: recorder = forerun.search.recording.Recorder("traces"), and recorder.step() after every optimizer step."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of the verb."""
+    parser.usage = "forerun record --out DIR [--steps FIRST:LAST] [--json] -- COMMAND ..."
+    parser.rest = "command"
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder for the traces")
+    parser.add_argument(
+        "--steps",
+        default="11:16",
+        metavar="FIRST:LAST",
+        help="optimizer steps to record, counted from 1 (default 11:16)",
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command, say what was recorded.
+
+    Raises:
+        RequestError: no command, wrong steps, a folder with files, or nothing was recorded.
+    """
+    from dataclasses import asdict
+
+    from forerun.search.board.leaderboard import dump_json
+    from forerun.search.recording import parse_steps, record
+    from forerun.spaces.errors import RequestError
+
+    if not args.command:
+        raise RequestError("name the command that trains after --: forerun record --out traces -- torchrun train.py")
+    first, last = parse_steps(args.steps)
+    recording = record(args.command, args.out, first=first, last=last, output=sys.stderr if args.json else None)
+    if args.json:
+        document = asdict(recording) | {"folder": str(recording.folder), "overhead": recording.overhead}
+        print(dump_json(document))
+    else:
+        _print(recording)
+    if not any(rank.trace for rank in recording.ranks):
+        raise RequestError(_why_nothing(recording))
+    return 0
+
+
+def _print(recording: "Recording") -> None:
+    """Print what the ranks recorded and what recording cost."""
+    from forerun.spaces.units import format_seconds
+
+    kept = [rank for rank in recording.ranks if rank.trace]
+    if not kept:
+        return
+    slowest = max(kept, key=lambda rank: rank.step_s or 0.0)
+    overhead = recording.overhead
+    print(
+        f"recorded steps {recording.first} to {recording.last} of {len(kept)} rank{'s' * (len(kept) > 1)} in "
+        f"{recording.folder}: {format_seconds(slowest.step_s or 0.0)} per step"
+        + (f", {overhead:+.1%} against the steps before" if overhead is not None else "")
+    )
+    if recording.exit_code:
+        print(f"the command ended with exit code {recording.exit_code}; its traces are whole")
+    print(f"next: forerun replay {recording.folder}")
+
+
+def _why_nothing(recording: "Recording") -> str:
+    """Return why there is no trace, and what to change."""
+    ended = f"the command ended with exit code {recording.exit_code}" if recording.exit_code else "the command ended"
+    if not recording.ranks:
+        return f"{ended} and no process of it stepped an optimizer of PyTorch: nothing was recorded"
+    steps = max(rank.steps for rank in recording.ranks)
+    return f"{ended} after {steps} optimizer steps, before step {recording.last}: nothing was recorded; lower --steps"

@@ -1,0 +1,122 @@
+"""Run a training command with a recorder in each of its processes, and collect what they wrote."""
+
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forerun.search.recording import recorder
+from forerun.spaces.errors import RequestError
+from forerun.spaces.reading import read_text
+
+ENDING_S = 10.0
+"""What a command that was asked to end may take before it is killed."""
+MOST_STEPS = 1000
+"""Steps that are recorded at once: a step of a large model is some 10 MB of trace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRecord:
+    """What one rank recorded. ``trace``: the file's name, None where the training ended before the last step.
+
+    ``steps``: optimizer steps that it did while it was watched; ``step_s``, ``before_s``: median seconds of the
+    recorded steps and of those before.
+    """
+
+    rank: int
+    host: str
+    steps: int
+    trace: str | None = None
+    step_s: float | None = None
+    before_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """The traces that a command has left in ``folder``, by rank, and its ``exit_code``."""
+
+    folder: Path
+    first: int
+    last: int
+    exit_code: int
+    ranks: tuple[RankRecord, ...]
+
+    @property
+    def overhead(self) -> float | None:
+        """The share by which recorded steps took longer than those before, of the median rank; None: no rank tells."""
+        shares = [rank.step_s / rank.before_s - 1 for rank in self.ranks if rank.step_s and rank.before_s]
+        return statistics.median(shares) if shares else None
+
+
+def parse_steps(text: str) -> tuple[int, int]:
+    """Read ``11:16`` as the first and the last step to record.
+
+    Raises:
+        RequestError: it is no such range, begins too early or is too long.
+    """
+    first, _, last = text.partition(":")
+    least = recorder.WARM_UP + 2
+    if not (first.isdecimal() and last.isdecimal() and len(text) < 20):
+        raise RequestError(f"--steps takes the first and the last step, as 11:16, but got {text[:40]!r}")
+    if not least <= int(first) <= int(last):
+        raise RequestError(
+            f"--steps must begin at {least} or later (steps before warm the profiler up) and end no earlier, "
+            f"but got {text}; try {least}:{max(least + 5, int(last))}"
+        )
+    if int(last) - int(first) >= MOST_STEPS:
+        raise RequestError(f"--steps records at most {MOST_STEPS} steps, but {text} are {int(last) - int(first) + 1}")
+    return int(first), int(last)
+
+
+def record(command: Sequence[str], folder: Path, *, first: int, last: int, output: Any = None) -> Recording:
+    """Run ``command`` and return what its ranks recorded into ``folder``, which is made.
+
+    ``output``: stream of the command's standard output in place of our own.
+
+    Raises:
+        RequestError: the folder has files already, or the command cannot be run.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise RequestError(f"{folder} has files already; name a new folder for the traces")
+    except OSError as error:
+        raise RequestError(f"cannot write traces to {folder}: {error.strerror}") from None
+    with tempfile.TemporaryDirectory(prefix="forerun-record-") as hook:
+        shutil.copy(recorder.__file__, Path(hook, "sitecustomize.py"))
+        path = os.pathsep.join(filter(None, (hook, os.environ.get("PYTHONPATH"))))
+        settings = {recorder.FOLDER: str(folder.absolute()), recorder.STEPS: f"{first}:{last}", "PYTHONPATH": path}
+        try:
+            process = subprocess.Popen([*command], env=os.environ | settings, stdout=output)
+        except OSError as error:
+            raise RequestError(f"cannot run {command[0]}: {error.strerror}") from None
+        exit_code = _wait(process)
+    return Recording(folder=folder, first=first, last=last, exit_code=exit_code, ranks=_ranks(folder))
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for the command; where we are asked to end, ask it to and kill it in the end."""
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        raise
+
+
+def _ranks(folder: Path) -> tuple[RankRecord, ...]:
+    """Return what the ranks say of their traces, in order."""
+    path = folder / recorder.RECORDS
+    lines = read_text(path).splitlines() if path.is_file() else []
+    return tuple(sorted((RankRecord(**json.loads(line)) for line in lines), key=lambda record: record.rank))

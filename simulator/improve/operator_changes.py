@@ -1,0 +1,97 @@
+"""What if some operators of a replayed run took other times: scaled, or longer by a delay, on all ranks or on one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from forerun.simulator.improve.partial import GraphTimes
+from forerun.simulator.improve.run_questions import Question
+from forerun.simulator.replay.analysis import Analysis
+from forerun.simulator.replay.graph import ReplayGraph
+from forerun.simulator.replay.trace import MESSAGES, RankTrace, SpanKind
+from forerun.spaces.errors import RequestError, unknown
+
+GROUPS = {"computation": (SpanKind.COMPUTE, SpanKind.COPY), "communication": MESSAGES, "host": (SpanKind.HOST,)}
+"""Words for all operators of a kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorChange:
+    """``operators``: a word of ``GROUPS``, a name, or a pattern with ``*``; ``rank``: only there (None: on all).
+
+    Each takes ``factor`` times as long and ``delay_s`` seconds more, never less than nothing.
+    """
+
+    operators: str
+    rank: int | None = None
+    factor: float = 1.0
+    delay_s: float = 0.0
+
+
+def changed_steps(analysis: Analysis, changes: Sequence[OperatorChange]) -> tuple[Question, ...]:
+    """Return the step with each of the changes, and last with all of them where there are several.
+
+    Raises:
+        RequestError: no operator or rank of the run is meant; or the traces say what waits for what but in which order
+            it ran.
+    """
+    graph = analysis.replay.graph
+    timing, steps = GraphTimes(graph.graph), len(analysis.replay.measured_s)
+    together: dict[int, float] = {}
+    asked = []
+    for change in changes:
+        tasks = _tasks(graph, change)
+        asked.append((change.operators, tasks, _durations(graph, change, tasks, {})))
+        together |= _durations(graph, change, tasks, together)
+    if len(changes) > 1:
+        asked.append(("all of these", list(together), together))
+    found = []
+    for name, tasks, durations in asked:
+        makespan_s = timing.what_if(durations)
+        found.append(
+            Question(
+                name=name,
+                what=f"{len(tasks) / steps:g} operators per step",
+                step_s=makespan_s / steps,
+                gain_s=(timing.makespan_s - makespan_s) / steps,
+                visited=timing.visited,
+            )
+        )
+    return tuple(found)
+
+
+def _durations(
+    graph: ReplayGraph, change: OperatorChange, tasks: list[int], before: dict[int, float]
+) -> dict[int, float]:
+    """Return what tasks take with a change, on top of what ``before`` has changed."""
+    took = graph.graph.duration_s
+    return {task: max(before.get(task, took[task]) * change.factor + change.delay_s, 0.0) for task in tasks}
+
+
+def _tasks(graph: ReplayGraph, change: OperatorChange) -> list[int]:
+    """Return the tasks that a change means.
+
+    Raises:
+        RequestError: there are none.
+    """
+    ranks = [trace.rank for trace in graph.traces]
+    if change.rank is not None and change.rank not in ranks:
+        raise RequestError(f"the traces are of ranks {min(ranks)} to {max(ranks)}, but a change is for {change.rank}")
+    tasks: list[int] = []
+    for place, trace in enumerate(graph.traces):
+        if change.rank in (None, trace.rank):
+            tasks += graph.task[place][_meant(trace, change.operators)].tolist()
+    if not tasks:
+        names = {name for trace in graph.traces for name in trace.names}
+        raise unknown("operator of the traces", change.operators, {*names, *GROUPS})
+    return tasks
+
+
+def _meant(trace: RankTrace, operators: str) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Return which spans of a trace a word or a pattern means."""
+    if operators in GROUPS:
+        return np.isin(trace.kind, GROUPS[operators])
+    numbers = [number for number, name in enumerate(trace.names) if fnmatchcase(name, operators)]
+    return np.isin(trace.name, numbers)

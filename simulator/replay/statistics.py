@@ -1,0 +1,86 @@
+"""What each operator took: over all ranks and steps of a run, and against another run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.simulator.replay.trace import RankTrace, SpanKind, SpanPhase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorUse:
+    """One operator of a run: spans of one name, kind and phase.
+
+    ``count``: spans of all ranks and steps; ``mean_s``, ``deviation_s``, ``least_s``, ``most_s``: of one span, seconds;
+    ``step_s``: seconds per step, mean over ranks; ``slowest_rank``: the rank where it takes longest per step.
+    """
+
+    name: str
+    kind: str
+    phase: str
+    count: int
+    mean_s: float
+    deviation_s: float
+    least_s: float
+    most_s: float
+    step_s: float
+    slowest_rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorDifference:
+    """One operator in two runs: seconds per step, mean over ranks; 0 where a run has no such operator."""
+
+    name: str
+    kind: str
+    phase: str
+    step_s: float
+    other_step_s: float
+
+    @property
+    def difference_s(self) -> float:
+        """Seconds per step that this run takes more than the other."""
+        return self.step_s - self.other_step_s
+
+
+def operator_uses(traces: Sequence[RankTrace]) -> tuple[OperatorUse, ...]:
+    """Return all operators of a run, the costliest per step first."""
+    steps = max(trace.steps for trace in traces)
+    taken: dict[tuple[str, int, int], dict[int, list[float]]] = {}
+    for trace in traces:
+        seconds = trace.end_s - trace.start_s
+        keys = np.stack([trace.name, trace.kind, trace.phase])
+        for name, kind, phase in np.unique(keys, axis=1).T.tolist():
+            of_key = (keys == np.array([[name], [kind], [phase]])).all(axis=0)
+            taken.setdefault((trace.names[name], kind, phase), {})[trace.rank] = seconds[of_key].tolist()
+    found = []
+    for (name, kind, phase), by_rank in taken.items():
+        spans = np.concatenate([np.array(one) for one in by_rank.values()])
+        found.append(
+            OperatorUse(
+                name=name,
+                kind=SpanKind(kind).name.lower(),
+                phase=SpanPhase(phase).name.lower(),
+                count=len(spans),
+                mean_s=float(spans.mean()),
+                deviation_s=float(spans.std()),
+                least_s=float(spans.min()),
+                most_s=float(spans.max()),
+                step_s=float(spans.sum()) / steps / len(traces),
+                slowest_rank=max(by_rank, key=lambda rank: sum(by_rank[rank])),
+            )
+        )
+    return tuple(sorted(found, key=lambda use: (-use.step_s, use.name, use.kind, use.phase)))
+
+
+def operator_differences(uses: Sequence[OperatorUse], others: Sequence[OperatorUse]) -> tuple[OperatorDifference, ...]:
+    """Return the operators of two runs side by side, those whose time per step differs most first."""
+    here, there = ({(use.name, use.kind, use.phase): use.step_s for use in run} for run in (uses, others))
+    found = [
+        OperatorDifference(
+            name=key[0], kind=key[1], phase=key[2], step_s=here.get(key, 0.0), other_step_s=there.get(key, 0.0)
+        )
+        for key in here.keys() | there.keys()
+    ]
+    return tuple(sorted(found, key=lambda one: (-abs(one.difference_s), one.name, one.kind, one.phase)))

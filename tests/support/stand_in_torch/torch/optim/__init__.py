@@ -1,0 +1,3 @@
+from torch.optim.optimizer import Optimizer
+
+__all__ = ["Optimizer"]
