@@ -11,7 +11,7 @@ PATIENCE_S = 1.0
 
 
 class Walk:
-    """Shows how much of a space has been walked; a context manager that removes the bar at its end."""
+    """Shows how much of a space has been enumerated; a context manager that removes the bar at its end."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -32,14 +32,14 @@ class Walk:
         """Say how many candidates there are."""
         self._size = size
 
-    def advance(self, walked: int, legal: int) -> None:
-        """Show that ``walked`` candidates are done, ``legal`` of which were scored."""
+    def advance(self, enumerated: int, legal: int) -> None:
+        """Show that ``enumerated`` candidates are done, ``legal`` of which were scored."""
         if self._bar is None:
             if time.monotonic() - self._start_s < PATIENCE_S or not self._stream.isatty():
                 return
             self._open()
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=walked, legal=f"{legal:,}")
+            self._bar.update(self._bar.task_ids[0], completed=enumerated, legal=f"{legal:,}")
 
     def _open(self) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

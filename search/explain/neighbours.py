@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.search.explain.moves import Moves
-from forerun.search.flat.candidates import axis_values
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import (
     ALL_REPLICAS,
@@ -27,6 +26,7 @@ from forerun.spaces.strategies import (
     default_choices,
     strategy_of,
 )
+from forerun.spaces.strategies.candidates import axis_values
 from forerun.spaces.strategies.software import does_something
 from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.strategies.staged_space import StagedSpace

@@ -32,8 +32,8 @@ class LeastStep:
         self.axes = layer_axes(context)
         self._radices: tuple[int, ...] = ()
         self._passes_s: Floats = np.empty(0)
-        self._again_s: Floats = np.empty(0)
-        self._least_again_s: Floats = np.empty(0)
+        self._recompute_s: Floats = np.empty(0)
+        self._least_recompute_s: Floats = np.empty(0)
         self._counts = _block_counts(context.model)
 
     def step_s(self, table: StrategyTable) -> Floats:
@@ -42,7 +42,7 @@ class LeastStep:
         passes_s, some = self._passes_s[key], table.column("recompute_layers")
         if some.any():  # so many layers of every virtual stage are recomputed, and at least as cheap ones as any
             repeated = some * table.column("pp") * table.column("vpp")
-            spared_s = np.maximum(self._again_s[key] - repeated * self._least_again_s[key], 0.0)
+            spared_s = np.maximum(self._recompute_s[key] - repeated * self._least_recompute_s[key], 0.0)
             passes_s = passes_s - np.where(some > 0, spared_s, 0.0)
         bound: Floats = passes_s * self._passes(table)
         return bound
@@ -63,7 +63,7 @@ class LeastStep:
         rows = np.arange(len(distinct.rows) * ways)
         table = StrategyTable(choices=prefixes.choices, codes=codes, index=rows)
         key = self._filled(table)
-        passes_s = self._passes_s[key] - self._again_s[key] * bool(prefixes.choices["recompute_layers"].any())
+        passes_s = self._passes_s[key] - self._recompute_s[key] * bool(prefixes.choices["recompute_layers"].any())
         least_s: Floats = passes_s.reshape(-1, ways).min(axis=1)[distinct.inverse] * self._passes(prefixes)
         return least_s
 
@@ -81,10 +81,13 @@ class LeastStep:
             part = table.take(new)
             rows = part.distinct(*self.axes).rows
             times = block_times(self.context, shard_of(self.context, part, rows))
-            again_s = times.again_s
+            recompute_s = times.recompute_s
             place = key[new[rows]]
             self._passes_s[place] = self._counts @ (times.forward_s + times.backward_s)
-            self._again_s[place], self._least_again_s[place] = self._counts @ again_s, again_s[:-2].min(axis=0)
+            self._recompute_s[place], self._least_recompute_s[place] = (
+                self._counts @ recompute_s,
+                recompute_s[:-2].min(axis=0),
+            )
         return key
 
     def _keys(self, table: StrategyTable) -> NDArray[np.intp]:
@@ -92,7 +95,7 @@ class LeastStep:
         radices = tuple(len(table.choices[axis]) for axis in self.axes)
         if radices != self._radices:  # another space: choices have other numbers
             self._radices, self._passes_s = radices, np.full(math.prod(radices), np.nan)
-            self._again_s, self._least_again_s = self._passes_s.copy(), self._passes_s.copy()
+            self._recompute_s, self._least_recompute_s = self._passes_s.copy(), self._passes_s.copy()
         key = np.zeros(len(table), dtype=np.intp)
         for axis, radix in zip(self.axes, radices, strict=True):
             if radix > 1:

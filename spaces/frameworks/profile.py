@@ -171,6 +171,15 @@ class FrameworkProfile:
     in twelve."""
     logit_bytes: float = 8.0
     """Bytes per logit that the loss keeps besides the logits themselves."""
+    holds_logits: bool = True
+    """Logits stay allocated while layers run backward (the training loop holds the last output); else the loss and a
+    layer's backward pass are two moments, of which the larger counts."""
+    dummy_gradients: bool = False
+    """Where the product adds weight gradients to the buffer itself, one unused gradient per shape of a weight stays
+    allocated, in its type (Transformer Engine from 2.0 on: get_dummy_wgrad), and one of the head's while it runs
+    backward (Megatron-LM, tensor_parallel/layers.py)."""
+    workspace_bytes: float = 0.0
+    """Scratch memory of matrix libraries that comes from the allocator."""
     context_bytes: float = 1.0e9
     """Bytes per device outside the allocator."""
     communicator_bytes: float = 0.25e9

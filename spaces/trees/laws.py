@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from forerun.spaces.divisors import use_one_of
 from forerun.spaces.models import MixtureOfExperts
-from forerun.spaces.operators.axes import divisor_hint
 from forerun.spaces.strategies import (
     ALL_REPLICAS,
     COLUMNS,
@@ -178,7 +178,7 @@ def _check_module(context: Context, leaf: Leaf, strategy: Strategy) -> None:
         if width % degree:
             raise TreeError(
                 (*leaf.place, "compute", axis),
-                f"the inner width {width} of {what} is not divisible by {axis}={degree}; {divisor_hint(width)}",
+                f"the inner width {width} of {what} is not divisible by {axis}={degree}; {use_one_of(width, most=12)}",
             )
 
 
@@ -214,12 +214,12 @@ def _check_order(context: Context, tree: ResolvedTree) -> None:
         )
     vee = tree.order == Schedule.ZB_V
     for number, stage in enumerate(tree.stages):
-        home = min(number, count - 1 - number) if vee else number % pp
-        if tree.home[number] != home:
+        rank = min(number, count - 1 - number) if vee else number % pp
+        if tree.rank_of_stage[number] != rank:
             raise TreeError(
                 (*stage.place, "devices"),
                 f"{SPELLING['schedule'][tree.order]} runs virtual stage {number} of {count} on the devices "
-                f"{ranges_text(tree.groups[home])}, but it stands on {ranges_text(stage.devices)}",
+                f"{ranges_text(tree.groups[rank])}, but it stands on {ranges_text(stage.devices)}",
             )
     if tree.device_count > context.cluster.max_devices:
         raise TreeError(
@@ -249,7 +249,7 @@ def _check_tied(context: Context, strategies: TreeStrategies) -> None:
     """Refuse a tied table that embedding and head, on the same devices, cut differently."""
     first, last = strategies.of_leaf[0][0], strategies.of_leaf[-1][-1]
     tree = strategies.tree
-    if context.model.tied_embeddings and first.tp != last.tp and tree.home[0] == tree.home[-1]:
+    if context.model.tied_embeddings and first.tp != last.tp and tree.rank_of_stage[0] == tree.rank_of_stage[-1]:
         place = tree.stages[-1].leaves[-1].place
         raise TreeError(
             (*place, "compute", "tp"),

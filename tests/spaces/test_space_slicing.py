@@ -15,7 +15,7 @@ from forerun.spaces.clusters import load_cluster
 from forerun.spaces.frameworks import load_framework
 from forerun.spaces.models import Model
 from forerun.spaces.strategies import AXES, RULES, StrategySpace, StrategyTable, default_choices, violations
-from forerun.spaces.strategies.walk import walked
+from forerun.spaces.strategies.walk import enumerated
 
 
 @cache
@@ -65,7 +65,7 @@ def test_candidates_below_hopeless_prefixes_are_counted_and_not_made(every: int,
 
 def test_dense_slices_come_in_parts() -> None:
     whole, reasons = space().table(0, space().size)
-    parts = list(walked(space().choices, space().context, 0, space().size, at_once=space().below * 50))
+    parts = list(enumerated(space().choices, space().context, 0, space().size, at_once=space().below * 50))
 
     assert len(parts) > 3
     assert np.array_equal(np.concatenate([part.table.index for part in parts]), whole.index)

@@ -4,8 +4,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from forerun.spaces.strategies import AXES, COLUMNS, Strategy, StrategySpace, strategy_of, table_of
+from forerun.spaces.strategies.axes import AXES
 from forerun.spaces.strategies.software import turned_on
+from forerun.spaces.strategies.space import StrategySpace
+from forerun.spaces.strategies.strategy import Strategy
+from forerun.spaces.strategies.table import COLUMNS, strategy_of, table_of
 
 
 def strategy_at(space: StrategySpace, index: int) -> Strategy:
