@@ -156,6 +156,19 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        code="heads / cp",
+        meaning="attention heads are not divisible by tp times cp, which exchange them",
+        axes=("tp", "cp"),
+        illegal=lambda c, x: np.asarray(
+            (c["cp"] > 1) & (x.framework.context_exchange == "heads") & (x.heads % (c["tp"] * c["cp"]) != 0)
+        ),
+        message=lambda v, x: (
+            f"{x.heads} heads are not divisible by tp*cp = {v['tp']}*{v['cp']} = {v['tp'] * v['cp']}, and "
+            f"cp-exchange=a2a gives each rank a part of them; use degrees whose product divides {x.heads}, or "
+            "cp-exchange=p2p"
+        ),
+    ),
+    Rule(
         code="sequence / cp",
         meaning="the sequence is not divisible by what cp needs",
         axes=("cp",),
