@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.board.folder import BOARD, read_leaderboard
-from forerun.search.flat.candidates import axis_values
 from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.software import carried
 from forerun.search.formats.table import format_named, writable
@@ -16,6 +15,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework, resolve_framework, switched
 from forerun.spaces.models import resolve_model
 from forerun.spaces.strategies import Context, parse_strategy, violations
+from forerun.spaces.strategies.candidates import axis_values
 from forerun.spaces.workload import Workload
 
 ALL = "all"
