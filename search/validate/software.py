@@ -26,7 +26,7 @@ UNKNOWN: Mapping[str, Any] = {
     },
 }
 """What a trainer that nobody described is taken to be: Megatron-LM in what it overlaps, PyTorch's kernels one by one.
-Runs of six trainers other than Megatron-LM, read as if theirs were unknown, are predicted 12 % too fast by Megatron-LM's
+Runs of six other trainers, read as if theirs were unknown, are predicted 12 % too fast by Megatron-LM's
 own profile and right by this one, in the median of tables (docs/decisions/accuracy-by-source.md)."""
 
 
