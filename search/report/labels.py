@@ -65,6 +65,8 @@ FLAGS = (
     ("top", "--top"),
     ("profile", "--profile"),
     ("calibration", "--calibration"),
+    ("seconds_per_sample", "--seconds-per-sample"),
+    ("optimizer", "--optimizer"),
 )
 """Field of a request -> flag of ``forerun search``."""
 
@@ -90,8 +92,9 @@ def command(board: Leaderboard) -> str:
     overrides = request.get("overrides") or {}
     for axis, values in overrides.items():
         lines.append(f"--set {shlex.quote(f'{axis}=' + ','.join(map(str, values)))}")
-    if request.get("all_variants"):
-        lines.append("--all-variants")
+    for field in ("all_variants", "allow_generic"):
+        if request.get(field):
+            lines.append(f"--{field.replace('_', '-')}")
     if request.get("switches"):
         lines.append(f"--with {shlex.quote(settings_text(request['switches']).replace(' ', ''))}")
     lines += [f"--ignore-config-field {shlex.quote(str(name))}" for name in request.get("ignored_config_fields") or ()]

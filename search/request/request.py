@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 from forerun.search.request.documents import document_tokens
 from forerun.search.request.goodput import Interrupted, assumed, read_reliability
-from forerun.search.request.graphs import DEFAULT_PROFILE, graph_cluster, graph_context
-from forerun.search.request.kinds import OPERATOR_GRAPHS, AnyStrategy, kind_named, kind_of
+from forerun.search.request.graphs import graph_cluster, graph_context
+from forerun.search.request.kinds import OPERATOR_GRAPHS, TRANSFORMERS, AnyStrategy, kind_named, kind_of
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits, limits_of
 from forerun.search.request.objectives import objective_named
 from forerun.simulator.memory.risk import risking
@@ -22,7 +22,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, resolve_framework, settings_text, switched
 from forerun.spaces.models import resolve_model
 from forerun.spaces.models.tuning import frozen_parts, tuned
-from forerun.spaces.opgraph.batch import PerDevice
+from forerun.spaces.opgraph.batch import PerDevice, parse_batch
 from forerun.spaces.strategies import Context, StrategySpace
 from forerun.spaces.strategies.defaults import LARGEST_CP, LARGEST_MBS, LARGEST_TP, LARGEST_VPP
 from forerun.spaces.workload import Workload
@@ -37,7 +37,6 @@ else:
     C = TypeVar("C")
 
 DEFAULT_PRECISION = "bf16"
-DEFAULT_FRAMEWORK = "megatron-lm"
 DEFAULT_OBJECTIVE = "throughput"
 DEFAULT_TOP = 10
 FRONT_TOP = 1000
@@ -174,7 +173,7 @@ class Request:
         }
         return cls(
             **{name: data[name] for name in ("model", "cluster")} | known,
-            global_batch=_batch(data["global_batch"]),
+            global_batch=parse_batch(str(data["global_batch"])),
             overrides={str(axis): list(values) for axis, values in (data.get("overrides") or {}).items()},
             all_variants=bool(data.get("all_variants")),
             allow_generic=bool(data.get("allow_generic")),
@@ -309,7 +308,7 @@ def _graph_setting(request: Request, common: Mapping[str, Any]) -> "Setting[Grap
         usd_per_gpu_hour=cluster.usd_per_device_hour,
         defaults=(
             *([] if request.precision else [f"precision {context.precision}"]),
-            *([] if request.framework else [f"framework {DEFAULT_PROFILE}"]),
+            *([] if request.framework else [f"framework {OPERATOR_GRAPHS.framework}"]),
             *([] if request.seconds_per_sample else ["one-GPU time by the cost rules"]),
             *_common_defaults(request, cluster),
         ),
@@ -326,7 +325,7 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
         raise RequestError(f"{request.model} reads sequences: say how long they are with --seq-len")
     _bounded("global batch", batch, LARGEST_COUNT)
     _bounded("seq len", seq_len, LARGEST_COUNT)
-    framework = switched(resolve_framework(request.framework or DEFAULT_FRAMEWORK), request.switches)
+    framework = switched(resolve_framework(request.framework or TRANSFORMERS.framework), request.switches)
     cluster = _priced(resolve_cluster(request.cluster, groups=groups), request)
     resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
     workload = Workload(
@@ -398,12 +397,6 @@ def legal_strategy(setting: "Setting[Any]", given: str | AnyStrategy) -> Any:
     return strategy
 
 
-def _batch(value: Any) -> int | PerDevice:
-    """Return a global batch as it stands in plain data."""
-    samples, _, per = str(value).partition("/")
-    return PerDevice(int(samples)) if per else int(value)
-
-
 def _bounded(name: str, value: int, highest: int) -> None:
     if not isinstance(value, Integral) or isinstance(value, bool):  # from Python; the command line reads numbers
         raise RequestError(f"{name} is a whole number, but got {value!r}")
@@ -428,7 +421,7 @@ def _defaults(request: Request, context: Context) -> list[str]:
     if request.precision is None:
         filled.append(f"precision {DEFAULT_PRECISION}")
     if request.framework is None:
-        filled.append(f"framework {DEFAULT_FRAMEWORK}")
+        filled.append(f"framework {TRANSFORMERS.framework}")
     if assumed := _switches(request, context):
         filled.append(f"switches {settings_text(assumed)} ({context.framework.name}'s defaults)")
     if request.objective is None:
