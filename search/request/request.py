@@ -23,8 +23,9 @@ from forerun.spaces.frameworks import all_switches, resolve_framework, settings_
 from forerun.spaces.models import resolve_model
 from forerun.spaces.models.tuning import frozen_parts, tuned
 from forerun.spaces.opgraph.batch import PerDevice, parse_batch
-from forerun.spaces.strategies import Context, StrategySpace
+from forerun.spaces.strategies import Context, Software, StrategySpace
 from forerun.spaces.strategies.defaults import LARGEST_CP, LARGEST_MBS, LARGEST_TP, LARGEST_VPP
+from forerun.spaces.strategies.software import can_turn_on, for_experts, names_of
 from forerun.spaces.workload import Workload
 
 if TYPE_CHECKING:
@@ -177,9 +178,15 @@ class Request:
             overrides={str(axis): list(values) for axis, values in (data.get("overrides") or {}).items()},
             all_variants=bool(data.get("all_variants")),
             allow_generic=bool(data.get("allow_generic")),
-            switches={str(name): str(setting) for name, setting in (data.get("switches") or {}).items()},
+            switches=set_switches(data),
             ignored_config_fields=tuple(map(str, data.get("ignored_config_fields") or ())),
         )
+
+
+def set_switches(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the switches of a request or a setting as plain data, without those that its search turned on."""
+    free = {str(words).partition("=")[0] for words in data.get("free_switches") or ()}
+    return {str(name): str(setting) for name, setting in (data.get("switches") or {}).items() if name not in free}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +223,17 @@ class Setting(Generic[C]):
         if self.gpus is None:
             raise RequestError("a search needs a number of GPUs; add --gpus 512 or --gpus 64..512")
         own = self.request.overrides if overrides is None else overrides
-        return kind_of(self.context).space(self.context, self.gpus, own)
+        context: object = self.context
+        if isinstance(context, Context):
+            context = dataclasses.replace(context, free_software=self.free_software)
+        return kind_of(context).space(context, self.gpus, own)
+
+    @property
+    def free_software(self) -> Software:
+        """Switches that a search turns on where they pay: those that the user did not set."""
+        if not isinstance(self.context, Context):
+            return Software.NONE
+        return can_turn_on(self.context.framework, but=self.request.switches.keys())
 
     def slowdown(self) -> dict[int, float]:
         """Return by number of GPUs how much longer interruptions make a training; empty where none were asked for."""
@@ -231,8 +248,14 @@ class Setting(Generic[C]):
             return f"{other}axes: every mode and grid of an operator graph"
         return (
             f"{other}axes: all that {self.context.framework.name} offers, up to "
-            f"tp {LARGEST_TP}, cp {LARGEST_CP}, vpp {LARGEST_VPP}, mbs {LARGEST_MBS}"
+            f"tp {LARGEST_TP}, cp {LARGEST_CP}, vpp {LARGEST_VPP}, mbs {LARGEST_MBS}{self._switches_left_open()}"
         )
+
+    def _switches_left_open(self) -> str:
+        """Return in words which switches are searched; "" where the model listens to none of them."""
+        moe = isinstance(self.context, Context) and self.context.moe
+        free = [words for words in names_of(self.free_software) if moe or not for_experts(words)]
+        return f", and {' and '.join(free)} where {'they pay' if free[1:] else 'it pays'}" if free else ""
 
     def remarks(self) -> tuple[str, ...]:
         """Return what was filled in and what is to be noted, as lines."""
@@ -245,6 +268,7 @@ class Setting(Generic[C]):
         data |= {
             "model_name": self.context.model.name,
             "cluster_name": self.context.cluster.name,
+            "free_switches": names_of(self.free_software),
             "gpu_counts": None if self.gpus is None else list(self.gpus),
             "objective": self.objective,
             "top": self.top,
