@@ -21,6 +21,7 @@ SEARCH_OF_GRAPH = (
     "worker_count",
     "address",
 )
+COMPARED_SPLITS = (*OPERATOR_GRAPH, "strategy")
 STRATEGY_OF_GRAPH = (*OPERATOR_GRAPH, "paradl", "strategy", "fidelity", "write_tree", "force")
 EVENTS_OF_GRAPH = (*STRATEGY_OF_GRAPH, "tree", "trace", "timeline")
 LIMITS_OF_GRAPH = (*OPERATOR_GRAPH, "set", "report", "force")

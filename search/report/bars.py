@@ -29,10 +29,10 @@ TIME_SLOTS: Mapping[str, int] = {
     "backward": 1,
     "halo": 3,
     "collective": 2,
-    "tail": 4,
+    "tail": 2,
     "hop": 5,
     "gradient": 7,
-    "straggle": 6,
+    "straggle": 4,
     "update": 8,
     "input": 9,
 }

@@ -213,6 +213,20 @@ def test_refined_rows_are_simulated_and_keep_what_holds_them_up(capsys: pytest.C
     assert any("simulated event by event" in note for note in board["request"]["notes"])
 
 
+def test_two_splits_are_compared_part_by_part(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--strategy", "data16", "--strategy", "data4 filter4 segments4")
+    document = json.loads(run(f"compare {RESNET} --json", capsys, words=words))
+    one, other = document["rows"]
+    assert sum(document["difference_s"].values()) == pytest.approx(other["step_time_s"] - one["step_time_s"])
+    assert one["samples_per_s"] > other["samples_per_s"] and "B is" in document["text"]
+    text = run(f"compare {RESNET}", capsys, words=words)
+    assert "images/s/GPU" in text and "tokens" not in text
+    # A step on twice the GPUs has twice the samples: what it loses is what a sample takes more.
+    words = ("--strategy", "data1", "--strategy", "data2")
+    text = json.loads(run(f"compare {RESNET} --framework ideal --json", capsys, words=words))["text"]
+    assert text.startswith("B on 2 instead of 1 GPUs takes 1.00 times as long and 0.")
+
+
 def test_a_bound_on_the_risk_of_running_out_of_memory_leaves_less(capsys: pytest.CaptureFixture[str]) -> None:
     command = "search vgg16 --cluster abci-v100 --gpus 4 --global-batch 128/gpu --top 1000 --json"
     free, bounded = (json.loads(run(f"{command}{more}", capsys)) for more in ("", " --oom-risk 1%"))
@@ -332,7 +346,11 @@ def test_the_page_of_limits_loads_nothing_and_shows_every_family(
         ("search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8/node --seq-len 64", (), "like 64/gpu"),
         ("limits llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8", (), "limits are for operator graphs"),
         ("search missing.onnx --cluster dgx-h100 --gpus 8 --global-batch 8", (), "missing.onnx: no such file"),
-        ("compare resnet50 --cluster dgx-h100 --global-batch 8 --strategy a --strategy b", (), "is an operator graph"),
+        (
+            "compare resnet50 --cluster dgx-h100 --global-batch 8 --strategy a --strategy b",
+            (),
+            "unknown word of a split",
+        ),
     ],
 )
 def test_wrong_requests_get_one_message(
