@@ -107,13 +107,14 @@ def first_legal(space: Any, count: int) -> tuple[int, Any]:
     legal = walked = 0
     chunk = min(count, SCORED_AT_ONCE)
     table = None
-    for width, found, _ in slices(space, 0, space.size, chunk):
+    for part in slices(space, 0, space.size, chunk):
+        found = part.table
         if len(found) and (table is None or len(found) > len(table)):
             table = found.take(slice(0, chunk))
         if legal + len(found) >= count:
             rest = count - legal
             return (int(found.index[rest - 1]) + 1 if rest else walked), table
-        legal, walked = legal + len(found), walked + width
+        legal, walked = legal + len(found), walked + part.width
     raise SystemExit(f"the space has {legal:,} legal candidates, fewer than {count:,}")
 
 

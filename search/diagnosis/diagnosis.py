@@ -130,7 +130,7 @@ def beyond_limits(setting: Setting, score: Scorer, document: dict[str, Any]) -> 
 
 def _has_legal(setting: Setting) -> bool:
     """Whether any candidate is legal; stops at the first slice that has one."""
-    return any(len(table) for _, table, _ in slices(setting.space(), 0, setting.space().size))
+    return any(len(part.table) for part in slices(setting.space(), 0, setting.space().size))
 
 
 def _blockers(piece: SliceResult) -> tuple[tuple[str, int], ...]:

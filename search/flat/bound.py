@@ -41,8 +41,15 @@ class Bound:
 
     def keeps(self, table: StrategyTable) -> NDArray[np.bool_]:
         """Return which candidates [N] may be among the best."""
+        return self._reached(self.least.step_s(table), table)
+
+    def hopeless(self, prefixes: StrategyTable) -> NDArray[np.bool_]:
+        """Return which prefixes [N] of candidates (axes up to ``ASKED_AFTER``) have none below that may be among the
+        best; ``keeps`` would keep none of them."""
+        return ~self._reached(self.least.below_s(prefixes), prefixes)
+
+    def _reached(self, step_s: Floats, table: StrategyTable) -> NDArray[np.bool_]:
         assert self.objective.plain is not None
-        step_s = self.least.step_s(table)
         if self.slowdown:
             step_s = step_s * slowdowns(table, self.slowdown)
         keys = self.objective.plain(step_s, table)

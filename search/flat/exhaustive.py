@@ -23,14 +23,15 @@ from forerun.simulator.core.bound import LeastStep
 from forerun.simulator.memory.risk import RISKY
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.spaces.strategies import AXES, StrategySpace, StrategyTable
+from forerun.spaces.strategies.walk import Hopeless
 
 CHUNK = 1 << 17
 """Legal candidates scored at once: large enough to amortise numpy's calls, small enough for the cache."""
 FIRST = 1 << 19
 """Candidates of the first slice: a few per cent of them are legal in the usual space."""
-WIDEST = 1 << 26
-"""Candidates of one slice, legal or not: bounds memory where a sparse space suddenly becomes dense. Laws leave a tenth
-of such a slice at most (each ``vpp`` goes with few schedules and splits), at some hundred bytes a candidate."""
+PREFIXES = 1 << 24
+"""Most prefixes of a slice, legal or not: bounds memory where a sparse space suddenly becomes dense. Laws leave a tenth
+of them at most, at some fifty bytes each; what is below them is made in parts."""
 DEGREES = AXES[: AXES.index("etp") + 1]
 """Axes that make a strategy an idea of its own; the others make variants of one."""
 CLOSEST = 8
@@ -157,12 +158,13 @@ def search_slice(
     low, high = max(low, 0), min(high, problem.space.size)
     piece, waiting = SliceResult(), list[StrategyTable]()
     walked = legal = 0
-    for width, table, rejected in slices(problem.space, low, high, chunk):
-        walked, legal = walked + width, legal + len(table)
-        kept = _within(problem.bound, table)
-        slower = len(table) - len(kept)
-        counted = {**rejected, **({SLOWER: slower} if slower else {})}
-        piece = problem.merged([piece, SliceResult(walked=width, legal=slower, rejected=counted)])
+    bound = problem.bound
+    for part in slices(problem.space, low, high, chunk, None if bound is None else bound.hopeless):
+        walked, legal = walked + part.width, legal + len(part.table) + part.passed
+        kept = _within(bound, part.table)
+        slower = len(part.table) - len(kept) + part.passed
+        counted = {**part.rejected, **({SLOWER: slower} if slower else {})}
+        piece = problem.merged([piece, SliceResult(walked=part.width, legal=slower, rejected=counted)])
         waiting.append(kept)
         if sum(map(len, waiting)) >= chunk or walked == high - low:
             scored = [score_chunk(problem, part, score) for part in chunks_of(waiting, chunk)]
@@ -271,21 +273,39 @@ def _merge_best(parts: list[Best | None], count: int, *, front: bool = False, wi
     return _best(found, np.ones(len(found), dtype=bool), count, front, width)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Part of a space: ``width`` candidates of it, of which ``table`` has the legal ones that are to be looked at;
+    ``rejected`` counts illegal ones by reason, ``passed`` legal ones that were passed over as hopeless."""
+
+    width: int
+    table: StrategyTable
+    rejected: Mapping[str, int]
+    passed: int = 0
+
+
 def slices(
-    space: StrategySpace, low: int, high: int, chunk: int = CHUNK
-) -> Iterator[tuple[int, StrategyTable, Mapping[str, int]]]:
-    """Cut ``[low, high)`` into slices of about ``chunk`` legal candidates: (width, legal ones, illegal by reason).
+    space: StrategySpace, low: int, high: int, chunk: int = CHUNK, hopeless: Hopeless | None = None
+) -> Iterator[Slice]:
+    """Cut ``[low, high)`` into slices of about ``chunk`` legal candidates to look at; a dense one in parts, the last of
+    which has the width of all.
 
     The width of a slice follows the density of the one before it, because the density changes slowly along the index.
     """
-    width = FIRST
+    width, widest = FIRST, PREFIXES * space.below
     while low < high:
         width = min(width, high - low)
-        table, rejected = space.table(low, low + width)
-        yield width, table, rejected
+        found = 0
+        parts = space.walk(low, low + width, hopeless)
+        part = next(parts)
+        for after in parts:
+            found += len(part.table)
+            yield Slice(width=0, table=part.table, rejected=part.rejected, passed=part.passed)
+            part = after
+        yield Slice(width=width, table=part.table, rejected=part.rejected, passed=part.passed)
         low += width
-        growth = min(4.0, chunk / max(len(table), 1))
-        width = max(1, min(WIDEST, int(width * growth)))
+        growth = min(4.0, chunk / max(found + len(part.table), 1))
+        width = max(1, min(widest, int(width * growth)))
 
 
 def chunks_of(tables: list[StrategyTable], chunk: int) -> Iterator[StrategyTable]:

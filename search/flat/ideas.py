@@ -52,7 +52,7 @@ def _with_variants(problem: Problem, leaders: Best, score: Scorer) -> Best:
         alike = math.inf
     place_of = {int(index) // width: place for place, index in enumerate(leaders.index)}
     lows = [idea * width for idea in sorted(place_of)]
-    tables = [table for low in lows for _, table, _ in slices(problem.space, low, low + width)]
+    tables = [part.table for low in lows for part in slices(problem.space, low, low + width)]
     others = [table.take(np.flatnonzero(~np.isin(table.index, leaders.index))) for table in tables]
     near = [leaders]
     for table in chunks_of(others, CHUNK):

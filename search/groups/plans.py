@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.samplers.degree_classes import DegreeClass, families
+from forerun.search.samplers.degree_classes import DegreeClass, degree_classes
 from forerun.search.samplers.planner import PlannedStrategy, Planner
 from forerun.simulator.core.stage_options import StageOptions, least_pace_s, option_costs
 from forerun.simulator.score_table import Floats
@@ -18,31 +18,31 @@ from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 PLANS = 2
-"""Ways to deal the layers of one family that are looked at: those with the best bounds on the slowest stage."""
+"""Splits of the layers that are simulated per class of degrees: those with the best bounds on the slowest stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """A plan of a ``family``, whose ``least_s`` no plan's step undercuts."""
+    """A plan of a ``degree_class``, whose ``least_s`` no plan's step undercuts."""
 
-    family: DegreeClass
+    degree_class: DegreeClass
     plan: PlannedStrategy
 
 
 def group_plans(space: StagedSpace) -> Iterator[GroupPlan]:
-    """Yield plans of all families that the groups hold, those whose bound is lowest first."""
+    """Yield plans of all classes of degrees that the groups hold, those whose bound is lowest first."""
     planner = Planner(space, costs=_option_costs)
     contexts = space.context.on_groups
-    for family in families(space, least=_least_pace_s):
-        if _homes(space.context, family.strategy) is None:
+    for degree_class in degree_classes(space, least=_least_pace_s):
+        if _groups_of_stages(space.context, degree_class.strategy) is None:
             continue
-        if any(broken_laws(family.strategy, context) for context in contexts):
+        if any(broken_laws(degree_class.strategy, context) for context in contexts):
             continue
-        for plan in planner.plans(family.strategy, PLANS):
-            yield GroupPlan(family=family, plan=plan)
+        for plan in planner.plans(degree_class.strategy, PLANS):
+            yield GroupPlan(degree_class=degree_class, plan=plan)
 
 
-def _homes(context: Context, strategy: Strategy) -> tuple[int, ...] | None:
+def _groups_of_stages(context: Context, strategy: Strategy) -> tuple[int, ...] | None:
     """Return the group of every stage; None where the groups do not hold them."""
     try:
         return stage_groups(context.cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
@@ -50,17 +50,17 @@ def _homes(context: Context, strategy: Strategy) -> tuple[int, ...] | None:
         return None
 
 
-def _option_costs(context: Context, family: Strategy, options: StageOptions) -> tuple[Floats, NDArray[np.bool_]]:
+def _option_costs(context: Context, degree_class: Strategy, options: StageOptions) -> tuple[Floats, NDArray[np.bool_]]:
     """Return seconds of a microbatch and whether it fits for every option, each on the group of its stage."""
-    homes = _homes(context, family)
-    assert homes is not None
-    on = np.array(homes)[options.number]
+    groups = _groups_of_stages(context, degree_class)
+    assert groups is not None
+    on = np.array(groups)[options.number]
     time_s, fits = np.empty(len(options)), np.empty(len(options), dtype=bool)
     for number, own in enumerate(context.on_groups):
         here = on == number
         if here.any():
             columns = {field.name: getattr(options, field.name)[here] for field in dataclasses.fields(options)}
-            time_s[here], fits[here] = option_costs(own, family, StageOptions(**columns))
+            time_s[here], fits[here] = option_costs(own, degree_class, StageOptions(**columns))
     return time_s, fits
 
 

@@ -1,8 +1,8 @@
 """The best strategy on groups of nodes that differ: plans stage by stage, each on its own group, played event by event.
 
-Every family of degrees has a bound that no way to deal its layers undercuts; layers are dealt by dynamic programming
-over stages, each at the pace and within the memory of its group; what comes out is simulated. Families are taken
-with the lowest bound first, until no bound is below the best ones found.
+Every class of degrees has a bound below all splits of its layers. Dynamic programming splits the layers over stages,
+each with the speed and the memory of its group; the result is simulated. Classes follow one another from the lowest
+bound on, until no bound is below the best rows found.
 """
 
 import dataclasses
@@ -51,11 +51,11 @@ def search_groups(
     setting = _setting(request, per_stage)
     space = _space(setting, per_stage)
     rows: dict[Strategy, Row] = {}
-    looked, stopped = 0, "every family was looked at"
+    looked, stopped = 0, "every class of degrees was tried"
     for plan in group_plans(space):
         kept = [worth_s(row) for row in _ideas(setting, rows.values())]
-        if len(kept) == setting.top and plan.family.least_s > SLACK * kept[-1]:
-            stopped = "no other family can be faster"
+        if len(kept) == setting.top and plan.degree_class.least_s > SLACK * kept[-1]:
+            stopped = "no other class of degrees can be faster"
             break
         looked += 1
         if len(kept) == setting.top and plan.plan.pipeline_s > SLACK * kept[-1]:

@@ -51,5 +51,5 @@ def _row(setting: Setting, strategy: Strategy, assignment: Assignment, figures: 
 def _mean_peak(setting: Setting, strategy: Strategy) -> float:
     """Return the mean peak in FLOP/s of the devices that hold the stages."""
     cluster, precision = setting.context.cluster, setting.context.workload.precision
-    homes = stage_groups(cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
-    return sum(cluster.groups[group].cluster.device.peak(precision) for group in homes) / len(homes)
+    groups = stage_groups(cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
+    return sum(cluster.groups[group].cluster.device.peak(precision) for group in groups) / len(groups)

@@ -121,7 +121,7 @@ def _tree(plan: GraphPlan, path: Path) -> dict[str, Any]:
             {
                 "name": stage.name,
                 "devices": ranges_text(stage.devices),
-                "device_stage": plan.tree.home[number],
+                "device_stage": plan.tree.rank_of_stage[number],
                 "layers": len(stage.leaves),
                 "cuts": {cut: len(layers) for cut, layers in cuts.items()},
             }

@@ -56,18 +56,18 @@ def stage_names(cluster: Cluster, strategy: Strategy) -> list[str]:
     """Return what to call every stage: by its number, and by its nodes where groups of them differ."""
     if not cluster.groups:
         return [f"stage {stage}" for stage in range(strategy.pp)]
-    homes = stage_groups(cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
-    return [f"stage {stage}, {cluster.groups[home].cluster.name}" for stage, home in enumerate(homes)]
+    groups = stage_groups(cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
+    return [f"stage {stage}, {cluster.groups[group].cluster.name}" for stage, group in enumerate(groups)]
 
 
 def _stages(context: Context, strategy: Strategy) -> list[tuple[Mapping[str, float], float]]:
-    """Return what every stage holds, in bytes by part, and what it may hold; each on its own group of nodes."""
+    """Return the bytes of every stage by part, and its limit in bytes; each on its own group of nodes."""
     if not context.cluster.groups:
         return [(stage, context.memory_limit_bytes) for stage in memory_by_stage(context, strategy)]
-    homes = stage_groups(context.cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
-    groups = {home: context.on_groups[home] for home in set(homes)}
-    held = {home: memory_by_stage(own, strategy) for home, own in groups.items()}
-    return [(held[home][stage], groups[home].memory_limit_bytes) for stage, home in enumerate(homes)]
+    groups = stage_groups(context.cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
+    own = {group: context.on_groups[group] for group in set(groups)}
+    memory = {group: memory_by_stage(context, strategy) for group, context in own.items()}
+    return [(memory[group][stage], own[group].memory_limit_bytes) for stage, group in enumerate(groups)]
 
 
 def _spread(count: int) -> list[int]:

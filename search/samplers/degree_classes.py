@@ -1,7 +1,7 @@
-"""Families of strategies, most promising first: all degrees that are legal, with the least that a step could take.
+"""Classes of strategies with equal degrees, most promising first, each with a lower bound on its step.
 
-A family is a strategy without its layers per stage, and without its recompute where that is free on every stage. The
-slowest of equal stages bounds every plan of it from below, so that a few families in front hold the best plan.
+A class is a strategy without its layers per stage, and without its recompute where every stage chooses its own. The
+slowest of equal stages is a lower bound for all its plans, so that the first few classes contain the best plan.
 """
 
 import dataclasses
@@ -35,8 +35,8 @@ class DegreeClass:
     each_p2p_s: float
 
 
-def families(space: StagedSpace, *, least: Bound = least_pace_s) -> list[DegreeClass]:
-    """Return the families of a space, those with the lowest bound first; ``least`` bounds the slowest stage."""
+def degree_classes(space: StagedSpace, *, least: Bound = least_pace_s) -> list[DegreeClass]:
+    """Return the classes of a space, lowest bound first; ``least`` bounds the slowest stage."""
     restricted = _restricted(space)
     if restricted is None:
         return []
@@ -56,11 +56,11 @@ def families(space: StagedSpace, *, least: Bound = least_pace_s) -> list[DegreeC
     ]
     if space.halves:
         alone += list(_paired(space, table, order[:PAIRED], pace_s, each_p2p_s))
-    return sorted(alone, key=lambda family: (family.least_s, str(family.strategy)))
+    return sorted(alone, key=lambda degree_class: (degree_class.least_s, str(degree_class.strategy)))
 
 
 def _restricted(space: StagedSpace) -> StrategySpace | None:
-    """Return the flat space of all families; None where pipelines are not open."""
+    """Return the flat space of all classes of degrees; None where pipelines are not open."""
     choices = dict(space.flat.choices)
     usual = STAGED_SCHEDULES if space.recompute or space.halves else tuple(choices["schedule"])
     schedules = tuple(schedule for schedule in choices["schedule"] if schedule in usual and schedule not in VIRTUAL)
@@ -68,7 +68,8 @@ def _restricted(space: StagedSpace) -> StrategySpace | None:
     if not schedules or not depths or 1 not in choices["vpp"]:
         return None
     choices |= {"pp": depths, "vpp": (1,), "schedule": schedules, "split": (CUSTOM_SPLIT,)}
-    choices["recompute_layers"] = choices["recompute_layers"][:1]  # families recompute all layers, or choose for stages
+    # Classes recompute all layers, or each stage chooses.
+    choices["recompute_layers"] = choices["recompute_layers"][:1]
     if space.recompute:
         choices["recompute"] = choices["recompute"][:1]
     if space.halves:
@@ -95,7 +96,7 @@ def _paired(
     pace_s: NDArray[np.float64],
     each_p2p_s: NDArray[np.float64],
 ) -> Iterator[DegreeClass]:
-    """Yield families whose halves have two tps: two families of one tp that work on the same share of a batch."""
+    """Yield classes whose halves differ in tp: two classes of one tp with the same share of a batch."""
     columns = {axis: table.column(axis) for axis in (*KEY, "tp", "dp", "mbs", "sp")}
 
     def key(row: int) -> tuple[int, ...]:

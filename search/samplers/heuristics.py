@@ -1,4 +1,4 @@
-"""Rules of thumb: where an engineer would begin without a search.
+"""Heuristics: where an engineer would begin without a search.
 
 Tensor parallel within a scale-up domain and pipeline over as few stages as memory asks, the rest replicas; one sequence
 per microbatch, a sharded optimizer, sequence parallel with tensor parallel (Narayanan et al., arXiv 2104.04473, section
@@ -15,7 +15,7 @@ MOST = 64
 """Strategies at most: one call of the simulator."""
 
 
-def rules_of_thumb(space: StagedSpace) -> list[Strategy]:
+def heuristic_starts(space: StagedSpace) -> list[Strategy]:
     """Return legal strategies in the order in which an engineer would try them: least split first."""
     found = [strategy for strategy, keeps in _tried(space) if keeps]
     found.sort(key=lambda strategy: (strategy.tp * strategy.pp, strategy.recompute, strategy.pp, -strategy.devices))

@@ -1,8 +1,8 @@
 """The sampler that knows the problem: plans by dynamic programming, then legal local steps from the best found so far.
 
-Families of strategies (all degrees, most promising first) are planned stage by stage until no further one can be
-better; what promises most is asked for. Then a beam holds the best strategies, a few of each family. Each is asked for
-its neighbours, nearest first: one layer moved between two stages (first away from the stage with the fullest memory),
+Classes of degrees (most promising first) are planned stage by stage until no further one can be better; the best plans
+are asked for. Then a beam keeps the best strategies, a few of each class. The neighbours of each are asked for, nearest
+first: one layer moved between two stages (first away from the stage with the fullest memory),
 another recompute of one stage, one axis by one choice, then both at once. Where the whole neighbourhood of the beam is
 known, some members are kicked by several random steps. Strategies with virtual stages are only starts.
 """
@@ -16,15 +16,15 @@ import numpy as np
 
 from forerun.search.explain.moves import Moves
 from forerun.search.samplers.contract import Evaluation, Sampler
-from forerun.search.samplers.degree_classes import DegreeClass, families
+from forerun.search.samplers.degree_classes import DegreeClass, degree_classes
 from forerun.search.samplers.planner import PlannedStrategy, Planner
 from forerun.spaces.strategies import Recompute, Split, Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 BEAM = 12
 """Strategies whose neighbours are looked at: wide enough for several degrees and recompute choices at once."""
-FAMILY = 3
-"""Members of one family in the beam: strategies whose slowest stage is the same tie, and would fill it."""
+PER_CLASS = 3
+"""Members of one class of degrees in the beam: strategies whose slowest stage is the same tie, and would fill it."""
 KICK = 4
 """Random steps of a kick at most."""
 KICKS = 40
@@ -84,15 +84,15 @@ class LocalSampler(Sampler):
         taken: Counter[Strategy] = Counter()
         beam: list[Strategy] = []
         for strategy in sorted({*self._beam, *found}, key=self._order):
-            family = self._family(strategy)
-            taken[family] += 1
-            if taken[family] <= FAMILY and len(beam) < BEAM:
+            degree_class = self._degree_class(strategy)
+            taken[degree_class] += 1
+            if taken[degree_class] <= PER_CLASS and len(beam) < BEAM:
                 beam.append(strategy)
         if beam and (not self._beam or beam[0] != self._beam[0]):
             self._barren = 0
         self._beam = beam
 
-    def _family(self, strategy: Strategy) -> Strategy:
+    def _degree_class(self, strategy: Strategy) -> Strategy:
         """Return what strategies have in common that differ in nothing but their stages."""
         recompute = Recompute.NONE if self._space.recompute else strategy.recompute
         return dataclasses.replace(
@@ -161,7 +161,7 @@ class LocalSampler(Sampler):
 
 
 class _Plans:
-    """Plans of the families of a space, for every number of devices, most promising first."""
+    """Plans of the classes of degrees of a space, for every number of devices, most promising first."""
 
     def __init__(self, space: StagedSpace) -> None:
         self.planner = Planner(space)
@@ -172,7 +172,7 @@ class _Plans:
     def next(self, count: int, known: dict[Strategy, Evaluation | None]) -> list[Strategy]:
         """Return the plans to ask for; empty where there are no more."""
         if self._left is None:
-            self._left = families(self.planner.space)[::-1]
+            self._left = degree_classes(self.planner.space)[::-1]
         while True:
             self._plan()
             taken: list[Strategy] = []
@@ -184,17 +184,17 @@ class _Plans:
                 return list(dict.fromkeys(taken))
 
     def _plan(self) -> None:
-        """Plan families that may still hold the best plan for their devices."""
+        """Plan classes of degrees that may still hold the best plan for their devices."""
         assert self._left is not None  # next() fills it
         planned = 0
         while self._left and planned < PLANNED:
-            family = self._left.pop()
-            gpus = family.strategy.devices
-            if family.least_s >= SLACK * self._best.get(gpus, np.inf):
+            degree_class = self._left.pop()
+            gpus = degree_class.strategy.devices
+            if degree_class.least_s >= SLACK * self._best.get(gpus, np.inf):
                 continue
             planned += 1
-            for plan in self.planner.plans(family.strategy):
-                seconds = plan.pipeline_s + family.each_p2p_s
+            for plan in self.planner.plans(degree_class.strategy):
+                seconds = plan.pipeline_s + degree_class.each_p2p_s
                 self._best[gpus] = min(seconds, self._best.get(gpus, np.inf))
                 self._pool.append((seconds, plan))
         self._pool.sort(key=lambda pair: (pair[0] / self._best[pair[1].strategy.devices], str(pair[1].strategy)))

@@ -23,11 +23,11 @@ from forerun.spaces.strategies import Context, Recompute, Split, StageRecompute,
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 Costs = Callable[[Context, Strategy, StageOptions], tuple[Floats, NDArray[np.bool_]]]
-"""What ``option_costs`` returns for the stages of a family."""
+"""What ``option_costs`` returns for the stages of a class of degrees."""
 BOUNDS = 24
 """Bounds on the slowest stage that are looked at together."""
 PLANS = 3
-"""Plans of one family: those of the best bounds."""
+"""Plans of one class of degrees: those of the best bounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +39,9 @@ class PlannedStrategy:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ways:
-    """All ways to fill the stages of a pipeline: options, and for each stage the group of options by the place of its
-    first and last boundary ([places, places], -1: none)."""
+class _StageFillings:
+    """All options to fill the stages of a pipeline, and for each stage the group of options by the places of its first
+    and last boundary ([places, places], -1: none)."""
 
     options: StageOptions
     group: NDArray[np.intp]
@@ -56,29 +56,31 @@ class Planner:
     space: StagedSpace
     costs: Costs = option_costs
     options: int = 0
-    _ways: dict[tuple[int, int], _Ways] = field(default_factory=dict)
+    _fillings: dict[tuple[int, int], _StageFillings] = field(default_factory=dict)
 
-    def plans(self, family: Strategy, count: int = PLANS) -> list[PlannedStrategy]:
-        """Return the best ways to fill the stages of a family, best first; none where nothing fits. ``family`` gives
-        everything else."""
-        ways = self._ways_of(family)
-        self.options += len(ways.options)
-        time_s, fits = self.costs(self.space.context, family, ways.options)
+    def plans(self, degree_class: Strategy, count: int = PLANS) -> list[PlannedStrategy]:
+        """Return the best plans for a class of degrees, best first; none where nothing fits.
+
+        ``degree_class``: a strategy with everything but the layers (and recompute) of stages. ``count``: plans at most.
+        """
+        fillings = self._fillings_of(degree_class)
+        self.options += len(fillings.options)
+        time_s, fits = self.costs(self.space.context, degree_class, fillings.options)
         time_s = np.where(fits, time_s, np.inf)
-        order = np.lexsort((time_s, ways.group))
-        best = order[np.unique(ways.group[order], return_index=True)[1]]
-        paths_s = [np.where(each < 0, np.inf, time_s[best][each]) for each in ways.groups]
-        microbatches = self.space.context.workload.global_batch / (family.dp * family.mbs)
+        order = np.lexsort((time_s, fillings.group))
+        best = order[np.unique(fillings.group[order], return_index=True)[1]]
+        paths_s = [np.where(each < 0, np.inf, time_s[best][each]) for each in fillings.groups]
+        microbatches = self.space.context.workload.global_batch / (degree_class.dp * degree_class.mbs)
         found: dict[Strategy, float] = {}
         for bound_s in _bounds(paths_s, microbatches, count)[:count]:
             path = _path(paths_s, bound_s)
-            chosen = [best[each[low, high]] for each, low, high in zip(ways.groups, path, path[1:], strict=False)]
+            chosen = [best[each[low, high]] for each, low, high in zip(fillings.groups, path, path[1:], strict=False)]
             seconds = time_s[chosen]
-            strategy = self._strategy(family, ways.options, np.array(chosen))
+            strategy = self._strategy(degree_class, fillings.options, np.array(chosen))
             found.setdefault(strategy, float((microbatches - 1) * seconds.max() + seconds.sum()))
         return [PlannedStrategy(strategy=strategy, pipeline_s=seconds) for strategy, seconds in found.items()]
 
-    def _strategy(self, family: Strategy, options: StageOptions, chosen: NDArray[np.intp]) -> Strategy:
+    def _strategy(self, degree_class: Strategy, options: StageOptions, chosen: NDArray[np.intp]) -> Strategy:
         layers = tuple(int(n) for n in options.end[chosen] - options.start[chosen])
         fields: dict[str, object] = {}
         if self.space.reach:
@@ -89,17 +91,17 @@ class Planner:
                 for kind, some in zip(options.kind[chosen], options.some[chosen], strict=True)
             )
             fields |= {"stage_recompute": entries, "recompute": Recompute.NONE}
-        return self.space.canonical(dataclasses.replace(family, **fields))  # type: ignore[arg-type]  # fields of Strategy
+        return self.space.canonical(dataclasses.replace(degree_class, **fields))  # type: ignore[arg-type]  # fields of Strategy
 
-    def _ways_of(self, family: Strategy) -> _Ways:
-        """Return the ways for a pipeline's depth; they are the same for all families of it."""
-        kind = -1 if self.space.recompute else int(family.recompute)
-        key = (family.pp, kind)
-        if key not in self._ways:
-            self._ways[key] = self._all_ways(family.pp, kind)
-        return self._ways[key]
+    def _fillings_of(self, degree_class: Strategy) -> _StageFillings:
+        """Return the ways for a pipeline's depth; they are the same for all classes of degrees of it."""
+        kind = -1 if self.space.recompute else int(degree_class.recompute)
+        key = (degree_class.pp, kind)
+        if key not in self._fillings:
+            self._fillings[key] = self._all_fillings(degree_class.pp, kind)
+        return self._fillings[key]
 
-    def _all_ways(self, pp: int, kind: int) -> _Ways:
+    def _all_fillings(self, pp: int, kind: int) -> _StageFillings:
         space, same = self.space, len(layer_kinds(self.space.context.model)) == 1
         kinds = space.kinds if kind < 0 else (kind,)
         number: dict[tuple[int, int, int], int] = {}
@@ -117,13 +119,13 @@ class Planner:
                     if key not in number:
                         number[key] = len(number)
                         partial = range(1, end - start) if kind < 0 and space.partial else ()
-                        ways = [(int(each), -1) for each in kinds] + [(int(Recompute.FULL), n) for n in partial]
-                        rows += [(stage, start, end, each, some, number[key]) for each, some in ways]
+                        fillings = [(int(each), -1) for each in kinds] + [(int(Recompute.FULL), n) for n in partial]
+                        rows += [(stage, start, end, each, some, number[key]) for each, some in fillings]
                     group[low, high] = number[key]
             groups.append(group)
         columns = np.array(rows, dtype=np.int64).T
         options = StageOptions(number=columns[0], start=columns[1], end=columns[2], kind=columns[3], some=columns[4])
-        return _Ways(options, columns[5].astype(np.intp), groups)
+        return _StageFillings(options, columns[5].astype(np.intp), groups)
 
 
 def _bounds(paths_s: list[Floats], microbatches: float, count: int) -> list[float]:

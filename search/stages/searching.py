@@ -20,7 +20,7 @@ from forerun.search.request.request import Request, Setting, resolve
 from forerun.search.request.scorer import Scorer
 from forerun.search.samplers.best_file import BestFile
 from forerun.search.samplers.driver import Exploration, Seen, explore
-from forerun.search.samplers.heuristics import rules_of_thumb
+from forerun.search.samplers.heuristics import heuristic_starts
 from forerun.search.samplers.registry import FLAT_ENUMERABLE, Exploring, limits_of, sampler_named
 from forerun.search.samplers.warm_starts import Starts, flat_starts
 from forerun.search.stages.earlier import given_starts
@@ -122,11 +122,11 @@ def _launchable_first(setting: Setting, leader: Strategy, variants: list[Strateg
 
 
 def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer) -> Starts:
-    """Return where to begin: the flat space searched whole, or rules of thumb where that is too large."""
+    """Return where to begin: the flat space searched whole, or heuristics where that is too large."""
     if space.flat.size <= FLAT_ENUMERABLE:
         return flat_starts(space.flat, setting.objective, setting.top, workers, score)
-    strategies = tuple(rules_of_thumb(space))
-    remark = f"{space.flat.size:.3g} flat candidates are too many to walk; it starts from rules of thumb"
+    strategies = tuple(heuristic_starts(space))
+    remark = f"{space.flat.size:.3g} flat candidates are too many to enumerate; the search starts from heuristics"
     return Starts(strategies=strategies, piece=SliceResult(), workers="in this process", remarks=(remark,))
 
 

@@ -147,7 +147,7 @@ class Judge:
             over = rank_peaks(self.context, found[1]) - self.context.memory_limit_bytes
             if np.all(over <= 0):
                 # A module of which nothing is recomputed says nothing.
-                return found if any(found[0].again) else (replace(found[0], again=(), module=""), found[1])
+                return found if any(found[0].recomputed) else (replace(found[0], recomputed=(), module=""), found[1])
             if _recomputes_all(variation):
                 return None
             found = self._more(found, {int(stage): float(over[stage]) for stage in np.flatnonzero(over > 0)})
@@ -158,13 +158,13 @@ class Judge:
         none are left."""
         variation, strategies = found
         most = [len(layers_of(stage)) for stage in varied_tree(self.context, variation).children]
-        now = list(variation.again or [0] * len(most))
-        every = self._legal(replace(variation, again=tuple(most)))
+        now = list(variation.recomputed or [0] * len(most))
+        every = self._legal(replace(variation, recomputed=tuple(most)))
         if every is None:
             return None
         peaks = rank_peaks(self.context, strategies), rank_peaks(self.context, every[1])
         for device, bytes_over in over.items():
-            chunks = [chunk for chunk, home in enumerate(strategies.tree.home) if home == device]
+            chunks = [chunk for chunk, rank in enumerate(strategies.tree.rank_of_stage) if rank == device]
             left = sum(most[chunk] - now[chunk] for chunk in chunks)
             freed = float(peaks[0][device] - peaks[1][device])
             if freed < bytes_over:
@@ -172,7 +172,7 @@ class Judge:
             for _ in range(min(max(math.ceil(bytes_over / freed * left), 1), left)):
                 # The virtual stage with the least recomputed so far; the first, which keeps most, of equal ones.
                 now[min((c for c in chunks if now[c] < most[c]), key=lambda c: now[c])] += 1
-        return self._legal(replace(variation, again=tuple(now)))
+        return self._legal(replace(variation, recomputed=tuple(now)))
 
 
 def rank_peaks(context: Context, strategies: TreeStrategies) -> Floats:

@@ -59,7 +59,7 @@ def best_around(judge: Judge, start: Start, within_s: float) -> Judged | None:
 
 def _options(context: Context, now: Variation) -> Iterator[Variation]:
     """Yield variations that differ from one in a single setting, the layers recomputed left to be found anew."""
-    plain = replace(now, again=())
+    plain = replace(now, recomputed=())
     for kind in (Recompute.NONE, Recompute.SELECTIVE):
         named = None if kind == now.strategy.recompute else kind
         for module in ("", "mlp", "attention"):

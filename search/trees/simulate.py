@@ -130,7 +130,7 @@ def _stage(context: Context, stage: Stage, strategies: TreeStrategies, number: i
     return {
         "name": stage.name,
         "devices": ranges_text(stage.devices),
-        "device_stage": strategies.tree.home[number],
+        "device_stage": strategies.tree.rank_of_stage[number],
         "in_flight": stage.in_flight,
         "runs": runs,
     }

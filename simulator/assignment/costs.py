@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from forerun.simulator.schedules import PipelineShape
+from forerun.simulator.schedules import PipelineShape, Programs, limited, programs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,8 @@ class StepCosts:
     ``tied_s``: the all-reduce of a tied table. ``overlap_gradients``, ``overlap_parameters``: shares that may run under
     computation. ``overlap_slowdown``, ``traffic_slowdown``: factors on the seconds of passes beside traffic of
     replicas, and of that traffic beside passes. ``host_bytes_per_s``: between a device and the host, one direction.
-    ``in_flight``: most microbatches that each pipeline rank keeps activations of (empty: as the schedule has it)."""
+    ``in_flight``: most microbatches that each pipeline rank keeps activations of (empty: as the schedule has it).
+    ``orders``: what every pipeline rank runs, where the user has written it (empty: as the schedule has it)."""
 
     schedule: int
     shape: PipelineShape
@@ -78,6 +79,18 @@ class StepCosts:
     in_flight: tuple[int, ...] = ()
     host_bytes_per_s: float = 0.0
     gathers_near: bool = False
+    orders: Programs = ()
+
+    @property
+    def programs(self) -> Programs:
+        """What every pipeline rank runs.
+
+        Raises:
+            RequestError: the schedule has no order for the shape.
+        """
+        if self.orders:
+            return self.orders
+        return limited(self.shape, self.in_flight) if self.in_flight else programs_of(self.schedule, self.shape)
 
     def p2p_from(self, chunk: int, *, back: bool) -> float:
         """Return the seconds from a virtual stage to the next, or back to the one before it."""

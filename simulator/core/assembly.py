@@ -22,20 +22,24 @@ from forerun.spaces.strategies import Context
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipelines:
-    """S pipelines: their time, its parts per step, windows that hide replica traffic (passes of the first stage, of the
-    slowest, and of ``loops`` where a device has several virtual stages; ``unmade_s`` of the slowest one's, before the
-    first stage completes gradients in ``making_s``), and activation memory."""
+    """S pipelines; every array has shape S."""
 
     time: PipelineTime
     parts_s: dict[str, Floats]
+    """Seconds of a step by part (``TIME_PARTS``), communication exposed."""
     forward_s: Floats
+    """Forward pass of one microbatch on the first stage."""
     backward_s: Floats
-    unmade_s: Floats
-    making_s: Floats
+    """Backward pass of one microbatch on the first stage."""
+    before_gradients_s: Floats
+    """Seconds of the last microbatch before the first stage's gradients start to be complete."""
+    gradient_pass_s: Floats
+    """The first stage's pass that completes gradients."""
     passes: HidingPasses
     microbatches: Floats
     memory: StageMemory
     loops: Loops | None = None
+    """Virtual stages one by one; None where no device has several."""
 
 
 def step_scores(
@@ -49,7 +53,7 @@ def step_scores(
     table: Floats,
 ) -> ScoreTable:
     """Return the scores of N candidates; ``key`` and ``replica`` are their columns in the two tables, ``table`` [D] is
-    what a token table is of the parameters of the largest stage (used where stages are interleaved).
+    the token embedding's share of the largest stage's parameters (used where stages are interleaved).
 
     Raises:
         RequestError: a time or a peak is no finite number.
@@ -92,28 +96,36 @@ def _time(
 ) -> dict[str, Floats]:
     """Return the parts of the step time of N candidates."""
     profile, overlap = context.framework, context.overlap
-    room = overlap.room
+    hidden_per_s = overlap.hidden_per_s
     microbatches = pipelines.microbatches[key]
-    # Traffic hides behind one pass of the first stage and while it waits for the slowest one, and behind the rounds of
-    # the other virtual stages. What runs side by side slows each other; nothing slows a wait.
+    # Gradient traffic overlaps the first stage's last backward, its idle time before the slowest stage, and the rounds
+    # of its other virtual stages. Traffic and passes slow each other down; idle time slows nothing.
     crossed_s, idle_s = exposed_p2p_s(pipelines.time, key, p2p_s)
     wait_s = idle_s / microbatches
     pace_s = pipelines.time.busy_s[key] / microbatches + wait_s
     forward_s, backward_s = pipelines.forward_s[key], pipelines.backward_s[key]
     reduce_s, gather_s = replicas.reduce_s[replica], replicas.gather_s[replica]
-    early_s, late_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
+    gather_may_hide_s, reduce_may_hide_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
     share = 1 / pipelines.time.rounds
     rounds = share[key], ((1 - share) * pipelines.time.group)[key]
-    covered, beside = _hidden(
-        rounds, late_s, pace_s - pipelines.unmade_s[key], pipelines.making_s[key], backward_s, wait_s, room
+    reduce_hides_s, beside = _hidden(
+        rounds,
+        reduce_may_hide_s,
+        pace_s - pipelines.before_gradients_s[key],
+        pipelines.gradient_pass_s[key],
+        backward_s,
+        wait_s,
+        hidden_per_s,
     )
     # What hides the reduction cannot hide the gather of sharded parameters.
     passes_s = microbatches * (forward_s + backward_s)
-    window = pipelines.time.total_s[key] + idle_s + passes_s * (room - 1) - covered
-    hidden, early_beside = _hidden(rounds, early_s, pace_s - backward_s, forward_s, forward_s, wait_s, room)
+    window = pipelines.time.total_s[key] + idle_s + passes_s * (hidden_per_s - 1) - reduce_hides_s
+    hidden, gather_beside = _hidden(
+        rounds, gather_may_hide_s, pace_s - backward_s, forward_s, forward_s, wait_s, hidden_per_s
+    )
     hidden = np.minimum(hidden, window)
-    early_beside = np.minimum(hidden, early_beside)
-    alone_s = reduce_s - covered
+    gather_beside = np.minimum(hidden, gather_beside)
+    alone_s = reduce_s - reduce_hides_s
     two, two_looped = _by_rounds(rounds[0], zero == 2)
     three, three_looped = _by_rounds(rounds[0], zero == 3)
 
@@ -135,7 +147,7 @@ def _time(
     if len(two_looped):
         alone_s[two_looped], beside[two_looped] = looped_s(two_looped, None)
     alone_s += gather_s - hidden
-    beside += early_beside
+    beside += gather_beside
     if len(three):
         alone_s[three], beside[three] = sharded_parameters_s(
             profile, pipelines.passes, key[three], reduce_s[three], gather_s[three]
@@ -166,18 +178,21 @@ def _hidden(
     own_s: Floats,
     pass_s: Floats,
     wait_s: Floats,
-    room: float,
+    hidden_per_s: float,
 ) -> tuple[Floats, Floats]:
-    """Return how much of the traffic of all parameters hides before their first use, or after their last gradient, and
-    how much of that runs beside passes. What fits into waits runs there, where it slows nothing.
+    """Return the seconds of traffic of all parameters that overlap, and those of them that run beside passes, [N] each.
 
-    Each virtual stage has its share, and a round of ``pass_s`` and ``wait_s`` per microbatch between its turn and the
-    next one's: the last (or first) has ``window_s`` alone, ``own_s`` of which are passes, the farthest all rounds but
-    one. Those between have no less. ``rounds``: the share of one virtual stage, and microbatches in all rounds but one,
-    in units of all of them. ``room``: seconds of traffic that hide under one of passes; one hides under one of waits.
+    ``rounds``: share of one virtual stage, and microbatches of all rounds but one. ``traffic_s``: of all parameters.
+    ``window_s``: overlap window of the last (or first) virtual stage, ``own_s`` of which are passes. ``pass_s`` and
+    ``wait_s``: passes and idle time of one microbatch. ``hidden_per_s``: seconds of traffic under one second of passes;
+    idle time hides its own length, and traffic that fits there slows nothing.
     """
+    # Each of v virtual stages has the share a = 1 / v of the traffic T. The one with the shortest window W (own passes
+    # o, at rate r = hidden_per_s: W' = W + o (r - 1)) exposes a (T - W'). The farthest one also has the other rounds,
+    # q microbatches of passes p and waits w, and exposes T - a W' - q (w + r p). The larger decides; those between have
+    # longer windows than the first. What runs beside passes is what overlaps less the idle part of the windows.
     share, others = rounds
-    more = room - 1
+    more = hidden_per_s - 1
     whole_s = window_s + own_s * more
     alone = (traffic_s - whole_s) * share
     farthest = traffic_s - whole_s * share - others * (pass_s + wait_s + pass_s * more)

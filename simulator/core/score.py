@@ -18,9 +18,9 @@ from forerun.simulator.memory.peak import activation_memory
 from forerun.simulator.pipeline.closed_forms import StageTimes, pipeline_time
 from forerun.simulator.pipeline.interleaved import path_seconds
 from forerun.simulator.pipeline.p2p import P2P_AXES, p2p_time_s
-from forerun.simulator.pipeline.zero_bubble import Ways, zb_v_s
+from forerun.simulator.pipeline.zero_bubble import VeePasses, zb_v_s
 from forerun.simulator.replicas.reduction import REPLICA_AXES, REPLICA_DEGREES, ReplicaCosts, Replicas, replica_costs
-from forerun.simulator.replicas.sharded import looped_passes, making_s, slowest_passes, unmade_s
+from forerun.simulator.replicas.sharded import before_gradients_s, gradient_pass_s, looped_passes, slowest_passes
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.simulator.stages.parameters import stage_parameters, table_share
 from forerun.simulator.stages.plan import PLAN_AXES, StagePlans, stage_plans
@@ -101,7 +101,7 @@ def _pipelines(
         inner_back_s, backward_s = inner_back_s + more_back_s, backward_s + more_back_s
     spared = None if plans.spared is None else plans.spared[:, :, plan]
     if spared is not None:  # full recompute alone has them, under schedules of whole stages
-        saved_s = _dot(spared, times.again_s[:-2, key])
+        saved_s = _dot(spared, times.recompute_s[:-2, key])
         inner_back_s, backward_s = inner_back_s - saved_s, backward_s - saved_s
     host_forward_s, host_backward_s = host_passes_s(
         context, blocks[:-2] * halves, shard.recompute[key], shard.tp[key], pp, spared
@@ -131,13 +131,13 @@ def _pipelines(
             there = there + _dot(chunks, times.alone_s[0][:, own]) * share[uneven]
             back = back + _dot(chunks, times.alone_s[1][:, own]) * share[uneven]
         there = np.maximum(there, launches[0])
-        back = back if left is None else back - _dot(left, times.again_s[:-2, own])
+        back = back if left is None else back - _dot(left, times.recompute_s[:-2, own])
         back = np.maximum(back, launches[1])
         least_s[uneven] = path_seconds(paths, there, back, (microbatches / pp)[uneven])
     if plans.down is not None:
         vee = np.flatnonzero(schedule == Schedule.ZB_V)
-        ways = _ways(context, plans, plan[vee], shard, times, key[vee], pp[vee])
-        least_s[vee] = zb_v_s(ways, pp[vee], microbatches[vee])
+        vee_passes = _vee_passes(context, plans, plan[vee], shard, times, key[vee], pp[vee])
+        least_s[vee] = zb_v_s(vee_passes, pp[vee], microbatches[vee])
     overlap = context.framework.overlap_pipeline
     time = pipeline_time(stages, schedule, pp, vpp, microbatches, overlap=overlap, least_s=least_s)
     decides = time.slowest, np.arange(len(rows))
@@ -145,21 +145,23 @@ def _pipelines(
     parts = {name: _dot(slowest, values[:, key]) for name, values in times.parts.items()}
     if spared is not None:
         fewer = spared[:, *decides] * microbatches
-        parts |= {name: parts[name] - _dot(fewer, values[:-2, key]) for name, values in times.again.items()}
+        parts |= {name: parts[name] - _dot(fewer, values[:-2, key]) for name, values in times.recompute.items()}
     if times.alone_s is not None:
         parts["expert"] = parts["expert"] + _dot(slowest, (times.alone_s[0] + times.alone_s[1])[:, key]) * share
     parts["host"] = gap_s[decides] * microbatches
-    room = context.overlap.room
-    passes = slowest_passes(stages, time.slowest, schedule, pp, vpp, microbatches, overlap=overlap, room=room)
+    hidden_per_s = context.overlap.hidden_per_s
+    passes = slowest_passes(
+        stages, time.slowest, schedule, pp, vpp, microbatches, overlap=overlap, hidden_per_s=hidden_per_s
+    )
     return Pipelines(
         time=time,
         parts_s=parts,
         forward_s=stages.forward_s[0],
         backward_s=stages.backward_s[0],
-        unmade_s=unmade_s(stages, schedule, time.busy_s / microbatches),
-        making_s=making_s(stages, schedule),
+        before_gradients_s=before_gradients_s(stages, schedule, time.busy_s / microbatches),
+        gradient_pass_s=gradient_pass_s(stages, schedule),
         passes=passes,
-        loops=looped_passes(stages, passes, time.rounds, time.group, room),
+        loops=looped_passes(stages, passes, time.rounds, time.group, hidden_per_s),
         microbatches=microbatches,
         memory=activation_memory(
             context,
@@ -213,7 +215,7 @@ def _passes_s(blocks: Floats, values: Floats, share: Floats) -> tuple[Floats, Fl
     return layers, whole
 
 
-def _ways(
+def _vee_passes(
     context: Context,
     plans: StagePlans,
     plan: NDArray[np.intp],
@@ -221,7 +223,7 @@ def _ways(
     times: BlockTimes,
     key: NDArray[np.intp],
     pp: Floats,
-) -> Ways:
+) -> VeePasses:
     """Return the passes of both virtual stages of every device of some strategies whose stages stand in a V."""
     assert plans.down is not None
     down = plans.down[:, :, plan]
@@ -231,7 +233,7 @@ def _ways(
         forward.append(np.maximum(_dot(blocks, times.forward_s[:, key]), launches[0]))
         weight.append(np.maximum(_dot(blocks, times.weight_s[:, key]), launches[0]))
         inputs.append(np.maximum(_dot(blocks, times.backward_s[:, key]), launches[1]) - weight[-1])
-    return Ways(
+    return VeePasses(
         forward_s=(forward[0], forward[1]),
         input_s=(inputs[0], inputs[1]),
         weight_s=(weight[0], weight[1]),

@@ -10,7 +10,7 @@ from forerun.simulator.core.assembly import Pipelines, step_scores
 from forerun.simulator.core.staged_passes import stage_passes, stage_replicas
 from forerun.simulator.pipeline.closed_forms import PipelineTime, StageTimes, pipeline_time
 from forerun.simulator.pipeline.p2p import P2pEnd, p2p_between_s
-from forerun.simulator.replicas.sharded import making_s, slowest_passes, unmade_s
+from forerun.simulator.replicas.sharded import before_gradients_s, gradient_pass_s, slowest_passes
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.simulator.stages.rows import StageRows, stage_rows
 from forerun.spaces.strategies import Context, Placement, StrategyTable
@@ -47,10 +47,10 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
         parts_s=parts,
         forward_s=passes.forward_s[0],
         backward_s=passes.backward_s[0],
-        unmade_s=unmade_s(stages, schedule, time.busy_s / count),
-        making_s=making_s(stages, schedule),
+        before_gradients_s=before_gradients_s(stages, schedule, time.busy_s / count),
+        gradient_pass_s=gradient_pass_s(stages, schedule),
         passes=slowest_passes(
-            stages, time.slowest, schedule, pp, vpp, count, overlap=overlap, room=context.overlap.room
+            stages, time.slowest, schedule, pp, vpp, count, overlap=overlap, hidden_per_s=context.overlap.hidden_per_s
         ),
         microbatches=count,
         memory=passes.memory,

@@ -36,12 +36,12 @@ class StagePasses:
 
 def stage_passes(context: Context, rows: StageRows) -> StagePasses:
     """Return what a microbatch costs on every stage."""
-    shard, again, rest = _shards(context, rows)
+    shard, recomputed, rest = _shards(context, rows)
     times = block_times(context, shard)
     repeated, others = _blocks(rows)
-    forward_s = _dot(repeated, times.forward_s, again) + _dot(others, times.forward_s, rest)
-    backward_s = _dot(repeated, times.backward_s, again) + _dot(others, times.backward_s, rest)
-    weight_s = _dot(repeated, times.weight_s, again) + _dot(others, times.weight_s, rest)
+    forward_s = _dot(repeated, times.forward_s, recomputed) + _dot(others, times.forward_s, rest)
+    backward_s = _dot(repeated, times.backward_s, recomputed) + _dot(others, times.backward_s, rest)
+    weight_s = _dot(repeated, times.weight_s, recomputed) + _dot(others, times.weight_s, rest)
     alone_s = [np.zeros_like(forward_s), np.zeros_like(backward_s)]
     if times.alone_s is not None:
         share = unpaired_share(rows.schedule, rows.pp, rows.microbatches)
@@ -56,7 +56,8 @@ def stage_passes(context: Context, rows: StageRows) -> StagePasses:
     device_s = forward_s + backward_s
     forward_s, backward_s = np.maximum(forward_s, host_forward_s), np.maximum(backward_s, host_backward_s)
     parts = {
-        part: _dot(repeated, times.parts[part], again) + _dot(others, times.parts[part], rest) for part in BLOCK_PARTS
+        part: _dot(repeated, times.parts[part], recomputed) + _dot(others, times.parts[part], rest)
+        for part in BLOCK_PARTS
     }
     parts["expert"] = parts["expert"] + alone_s[0] + alone_s[1]
     return StagePasses(
@@ -65,7 +66,7 @@ def stage_passes(context: Context, rows: StageRows) -> StagePasses:
         weight_s=np.maximum(weight_s, host_forward_s),
         gap_s=forward_s + backward_s - device_s,
         parts=parts,
-        memory=_memory(context, rows, shard, ((repeated, again), (others, rest))),
+        memory=_memory(context, rows, shard, ((repeated, recomputed), (others, rest))),
     )
 
 
@@ -140,7 +141,7 @@ def _shards(context: Context, rows: StageRows) -> tuple[Shard, Keys, Keys]:
 
 def _blocks(rows: StageRows) -> tuple[Floats, Floats]:
     """Return the blocks that a stage recomputes, and its others; embedding and head are among these."""
-    repeated = np.concatenate((rows.again, np.zeros_like(rows.blocks[-2:])))
+    repeated = np.concatenate((rows.recomputed, np.zeros_like(rows.blocks[-2:])))
     return repeated, rows.blocks - repeated
 
 

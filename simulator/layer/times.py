@@ -28,7 +28,7 @@ class BlockTimes:
     """Arrays [B, K] over blocks (layer kinds, embedding, head) and shards.
 
     ``forward_s`` and ``backward_s`` are whole passes, ``weight_s`` the weight-gradient part of the backward pass.
-    ``parts`` splits ``forward_s + backward_s`` by ``BLOCK_PARTS``; ``again`` is what recompute adds to each of
+    ``parts`` splits ``forward_s + backward_s`` by ``BLOCK_PARTS``; ``recompute`` is what recompute adds to each of
     them, all of it in the backward pass. ``alone_s``: what (forward, backward) passes take besides where no other
     microbatch computes beside them, under which tokens could travel; None where software has them travel in the open.
     """
@@ -37,13 +37,13 @@ class BlockTimes:
     backward_s: Floats
     weight_s: Floats
     parts: Mapping[str, Floats]
-    again: Mapping[str, Floats]
+    recompute: Mapping[str, Floats]
     alone_s: tuple[Floats, Floats] | None
 
     @property
-    def again_s(self) -> Floats:
+    def recompute_s(self) -> Floats:
         """All that recompute adds."""
-        return sum(self.again.values(), np.zeros_like(self.backward_s))
+        return sum(self.recompute.values(), np.zeros_like(self.backward_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class _Block:
     backward_s: Floats
     weight_s: Floats
     parts: Mapping[str, Floats]
-    again: Mapping[str, Floats] = field(default_factory=dict)
+    recompute: Mapping[str, Floats] = field(default_factory=dict)
     alone_s: tuple[Floats, Floats] | None = None
 
 
@@ -67,10 +67,10 @@ def block_times(context: Context, shard: Shard) -> BlockTimes:
         backward_s=np.stack([block.backward_s for block in blocks]),
         weight_s=np.stack([block.weight_s for block in blocks]),
         parts={part: np.stack([block.parts[part] for block in blocks]) for part in BLOCK_PARTS},
-        again={
-            part: np.stack([block.again.get(part, np.zeros(len(shard))) for block in blocks])
+        recompute={
+            part: np.stack([block.recompute.get(part, np.zeros(len(shard))) for block in blocks])
             for part in BLOCK_PARTS
-            if part in blocks[0].again
+            if part in blocks[0].recompute
         },
         alone_s=_alone_s(context, blocks),
     )
@@ -114,7 +114,7 @@ def _layer(
     exchange = layer_exchange(context, layer, shard, work, shorter_s)
     full = shard.recompute == Recompute.FULL
     repeated = _repeated(layer, shard, full)
-    again = {
+    recompute = {
         "recompute": np.where(full, work.forward_s, _modules_s(work, shard)),
         "tensor": exchange.tensor_forward_s * repeated["tensor"],
         "context": exchange.context_forward_s * repeated["context"],
@@ -122,15 +122,15 @@ def _layer(
     }
     parts = {
         "compute": work.forward_s + work.backward_s,
-        "recompute": again["recompute"],
-        "tensor": exchange.tensor_forward_s + exchange.tensor_backward_s + again["tensor"],
-        "context": exchange.context_forward_s + exchange.context_backward_s + again["context"],
-        "expert": exchange.expert_forward_s + exchange.expert_backward_s + again["expert"],
+        "recompute": recompute["recompute"],
+        "tensor": exchange.tensor_forward_s + exchange.tensor_backward_s + recompute["tensor"],
+        "context": exchange.context_forward_s + exchange.context_backward_s + recompute["context"],
+        "expert": exchange.expert_forward_s + exchange.expert_backward_s + recompute["expert"],
     }
     forward_s = work.forward_s + exchange.forward_s
-    backward_s = work.backward_s + exchange.backward_s + sum(again.values())
+    backward_s = work.backward_s + exchange.backward_s + sum(recompute.values())
     alone_s = exchange.alone_forward_s, exchange.alone_backward_s
-    return _Block(forward_s, backward_s, work.weight_gradient_s, parts, again, alone_s)
+    return _Block(forward_s, backward_s, work.weight_gradient_s, parts, recompute, alone_s)
 
 
 def _modules_s(work: Work, shard: Shard) -> Floats:

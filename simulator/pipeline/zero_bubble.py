@@ -15,7 +15,7 @@ from forerun.simulator.score_table import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
+class VeePasses:
     """Passes of the two virtual stages of each device of a V, [R, S] as in ``StageTimes``: of the one on the way down
     (which begins with the embedding) and of the one on the way up (which ends with the head). Both gradients apart."""
 
@@ -73,7 +73,7 @@ def zb_h1_s(
     return np.asarray(np.maximum(*ends))
 
 
-def zb_v_s(ways: Ways, pp: Floats, microbatches: Floats) -> Floats:
+def zb_v_s(passes: VeePasses, pp: Floats, microbatches: Floats) -> Floats:
     """Return the seconds of S steps.
 
     Followed are the first microbatch down, up, and its gradient up again, then the last one's gradient up and down. On
@@ -94,17 +94,18 @@ def zb_v_s(ways: Ways, pp: Floats, microbatches: Floats) -> Floats:
     #   4. its gradient of the way down, from device pp - 1 to 0, behind the rest of d's gradients
     # and the step ends when the slowest device has run what is left of its weight gradients. Each front is a path
     # through the order, so that none exceeds the step.
-    skipped = np.maximum(ways.multiplicity - 1, 0.0)
-    device = _ends(ways.first, ways.first + skipped)
-    padding = np.repeat(ways.multiplicity == 0, 2, axis=0)
+    skipped = np.maximum(passes.multiplicity - 1, 0.0)
+    device = _ends(passes.first, passes.first + skipped)
+    padding = np.repeat(passes.multiplicity == 0, 2, axis=0)
     ahead = {
-        name: _ends(before := _before(ways.multiplicity, values), before + skipped * values)
-        for name, values in (("down", ways.forward_s[0]), ("up", ways.forward_s[1]), ("back", ways.input_s[1]))
+        name: _ends(before := _before(passes.multiplicity, values), before + skipped * values)
+        for name, values in (("down", passes.forward_s[0]), ("up", passes.forward_s[1]), ("back", passes.input_s[1]))
     }
     (down, up), (last, back), (late, early) = (
-        tuple(np.repeat(values, 2, axis=0) for values in pair) for pair in (ways.forward_s, ways.input_s, ways.weight_s)
+        tuple(np.repeat(values, 2, axis=0) for values in pair)
+        for pair in (passes.forward_s, passes.input_s, passes.weight_s)
     )
-    home = _ends(before := _before(ways.multiplicity, ways.input_s[0]), before + skipped * ways.input_s[0]) + last
+    home = _ends(before := _before(passes.multiplicity, passes.input_s[0]), before + skipped * passes.input_s[0]) + last
     count, most = microbatches, np.maximum(microbatches, 2 * pp - 1)
     filled, passed = np.minimum(2 * (pp - device) - 1, count), np.minimum(2 * pp - device - 1, count)
     returned = np.minimum(device + 1, count)

@@ -1,11 +1,13 @@
-"""Traffic of replicas that comes with every microbatch: gradients (ZeRO 2) and parameters (ZeRO 3) that are sharded.
+"""Traffic of replicas in every microbatch: sharded gradients (ZeRO 2) and parameters (ZeRO 3).
 
-What a framework can hide of a reduction hides behind the pass that makes the gradients and behind no other: the rest of
-it, which nothing hides, waits for it and holds up the device. Likewise a pass waits for the gather of its parameters,
-which hides behind the pass before. Held to the event engine, which cuts both in buckets.
+A reduction overlaps the pass that computes its gradients and no other; the rest of it blocks the device. Likewise a
+pass waits for the gather of its parameters, which overlaps the pass before. Tests compare this with the event engine,
+which splits both into buckets.
 
-Virtual stages of an interleaved device hide each its own (``looped_traffic_s``): the first and the last of a pipeline
-have a token table besides, whose traffic finds no more to hide behind than that of the layers beside it.
+Each virtual stage of an interleaved device overlaps its own traffic (``looped_traffic_s``). The first and the last of a
+pipeline also own a token table, whose traffic has no pass of its own to overlap.
+
+Shapes: S pipelines, N candidates, each of which is one of the pipelines (``key``).
 """
 
 from dataclasses import dataclass
@@ -21,21 +23,27 @@ from forerun.spaces.strategies import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HidingPasses:
-    """What hides traffic on the slowest stage of S pipelines, shape S each, in seconds of traffic of all parameters:
-    the forward pass, the one that needs parameters again, and the one that makes gradients of weights, which is the
-    same where ``one`` is 1 and not 0. ``count`` of microbatches with all parameters; with the passes in which a
-    pipeline fills and drains: those that wait for gathers, and those that wait for reductions, because results are sent
-    behind these. ``others_``: the mean passes of the stages besides, which these are."""
+    """Passes that traffic can overlap on the slowest stage of S pipelines, shape S each; times in seconds of traffic
+    that fit under a pass over all parameters of the stage."""
 
     forward: Floats
-    again: Floats
-    making: Floats
+    """Forward pass of one microbatch."""
+    input_backward: Floats
+    """Backward pass that gathers parameters a second time (all of it, or the input gradient where weights wait)."""
+    weight_backward: Floats
+    """Backward pass that computes weight gradients."""
     others_forward: Floats
+    """Mean forward pass of the other stages, behind which filling and draining wait."""
     others_backward: Floats
-    one: Floats
+    """Mean backward pass of the other stages."""
+    one_backward: Floats
+    """1.0 where input and weight gradients are one pass, else 0.0."""
     count: Floats
+    """Microbatches of a step, each with all parameters."""
     gathered: Floats
+    """``count`` and the passes of filling and draining that wait for gathers."""
     reduced: Floats
+    """``count`` and, where transfers block, the passes of filling and draining that wait for reductions."""
 
     def often(self, key: NDArray[np.intp]) -> tuple[Floats, Floats]:
         """Return ``count`` and ``reduced`` of pipelines ``key``, taken once where transfers overlap: they are one."""
@@ -58,14 +66,20 @@ class Loops:
     count: Floats
 
 
-def looped_passes(stages: StageTimes, passes: HidingPasses, rounds: Floats, group: Floats, room: float) -> Loops:
-    """Return the passes of virtual stages; ``passes`` and ``room`` as for ``slowest_passes``."""
-    forward, backward = stages.forward_s[0] * (room / rounds), stages.backward_s[0] * (room / rounds)
+def looped_passes(
+    stages: StageTimes, passes: HidingPasses, rounds: Floats, group: Floats, hidden_per_s: float
+) -> Loops:
+    """Return the passes of virtual stages.
+
+    ``rounds`` [S]: virtual stages of a device; ``group`` [S]: microbatches of a round through them; ``passes`` and
+    ``hidden_per_s`` as for ``slowest_passes``.
+    """
+    forward, backward = stages.forward_s[0] * (hidden_per_s / rounds), stages.backward_s[0] * (hidden_per_s / rounds)
     return Loops(
         forward=forward,
         backward=backward,
         last_forward=np.maximum(passes.forward - (rounds - 1) * forward, 0.0),
-        last_backward=np.maximum(passes.making - (rounds - 1) * backward, 0.0),
+        last_backward=np.maximum(passes.weight_backward - (rounds - 1) * backward, 0.0),
         rounds=rounds,
         group=group,
         count=passes.count,
@@ -81,50 +95,52 @@ def slowest_passes(
     microbatches: Floats,
     *,
     overlap: bool,
-    room: float,
+    hidden_per_s: float,
 ) -> HidingPasses:
-    """Return the passes of S pipelines, number ``slowest`` of their stages being the slowest; ``overlap``: of transfers
-    between them; ``room``: seconds of traffic that run beside one of computation.
+    """Return the passes of S pipelines whose slowest stage is number ``slowest``.
 
-    A pass of DualPipe has to do with one of a device's two stages, and so with half of its parameters.
+    ``schedule``, ``pp``, ``vpp`` and ``microbatches`` have shape S. ``overlap``: p2p transfers run beside passes.
+    ``hidden_per_s``: seconds of traffic that fit under one second of passes.
+
+    A pass of DualPipe runs one of a device's two stages, and so half of its parameters.
     """
     decides = slowest, np.arange(len(slowest))
     share = np.where(schedule == Schedule.DUALPIPE, 0.5, 1.0)
     forward_s, backward_s, weight_s = (
-        values[decides] * (room / share) for values in (stages.forward_s, stages.backward_s, stages.weight_s)
+        values[decides] * (hidden_per_s / share) for values in (stages.forward_s, stages.backward_s, stages.weight_s)
     )
-    apart = (schedule == Schedule.ZB_H1) | (schedule == Schedule.ZB_V)
+    split = (schedule == Schedule.ZB_H1) | (schedule == Schedule.ZB_V)
     rounds = np.where(schedule == Schedule.INTERLEAVED, vpp, 1.0)
-    turns = np.where(schedule <= Schedule.GPIPE, (pp - 1) / rounds, 0.0)
+    fill = np.where(schedule <= Schedule.GPIPE, (pp - 1) / rounds, 0.0)
     count = microbatches * share
     others_forward, others_backward = (
-        (total_over_stages(stages.multiplicity, values) - values[decides]) * (room / np.maximum(pp - 1, 1.0))
+        (total_over_stages(stages.multiplicity, values) - values[decides]) * (hidden_per_s / np.maximum(pp - 1, 1.0))
         for values in (stages.forward_s, stages.backward_s)
     )
     return HidingPasses(
         forward=forward_s,
-        again=np.where(apart, backward_s - weight_s, backward_s),
-        making=np.where(apart, weight_s, backward_s),
+        input_backward=np.where(split, backward_s - weight_s, backward_s),
+        weight_backward=np.where(split, weight_s, backward_s),
         others_forward=others_forward,
         others_backward=others_backward,
-        one=np.where(apart, 0.0, 1.0),
+        one_backward=np.where(split, 0.0, 1.0),
         count=count,
-        gathered=count + turns,
-        reduced=count if overlap else count + turns,
+        gathered=count + fill,
+        reduced=count if overlap else count + fill,
     )
 
 
-def unmade_s(stages: StageTimes, schedule: Floats, pace_s: Floats) -> Floats:
-    """Return for how much of ``pace_s``, the slowest stage's passes of its last microbatch, the first stage has not yet
-    begun to complete gradients; shape S. What is left hides their reduction.
+def before_gradients_s(stages: StageTimes, schedule: Floats, pace_s: Floats) -> Floats:
+    """Return the seconds of the last microbatch before the first stage's gradients start to be complete; shape S.
 
-    Backward passes of the first stage come last of all, and it waits for the slowest stage meanwhile. The weight
-    gradients of ZB-H1 stand at the end of every stage, without a wait.
+    ``pace_s`` [S]: the slowest stage's passes of one microbatch. The rest of it overlaps the reduction: backward passes
+    of the first stage come last, and it waits for the slowest stage meanwhile. The weight gradients of ZB-H1 come at
+    the end of every stage, without a wait.
     """
     return np.asarray(np.where(schedule == Schedule.ZB_H1, pace_s - stages.weight_s[0], stages.forward_s[0]))
 
 
-def making_s(stages: StageTimes, schedule: Floats) -> Floats:
+def gradient_pass_s(stages: StageTimes, schedule: Floats) -> Floats:
     """Return the seconds of the first stage's pass that completes gradients; shape S."""
     return np.asarray(np.where(schedule == Schedule.ZB_H1, stages.weight_s[0], stages.backward_s[0]))
 
@@ -140,12 +156,12 @@ def sharded_gradients_s(
     # overlap hides behind that pass, h = min(o R, pass), and R - h stands alone. Where results are sent behind
     # reductions it does so, too, behind the passes of other stages that fill and drain the pipeline ("reduced" of them
     # in all): the same with the mean pass of those.
-    late_s = profile.overlap_gradients * reduce_s
-    behind_s = np.minimum(late_s, passes.making[key])
+    reduce_may_hide_s = profile.overlap_gradients * reduce_s
+    reduce_hides_s = np.minimum(reduce_may_hide_s, passes.weight_backward[key])
     count, reduced = passes.often(key)
-    filling_s = np.minimum(late_s, passes.others_backward[key])
-    hidden_s = count * behind_s + (reduced - count) * filling_s
-    return count * (reduce_s - behind_s) + (reduced - count) * (reduce_s - filling_s), hidden_s
+    filling_s = np.minimum(reduce_may_hide_s, passes.others_backward[key])
+    hidden_s = count * reduce_hides_s + (reduced - count) * filling_s
+    return count * (reduce_s - reduce_hides_s) + (reduced - count) * (reduce_s - filling_s), hidden_s
 
 
 def sharded_parameters_s(
@@ -157,20 +173,22 @@ def sharded_parameters_s(
     # that for the backward pass behind a = min(o_p G, pass before it), and the reduction behind what this leaves of the
     # pass that makes gradients, min(o_g R, pass - a): all of it where weight gradients are a pass of their own (one is
     # 0). Alone stand R + 2 G less all three.
-    early_s, late_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
-    again_s = np.minimum(early_s, passes.again[key])
-    before_s = np.minimum(early_s, passes.forward[key]) + again_s
-    behind_s = np.minimum(late_s, passes.making[key] - passes.one[key] * again_s)
+    gather_may_hide_s, reduce_may_hide_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
+    backward_gather_s = np.minimum(gather_may_hide_s, passes.input_backward[key])
+    gathers_hide_s = np.minimum(gather_may_hide_s, passes.forward[key]) + backward_gather_s
+    reduce_hides_s = np.minimum(
+        reduce_may_hide_s, passes.weight_backward[key] - passes.one_backward[key] * backward_gather_s
+    )
     count, reduced = passes.often(key)
     # Passes that fill and drain the pipeline are those of the other stages, and hide what fits into them.
-    others_again_s = np.minimum(early_s, passes.others_backward[key])
-    others_before_s = np.minimum(early_s, passes.others_forward[key]) + others_again_s
-    others_behind_s = np.minimum(late_s, passes.others_backward[key] - others_again_s)
-    alone_s = count * (reduce_s - behind_s + 2 * gather_s - before_s)
-    alone_s += (reduced - count) * (reduce_s - others_behind_s)
-    alone_s += (passes.gathered[key] - count) * (2 * gather_s - others_before_s)
-    hidden_s = count * (before_s + behind_s)
-    hidden_s += (reduced - count) * others_behind_s + (passes.gathered[key] - count) * others_before_s
+    others_gather_s = np.minimum(gather_may_hide_s, passes.others_backward[key])
+    others_gathers_hide_s = np.minimum(gather_may_hide_s, passes.others_forward[key]) + others_gather_s
+    others_reduce_hides_s = np.minimum(reduce_may_hide_s, passes.others_backward[key] - others_gather_s)
+    alone_s = count * (reduce_s - reduce_hides_s + 2 * gather_s - gathers_hide_s)
+    alone_s += (reduced - count) * (reduce_s - others_reduce_hides_s)
+    alone_s += (passes.gathered[key] - count) * (2 * gather_s - others_gathers_hide_s)
+    hidden_s = count * (gathers_hide_s + reduce_hides_s)
+    hidden_s += (reduced - count) * others_reduce_hides_s + (passes.gathered[key] - count) * others_gathers_hide_s
     return alone_s, hidden_s
 
 
@@ -199,28 +217,30 @@ def looped_traffic_s(
     # what that part hides itself, for p microbatches.
     rounds, group, count = loops.rounds[key], loops.group[key], loops.count[key]
     inner = (1 - table) / rounds
-    late_s, backward = profile.overlap_gradients * reduce_s, loops.backward[key]
-    # A backward pass has room for the gather before it, and for as much of the reduction as that leaves.
-    traffic_s, room_s = reduce_s, late_s
-    before_s: Floats | float = 0.0
+    reduce_may_hide_s, backward = profile.overlap_gradients * reduce_s, loops.backward[key]
+    # A backward pass hides the gather before it, and for as much of the reduction as that leaves.
+    traffic_s, may_hide_s = reduce_s, reduce_may_hide_s
+    gathers_hide_s: Floats | float = 0.0
     if gather_s is not None:
-        early_s, forward = profile.overlap_parameters * gather_s, loops.forward[key]
-        traffic_s, room_s = reduce_s + 2 * gather_s, early_s + late_s
-        before_s = np.minimum(inner * early_s, forward)
-    behind_s = before_s + np.minimum(inner * room_s, backward)
+        gather_may_hide_s, forward = profile.overlap_parameters * gather_s, loops.forward[key]
+        traffic_s, may_hide_s = reduce_s + 2 * gather_s, gather_may_hide_s + reduce_may_hide_s
+        gathers_hide_s = np.minimum(inner * gather_may_hide_s, forward)
+    reduce_hides_s = gathers_hide_s + np.minimum(inner * may_hide_s, backward)
     outer = inner + table
-    last_s, first_s = np.minimum(outer * room_s, loops.last_backward[key]), np.minimum(outer * room_s, backward)
+    last_s, first_s = np.minimum(outer * may_hide_s, loops.last_backward[key]), np.minimum(outer * may_hide_s, backward)
     filling_s: Floats | float = 0.0
     filled_s: Floats | float = 0.0
     if not overlap:
-        filling_s, filled_s = inner * traffic_s - behind_s, behind_s
+        filling_s, filled_s = inner * traffic_s - reduce_hides_s, reduce_hides_s
     if gather_s is not None:
-        last_s += np.minimum(outer * early_s, loops.last_forward[key])
-        first_s += np.minimum(outer * early_s, forward)
+        last_s += np.minimum(outer * gather_may_hide_s, loops.last_forward[key])
+        first_s += np.minimum(outer * gather_may_hide_s, forward)
         if overlap:
-            filled_s = before_s + np.minimum(inner * early_s, backward)
+            filled_s = gathers_hide_s + np.minimum(inner * gather_may_hide_s, backward)
             filling_s = 2 * inner * gather_s - filled_s
-    hidden_s = count * ((rounds - 1) * behind_s + last_s)
-    alone_s = count * traffic_s - hidden_s + (group - 1) * filling_s + group * (table * traffic_s - first_s + behind_s)
-    hidden_s += (group - 1) * filled_s + group * (first_s - behind_s)
+    hidden_s = count * ((rounds - 1) * reduce_hides_s + last_s)
+    alone_s = (
+        count * traffic_s - hidden_s + (group - 1) * filling_s + group * (table * traffic_s - first_s + reduce_hides_s)
+    )
+    hidden_s += (group - 1) * filled_s + group * (first_s - reduce_hides_s)
     return alone_s, hidden_s

@@ -18,8 +18,8 @@ class StageRows:
     """Stages of N strategies with one whole stage on every device; arrays are [S, N].
 
     ``number``: place on the pipeline. ``exists``: 1.0, and 0.0 in padding, which repeats the last stage. ``blocks``
-    [layer kinds + 2, S, N] as in ``StagePlans``; ``again`` [layer kinds, S, N]: those of the layers to which ``kind``
-    of recompute applies, the others recompute nothing. ``second``: whether the stage has the degrees of the second
+    [layer kinds + 2, S, N] as in ``StagePlans``; ``recomputed`` [layer kinds, S, N]: those to which ``kind`` of
+    recompute applies; the others recompute nothing. ``second``: whether the stage has the degrees of the second
     half of a pipeline whose halves differ.
     """
 
@@ -27,7 +27,7 @@ class StageRows:
     exists: Floats
     second: NDArray[np.bool_]
     blocks: Floats
-    again: Floats
+    recomputed: Floats
     kind: Ints
     tp: Floats
     dp: Floats
@@ -109,10 +109,10 @@ def rows_of_stages(
     """Return stages that hold the layers ``[start, end)`` of the model; the first ``some`` of them recompute (below
     zero: all). All arrays are [S, N]; ``degrees`` by axis."""
     held = _layers_before(context.model)
-    again = np.where(some < 0, end, np.minimum(start + some, end))
+    recomputed = np.where(some < 0, end, np.minimum(start + some, end))
     blocks = np.zeros((len(held) + 2, *start.shape))
     blocks[:-2] = held[:, end] - held[:, start]
-    repeated = held[:, again] - held[:, start]
+    repeated = held[:, recomputed] - held[:, start]
     last = number == degrees["pp"] - 1
     predicted = np.where(last, float(context.model.mtp_layers), 0.0)
     kind_of_last = kind_of_entry(context.model)[-1]
@@ -125,7 +125,7 @@ def rows_of_stages(
         exists=exists,
         second=second,
         blocks=blocks,
-        again=np.where(kind == Recompute.NONE, 0.0, repeated),
+        recomputed=np.where(kind == Recompute.NONE, 0.0, repeated),
         kind=kind,
         microbatches=batch / (degrees["dp"] * degrees["mbs"]),
         **{axis: values for axis, values in degrees.items() if axis != "sp"},

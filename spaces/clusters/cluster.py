@@ -57,8 +57,8 @@ class Overlap:
     communication: float = 1.0
 
     @property
-    def room(self) -> float:
-        """Seconds of traffic (as it takes alone) that hide under a second of passes (as they take alone)."""
+    def hidden_per_s(self) -> float:
+        """Seconds of traffic hidden by one second of passes, both as long as each takes alone."""
         return self.computation / self.communication
 
     def lost_s(self, hidden_s: Any) -> Any:

@@ -1,25 +1,15 @@
-"""The space of flat strategies: a mixed-radix index over axes, cut early where laws are broken.
-
-A slice ``[low, high)`` of the index is grown axis by axis like a tree. As soon as all axes of a law are known, the
-prefixes that break it are counted (by the number of candidates below them) and dropped, so that a slice costs what its
-legal candidates cost and not what its size would. The reason given to a candidate is that of the first law, in order
-of depth and then of ``RULES``, that it breaks; it does not depend on the slice.
-"""
+"""The space of flat strategies: a mixed-radix index over axes, cut early where laws are broken (``walk.py``)."""
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-
-import numpy as np
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies.axes import AXES
 from forerun.spaces.strategies.context import Context
-from forerun.spaces.strategies.rules import RULES, Rule
-from forerun.spaces.strategies.table import COLUMNS, CodeArray, Columns, IntArray, StrategyTable
-
-_RULES_AT = tuple(tuple(rule for rule in RULES if rule.depth == depth) for depth in range(len(AXES) + 1))
+from forerun.spaces.strategies.table import StrategyTable
+from forerun.spaces.strategies.walk import LATER, Hopeless, Walked, walked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,81 +39,16 @@ class StrategySpace:
         """Number of candidates, illegal ones included."""
         return math.prod(len(self.choices[axis]) for axis in AXES)
 
+    @property
+    def below(self) -> int:
+        """Candidates below one prefix of the axes that a walk asks about (``walk.ASKED_AFTER``)."""
+        return math.prod(len(self.choices[axis]) for axis in LATER)
+
     def table(self, low: int, high: int) -> tuple[StrategyTable, Counter[str]]:
         """Return the legal candidates with index in ``[low, high)`` and the number of illegal ones by reason code."""
-        growth = _Growth(self, max(0, low), min(high, self.size))
-        for depth, axis in enumerate(AXES, start=1):
-            growth.expand(axis)
-            for rule in _RULES_AT[depth]:
-                growth.cut(rule)
-        return growth.finish()
+        (whole,) = walked(self.choices, self.context, low, high, at_once=self.size)
+        return whole.table, whole.rejected
 
-
-class _Growth:
-    """Prefixes of the candidates of one slice while axes are added to them."""
-
-    def __init__(self, space: StrategySpace, low: int, high: int) -> None:
-        self.space, self.low, self.high = space, low, high
-        self.choices: dict[str, IntArray] = {a: np.array(v, dtype=np.int64) for a, v in space.choices.items()}
-        self.codes: dict[str, CodeArray] = {}
-        self.prefix = np.zeros(1 if high > low else 0, dtype=np.int64)
-        self.below = space.size
-        self.rejected: Counter[str] = Counter()
-
-    def expand(self, axis: str) -> None:
-        """Give every prefix one child per choice of ``axis``; children outside the slice are left out."""
-        radix = len(self.choices[axis])
-        if radix == 1:
-            self.codes[axis] = np.zeros(len(self.prefix), dtype=np.uint16)
-            if axis == "cp":
-                self._derive_dp()
-            return
-        self.below //= radix
-        digits = np.arange(radix, dtype=np.int64)
-        children = (self.prefix[:, None] * radix + digits).ravel()
-        parents = len(self.prefix)
-        codes = {a: np.repeat(c, radix) for a, c in self.codes.items()}
-        codes[axis] = np.tile(digits.astype(np.uint16), parents)
-        first, last = self.low // self.below, max(self.high - 1, 0) // self.below
-        if parents and (children[0] < first or children[-1] > last):
-            inside = slice(int(np.searchsorted(children, first)), int(np.searchsorted(children, last, side="right")))
-            children, codes = children[inside], {a: c[inside] for a, c in codes.items()}
-        self.prefix, self.codes = children, codes
-        if axis == "cp":
-            self._derive_dp()
-
-    def _derive_dp(self) -> None:
-        """Add the column ``dp``, which follows from gpus, pp, tp and cp (0 where it does not divide)."""
-        degree = self._column("pp") * self._column("tp") * self._column("cp")
-        gpus = self._column("gpus")
-        dp = np.where(gpus % degree == 0, gpus // degree, 0)
-        self.choices["dp"], inverse = np.unique(dp, return_inverse=True)
-        self.codes["dp"] = inverse.reshape(-1).astype(np.uint16)
-
-    def _column(self, axis: str) -> IntArray:
-        return self.choices[axis][self.codes[axis]]
-
-    def cut(self, rule: Rule) -> None:
-        """Drop the prefixes that break ``rule`` and count the candidates below them."""
-        needed = (*rule.axes, "dp") if "gpus" in rule.axes else rule.axes
-        columns: Columns = {axis: self._column(axis) for axis in needed}
-        if len(self.prefix) == 0:
-            return
-        broken = rule.illegal(columns, self.space.context)
-        if not broken.any():
-            return
-        starts = self.prefix[broken] * self.below
-        counted = np.minimum(starts + self.below, self.high) - np.maximum(starts, self.low)
-        self.rejected[rule.code] += int(counted.sum())
-        keep = np.flatnonzero(~broken)
-        self.prefix = self.prefix[keep]
-        self.codes = {axis: codes[keep] for axis, codes in self.codes.items()}
-
-    def finish(self) -> tuple[StrategyTable, Counter[str]]:
-        """Return what is left."""
-        table = StrategyTable(
-            choices={axis: self.choices[axis] for axis in COLUMNS},
-            codes={axis: self.codes[axis] for axis in COLUMNS},
-            index=self.prefix,
-        )
-        return table, self.rejected
+    def walk(self, low: int, high: int, hopeless: Hopeless | None = None) -> Iterator[Walked]:
+        """Yield the legal candidates with index in ``[low, high)``, in parts of bounded size (see ``walk.walked``)."""
+        return walked(self.choices, self.context, low, high, hopeless=hopeless)

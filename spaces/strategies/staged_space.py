@@ -91,20 +91,20 @@ class StagedSpace:
         choices = self.flat.choices
         rest = math.prod(len(choices[axis]) for axis in AXES if axis not in ("pp", "vpp", "schedule", "split"))
         schedules = sum(schedule not in VIRTUAL for schedule in choices["schedule"])
-        size = self.flat.size + rest * schedules * sum(self.ways(pp) for pp in choices["pp"])
+        size = self.flat.size + rest * schedules * sum(self.layouts_of(pp) for pp in choices["pp"])
         staged = sum(schedule in STAGED_SCHEDULES for schedule in choices["schedule"])
         by_rule = rest * len(choices["split"])
-        each = {pp: by_rule + rest * self.ways(pp) for pp in choices["pp"] if pp > 1}
+        each = {pp: by_rule + rest * self.layouts_of(pp) for pp in choices["pp"] if pp > 1}
         if self.recompute:
             whole = rest // (len(choices["recompute"]) * len(choices["recompute_layers"]))
             for pp in each:
-                more = whole * self.ways(pp, recompute=True)
+                more = whole * self.layouts_of(pp, recompute=True)
                 size, each[pp] = size + staged * more, each[pp] + more
         if self.halves:
             size += staged * (len(choices["tp"]) - 1) * sum(each.values())
         return size
 
-    def ways(self, pp: int, *, recompute: bool = False) -> int:
+    def layouts_of(self, pp: int, *, recompute: bool = False) -> int:
         """Number of ways to deal the layers to ``pp`` stages, none of them empty; with ``recompute``, times those to
         recompute on them (then also where layers are dealt by rule)."""
         if pp == 1 or (self.reach == 0 and not recompute):

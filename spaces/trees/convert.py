@@ -24,7 +24,7 @@ def tree_of(context: Context, strategy: Strategy) -> Node:
     """Return a strategy, which must be legal, as a tree: its settings at the root, a child for each virtual stage."""
     counts = layers_of_chunks(strategy, context.model.layer_count, context.head_layers)
     groups = [tuple(devices_of_rank(strategy, stage)) for stage in range(strategy.pp)]
-    home = _homes(strategy)
+    rank = _ranks_of_chunks(strategy)
     names = model_layers(context.model)
     stages, done = [], 0
     for number, count in enumerate(counts):
@@ -32,7 +32,7 @@ def tree_of(context: Context, strategy: Strategy) -> Node:
         done += count
         layers = [*names[:1], *own] if number == 0 else own
         layers = [*layers, names[-1]] if number == len(counts) - 1 else layers
-        node = Node(name=f"stage {number}", layers=tuple(_ranges(layers)), devices=groups[home[number]])
+        node = Node(name=f"stage {number}", layers=tuple(_ranges(layers)), devices=groups[rank[number]])
         stages.append(_chosen(strategy, replace(node, place=("children", number)), number, own))
     half = strategy.half(False)
     return Node(
@@ -54,13 +54,13 @@ def tree_of(context: Context, strategy: Strategy) -> Node:
     )
 
 
-def _homes(strategy: Strategy) -> dict[int, int]:
+def _ranks_of_chunks(strategy: Strategy) -> dict[int, int]:
     """Return the pipeline rank of every virtual stage (DualPipe: that of its first copy)."""
-    homes: dict[int, int] = {}
+    ranks: dict[int, int] = {}
     for stage in range(strategy.pp):
         for chunk in chunks_of_stage(strategy.pp, strategy.vpp, strategy.schedule, stage):
-            homes.setdefault(chunk, stage)
-    return {chunk: chunk for chunk in homes} if len(homes) == strategy.pp else homes
+            ranks.setdefault(chunk, stage)
+    return {chunk: chunk for chunk in ranks} if len(ranks) == strategy.pp else ranks
 
 
 def _chosen(strategy: Strategy, node: Node, stage: int, own: list[str]) -> Node:
@@ -111,7 +111,11 @@ def flat_of(context: Context, strategies: TreeStrategies) -> Strategy | None:
         candidates.append(replace(first, layers_per_stage=counts))
     for candidate in candidates:
         again = resolve_tree(tree_of(context, candidate), model_layers(context.model))
-        if again.groups == tree.groups and again.home == tree.home and legal_tree(context, again).first == first:
+        if (
+            again.groups == tree.groups
+            and again.rank_of_stage == tree.rank_of_stage
+            and legal_tree(context, again).first == first
+        ):
             return candidate
     return None
 

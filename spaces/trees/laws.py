@@ -214,12 +214,12 @@ def _check_order(context: Context, tree: ResolvedTree) -> None:
         )
     vee = tree.order == Schedule.ZB_V
     for number, stage in enumerate(tree.stages):
-        home = min(number, count - 1 - number) if vee else number % pp
-        if tree.home[number] != home:
+        rank = min(number, count - 1 - number) if vee else number % pp
+        if tree.rank_of_stage[number] != rank:
             raise TreeError(
                 (*stage.place, "devices"),
                 f"{SPELLING['schedule'][tree.order]} runs virtual stage {number} of {count} on the devices "
-                f"{ranges_text(tree.groups[home])}, but it stands on {ranges_text(stage.devices)}",
+                f"{ranges_text(tree.groups[rank])}, but it stands on {ranges_text(stage.devices)}",
             )
     if tree.device_count > context.cluster.max_devices:
         raise TreeError(
@@ -249,7 +249,7 @@ def _check_tied(context: Context, strategies: TreeStrategies) -> None:
     """Refuse a tied table that embedding and head, on the same devices, cut differently."""
     first, last = strategies.of_leaf[0][0], strategies.of_leaf[-1][-1]
     tree = strategies.tree
-    if context.model.tied_embeddings and first.tp != last.tp and tree.home[0] == tree.home[-1]:
+    if context.model.tied_embeddings and first.tp != last.tp and tree.rank_of_stage[0] == tree.rank_of_stage[-1]:
         place = tree.stages[-1].leaves[-1].place
         raise TreeError(
             (*place, "compute", "tp"),

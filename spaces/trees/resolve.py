@@ -50,13 +50,13 @@ class Stage:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedTree:
     """A tree with nothing left open. ``stages``: virtual stages in model order. ``groups``: devices of every
-    pipeline rank, in the order in which the model meets them; ``home``: the group of every virtual stage."""
+    pipeline rank, in the order of the model; ``rank_of_stage``: the pipeline rank of every virtual stage."""
 
     order: Schedule
     microbatches: int
     stages: tuple[Stage, ...]
     groups: tuple[tuple[int, ...], ...]
-    home: tuple[int, ...]
+    rank_of_stage: tuple[int, ...]
 
     @property
     def leaves(self) -> Iterator[Leaf]:
@@ -120,14 +120,14 @@ def resolve_tree(root: Node, layers: Sequence[str], modules: Sequence[str] = MOD
     stages = _stages(root, placed, units, marked)
     groups = tuple(dict.fromkeys(stage.devices for stage in stages))
     _check_groups(stages, groups)
-    home = tuple(groups.index(stage.devices) for stage in stages)
+    rank_of_stage = tuple(groups.index(stage.devices) for stage in stages)
     assert timing.order is not None
     return ResolvedTree(
         order=timing.order,
         microbatches=timing.microbatches,
-        stages=_limited(root, stages, home, len(groups)),
+        stages=_limited(root, stages, rank_of_stage, len(groups)),
         groups=groups,
-        home=home,
+        rank_of_stage=rank_of_stage,
     )
 
 
@@ -273,7 +273,7 @@ def _check_groups(stages: Sequence[Stage], groups: Sequence[tuple[int, ...]]) ->
             )
 
 
-def _limited(root: Node, stages: tuple[Stage, ...], home: tuple[int, ...], groups: int) -> tuple[Stage, ...]:
+def _limited(root: Node, stages: tuple[Stage, ...], rank_of_stage: tuple[int, ...], groups: int) -> tuple[Stage, ...]:
     """Return the stages with limits on what is in flight, which all of them have or none."""
     limits = [stage.in_flight for stage in stages]
     at_root = root.schedule.in_flight
@@ -284,7 +284,7 @@ def _limited(root: Node, stages: tuple[Stage, ...], home: tuple[int, ...], group
                 f"in_flight is one number or one for each of {groups} pipeline ranks, but got {len(at_root)}",
             )
         given = at_root * groups if len(at_root) == 1 else at_root
-        limits = [given[group] if limit is None else limit for group, limit in zip(home, limits, strict=True)]
+        limits = [given[group] if limit is None else limit for group, limit in zip(rank_of_stage, limits, strict=True)]
     if any(limit is None for limit in limits):
         named = next((stage for stage, limit in zip(stages, limits, strict=True) if limit is not None), None)
         if named is not None:

@@ -31,8 +31,8 @@ class Variation:
     """What a tree does otherwise than ``strategy``, which must be legal and flat within its stages.
 
     ``attention``, ``mlp``, ``vocabulary`` (embedding and head): their cutting, None as the strategy has it.
-    ``recompute``: that of all layers, None as the strategy has it; ``again``: how many first layers of every virtual
-    stage are recomputed whole besides, and of them ``module`` alone where it is not "". ``host``: tensors of all layers
+    ``recompute``: of all layers, None as the strategy has it; ``recomputed``: how many first layers of every virtual
+    stage are recomputed whole as well, of which only ``module`` where it is not "". ``host``: tensors of all layers
     that lie in the memory of the host.
     """
 
@@ -41,7 +41,7 @@ class Variation:
     mlp: Cutting | None = None
     vocabulary: Cutting | None = None
     recompute: Recompute | None = None
-    again: tuple[int, ...] = ()
+    recomputed: tuple[int, ...] = ()
     module: str = ""
     host: tuple[str, ...] = ()
 
@@ -55,8 +55,8 @@ class Variation:
         ]
         if self.recompute is not None:
             words.append(f"recompute {SPELLING['recompute'][int(self.recompute)]}")
-        if any(self.again):
-            counts = sorted(set(self.again))
+        if any(self.recomputed):
+            counts = sorted(set(self.recomputed))
             most = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
             what = f"the {self.module} of " if self.module else ""
             words.append(f"{what}{most} layers a stage recomputed whole")
@@ -100,18 +100,20 @@ def layers_of(stage: Node) -> tuple[int, ...]:
 def _stage(variation: Variation, stage: Node, number: int) -> Node:
     """Return a stage's node with what differs on it."""
     own = layers_of(stage)
-    count = min(variation.again[number], len(own)) if variation.again else 0
+    count = min(variation.recomputed[number], len(own)) if variation.recomputed else 0
     children = list(stage.children)
     apart = {"attention": variation.attention, "mlp": variation.mlp}
     if not any(apart.values()) and not variation.module:
         children += _recomputed(own, count, None)
     else:
         for module, cutting in apart.items():
-            again = count if variation.module in ("", module) else 0
-            node = Node(modules=(module,), compute=_computation(cutting), children=_recomputed(own, again, len(own)))
-            if again == len(own):
+            recomputed = count if variation.module in ("", module) else 0
+            node = Node(
+                modules=(module,), compute=_computation(cutting), children=_recomputed(own, recomputed, len(own))
+            )
+            if recomputed == len(own):
                 node = replace(node, children=(), schedule=Timing(recompute=Recompute.FULL))
-            if cutting is not None or again:
+            if cutting is not None or recomputed:
                 children.append(node)
     for end in ("embedding", "head"):
         if variation.vocabulary is not None and end in (stage.layers or ()):

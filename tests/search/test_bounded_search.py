@@ -52,6 +52,19 @@ def test_counts_do_not_depend_on_slices(make_setting: Callable[..., Setting]) ->
     assert cut.rejected == search_slice(problem, 0, size).rejected
 
 
+def test_a_prefix_is_hopeless_where_all_below_it_are(make_setting: Callable[..., Setting]) -> None:
+    problem = exhaustive.bounded(problem_of(make_setting(gpus="16..64"), "throughput"))
+    bound, space = problem.bound, problem.space
+    assert bound is not None
+    table, _ = space.table(0, space.size)
+    parts = list(space.walk(0, space.size, bound.hopeless))
+    made = {int(index) for part in parts for index in part.table.index}
+    wanted = {int(index) for index in table.index[bound.keeps(table)]}
+
+    assert wanted <= made
+    assert len(made) < len(table) / 2  # most are passed over before they are made
+
+
 def test_nothing_is_passed_over_where_nothing_fits(make_setting: Callable[..., Setting]) -> None:
     problem = problem_of(make_setting(model="llama3-405b", gpus="8"), "throughput")
     found = search_space(problem)

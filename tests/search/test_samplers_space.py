@@ -32,8 +32,8 @@ def test_ways_are_counted_exactly(make_setting: Callable[..., Setting]) -> None:
             for edges in itertools.product(*(range(e - 2, e + 3) for e in even))
             if all(high > low for low, high in itertools.pairwise([0, *edges, 32]))
         ]
-        assert space.ways(pp) == len(dealt)
-    assert space.ways(1) == 0
+        assert space.layouts_of(pp) == len(dealt)
+    assert space.layouts_of(1) == 0
 
 
 def test_without_reach_it_is_the_flat_space(make_setting: Callable[..., Setting]) -> None:
@@ -53,7 +53,7 @@ def test_walking_yields_every_candidate_once(make_setting: Callable[..., Setting
     loose = {dataclasses.replace(s, layers_per_stage=None) for s in walked if s.layers_per_stage is not None}
 
     assert len(walked) == len(set(walked))
-    assert len(walked) - len(flat) == len(loose) * (space.ways(4) - 1)  # 8, 8, 8, 8 is the even split
+    assert len(walked) - len(flat) == len(loose) * (space.layouts_of(4) - 1)  # 8, 8, 8, 8 is the even split
 
 
 @RELAXED

@@ -17,8 +17,8 @@ from forerun.search.cli import main
 from forerun.search.explain.moves import Moves
 from forerun.search.request.request import Request, Setting, legal_strategy, resolve
 from forerun.search.samplers import Exploring, StopConditions, explore, sampler_named
-from forerun.search.samplers.degree_classes import families
-from forerun.search.samplers.heuristics import rules_of_thumb
+from forerun.search.samplers.degree_classes import degree_classes
+from forerun.search.samplers.heuristics import heuristic_starts
 from forerun.search.samplers.local_sampler import LocalSampler
 from forerun.search.samplers.planner import Planner
 from forerun.search.samplers.warm_starts import flat_starts
@@ -127,9 +127,11 @@ def test_ways_to_deal_and_recompute_are_counted_exactly(make_setting: Callable[.
     ]  # boundaries at 10 and 21
 
     assert space.partial
-    assert space.ways(3, recompute=True) == sum(int(np.prod([3 + held - 1 for held in stages])) for stages in dealt)
+    assert space.layouts_of(3, recompute=True) == sum(
+        int(np.prod([3 + held - 1 for held in stages])) for stages in dealt
+    )
     flat = dataclasses.replace(space, recompute=False)
-    assert flat.ways(3) == len(dealt) and flat.size < space.size < dataclasses.replace(space, halves=True).size
+    assert flat.layouts_of(3) == len(dealt) and flat.size < space.size < dataclasses.replace(space, halves=True).size
 
 
 @RELAXED
@@ -177,9 +179,9 @@ def test_plans_are_the_best_of_their_family() -> None:
     """The first plan is what enumeration finds for ``(m - 1) max t + sum t`` over all ways to fill four stages."""
     space = reduced("recompute")
     planner = Planner(space)
-    alone = [each for each in families(space) if each.strategy.second_tp is None]
-    family, plans = next((each, plans) for each in alone if (plans := planner.plans(each.strategy)))
-    base = dataclasses.replace(family.strategy, stage_recompute=None)
+    alone = [each for each in degree_classes(space) if each.strategy.second_tp is None]
+    degree_class, plans = next((each, plans) for each in alone if (plans := planner.plans(each.strategy)))
+    base = dataclasses.replace(degree_class.strategy, stage_recompute=None)
     alike = {
         dataclasses.replace(s, layers_per_stage=None, stage_recompute=None, split=base.split, recompute=base.recompute)
         for s in (plan.strategy for plan in plans)
@@ -196,13 +198,13 @@ def test_plans_are_the_best_of_their_family() -> None:
 
 def test_families_come_by_their_bound_and_no_plan_beats_it() -> None:
     space = reduced("layers and recompute")
-    found = families(space)
+    found = degree_classes(space)
     planner = Planner(space)
 
-    assert [family.least_s for family in found] == sorted(family.least_s for family in found)
-    for family in found[:40]:
-        for plan in planner.plans(family.strategy):
-            assert plan.pipeline_s + family.each_p2p_s >= family.least_s * (1 - 1e-9)
+    assert [degree_class.least_s for degree_class in found] == sorted(degree_class.least_s for degree_class in found)
+    for degree_class in found[:40]:
+        for plan in planner.plans(degree_class.strategy):
+            assert plan.pipeline_s + degree_class.each_p2p_s >= degree_class.least_s * (1 - 1e-9)
 
 
 @pytest.mark.slow  # walks the flat space, and plans 400 families
@@ -220,9 +222,9 @@ def test_the_large_space_in_a_minute() -> None:
     assert closed[1] < 0.97 * closed[0] and events[1] < 0.97 * events[0]
 
 
-def test_rules_of_thumb_are_legal_and_fit_somewhere(make_setting: Callable[..., Setting]) -> None:
+def test_heuristic_starts_are_legal_and_fit_somewhere(make_setting: Callable[..., Setting]) -> None:
     space = StagedSpace(flat=make_setting(model="llama3-70b", gpus="128", global_batch=1024).space())
-    found = rules_of_thumb(space)
+    found = heuristic_starts(space)
 
     assert 10 < len(found) <= 64 and space.legal(found).all()
     assert score(space.context, table_of(found)).fits.any()

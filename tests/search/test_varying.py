@@ -57,9 +57,9 @@ def test_as_few_layers_are_recomputed_as_the_memory_asks_for(setting: Setting) -
     played = judge.play(fitted)
     assert played is not None and played.scores.fits[0]
 
-    counts = played.variation.again
+    counts = played.variation.recomputed
     assert 0 < counts[0] < 16
-    fewer = judge.flat(replace(played.variation, again=(counts[0] - 1, *counts[1:])))
+    fewer = judge.flat(replace(played.variation, recomputed=(counts[0] - 1, *counts[1:])))
     assert fewer is not None
     assert rank_peaks(setting.context, fewer.strategies)[0] > setting.context.memory_limit_bytes
     whole = judge.flat(Variation(strategy=start))

@@ -8,7 +8,7 @@ from forerun_examples import dense_model, request
 
 from forerun.simulator import score
 from forerun.simulator.pipeline.closed_forms import PipelineTime, StageTimes, exposed_p2p_s, pipeline_time
-from forerun.simulator.pipeline.zero_bubble import Ways, zb_v_s
+from forerun.simulator.pipeline.zero_bubble import VeePasses, zb_v_s
 from forerun.spaces.strategies import Schedule, Strategy, table_of
 
 F, B, W = 1.0, 2.5, 1.0
@@ -78,9 +78,11 @@ def test_weight_gradients_fill_the_drain_of_zb_h1() -> None:
 def test_zb_v_only_starts_staggered_when_all_passes_are_equal() -> None:
     """Three hops, each as late as one forward of a virtual stage takes; the step ends with a barrier."""
     one = np.ones((1, 1))
-    ways = Ways(forward_s=(one, one), input_s=(one, one), weight_s=(one, one), multiplicity=4 * one, first=0 * one)
+    passes = VeePasses(
+        forward_s=(one, one), input_s=(one, one), weight_s=(one, one), multiplicity=4 * one, first=0 * one
+    )
 
-    assert zb_v_s(ways, np.array([4.0]), np.array([8.0]))[0] == 8 * 6.0 + 3
+    assert zb_v_s(passes, np.array([4.0]), np.array([8.0]))[0] == 8 * 6.0 + 3
 
 
 def test_bubble_of_dualpipe() -> None:

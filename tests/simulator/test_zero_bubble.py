@@ -10,7 +10,7 @@ from profiles import tries
 
 from forerun.simulator.events import ChunkCost, StageCost, StepCosts, simulate_costs
 from forerun.simulator.pipeline.closed_forms import StageTimes, pipeline_time
-from forerun.simulator.pipeline.zero_bubble import Ways, zb_v_s
+from forerun.simulator.pipeline.zero_bubble import VeePasses, zb_v_s
 from forerun.simulator.schedules import PipelineShape
 from forerun.spaces.strategies import Schedule, chunks_of_stage
 
@@ -46,11 +46,11 @@ def closed(schedule: Schedule, pp: int, count: int, chunks: list[Times]) -> floa
     )
     least_s = 0.0
     if schedule == Schedule.ZB_V:
-        ways = [tuple(np.array([[chunks[home[way]][part]] for home in homes]) for way in (0, 1)) for part in range(3)]
-        forward, inputs, weight = ways
+        passes = [tuple(np.array([[chunks[home[way]][part]] for home in homes]) for way in (0, 1)) for part in range(3)]
+        forward, inputs, weight = passes
         least_s = float(
             zb_v_s(
-                Ways(forward_s=forward, input_s=inputs, weight_s=weight, multiplicity=one, first=first),
+                VeePasses(forward_s=forward, input_s=inputs, weight_s=weight, multiplicity=one, first=first),
                 numbers[1],
                 numbers[3],
             )[0]

@@ -14,7 +14,8 @@ from profiles import tries
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.frameworks import load_framework
 from forerun.spaces.models import Model
-from forerun.spaces.strategies import AXES, RULES, StrategySpace, default_choices, violations
+from forerun.spaces.strategies import AXES, RULES, StrategySpace, StrategyTable, default_choices, violations
+from forerun.spaces.strategies.walk import walked
 
 
 @cache
@@ -38,6 +39,37 @@ def test_slices_add_up_to_the_whole(cuts: list[float]) -> None:
     assert np.array_equal(np.concatenate(index), whole.index)
     assert counted == reasons
     assert len(whole) + sum(reasons.values()) == space().size
+
+
+@given(st.integers(2, 5), st.floats(0, 1), st.floats(0, 1))
+@settings(max_examples=tries(20))
+def test_candidates_below_hopeless_prefixes_are_counted_and_not_made(every: int, low: float, high: float) -> None:
+    span = sorted(int(share * space().size) for share in (low, high))
+    whole, reasons = space().table(*span)
+
+    def hopeless(prefixes: StrategyTable) -> np.ndarray:
+        return np.asarray((prefixes.column("tp") + prefixes.column("mbs") + prefixes.column("dp")) % every == 0)
+
+    parts = list(space().walk(*span, hopeless))
+    index = np.concatenate([part.table.index for part in parts])
+    inside = ~hopeless(whole)
+
+    assert sum((part.rejected for part in parts), Counter()) == reasons
+    assert len(index) + sum(part.passed for part in parts) == len(whole)
+    assert set(whole.index[inside]) <= set(index) <= set(whole.index)
+    # Only at the ends of a slice is anything made below a prefix that is hopeless.
+    below = space().below
+    edges = {span[0] // below, (span[1] - 1) // below}
+    assert {int(place) // below for place in set(index) - set(whole.index[inside])} <= edges
+
+
+def test_dense_slices_come_in_parts() -> None:
+    whole, reasons = space().table(0, space().size)
+    parts = list(walked(space().choices, space().context, 0, space().size, at_once=space().below * 50))
+
+    assert len(parts) > 3
+    assert np.array_equal(np.concatenate([part.table.index for part in parts]), whole.index)
+    assert sum((part.rejected for part in parts), Counter()) == reasons
 
 
 @given(st.integers(0, 10**9))

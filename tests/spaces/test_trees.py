@@ -110,7 +110,7 @@ def test_nodes_with_devices_are_stages() -> None:
     )
 
     assert tree.groups == ((0, 1), (2, 3))
-    assert tree.home == (0, 1, 0, 1)
+    assert tree.rank_of_stage == (0, 1, 0, 1)
     assert tree.order == Schedule.INTERLEAVED
     assert tree.device_count == 4
 

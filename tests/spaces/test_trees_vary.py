@@ -26,7 +26,9 @@ def test_no_variation_is_the_strategy(text: str) -> None:
 
 
 def test_first_layers_of_every_stage_are_recomputed() -> None:
-    tree = legal(Variation(strategy=parse_strategy("pp2 dp4 recompute=full"), recompute=Recompute.NONE, again=(3, 1)))
+    tree = legal(
+        Variation(strategy=parse_strategy("pp2 dp4 recompute=full"), recompute=Recompute.NONE, recomputed=(3, 1))
+    )
 
     found = [leaf.layer for leaf in tree.tree.leaves if leaf.recompute == Recompute.FULL]
     assert found == ["0", "1", "2", "12"]
@@ -34,7 +36,7 @@ def test_first_layers_of_every_stage_are_recomputed() -> None:
 
 @pytest.mark.parametrize("module", ["attention", "mlp"])
 def test_one_module_is_recomputed(module: str) -> None:
-    variation = Variation(strategy=parse_strategy("pp2 dp4"), again=(0, 12), module=module)
+    variation = Variation(strategy=parse_strategy("pp2 dp4"), recomputed=(0, 12), module=module)
     tree = legal(variation)
 
     again = [leaf.name for leaf in tree.tree.leaves if leaf.recompute == Recompute.FULL]
@@ -48,7 +50,7 @@ def test_modules_and_vocabulary_are_cut_apart() -> None:
         attention=Cutting(tp=1),
         mlp=Cutting(tp=4, sp=True),
         vocabulary=Cutting(tp=8, sp=True),
-        again=(2, 2),
+        recomputed=(2, 2),
     )
     tree = legal(variation)
     found = {

@@ -2,6 +2,7 @@
 
 import argparse
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import add_gpus, add_json, add_strategy_or_tree, add_training, single_request
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
     from forerun.search.board.rows import Row
     from forerun.search.request.request import Setting
     from forerun.simulator.events import EventResult
+    from forerun.simulator.schedules import Programs
 
 EPILOG = """\
-example:
+examples:
   forerun simulate llama3-70b --cluster dgx-h100 --global-batch 1024 --seq-len 8192 \\
       --strategy "tp4 pp4 dp32 mbs1 zero1 sp recompute=selective"
   forerun simulate llama3-70b --cluster dgx-h100 --global-batch 256 --seq-len 8192 \\
@@ -47,6 +49,16 @@ def add_arguments(parser: Parser) -> None:
         action=OutputFile,
         metavar="FILE",
         help="write the strategy as a strategy tree (YAML) to start from",
+    )
+    parser.add_argument(
+        "--orders",
+        type=Path,
+        metavar="FILE.csv",
+        help="what every pipeline rank runs, in place of the schedule's order: a row per rank, cells as 2F0, 2B0 "
+        "(PyTorch's pipelining CSV); needs events",
+    )
+    parser.add_argument(
+        "--write-orders", action=OutputFile, metavar="FILE.csv", help="write the order of the schedule to start from"
     )
     add_step_files(parser)
     add_disturbances(parser)
@@ -116,6 +128,8 @@ def _strategy(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, Event
         from forerun.search.trees.simulate import write_tree
 
         write_tree(setting, args.strategy, args.write_tree)
+    if args.write_orders is not None:
+        _write_orders(setting, args)
     if setting.context.cluster.groups:
         return *_grouped(setting, args), None
     events = _events(setting, args)
@@ -140,6 +154,8 @@ def _grouped(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventR
         raise RequestError("groups of nodes that differ are simulated event by event; drop --fidelity analytic")
     if disturbance_of(args) is not None:
         raise RequestError("groups of nodes that differ are simulated with equal replicas; drop --jitter and --slow")
+    if args.orders is not None:
+        raise RequestError("groups of nodes that differ run the order of their schedule; drop --orders")
     row, events = simulate_groups(setting, args.strategy, contention=args.contention)
     return row, events
 
@@ -161,6 +177,7 @@ def _tree(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResu
     for flag, given in (
         ("--write-tree", args.write_tree is not None),
         ("--jitter, --slow or --every-replica", unequal),
+        ("--orders or --write-orders", args.orders is not None or args.write_orders is not None),
     ):
         if given:
             raise RequestError(f"{flag} goes with a flat --strategy; drop it, or give a --strategy")
@@ -181,12 +198,36 @@ def _events(setting: "Setting", args: argparse.Namespace) -> "EventResult | None
         disturbance_of(args)
         if args.contention:
             raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
+        if args.orders is not None:
+            raise RequestError("--orders needs --fidelity events: closed forms know the schedules only")
         return None
     from forerun.search.request.request import legal_strategy
+    from forerun.simulator.assignment.of_strategy import assign
     from forerun.simulator.events import simulate
+    from forerun.simulator.schedules import read_orders
 
     strategy = legal_strategy(setting, args.strategy)
-    return simulate(setting.context, strategy, disturbance_of(args), contention=args.contention)
+    orders: Programs = ()
+    if args.orders is not None:
+        assignment = assign(setting.context, strategy)
+        orders = read_orders(args.orders, assignment.shape, assignment.chunks_of_rank)
+    return simulate(setting.context, strategy, disturbance_of(args), contention=args.contention, orders=orders)
+
+
+def _write_orders(setting: "Setting", args: argparse.Namespace) -> None:
+    """Write what every pipeline rank runs by the schedule.
+
+    Raises:
+        RequestError: the strategy is not legal, or the file cannot be written.
+    """
+    from forerun.search.request.request import legal_strategy
+    from forerun.simulator.assignment.of_strategy import assign
+    from forerun.simulator.schedules import orders_text, programs_of
+    from forerun.spaces.files import write_text
+
+    strategy = legal_strategy(setting, args.strategy)
+    shape = assign(setting.context, strategy).shape
+    write_text(args.write_orders, orders_text(programs_of(strategy.schedule, shape)))
 
 
 def _summary(result: "EventResult") -> dict[str, object]:

@@ -17,7 +17,6 @@ from forerun.simulator.events.step.device_tasks import DeviceWriter, add_streams
 from forerun.simulator.events.step.disturb import Disturbance, draws_of
 from forerun.simulator.events.step.hand_over import Collectives, HandOver
 from forerun.simulator.events.step.stage_order import stage_orders
-from forerun.simulator.schedules import limited, programs_of
 from forerun.spaces.errors import RequestError
 
 
@@ -121,9 +120,6 @@ class _Step:
                 f"replicas must be at least 1 and all pipeline ranks fewer than {MOST_OWNERS}, "
                 f"but got {replicas} x {pp}"
             )
-        programs = (
-            limited(costs.shape, costs.in_flight) if costs.in_flight else programs_of(costs.schedule, costs.shape)
-        )
         for device in range(count):
             add_streams(graph, device, costs.overlap_slowdown, costs.traffic_slowdown)
             if costs.one_port and contention is None:
@@ -132,7 +128,7 @@ class _Step:
         if costs.one_port and contention is None:
             _declare_ports(costs, graph, replicas)
         draws = draws_of(disturbance, count) if disturbance else [None] * count
-        common, orders = Collectives(replicas), stage_orders(programs, len(costs.chunks))
+        common, orders = Collectives(replicas), stage_orders(costs.programs, len(costs.chunks))
         self.end = _End(costs, graph, count)
         self.devices: list[DeviceWriter] = []
         for replica in range(replicas):

@@ -15,6 +15,7 @@ from forerun.simulator.events.step.disturb import Disturbance, replicas_needed
 from forerun.simulator.events.step.result import EventResult, result_of
 from forerun.simulator.events.step.tally import StepUse, Tally
 from forerun.simulator.events.step.traffic import step_traffic
+from forerun.simulator.schedules import Programs
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy
 
@@ -26,13 +27,19 @@ MOST_PASSES = 400_000
 
 
 def simulate(
-    context: Context, strategy: Strategy, disturbance: Disturbance | None = None, *, contention: bool = False
+    context: Context,
+    strategy: Strategy,
+    disturbance: Disturbance | None = None,
+    *,
+    contention: bool = False,
+    orders: Programs = (),
 ) -> EventResult:
     """Simulate one optimizer step of a strategy, which must be legal.
 
     One pipeline is simulated for all replicas, since all are equal; with a ``disturbance`` all ``dp * cp`` of them.
     With ``contention`` all traffic between stages and replicas takes its way over the cluster's graph and shares links
-    by max-min fairness; then one pipeline is simulated for each kind of replica that this makes.
+    by max-min fairness; then one pipeline is simulated for each kind of replica that this makes. ``orders``: what every
+    pipeline rank runs, in place of the schedule's own order (``schedules.read_orders``).
 
     Raises:
         RequestError: a cost rule knows no such operator, link or precision, the schedule has no order for the shape, a
@@ -40,7 +47,7 @@ def simulate(
             meets a strategy whose halves differ in tp, or contention is asked for on a cluster without one graph.
     """
     assignment = assign(context, strategy)
-    costs = step_costs(assignment)
+    costs = replace(step_costs(assignment), orders=orders)
     replicas = replicas_needed(disturbance, strategy.dp * strategy.cp)
     if replicas > 1 and strategy.second_tp is not None:
         raise RequestError(

@@ -227,7 +227,7 @@ def graph_plan(context: GraphContext, root: Node, global_batch: int) -> GraphPla
     for number, stage in enumerate(tree.stages):
         stages.append(tuple(by_name[leaf.layer] for leaf in stage.leaves))
         for leaf in stage.leaves:
-            home[leaf.layer] = tree.home[number]
+            home[leaf.layer] = tree.rank_of_stage[number]
             if leaf.shard:
                 raise TreeError(
                     (*leaf.place, "memory", "shard"),

@@ -1,0 +1,222 @@
+"""A slice of a space as its legal candidates.
+
+A slice ``[low, high)`` of the index is grown axis by axis like a tree. As soon as all axes of a law are known, the
+prefixes that break it are counted (by the number of candidates below them) and dropped, so that a slice costs what its
+legal candidates cost and not what its size would. The reason given to a candidate is that of the first law, in order
+of depth and then of ``RULES``, that it breaks; it does not depend on the slice.
+
+Where all below a prefix can be told to be hopeless, its legal candidates are counted without being made: prefixes that
+the remaining laws cannot tell apart are counted as one.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.spaces.strategies.axes import AXES
+from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.rules import RULES, Rule
+from forerun.spaces.strategies.table import COLUMNS, CodeArray, IntArray, Mask, StrategyTable
+
+ASKED_AFTER = "mbs"
+"""The axis after which prefixes are asked about: what follows multiplies candidates and hardly changes seconds."""
+_EARLIER = AXES[: AXES.index(ASKED_AFTER) + 1]
+LATER = AXES[len(_EARLIER) :]
+AT_ONCE = 1 << 22
+"""Candidates below prefixes, legal or not, that are grown at once: bounds memory however dense a space becomes."""
+Hopeless = Callable[[StrategyTable], Mask]
+"""Which of some prefixes (a table of the axes up to ``ASKED_AFTER``) have no candidate below them that is wanted."""
+
+
+def _read_by(rule: Rule) -> tuple[str, ...]:
+    """Return the columns that a law reads."""
+    return (*rule.axes, "dp") if "gpus" in rule.axes else rule.axes
+
+
+_RULES_AT = {axis: tuple(r for r in RULES if r.depth == depth) for depth, axis in enumerate(AXES, start=1)}
+_READ_FROM = {
+    axis: tuple(dict.fromkeys(name for rule in RULES if rule.depth >= depth for name in _read_by(rule)))
+    for depth, axis in enumerate(AXES, start=1)
+}
+"""Columns that the laws of an axis, or of one behind it, read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walked:
+    """Part of a slice: legal candidates, the number of illegal ones by reason code, and how many legal ones were
+    ``passed`` over as hopeless."""
+
+    table: StrategyTable
+    rejected: Counter[str]
+    passed: int
+
+
+def walked(
+    choices: Mapping[str, tuple[int, ...]],
+    context: Context,
+    low: int,
+    high: int,
+    *,
+    hopeless: Hopeless | None = None,
+    at_once: int = AT_ONCE,
+) -> Iterator[Walked]:
+    """Yield the candidates with index in ``[low, high)`` in order, in one part or more.
+
+    Prefixes that ``hopeless`` names and that lie in the slice as a whole are passed over; ``at_once``: candidates below
+    prefixes, legal or not, that a part is grown from at most (at least one prefix).
+    """
+    growth = _Growth(choices, context, low, high)
+    growth.grow(_EARLIER)
+    passed = 0
+    if hopeless is not None and len(growth.prefix):
+        over = growth.inside() & hopeless(growth.table())
+        if over.any():
+            passed = growth.tallied(np.flatnonzero(over)).legal(growth.rejected)
+            growth.keep(~over)
+    step = max(1, at_once // max(growth.below, 1))
+    for start in range(0, max(len(growth.prefix), 1), step):
+        part = growth.part(slice(start, start + step))
+        part.grow(LATER)
+        yield Walked(table=part.table(), rejected=part.rejected + growth.rejected, passed=passed)
+        growth.rejected, passed = Counter(), 0
+
+
+class _Growth:
+    """Prefixes of the candidates of one slice while axes are added to them."""
+
+    def __init__(self, choices: Mapping[str, tuple[int, ...]], context: Context, low: int, high: int) -> None:
+        self.context = context
+        self.choices: dict[str, IntArray] = {axis: np.array(v, dtype=np.int64) for axis, v in choices.items()}
+        self.below = math.prod(map(len, choices.values()))
+        self.low, self.high = max(0, low), min(high, self.below)
+        self.codes: dict[str, CodeArray] = {}
+        self.prefix = np.zeros(1 if self.high > self.low else 0, dtype=np.int64)
+        self.rejected: Counter[str] = Counter()
+
+    def part(self, rows: slice) -> "_Growth":
+        """Return some of the prefixes, to grow by themselves."""
+        other = _Growth.__new__(_Growth)
+        other.context, other.choices, other.below = self.context, self.choices, self.below
+        other.low, other.high, other.rejected = self.low, self.high, Counter()
+        other.prefix, other.codes = self.prefix[rows], {axis: codes[rows] for axis, codes in self.codes.items()}
+        return other
+
+    def grow(self, axes: tuple[str, ...]) -> None:
+        """Add axes, and cut what breaks a law once they are known."""
+        for axis in axes:
+            self._expand(axis)
+            for rule in _RULES_AT[axis]:
+                self._cut(rule)
+
+    def inside(self) -> Mask:
+        """Return the prefixes below which every candidate lies in the slice."""
+        starts = self.prefix * self.below
+        return np.asarray((starts >= self.low) & (starts + self.below <= self.high))
+
+    def tallied(self, rows: NDArray[np.intp]) -> "_Tally":
+        """Return the count of some prefixes."""
+        codes = {axis: codes[rows] for axis, codes in self.codes.items()}
+        return _Tally(self.context, self.choices, codes, self.below)
+
+    def keep(self, rows: Mask | NDArray[np.intp]) -> None:
+        """Drop the other prefixes."""
+        self.prefix = self.prefix[rows]
+        self.codes = {axis: codes[rows] for axis, codes in self.codes.items()}
+
+    def table(self) -> StrategyTable:
+        """Return the columns that are known; ``choices`` has those of all axes."""
+        return StrategyTable(
+            choices={axis: self.choices[axis] for axis in COLUMNS},
+            codes={axis: self.codes[axis] for axis in COLUMNS if axis in self.codes},
+            index=self.prefix,
+        )
+
+    def _expand(self, axis: str) -> None:
+        """Give every prefix one child per choice of ``axis``; children outside the slice are left out."""
+        radix = len(self.choices[axis])
+        if radix == 1:
+            self.codes[axis] = np.zeros(len(self.prefix), dtype=np.uint16)
+            if axis == "cp":
+                self._derive_dp()
+            return
+        self.below //= radix
+        children = (self.prefix[:, None] * radix + np.arange(radix, dtype=np.int64)).ravel()
+        codes = _children(self.codes, axis, radix, len(self.prefix))
+        first, last = self.low // self.below, max(self.high - 1, 0) // self.below
+        if len(children) and (children[0] < first or children[-1] > last):
+            inside = slice(int(np.searchsorted(children, first)), int(np.searchsorted(children, last, side="right")))
+            children, codes = children[inside], {a: c[inside] for a, c in codes.items()}
+        self.prefix, self.codes = children, codes
+        if axis == "cp":
+            self._derive_dp()
+
+    def _derive_dp(self) -> None:
+        """Add the column ``dp``, which follows from gpus, pp, tp and cp (0 where it does not divide)."""
+        gpus, pp, tp, cp = (self.choices[axis][self.codes[axis]] for axis in ("gpus", "pp", "tp", "cp"))
+        degree = pp * tp * cp
+        self.choices["dp"], inverse = np.unique(np.where(gpus % degree == 0, gpus // degree, 0), return_inverse=True)
+        self.codes["dp"] = inverse.reshape(-1).astype(np.uint16)
+
+    def _cut(self, rule: Rule) -> None:
+        """Drop the prefixes that break ``rule`` and count the candidates below them."""
+        broken = _broken(rule, self.choices, self.codes, self.context)
+        if not broken.any():
+            return
+        starts = self.prefix[broken] * self.below
+        counted = np.minimum(starts + self.below, self.high) - np.maximum(starts, self.low)
+        self.rejected[rule.code] += int(counted.sum())
+        self.keep(np.flatnonzero(~broken))
+
+
+class _Tally:
+    """Prefixes, each of which stands for so many (``weight``) that the remaining laws cannot tell apart."""
+
+    def __init__(
+        self, context: Context, choices: Mapping[str, IntArray], codes: dict[str, CodeArray], below: int
+    ) -> None:
+        self.context, self.choices, self.codes, self.below = context, choices, codes, below
+        self.weight = np.ones(len(next(iter(codes.values()))), dtype=np.int64)
+
+    def legal(self, rejected: Counter[str]) -> int:
+        """Return how many candidates below the prefixes keep all laws; ``rejected`` takes the others."""
+        for axis in LATER:
+            self._merge([name for name in _READ_FROM[axis] if name in self.codes])
+            radix = len(self.choices[axis])
+            self.below //= radix
+            self.codes = _children(self.codes, axis, radix, len(self.weight))
+            self.weight = np.repeat(self.weight, radix)
+            for rule in _RULES_AT[axis]:
+                broken = _broken(rule, self.choices, self.codes, self.context)
+                if broken.any():
+                    rejected[rule.code] += int(self.weight[broken].sum()) * self.below
+                    self._keep(np.flatnonzero(~broken), self.weight[~broken])
+        return int(self.weight.sum())
+
+    def _merge(self, names: list[str]) -> None:
+        """Count prefixes that agree in all these columns as one."""
+        table = StrategyTable(choices=self.choices, codes=self.codes, index=self.weight)
+        distinct = table.distinct(*names)
+        self.codes = {name: self.codes[name] for name in names}
+        # Sums of whole numbers below 2^53 are exact in floats.
+        self._keep(distinct.rows, np.bincount(distinct.inverse, self.weight).astype(np.int64))
+
+    def _keep(self, rows: NDArray[np.intp], weight: IntArray) -> None:
+        self.codes, self.weight = {axis: codes[rows] for axis, codes in self.codes.items()}, weight
+
+
+def _children(codes: Mapping[str, CodeArray], axis: str, radix: int, parents: int) -> dict[str, CodeArray]:
+    """Return the codes of one child of every prefix per choice of ``axis``."""
+    digits = np.tile(np.arange(radix, dtype=np.uint16), parents)
+    return {**{name: np.repeat(known, radix) for name, known in codes.items()}, axis: digits}
+
+
+def _broken(rule: Rule, choices: Mapping[str, IntArray], codes: Mapping[str, CodeArray], context: Context) -> Mask:
+    """Return which prefixes break a law."""
+    columns = {name: choices[name][codes[name]] for name in _read_by(rule)}
+    if not len(next(iter(columns.values()))):
+        return np.zeros(0, dtype=bool)
+    return rule.illegal(columns, context)
