@@ -7,13 +7,16 @@ import numpy as np
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row, closed_form_mark, rows_from
 from forerun.search.build import with_rows
+from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Setting
+from forerun.search.request.scorer import Told
 from forerun.simulator.events import event_scores
+from forerun.simulator.score_table import ScoreTable, joined
 from forerun.spaces.strategies import table_of
 
 
-def refine(board: Leaderboard, setting: Setting, top: int) -> Leaderboard:
+def refine(board: Leaderboard, setting: Setting, top: int, told: Told | None = None) -> Leaderboard:
     """Return the best ``top`` rows of a board after all its rows went through the event level (10 to 500 ms each).
 
     Times and memory of the rows are then the event level's, marks tell the place each had before, and ``notes`` what
@@ -21,12 +24,23 @@ def refine(board: Leaderboard, setting: Setting, top: int) -> Leaderboard:
 
     Raises:
         RequestError: as for ``event_scores``.
+        EndedEarly: with the rows as they were, ``top`` of them.
     """
     if not board.rows:
         return board
     strategies = [row.strategy for row in board.rows]
     table = table_of(strategies)
-    scores = event_scores(setting.context, table)
+    played_rows: list[ScoreTable] = []
+    try:
+        for strategy in strategies:
+            if told is not None:
+                told("simulating the best rows", len(played_rows), len(strategies), "")
+            played_rows.append(event_scores(setting.context, table_of([strategy])))
+    except KeyboardInterrupt as stop:
+        remark = f"interrupted after {len(played_rows)} of {len(strategies)} simulations: the order of the closed forms"
+        as_found = dataclasses.replace(board, rows=board.rows[:top], remarks=(*board.remarks, remark))
+        raise EndedEarly(as_found, stop) from None
+    scores = joined(played_rows, np.arange(len(strategies)))
     keys = objective_named(setting.objective).keys(setting.context, scores, table)
     places = np.lexsort((*reversed(keys), ~scores.fits))
     played = rows_from(setting.context, strategies, scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)

@@ -1,11 +1,12 @@
 """Predictions for measured runs: runs that share a context are scored by one call."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.search.request.scorer import Scorer, Told
 from forerun.search.validate.runs import MeasuredRun
 from forerun.simulator import ScoreTable
 from forerun.simulator import score as simulator_score
@@ -14,7 +15,6 @@ from forerun.spaces.errors import ForerunError
 from forerun.spaces.strategies import COLUMNS, RULES, Context, StrategyTable, table_of
 
 Floats = NDArray[np.float64]
-Scorer = Callable[[Context, StrategyTable], ScoreTable]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,13 @@ class Predictions:
         return np.isfinite(self.step_time_s)
 
 
-def predict(runs: Sequence[MeasuredRun], *, score: Scorer = simulator_score, margin: float = 0.0) -> Predictions:
+def predict(
+    runs: Sequence[MeasuredRun],
+    *,
+    score: Scorer = simulator_score,
+    margin: float = 0.0,
+    told: Told | None = None,
+) -> Predictions:
     """Predict step time and peak memory of every run.
 
     ``margin``: share of the device's memory that must stay free for a run to count as fitting.
@@ -55,7 +61,11 @@ def predict(runs: Sequence[MeasuredRun], *, score: Scorer = simulator_score, mar
     memory_bytes: dict[str, Floats] = {}
     laws: list[tuple[str, ...]] = [()] * count
     errors: dict[str, int] = {}
+    done = 0
     for rows in _by_context(runs):
+        if told is not None:
+            told("predicting", done, count, "")
+        done += len(rows)
         context = runs[rows[0]].context
         table = table_of([runs[row].strategy for row in rows])
         for row, codes in zip(rows, _broken_laws(context, table), strict=True):
