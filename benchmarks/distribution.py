@@ -164,7 +164,9 @@ def memory(slices: int) -> dict[str, Any]:
             fits=index >= 0,
         )
         best = Best(index=index, keys=keys[None, :], scores=scores)
-        piece = merge([piece, SliceResult(walked=1000, legal=1000, feasible=1000, best=best, closest=best)], top=1000)
+        piece = merge(
+            [piece, SliceResult(enumerated=1000, legal=1000, feasible=1000, best=best, closest=best)], top=1000
+        )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return {"slices": slices, "peak_mib": peak / 2**20}

@@ -89,7 +89,7 @@ def measure_candidates(count: int) -> dict[str, Any]:
     arrays += [*scores.time_s.values(), *scores.memory_bytes.values()]
     return {
         "legal": piece.legal,
-        "walked": piece.walked,
+        "enumerated": piece.enumerated,
         "search_s": search_s,
         "search_candidates_per_s": piece.legal / search_s,
         "core_rows": len(table),
@@ -104,7 +104,7 @@ def first_legal(space: Any, count: int) -> tuple[int, Any]:
     """Return the index up to which a space has about ``count`` legal candidates, and a table of some of them."""
     from forerun.search.flat.exhaustive import slices
 
-    legal = walked = 0
+    legal = enumerated = 0
     chunk = min(count, SCORED_AT_ONCE)
     table = None
     for part in slices(space, 0, space.size, chunk):
@@ -113,8 +113,8 @@ def first_legal(space: Any, count: int) -> tuple[int, Any]:
             table = found.take(slice(0, chunk))
         if legal + len(found) >= count:
             rest = count - legal
-            return (int(found.index[rest - 1]) + 1 if rest else walked), table
-        legal, walked = legal + len(found), walked + part.width
+            return (int(found.index[rest - 1]) + 1 if rest else enumerated), table
+        legal, enumerated = legal + len(found), enumerated + part.width
     raise SystemExit(f"the space has {legal:,} legal candidates, fewer than {count:,}")
 
 
@@ -170,12 +170,12 @@ def markdown(date: str, document: dict[str, Any]) -> str:
         "Legal candidates of GPT-3 175B on 8 to 8192 H100, all axes. Search: enumeration, legality, time and memory "
         "with their parts, ranking. Core: scores of a table that stands ready (at most 65,536 rows).",
         "",
-        "| legal | walked | search, s | search, candidates/s | core, candidates/s | table, bytes each "
+        "| legal | enumerated | search, s | search, candidates/s | core, candidates/s | table, bytes each "
         "| scores, bytes each | peak of the process, MiB |",
         "|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
-        f"| {row['legal']:,} | {row['walked']:,} | {row['search_s']:.3f} | {row['search_candidates_per_s']:,.0f} | "
+        f"| {row['legal']:,} | {row['enumerated']:,} | {row['search_s']:.3f} | {row['search_candidates_per_s']:,.0f} | "
         f"{row['core_candidates_per_s']:,.0f} | {row['table_bytes_per_candidate']:.0f} | "
         f"{row['score_bytes_per_candidate']:.0f} | {row['peak_process_mib']:.0f} |"
         for row in document["candidates"]

@@ -9,7 +9,6 @@ from forerun.search.board.changes import ScoredChange
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row, rows_of
 from forerun.search.explain.explain import against, explain_strategy
-from forerun.search.flat.candidates import axis_values
 from forerun.search.formats.limits import canonical
 from forerun.search.notes.intervals import certain
 from forerun.search.request.request import Request, Setting
@@ -19,6 +18,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, load_framework
 from forerun.spaces.frameworks.switches import flag_words, with_settings
 from forerun.spaces.strategies import Context, Strategy, table_of, violations
+from forerun.spaces.strategies.candidates import axis_values
 from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.units import format_seconds
 
@@ -152,7 +152,7 @@ def stand_beside(
         format=present.format,
         framework=context.framework.name,
         row=row,
-        faster_rows=sum(other.tokens_per_s_per_gpu > row.tokens_per_s_per_gpu for other in board.rows),
+        faster_rows=sum(other.throughput_per_gpu > row.throughput_per_gpu for other in board.rows),
         text=_text(row, best, measured),
         changes=_changes(context, strategy, price),
         notes=(*present.notes, *notes, *_switch_notes(context, setting.context, strategy, row, score), *remarks),

@@ -110,7 +110,7 @@ def told(task: str, done: int = 0, of: int = 0, note: str = "") -> None:
 
 
 class Walk:
-    """Tells how much of a space has been walked."""
+    """Tells how much of a space has been enumerated."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -119,6 +119,6 @@ class Walk:
         """Say how many candidates there are."""
         self._size = size
 
-    def advance(self, walked: int, legal: int) -> None:
-        """Show that ``walked`` candidates are done, ``legal`` of which were scored."""
-        told("searching", walked, self._size, f"{legal:,} scored")
+    def advance(self, enumerated: int, legal: int) -> None:
+        """Show that ``enumerated`` candidates are done, ``legal`` of which were scored."""
+        told("searching", enumerated, self._size, f"{legal:,} scored")

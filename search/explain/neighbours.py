@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from forerun.search.explain.moves import Moves
-from forerun.search.flat.candidates import axis_values
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import (
     ALL_REPLICAS,
@@ -25,6 +24,7 @@ from forerun.spaces.strategies import (
     default_choices,
     strategy_of,
 )
+from forerun.spaces.strategies.candidates import axis_values
 from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.strategies.staged_space import StagedSpace
 

@@ -21,7 +21,7 @@ models of 1B to 500B parameters, and memory of the first stages asks for as many
 ENUMERABLE = 100_000
 """Candidates that are all looked at, at some 10,000 a second."""
 FLAT_ENUMERABLE = 10**11
-"""Flat candidates that are all walked: an hour on two cores, at 25 million a second."""
+"""Flat candidates that are all enumerated: an hour on two cores, at 25 million a second."""
 PER_STAGE = ("layers", "recompute", "tp")
 """What may differ between stages: the number of their layers, what they recompute, the tp of the second half."""
 
@@ -132,5 +132,5 @@ def suited_to_flat(space: StrategySpace) -> tuple[str, str]:
     """Return the name of the sampler that suits a flat space, and why: exhaustive search while that ends in time."""
     size = f"{format_whole(space.size)} candidates"
     if space.size <= FLAT_ENUMERABLE:
-        return "exhaustive", f"all of {size} can be walked"
-    return "local", f"{size} cannot all be walked"
+        return "exhaustive", f"all of {size} can be enumerated"
+    return "local", f"{size} cannot all be enumerated"

@@ -4,14 +4,14 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forerun.search.flat.candidates import strategies_at
 from forerun.search.flat.exhaustive import Problem, SliceResult
-from forerun.search.request.scorer import Scorer, Told, walk_told
+from forerun.search.request.scorer import Scorer, Told, enumeration_told
 from forerun.search.workers import Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.strategies import Context, Strategy, StrategySpace, StrategyTable
+from forerun.spaces.strategies.candidates import strategies_at
 from forerun.spaces.strategies.staged_space import VIRTUAL
 
 KEPT = 24
@@ -55,14 +55,14 @@ def flat_starts(
 ) -> Starts:
     """Search the flat space, and return its best strategies and those that almost fit and would be as good."""
     problem = Problem(space=space, objective=objective, top=top)
-    progress = walk_told(told, "searching flat strategies", space.size)
+    progress = enumeration_told(told, "searching flat strategies", space.size)
     piece, workers, remarks = search_with(problem, choice, score=score, progress=progress)
     strategies = [*strategies_of(space, piece)]
     movable = _without_virtual_stages(space)
     if movable is not None:
         for scorer in (score, Lenient(margin=MARGIN, score=score)):
             problem = Problem(space=movable, objective=objective, top=KEPT)
-            progress = walk_told(told, "searching what to start from", movable.size)
+            progress = enumeration_told(told, "searching what to start from", movable.size)
             strategies += strategies_of(movable, search_with(problem, choice, score=scorer, progress=progress)[0])
     return Starts(strategies=tuple(dict.fromkeys(strategies)), piece=piece, workers=workers, remarks=remarks)
 

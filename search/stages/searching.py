@@ -150,14 +150,14 @@ def _opened(space: StagedSpace) -> list[str]:
 
 def _counts(space: StagedSpace, starts: Starts, found: Exploration) -> SpaceCounts:
     """Count what was looked at: the flat space, and what the sampler found beyond it."""
-    walked = starts.piece.walked > 0
-    beyond = {s: e for s, e in found.known.items() if not walked or _staged(s)}
+    enumerated = starts.piece.enumerated > 0
+    beyond = {s: e for s, e in found.known.items() if not enumerated or _staged(s)}
     illegal = sum(evaluation is None for evaluation in beyond.values())
     fitting = sum(evaluation is not None and evaluation.fits for evaluation in beyond.values())
     rejected = dict(starts.piece.rejected)
     rejected["memory"] = rejected.get("memory", 0) + len(beyond) - illegal - fitting
     rejected["not dealt"] = illegal
-    rejected["not looked at"] = space.size - starts.piece.walked - len(beyond)
+    rejected["not looked at"] = space.size - starts.piece.enumerated - len(beyond)
     return SpaceCounts(
         size=space.size,
         legal=starts.piece.legal + len(beyond) - illegal,

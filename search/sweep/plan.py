@@ -49,7 +49,7 @@ from forerun.spaces.strategies import restrict
 from forerun.spaces.units import parse_count, parse_seconds, parse_share, with_unit
 from forerun.spaces.workload import Workload
 
-MOST_PIECES = 1_000_000
+MOST_PIECES = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,10 +194,10 @@ def plan_of(
     restrict({}, axes or {})
     if objective_named(objective).front and any(explorings):
         raise RequestError(f"a sampler looks for one objective, but got {objective}; leave sampler and per_stage away")
-    contents = {("model", name): canonical(resolve_model(name).model) for name in models}
-    contents |= {("cluster", name): canonical(resolve_cluster(name)) for name in clusters}
+    contents = {("model", name): _digest(canonical(resolve_model(name).model)) for name in dict.fromkeys(models)}
+    contents |= {("cluster", name): _digest(canonical(resolve_cluster(name))) for name in dict.fromkeys(clusters)}
     profiles: dict[str, FrameworkProfile] = {}
-    for name in frameworks:
+    for name in dict.fromkeys(frameworks):
         profiles[name] = switched(resolve_framework(name), switches or {})
     learned = _learned(calibration, profile)
     pieces: dict[str, SweepSearch] = {}

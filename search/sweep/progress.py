@@ -35,7 +35,7 @@ class SearchInParts:
     @property
     def share(self) -> float:
         """Share of the candidates that are searched."""
-        return self.found.walked / self.problem.space.size
+        return self.found.enumerated / self.problem.space.size
 
     def parts(self) -> Iterator[SearchPart]:
         """Cut what is left; the width follows the measured seconds."""
@@ -57,10 +57,10 @@ class Agenda(Iterator[Item]):
     """What is to be done next: endings, parts of what has begun, searches. Outcomes add to it, so that it can go on
     after its end."""
 
-    def __init__(self, pieces: Iterable[SweepSearch], portions: ChunkTimes, workers: int) -> None:
+    def __init__(self, pieces: Iterable[SweepSearch], chunk_times: ChunkTimes, workers: int) -> None:
         self._pieces = iter(pieces)
-        self._portions, self._workers = portions, workers
-        self._going: dict[str, SearchInParts] = {}
+        self._chunk_times, self._workers = chunk_times, workers
+        self._in_parts: dict[str, SearchInParts] = {}
         self._parts: deque[tuple[str, Iterator[SearchPart]]] = deque()
         self._endings: deque[Ending] = deque()
 
@@ -88,11 +88,11 @@ class Agenda(Iterator[Item]):
                 f"parts of search {piece.number + 1} overlap; the run directory was changed by hand; name another"
             )
         seconds = sum(part["seconds"] for part in parts)
-        width = int(sum(high - low for low, high in spans) * self._portions.part_s / max(seconds, 1e-6))
+        width = int(sum(high - low for low, high in spans) * self._chunk_times.part_s / max(seconds, 1e-6))
         setting = resolve(piece.request)
-        going = self._open(piece, setting, bounded(problem_of(setting)), missing, width)
+        running = self._open(piece, setting, bounded(problem_of(setting)), missing, width)
         for part in parts:
-            going.add(piece_from_json(part["found"]))
+            running.add(piece_from_json(part["found"]))
         self._end_if_whole(piece)
 
     def begun(self, piece: SweepSearch, begun: Begun, seconds: float) -> Record:
@@ -103,38 +103,38 @@ class Agenda(Iterator[Item]):
 
     def searched(self, part: SearchPart, found: SliceResult, seconds: float) -> Record | None:
         """Take in a part; return what is to be written of it, None where its search has failed meanwhile."""
-        going = self._going.get(part.of.key)
-        if going is None:
+        running = self._in_parts.get(part.of.key)
+        if running is None:
             return None
-        going.steer(part, seconds)
-        return part_record(part.of, (part.low, part.high), going.problem.space.size, found, seconds)
+        running.steer(part, seconds)
+        return part_record(part.of, (part.low, part.high), running.problem.space.size, found, seconds)
 
     def count(self, piece: SweepSearch, found: SliceResult) -> float:
         """Count a part that is on disk; return the share of its search that is."""
-        going = self._going[piece.key]
-        going.add(found)
+        running = self._in_parts[piece.key]
+        running.add(found)
         self._end_if_whole(piece)
-        return going.share
+        return running.share
 
     def drop(self, piece: SweepSearch) -> bool:
         """Forget a search that has ended or failed; False where it was not in parts."""
         self._parts = deque((key, parts) for key, parts in self._parts if key != piece.key)
-        return self._going.pop(piece.key, None) is not None
+        return self._in_parts.pop(piece.key, None) is not None
 
     def _open(
         self, piece: SweepSearch, setting: Setting, problem: Problem, spans: Iterable[Span], width: int
     ) -> SearchInParts:
-        options = {"width": max(width, 1), "workers": self._workers, "target": self._portions.part_s}
+        options = {"width": max(width, 1), "workers": self._workers, "target": self._chunk_times.part_s}
         cuts = deque(Cuts(low=low, high=high, **options) for low, high in spans)  # type: ignore[arg-type]  # as declared
-        going = SearchInParts(of=piece, setting=setting, problem=problem, cuts=cuts)
-        self._going[piece.key] = going
-        self._parts.append((piece.key, going.parts()))
-        return going
+        running = SearchInParts(of=piece, setting=setting, problem=problem, cuts=cuts)
+        self._in_parts[piece.key] = running
+        self._parts.append((piece.key, running.parts()))
+        return running
 
     def _end_if_whole(self, piece: SweepSearch) -> None:
-        going = self._going[piece.key]
-        if going.found.walked == going.problem.space.size:
-            self._endings.append(Ending(of=piece, setting=going.setting, found=going.found))
+        running = self._in_parts[piece.key]
+        if running.found.enumerated == running.problem.space.size:
+            self._endings.append(Ending(of=piece, setting=running.setting, found=running.found))
 
 
 def part_record(piece: SweepSearch, span: Span, size: int, found: SliceResult, seconds: float) -> Record:

@@ -13,7 +13,7 @@ from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepPlan, SweepSearch
 from forerun.search.sweep.progress import Agenda, by_key
 from forerun.search.sweep.rundir import STATUSES, RunDirectory
-from forerun.search.sweep.summary import entries_csv, final_document, pieces_csv
+from forerun.search.sweep.summary import entries_csv, pieces_csv, summary_document
 from forerun.search.workers import IN_THIS_PROCESS, Choice, Failure, Workers, open_workers
 from forerun.search.workers.contract import WorkersLostError
 
@@ -53,12 +53,12 @@ def run_sweep(
     resume: bool = False,
     workers: Choice | None = None,
     watch: Watch | None = None,
-    portions: ChunkTimes | None = None,
+    chunk_times: ChunkTimes | None = None,
     search: Search | None = None,
 ) -> SweepResult:
     """Search every piece of a plan that ``folder`` does not hold yet, and write the results there.
 
-    ``workers`` says who does the work; None: this process. ``portions`` says how a search that takes long is cut, and
+    ``workers`` says who does the work; None: this process. ``chunk_times``: how a long search is cut;
     ``search`` replaces what is done for a piece (for tests). The results depend on nothing but the plan.
 
     Raises:
@@ -75,11 +75,11 @@ def run_sweep(
                 who, remarks = hands.describe(), hands.remarks
                 watch.opened(plan, run.records, who, remarks)
                 try:
-                    _search(hands, run, missing, portions or ChunkTimes(), search or search_piece, watch)
+                    _search(hands, run, missing, chunk_times or ChunkTimes(), search or search_piece, watch)
                 except WorkersLostError as error:
                     kept = f"finished searches ({len(run.records)}) are kept, continue with --resume"
                     raise WorkersLostError(f"{error}; {kept}") from None
-        document = final_document(plan, run.records)
+        document = summary_document(plan, run.records)
         run.write("leaderboard.json", dump_json(document) + "\n")
         run.write("leaderboard.csv", entries_csv(document))
         run.write("pieces.csv", pieces_csv(document))
@@ -95,16 +95,21 @@ def run_sweep(
 
 
 def _search(
-    workers: Workers, run: RunDirectory, missing: list[SweepSearch], portions: ChunkTimes, search: Search, watch: Watch
+    workers: Workers,
+    run: RunDirectory,
+    missing: list[SweepSearch],
+    chunk_times: ChunkTimes,
+    search: Search,
+    watch: Watch,
 ) -> None:
     """Search what is missing; what comes back is on disk before it counts."""
     parts = by_key(run.parts)
-    agenda = Agenda((piece for piece in missing if piece.key not in parts), portions, workers.count)
+    agenda = Agenda((piece for piece in missing if piece.key not in parts), chunk_times, workers.count)
     for piece in missing:
         if piece.key in parts:
             agenda.go_on(piece, parts[piece.key])
     run.parts.clear()
-    for outcome in workers.run(do, (portions, search), agenda):
+    for outcome in workers.run(do, (chunk_times, search), agenda):
         item, found = outcome.item, outcome.result
         piece = item if isinstance(item, SweepSearch) else item.of
         if outcome.failure is not None:

@@ -167,8 +167,8 @@ def _check_part(part: Record) -> None:
         raise ValueError("its candidates are none")
     if not finite(part["seconds"]) >= 0:
         raise ValueError("its seconds are none")
-    if piece_from_json(part["found"]).walked != span[1] - span[0]:
-        raise ValueError("it has not walked its candidates")
+    if piece_from_json(part["found"]).enumerated != span[1] - span[0]:
+        raise ValueError("it has not enumerated its candidates")
 
 
 def _only_of(journal: Journal, plan: SweepPlan) -> None:

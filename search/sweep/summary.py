@@ -15,7 +15,7 @@ ASKED = ("model", "cluster", "framework", "global_batch", "seq_len", "precision"
 """What tells the searches of a sweep apart, shown with every row."""
 
 
-def final_document(plan: SweepPlan, records: Mapping[str, Record]) -> dict[str, Any]:
+def summary_document(plan: SweepPlan, records: Mapping[str, Record]) -> dict[str, Any]:
     """Return everything a sweep found, in an order that depends on nothing but the plan.
 
     Rows of one search keep their order, which counts more than a sweep compares by. Rows that tie stand in the order of

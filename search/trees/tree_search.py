@@ -14,7 +14,7 @@ from forerun.search.board.trees import TreeRow, TreeRows
 from forerun.search.flat.exhaustive import Problem
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.request import Setting
-from forerun.search.request.scorer import Told, walk_told
+from forerun.search.request.scorer import Told, enumeration_told
 from forerun.search.samplers.registry import FLAT_ENUMERABLE
 from forerun.search.samplers.warm_starts import Lenient, strategies_of
 from forerun.search.trees.evaluate import Judge, Judged, WithoutHosted
@@ -140,7 +140,7 @@ def _almost_fitting(setting: Setting, workers: Choice, told: Told | None) -> lis
     if space.size > FLAT_ENUMERABLE:
         return []
     problem = Problem(space=space, objective=setting.objective, top=LENIENT)
-    progress = walk_told(told, "searching what almost fits", space.size)
+    progress = enumeration_told(told, "searching what almost fits", space.size)
     found = strategies_of(space, search_with(problem, workers, score=Lenient(margin=MARGIN), progress=progress)[0])
     if not found:
         return []
@@ -159,7 +159,7 @@ def _if_hosted(setting: Setting, workers: Choice, told: Told | None) -> Sequence
     if space.size > FLAT_ENUMERABLE or not setting.context.framework.host_tensors:
         return []
     problem = Problem(space=space, objective=setting.objective, top=HOSTED)
-    progress = walk_told(told, "searching with states in host memory", space.size)
+    progress = enumeration_told(told, "searching with states in host memory", space.size)
     return strategies_of(space, search_with(problem, workers, score=WithoutHosted(score), progress=progress)[0])
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.core.assembly import Pipelines, step_scores
 from forerun.simulator.core.staged import staged_score
+from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.layer.shard import Shard, layer_axes, shard_of
 from forerun.simulator.layer.times import BlockTimes, block_times, host_passes_s, unpaired_share
 from forerun.simulator.memory.peak import activation_memory
@@ -148,7 +149,8 @@ def _pipelines(
         parts |= {name: parts[name] - _dot(fewer, values[:-2, key]) for name, values in times.recompute.items()}
     if times.alone_s is not None:
         parts["expert"] = parts["expert"] + _dot(slowest, (times.alone_s[0] + times.alone_s[1])[:, key]) * share
-    parts["host"] = gap_s[decides] * microbatches
+    waits_s = wait_share(dp * shard.cp[key]) * (parts["compute"] + parts["recompute"])
+    parts["host"] = gap_s[decides] * microbatches + waits_s
     hidden_per_s = context.overlap.hidden_per_s
     passes = slowest_passes(
         stages, time.slowest, schedule, pp, vpp, microbatches, overlap=overlap, hidden_per_s=hidden_per_s

@@ -1,4 +1,4 @@
-"""Candidates that are built by questions, and how all of them are walked: by answering like an odometer."""
+"""Candidates that are built by questions, and how all of them are enumerated: by answering like an odometer."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence

@@ -9,7 +9,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies.axes import AXES
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.table import StrategyTable
-from forerun.spaces.strategies.walk import LATER, Hopeless, Walked, walked
+from forerun.spaces.strategies.walk import LATER, Hopeless, Walked, enumerated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +46,9 @@ class StrategySpace:
 
     def table(self, low: int, high: int) -> tuple[StrategyTable, Counter[str]]:
         """Return the legal candidates with index in ``[low, high)`` and the number of illegal ones by reason code."""
-        (whole,) = walked(self.choices, self.context, low, high, at_once=self.size)
+        (whole,) = enumerated(self.choices, self.context, low, high, at_once=self.size)
         return whole.table, whole.rejected
 
     def walk(self, low: int, high: int, hopeless: Hopeless | None = None) -> Iterator[Walked]:
-        """Yield the legal candidates with index in ``[low, high)``, in parts of bounded size (see ``walk.walked``)."""
-        return walked(self.choices, self.context, low, high, hopeless=hopeless)
+        """Yield the legal candidates with index in ``[low, high)``, in parts of bounded size (``walk.enumerated``)."""
+        return enumerated(self.choices, self.context, low, high, hopeless=hopeless)

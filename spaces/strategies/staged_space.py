@@ -1,4 +1,4 @@
-"""The space of strategies whose stages may differ: too large to enumerate, so it is walked.
+"""The space of strategies whose stages may differ: too large to enumerate, so it is enumerated.
 
 A candidate is a flat strategy, or a flat strategy without virtual stages whose layers per stage are explicit, whose
 stages recompute differently, or whose halves have another tp. Where every boundary between stages may move by ``reach``

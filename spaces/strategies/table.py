@@ -70,6 +70,19 @@ class StrategyTable:
             stage_choices=chosen if any(chosen) else (),
         )
 
+    def joined(self, others: Sequence["StrategyTable"]) -> "StrategyTable":
+        """Return one table with the rows of this and of ``others``: slices of one space, which differ in nothing but
+        the choices of ``dp``."""
+        tables = (self, *others)
+        dp = np.unique(np.concatenate([table.choices["dp"] for table in tables]))
+        codes = {axis: np.concatenate([table.codes[axis] for table in tables]) for axis in AXES}
+        recoded = [np.searchsorted(dp, table.choices["dp"]).astype(np.uint16)[table.codes["dp"]] for table in tables]
+        return StrategyTable(
+            choices={**self.choices, "dp": dp},
+            codes={**codes, "dp": np.concatenate(recoded)},
+            index=np.concatenate([table.index for table in tables]),
+        )
+
     def distinct(self, *axes: str) -> Distinct:
         """Return the distinct combinations of ``axes``, numbered in canonical order; linear in N."""
         numbered = np.zeros(len(self), dtype=np.intp)

@@ -55,7 +55,7 @@ class Walked:
     passed: int
 
 
-def walked(
+def enumerated(
     choices: Mapping[str, tuple[int, ...]],
     context: Context,
     low: int,

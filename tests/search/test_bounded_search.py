@@ -33,7 +33,7 @@ def test_the_best_are_the_same(make_setting: Callable[..., Setting], model: str,
     bounded = search_space(problem)
 
     assert best(bounded) == best(whole)
-    assert (bounded.walked, bounded.legal) == (whole.walked, whole.legal)
+    assert (bounded.enumerated, bounded.legal) == (whole.enumerated, whole.legal)
 
 
 def test_what_was_passed_over_is_counted(make_setting: Callable[..., Setting]) -> None:

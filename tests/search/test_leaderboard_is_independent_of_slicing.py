@@ -25,7 +25,7 @@ RELAXED = settings(max_examples=tries(15), suppress_health_check=[HealthCheck.fu
 def content(piece: SliceResult) -> tuple[object, ...]:
     assert piece.best is not None and piece.closest is not None
     return (
-        piece.walked,
+        piece.enumerated,
         piece.legal,
         piece.feasible,
         dict(piece.rejected),
@@ -100,7 +100,7 @@ def test_counts_add_up(make_setting: Callable[..., Setting], few_times: Scorer) 
     space = make_setting().space()
     piece = search_space(Problem(space=space, objective="throughput", top=3), score=few_times)
 
-    assert piece.walked == space.size
+    assert piece.enumerated == space.size
     assert piece.feasible + sum(piece.rejected.values()) == space.size
     assert piece.legal == piece.feasible + piece.rejected["memory"]
 
@@ -108,7 +108,7 @@ def test_counts_add_up(make_setting: Callable[..., Setting], few_times: Scorer) 
 def test_ties_rank_by_index(
     make_setting: Callable[..., Setting], few_times: Scorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forerun.search.request.objectives.launch_factor", lambda context, scores, table: 1.0)
+    monkeypatch.setattr("forerun.search.request.kinds.launch_factor", lambda context, scores, table: 1.0)
     space = make_setting().space()
     piece = search_space(Problem(space=space, objective="throughput", top=100), score=few_times)
     assert piece.best is not None
@@ -177,7 +177,7 @@ def test_ideas_do_not_depend_on_the_chunk(make_setting: Callable[..., Setting]) 
 def test_merging_nothing_is_nothing() -> None:
     empty = merge([], top=3)
 
-    assert (empty.walked, empty.legal, empty.feasible, Counter(empty.rejected)) == (0, 0, 0, Counter())
+    assert (empty.enumerated, empty.legal, empty.feasible, Counter(empty.rejected)) == (0, 0, 0, Counter())
     assert empty.best is None
 
 
@@ -187,4 +187,4 @@ def test_a_slice_outside_the_space_is_empty(
 ) -> None:
     problem = Problem(space=make_setting().space(), objective="throughput", top=3)
 
-    assert search_slice(problem, low, high, score=few_times).walked == 0
+    assert search_slice(problem, low, high, score=few_times).enumerated == 0

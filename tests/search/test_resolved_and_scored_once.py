@@ -81,7 +81,7 @@ def test_a_search_in_parts_resolves_its_request_once(
     monkeypatch.setattr(progress_module, "Cuts", SameCuts)
     one = SweepPlan(pieces=plan.pieces[:1], objective=plan.objective)
     resolved.clear()
-    run_sweep(one, tmp_path / "run", workers=SERIAL, portions=TINY)
+    run_sweep(one, tmp_path / "run", workers=SERIAL, chunk_times=TINY)
 
     assert len((tmp_path / "run" / "parts.jsonl").read_text().splitlines()) > 2
     assert len(resolved) == 1

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
-from forerun.search.flat.candidates import strategies_at
 from forerun.search.request.request import Setting
 from forerun.simulator import score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Schedule, Split, Strategy, table_of
+from forerun.spaces.strategies.candidates import strategies_at
 from forerun.spaces.strategies.staged_space import StagedSpace
 from forerun.spaces.strategies.stages import layers_per_virtual_stage
 
@@ -39,21 +39,21 @@ def test_ways_are_counted_exactly(make_setting: Callable[..., Setting]) -> None:
 def test_without_reach_it_is_the_flat_space(make_setting: Callable[..., Setting]) -> None:
     space = StagedSpace(flat=make_setting(overrides=SMALL).space(), reach=0)
     table, _ = space.flat.table(0, space.flat.size)
-    walked = list(space.walk())
+    enumerated = list(space.walk())
 
     assert space.size == space.flat.size
-    assert len(walked) == len(set(walked)) == len(table) > 100
-    assert set(walked) == set(strategies_at(space.flat, table.index))
+    assert len(enumerated) == len(set(enumerated)) == len(table) > 100
+    assert set(enumerated) == set(strategies_at(space.flat, table.index))
 
 
 def test_walking_yields_every_candidate_once(make_setting: Callable[..., Setting]) -> None:
     space = StagedSpace(flat=make_setting(overrides={**SMALL, "pp": [1, 4], "tp": [2]}).space(), reach=2)
-    walked = list(space.walk())
-    flat = [strategy for strategy in walked if strategy.layers_per_stage is None]
-    loose = {dataclasses.replace(s, layers_per_stage=None) for s in walked if s.layers_per_stage is not None}
+    enumerated = list(space.walk())
+    flat = [strategy for strategy in enumerated if strategy.layers_per_stage is None]
+    loose = {dataclasses.replace(s, layers_per_stage=None) for s in enumerated if s.layers_per_stage is not None}
 
-    assert len(walked) == len(set(walked))
-    assert len(walked) - len(flat) == len(loose) * (space.layouts_of(4) - 1)  # 8, 8, 8, 8 is the even split
+    assert len(enumerated) == len(set(enumerated))
+    assert len(enumerated) - len(flat) == len(loose) * (space.layouts_of(4) - 1)  # 8, 8, 8, 8 is the even split
 
 
 @RELAXED

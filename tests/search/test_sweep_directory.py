@@ -23,10 +23,10 @@ from forerun.search.sweep import journal as journal_module
 from forerun.spaces.errors import RequestError
 
 
-def raising(portions: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
+def raising(chunk_times: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
     if piece.request.precision == "fp8":
         raise ZeroDivisionError("no such rule")
-    return fake(portions, piece)
+    return fake(chunk_times, piece)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -32,10 +32,10 @@ from forerun.search.workers import Choice
 from forerun.search.workers.ray_tasks import QUIET
 
 
-def logged(portions: ChunkTimes, piece: SweepSearch, log: Path) -> Any:
+def logged(chunk_times: ChunkTimes, piece: SweepSearch, log: Path) -> Any:
     with open(log, "a") as stream:
         stream.write(f"{piece.number} 0\n")
-    return search_piece(portions, piece)
+    return search_piece(chunk_times, piece)
 
 
 def drive(plan: Path, folder: Path, log: Path) -> None:
@@ -50,7 +50,7 @@ def drive(plan: Path, folder: Path, log: Path) -> None:
 
     chunks_module.search_slice = search_slice
     search = functools.partial(logged, log=log)
-    run_sweep(read_plan(plan), folder, resume=True, workers=SERIAL, portions=TINY, search=search)
+    run_sweep(read_plan(plan), folder, resume=True, workers=SERIAL, chunk_times=TINY, search=search)
 
 
 @pytest.mark.slow  # twenty drivers are started and killed
@@ -129,7 +129,7 @@ def nodes_of(log: Path) -> set[str]:
     return {line.split()[0] for line in log.read_text().splitlines()} if log.exists() else set()
 
 
-def slow_and_signed(portions: ChunkTimes, piece: SweepSearch, log: Path) -> Any:
+def slow_and_signed(chunk_times: ChunkTimes, piece: SweepSearch, log: Path) -> Any:
     """A search long enough to be hit, which leaves behind on which node it was begun.
 
     The first waits for the other node's: where cores are few its worker may start after all searches are done.
@@ -142,7 +142,7 @@ def slow_and_signed(portions: ChunkTimes, piece: SweepSearch, log: Path) -> Any:
     while len(nodes_of(log)) < 2 and time.monotonic() < patience:
         time.sleep(0.05)
     time.sleep(0.3)
-    return search_piece(portions, piece)
+    return search_piece(chunk_times, piece)
 
 
 @pytest.mark.ray

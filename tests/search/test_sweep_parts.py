@@ -1,4 +1,4 @@
-"""Long searches of a sweep in parts: the same bytes, and only parts that are not on disk are walked again."""
+"""Long searches of a sweep in parts: the same bytes, and only parts that are not on disk are enumerated again."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def test_parts_of_a_long_search_give_the_same_bytes(
 
     run_sweep(plan, tmp_path / "whole", workers=SERIAL)
     monkeypatch.setattr(progress_module, "Cuts", SameCuts)
-    run_sweep(plan, tmp_path / "parts", workers=workers, portions=TINY, watch=Seen())
+    run_sweep(plan, tmp_path / "parts", workers=workers, chunk_times=TINY, watch=Seen())
 
     assert len(shares) > 2 * len(plan.pieces)
     assert sum(share == 1.0 for share in shares) > 0
@@ -53,23 +53,23 @@ def test_a_resumed_search_leaves_out_the_parts_on_disk(
     tmp_path: Path, plan: SweepPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_sweep(plan, tmp_path / "whole", workers=SERIAL)
-    folder, real, walked = tmp_path / "run", chunks_module.search_slice, list[tuple[int, int]]()
+    folder, real, enumerated = tmp_path / "run", chunks_module.search_slice, list[tuple[int, int]]()
 
     def interrupted(problem: Problem, low: int, high: int) -> SliceResult:
-        walked.append((low, high))
-        if len(walked) == 6:
+        enumerated.append((low, high))
+        if len(enumerated) == 6:
             raise KeyboardInterrupt
         return real(problem, low, high)
 
     monkeypatch.setattr(chunks_module, "search_slice", interrupted)
     monkeypatch.setattr(progress_module, "Cuts", SameCuts)
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(plan, folder, workers=SERIAL, portions=TINY)
+        run_sweep(plan, folder, workers=SERIAL, chunk_times=TINY)
     kept = [json.loads(line) for line in (folder / "parts.jsonl").read_text().splitlines()]
-    run_sweep(plan, folder, resume=True, workers=SERIAL, portions=TINY)
+    run_sweep(plan, folder, resume=True, workers=SERIAL, chunk_times=TINY)
 
     assert len({part["key"] for part in kept}) == 1 and len(kept) == 5
-    first = [span for span in walked[:5] + walked[6:] if span[1] <= kept[0]["size"]]
+    first = [span for span in enumerated[:5] + enumerated[6:] if span[1] <= kept[0]["size"]]
     before_the_second_search = first[: first.index((0, TINY.first), 1)]
     assert sum(high - low for low, high in before_the_second_search) == kept[0]["size"]  # each candidate once
     assert results(folder) == results(tmp_path / "whole")
@@ -89,9 +89,9 @@ def test_a_part_that_raises_fails_its_search_alone(
 
     with monkeypatch.context() as patched:
         patched.setattr(chunks_module, "search_slice", broken)
-        found = run_sweep(plan, tmp_path / "run", workers=SERIAL, portions=TINY)
+        found = run_sweep(plan, tmp_path / "run", workers=SERIAL, chunk_times=TINY)
     failed = [search for search in found.document["searches"] if search["status"] == "failed"]
-    run_sweep(plan, tmp_path / "run", resume=True, workers=SERIAL, portions=TINY)
+    run_sweep(plan, tmp_path / "run", resume=True, workers=SERIAL, chunk_times=TINY)
 
     assert [search["message"] for search in failed] == ["ZeroDivisionError: no such rule"] * 4
     assert found.counts["failed"] == 4 and found.counts["infeasible"] + found.counts["done"] == 4
@@ -100,13 +100,13 @@ def test_a_part_that_raises_fails_its_search_alone(
 
 def test_parts_that_overlap_are_refused(tmp_path: Path, plan: SweepPlan) -> None:
     folder = tmp_path / "run"
-    run_sweep(plan, folder, workers=SERIAL, portions=TINY)
+    run_sweep(plan, folder, workers=SERIAL, chunk_times=TINY)
     (folder / "pieces.jsonl").unlink()
     parts = (folder / "parts.jsonl").read_text().splitlines(keepends=True)
     second = json.loads(parts[1])
     del second["sum"]
     journal = Journal(folder / "parts.jsonl", frozenset())
-    found = {**second["found"], "walked": second["found"]["walked"] + 1}
+    found = {**second["found"], "enumerated": second["found"]["enumerated"] + 1}
     journal.append({**second, "low": second["low"] - 1, "found": found})
     journal.close()
 

@@ -65,7 +65,7 @@ def refusing(context: Context, table: StrategyTable) -> ScoreTable:
 
 def content(piece: SliceResult) -> tuple[Any, ...]:
     assert piece.best is not None and piece.closest is not None
-    counts = (piece.walked, piece.legal, piece.feasible, dict(piece.rejected))
+    counts = (piece.enumerated, piece.legal, piece.feasible, dict(piece.rejected))
     return (*counts, piece.best.index.tobytes(), piece.best.keys.tobytes(), piece.closest.index.tobytes())
 
 
@@ -158,7 +158,7 @@ def piece_of(task: Task, item: tuple[int, int]) -> SliceResult:
     )
     best = Best(index=index, keys=keys[None, :], scores=scores)
     counts = {f"law {number}": 1 for number in range(40)}
-    return SliceResult(walked=item[1] - item[0], legal=1, feasible=1, rejected=counts, best=best, closest=best)
+    return SliceResult(enumerated=item[1] - item[0], legal=1, feasible=1, rejected=counts, best=best, closest=best)
 
 
 @pytest.mark.slow  # a long search
@@ -175,7 +175,7 @@ def test_the_memory_of_the_driver_does_not_follow_the_slices(
             merged = problem.merged([merged, outcome.result])
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        assert (merged.walked, len(merged.best or ())) == (1000 * slices, 1000)
+        assert (merged.enumerated, len(merged.best or ())) == (1000 * slices, 1000)
 
     # Had the driver kept the rows of all slices, 450 more would be 14 MB.
     assert peaks[1] - peaks[0] < 1_000_000

@@ -34,7 +34,7 @@ def results(folder: Path) -> list[bytes]:
     return [(folder / name).read_bytes() for name in RESULTS]
 
 
-def fake(portions: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
+def fake(chunk_times: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
     """A search that takes no time."""
     request = piece.request
     assert request.gpus is not None
@@ -44,8 +44,8 @@ def fake(portions: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
         strategy=parse_strategy("dp" + request.gpus),
         gpus=int(request.gpus),
         step_time_s=1.0,
-        tokens_per_s=tokens_per_s,
-        tokens_per_s_per_gpu=tokens_per_s / int(request.gpus),
+        throughput=tokens_per_s,
+        throughput_per_gpu=tokens_per_s / int(request.gpus),
         mfu=0.1,
         fits=True,
         peak_memory_gib=1.0,
@@ -56,7 +56,7 @@ def fake(portions: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
         breakdown_s=dict.fromkeys(TIME_PARTS, 0.0),
         memory_gib=dict.fromkeys(MEMORY_PARTS, 0.0),
         cost_usd_per_hour=None,
-        cost_usd_per_million_tokens=None,
+        usd_per_million=None,
         train_days=None,
         train_cost_usd=None,
         marks=("a", "b"),
@@ -77,9 +77,9 @@ class Counted:
     def __init__(self) -> None:
         self.asked: list[Request] = []
 
-    def __call__(self, portions: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
+    def __call__(self, chunk_times: ChunkTimes, piece: SweepSearch) -> dict[str, Any]:
         self.asked.append(piece.request)
-        return fake(portions, piece)
+        return fake(chunk_times, piece)
 
 
 class SameCuts(Cuts):

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable
 
-from forerun.spaces.strategies import AXES, Strategy, StrategySpace, strategy_of, table_of
+from forerun.spaces.strategies.axes import AXES
+from forerun.spaces.strategies.space import StrategySpace
+from forerun.spaces.strategies.strategy import Strategy
+from forerun.spaces.strategies.table import strategy_of, table_of
 
 
 def strategy_at(space: StrategySpace, index: int) -> Strategy:
