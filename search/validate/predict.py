@@ -1,12 +1,11 @@
 """Predictions for measured runs: runs that share a context are scored by one call."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.request.scorer import Scorer, Told
 from forerun.search.validate.runs import MeasuredRun
 from forerun.simulator import ScoreTable
 from forerun.simulator import score as simulator_score
@@ -15,6 +14,7 @@ from forerun.spaces.errors import ForerunError
 from forerun.spaces.strategies import COLUMNS, RULES, Context, StrategyTable, table_of
 
 Floats = NDArray[np.float64]
+Scorer = Callable[[Context, StrategyTable], ScoreTable]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,12 @@ def predict(
     *,
     score: Scorer = simulator_score,
     margin: float = 0.0,
-    told: Told | None = None,
+    told: Callable[[str, int, int, str], None] | None = None,
 ) -> Predictions:
     """Predict step time and peak memory of every run.
 
-    ``margin``: share of the device's memory that must stay free for a run to count as fitting.
+    ``margin``: share of the device's memory that must stay free for a run to count as fitting. ``told``: called with what is
+    done, how many runs of how many, and no further words.
     """
     count = len(runs)
     step_time_s, peak, comparable = (np.full(count, np.nan) for _ in range(3))
