@@ -156,7 +156,7 @@ class Row(Generic[S]):
             del data["goodput"]
         data |= {"marks": list(self.marks), "train_gpu_hours": self.train_gpu_hours}
         data["variants"] = [variant.to_json() for variant in self.variants]
-        return data if self.facts is None else data | self.facts.to_json()
+        return data if self.facts is None else data | self.facts.to_json() | {"unit": self.unit}
 
 
 def plain_unit(unit: str) -> str:

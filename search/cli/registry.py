@@ -34,6 +34,7 @@ VERBS: tuple[Verb, ...] = (
     ),
     _verb("explain", "one strategy in depth, and the changes that would help or hurt", "explaining"),
     _verb("limits", "how far each way of splitting goes, and what would take it further", "searching"),
+    _verb("rollout", "reinforcement learning: which GPUs train and which generate", "searching"),
     _verb("compare", "two strategies side by side", "comparing"),
     _verb("export", "launch files of a row of the leaderboard, for a training framework", "writing"),
     _verb("import", "a configuration of a training framework as a strategy", "reading"),

@@ -14,8 +14,9 @@ from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework, resolve_framework, switched
 from forerun.spaces.models import resolve_model
-from forerun.spaces.strategies import Context, parse_strategy, violations
+from forerun.spaces.strategies import Context, Software, parse_strategy, violations
 from forerun.spaces.strategies.candidates import axis_values
+from forerun.spaces.strategies.software import running
 from forerun.spaces.workload import Workload
 
 ALL = "all"
@@ -74,7 +75,10 @@ def express(item: Format, launch: Launch, context: Context) -> Files:
         RequestError: the format has no word for it, or the framework would not run it.
     """
     if item.framework is not None:
-        launch = dataclasses.replace(launch, switches=carried(context.framework, item.framework))
+        # Switches that the strategy turns on are the software's, written as its flags.
+        software = running(context, launch.strategy.software).framework
+        strategy = dataclasses.replace(launch.strategy, software=Software.NONE)
+        launch = dataclasses.replace(launch, strategy=strategy, switches=carried(software, item.framework))
     files = item.express(launch)
     if item.framework is None or item.framework == context.framework.name:
         return files

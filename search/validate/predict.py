@@ -52,8 +52,8 @@ def predict(
 ) -> Predictions:
     """Predict step time and peak memory of every run.
 
-    ``margin``: share of the device's memory that must stay free for a run to count as fitting. ``told``: called with what is
-    done, how many runs of how many, and no further words.
+    ``margin``: share of the device's memory that must stay free for a run to count as fitting. ``told`` is called with
+    what is done, how many runs of how many, and no further words.
     """
     count = len(runs)
     step_time_s, peak, comparable = (np.full(count, np.nan) for _ in range(3))
