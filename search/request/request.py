@@ -13,7 +13,7 @@ from forerun.search.request.limits import NO_LIMITS, TrainingLimits, limits_of
 from forerun.search.request.objectives import objective_named
 from forerun.simulator.memory.risk import risking
 from forerun.spaces.budget import Budget, parse_budget
-from forerun.spaces.clusters import Cluster, resolve_cluster
+from forerun.spaces.clusters import Cluster, grown, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, resolve_framework, settings_text, switched
 from forerun.spaces.models import resolve_model
@@ -229,7 +229,7 @@ def resolve(request: "Request | Setting", *, groups: bool = False) -> Setting:
         if value is not None and not 0 < value <= LARGEST_AMOUNT:
             raise RequestError(f"{name} must be more than 0 and at most {LARGEST_AMOUNT:g}, but got {value}")
     framework = switched(resolve_framework(request.framework or DEFAULT_FRAMEWORK), request.switches)
-    cluster = resolve_cluster(request.cluster, groups=groups)
+    cluster = grown(resolve_cluster(request.cluster, groups=groups), _most_asked(request))
     if request.usd_per_gpu_hour is not None:
         cluster = dataclasses.replace(cluster, usd_per_device_hour=request.usd_per_gpu_hour)
     resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
@@ -305,6 +305,13 @@ def _bounded(name: str, value: int, highest: int) -> None:
         raise RequestError(f"{name} is a whole number, but got {value!r}")
     if not 1 <= value <= highest:
         raise RequestError(f"{name} must lie between 1 and {highest}, but got {value}")
+
+
+def _most_asked(request: Request) -> int:
+    """Return the largest number of devices that a request names, 0 where it names none."""
+    budget = None if request.gpus is None else parse_budget(request.gpus)
+    asked = 0 if budget is None else budget.most or budget.least
+    return asked
 
 
 def _gpu_counts(request: Request, cluster: Cluster) -> tuple[int, ...] | None:
