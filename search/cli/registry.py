@@ -28,6 +28,7 @@ VERBS: tuple[Verb, ...] = (
     _verb("scale", "throughput of data-parallel training against workers: all-reduce, parameter servers, stragglers"),
     _verb("explain", "one strategy in depth, and the changes that would help or hurt"),
     _verb("limits", "how far each way of splitting goes, and what would take it further"),
+    _verb("rollout", "reinforcement learning: which GPUs train and which generate"),
     _verb("compare", "two strategies side by side"),
     _verb("export", "launch files of a row of the leaderboard, for a training framework"),
     _verb("import", "a configuration of a training framework as a strategy"),

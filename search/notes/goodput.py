@@ -2,20 +2,21 @@
 
 import dataclasses
 import math
+from typing import Any
 
 from forerun.search.board.rows import Row
 from forerun.search.request.request import Setting
 from forerun.spaces.units import format_seconds
 
 
-def with_goodput(setting: Setting, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+def with_goodput(setting: Setting[Any], rows: tuple[Row[Any], ...]) -> tuple[Row[Any], ...]:
     """Return rows with what interruptions leave of their trainings, where a request asks for it."""
     if setting.interrupted is None:
         return rows
     return tuple(dataclasses.replace(row, goodput=_goodput(setting, row)) for row in rows)
 
 
-def goodput_note(row: Row) -> tuple[str, ...]:
+def goodput_note(row: Row[Any]) -> tuple[str, ...]:
     """Return as one note the effective time of a row and where the rest goes; none where nobody asked."""
     found = row.goodput
     if found is None:
@@ -36,12 +37,12 @@ def goodput_note(row: Row) -> tuple[str, ...]:
     )
 
 
-def _goodput(setting: Setting, row: Row) -> dict[str, float]:
+def _goodput(setting: Setting[Any], row: Row[Any]) -> dict[str, float]:
     assert setting.interrupted is not None
     found = setting.interrupted.on(row.gpus, step_s=row.step_time_s)
     data = {
         "effective_time": found.effective,
-        "tokens_per_s": row.tokens_per_s * found.effective,
+        "tokens_per_s": row.throughput * found.effective,
         "checkpoint_interval_s": found.interval_s,
         "checkpoint_write_s": found.write_s,
         **({} if math.isinf(found.between_failures_s) else {"between_failures_s": found.between_failures_s}),

@@ -4,6 +4,7 @@ The differential partner of ``forerun.simulator.core.score``. It shares the cost
 ``forerun.spaces`` with it and nothing else: no table, no distinct keys, no representative stages.
 """
 
+import math
 from dataclasses import dataclass
 
 from plain_blocks import PlainBlock, PlainBlocks
@@ -74,6 +75,8 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
         pace = (pace_s, more_s / microbatches)
         time_s |= replica_parts(context, strategy, stages, slowest, pace, bubble_s, microbatches)
         time_s["host"] += context.framework.host_step_s + context.framework.host_microbatch_s * microbatches
+        doublings = math.log2(max(strategy.dp * strategy.cp / 8, 1))  # of replicas, each waiting for the slowest
+        time_s["host"] += 0.0075 * doublings * (time_s["compute"] + time_s["recompute"])
         if stages[peak].idle_bytes > room_bytes(context, stages[peak]):
             passes_s = microbatches * slowest.pace_s + bubble_s
             time_s["host"] += context.framework.allocator_stall * passes_s
