@@ -18,4 +18,4 @@ def test_a_hundred_thousand_devices_are_answered() -> None:
     board = search_request(request)
 
     assert board.rows[0].gpus == 98_304
-    assert board.rows[0].tokens_per_s_per_gpu > 0
+    assert 0.2 < board.rows[0].mfu < 0.7
