@@ -131,10 +131,10 @@ def rows_to_csv(rows: tuple[Row[Any], ...]) -> str:
 
 
 def lines_to_csv(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return lines with the same keys as CSV text with a header; empty text where there are none."""
+    """Return lines as CSV text with a header of all their keys; empty text where there are none."""
     if not lines:
         return ""
-    return csv_text(list(lines[0]), lines)
+    return csv_text(list(dict.fromkeys(name for line in lines for name in line)), lines)
 
 
 def dump_json(document: Mapping[str, Any]) -> str:

@@ -28,6 +28,7 @@ else:
 GIB = 2.0**30
 SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86400.0
+SHORT_UNITS: Mapping[str, str] = {"token": "tok", "image": "img", "sample": "smp"}
 TIGHT_MARK = "tight memory"
 MAY_NOT_FIT_MARK = "may not fit"
 NO_LAUNCH_MARK = "no launch file"
@@ -98,6 +99,11 @@ class Row(Generic[S]):
     facts: SplitFacts | None = None
 
     @property
+    def short_unit(self) -> str:
+        """The unit of work as heads of columns write it, like ``tok``."""
+        return SHORT_UNITS.get(self.unit, self.unit)
+
+    @property
     def graph(self) -> SplitFacts:
         """The facts of a row of an operator graph."""
         assert self.facts is not None
@@ -156,7 +162,7 @@ class Row(Generic[S]):
             del data["goodput"]
         data |= {"marks": list(self.marks), "train_gpu_hours": self.train_gpu_hours}
         data["variants"] = [variant.to_json() for variant in self.variants]
-        return data if self.facts is None else data | self.facts.to_json()
+        return data if self.facts is None else data | self.facts.to_json() | {"unit": self.unit}
 
 
 def plain_unit(unit: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.search.request.graphs import DEFAULT_PROFILE
 from forerun.search.request.preferences import launch_factor
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.bottleneck import SplitFacts, facts_of
@@ -17,10 +18,14 @@ from forerun.simulator.opgraph.table import AnySplit, SplitTable, table_of_split
 from forerun.simulator.schedules import Programs
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.models import train_flops_per_sequence
+from forerun.spaces.frameworks import FrameworkProfile, resolve_framework, switched
+from forerun.spaces.models import resolve_model, train_flops_per_sequence
+from forerun.spaces.models.model import Model
+from forerun.spaces.opgraph import GraphModel
 from forerun.spaces.opgraph.limits import check_split
 from forerun.spaces.opgraph.mixture import Mixture, is_mixture, parse_mixture
-from forerun.spaces.opgraph.resolve import names_graph_model
+from forerun.spaces.opgraph.profile import load_graph_profile
+from forerun.spaces.opgraph.resolve import names_graph_model, resolve_graph_model
 from forerun.spaces.opgraph.split import Mode, Split, parse_split
 from forerun.spaces.strategies import (
     Context,
@@ -60,13 +65,28 @@ class StepWork:
 class ModelKind(Protocol):
     """What a search asks of a kind of models; contexts, spaces, tables and strategies are those of the kind.
 
-    ``name`` with its article; ``chunk``: candidates scored at once, which bounds memory; ``first``: candidates of the
-    first slice of a space.
+    ``name`` with its article; ``framework``: the usual training software; ``chunk``: candidates scored at once, which
+    bounds memory; ``first``: candidates of the first slice of a space.
     """
 
     name: str
+    framework: str
     chunk: int
     first: int
+
+    def model(self, name: str) -> Any:
+        """Return the model that a user names.
+
+        Raises:
+            RequestError: nothing is called so, or its file is wrong.
+        """
+
+    def software(self, name: str, switches: Mapping[str, str]) -> Any:
+        """Return the software that a user names where it is one of the user's own; else None.
+
+        Raises:
+            RequestError: nothing is called so.
+        """
 
     def kept(self, space: Any, top: int) -> int:
         """Return how many of the best a search keeps for ``top`` rows."""
@@ -146,8 +166,16 @@ class Transformers:
     """Models of layers with attention or another mixer: an index over axes, scored a hundred thousand at a time."""
 
     name = "a transformer"
+    framework = "megatron-lm"
     chunk = 1 << 17
     first = 1 << 19
+
+    def model(self, name: str) -> Model:
+        return resolve_model(name).model
+
+    def software(self, name: str, switches: Mapping[str, str]) -> FrameworkProfile | None:
+        profile = switched(resolve_framework(name), switches)
+        return profile if profile.lineage[1:] else None
 
     def kept(self, space: StrategySpace, top: int) -> int:
         return top
@@ -230,8 +258,15 @@ class OperatorGraphs:
     seconds of a sample rank them."""
 
     name = "an operator graph"
+    framework = DEFAULT_PROFILE
     chunk = 512
     first = 512
+
+    def model(self, name: str) -> GraphModel:
+        return resolve_graph_model(name, allow_generic=True)[0]
+
+    def software(self, name: str, switches: Mapping[str, str]) -> None:
+        load_graph_profile(name)
 
     def kept(self, space: SplitSpace, top: int) -> int:
         return space.size  # the best of every family is shown with its rank, whatever that is

@@ -77,10 +77,10 @@ def _headroom(context: Any, scores: ScoreTable, table: Table) -> Keys:
 def _price(row: Mapping[str, Any]) -> tuple[float, ...]:
     """USD per token where both have a price; rows without one come last, by GPU-seconds per token."""
     usd = row.get("cost_usd_per_million_tokens", row.get("cost_usd_per_million_samples"))
-    return (1.0, row["gpus"] / _rate(row)) if usd is None else (0.0, usd)
+    return (1.0, row["gpus"] / rate_of(row)) if usd is None else (0.0, usd)
 
 
-def _rate(row: Mapping[str, Any]) -> float:
+def rate_of(row: Mapping[str, Any]) -> float:
     """Tokens or samples per second."""
     return float(row["tokens_per_s"] if "tokens_per_s" in row else row["samples_per_s"])
 
@@ -92,7 +92,7 @@ OBJECTIVES: Mapping[str, Objective] = {
             name="throughput",
             title="most {unit}s per second",
             keys=_throughput,
-            across=lambda row: (-_rate(row),),
+            across=lambda row: (-rate_of(row),),
             plain=_seconds,
         ),
         Objective(name="cost", title="least cost per {unit}", keys=_cost, across=_price, plain=_device_seconds),
@@ -100,13 +100,13 @@ OBJECTIVES: Mapping[str, Objective] = {
             name="gpus",
             title="fewest GPUs that fit, then fastest",
             keys=_gpus,
-            across=lambda row: (row["gpus"], -_rate(row)),
+            across=lambda row: (row["gpus"], -rate_of(row)),
         ),
         Objective(
             name="headroom",
             title="most free memory on the fullest GPU",
             keys=_headroom,
-            across=lambda row: (row["peak_memory_gib"] - row["memory_limit_gib"], -_rate(row)),
+            across=lambda row: (row["peak_memory_gib"] - row["memory_limit_gib"], -rate_of(row)),
         ),
     )
 }

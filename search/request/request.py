@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 from forerun.search.request.documents import document_tokens
 from forerun.search.request.goodput import Interrupted, assumed, read_reliability
-from forerun.search.request.graphs import DEFAULT_PROFILE, graph_cluster, graph_context
-from forerun.search.request.kinds import OPERATOR_GRAPHS, AnyStrategy, kind_named, kind_of
+from forerun.search.request.graphs import graph_cluster, graph_context
+from forerun.search.request.kinds import OPERATOR_GRAPHS, TRANSFORMERS, AnyStrategy, kind_named, kind_of
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits, limits_of
 from forerun.search.request.objectives import objective_named
 from forerun.simulator.memory.risk import risking
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.space import SplitSpace
 from forerun.spaces.budget import Budget, parse_budget
-from forerun.spaces.clusters import Cluster, resolve_cluster
+from forerun.spaces.clusters import Cluster, grown, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, resolve_framework, settings_text, switched
 from forerun.spaces.models import resolve_model
 from forerun.spaces.models.tuning import frozen_parts, tuned
-from forerun.spaces.opgraph.batch import PerDevice
-from forerun.spaces.strategies import Context, StrategySpace
+from forerun.spaces.opgraph.batch import PerDevice, parse_batch
+from forerun.spaces.strategies import Context, Software, StrategySpace
 from forerun.spaces.strategies.defaults import LARGEST_CP, LARGEST_MBS, LARGEST_TP, LARGEST_VPP
+from forerun.spaces.strategies.software import can_turn_on, for_experts, names_of
 from forerun.spaces.workload import Workload
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ else:
     C = TypeVar("C")
 
 DEFAULT_PRECISION = "bf16"
-DEFAULT_FRAMEWORK = "megatron-lm"
 DEFAULT_OBJECTIVE = "throughput"
 DEFAULT_TOP = 10
 FRONT_TOP = 1000
@@ -174,13 +174,19 @@ class Request:
         }
         return cls(
             **{name: data[name] for name in ("model", "cluster")} | known,
-            global_batch=_batch(data["global_batch"]),
+            global_batch=parse_batch(str(data["global_batch"])),
             overrides={str(axis): list(values) for axis, values in (data.get("overrides") or {}).items()},
             all_variants=bool(data.get("all_variants")),
             allow_generic=bool(data.get("allow_generic")),
-            switches={str(name): str(setting) for name, setting in (data.get("switches") or {}).items()},
+            switches=set_switches(data),
             ignored_config_fields=tuple(map(str, data.get("ignored_config_fields") or ())),
         )
+
+
+def set_switches(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the switches of a request or a setting as plain data, without those that its search turned on."""
+    free = {str(words).partition("=")[0] for words in data.get("free_switches") or ()}
+    return {str(name): str(setting) for name, setting in (data.get("switches") or {}).items() if name not in free}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +223,17 @@ class Setting(Generic[C]):
         if self.gpus is None:
             raise RequestError("a search needs a number of GPUs; add --gpus 512 or --gpus 64..512")
         own = self.request.overrides if overrides is None else overrides
-        return kind_of(self.context).space(self.context, self.gpus, own)
+        context: object = self.context
+        if isinstance(context, Context):
+            context = dataclasses.replace(context, free_software=self.free_software)
+        return kind_of(context).space(context, self.gpus, own)
+
+    @property
+    def free_software(self) -> Software:
+        """Switches that a search turns on where they pay: those that the user did not set."""
+        if not isinstance(self.context, Context):
+            return Software.NONE
+        return can_turn_on(self.context.framework, but=self.request.switches.keys())
 
     def slowdown(self) -> dict[int, float]:
         """Return by number of GPUs how much longer interruptions make a training; empty where none were asked for."""
@@ -232,8 +248,14 @@ class Setting(Generic[C]):
             return f"{other}axes: every mode and grid of an operator graph"
         return (
             f"{other}axes: all that {self.context.framework.name} offers, up to "
-            f"tp {LARGEST_TP}, cp {LARGEST_CP}, vpp {LARGEST_VPP}, mbs {LARGEST_MBS}"
+            f"tp {LARGEST_TP}, cp {LARGEST_CP}, vpp {LARGEST_VPP}, mbs {LARGEST_MBS}{self._switches_left_open()}"
         )
+
+    def _switches_left_open(self) -> str:
+        """Return in words which switches are searched; "" where the model listens to none of them."""
+        moe = isinstance(self.context, Context) and self.context.moe
+        free = [words for words in names_of(self.free_software) if moe or not for_experts(words)]
+        return f", and {' and '.join(free)} where {'they pay' if free[1:] else 'it pays'}" if free else ""
 
     def remarks(self) -> tuple[str, ...]:
         """Return what was filled in and what is to be noted, as lines."""
@@ -246,6 +268,7 @@ class Setting(Generic[C]):
         data |= {
             "model_name": self.context.model.name,
             "cluster_name": self.context.cluster.name,
+            "free_switches": names_of(self.free_software),
             "gpu_counts": None if self.gpus is None else list(self.gpus),
             "objective": self.objective,
             "top": self.top,
@@ -309,7 +332,7 @@ def _graph_setting(request: Request, common: Mapping[str, Any]) -> "Setting[Grap
         usd_per_gpu_hour=cluster.usd_per_device_hour,
         defaults=(
             *([] if request.precision else [f"precision {context.precision}"]),
-            *([] if request.framework else [f"framework {DEFAULT_PROFILE}"]),
+            *([] if request.framework else [f"framework {OPERATOR_GRAPHS.framework}"]),
             *([] if request.seconds_per_sample else ["one-GPU time by the cost rules"]),
             *_common_defaults(request, cluster),
         ),
@@ -326,8 +349,8 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
         raise RequestError(f"{request.model} reads sequences: say how long they are with --seq-len")
     _bounded("global batch", batch, LARGEST_COUNT)
     _bounded("seq len", seq_len, LARGEST_COUNT)
-    framework = switched(resolve_framework(request.framework or DEFAULT_FRAMEWORK), request.switches)
-    cluster = _priced(resolve_cluster(request.cluster, groups=groups), request)
+    framework = switched(resolve_framework(request.framework or TRANSFORMERS.framework), request.switches)
+    cluster = _priced(grown(resolve_cluster(request.cluster, groups=groups), _most_asked(request)), request)
     resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
     workload = Workload(
         global_batch=batch,
@@ -398,17 +421,18 @@ def legal_strategy(setting: "Setting[Any]", given: str | AnyStrategy) -> Any:
     return strategy
 
 
-def _batch(value: Any) -> int | PerDevice:
-    """Return a global batch as it stands in plain data."""
-    samples, _, per = str(value).partition("/")
-    return PerDevice(int(samples)) if per else int(value)
-
-
 def _bounded(name: str, value: int, highest: int) -> None:
     if not isinstance(value, Integral) or isinstance(value, bool):  # from Python; the command line reads numbers
         raise RequestError(f"{name} is a whole number, but got {value!r}")
     if not 1 <= value <= highest:
         raise RequestError(f"{name} must lie between 1 and {highest}, but got {value}")
+
+
+def _most_asked(request: Request) -> int:
+    """Return the largest number of devices that a request names, 0 where it names none."""
+    budget = None if request.gpus is None else parse_budget(request.gpus)
+    asked = 0 if budget is None else budget.most or budget.least
+    return asked
 
 
 def _gpu_counts(request: Request, cluster: Cluster) -> tuple[int, ...] | None:
@@ -428,7 +452,7 @@ def _defaults(request: Request, context: Context) -> list[str]:
     if request.precision is None:
         filled.append(f"precision {DEFAULT_PRECISION}")
     if request.framework is None:
-        filled.append(f"framework {DEFAULT_FRAMEWORK}")
+        filled.append(f"framework {TRANSFORMERS.framework}")
     if assumed := _switches(request, context):
         filled.append(f"switches {settings_text(assumed)} ({context.framework.name}'s defaults)")
     if request.objective is None:

@@ -240,8 +240,11 @@ def head_activations(context: Context, shard: Shard) -> Floats:
     logits = shard.tokens * ((width + loss) * loss_vocab(context, shard.tp))
     if context.framework.gathered_logits:
         logits = logits + np.where(shard.tp > 1, shard.tokens * width * padded_vocab(model, shard.tp), 0.0)
-    if context.framework.dummy_gradients:
-        rows = padded_vocab(model, shard.tp)
+    rows = padded_vocab(model, shard.tp)
+    if context.framework.chunked_loss:
+        logits = logits / np.maximum(np.ceil(rows / model.hidden), 1.0)
+        return np.asarray((inputs + logits + width * rows * model.hidden) * (1 + model.mtp_layers))
+    if context.framework.dummy_gradients and "head" not in model.frozen_ends:
         wide = shard.tokens + np.where(shard.sp & (shard.tp > 1), shard.tokens, 0.0)
         logits = np.maximum(logits, width * (rows * shard.tokens + rows * model.hidden + wide * model.hidden))
     return np.asarray((inputs + logits) * (1 + model.mtp_layers))

@@ -235,7 +235,10 @@ class Operators:
             batch, seq = batch * (seq / documents), documents
         limits = [limit for limit in (None if core.chunked else core.window, core.selected) if limit is not None]
         heads, kv_heads = local(core.heads, shard.tp), local(core.kv_heads, shard.tp)
-        ring = core.causal & (shard.cp > 1)
+        ring, share = core.causal & (shard.cp > 1), np.asarray(shard.cp)
+        if self.context.framework.context_exchange == "heads":  # all tokens of a part of the heads
+            heads, kv_heads = np.maximum(heads / shard.cp, 1.0), np.maximum(kv_heads / shard.cp, 1.0)
+            ring, share = np.zeros_like(ring), np.ones_like(shard.cp)
         for backward in (False, True):
             plain, halved = (
                 attention_time_s(
@@ -245,7 +248,7 @@ class Operators:
                     batch=batch,
                     heads=heads,
                     kv_heads=kv_heads,
-                    seq_q=seq / shard.cp,
+                    seq_q=seq / share,
                     seq_k=length,
                     head_dim=core.head_dim,
                     value_head_dim=core.value_head_dim,

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.simulator.costs.host import host_link_rate
+from forerun.simulator.layer.activations import layer_activations
 from forerun.simulator.layer.blocks import embedding_operators, head_operators, layer_work
 from forerun.simulator.layer.communication import LayerTraffic, ends_exchange_s, layer_exchange, tensor_blocks
 from forerun.simulator.layer.kinds import layer_kinds
@@ -131,6 +133,11 @@ def _layer(
     if layer.trains == "nothing":
         return _forward_only(work, exchange)
     backward_s = work.backward_s + exchange.backward_s + sum(recompute.values())
+    if context.framework.activations_on_host:
+        copy_s = layer_activations(context, layer, shard).kept / host_link_rate(context.cluster)
+        waits = np.maximum(copy_s - forward_s, 0.0), np.maximum(copy_s - backward_s, 0.0)
+        forward_s, backward_s = forward_s + waits[0], backward_s + waits[1]
+        parts["recompute"] = parts["recompute"] + waits[0] + waits[1]
     alone_s = exchange.alone_forward_s, exchange.alone_backward_s
     return _Block(forward_s, backward_s, work.weight_gradient_s, parts, recompute, alone_s)
 

@@ -21,6 +21,9 @@ from forerun.simulator.score_table import MEMORY_PARTS, Floats
 from forerun.simulator.stages.plan import in_flight
 from forerun.spaces.strategies import Context, Schedule
 
+HOST_COPIES = 3
+"""Layers whose activations are on the device where all go to the host: one that runs, one on its way, one coming."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
@@ -80,6 +83,7 @@ def activation_memory(
     kept = np.zeros_like(stage)
     working = np.zeros_like(stage)
     idle = np.zeros_like(stage)
+    most = np.zeros_like(stage)
     for kind, layer in enumerate(layer_kinds(context.model)):
         activations = layer_activations(context, layer, shard)
         kept += blocks[kind] * activations.kept[key]
@@ -87,6 +91,7 @@ def activation_memory(
         if spared is not None:
             kept += spared[kind] * (activations.whole - activations.kept)[key]
             recomputed = recomputed - spared[kind]
+        most = np.maximum(most, np.where(blocks[kind] > 0, activations.kept[key], 0.0))
         idle += blocks[kind] * gathered_buffers(context, layer, shard)[key]
         own = np.where(recomputed > 0, activations.working[key], activations.gradients[key])
         working = np.maximum(working, np.where(blocks[kind] > 0, own, 0.0))
@@ -96,6 +101,10 @@ def activation_memory(
     profile = context.framework
     held = np.where(pp > 1, np.maximum(flight - 2.0, 0.0), 1.0) if profile.gathers_ahead else 1.0
     kept, idle = kept * flight, idle * held
+    if profile.activations_on_host:
+        # What the memory of the host has no room for stays on the device.
+        capacity = context.cluster.host.get("memory_bytes", np.inf) / context.cluster.devices_per_node
+        kept = np.where(kept <= capacity, np.minimum(kept, HOST_COPIES * most), kept)
     held_logits = logits if profile.holds_logits else logits * ((at_once - 1.0) / at_once)
     return StageMemory(
         kept=kept,

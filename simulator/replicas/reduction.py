@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.simulator.costs import adam_time_s, block_stride, collective_time_s, memory_bound_time_s
+from forerun.simulator.costs.host import states_on_host
 from forerun.simulator.layer.shard import BUFFER_BYTES, accumulates_separately, activation_bytes
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import StageParameters
@@ -85,14 +86,19 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
         return np.asarray(dense / np.where(cut, shards, 1.0) + expert / np.where(cut, expert_shards, 1.0))
 
     own = held(1, *trained)
+    optimizer_s = _optimizer_s(context, own.max(axis=0), (trained[0] + trained[1]).max(axis=0))
+    optimizer_bytes = np.asarray(own * states)
+    if profile.optimizer_on_host:
+        optimizer_bytes, update_s = states_on_host(context.cluster, optimizer_bytes)
+        optimizer_s = np.maximum(optimizer_s, update_s.max(axis=0))
     return ReplicaCosts(
         reduce_s=reduced,
         gather_s=gathered,
         tied_s=_tied_s(context, replicas),
-        optimizer_s=_optimizer_s(context, own.max(axis=0), (trained[0] + trained[1]).max(axis=0)),
+        optimizer_s=optimizer_s,
         parameter_bytes=held(3, counts.dense, counts.expert) * width,
         gradient_bytes=held(2, *trained) * gradient,
-        optimizer_bytes=own * states,
+        optimizer_bytes=optimizer_bytes,
         buffer_bytes=_buffers(context, replicas) + _scratch_bytes(context, replicas),
     )
 

@@ -180,6 +180,16 @@ class FrameworkProfile:
     backward (Megatron-LM, tensor_parallel/layers.py)."""
     workspace_bytes: float = 0.0
     """Scratch memory of matrix libraries that comes from the allocator."""
+    optimizer_on_host: bool = False
+    """Optimizer states lie in the memory of the host, which updates them (where they fit there)."""
+    activations_on_host: bool = False
+    """What layers keep for the backward pass goes to the memory of the host and comes back."""
+    chunked_loss: bool = False
+    """Head and loss run together on as many tokens at a time as have no more logits than all have hidden activations
+    (Liger-Kernel's fused linear cross entropy; its gradient is computed at once)."""
+    context_exchange: str = "ring"
+    """What context ranks exchange: keys and values in a "ring", or tokens for "heads" before and after attention
+    (DeepSpeed-Ulysses, arXiv 2309.14509)."""
     context_bytes: float = 1.0e9
     """Bytes per device outside the allocator."""
     communicator_bytes: float = 0.25e9

@@ -29,6 +29,7 @@ from forerun.spaces.strategies.framework_laws import (
     unsupported,
     zero_unsupported,
 )
+from forerun.spaces.strategies.software import READ_BY_SOFTWARE, not_running, why_not_running
 from forerun.spaces.strategies.stages import split_is_legal
 from forerun.spaces.strategies.table import Columns, IntArray, Mask
 
@@ -152,6 +153,19 @@ RULES: tuple[Rule, ...] = (
             f"{x.kv_heads} key/value heads are not divisible by tp={v['tp']} and {x.framework.name} "
             f"{'copies heads only for multiples' if x.framework.legality.kv_replication else 'does not copy heads'}; "
             f"{use_one_of(x.kv_heads)}"
+        ),
+    ),
+    Rule(
+        code="heads / cp",
+        meaning="attention heads are not divisible by tp times cp, which exchange them",
+        axes=("tp", "cp"),
+        illegal=lambda c, x: np.asarray(
+            (c["cp"] > 1) & (x.framework.context_exchange == "heads") & (x.heads % (c["tp"] * c["cp"]) != 0)
+        ),
+        message=lambda v, x: (
+            f"{x.heads} heads are not divisible by tp*cp = {v['tp']}*{v['cp']} = {v['tp'] * v['cp']}, and "
+            f"cp-exchange=a2a gives each rank a part of them; use degrees whose product divides {x.heads}, or "
+            "cp-exchange=p2p"
         ),
     ),
     Rule(
@@ -345,14 +359,22 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
 )
-"""All laws in the order in which their reasons are counted."""
+"""All laws of axes in the order in which their reasons are counted."""
+SWITCHES = Rule(
+    code="software",
+    meaning="a switch of the software does nothing here, or the framework does not run it with these degrees",
+    axes=READ_BY_SOFTWARE,
+    illegal=not_running,
+    message=why_not_running,
+)
+"""The law of what follows from the axes in a space and is named in a strategy."""
 
 
 def violations(values: Mapping[str, int], context: Context) -> list[tuple[str, str]]:
-    """Return (code, message) of every law that one strategy breaks; ``values`` has every axis and ``dp``."""
+    """Return (code, message) of every law that one strategy breaks; ``values`` has every column."""
     columns = {axis: np.array([value], dtype=np.int64) for axis, value in values.items()}
     broken = []
-    for rule in RULES:
+    for rule in (*RULES, SWITCHES):
         if bool(rule.illegal(columns, context)[0]):
             broken.append((rule.code, rule.message(values, context)))
             if rule.code == "devices":
