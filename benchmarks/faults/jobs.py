@@ -86,7 +86,8 @@ def jobs(folder: Path) -> list[Job]:
         Job(
             name="search",
             words=_words(
-                f"search llama3-8b {REQUEST} --gpus 8..64 --framework generic --workers serial --out {{folder}}/out --force"
+                f"search llama3-8b {REQUEST} --gpus 8..64 --framework generic --workers serial --force"
+                " --out {folder}/out"
             ),
             left=out,
             whole=True,
