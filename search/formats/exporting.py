@@ -10,12 +10,13 @@ from forerun.search.board.folder import BOARD, read_leaderboard
 from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.software import carried
 from forerun.search.formats.table import format_named, writable
-from forerun.spaces.clusters import resolve_cluster
+from forerun.spaces.clusters import grown, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework, resolve_framework, switched
 from forerun.spaces.models import resolve_model
-from forerun.spaces.strategies import Context, parse_strategy, violations
+from forerun.spaces.strategies import Context, Software, parse_strategy, violations
 from forerun.spaces.strategies.candidates import axis_values
+from forerun.spaces.strategies.software import running
 from forerun.spaces.workload import Workload
 
 ALL = "all"
@@ -58,6 +59,7 @@ def load_launch(run: Path, rank: int) -> tuple[Launch, Context]:
         told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise RequestError(f"{run / BOARD} is not a leaderboard that forerun wrote: {told}") from None
     model, cluster = resolve_model(named["model"]).model, resolve_cluster(named["cluster"])
+    cluster = grown(cluster, strategy.devices)
     framework = switched(resolve_framework(named["framework"]), switches)
     context = Context(model=model, cluster=cluster, workload=workload, framework=framework)
     name = f"{model.name} rank {rank} of {run.resolve().name}"
@@ -74,7 +76,10 @@ def express(item: Format, launch: Launch, context: Context) -> Files:
         RequestError: the format has no word for it, or the framework would not run it.
     """
     if item.framework is not None:
-        launch = dataclasses.replace(launch, switches=carried(context.framework, item.framework))
+        # Switches that the strategy turns on are the software's, written as its flags.
+        software = running(context, launch.strategy.software).framework
+        strategy = dataclasses.replace(launch.strategy, software=Software.NONE)
+        launch = dataclasses.replace(launch, strategy=strategy, switches=carried(software, item.framework))
     files = item.express(launch)
     if item.framework is None or item.framework == context.framework.name:
         return files

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.request.request import set_switches
 from forerun.spaces.frameworks import settings_text
 from forerun.spaces.strategies import RULES
 from forerun.spaces.units import format_count
@@ -21,7 +22,7 @@ REQUEST_NAMES: Mapping[str, str] = {
     "model_name": "model",
     "cluster": "cluster, as asked",
     "cluster_name": "cluster",
-    "global_batch": "global batch (sequences)",
+    "global_batch": "global batch (sequences or samples)",
     "seq_len": "sequence length (tokens)",
     "gpus": "GPUs, as asked",
     "gpu_counts": "GPU counts searched",
@@ -40,6 +41,8 @@ REQUEST_NAMES: Mapping[str, str] = {
     "profile": "profile of the machine",
     "calibration": "calibration to measured runs",
     "overrides": "axes restricted",
+    "seconds_per_sample": "measured seconds of a sample on one GPU",
+    "allow_generic": "operators without a rule allowed",
     "ignored_config_fields": "fields of the configuration ignored",
 }
 
@@ -95,8 +98,8 @@ def command(board: Leaderboard) -> str:
     for field in ("all_variants", "allow_generic"):
         if request.get(field):
             lines.append(f"--{field.replace('_', '-')}")
-    if request.get("switches"):
-        lines.append(f"--with {shlex.quote(settings_text(request['switches']).replace(' ', ''))}")
+    if switches := set_switches(request):
+        lines.append(f"--with {shlex.quote(settings_text(switches).replace(' ', ''))}")
     lines += [f"--ignore-config-field {shlex.quote(str(name))}" for name in request.get("ignored_config_fields") or ()]
     lines += [f"--baseline {shlex.quote(str(name))}" for name in request.get("baseline") or ()]
     if request.get("measured") is not None:
@@ -106,7 +109,11 @@ def command(board: Leaderboard) -> str:
 
 def request_lines(board: Leaderboard) -> list[tuple[str, str]]:
     """Return every input as a name and a text."""
-    return [(REQUEST_NAMES.get(name, name.replace("_", " ")), _text(value)) for name, value in board.request.items()]
+    return [
+        (REQUEST_NAMES.get(name, name.replace("_", " ")), _text(value))
+        for name, value in board.request.items()
+        if value is not None
+    ]
 
 
 def _plain(value: object) -> str:

@@ -17,14 +17,15 @@ from forerun.simulator.memory.risk import risking
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.space import SplitSpace
 from forerun.spaces.budget import Budget, parse_budget
-from forerun.spaces.clusters import Cluster, resolve_cluster
+from forerun.spaces.clusters import Cluster, grown, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, resolve_framework, settings_text, switched
 from forerun.spaces.models import resolve_model
 from forerun.spaces.models.tuning import frozen_parts, tuned
 from forerun.spaces.opgraph.batch import PerDevice, parse_batch
-from forerun.spaces.strategies import Context, StrategySpace
+from forerun.spaces.strategies import Context, Software, StrategySpace
 from forerun.spaces.strategies.defaults import LARGEST_CP, LARGEST_MBS, LARGEST_TP, LARGEST_VPP
+from forerun.spaces.strategies.software import can_turn_on, for_experts, names_of
 from forerun.spaces.workload import Workload
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ LARGEST_COUNT = 10**9
 """Bound on batch, sequence and device counts: products of three of them stay within an int64 index."""
 
 
-LARGEST_AMOUNT = 1e30
+LEAST_AMOUNT, LARGEST_AMOUNT = 1e-9, 1e30
 """Tokens, seconds or USD."""
 _KINDS: Mapping[type, tuple[str, ...]] = {
     str: (
@@ -177,9 +178,15 @@ class Request:
             overrides={str(axis): list(values) for axis, values in (data.get("overrides") or {}).items()},
             all_variants=bool(data.get("all_variants")),
             allow_generic=bool(data.get("allow_generic")),
-            switches={str(name): str(setting) for name, setting in (data.get("switches") or {}).items()},
+            switches=set_switches(data),
             ignored_config_fields=tuple(map(str, data.get("ignored_config_fields") or ())),
         )
+
+
+def set_switches(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the switches of a request or a setting as plain data, without those that its search turned on."""
+    free = {str(words).partition("=")[0] for words in data.get("free_switches") or ()}
+    return {str(name): str(setting) for name, setting in (data.get("switches") or {}).items() if name not in free}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +223,17 @@ class Setting(Generic[C]):
         if self.gpus is None:
             raise RequestError("a search needs a number of GPUs; add --gpus 512 or --gpus 64..512")
         own = self.request.overrides if overrides is None else overrides
-        return kind_of(self.context).space(self.context, self.gpus, own)
+        context: object = self.context
+        if isinstance(context, Context):
+            context = dataclasses.replace(context, free_software=self.free_software)
+        return kind_of(context).space(context, self.gpus, own)
+
+    @property
+    def free_software(self) -> Software:
+        """Switches that a search turns on where they pay: those that the user did not set."""
+        if not isinstance(self.context, Context):
+            return Software.NONE
+        return can_turn_on(self.context.framework, but=self.request.switches.keys())
 
     def slowdown(self) -> dict[int, float]:
         """Return by number of GPUs how much longer interruptions make a training; empty where none were asked for."""
@@ -231,8 +248,14 @@ class Setting(Generic[C]):
             return f"{other}axes: every mode and grid of an operator graph"
         return (
             f"{other}axes: all that {self.context.framework.name} offers, up to "
-            f"tp {LARGEST_TP}, cp {LARGEST_CP}, vpp {LARGEST_VPP}, mbs {LARGEST_MBS}"
+            f"tp {LARGEST_TP}, cp {LARGEST_CP}, vpp {LARGEST_VPP}, mbs {LARGEST_MBS}{self._switches_left_open()}"
         )
+
+    def _switches_left_open(self) -> str:
+        """Return in words which switches are searched; "" where the model listens to none of them."""
+        moe = isinstance(self.context, Context) and self.context.moe
+        free = [words for words in names_of(self.free_software) if moe or not for_experts(words)]
+        return f", and {' and '.join(free)} where {'they pay' if free[1:] else 'it pays'}" if free else ""
 
     def remarks(self) -> tuple[str, ...]:
         """Return what was filled in and what is to be noted, as lines."""
@@ -245,6 +268,7 @@ class Setting(Generic[C]):
         data |= {
             "model_name": self.context.model.name,
             "cluster_name": self.context.cluster.name,
+            "free_switches": names_of(self.free_software),
             "gpu_counts": None if self.gpus is None else list(self.gpus),
             "objective": self.objective,
             "top": self.top,
@@ -270,8 +294,8 @@ def resolve(request: "Request | Setting[Any]", *, groups: bool = False) -> "Sett
     _bounded("top", top, 100_000)
     for name in ("usd_per_hour", "usd_per_gpu_hour", "tokens", "train_within_s", "train_usd"):
         value = getattr(request, name)
-        if value is not None and not 0 < value <= LARGEST_AMOUNT:
-            raise RequestError(f"{name} must be more than 0 and at most {LARGEST_AMOUNT:g}, but got {value}")
+        if value is not None and not LEAST_AMOUNT <= value <= LARGEST_AMOUNT:
+            raise RequestError(f"{name} must be between {LEAST_AMOUNT:g} and {LARGEST_AMOUNT:g}, but got {value}")
     graph = kind_named(request.model) is OPERATOR_GRAPHS
     for name in _OF_TRANSFORMERS if graph else _OF_GRAPHS:
         if getattr(request, name) not in (None, False, (), {}):
@@ -326,7 +350,7 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
     _bounded("global batch", batch, LARGEST_COUNT)
     _bounded("seq len", seq_len, LARGEST_COUNT)
     framework = switched(resolve_framework(request.framework or TRANSFORMERS.framework), request.switches)
-    cluster = _priced(resolve_cluster(request.cluster, groups=groups), request)
+    cluster = _priced(grown(resolve_cluster(request.cluster, groups=groups), _most_asked(request)), request)
     resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
     workload = Workload(
         global_batch=batch,
@@ -402,6 +426,13 @@ def _bounded(name: str, value: int, highest: int) -> None:
         raise RequestError(f"{name} is a whole number, but got {value!r}")
     if not 1 <= value <= highest:
         raise RequestError(f"{name} must lie between 1 and {highest}, but got {value}")
+
+
+def _most_asked(request: Request) -> int:
+    """Return the largest number of devices that a request names, 0 where it names none."""
+    budget = None if request.gpus is None else parse_budget(request.gpus)
+    asked = 0 if budget is None else budget.most or budget.least
+    return asked
 
 
 def _gpu_counts(request: Request, cluster: Cluster) -> tuple[int, ...] | None:

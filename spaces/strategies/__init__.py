@@ -6,10 +6,12 @@ from forerun.spaces.strategies.axes import (
     AXES,
     MODULES,
     NAMED,
+    SOFTWARE,
     SPELLING,
     Placement,
     Recompute,
     Schedule,
+    Software,
     Split,
 )
 from forerun.spaces.strategies.context import Context, Correction, HeldMemory
@@ -37,6 +39,7 @@ __all__ = [
     "MODULES",
     "NAMED",
     "RULES",
+    "SOFTWARE",
     "SPELLING",
     "Context",
     "Correction",
@@ -46,6 +49,7 @@ __all__ = [
     "Recompute",
     "Rule",
     "Schedule",
+    "Software",
     "Split",
     "StageChoices",
     "StageRecompute",

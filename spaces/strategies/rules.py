@@ -29,6 +29,7 @@ from forerun.spaces.strategies.framework_laws import (
     unsupported,
     zero_unsupported,
 )
+from forerun.spaces.strategies.software import READ_BY_SOFTWARE, not_running, why_not_running
 from forerun.spaces.strategies.stages import split_is_legal
 from forerun.spaces.strategies.table import Columns, IntArray, Mask
 
@@ -358,14 +359,22 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
 )
-"""All laws in the order in which their reasons are counted."""
+"""All laws of axes in the order in which their reasons are counted."""
+SWITCHES = Rule(
+    code="software",
+    meaning="a switch of the software does nothing here, or the framework does not run it with these degrees",
+    axes=READ_BY_SOFTWARE,
+    illegal=not_running,
+    message=why_not_running,
+)
+"""The law of what follows from the axes in a space and is named in a strategy."""
 
 
 def violations(values: Mapping[str, int], context: Context) -> list[tuple[str, str]]:
-    """Return (code, message) of every law that one strategy breaks; ``values`` has every axis and ``dp``."""
+    """Return (code, message) of every law that one strategy breaks; ``values`` has every column."""
     columns = {axis: np.array([value], dtype=np.int64) for axis, value in values.items()}
     broken = []
-    for rule in RULES:
+    for rule in (*RULES, SWITCHES):
         if bool(rule.illegal(columns, context)[0]):
             broken.append((rule.code, rule.message(values, context)))
             if rule.code == "devices":

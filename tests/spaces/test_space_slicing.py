@@ -81,7 +81,7 @@ def test_generated_candidates_are_those_that_break_no_law(seed: int) -> None:
         rest, digit = divmod(rest, len(space().choices[axis]))
         values[axis] = space().choices[axis][digit]
     degree = values["tp"] * values["pp"] * values["cp"]
-    values["dp"] = values["gpus"] // degree
+    values |= {"dp": values["gpus"] // degree, "software": 0}
     table, rejected = space().table(index, index + 1)
     broken = violations(values, space().context)
 
@@ -113,12 +113,12 @@ def kv_poor() -> Model:
 
 
 def sample(choices: dict[str, tuple[int, ...]]) -> list[dict[str, int]]:
-    """Return some candidates at random, dp included."""
+    """Return some candidates at random, dp and switches included."""
     generator = np.random.default_rng(0)
     rows = []
     for _ in range(500):
         values = {axis: int(generator.choice(options)) for axis, options in choices.items()}
         degree = values["tp"] * values["pp"] * values["cp"]
         if values["gpus"] % degree == 0:
-            rows.append(values | {"dp": values["gpus"] // degree})
+            rows.append(values | {"dp": values["gpus"] // degree, "software": int(generator.integers(4))})
     return rows
