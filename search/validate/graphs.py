@@ -7,7 +7,6 @@ GPUs where it is blank.
 import re
 from functools import cache
 
-from forerun.search.request.graphs import DEFAULT_PROFILE, default_precision
 from forerun.search.validate.cells import Filled, Skip, integer, required
 from forerun.search.validate.columns import TableRow
 from forerun.simulator.opgraph import GraphContext
@@ -15,7 +14,12 @@ from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph import graph_model_names, load_graph_model
 from forerun.spaces.opgraph.limits import check_split
-from forerun.spaces.opgraph.profile import graph_profile_names, load_graph_profile
+from forerun.spaces.opgraph.profile import (
+    DEFAULT_PROFILE,
+    default_precision,
+    graph_profile_names,
+    load_graph_profile,
+)
 from forerun.spaces.opgraph.split import Split, parse_split
 
 _VERSION = re.compile(r"(v\d+)?")

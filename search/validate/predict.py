@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.search.request.kinds import TRANSFORMERS, Table, kind_of
-from forerun.search.request.scorer import Scorer
 from forerun.search.validate.runs import MeasuredRun
 from forerun.simulator import ScoreTable
 from forerun.simulator import score as simulator_score
 from forerun.simulator.assignment.memory import memory_by_stage
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.table import SplitTable, table_of_splits
 from forerun.spaces.errors import ForerunError
-from forerun.spaces.strategies import COLUMNS, RULES, StrategyTable
+from forerun.spaces.strategies import COLUMNS, RULES, StrategyTable, table_of
+
+Scorer = Callable[[Any, Any], ScoreTable]
 
 Floats = NDArray[np.float64]
 
@@ -70,7 +72,9 @@ def predict(
             told("predicting", done, count, "")
         done += len(rows)
         context = runs[rows[0]].context
-        table = kind_of(context).table(context, [runs[row].strategy for row in rows])
+        strategies = [runs[row].strategy for row in rows]
+        split = isinstance(context, GraphContext)
+        table = table_of_splits(context, strategies) if split else table_of(strategies)
         for row, codes in zip(rows, _broken_laws(context, table), strict=True):
             laws[row] = codes
         try:
@@ -117,14 +121,14 @@ def _comparable(runs: Sequence[MeasuredRun], scores: ScoreTable, context: Any) -
             used[row] = sum(parts.values())
             allocated[row] = used[row] - parts["reserve"]
     kind = np.array([run.memory_kind for run in runs])
-    if kind_of(context) is not TRANSFORMERS:  # what the allocator holds besides tensors is not modelled there
+    if isinstance(context, GraphContext):  # what the allocator holds besides tensors is not modelled there
         return np.where(kind == "device", used, allocated)
     profile = context.framework
     chosen = np.where(kind == "allocated", allocated, used - profile.context_bytes - profile.communicator_bytes)
     return np.where(kind == "device", used, chosen)
 
 
-def _broken_laws(context: Any, table: Table) -> list[tuple[str, ...]]:
+def _broken_laws(context: Any, table: StrategyTable | SplitTable) -> list[tuple[str, ...]]:
     """Return the codes of the laws that each row of a table breaks; splits that break one are not mapped."""
     if not isinstance(table, StrategyTable):
         return [()] * len(table)
