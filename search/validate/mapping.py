@@ -83,7 +83,7 @@ def _run(row: TableRow, table_name: str, pool: _Pool, *, graphs: bool) -> Measur
     graph = graph_named(row["model"])
     if graph is not None:
         if not graphs:
-            raise Skip("an operator graph")
+            raise Skip("not a transformer")
         on = graph_context_of(row, graph, cluster_of(row, facts, filled), filled)
         shared = pool.one((graph, id(on.cluster), on.profile.name, on.precision, on.global_batch), lambda: on)
         return _made(row, table_name, shared, split_of(row, shared), filled, kind or facts.memory_kind)

@@ -47,7 +47,7 @@ def test_a_row_is_predicted_as_simulate_does(tmp_path: Path) -> None:
 
 def test_what_is_fitted_to_runs_leaves_them_out(tmp_path: Path) -> None:
     runs = load_runs([write_runs(tmp_path / "runs.csv", RUN, {})])
-    assert [skipped.reason for skipped in runs.skipped] == ["an operator graph"]
+    assert [skipped.reason for skipped in runs.skipped] == ["not a transformer"]
     assert len(runs.runs) == 1
 
 
