@@ -24,11 +24,11 @@ def goodput_note(row: Row) -> tuple[str, ...]:
         for name in ("recovery", "lost_work", "checkpoints", "waiting_for_nodes")
         if found[name] >= 0.0005
     )
-    days = f"; {found['train_days']:,.1f} days in place of {row.train_days:,.1f}" if row.train_days is not None else ""
+    days = f"; {found['train_days']:,.1f} days instead of {row.train_days:,.1f}" if row.train_days is not None else ""
     usd = f", {found['train_cost_usd']:,.0f} USD" if "train_cost_usd" in found else ""
     return (
-        f"goodput on {row.gpus:,} GPUs: {found['effective_time']:.1%} of the time trains ({lost}); a failure every "
-        f"{format_seconds(found['between_failures_s'])}, a checkpoint of {found['checkpoint_write_s']:.1f} s every "
+        f"goodput on {row.gpus:,} GPUs: {found['effective_time']:.1%} of the time ({lost}); one failure per "
+        f"{format_seconds(found['between_failures_s'])}, one checkpoint of {found['checkpoint_write_s']:.1f} s per "
         f"{format_seconds(found['checkpoint_interval_s'])}{days}{usd}",
     )
 
