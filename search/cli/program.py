@@ -27,7 +27,7 @@ examples:
   forerun list clusters
 
 Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 2 the request is wrong,
-3 nothing is feasible, 1 internal error."""
+3 nothing is feasible, 1 a bug in forerun."""
 
 LONGEST, MOST_LINES = 4000, 200
 """Characters of a line of a message, and lines: nothing that a file holds fills a terminal."""

@@ -160,4 +160,4 @@ def test_a_baseline_is_predicted_with_its_own_switches(tmp_path: Path) -> None:
     assert baseline.switches["overlap-grad-reduce"] == "off"
     assert set(baseline.unmodelled) == {"--optimizer-cpu-offload"}
     assert any("overlap-grad-reduce=off (on)" in note for note in baseline.notes)
-    assert any("(--overlap-grad-reduce) would make your run" in note for note in baseline.notes)
+    assert any("(--overlap-grad-reduce) speeds your run up" in note for note in baseline.notes)

@@ -35,7 +35,7 @@ def add_arguments(parser: Parser) -> None:
         "--profile-out",
         action=OutputFile,
         metavar="FILE.yaml",
-        help="write measured message times as a profile (for --profile); needs --cluster",
+        help="write measured message times as a profile of the machine; needs --cluster",
     )
     parser.add_argument("--cluster", metavar="CLUSTER", help="cluster of the run, for --profile-out")
     parser.add_argument(
