@@ -11,9 +11,10 @@ import random
 import statistics
 from collections import defaultdict
 
-from forerun.search.opgraph import GraphRequest, resolve_request, scored_rows
-from forerun.search.opgraph.space import Space, enumerate_splits
-from forerun.search.opgraph.tree import simulate_split
+from forerun.search.api import simulate_setting
+from forerun.search.request.kinds import OPERATOR_GRAPHS
+from forerun.search.request.request import Request, resolve
+from forerun.simulator.opgraph.table import SplitTable
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph import graph_model_names
 from forerun.spaces.opgraph.batch import PerDevice
@@ -27,30 +28,29 @@ CLOSE = 0.05
 def differences(count: int, seed: int) -> dict[str, list[float | None]]:
     """Return by family, for every split drawn, event-by-event over closed-form step time less one; None: refused."""
     draw, found = random.Random(seed), defaultdict[str, list[float | None]](list)
-    spaces: dict[tuple[object, ...], Space] = {}
+    tables: dict[tuple[object, ...], SplitTable] = {}
     names = graph_model_names()
     while sum(map(len, found.values())) < count:
         model, cluster, gpus, batch = map(draw.choice, (names, CLUSTERS, GPUS, BATCHES))
-        request = GraphRequest(model=model, cluster=cluster, global_batch=batch, gpus=str(gpus))
+        request = Request(model=model, cluster=cluster, global_batch=batch, gpus=str(gpus))
         try:
-            setting = resolve_request(request)
+            setting = resolve(request)
         except RequestError:  # more GPUs than the cluster has
             continue
         key = (model, cluster, gpus, batch)
-        if key not in spaces:
-            spaces[key] = enumerate_splits(setting, (gpus,))
-        space = spaces[key]
-        if not space.splits:
+        if key not in tables:
+            space = setting.space()
+            tables[key], _ = space.table(0, space.size)
+        if not len(tables[key]):
             continue
-        place = draw.randrange(len(space.splits))
-        split, size = space.splits[place], space.batches[place]
-        (row,) = scored_rows(setting.context, [split], [size])
+        split = draw.choice(tables[key].splits)
+        row = simulate_setting(setting, split)
         try:
-            step_s = simulate_split(setting, split).row["step_time_s"]
+            step_s = simulate_setting(setting, split, score=OPERATOR_GRAPHS.event_scores).step_time_s
         except RequestError:
-            found[split.family].append(None)
+            found[row.graph.family].append(None)
         else:
-            found[split.family].append(step_s / row.step_time_s - 1)
+            found[row.graph.family].append(step_s / row.step_time_s - 1)
     return found
 
 

@@ -41,7 +41,7 @@ def main() -> None:
         place = ["beyond", "", ""]
         if found is not None and found.rank is not None:
             share = 100 * found.rank / board.space.feasible
-            place = [f"{found.rank}", f"{share:.1f}", f"{found.tokens_per_s_per_gpu:,.0f}"]
+            place = [f"{found.rank}", f"{share:.1f}", f"{found.throughput_per_gpu:,.0f}"]
         cells = (framework, precision, place[0], f"{board.space.feasible:,}", *place[1:], f"{fullest:.3f}")
         print(f"| {' | '.join(cells)} |")
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.api import search_request
-from forerun.search.opgraph import GraphRequest, resolve_request
 from forerun.search.refine import refine
 from forerun.search.request.request import Request, resolve
 from forerun.search.trees import with_trees
@@ -80,7 +79,7 @@ def transformer(model: str, gpus: int, batch: int, words: str, repeat: int, **ap
 
 def graph(model: str, gpus: int, batch: int, name: str, repeat: int, *children: dict[str, Any]) -> Speed:
     """Measure an operator graph whose samples are cut over all GPUs, but for some layers."""
-    context = resolve_request(GraphRequest(model=model, cluster="dgx-a100-80", global_batch=batch)).context
+    context = resolve(Request(model=model, cluster="dgx-a100-80", global_batch=batch)).context
     tree = {"schedule": {"microbatches": 1}, "compute": {"cut": {"batch": gpus}}, "children": list(children)}
     text = json.dumps(tree)
     read_s, _ = best_s(lambda: graph_plan(context, parse_tree(text, "tree.json"), batch), repeat)

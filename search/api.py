@@ -15,7 +15,9 @@ from forerun.search.flat.ideas import flat_rows
 from forerun.search.notes.all_notes import Beside
 from forerun.search.notes.intervals import certain
 from forerun.search.notes.marginal_gpus import paying
+from forerun.search.opgraph.answers import best_of_families, no_split_fits
 from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.kinds import TRANSFORMERS, AnyStrategy, kind_of
 from forerun.search.request.limits import TOO_DEAR, TOO_LATE
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, Setting, legal_strategy, resolve
@@ -23,6 +25,7 @@ from forerun.search.request.scorer import Progress, Scorer
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score
+from forerun.simulator.opgraph.space import SplitSpace
 from forerun.spaces.strategies import Strategy
 
 
@@ -49,7 +52,7 @@ def search(
 
 
 def search_request(
-    request: Request | Setting,
+    request: Request | Setting[Any],
     *,
     started: Callable[[int], None] | None = None,
     progress: Progress | None = None,
@@ -84,20 +87,22 @@ def search_request(
     return leaderboard_of(setting, piece, started_s=started_s, workers=who, remarks=remarks, score=score)
 
 
-def problem_of(setting: Setting) -> Problem:
+def problem_of(setting: Setting[Any]) -> Problem:
     """Return what workers need to know of a setting."""
+    kind, space = kind_of(setting.context), setting.space()
+    folded = kind is TRANSFORMERS and not (setting.request.all_variants or objective_named(setting.objective).front)
     return Problem(
-        space=setting.space(),
+        space=space,
         objective=setting.objective,
-        top=setting.top,
+        top=kind.kept(space, setting.top),
         limits=setting.limits,
-        ideas=not (setting.request.all_variants or objective_named(setting.objective).front),
+        ideas=folded,
         slowdown=setting.slowdown(),
     )
 
 
 def leaderboard_of(
-    setting: Setting,
+    setting: Setting[Any],
     piece: SliceResult,
     *,
     started_s: float | None = None,
@@ -115,9 +120,10 @@ def leaderboard_of(
         NothingFeasible: nothing fits; the error says what would.
         BeyondLimits: what fits takes too long or costs too much.
     """
-    problem, rows = problem_of(setting), tuple[Row, ...]()
+    problem, rows, families = problem_of(setting), tuple[Row[Any], ...](), tuple[Row[Any], ...]()
     if piece.best is not None and len(piece.best):
         rows = flat_rows(setting, problem, piece.best, score)
+        families = best_of_families(setting, problem, piece.best)
     rejected = dict(sorted(piece.rejected.items(), key=lambda item: (-item[1], item[0])))
     found = Found(
         rows=rows,
@@ -125,12 +131,15 @@ def leaderboard_of(
         remarks=(*remarks, *_front_remarks(setting, piece, rows)),
         workers=workers,
         beside=Beside(*(first_row(setting, problem, best) for best in (piece.fastest, piece.safest))),
+        families=families,
     )
     board = build_board(setting, found, started_s=started_s or time.perf_counter(), score=score, noted=noted)
     if rows:
         return board
     if any(reason in piece.rejected for reason in (TOO_LATE, TOO_DEAR)):
         raise beyond_limits(setting, score, board.to_json())
+    if isinstance(problem.space, SplitSpace):
+        raise no_split_fits(setting, problem, piece, board.to_json())
     if not piece.legal and setting.request.overrides:
         raise empty_space(setting, problem, piece)
     raise NothingFeasible(diagnose(setting, problem, piece, score), board.to_json())
@@ -156,7 +165,9 @@ def simulate(model: str, *, strategy: str | Strategy, score: Scorer = simulator_
     return simulate_setting(setting, strategy, score=score)
 
 
-def simulate_setting(setting: Setting, strategy: str | Strategy, *, score: Scorer = simulator_score) -> Row:
+def simulate_setting(
+    setting: Setting[Any], strategy: str | AnyStrategy, *, score: Scorer = simulator_score
+) -> Row[Any]:
     """Predict one strategy, which may be given as text.
 
     Raises:

@@ -25,20 +25,21 @@ class Found:
     """What a way of searching found: ``rows`` best first, the candidates it counted, and what it says of itself.
 
     ``remarks`` are about the search, ``opened`` what it left open beside the axes, ``asked`` what more was asked for
-    than the request says, ``beside`` rows that notes compare the first with.
+    than the request says, ``beside`` rows that notes compare the first with, ``families`` the best row of each.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[Row[Any], ...]
     space: SpaceCounts
     remarks: tuple[str, ...] = ()
     opened: tuple[str, ...] = ()
     asked: Mapping[str, Any] = field(default_factory=dict)
     workers: str = "in this process"
     beside: Beside = field(default_factory=Beside)
+    families: tuple[Row[Any], ...] = ()
 
 
 def build_board(
-    setting: Setting, found: Found, *, started_s: float, score: Scorer = simulator_score, noted: bool = True
+    setting: Setting[Any], found: Found, *, started_s: float, score: Scorer = simulator_score, noted: bool = True
 ) -> Leaderboard:
     """Return the leaderboard of what was found, with the notes that any such rows have (where it is to be ``noted``).
 
@@ -54,6 +55,7 @@ def build_board(
         elapsed_s=0.0,
         versions=versions(),
         workers=found.workers,
+        families=found.families,
     )
     board = with_rows(board, setting, found.rows, score=score, beside=found.beside if noted else None, noted=noted)
     return replace(board, elapsed_s=time.perf_counter() - started_s)
@@ -61,8 +63,8 @@ def build_board(
 
 def with_rows(
     board: Leaderboard,
-    setting: Setting,
-    rows: tuple[Row, ...],
+    setting: Setting[Any],
+    rows: tuple[Row[Any], ...],
     *,
     score: Scorer = simulator_score,
     beside: Beside | None = None,

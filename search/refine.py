@@ -1,19 +1,19 @@
 """The best rows of a search once more, event by event: does their order hold when their schedules are played out?"""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row, closed_form_mark, rows_from
 from forerun.search.build import with_rows
+from forerun.search.request.kinds import kind_of
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Setting
-from forerun.simulator.events import event_scores
-from forerun.spaces.strategies import table_of
 
 
-def refine(board: Leaderboard, setting: Setting, top: int) -> Leaderboard:
+def refine(board: Leaderboard, setting: Setting[Any], top: int) -> Leaderboard:
     """Return the best ``top`` rows of a board after all its rows went through the event level (10 to 500 ms each).
 
     Times and memory of the rows are then the event level's, marks tell the place each had before, and ``notes`` what
@@ -25,24 +25,26 @@ def refine(board: Leaderboard, setting: Setting, top: int) -> Leaderboard:
     if not board.rows:
         return board
     strategies = [row.strategy for row in board.rows]
-    table = table_of(strategies)
-    scores = event_scores(setting.context, table)
+    kind = kind_of(setting.context)
+    table = kind.table(setting.context, strategies)
+    scores = kind.event_scores(setting.context, table)
     keys = objective_named(setting.objective).keys(setting.context, scores, table)
     places = np.lexsort((*reversed(keys), ~scores.fits))
-    played = rows_from(setting.context, strategies, scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)
+    rows = rows_from(setting.context, strategies, scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)
+    played = tuple(dataclasses.replace(row, facts=old.facts) for row, old in zip(rows, board.rows, strict=True))
     rows = tuple(_moved(played[place], place + 1) for place in places[:top])
     board = dataclasses.replace(board, remarks=(*board.remarks, _verdict(board.rows, played, rows[0])))
     return with_rows(board, setting, rows)
 
 
-def _moved(row: Row, place: int) -> Row:
+def _moved(row: Row[Any], place: int) -> Row[Any]:
     """Return a row with the place that the closed forms gave it."""
     return dataclasses.replace(row, marks=(*row.marks, closed_form_mark(place)))
 
 
-def _verdict(before: tuple[Row, ...], played: tuple[Row, ...], best: Row) -> str:
+def _verdict(before: tuple[Row[Any], ...], played: tuple[Row[Any], ...], best: Row[Any]) -> str:
     """Return in words how far the two levels agree."""
     apart = max(abs(old.step_time_s / new.step_time_s - 1) for old, new in zip(before, played, strict=True))
-    lost = (played[0].gpus * played[0].step_time_s) / (best.gpus * best.step_time_s) - 1
+    lost = best.throughput_per_gpu / played[0].throughput_per_gpu - 1
     text = f"the best {len(before)} were simulated event by event: step times differ by {apart:.1%} at most"
     return text if lost <= 0 else f"{text}; the first row by closed forms takes {lost:.1%} more GPU time"

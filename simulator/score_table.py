@@ -112,4 +112,5 @@ def _columnwise(tables: Sequence[ScoreTable], made: Callable[[list[Any]], Any]) 
             return {part: made([value[part] for value in values]) for part in values[0]}
         return made(values)
 
-    return ScoreTable(**{field.name: column(field.name) for field in fields(ScoreTable)})
+    kind = type(tables[0])  # scores of splits have more columns
+    return kind(**{field.name: column(field.name) for field in fields(kind)})

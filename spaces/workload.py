@@ -16,6 +16,8 @@ class Workload:
 
     ``moe_imbalance``: tokens of the busiest expert-parallel rank over the mean
     (1.0: balanced, as published figures assume).
+    ``document_tokens``: tokens of the documents that a sequence is packed of, which do not see each other (None: it
+    is one document): their mean by token, so that attention to all of them costs what it does.
     ``tokens``: length of the whole training in tokens, None when the user gave none.
     """
 
@@ -24,6 +26,7 @@ class Workload:
     precision: str = "bf16"
     tokens: float | None = None
     moe_imbalance: float = 1.0
+    document_tokens: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("global_batch", "seq_len"):
@@ -37,6 +40,10 @@ class Workload:
             raise RequestError(
                 f"moe_imbalance must be at least 1.0 (balanced) and at most {LARGEST_IMBALANCE:,}, "
                 f"but got {self.moe_imbalance}"
+            )
+        if self.document_tokens is not None and not 1 <= self.document_tokens <= LARGEST_COUNT:
+            raise RequestError(
+                f"document_tokens must be at least 1 and at most {LARGEST_COUNT:,}, but got {self.document_tokens}"
             )
         if self.tokens is not None and not 0 < self.tokens <= LARGEST_TOKENS:
             raise RequestError(f"tokens must be above 0 and at most {LARGEST_TOKENS:g}, but got {self.tokens}")

@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from forerun.search.validate import MeasuredRun
-from forerun.simulator.costs import attention, gemm
+from forerun.simulator.costs import attention, gemm, slowest
 from forerun.simulator.costs.collectives import rule
 from forerun.simulator.costs.collectives.constants import LinkConstants, Table, constants_of, table
 from forerun.simulator.costs.efficiency import ComputeEfficiency, device_efficiency
@@ -48,7 +48,7 @@ class Constant:
     @property
     def rule(self) -> ModuleType:
         """The cost rule that a number belongs to."""
-        return gemm if hasattr(gemm, self.name) else attention
+        return next((rule for rule in (gemm, slowest) if hasattr(rule, self.name)), attention)
 
     @property
     def exists(self) -> bool:
@@ -196,6 +196,9 @@ FLASH1 = (
     ),
 )
 UNALIGNED = (Constant(name="_VECTOR_SHARE", where="simulator/costs/attention.py", seen="bigscience", share=True),)
+REPLICAS = (
+    Constant(name="WAIT_PER_DOUBLING", where="simulator/costs/slowest.py", seen="all tables with over 8 replicas"),
+)
 VOLTA = (Constant(name="clock v100 half", where=_CLOCKS, seen="dlperf_gpt, libai, bigscience", share=True),)
 TURING = (
     Constant(name="clock t4 half", where=_CLOCKS, seen="amp", share=True),

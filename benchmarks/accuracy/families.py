@@ -131,6 +131,13 @@ FAMILIES = (
         parts=("model",),
     ),
     Family(
+        title="wait for the slowest replica",
+        constants=constants.REPLICAS + constants.AMPERE + constants.HOPPER,
+        acts_on=lambda run: dense(run) and (_hopper(run) or run.context.cluster.device.name.startswith("a100")),
+        parts=("table", "GPUs"),
+        even=True,
+    ),
+    Family(
         title="V100 clock",
         constants=constants.VOLTA,
         acts_on=lambda run: run.context.cluster.device.name.startswith("v100") and not run.context.moe,

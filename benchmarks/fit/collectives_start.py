@@ -141,9 +141,11 @@ _ROWS = (
     ),
     LinkConstants(
         key="pcie4",
-        source="A100 PCIe: SimuMax fits of nccl-tests (0.70, 0.69, 0.42 of 30 GB/s with 2, 4, 8); latencies as pcie5",
+        source="A100 PCIe: SimuMax fits of nccl-tests (0.70, 0.69 of 30 GB/s with 2, 4; with 8, over 24 GB/s between "
+        "sockets: 0.42, 0.45, 0.37 of 30); latencies as pcie5",
         architectures=("Ampere",),
         efficiency=_efficiency(0.65, 0.60, 0.50),
+        between_sockets={"all_reduce": 0.522, "all_gather": 0.562, "reduce_scatter": 0.461},
         **_PCIE,
     ),
     LinkConstants(

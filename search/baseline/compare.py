@@ -9,7 +9,6 @@ from forerun.search.board.changes import ScoredChange
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row, rows_of
 from forerun.search.explain.explain import against, explain_strategy
-from forerun.search.flat.candidates import axis_values
 from forerun.search.formats.limits import canonical
 from forerun.search.notes.intervals import certain
 from forerun.search.request.request import Request, Setting
@@ -18,7 +17,9 @@ from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, load_framework
 from forerun.spaces.frameworks.switches import flag_words, with_settings
-from forerun.spaces.strategies import Context, Strategy, table_of, violations
+from forerun.spaces.strategies import Context, Software, Strategy, table_of, violations
+from forerun.spaces.strategies.candidates import axis_values
+from forerun.spaces.strategies.software import can_turn_on, running, settings_of, settled, those_on
 from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.units import format_seconds
 
@@ -60,9 +61,10 @@ def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, 
             f"add --framework {present.framework} to compare alike"
         )
         context = dataclasses.replace(context, framework=load_framework(present.framework), correction=None)
-    context, different = _as_switched(context, present)
+    free = setting.free_software & can_turn_on(context.framework)
+    context, different = _as_switched(context, present, free)
     notes += different
-    strategy = canonical(present.strategy, context.model.layer_count)
+    strategy = _strategy_of(context, present, free)
     if strategy.devices > context.cluster.max_devices:
         raise RequestError(
             f"the baseline {present.strategy} occupies {strategy.devices} GPUs, but {context.cluster.name} has "
@@ -78,10 +80,18 @@ def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, 
     return context, (*notes, *_differences(context, present))
 
 
-def _as_switched(context: Context, present: Present) -> tuple[Context, list[str]]:
-    """Return the context with the switches of a run, and a note about those that the search has otherwise."""
+def _strategy_of(context: Context, present: Present, free: Software) -> Strategy:
+    """Return the strategy of a run, with those of its switches on that a search turns on (``free``)."""
+    strategy = canonical(present.strategy, context.model.layer_count)
+    return settled(dataclasses.replace(context, free_software=free & those_on(present.switches)), strategy)
+
+
+def _as_switched(context: Context, present: Present, free: Software) -> tuple[Context, list[str]]:
+    """Return the context with the switches of a run, and a note about those that the search has otherwise; those that
+    the search turns on (``free``) are the strategy's."""
     profile = context.framework
     searched = dict(profile.switches)
+    searched |= {name: on for name, on in settings_of(free).items() if present.switches.get(name) == on}
     own = {name: setting for name, setting in present.switches.items() if name in searched}
     other = {name: setting for name, setting in own.items() if setting != searched[name]}
     if not other:
@@ -93,12 +103,16 @@ def _as_switched(context: Context, present: Present) -> tuple[Context, list[str]
     )
 
 
-def _switch_notes(context: Context, searched: Context, strategy: Strategy, row: Row, score: Scorer) -> list[str]:
-    """Return by how much each switch that the search has otherwise would speed the run up, with its flags."""
+def _switch_notes(
+    context: Context, searched: Context, turned_on: Software, strategy: Strategy, row: Row, score: Scorer
+) -> list[str]:
+    """Return by how much each switch that the search has otherwise, or its best row turned on, would speed the run up,
+    with its flags."""
     told = []
-    there = dict(searched.framework.switches)
+    there = dict(searched.framework.switches) | settings_of(turned_on)
+    on = settings_of(strategy.software)
     for name, setting in context.framework.switches:
-        if there.get(name, setting) == setting:
+        if there.get(name, setting) in (setting, on.get(name)):
             continue
         switch = all_switches()[name]
         profile = with_settings(context.framework, {name: there[name]})
@@ -142,21 +156,22 @@ def stand_beside(
         RequestError: the run breaks a law of the model or the cluster.
     """
     context, notes = context_of(setting, present)
-    strategy = canonical(present.strategy, context.model.layer_count)
+    strategy = _strategy_of(context, present, setting.free_software & can_turn_on(context.framework))
     price = setting.usd_per_gpu_hour
     row = certain(context, rows_of(context, [strategy], usd_per_gpu_hour=price, score=score))[0]
     best = board.rows[0]
     measured, remarks = _measured(present, row, best, context)
+    switched_notes = _switch_notes(context, setting.context, best.strategy.software, strategy, row, score)
     baseline = Baseline(
         source=present.source,
         format=present.format,
         framework=context.framework.name,
         row=row,
-        faster_rows=sum(other.tokens_per_s_per_gpu > row.tokens_per_s_per_gpu for other in board.rows),
+        faster_rows=sum(other.throughput_per_gpu > row.throughput_per_gpu for other in board.rows),
         text=_text(row, best, measured),
         changes=_changes(context, strategy, price),
-        notes=(*present.notes, *notes, *_switch_notes(context, setting.context, strategy, row, score), *remarks),
-        switches=dict(context.framework.switches) if present.switches else {},
+        notes=(*present.notes, *notes, *switched_notes, *remarks),
+        switches=dict(running(context, strategy.software).framework.switches) if present.switches else {},
         unmodelled=present.unmodelled,
         other=present.other,
         unknown=present.unknown,

@@ -44,12 +44,13 @@ class Leaderboard:
     ``why`` says in words what bounds the winner and what the runner-up loses. ``elapsed_s`` is the wall time of the
     search, start-up of the process not included. ``workers`` says in words who did the work. ``baseline`` is the user's
     present run beside the first row, where one was named; ``measure_next`` the runs worth measuring, and ``trees``
-    strategies whose layers or modules differ, where asked for.
+    strategies whose layers or modules differ, where asked for. ``families``: of an operator graph the best split of
+    every family, whatever its rank.
     """
 
     request: Mapping[str, Any]
     space: SpaceCounts
-    rows: tuple[Row, ...]
+    rows: tuple[Row[Any], ...]
     why: str
     defaults: tuple[str, ...]
     remarks: tuple[str, ...]
@@ -60,6 +61,12 @@ class Leaderboard:
     baseline: Baseline | None = None
     measure_next: NextRuns | None = None
     trees: TreeRows | None = None
+    families: tuple[Row[Any], ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """What the work of a step is counted in: tokens, or images or samples of an operator graph."""
+        return self.rows[0].unit if self.rows else "token"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -87,6 +94,8 @@ class Leaderboard:
             "candidates_per_s": self.candidates_per_s,
             "versions": dict(self.versions),
         }
+        if "modes" in self.request:
+            document["families"] = [row.to_json() for row in self.families]
         if self.measure_next is not None:
             document["measure_next"] = self.measure_next.to_json()
         if self.trees is not None:
@@ -116,16 +125,16 @@ class Leaderboard:
         return rows_html([row.to_json() for row in self.rows], title=title, text=self.why)
 
 
-def rows_to_csv(rows: tuple[Row, ...]) -> str:
+def rows_to_csv(rows: tuple[Row[Any], ...]) -> str:
     """Return rows as CSV text with a header; empty text where there are none."""
     return lines_to_csv([flat_line(row.to_json()) for row in rows])
 
 
 def lines_to_csv(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return lines with the same keys as CSV text with a header; empty text where there are none."""
+    """Return lines as CSV text with a header of all their keys; empty text where there are none."""
     if not lines:
         return ""
-    return csv_text(list(lines[0]), lines)
+    return csv_text(list(dict.fromkeys(name for line in lines for name in line)), lines)
 
 
 def dump_json(document: Mapping[str, Any]) -> str:
@@ -133,7 +142,7 @@ def dump_json(document: Mapping[str, Any]) -> str:
     return visible_json(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
 
 
-def ranked(rows: tuple[Row, ...], objective: str) -> tuple[Row, ...]:
+def ranked(rows: tuple[Row[Any], ...], objective: str) -> tuple[Row[Any], ...]:
     """Number rows by their place and mark those that are as good as the first."""
     result = []
     for place, row in enumerate(rows, start=1):

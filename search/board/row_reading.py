@@ -1,16 +1,21 @@
 """Rows of leaderboards read back: every field is checked, for a file may have been changed by hand."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from forerun.search.board.rows import Row
 from forerun.search.board.variants import Variant
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator.memory.risk import oom_risk
+from forerun.simulator.opgraph import PHASES
+from forerun.simulator.opgraph.bottleneck import Bottleneck, SplitFacts
+from forerun.spaces.opgraph.split import parse_split
 from forerun.spaces.strategies import parse_strategy
 
 Value = TypeVar("Value")
+GRAPH_MEMORY = tuple(part for part in MEMORY_PARTS if part != "logits")
+"""Parts of a device's memory that operator graphs have."""
 
 
 def finite(value: Any) -> float:
@@ -30,7 +35,7 @@ def optional(read: Callable[[Any], Value], value: Any) -> Value | None:
     return None if value is None else read(value)
 
 
-def row_from_json(data: Mapping[str, Any]) -> Row:
+def row_from_json(data: Mapping[str, Any]) -> Row[Any]:
     """Return the row that ``Row.to_json`` wrote, by this version or an earlier one.
 
     Raises:
@@ -41,13 +46,16 @@ def row_from_json(data: Mapping[str, Any]) -> Row:
     def price(name: str) -> float | None:
         return optional(finite, data[name])
 
+    graph = "samples_per_s" in data
+    unit = "sample" if graph else "token"
+    read: Callable[[str], Any] = parse_split if graph else parse_strategy
     return Row(
         rank=optional(int, data["rank"]),
-        strategy=parse_strategy(str(data["strategy"])),
+        strategy=read(str(data["strategy"])),
         gpus=int(data["gpus"]),
         step_time_s=above_zero(data, "step_time_s"),
-        tokens_per_s=above_zero(data, "tokens_per_s"),
-        tokens_per_s_per_gpu=above_zero(data, "tokens_per_s_per_gpu"),
+        throughput=above_zero(data, f"{unit}s_per_s"),
+        throughput_per_gpu=above_zero(data, f"{unit}s_per_s_per_gpu"),
         mfu=finite(data["mfu"]),
         fits=bool(data["fits"]),
         peak_memory_gib=above_zero(data, "peak_memory_gib"),
@@ -55,10 +63,10 @@ def row_from_json(data: Mapping[str, Any]) -> Row:
         oom_risk=_oom_risk(data),
         allocated_memory_gib=finite(data["allocated_memory_gib"]),
         peak_stage=int(data["peak_stage"]),
-        breakdown_s={part: max(0.0, finite(data["breakdown_s"][part])) for part in TIME_PARTS},
-        memory_gib={part: max(0.0, finite(data["memory_gib"][part])) for part in MEMORY_PARTS},
+        breakdown_s=_parts(data["breakdown_s"], (TIME_PARTS, PHASES) if graph else (TIME_PARTS,)),
+        memory_gib=_parts(data["memory_gib"], (GRAPH_MEMORY,) if graph else (MEMORY_PARTS,)),
         cost_usd_per_hour=price("cost_usd_per_hour"),
-        cost_usd_per_million_tokens=price("cost_usd_per_million_tokens"),
+        usd_per_million=price(f"cost_usd_per_million_{unit}s"),
         train_days=price("train_days"),
         train_cost_usd=price("train_cost_usd"),
         marks=tuple(map(str, data["marks"])),
@@ -69,6 +77,29 @@ def row_from_json(data: Mapping[str, Any]) -> Row:
         same_as_rank=optional(int, data.get("same_as_rank")),
         peak_memory_low_gib=optional(finite, data.get("peak_memory_low_gib")),
         peak_memory_high_gib=optional(finite, data.get("peak_memory_high_gib")),
+        unit=str(data.get("unit", "image")) if graph else "token",
+        facts=_facts(data) if graph else None,
+    )
+
+
+def _parts(data: Mapping[str, Any], known: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Return the parts of a step or of a memory, one of the ``known`` sets of them.
+
+    Raises:
+        KeyError, TypeError, ValueError: a part is missing, or no number.
+    """
+    names = next((names for names in known if set(names) <= set(data)), known[0])
+    return {part: max(0.0, finite(data[part])) for part in names}
+
+
+def _facts(data: Mapping[str, Any]) -> SplitFacts:
+    held_up = Bottleneck(name=str(data.get("bottleneck", "")), seconds=None, words="", inference=False)
+    return SplitFacts(
+        global_batch=int(data["global_batch"]),
+        family=str(data["family"]),
+        batch_norm=str(data["batch_norm"]),
+        hidden_s=finite(data.get("hidden_gradient_s", 0.0)),
+        bottlenecks=(held_up,) if held_up.name else (),
     )
 
 

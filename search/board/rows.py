@@ -3,17 +3,27 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from forerun.search.board.notebook import row_html
 from forerun.search.board.variants import Variant
+from forerun.search.request.kinds import AnyStrategy, kind_of
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator import score as simulator_score
 from forerun.simulator.memory.risk import RISKY, oom_risk
+from forerun.simulator.opgraph.bottleneck import SplitFacts
 from forerun.simulator.score_table import ScoreTable
-from forerun.spaces.models import train_flops_per_sequence
-from forerun.spaces.strategies import Context, Strategy, table_of
+from forerun.spaces.strategies import Strategy
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    S = TypeVar("S", default=Strategy)
+else:
+    from typing import TypeVar
+
+    S = TypeVar("S")
 
 GIB = 2.0**30
 SECONDS_PER_HOUR = 3600.0
@@ -32,12 +42,13 @@ def closed_form_mark(place: int | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One strategy and its predicted cost.
+class Row(Generic[S]):
+    """One strategy and its predicted cost; of an operator graph with its ``facts``.
 
     ``variants`` have its degrees, and no prediction tells them from it. ``tree`` names what was costed where that is a
     strategy tree, and ``strategy`` is then that of its first layer.
-    ``rank`` is None outside of a leaderboard. ``mfu`` is the share of the dense peak at the training precision, with
+    ``rank`` is None outside of a leaderboard. ``throughput``: tokens or samples per second, each called ``unit``;
+    ``usd_per_million`` of them. ``mfu`` is the share of the dense peak at the training precision, with
     model FLOPs that count what a causal mask leaves of the attention square and no recompute (frameworks that count the
     whole square report more: 7 % for an 8B model at 4k tokens, 40 % at 64k).
     ``breakdown_s`` adds up to ``step_time_s`` and ``memory_gib`` to ``peak_memory_gib``, which pipeline rank
@@ -55,11 +66,11 @@ class Row:
     """
 
     rank: int | None
-    strategy: Strategy
+    strategy: S
     gpus: int
     step_time_s: float
-    tokens_per_s: float
-    tokens_per_s_per_gpu: float
+    throughput: float
+    throughput_per_gpu: float
     mfu: float
     fits: bool
     peak_memory_gib: float
@@ -70,7 +81,7 @@ class Row:
     breakdown_s: Mapping[str, float]
     memory_gib: Mapping[str, float]
     cost_usd_per_hour: float | None
-    cost_usd_per_million_tokens: float | None
+    usd_per_million: float | None
     train_days: float | None
     train_cost_usd: float | None
     marks: tuple[str, ...]
@@ -83,6 +94,14 @@ class Row:
     goodput: Mapping[str, float] | None = None
     tree: str = ""
     variants: tuple[Variant, ...] = ()
+    unit: str = "token"
+    facts: SplitFacts | None = None
+
+    @property
+    def graph(self) -> SplitFacts:
+        """The facts of a row of an operator graph."""
+        assert self.facts is not None
+        return self.facts
 
     @property
     def name(self) -> str:
@@ -122,8 +141,9 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain data; what only a calibration knows is left out without one."""
-        data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del data["tree"]
+        names = [field.name for field in dataclasses.fields(self) if field.name not in ("tree", "unit", "facts")]
+        unit = plain_unit(self.unit)
+        data = {PER_UNIT.get(name, name).format(unit): getattr(self, name) for name in names}
         data |= {"strategy": self.name, "breakdown_s": dict(self.breakdown_s), "memory_gib": dict(self.memory_gib)}
         if self.step_time_low_s is None:
             for name in ("interval_level", "step_time_low_s", "step_time_high_s", "same_as_rank"):
@@ -135,75 +155,83 @@ class Row:
             del data["goodput"]
         data |= {"marks": list(self.marks), "train_gpu_hours": self.train_gpu_hours}
         data["variants"] = [variant.to_json() for variant in self.variants]
-        return data
+        return data if self.facts is None else data | self.facts.to_json() | {"unit": self.unit}
+
+
+def plain_unit(unit: str) -> str:
+    """Return what a unit is called in plain data: an image of one model is a sample as any other."""
+    return unit if unit == "token" else "sample"
+
+
+PER_UNIT: Mapping[str, str] = {
+    "throughput": "{}s_per_s",
+    "throughput_per_gpu": "{}s_per_s_per_gpu",
+    "usd_per_million": "cost_usd_per_million_{}s",
+}
+"""Fields of a row whose names in plain data say the unit."""
 
 
 def rows_of(
-    context: Context,
-    strategies: Sequence[Strategy],
+    context: Any,
+    strategies: Sequence[S],
     *,
     usd_per_gpu_hour: float | None = None,
     score: Scorer = simulator_score,
-) -> tuple[Row, ...]:
+) -> tuple[Row[S], ...]:
     """Score strategies, which must be legal, and return a row for each in the order given."""
     if not strategies:
         return ()
-    scores = score(context, table_of(strategies))
+    scores = score(context, kind_of(context).table(context, strategies))
     return rows_from(context, strategies, scores, usd_per_gpu_hour=usd_per_gpu_hour)
 
 
 def rows_from(
-    context: Context,
-    strategies: Sequence[Strategy],
+    context: Any,
+    strategies: Sequence[S],
     scores: ScoreTable,
     *,
     usd_per_gpu_hour: float | None = None,
-) -> tuple[Row, ...]:
+) -> tuple[Row[S], ...]:
     """Return a row for each strategy out of its ``scores``, which have as many rows."""
-    flops = _model_flops(context)
+    kind = kind_of(context)
+    table = kind.table(context, strategies)
+    facts = kind.facts(context, table, scores)
     return tuple(
-        _row(context, "", strategy.devices, (strategy,), scores, row, flops, usd_per_gpu_hour)
-        for row, strategy in enumerate(strategies)
+        _row(context, "", int(gpus), (strategy,), scores, row, usd_per_gpu_hour, facts[row])
+        for row, (strategy, gpus) in enumerate(zip(strategies, table.column("gpus"), strict=True))
     )
 
 
 def tree_row(
-    context: Context,
+    context: Any,
     tree: str,
     gpus: int,
-    strategies: Sequence[Strategy],
+    strategies: Sequence[S],
     scores: ScoreTable,
     *,
     usd_per_gpu_hour: float | None = None,
-) -> Row:
+) -> Row[S]:
     """Return the row of a strategy tree whose layers have the settings of some flat ``strategies``; ``scores`` has one
     row. ``tree``: what to call it, empty where it is flat after all."""
-    return _row(context, tree, gpus, strategies, scores, 0, _model_flops(context), usd_per_gpu_hour)
-
-
-def _model_flops(context: Context) -> float:
-    """Return model FLOPs of one step."""
-    sequence = train_flops_per_sequence(context.model, context.workload.seq_len, causal_half=True)
-    return sequence * context.workload.global_batch
+    return _row(context, tree, gpus, strategies, scores, 0, usd_per_gpu_hour, None)
 
 
 def _row(
-    context: Context,
+    context: Any,
     tree: str,
     gpus: int,
-    strategies: Sequence[Strategy],
+    strategies: Sequence[Any],
     scores: ScoreTable,
     row: int,
-    flops: float,
     price: float | None,
-) -> Row:
-    """``strategies``: what marks are about; a flat row is of the first. ``flops``: model FLOPs of one step. ``price``:
-    USD per device and hour."""
-    workload, device = context.workload, context.cluster.device
+    facts: SplitFacts | None,
+) -> Row[Any]:
+    """``strategies``: what marks are about; a flat row is of the first. ``price``: USD per device and hour."""
+    work, device = kind_of(context).work(context, gpus), context.cluster.device
     step_s = float(scores.step_time_s[row])
-    tokens_per_s = workload.tokens_per_step / step_s
+    per_s = work.units / step_s
     usd_per_hour = None if price is None else price * gpus
-    train_s = None if workload.tokens is None else workload.tokens / tokens_per_s
+    train_s = None if work.total is None else work.total / per_s
     peak_gib, fits = float(scores.peak_memory_bytes[row]) / GIB, bool(scores.fits[row])
     limit_bytes = context.memory_limit_bytes if scores.limit_bytes is None else float(scores.limit_bytes[row])
     if scores.oom_risk is None:
@@ -211,15 +239,15 @@ def _row(
     else:
         risk, risky = float(scores.oom_risk[row]), MAY_NOT_FIT_MARK
     memory_marks = ("does not fit",) if not fits else (risky,) if risk > RISKY else ()
-    mfu = flops / (step_s * gpus * device.peak(workload.precision))
+    mfu = work.flops / (step_s * gpus * device.peak(work.precision))
     return Row(
         rank=None,
         strategy=strategies[0],
         tree=tree,
         gpus=gpus,
         step_time_s=step_s,
-        tokens_per_s=tokens_per_s,
-        tokens_per_s_per_gpu=tokens_per_s / gpus,
+        throughput=per_s,
+        throughput_per_gpu=per_s / gpus,
         mfu=mfu,
         fits=fits,
         peak_memory_gib=peak_gib,
@@ -227,20 +255,29 @@ def _row(
         oom_risk=risk,
         allocated_memory_gib=float(scores.allocated_bytes[row]) / GIB,
         peak_stage=int(scores.peak_stage[row]),
-        breakdown_s={part: float(scores.time_s[part][row]) for part in TIME_PARTS},
-        memory_gib={part: float(scores.memory_bytes[part][row]) / GIB for part in MEMORY_PARTS},
+        breakdown_s={part: float(scores.time_s[part][row]) for part in _shown(scores.time_s, TIME_PARTS)},
+        memory_gib={
+            part: float(scores.memory_bytes[part][row]) / GIB for part in _shown(scores.memory_bytes, MEMORY_PARTS)
+        },
         cost_usd_per_hour=usd_per_hour,
-        cost_usd_per_million_tokens=(
-            None if usd_per_hour is None else usd_per_hour / SECONDS_PER_HOUR / tokens_per_s * 1e6
-        ),
+        usd_per_million=None if usd_per_hour is None else usd_per_hour / SECONDS_PER_HOUR / per_s * 1e6,
         train_days=None if train_s is None else train_s / SECONDS_PER_DAY,
         train_cost_usd=(None if train_s is None or usd_per_hour is None else train_s / SECONDS_PER_HOUR * usd_per_hour),
         marks=tuple(dict.fromkeys(mark for one in strategies for mark in _marks(context, one, memory_marks, mfu))),
+        unit=work.unit,
+        facts=facts,
     )
 
 
-def _marks(context: Context, strategy: Strategy, memory_marks: Sequence[str], mfu: float) -> tuple[str, ...]:
+def _shown(parts: Mapping[str, Any], order: Sequence[str]) -> list[str]:
+    """Return the names of parts in the order in which they are shown, those of operator graphs in their own."""
+    return list(order if set(order) == set(parts) else parts)
+
+
+def _marks(context: Any, strategy: AnyStrategy, memory_marks: Sequence[str], mfu: float) -> tuple[str, ...]:
     """Return what an engineer should know about a strategy before trying it."""
+    if not isinstance(strategy, Strategy):
+        return tuple(memory_marks)
     cluster = context.cluster
     domain = max(cluster.scale_up_size, cluster.devices_per_node)
     name = "nodes" if cluster.scale_up_size <= cluster.devices_per_node else "scale-up domains"

@@ -7,9 +7,22 @@ from forerun.spaces.errors import RequestError
 TRAINING = ("debug", "json", "model", "cluster", "global_batch", "gpus", "precision", "framework")
 FILES = ("out", "force", "report")
 
-OPERATOR_GRAPH = (*TRAINING, "seconds_per_sample", "allow_generic", "paradl", "optimizer", "usd_per_gpu_hour")
-SEARCH_OF_GRAPH = (*OPERATOR_GRAPH, *FILES, "set", "objective", "top")
-STRATEGY_OF_GRAPH = (*OPERATOR_GRAPH, "strategy", "fidelity", "write_tree", "force")
+OPERATOR_GRAPH = (*TRAINING, "seconds_per_sample", "allow_generic", "optimizer", "usd_per_gpu_hour")
+SEARCH_OF_GRAPH = (
+    *OPERATOR_GRAPH,
+    "out",
+    "force",
+    "set",
+    "objective",
+    "top",
+    "usd_per_hour",
+    "oom_risk",
+    "refine",
+    "workers",
+    "worker_count",
+    "address",
+)
+STRATEGY_OF_GRAPH = (*OPERATOR_GRAPH, "paradl", "strategy", "fidelity", "write_tree", "force")
 EVENTS_OF_GRAPH = (*STRATEGY_OF_GRAPH, "tree", "trace", "timeline")
 LIMITS_OF_GRAPH = (*OPERATOR_GRAPH, "set", "report", "force")
 
@@ -19,6 +32,9 @@ SEARCH_ON_GROUPS = (
     "seq_len",
     "tokens",
     "moe_imbalance",
+    "lora",
+    "freeze",
+    "documents",
     "with_switches",
     "without_switches",
     "ignore_config_field",

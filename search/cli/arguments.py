@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forerun.search.cli.answers import only
 from forerun.search.cli.parser import Parser, batch, count, positive, some_workers, whole
 from forerun.spaces.errors import RequestError
 
@@ -51,6 +52,19 @@ def add_training(parser: Parser, *, batch_required: bool = True, learned: bool =
         type=positive,
         metavar="X",
         help="tokens of the busiest expert rank over the mean (default 1.0)",
+    )
+    group.add_argument(
+        "--lora",
+        metavar="RANK",
+        help="train adapters beside frozen matrices; RANK:PRODUCTS with attention+mlp (default) or experts",
+    )
+    group.add_argument(
+        "--freeze", metavar="PART,...", help="parts that are not trained: embedding, head, layers by name"
+    )
+    group.add_argument(
+        "--documents",
+        metavar="TOKENS",
+        help="sequences are packed of documents of so many tokens, or a file with a length per line",
     )
     group.add_argument(
         "--ignore-config-field",
@@ -164,15 +178,16 @@ def add_strategy_or_tree(parser: Parser) -> None:
     )
 
 
-def request_of(args: argparse.Namespace, **fields: Any) -> "Request":
-    """Return the request of the shared flags; ``fields`` are added to it.
+def request_of(args: argparse.Namespace, *, graphs: tuple[str, ...] = (), **fields: Any) -> "Request":
+    """Return the request of the shared flags; ``fields`` are added to it. ``graphs``: flags that the answer takes for
+    an operator graph; none where it takes no such model.
 
     Raises:
         RequestError: a flag that transformers need is missing, or one is set that they do not have.
     """
     from forerun.search.request.request import Request
 
-    _only_transformers(args)
+    _check_kind(args, graphs)
     return Request(
         model=args.model,
         cluster=args.cluster,
@@ -184,16 +199,22 @@ def request_of(args: argparse.Namespace, **fields: Any) -> "Request":
         switches=switches_of(args),
         tokens=args.tokens,
         moe_imbalance=args.moe_imbalance,
+        lora=args.lora,
+        freeze=args.freeze,
+        documents=args.documents,
         usd_per_gpu_hour=args.usd_per_gpu_hour,
         profile=getattr(args, "profile", None),
         calibration=getattr(args, "calibration", None),
         ignored_config_fields=tuple(args.ignore_config_field),
+        seconds_per_sample=args.seconds_per_sample,
+        optimizer=args.optimizer,
+        allow_generic=args.allow_generic,
         **fields,
     )
 
 
-def _only_transformers(args: argparse.Namespace) -> None:
-    """Refuse what makes no sense for a transformer.
+def _check_kind(args: argparse.Namespace, graphs: tuple[str, ...]) -> None:
+    """Refuse flags, or the lack of one, that make no sense for the kind of model; ``graphs`` as in ``request_of``.
 
     Raises:
         RequestError: see there.
@@ -201,15 +222,17 @@ def _only_transformers(args: argparse.Namespace) -> None:
     from forerun.spaces.opgraph.resolve import names_graph_model
 
     if names_graph_model(args.model):
-        raise RequestError(
-            f"{args.model} is an operator graph; search, simulate, explain, limits, scale and improve take such models"
-        )
+        if not graphs:
+            raise RequestError(
+                f"{args.model} is an operator graph; search, sweep, simulate, explain, limits, scale and improve take "
+                "such models"
+            )
+        if args.paradl and "paradl" not in graphs:
+            raise RequestError("--paradl is about one split; use it with `forerun explain` or `forerun simulate`")
+        only(args, graphs, f"is for transformers, and {args.model} is an operator graph")
+        return
     if args.seq_len is None:
         raise RequestError("the following arguments are required: --seq-len; see `forerun search --help`")
-    if not isinstance(args.global_batch, int):
-        raise RequestError(
-            f"a batch per GPU is for operator graphs, but got {args.global_batch}; write the whole batch of a step"
-        )
     for flag, value in (
         ("--seconds-per-sample", args.seconds_per_sample),
         ("--allow-generic", args.allow_generic),
@@ -220,8 +243,8 @@ def _only_transformers(args: argparse.Namespace) -> None:
             raise RequestError(f"{flag} is for operator graphs, and {args.model} is not")
 
 
-def single_request(args: argparse.Namespace) -> "Request":
-    """Return the request of a verb that looks at given strategies: it ranks nothing."""
+def single_request(args: argparse.Namespace, *, graphs: tuple[str, ...] = ()) -> "Request":
+    """Return the request of a verb that is given its strategies and ranks nothing; ``graphs`` as in ``request_of``."""
     from forerun.search.request.request import DEFAULT_OBJECTIVE, DEFAULT_TOP
 
-    return request_of(args, objective=DEFAULT_OBJECTIVE, top=DEFAULT_TOP)
+    return request_of(args, graphs=graphs, objective=DEFAULT_OBJECTIVE, top=DEFAULT_TOP)

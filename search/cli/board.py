@@ -1,7 +1,7 @@
 """A leaderboard on the terminal."""
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -27,17 +27,19 @@ WIDTHS = {
     "#": 4,
     "strategy": 25,
     "GPUs": 5,
-    "tok/s/GPU": 10,
+    "rate": 10,
     "MFU": 6,
     "step": 8,
     "range": 10,
     "memory": 10,
-    "USD/Mtok": 9,
+    "USD/M": 9,
 }
 """Columns of the terminal that each column of a leaderboard needs."""
-FIGURES = ("tok/s/GPU", "MFU", "step", "range", "memory", "USD/Mtok")
+SHORT_UNITS = {"token": "tok", "image": "img", "sample": "smp"}
+"""What the work of a step is called in heads of columns."""
+FIGURES = ("rate", "MFU", "step", "range", "memory", "USD/M")
 LEAST_BAR, MOST_BAR = 8, 40
-GOES_FIRST = ("range", "time", "USD/Mtok", "MFU")
+GOES_FIRST = ("range", "time", "USD/M", "MFU")
 """What a narrow terminal does without, in this order."""
 VARIANTS_LEGEND = "(+N) variants with the same degrees within 1% of the row; --all-variants lists them"
 SAME_LEGEND = "= not significantly slower than a better rank (90 %; errors of similar strategies are correlated)"
@@ -69,6 +71,12 @@ def print_board(board: Leaderboard) -> None:
         say(console, Text(VARIANTS_LEGEND, style="dim"))
     if bounded:
         say(console, Text(limit_line(board), style="dim"))
+    if board.families:
+        say(
+            console,
+            Text("best of every family", style="bold"),
+            board_table(board.families, console, brush, several=several),
+        )
     say(console, "", Text(board.why), *training_lines(board), *(Text(f"note: {note}") for note in board.advice), "")
     if board.measure_next is not None:
         say(console, *measure_lines(board.measure_next), "")
@@ -120,23 +128,23 @@ def title(board: Leaderboard) -> Text:
     request = board.request
     counts = request["gpu_counts"]
     devices = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    sequence = f"sequence {request['seq_len']}, " if request.get("seq_len") else ""
     return Text(
         f"{request['model_name']} on {request['cluster_name']}, {devices} GPUs, "
-        f"global batch {request['global_batch']}, sequence {request['seq_len']}, {request['precision']}, "
-        f"{request['framework']}: "
-        f"{objective_named(request['objective']).title}",
+        f"global batch {request['global_batch']}, {sequence}{request['precision']}, {request['framework']}: "
+        f"{objective_named(request['objective']).title_in(board.unit)}",
         style="bold",
     )
 
 
 def board_table(
-    rows: Sequence[Row],
+    rows: Sequence[Row[Any]],
     console: Console,
     brush: Brush,
     *,
     several: bool,
     bounded: bool = False,
-    own: Row | None = None,
+    own: Row[Any] | None = None,
 ) -> Table:
     """Return rows as a table, below them the user's ``own`` run; ``several`` GPU counts are among them, and the risk of
     running out of memory is ``bounded``.
@@ -145,7 +153,7 @@ def board_table(
     """
     absent = {
         "GPUs": not several,
-        "USD/Mtok": not any(row.cost_usd_per_hour is not None for row in rows),
+        "USD/M": not any(row.cost_usd_per_hour is not None for row in rows),
         "range": not any(row.range_text for row in rows),
     }
     # The range of published runs is much the same in all rows; that of a calibration is each row's own.
@@ -160,7 +168,10 @@ def board_table(
         table.add_column("GPUs", justify="right", no_wrap=True)
     limits = {f"{row.memory_limit_gib:.0f}" for row in rows}
     # Where a risk is bounded the limit is less than the device has, and may be each row's own.
+    unit = SHORT_UNITS.get(rows[0].unit, rows[0].unit)
     titles = {
+        "rate": f"{unit}/s/GPU",
+        "USD/M": f"USD/M{unit}",
         "memory": "GiB" if bounded or len(limits) > 1 else f"of {limits.pop()} GiB",
         "range": f"{rows[0].interval_level or 0:.0%} range",
     }
@@ -177,10 +188,10 @@ def board_table(
         cells = [Text(name), _strategy(row)]
         cells += [Text(str(row.gpus))] if several else []
         *speed, peak = figures(row)
-        values = dict(zip(("tok/s/GPU", "MFU", "step"), speed, strict=True))
+        values = dict(zip(("rate", "MFU", "step"), speed, strict=True))
         values["range"] = row.range_text
         values["memory"] = peak
-        values["USD/Mtok"] = f"{row.cost_usd_per_million_tokens or 0.0:.3g}"
+        values["USD/M"] = f"{row.usd_per_million or 0.0:.3g}"
         cells += [Text(text) for name, text in values.items() if name in shown]
         table.add_row(*cells, *([brush.bar(row.breakdown_s, bar_width)] if "time" in shown else []))
     return table
@@ -190,8 +201,8 @@ def shown_columns(width: int, *, without: Collection[str], first_to_go: Sequence
     """Return the columns of a leaderboard that a terminal of ``width`` columns has room for; ``without``: say nothing.
     ``first_to_go``: what there is no room for first.
 
-    >>> shown_columns(63, without=["range", "USD/Mtok"])
-    ['#', 'strategy', 'GPUs', 'tok/s/GPU', 'step', 'memory']
+    >>> shown_columns(63, without=["range", "USD/M"])
+    ['#', 'strategy', 'GPUs', 'rate', 'step', 'memory']
     """
     names = [name for name in (*WIDTHS, "time") if name not in without]
     for name in first_to_go:
@@ -223,17 +234,17 @@ def baseline_lines(baseline: "Baseline", rows: Sequence[Row]) -> list[Renderable
     return [*lines, *(Text(note, style="dim") for note in notes)]
 
 
-def figures(row: Row) -> list[str]:
+def figures(row: Row[Any]) -> list[str]:
     """Return tokens per second and GPU, MFU, step time and memory as text."""
     return [
-        f"{row.tokens_per_s_per_gpu:,.0f}" if row.tokens_per_s_per_gpu >= 100 else f"{row.tokens_per_s_per_gpu:.3g}",
+        f"{row.throughput_per_gpu:,.0f}" if row.throughput_per_gpu >= 100 else f"{row.throughput_per_gpu:.3g}",
         f"{row.mfu:.1%}",
         format_seconds(row.step_time_s),
         f"{row.peak_memory_gib:.1f}{'!' if TIGHT_MARK in row.marks else '?' if MAY_NOT_FIT_MARK in row.marks else ''}",
     ]
 
 
-def _strategy(row: Row) -> Text:
+def _strategy(row: Row[Any]) -> Text:
     """Return a strategy with its marks below it."""
     text = Text(row.name)
     if row.variants:

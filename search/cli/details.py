@@ -1,6 +1,7 @@
 """One strategy, or two, on the terminal: parts of the step and of memory as tables with bars."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -20,9 +21,10 @@ MOST_STAGES = 16
 MOST_OPERATORS = 10
 
 
-def headline(row: Row) -> list[Text]:
+def headline(row: Row[Any]) -> list[Text]:
     """Return a row in a few lines."""
-    memory = f"peak memory {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB on stage {row.peak_stage}"
+    on = f" on stage {row.peak_stage}" if row.facts is None else ""
+    memory = f"peak memory {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB{on}"
     if not row.fits:
         memory += f": does not fit, {row.excess_gib:.1f} GiB too much"
     level, lines = f"{row.interval_level or 0:.0%}", []
@@ -33,16 +35,14 @@ def headline(row: Row) -> list[Text]:
     if row.peak_memory_low_gib is not None and row.peak_memory_high_gib is not None:
         memory += f" ({level} between {row.peak_memory_low_gib:.1f} and {row.peak_memory_high_gib:.1f} GiB)"
     lines = [
-        f"{row.gpus} GPUs: step {format_seconds(row.step_time_s)}, {row.tokens_per_s:,.0f} tokens/s, "
-        f"{row.tokens_per_s_per_gpu:,.1f} tokens/s/GPU, MFU {row.mfu:.1%}",
+        f"{row.gpus} GPUs: step {format_seconds(row.step_time_s)}, {row.throughput:,.0f} {row.unit}s/s, "
+        f"{row.throughput_per_gpu:,.1f} {row.unit}s/s/GPU, MFU {row.mfu:.1%}",
         *lines,
         memory,
         *([row.risk_text] if row.risk_text else []),
     ]
     if row.cost_usd_per_hour is not None:
-        lines.append(
-            f"{row.cost_usd_per_hour:,.2f} USD/h, {row.cost_usd_per_million_tokens:.3g} USD per million tokens"
-        )
+        lines.append(f"{row.cost_usd_per_hour:,.2f} USD/h, {row.usd_per_million:.3g} USD per million {row.unit}s")
     if row.train_days is not None:
         cost = "" if row.train_cost_usd is None else f", {row.train_cost_usd:,.0f} USD"
         lines.append(f"whole training: {row.train_days:,.1f} days, {row.train_gpu_hours:,.0f} GPU-hours{cost}")
@@ -50,17 +50,19 @@ def headline(row: Row) -> list[Text]:
     return [Text(row.name, style="bold"), *map(Text, lines), *marks]
 
 
-def step_table(row: Row, brush: Brush, console: Console) -> Table:
+def step_table(row: Row[Any], brush: Brush, console: Console) -> Table:
     """Return the parts of a step."""
     parts = [(part, value, format_seconds(value)) for part, value in row.breakdown_s.items()]
     return _parts_table("step", parts, row.step_time_s, format_seconds(row.step_time_s), brush, console)
 
 
-def memory_table(row: Row, brush: Brush, console: Console) -> Table:
-    """Return the parts of the fullest device's memory."""
+def memory_table(row: Row[Any], brush: Brush, console: Console) -> Table:
+    """Return the parts of the fullest device's memory, and when they are there together."""
+    at_loss = row.memory_gib.get("logits", 0.0) > 0.0 == row.memory_gib.get("working", 0.0)
+    moment = "at the loss" if at_loss else "while a layer runs backward"
     parts = [(part, value, f"{value:.2f} GiB") for part, value in row.memory_gib.items()]
     return _parts_table(
-        f"memory of stage {row.peak_stage}",
+        f"memory of stage {row.peak_stage}, {moment}" if row.facts is None else "memory of the fullest device",
         parts,
         row.peak_memory_gib,
         f"{row.peak_memory_gib:.2f} GiB",
@@ -69,7 +71,7 @@ def memory_table(row: Row, brush: Brush, console: Console) -> Table:
     )
 
 
-def memory_stack(row: Row, brush: Brush, width: int) -> Text:
+def memory_stack(row: Row[Any], brush: Brush, width: int) -> Text:
     """Return the memory parts as one bar of the device's whole memory."""
     text = Text("[").append_text(brush.bar(row.memory_gib, width, full=max(row.memory_limit_gib, row.peak_memory_gib)))
     text.pad_right(width + 1 - len(text))
@@ -145,7 +147,7 @@ def comparison_table(first: Row, second: Row, *, names: tuple[str, str] = ("A", 
     for part in first.breakdown_s:
         _compare(table, part, first.breakdown_s[part], second.breakdown_s[part], "s")
     _compare(table, "step", first.step_time_s, second.step_time_s, "s", style="bold")
-    _compare(table, "tokens/s/GPU", first.tokens_per_s_per_gpu, second.tokens_per_s_per_gpu, "")
+    _compare(table, f"{first.unit}s/s/GPU", first.throughput_per_gpu, second.throughput_per_gpu, "")
     _compare(table, "MFU", 100 * first.mfu, 100 * second.mfu, "%")
     table.add_section()
     for part in first.memory_gib:

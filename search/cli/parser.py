@@ -176,14 +176,12 @@ def whole(text: str) -> int:
 
 def batch(text: str) -> "int | PerDevice":
     """Read a global batch: a whole number, or one per GPU (``64/gpu``)."""
-    number, slash, unit = text.lower().partition("/")
-    if not slash:
-        return whole(text)
-    if unit not in ("gpu", "device"):
-        raise argparse.ArgumentTypeError(f"must be a whole number or one per GPU like 64/gpu, but got {quoted(text)}")
     from forerun.spaces.opgraph.batch import PerDevice
 
-    return PerDevice(whole(number))
+    number, slash, unit = text.lower().partition("/")
+    if slash and unit not in ("gpu", "device"):
+        raise argparse.ArgumentTypeError(f"must be a whole number or one per GPU like 64/gpu, but got {quoted(text)}")
+    return PerDevice(whole(number)) if slash else whole(text)
 
 
 def positive(text: str) -> float:

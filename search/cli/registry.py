@@ -28,6 +28,7 @@ VERBS: tuple[Verb, ...] = (
     _verb("scale", "data-parallel throughput over the number of workers: all-reduce, parameter servers, stragglers"),
     _verb("explain", "one strategy in depth, and the changes that would help or hurt"),
     _verb("limits", "scaling limits of each kind of split, and what would raise them"),
+    _verb("rollout", "reinforcement learning: which GPUs train and which generate"),
     _verb("compare", "two strategies side by side"),
     _verb("export", "launch files of a row of the leaderboard, for a training framework"),
     _verb("import", "a configuration of a training framework as a strategy"),

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forerun.search.cli.console import open_console, open_progress, say
+from forerun.search.request.objectives import rate_of
 from forerun.search.sweep.plan import SweepPlan, SweepSearch
 from forerun.search.sweep.run import FINISHED, SweepResult, Watch
 from forerun.search.sweep.rundir import STATUSES
@@ -82,7 +83,7 @@ class SweepView(Watch):
         group = self._group(piece)
         self._done += 1
         group[record["status"]] += 1
-        best = max((row["tokens_per_s_per_gpu"] for row in record.get("rows", ())), default=None)
+        best = max((rate_of(row) / row["gpus"] for row in record.get("rows", ())), default=None)
         group["best"] = max(filter(None, (group["best"], best)), default=None)
 
     def _title(self) -> str:
@@ -135,17 +136,19 @@ def _board(rows: list[dict[str, Any]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("search", overflow="fold", min_width=20)
-    for name in ("GPUs", "tok/s", "tok/s/GPU", "MFU", "step"):
+    unit = "smp" if all("samples_per_s" in row for row in rows) else "tok"
+    for name in ("GPUs", f"{unit}/s", f"{unit}/s/GPU", "MFU", "step"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        asked = f"{row['model']} on {row['cluster']}, {row['framework']}, B{row['global_batch']} S{row['seq_len']}"
+        asked = f"{row['model']} on {row['cluster']}, {row['framework']}, B{row['global_batch']}"
+        asked += f" S{row['seq_len']}" if row["seq_len"] else ""
         asked += f" {row['precision']}" if row["precision"] else ""
         table.add_row(
             str(row["place"]),
             Text(f"{asked}\n").append(row["strategy"], style="bold"),
             str(row["gpus"]),
-            f"{row['tokens_per_s']:,.0f}",
-            f"{row['tokens_per_s_per_gpu']:,.0f}",
+            f"{rate_of(row):,.0f}",
+            f"{rate_of(row) / row['gpus']:,.0f}",
             f"{row['mfu']:.1%}",
             format_seconds(row["step_time_s"]),
         )

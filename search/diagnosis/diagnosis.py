@@ -9,12 +9,12 @@ import numpy as np
 from forerun.search.board.rows import Row
 from forerun.search.diagnosis.fixes import Fix, fixes, relaxed
 from forerun.search.flat.best import best_row, first_row
-from forerun.search.flat.candidates import values_at
 from forerun.search.flat.exhaustive import Problem, SliceResult, slices
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.strategies import RULES, StrategySpace
+from forerun.spaces.strategies.candidates import values_at
 from forerun.spaces.units import format_count, format_seconds
 
 TOP_BLOCKERS = 3
@@ -66,7 +66,7 @@ class Diagnosis:
             lines.append("smallest changes that make it feasible, each with an example:")
             lines += [
                 f"  {fix.change}: {fix.row.name}, {fix.row.peak_memory_gib:.1f} GiB, "
-                f"{fix.row.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
+                f"{fix.row.throughput_per_gpu:,.0f} tokens/s/GPU"
                 for fix in self.fixes
             ]
             if any(fix.tree for fix in self.fixes):
@@ -101,7 +101,7 @@ class BeyondLimits(NoAnswer):
 def empty_space(setting: Setting, problem: Problem, piece: SliceResult) -> RequestError:
     """Return the error for restrictions that leave no legal candidate: the laws they meet and which one to lift."""
     blockers = _blockers(piece)
-    laws = _laws(problem.space, [reason for reason, _ in blockers[:TOP_BLOCKERS]])
+    laws = _laws(setting.space(), [reason for reason, _ in blockers[:TOP_BLOCKERS]])
     lines = ["the restricted space is empty: no candidate keeps all laws", *_blocker_lines(blockers, laws)]
     freed = next((words for words, other in relaxed(setting) if _has_legal(other)), None)
     lines.append(f"nearest fix: {freed}" if freed else "no restriction that was lifted gives a legal candidate either")
@@ -152,7 +152,7 @@ def diagnose(setting: Setting, problem: Problem, piece: SliceResult, score: Scor
     return Diagnosis(
         legal=piece.legal,
         blockers=blockers,
-        laws={} if piece.legal else _laws(problem.space, [reason for reason, _ in blockers[:TOP_BLOCKERS]]),
+        laws={} if piece.legal else _laws(setting.space(), [reason for reason, _ in blockers[:TOP_BLOCKERS]]),
         closest=closest,
         fixes=tuple(fixes(setting, score)),
     )

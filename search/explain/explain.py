@@ -146,7 +146,7 @@ def explain_strategy(
     )
 
 
-def why(rows: Sequence[Row]) -> str:
+def why(rows: Sequence[Row[Any]]) -> str:
     """Return the paragraph below a leaderboard: what bounds the winner and what the runner-up loses."""
     if not rows:
         return ""
@@ -154,24 +154,26 @@ def why(rows: Sequence[Row]) -> str:
     return f"{text} {against(rows[0], rows[1])}{trust(rows[0], rows[1])}" if len(rows) > 1 else text
 
 
-def bound_by(row: Row) -> str:
+def bound_by(row: Row[Any]) -> str:
     """Return the largest parts of a step, and the peak memory with its largest part."""
     shares = sorted(((value / row.step_time_s, part) for part, value in row.breakdown_s.items()), reverse=True)
     parts = ", ".join(f"{name} {share:.0%}" for share, name in shares[:4] if share >= LISTED)
     largest = max(row.memory_gib, key=lambda name: row.memory_gib[name])
     verdict = "" if row.fits else " (does not fit)"
+    stage = "" if row.facts is not None else f" on stage {row.peak_stage}"
     risk = f" {row.risk_text}." if row.risk_text else ""
     return (
         f"{row.name}: step {format_seconds(row.step_time_s)} ({parts}). Peak memory {row.peak_memory_gib:.1f} of "
-        f"{row.memory_limit_gib:.1f} GiB on stage {row.peak_stage}{verdict}, mostly {largest} "
-        f"({row.memory_gib[largest]:.1f} GiB).{risk}"
+        f"{row.memory_limit_gib:.1f} GiB{stage}{verdict}, mostly {largest} ({row.memory_gib[largest]:.1f} GiB).{risk}"
     )
 
 
-def against(winner: Row, other: Row, *, name: str = "") -> str:
+def against(winner: Row[Any], other: Row[Any], *, name: str = "") -> str:
     """Return where the time between two rows goes, part by part; ``name`` is what to call the other row."""
     called = name or f"The runner-up {other.name}"
     scale = other.gpus / winner.gpus
+    if winner.facts is not None and other.facts is not None:  # steps of operator graphs may differ in their samples
+        scale *= winner.facts.global_batch / other.facts.global_batch
     gap = scale * other.step_time_s / winner.step_time_s - 1
     seconds = {part: scale * other.breakdown_s[part] - winner.breakdown_s[part] for part in winner.breakdown_s}
     floor = NEGLIGIBLE * winner.step_time_s
@@ -193,11 +195,11 @@ def against(winner: Row, other: Row, *, name: str = "") -> str:
     return f"{text}; no part differs by more than {NEGLIGIBLE:.1%} of a step."
 
 
-def trust(one: Row, other: Row) -> str:
+def trust(one: Row[Any], other: Row[Any]) -> str:
     """Return how often measured pairs predicted as far apart were in that order; empty where intervals say it better,
     where numbers of devices differ, or where both are predicted alike."""
     gap = abs(other.step_time_s / one.step_time_s - 1)
-    if one.interval_level not in (None, LEVEL) or one.gpus != other.gpus or gap < 0.0005:
+    if one.facts is not None or one.interval_level not in (None, LEVEL) or one.gpus != other.gpus or gap < 0.0005:
         return ""
     return f" At a predicted gap of {gap:.1%}, measured order agreed {order_holds(gap):.0%} of the time."
 

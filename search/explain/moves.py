@@ -12,6 +12,7 @@ import numpy as np
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, StageRecompute, Strategy
+from forerun.spaces.strategies.software import settled
 from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES, stage_counts
 from forerun.spaces.strategies.staged_space import VIRTUAL, StagedSpace
 
@@ -76,7 +77,11 @@ class Moves:
                     yield StageRecompute(Recompute.FULL, count)
 
     def turns(self, strategy: Strategy) -> Iterator[Strategy]:
-        """Yield strategies with one axis at its next choice."""
+        """Yield strategies with one axis at its next choice, and the switches that a search turns on with it."""
+        for turned in self._turns(strategy):
+            yield settled(self.space.context, turned)
+
+    def _turns(self, strategy: Strategy) -> Iterator[Strategy]:
         choices = self.space.flat.choices
         for axis in ("recompute", "mbs", "zero", "shard", "sp", "placement", "schedule"):
             for value in beside(choices[axis], int(getattr(strategy, axis))):

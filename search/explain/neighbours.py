@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from forerun.search.explain.moves import Moves
-from forerun.search.flat.candidates import axis_values
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import (
     ALL_REPLICAS,
@@ -25,6 +26,8 @@ from forerun.spaces.strategies import (
     default_choices,
     strategy_of,
 )
+from forerun.spaces.strategies.candidates import axis_values
+from forerun.spaces.strategies.software import does_something
 from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.strategies.staged_space import StagedSpace
 
@@ -142,13 +145,13 @@ def _repair(
     elif axis != "recompute_layers" and values["recompute"] != Recompute.FULL:
         values["recompute_layers"] = 0
     for attempt in _attempts(axis, values, choices):
-        for changed in _kept(axis, attempt, present):
+        for changed in _kept(context, axis, attempt, present):
             if not broken_laws(changed, context):
                 return changed
     return None
 
 
-def _kept(axis: str, values: dict[str, int], present: Strategy) -> Iterator[Strategy]:
+def _kept(context: Context, axis: str, values: dict[str, int], present: Strategy) -> Iterator[Strategy]:
     """Yield the strategy of some numbers with what the present one says per stage, then without; none where its halves
     do not match or no layers are named."""
     same = values["pp"] == present.pp
@@ -157,6 +160,8 @@ def _kept(axis: str, values: dict[str, int], present: Strategy) -> Iterator[Stra
         return
     entries = present.stage_recompute if same and axis != "recompute" else None
     whole = {**values, "recompute": max(values["recompute"], 0)}
+    columns = {name: np.array([value], dtype=np.int64) for name, value in whole.items()}
+    whole["software"] = int(present.software & does_something(columns, context)[0])
     other = present.second_tp if same and present.second_tp != values["tp"] else None
     for stages in dict.fromkeys((StageChoices(second_tp=other, recompute=entries), StageChoices())):
         try:

@@ -1,12 +1,13 @@
 """The one best strategy of a setting: what fixes, notes and pages compare with."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from forerun.search.board.rows import Row, rows_from
-from forerun.search.flat.candidates import strategies_at
 from forerun.search.flat.exhaustive import Best, Problem, search_space
+from forerun.search.request.kinds import kind_of
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
@@ -33,14 +34,14 @@ def best_row(
     return first_row(setting, problem, search_space(problem, score=score).best)
 
 
-def first_row(setting: Setting, problem: Problem, best: Best | None) -> Row | None:
+def first_row(setting: Setting[Any], problem: Problem, best: Best | None) -> Row[Any] | None:
     """Return the row of the first of some candidates, None where there is none."""
     if best is None or not len(best):
         return None
     return rows_of_best(setting, problem, best.take(np.arange(1)))[0]
 
 
-def rows_of_best(setting: Setting, problem: Problem, best: Best) -> tuple[Row, ...]:
+def rows_of_best(setting: Setting[Any], problem: Problem, best: Best) -> tuple[Row[Any], ...]:
     """Return the rows of candidates of a problem's space, from the scores that ranked them."""
-    strategies = strategies_at(problem.space, best.index)
+    strategies = kind_of(setting.context).strategies(problem.space, best.index)
     return rows_from(setting.context, strategies, best.scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)

@@ -8,12 +8,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.search.flat.bound import SAMPLE, SLOWER, WORTH, Bound, sample_tables, slowdowns
 from forerun.search.flat.fronts import front
+from forerun.search.request.kinds import TRANSFORMERS, Space, Table, kind_of
 from forerun.search.request.limits import NO_LIMITS, TrainingLimits
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.preferences import odds_of_failure
@@ -21,13 +23,14 @@ from forerun.search.request.scorer import Progress, Scorer
 from forerun.simulator import score as simulator_score
 from forerun.simulator.core.bound import LeastStep
 from forerun.simulator.memory.risk import RISKY
+from forerun.simulator.opgraph.space import WalkedSplits
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.spaces.strategies import AXES, StrategySpace, StrategyTable
-from forerun.spaces.strategies.walk import Hopeless
+from forerun.spaces.strategies.walk import Hopeless, Walked
 
-CHUNK = 1 << 17
+CHUNK = TRANSFORMERS.chunk
 """Legal candidates scored at once: large enough to amortise numpy's calls, small enough for the cache."""
-FIRST = 1 << 19
+FIRST = TRANSFORMERS.first
 """Candidates of the first slice: a few per cent of them are legal in the usual space."""
 PREFIXES = 1 << 24
 """Most prefixes of a slice, legal or not: bounds memory where a sparse space suddenly becomes dense. Laws leave a tenth
@@ -45,7 +48,7 @@ class Problem:
     not at all), and which candidates need no scoring (``bounded``). ``ideas``: of candidates with the same degrees only
     the best is kept."""
 
-    space: StrategySpace
+    space: Space
     objective: str
     top: int
     limits: TrainingLimits = NO_LIMITS
@@ -56,8 +59,10 @@ class Problem:
     @property
     def idea_width(self) -> int:
         """Candidates from one set of degrees to the next, the slowest digits of an index; 1: each is one by itself."""
+        if not self.ideas or not isinstance(self.space, StrategySpace):
+            return 1
         fast = AXES[AXES.index(DEGREES[-1]) + 1 :]
-        return math.prod(len(self.space.choices[axis]) for axis in fast) if self.ideas else 1
+        return math.prod(len(self.space.choices[axis]) for axis in fast)
 
     def merged(self, pieces: Iterable["SliceResult"]) -> "SliceResult":
         """Return the piece of several slices together."""
@@ -104,9 +109,11 @@ class SliceResult:
     """The best feasible candidate with a low risk of running out of memory."""
 
 
-def interrupted(scores: ScoreTable, table: StrategyTable, slowdown: Mapping[int, float]) -> ScoreTable:
+def interrupted(scores: ScoreTable, table: Table, slowdown: Mapping[int, float]) -> ScoreTable:
     """Return scores with what interruptions add to the steps of trainings on so many GPUs."""
-    return scores.slowed(slowdowns(table, slowdown)) if slowdown else scores
+    if not slowdown or not isinstance(table, StrategyTable):
+        return scores
+    return scores.slowed(slowdowns(table, slowdown))
 
 
 def search_space(problem: Problem, *, score: Scorer = simulator_score, progress: Progress | None = None) -> SliceResult:
@@ -121,12 +128,15 @@ def bounded(problem: Problem, score: Scorer = simulator_score) -> Problem:
     The best ``top`` of a sample set the bound: whatever cannot be better than the last of them is not among the best of
     the whole space.
     """
-    objective, context = objective_named(problem.objective), problem.space.context
-    known = score is simulator_score and context.correction is None and objective.plain is not None
-    if not known or problem.space.size < WORTH:
+    objective = objective_named(problem.objective)
+    space = problem.space
+    if not isinstance(space, StrategySpace) or space.size < WORTH:
         return problem
-    tables, legal = list[StrategyTable](), 0
-    for table in sample_tables(problem.space):
+    context = space.context
+    if score is not simulator_score or context.correction is not None or objective.plain is None:
+        return problem
+    tables, legal = list[Table](), 0
+    for table in sample_tables(space):
         tables.append(table)
         legal += len(table)
         if legal >= SAMPLE:
@@ -139,9 +149,9 @@ def bounded(problem: Problem, score: Scorer = simulator_score) -> Problem:
     return replace(problem, bound=bound)
 
 
-def _within(bound: Bound | None, table: StrategyTable) -> StrategyTable:
+def _within(bound: Bound | None, table: Table) -> Table:
     """Return the candidates that may be among the best."""
-    if bound is None or not len(table):
+    if bound is None or not len(table) or not isinstance(table, StrategyTable):
         return table
     keeps = bound.keeps(table)
     return table if keeps.all() else table.take(np.flatnonzero(keeps))
@@ -154,11 +164,12 @@ def search_slice(
     *,
     score: Scorer = simulator_score,
     progress: Progress | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> SliceResult:
     """Return the piece of the candidates with index in ``[low, high)``; it does not depend on ``chunk``."""
     low, high = max(low, 0), min(high, problem.space.size)
-    piece, waiting = SliceResult(), list[StrategyTable]()
+    chunk = chunk or kind_of(problem.space.context).chunk
+    piece, waiting = SliceResult(), list[Table]()
     enumerated = legal = 0
     bound = problem.bound
     for part in slices(problem.space, low, high, chunk, None if bound is None else bound.hopeless):
@@ -176,9 +187,9 @@ def search_slice(
     return piece
 
 
-def score_chunk(problem: Problem, table: StrategyTable, score: Scorer) -> SliceResult:
+def score_chunk(problem: Problem, table: Table, score: Scorer) -> SliceResult:
     """Score some legal candidates."""
-    context = problem.space.context
+    context: Any = problem.space.context
     bare = score(context, table)
     scores = interrupted(bare, table, problem.slowdown)
     kept, beyond = problem.limits.kept(scores, table)
@@ -281,24 +292,22 @@ class Slice:
     ``rejected`` counts illegal ones by reason, ``passed`` legal ones that were passed over as hopeless."""
 
     width: int
-    table: StrategyTable
+    table: Table
     rejected: Mapping[str, int]
     passed: int = 0
 
 
-def slices(
-    space: StrategySpace, low: int, high: int, chunk: int = CHUNK, hopeless: Hopeless | None = None
-) -> Iterator[Slice]:
+def slices(space: Space, low: int, high: int, chunk: int = CHUNK, hopeless: Hopeless | None = None) -> Iterator[Slice]:
     """Cut ``[low, high)`` into slices of about ``chunk`` legal candidates to look at; a dense one in parts, the last of
     which has the width of all.
 
     The width of a slice follows the density of the one before it, because the density changes slowly along the index.
     """
-    width, widest = FIRST, PREFIXES * space.below
+    width, widest = kind_of(space.context).first, PREFIXES * space.below
     while low < high:
         width = min(width, high - low)
         found = 0
-        parts = space.walk(low, low + width, hopeless)
+        parts: Iterator[Walked | WalkedSplits] = space.walk(low, low + width, hopeless)
         part = next(parts)
         for after in parts:
             found += len(part.table)
@@ -310,7 +319,7 @@ def slices(
         width = max(1, min(widest, int(width * growth)))
 
 
-def chunks_of(tables: list[StrategyTable], chunk: int) -> Iterator[StrategyTable]:
+def chunks_of(tables: Sequence[Table], chunk: int) -> Iterator[Table]:
     """Yield the rows of all tables in tables of about equal size, ``chunk`` rows at most."""
     joined = _join([table for table in tables if len(table)])
     if joined is None:
@@ -320,15 +329,9 @@ def chunks_of(tables: list[StrategyTable], chunk: int) -> Iterator[StrategyTable
         yield joined.take(slice(part * len(joined) // count, (part + 1) * len(joined) // count))
 
 
-def _join(tables: list[StrategyTable]) -> StrategyTable | None:
-    """Return one table with the rows of all: slices of one space differ in nothing but the choices of ``dp``."""
+def _join(tables: Sequence[Table]) -> Table | None:
+    """Return one table with the rows of all, which are slices of one space."""
     if len(tables) < 2:
         return tables[0] if tables else None
-    dp = np.unique(np.concatenate([table.choices["dp"] for table in tables]))
-    codes = {axis: np.concatenate([table.codes[axis] for table in tables]) for axis in AXES}
-    recoded = [np.searchsorted(dp, table.choices["dp"]).astype(np.uint16)[table.codes["dp"]] for table in tables]
-    return StrategyTable(
-        choices={**tables[0].choices, "dp": dp},
-        codes={**codes, "dp": np.concatenate(recoded)},
-        index=np.concatenate([table.index for table in tables]),
-    )
+    first, *others = tables
+    return first.joined(others)  # type: ignore[arg-type]  # all of one kind

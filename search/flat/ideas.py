@@ -7,6 +7,7 @@ ten rows of them would be one row ten times.
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,13 +32,13 @@ KINDS = ("mbs", "zero", "sp")
 MOST_VARIANTS = 100
 
 
-def flat_rows(setting: Setting, problem: Problem, best: Best, score: Scorer) -> tuple[Row, ...]:
+def flat_rows(setting: Setting[Any], problem: Problem, best: Best, score: Scorer) -> tuple[Row[Any], ...]:
     """Return the rows of what an exhaustive search found, each with its variants where those were folded."""
-    shown = best.take(np.arange(min(len(best), problem.top)))
-    if not problem.ideas:
+    shown = best.take(np.arange(min(len(best), setting.top)))
+    if not problem.ideas or not isinstance(problem.space, StrategySpace):
         return rows_of_best(setting, problem, shown)
     found = _with_variants(problem, shown, score)
-    places = _places(problem, found)
+    places = _places(problem, problem.space, found)
     rows = rows_of_best(setting, problem, found.take(np.array([leader for leader, *_ in places])))
     others = (np.array(own[1 : MOST_VARIANTS + 1], dtype=np.intp) for own in places)
     variants = (tuple(map(variant_of, rows_of_best(setting, problem, found.take(own)))) for own in others)
@@ -67,7 +68,7 @@ def _with_variants(problem: Problem, leaders: Best, score: Scorer) -> Best:
     return lowest(found, np.ones(len(found), dtype=bool), len(found))
 
 
-def _places(problem: Problem, found: Best) -> list[list[int]]:
+def _places(problem: Problem, space: StrategySpace, found: Best) -> list[list[int]]:
     """Return the places in ``found`` of the rows, each followed by those of its variants.
 
     First the best of every idea that is near the best of all; then whatever is next, another strategy of such an idea
@@ -75,7 +76,7 @@ def _places(problem: Problem, found: Best) -> list[list[int]]:
     """
     ideas: dict[int, list[list[int]]] = {}
     seen = set[tuple[int, ...]]()
-    kinds = np.stack([found.index // problem.idea_width, *_digits(problem.space, found.index)], axis=1)
+    kinds = np.stack([found.index // problem.idea_width, *_digits(space, found.index)], axis=1)
     for place, (idea, *kind) in enumerate(kinds.tolist()):
         rows = ideas.setdefault(idea, [])
         if rows and found.keys[0, place] <= (1 + ALIKE) * found.keys[0, rows[-1][0]]:

@@ -51,8 +51,14 @@ def options(words: Sequence[str], *, kebab: bool = True) -> tuple[dict[str, str 
     return found, remarks
 
 
+PROGRAMS = ("megatron", "swift", "llamafactory-cli")
+"""Programs that start themselves on all devices: what they do is their first argument."""
+
+
 def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the words before the first program (``.py``) that a command names, and those after it."""
+    if words and words[0] in PROGRAMS:
+        return [], list(words[2:])
     for at, word in enumerate(words):
         if word.endswith(".py"):
             return list(words[:at]), list(words[at + 1 :])

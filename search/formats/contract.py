@@ -21,6 +21,9 @@ from forerun.spaces.workload import Workload
 Files = Mapping[str, str]
 """Texts by file name."""
 
+SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash")
+"""Endings of launch scripts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
@@ -109,16 +112,22 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchFile:
-    """A file to read: ``beside`` are files given with it (launch scripts), ``gpus`` the number of devices where the
-    user stated it, ``entry`` which of several configurations of the file is meant, ``given`` what a script is started
-    with."""
+    """A file to read: ``beside`` are launch scripts given with it, ``others`` further documents, ``gpus`` the number of
+    devices where the user stated it, ``entry`` which of several configurations of the file is meant, ``given`` what a
+    script is started with."""
 
     name: str
     text: str
     beside: Files = field(default_factory=dict)
+    others: Files = field(default_factory=dict)
     gpus: int | None = None
     entry: str | None = None
     given: Given = NOTHING
+
+    @property
+    def scripts(self) -> Files:
+        """Return the launch scripts, the file itself among them where it is one."""
+        return {**self.beside, self.name: self.text} if self.suffix in SCRIPTS else self.beside
 
     @property
     def suffix(self) -> str:
@@ -149,6 +158,7 @@ class LaunchFile:
 class Format:
     """One format. ``version`` names what it targets; ``main`` is the name of its principal file.
 
+    ``joins``: a run may be given several such files together.
     ``framework`` is the profile whose laws a launch must keep (None: forerun has no profile that fits).
     ``write`` returns the files of a launch that breaks none of ``limits`` (None: forerun only reads this format);
     ``parse`` reads a file; ``recognise`` says whether a file looks like this format and never raises RequestError for a
@@ -164,6 +174,7 @@ class Format:
     parse: Callable[[LaunchFile], Imported]
     recognise: Callable[[LaunchFile], bool]
     framework: str | None = None
+    joins: bool = False
 
     def express(self, launch: Launch) -> Files:
         """Return the files that start ``launch``, by name.

@@ -65,7 +65,7 @@ def batch_of(found: RunReplicas, per_replica: int, why: str) -> tuple[int | None
     """Return the global batch that a file leaves to ``per_replica`` sequences times the replicas (None where these are
     not known either), and what to say of it.
 
-    >>> batch_of(Replicas(dp=4, known=True), 8, "as the framework assumes")
+    >>> batch_of(RunReplicas(dp=4, known=True), 8, "as the framework assumes")
     (32, 'global batch 32: 8*dp, as the framework assumes')
     """
     if not found.known:

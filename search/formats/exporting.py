@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.board.folder import BOARD, read_leaderboard
-from forerun.search.flat.candidates import axis_values
 from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.software import carried
 from forerun.search.formats.table import format_named, writable
@@ -15,7 +14,9 @@ from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework, resolve_framework, switched
 from forerun.spaces.models import resolve_model
-from forerun.spaces.strategies import Context, parse_strategy, violations
+from forerun.spaces.strategies import Context, Software, parse_strategy, violations
+from forerun.spaces.strategies.candidates import axis_values
+from forerun.spaces.strategies.software import running
 from forerun.spaces.workload import Workload
 
 ALL = "all"
@@ -47,6 +48,11 @@ def load_launch(run: Path, rank: int) -> tuple[Launch, Context]:
             precision=str(request["precision"]),
             moe_imbalance=float(request.get("moe_imbalance") or 1.0),
         )
+        if part := next((name for name in ("lora", "freeze") if request.get(name)), None):
+            raise RequestError(
+                f"launch files do not say what is trained, but {run} was searched with --{part} {request[part]}; write "
+                "its strategy into a recipe for fine-tuning by hand (NeMo, Megatron-Bridge: peft; torchtune)"
+            )
         named = {part: str(request[part]) for part in ("model", "cluster", "framework")}
         switches = {str(name): str(setting) for name, setting in request.get("switches", {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -69,7 +75,10 @@ def express(item: Format, launch: Launch, context: Context) -> Files:
         RequestError: the format has no word for it, or the framework would not run it.
     """
     if item.framework is not None:
-        launch = dataclasses.replace(launch, switches=carried(context.framework, item.framework))
+        # Switches that the strategy turns on are the software's, written as its flags.
+        software = running(context, launch.strategy.software).framework
+        strategy = dataclasses.replace(launch.strategy, software=Software.NONE)
+        launch = dataclasses.replace(launch, strategy=strategy, switches=carried(software, item.framework))
     files = item.express(launch)
     if item.framework is None or item.framework == context.framework.name:
         return files

@@ -4,10 +4,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from forerun.search.formats.contract import Files, Imported, LaunchFile
-from forerun.search.formats.shell_script import SCRIPTS
+from forerun.search.formats.contract import SCRIPTS, Files, Imported, LaunchFile
 from forerun.search.formats.shell_words import NOTHING, Given
-from forerun.search.formats.table import format_named, recognised
+from forerun.search.formats.table import FORMATS, format_named, recognised
 from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import MAX_BYTES, read_text
 
@@ -66,7 +65,8 @@ def import_texts(
             raise RequestError(f"{name} is not UTF-8 text")
     main = _main(files)
     beside = {name: text for name, text in files.items() if name != main and Path(name).suffix.lower() in SCRIPTS}
-    source = LaunchFile(name=main, text=files[main], beside=beside, gpus=gpus, entry=entry, given=given)
+    others = {name: text for name, text in files.items() if name != main and name not in beside}
+    source = LaunchFile(name=main, text=files[main], beside=beside, others=others, gpus=gpus, entry=entry, given=given)
     chosen = recognised(source) if format is None else format_named(format)
     try:
         found = chosen.read(source)
@@ -82,9 +82,22 @@ def import_texts(
 
 
 def _main(files: Files) -> str:
-    """Return the file that is the configuration: the one that is no script, else the first script."""
+    """Return the file that is the configuration: the one that names the others, else the first of those that a run
+    takes together; the first script where there is nothing else.
+
+    Raises:
+        RequestError: there are several configurations.
+    """
     plain = [name for name in files if Path(name).suffix.lower() not in SCRIPTS]
     if len(plain) > 1:
+        bases = {name: Path(name).name for name in plain}
+        naming = [name for name in plain if all(bases[other] in files[name] for other in plain if other != name)]
+        joining = [item for item in FORMATS if item.joins]
+        naming = naming or [
+            name for name in plain if any(item.recognise(LaunchFile(name=name, text=files[name])) for item in joining)
+        ]
+        if naming:
+            return naming[0]
         raise RequestError(f"{', '.join(plain)} are several configurations; import one of them at a time")
     launch = [name for name in files if Path(name).name == "launch.sh"]
     return (plain or launch or list(files))[0]

@@ -1,6 +1,7 @@
 """Which strategies the framework of a request can be told to run: those that one of its own formats has words for."""
 
 import dataclasses
+from typing import Any
 
 from forerun.search.board.rows import NO_LAUNCH_MARK, Row
 from forerun.search.formats.launch_of import formats_of, launch_of
@@ -15,8 +16,8 @@ def launchable(context: Context, strategy: Strategy) -> bool:
     return launch_of(context, strategy, name=context.model.name)[0] != OWN.name
 
 
-def marked(context: Context, row: Row) -> Row:
+def marked(context: Any, row: Row[Any]) -> Row[Any]:
     """Return a row with its mark where no launch file of the framework can express it."""
-    if row.tree or launchable(context, row.strategy):
+    if row.tree or row.facts is not None or launchable(context, row.strategy):
         return row
     return dataclasses.replace(row, marks=(*row.marks, f"{NO_LAUNCH_MARK} for {context.framework.name}"))

@@ -8,6 +8,7 @@ from typing import Any
 from forerun.search.formats.contract import Launch, Limit
 from forerun.search.formats.layers import NAMED_SPLITS, nearest_split, split_of, virtual_stages
 from forerun.search.formats.stages import NO_MODULES, ONE_RECOMPUTE, ONE_TP, WHOLE_STAGES
+from forerun.spaces.divisors import divisors
 from forerun.spaces.models.model import MixtureOfExperts, Model
 from forerun.spaces.strategies import (
     ALL_LAYERS,
@@ -18,7 +19,6 @@ from forerun.spaces.strategies import (
     Schedule,
     Split,
     Strategy,
-    divisors,
 )
 from forerun.spaces.strategies.stages import split_is_legal
 

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile
+from forerun.search.formats.contract import SCRIPTS, Files, Format, Imported, Launch, LaunchFile
 from forerun.search.formats.devices import World
 from forerun.search.formats.launchers import LAUNCH, SLURM, Value, comment, slurm, torchrun
 from forerun.search.formats.limits import (
@@ -26,7 +26,7 @@ from forerun.search.formats.megatron_read import MODEL_FACTS, read_arguments
 from forerun.search.formats.megatron_write import model_arguments, parallel_arguments
 from forerun.search.formats.script_world import world_of
 from forerun.search.formats.settings import LaunchSettings, flatten
-from forerun.search.formats.shell_script import SCRIPTS, read_script
+from forerun.search.formats.shell_script import read_script
 from forerun.search.formats.software import environment, exports, flags_of, read_switches, split_known
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.documents import parse_document
@@ -162,7 +162,12 @@ def _hydra(value: Any) -> str:
 
 def parse(source: LaunchFile) -> Imported:
     """Read a configuration container, an override file, or a NeMo 1 file."""
-    flat = flatten({_section(key): value for key, value in _overrides(source).items()})
+    return parse_sections(source, _overrides(source))
+
+
+def parse_sections(source: LaunchFile, sections: Mapping[str, Any]) -> Imported:
+    """Return what the sections of a container say, from whichever file they came."""
+    flat = flatten({_section(key): value for key, value in sections.items()})
     named: dict[str, Any] = {}
     original: dict[str, str] = {}
     for key in sorted(flat, key=_precedence):

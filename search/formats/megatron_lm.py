@@ -4,6 +4,8 @@ Source: ``megatron/training/arguments.py`` and the dataclasses of megatron-core 
 """
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from forerun.search.formats.command_line import options, split_again, split_command
@@ -88,8 +90,29 @@ def write(launch: Launch) -> Files:
     return {LAUNCH: script, SLURM: slurm(launch)}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MegatronVariant:
+    """Software whose scripts have Megatron-LM's arguments and some of its own.
+
+    ``renamed``: its argument: that of Megatron-LM; ``assumed``: what it takes where Megatron-LM takes something else;
+    ``known``: names of its own; ``says``: an argument, and a note for whoever sets it.
+    """
+
+    name: str
+    version: str
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    assumed: Mapping[str, str | bool] = field(default_factory=dict)
+    known: re.Pattern[str] = re.compile("(?!)")
+    says: Mapping[str, str] = field(default_factory=dict)
+
+
 def parse(source: LaunchFile) -> Imported:
     """Read a launch script or a list of arguments; the script is never run."""
+    return parse_variant(source, MegatronVariant(name=NAME, version=VERSION))
+
+
+def parse_variant(source: LaunchFile, variant: MegatronVariant) -> Imported:
+    """Read a launch script of Megatron-LM, or of software that has its arguments."""
     script = read_script(source.text, source.name, source.given)
     found: dict[str, str | bool] = {}
     remarks: list[str] = list(script.notes)
@@ -101,6 +124,12 @@ def parse(source: LaunchFile) -> Imported:
         raise RequestError(
             f"{source.name}: no command with arguments like --tensor-model-parallel-size; is it a launch script?"
         )
+    defaults = [
+        f"{name}={value}, as {variant.name} assumes" for name, value in variant.assumed.items() if name not in found
+    ]
+    found = {variant.renamed.get(name, name): value for name, value in found.items()}
+    found = {name: value for name, value in ({**variant.assumed, **found}).items() if value != "none"}
+    remarks += [text.format(value=found[name]) for name, text in variant.says.items() if name in found]
     world = world_of(source.beside, source.gpus, source.given)
     if not world.stated:
         devices = script_devices(script)
@@ -109,11 +138,11 @@ def parse(source: LaunchFile) -> Imported:
     reading = read_arguments(settings, world, source.name)
     mixture = "experts" in reading.model or reading.strategy.ep > 1
     switches = read_switches(settings.raw, NAME, reading.strategy, mixture=mixture)
-    other, unknown = settings.rest(is_known)
+    other, unknown = settings.rest(lambda name: is_known(name) or variant.known.match(name) is not None)
     unmodelled, other = split_known(other, NAME)
     return Imported(
-        format=NAME,
-        version=VERSION,
+        format=variant.name,
+        version=variant.version,
         strategy=reading.strategy,
         workload=reading.workload,
         model=reading.model,
@@ -121,7 +150,7 @@ def parse(source: LaunchFile) -> Imported:
         unknown=_flagged(unknown),
         switches=switches,
         unmodelled=_flagged(unmodelled),
-        defaults=reading.defaults,
+        defaults=(*defaults, *reading.defaults),
         notes=(*remarks, *reading.notes),
     )
 

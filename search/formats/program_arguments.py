@@ -24,10 +24,16 @@ def trainer_arguments(launch: Launch) -> list[str]:
 
 
 def launch_files(
-    launch: Launch, title: str, starter: Sequence[str], arguments: Sequence[str], *, before_slurm: Sequence[str] = ()
+    launch: Launch,
+    title: str,
+    starter: Sequence[str],
+    arguments: Sequence[str],
+    *,
+    before_slurm: Sequence[str] = (),
+    program: str = PROGRAM,
 ) -> dict[str, str]:
     """Return ``launch.sh`` and ``slurm.sbatch`` for a launcher other than torchrun."""
-    command = " \\\n    ".join([*starter, PROGRAM, *arguments])
+    command = " \\\n    ".join([*starter, program, *arguments])
     lines = [*header(launch, title), "", *distributed(launch)[:5], "", command, ""]
     return {LAUNCH: "\n".join(lines), SLURM: slurm(launch, before=before_slurm)}
 

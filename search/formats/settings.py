@@ -10,7 +10,7 @@ from forerun.spaces.errors import RequestError
 
 _OUTSIDE = re.compile(r"\$\{?([A-Za-z_]\w*|[0-9]+|[@*#])")
 _DECIDING = re.compile(r"parallel|batch_?size|seq_?len|max_length|num_layers|accumulation|stage|nodes|nproc|recompute")
-"""Settings that are named together where variables are missing."""
+"""LaunchSettings that are named together where variables are missing."""
 LARGEST = 10**12
 """No count in a configuration is larger; a longer number is a mistake."""
 
@@ -46,6 +46,14 @@ class LaunchSettings:
     def __contains__(self, name: str) -> bool:
         """Whether the file has the setting with any value but null."""
         return self._values.get(name) is not None
+
+    def names(self) -> list[str]:
+        """Return the names of all settings that have a value but null."""
+        return [name for name, value in self._values.items() if value is not None]
+
+    def every(self) -> frozenset[str]:
+        """Return the names of all settings, those that are null included."""
+        return frozenset(self._values)
 
     def also(self, name: str, value: Any) -> None:
         """Add a setting that stands elsewhere than in the file, such as a variable of its launch script."""
@@ -159,9 +167,15 @@ class LaunchSettings:
         A name that differs by a letter or two from one that was asked for counts as unknown: it is a slip.
         """
         left = {name: value for name, value in self._values.items() if name not in self._read}
-        slips = {name for name in left if difflib.get_close_matches(name, self._asked, n=1, cutoff=0.93)}
+        slips = {name for name in left if self._slip(name)}
         other = {name: value for name, value in left.items() if known(name) and name not in slips}
         return other, {name: value for name, value in left.items() if name not in other}
+
+    def _slip(self, name: str) -> bool:
+        """Whether a name is nearly one that was asked for, in the same section."""
+        section = name.rpartition(".")[0]
+        near = difflib.get_close_matches(name, self._asked, n=3, cutoff=0.93)
+        return any(asked.rpartition(".")[0] == section for asked in near)
 
     def wrong(self, names: Iterable[str], law: str) -> RequestError:
         """Return the error that a setting breaks a law."""

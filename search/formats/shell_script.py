@@ -9,9 +9,6 @@ from forerun.search.formats.shell_lexer import Word, WordPart, lex
 from forerun.search.formats.shell_words import NOTHING, Given, Scope, expand_word, positional
 from forerun.spaces.errors import RequestError
 
-SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash")
-"""Endings of launch scripts."""
-
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _DECLARE = ("export", "local", "readonly", "declare", "typeset")
 _UNSET = re.compile(r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})")

@@ -137,6 +137,9 @@ def _bracketed(written: str, scope: Scope, source: str, depth: int) -> str:
         inside = _NAME.sub(lambda match: _value(match[0], scope, match[0]), inside)
         result = arithmetic(inside)
         return written if result is None else str(result)
+    if expr := re.fullmatch(r"\$\(\s*expr\s+(.*)\)", written):
+        result = arithmetic(expand_text(expr[1], scope, source, depth + 1).replace("\\*", "*"))
+        return written if result is None else str(result)
     match = re.fullmatch(r"\$\{([A-Za-z_]\w*|[0-9]+|[@*#])(?:\[[@*]\])?(?:(:?[-=+?])(.*))?\}", written, re.DOTALL)
     if match is None:
         return written

@@ -1,12 +1,17 @@
 """All formats by name."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from forerun.search.formats import (
     accelerate_fsdp,
     accelerate_megatron,
+    bridge_recipes,
     deepspeed,
     megatron_bridge,
     megatron_lm,
     megatron_log,
+    megatron_variants,
     nanotron,
     own_yaml,
     planners,
@@ -14,11 +19,62 @@ from forerun.search.formats import (
     torchtitan_toml,
 )
 from forerun.search.formats.contract import Format, LaunchFile
+from forerun.search.formats.facts import format_of
+from forerun.search.formats.keys import Launcher
+from forerun.search.formats.tables import (
+    axolotl,
+    colossalai,
+    levanter,
+    limits_of,
+    llama_factory,
+    maxtext,
+    ms_swift,
+    neox,
+    olmo,
+    olmo_core,
+    verl,
+    write_olmo_core,
+    writers,
+)
 from forerun.spaces.errors import RequestError, unknown
+
+LAUNCHERS: tuple[Launcher, ...] = (
+    neox.LAUNCHER,
+    axolotl.LAUNCHER,
+    llama_factory.LAUNCHER,
+    olmo.LAUNCHER,
+    olmo_core.LAUNCHER,
+    levanter.LAUNCHER,
+    verl.LAUNCHER,
+    maxtext.LAUNCHER,
+    colossalai.LAUNCHER,
+    ms_swift.LAUNCHER,
+)
+"""Formats that are tables of their keys."""
+
+WRITTEN: Mapping[str, Mapping[str, Any]] = {
+    "gpt-neox": {"main": writers.NEOX_MAIN, "limits": limits_of.NEOX, "write": writers.write_neox},
+    "llama-factory": {
+        "main": writers.FACTORY_MAIN,
+        "limits": limits_of.LLAMA_FACTORY,
+        "write": writers.write_llama_factory,
+    },
+    "axolotl": {"main": writers.AXOLOTL_MAIN, "limits": limits_of.AXOLOTL, "write": writers.write_axolotl},
+    "maxtext": {"main": writers.MAXTEXT_MAIN, "limits": limits_of.MAXTEXT, "write": writers.write_maxtext},
+    "olmo-core": {
+        "main": write_olmo_core.MAIN,
+        "limits": (*limits_of.OLMO_CORE, write_olmo_core.MODELS),
+        "write": write_olmo_core.write,
+    },
+}
+"""How launches are written, of the tables that are written, too."""
 
 FORMATS: tuple[Format, ...] = (
     own_yaml.FORMAT,
     megatron_log.FORMAT,
+    *(format_of(launcher, joins=launcher is neox.LAUNCHER, **WRITTEN.get(launcher.name, {})) for launcher in LAUNCHERS),
+    bridge_recipes.FORMAT,
+    *megatron_variants.FORMATS,
     megatron_bridge.FORMAT,
     accelerate_megatron.FORMAT,
     accelerate_fsdp.FORMAT,

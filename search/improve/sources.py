@@ -11,8 +11,8 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
 if TYPE_CHECKING:
-    from forerun.search.opgraph import GraphSetting
-    from forerun.search.request.request import Request
+    from forerun.search.request.request import Request, Setting
+    from forerun.simulator.opgraph import GraphContext
     from forerun.simulator.replay import Analysis
     from forerun.simulator.replay.readers.reading import Reading
 
@@ -141,10 +141,10 @@ def model_source(
 def _graph(
     model: str, cluster: str, gpus: int, batch: int, precision: str | None, framework: str | None
 ) -> ImproveSource:
-    from forerun.search.opgraph import GraphRequest, resolve_request
+    from forerun.search.request.request import Request, resolve
     from forerun.simulator.improve.from_graph import graph_step
 
-    request = GraphRequest(
+    request = Request(
         model=model,
         cluster=cluster,
         global_batch=gpus * batch,
@@ -152,7 +152,7 @@ def _graph(
         precision=precision,
         framework=framework,
     )
-    setting = resolve_request(request)
+    setting = resolve(request)
     step = graph_step(setting.context, ranks=gpus, batch=batch)
     rule = rule_of(setting.context.profile)
     # A framework that exchanges afterwards does so by default, whatever the buckets.
@@ -163,17 +163,17 @@ def _graph(
     )
 
 
-def _other_splits(setting: "GraphSetting") -> tuple[Alternative, ...]:
+def _other_splits(setting: "Setting[GraphContext]") -> tuple[Alternative, ...]:
     """Return the best split of every family that would be faster than data parallel training."""
-    from forerun.search.opgraph import search_graph
+    from forerun.search.api import search_request
 
-    best = {row.split.family: row for row in search_graph(setting).families}
+    best = {row.graph.family: row for row in search_request(setting).families}
     data = best.pop("data", None)
     if data is None:
         return ()
     faster = [row for row in best.values() if row.step_time_s < data.step_time_s * (1 - _WORTH)]
     return tuple(
-        Alternative(name="split", what=row.text, saves_s=data.step_time_s - row.step_time_s)
+        Alternative(name="split", what=row.name, saves_s=data.step_time_s - row.step_time_s)
         for row in sorted(faster, key=lambda row: row.step_time_s)[:_SHOWN]
     )
 

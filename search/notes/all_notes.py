@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from forerun.search.board.rows import Row
 from forerun.search.notes.divisible import divisible_note
@@ -10,6 +11,7 @@ from forerun.search.notes.goodput import goodput_note
 from forerun.search.notes.low_oom_risk import safer_note
 from forerun.search.notes.switched import switches_note
 from forerun.search.notes.validated_runs import checked_note
+from forerun.search.request.kinds import TRANSFORMERS, kind_of
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import score as simulator_score
@@ -25,12 +27,14 @@ class Beside:
 
 
 def notes_for(
-    setting: Setting, rows: Sequence[Row], score: Scorer = simulator_score, beside: Beside | None = None
+    setting: Setting[Any], rows: Sequence[Row[Any]], score: Scorer = simulator_score, beside: Beside | None = None
 ) -> tuple[str, ...]:
     """Return what is to be said of ranked rows: what was measured of the first, a faster and a safer one, a better
     batch, and how well such predictions met measured runs. ``score``: what other candidates are scored with."""
     if not rows:
         return ()
+    if kind_of(setting.context) is not TRANSFORMERS:  # what the others say was measured of transformers
+        return fast_kernels_note(rows[0])
     beside = beside or Beside()
     return (
         *measured_note(setting, rows[0]),
@@ -41,6 +45,12 @@ def notes_for(
         *switches_note(setting, rows[0], score),
         *checked_note(setting.context, rows[0]),
     )
+
+
+def fast_kernels_note(row: Row[Any]) -> tuple[str, ...]:
+    """Return as one note why a network of convolutions may have an MFU above 100 %."""
+    told = f"MFU {row.mfu:.0%}: model FLOPs are those of direct convolutions, and Winograd kernels multiply less"
+    return (told,) if row.mfu > 1 else ()
 
 
 def measured_note(setting: Setting, row: Row) -> tuple[str, ...]:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from forerun.search.board.rows import Row
 from forerun.search.flat.best import best_row
-from forerun.search.flat.candidates import axis_values
 from forerun.search.flat.exhaustive import DEGREES
 from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Scorer
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.strategies import ALL_REPLICAS, AXES, SPELLING
+from forerun.spaces.strategies.candidates import axis_values
 
 NEARBY = 0.15
 """Share of the batch, or of the GPUs, by which another may differ."""
@@ -115,7 +115,7 @@ def _note(
             row = best_row(setting, overrides=narrow, limits=setting.limits, score=score)
         except ForerunError:
             continue
-        gain = 0.0 if row is None else row.tokens_per_s_per_gpu / first.tokens_per_s_per_gpu - 1
+        gain = 0.0 if row is None else row.throughput_per_gpu / first.throughput_per_gpu - 1
         if row is not None and gain >= WORTH and (best is None or gain > best[0]):
             best = gain, number, row
     if best is None:

@@ -1,20 +1,22 @@
 """What failures, checkpoints and restarts leave of the training of a row."""
 
 import dataclasses
+import math
+from typing import Any
 
 from forerun.search.board.rows import Row
 from forerun.search.request.request import Setting
 from forerun.spaces.units import format_seconds
 
 
-def with_goodput(setting: Setting, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+def with_goodput(setting: Setting[Any], rows: tuple[Row[Any], ...]) -> tuple[Row[Any], ...]:
     """Return rows with what interruptions leave of their trainings, where a request asks for it."""
     if setting.interrupted is None:
         return rows
     return tuple(dataclasses.replace(row, goodput=_goodput(setting, row)) for row in rows)
 
 
-def goodput_note(row: Row) -> tuple[str, ...]:
+def goodput_note(row: Row[Any]) -> tuple[str, ...]:
     """Return as one note the effective time of a row and where the rest goes; none where nobody asked."""
     found = row.goodput
     if found is None:
@@ -26,22 +28,24 @@ def goodput_note(row: Row) -> tuple[str, ...]:
     )
     days = f"; {found['train_days']:,.1f} days instead of {row.train_days:,.1f}" if row.train_days is not None else ""
     usd = f", {found['train_cost_usd']:,.0f} USD" if "train_cost_usd" in found else ""
+    between = found.get("between_failures_s")
+    failures = "no failure" if between is None else f"one failure per {format_seconds(between)}"
     return (
-        f"goodput on {row.gpus:,} GPUs: {found['effective_time']:.1%} of the time ({lost}); one failure per "
-        f"{format_seconds(found['between_failures_s'])}, one checkpoint of {found['checkpoint_write_s']:.1f} s per "
+        f"goodput on {row.gpus:,} GPUs: {found['effective_time']:.1%} of the time ({lost}); {failures}, "
+        f"one checkpoint of {found['checkpoint_write_s']:.1f} s per "
         f"{format_seconds(found['checkpoint_interval_s'])}{days}{usd}",
     )
 
 
-def _goodput(setting: Setting, row: Row) -> dict[str, float]:
+def _goodput(setting: Setting[Any], row: Row[Any]) -> dict[str, float]:
     assert setting.interrupted is not None
     found = setting.interrupted.on(row.gpus, step_s=row.step_time_s)
     data = {
         "effective_time": found.effective,
-        "tokens_per_s": row.tokens_per_s * found.effective,
+        "tokens_per_s": row.throughput * found.effective,
         "checkpoint_interval_s": found.interval_s,
         "checkpoint_write_s": found.write_s,
-        "between_failures_s": found.between_failures_s,
+        **({} if math.isinf(found.between_failures_s) else {"between_failures_s": found.between_failures_s}),
         **found.shares,
     }
     if row.train_days is not None:

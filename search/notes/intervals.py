@@ -1,21 +1,25 @@
 """Rows with their intervals: from measured runs of the user's machine, else from published runs that are alike."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from forerun.search.board.rows import Row
 from forerun.search.certainty import LEVEL, busy_share, certainty_of
+from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.strategies import Context
 
 
-def certain(context: Context, rows: tuple[Row, ...], objective: str | None = None) -> tuple[Row, ...]:
+def certain(
+    context: Context | GraphContext, rows: tuple[Row[Any], ...], objective: str | None = None
+) -> tuple[Row[Any], ...]:
     """Return rows with the intervals of their step time and peak memory, in a calibrated context also the best rank
     that each cannot be told apart from.
 
     Rows of different numbers of devices are compared only where ``objective`` ranks by cost.
     """
-    if not rows:
+    if not rows or not isinstance(context, Context):  # the published runs with residuals are of transformers
         return rows
     if context.correction is None:
         return _published(context, rows)

@@ -13,7 +13,7 @@ def paying(rows: Sequence[Row]) -> str:
     """Return in words up to which number of GPUs another one pays; empty where the rows have one number only."""
     best: dict[int, float] = {}
     for row in rows:
-        best[row.gpus] = max(row.tokens_per_s, best.get(row.gpus, 0.0))
+        best[row.gpus] = max(row.throughput, best.get(row.gpus, 0.0))
     counts = sorted(best)
     if len(counts) < 2:
         return ""

@@ -4,14 +4,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.search.board.leaderboard import SCHEMA, versions
-from forerun.search.opgraph.request import GraphSetting
-from forerun.search.opgraph.rows import GraphRow
-from forerun.search.opgraph.scoring import in_segments, scored_rows
-from forerun.search.opgraph.space import enumerate_splits
+from forerun.search.board.rows import Row, rows_of
 from forerun.search.opgraph.what_if import Doubling, doublings
+from forerun.search.request.kinds import modes_of
+from forerun.search.request.request import Setting
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.space import split_space
 from forerun.spaces.errors import InfeasibleError
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.limits import split_limits
+from forerun.spaces.opgraph.split import Split
 
 PAYS = 0.5
 """Doubling the GPUs pays while it adds at least this share of what it should: half again as many samples per second."""
@@ -23,14 +25,14 @@ class FamilyLimits:
     still pays; ``stops`` says what ends it there. ``law``: the bound that the model or the batch sets."""
 
     family: str
-    curve: tuple[GraphRow, ...]
+    curve: tuple[Row[Split], ...]
     useful_gpus: int
     stops: str
     law: str
     changes: tuple[Doubling, ...]
 
     @property
-    def best(self) -> GraphRow:
+    def best(self) -> Row[Split]:
         """The row at the largest number that pays."""
         return next(row for row in self.curve if row.gpus == self.useful_gpus)
 
@@ -45,13 +47,13 @@ class FamilyLimits:
             "curve": [
                 {
                     "gpus": row.gpus,
-                    "strategy": str(row.split),
-                    "global_batch": row.global_batch,
-                    "samples_per_s": row.samples_per_s,
+                    "strategy": row.name,
+                    "global_batch": row.graph.global_batch,
+                    "samples_per_s": row.throughput,
                     "efficiency": efficiency(base, row),
                     "step_time_s": row.step_time_s,
                     "peak_memory_gib": row.peak_memory_gib,
-                    "bottleneck": row.bottleneck,
+                    "bottleneck": row.graph.bottleneck,
                 }
                 for row in self.curve
             ],
@@ -63,7 +65,7 @@ class FamilyLimits:
 class Limits:
     """All families, the one with the highest throughput first."""
 
-    setting: GraphSetting
+    setting: Setting[GraphContext]
     families: tuple[FamilyLimits, ...]
     never: dict[str, str]
 
@@ -71,16 +73,16 @@ class Limits:
         """Return the document that ``forerun limits --json`` prints."""
         return {
             "schema": SCHEMA,
-            "request": self.setting.to_json(),
+            "request": self.setting.document(),
             "limits": [family.to_json() for family in self.families],
             "never_feasible": self.never,
             "versions": versions(),
         }
 
 
-def efficiency(base: GraphRow, row: GraphRow) -> float:
+def efficiency(base: Row[Split], row: Row[Split]) -> float:
     """Throughput per GPU over that of the first point."""
-    return row.samples_per_s_per_gpu / base.samples_per_s_per_gpu
+    return row.throughput_per_gpu / base.throughput_per_gpu
 
 
 def doubled(counts: tuple[int, ...]) -> tuple[int, ...]:
@@ -89,24 +91,24 @@ def doubled(counts: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(count for count in counts if count in powers or count == counts[-1])
 
 
-def limits_of(setting: GraphSetting, counts: tuple[int, ...]) -> Limits:
+def limits_of(setting: Setting[GraphContext], counts: tuple[int, ...]) -> Limits:
     """Return how far every family goes over ``counts``.
 
     Raises:
         InfeasibleError: nothing fits on any number of them.
     """
-    counts = doubled(counts)
-    space = enumerate_splits(setting, counts)
-    rows = scored_rows(setting.context, space.splits, space.batches)
-    rows += in_segments(setting.context, rows)
-    curves: dict[str, dict[int, GraphRow]] = {}
-    leanest: dict[str, GraphRow] = {}
+    counts, context = doubled(counts), setting.context
+    space = split_space(context, counts, modes_of(setting.request.overrides))
+    table, _ = space.table(0, space.size)
+    rows = rows_of(context, [split for split in table.splits if isinstance(split, Split)])
+    curves: dict[str, dict[int, Row[Split]]] = {}
+    leanest: dict[str, Row[Split]] = {}
     for row in rows:
-        name = row.split.family
+        name = row.graph.family
         if name not in leanest or row.peak_memory_gib < leanest[name].peak_memory_gib:
             leanest[name] = row
         best = curves.setdefault(name, {}).get(row.gpus)
-        if row.fits and (best is None or row.samples_per_s > best.samples_per_s):
+        if row.fits and (best is None or row.throughput > best.throughput):
             curves[name][row.gpus] = row
     families = [
         _family(setting, name, tuple(points[gpus] for gpus in sorted(points)), counts)
@@ -120,19 +122,20 @@ def limits_of(setting: GraphSetting, counts: tuple[int, ...]) -> Limits:
     }
     if not families:
         raise InfeasibleError("nothing fits: " + "; ".join(f"{name} {text}" for name, text in never.items()))
-    ordered = sorted(families, key=lambda family: (-family.best.samples_per_s, family.family))
+    ordered = sorted(families, key=lambda family: (-family.best.throughput, family.family))
     return Limits(setting=setting, families=tuple(ordered), never=never)
 
 
-def _family(setting: GraphSetting, name: str, curve: tuple[GraphRow, ...], counts: tuple[int, ...]) -> FamilyLimits:
+def _family(
+    setting: Setting[GraphContext], name: str, curve: tuple[Row[Split], ...], counts: tuple[int, ...]
+) -> FamilyLimits:
     last, stops = curve[0], ""
     for row in curve[1:]:
-        gained = row.samples_per_s / last.samples_per_s - 1.0
+        gained = row.throughput / last.throughput - 1.0
         wanted = PAYS * (row.gpus / last.gpus - 1.0)
         if gained < wanted:
-            stops = (
-                f"{row.gpus} GPUs bring {gained:+.0%} for {row.gpus / last.gpus - 1.0:+.0%} devices: {row.bottleneck}"
-            )
+            more = row.gpus / last.gpus - 1.0
+            stops = f"{row.gpus} GPUs bring {gained:+.0%} for {more:+.0%} devices: {row.graph.bottleneck}"
             break
         last = row
     if not stops:
@@ -149,7 +152,7 @@ def _family(setting: GraphSetting, name: str, curve: tuple[GraphRow, ...], count
     )
 
 
-def _law(setting: GraphSetting, family: str) -> str:
+def _law(setting: Setting[GraphContext], family: str) -> str:
     """Return the bound that the model or the batch sets, in words (ParaDL, table 3)."""
     limits = split_limits(setting.context.model)
     asked = setting.request.global_batch

@@ -4,12 +4,13 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from forerun.search.board.rows import Row
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.still_page import section, still_page
 from forerun.search.opgraph.limits import FamilyLimits, Limits, efficiency
-from forerun.search.opgraph.request import OBJECTIVES
-from forerun.search.opgraph.rows import GraphRow
+from forerun.search.request.objectives import OBJECTIVES
 from forerun.spaces.files import write_text
+from forerun.spaces.opgraph.split import Split
 from forerun.spaces.units import format_count, format_seconds
 
 WIDTH, HEIGHT, LEFT, BELOW, RIGHT = 720, 372, 64, 52, 150
@@ -48,7 +49,7 @@ def limits_page(limits: Limits) -> str:
     )
     asked = (
         f"Global batch {setting.request.global_batch}, {context.precision}, {context.profile.name}; "
-        f"{OBJECTIVES['throughput']} at every number of GPUs. All figures are predicted."
+        f"{OBJECTIVES['throughput'].title_in(sample)} at every number of GPUs. All figures are predicted."
     )
     remarks = [tag("p", line, class_="hint") for line in setting.remarks()]
     return still_page(title=title, subtitle=asked, content=[*sections, *remarks])
@@ -65,7 +66,7 @@ def _useful(limits: Limits) -> Safe:
         (
             family.family,
             family.useful_gpus,
-            format_count(family.best.samples_per_s),
+            format_count(family.best.throughput),
             family.stops,
             family.law,
         )
@@ -94,13 +95,13 @@ def _points(limits: Limits, sample: str) -> Safe:
         (
             family.family,
             row.gpus,
-            row.global_batch,
-            str(row.split),
-            f"{row.samples_per_s:,.1f}",
+            row.graph.global_batch,
+            row.name,
+            f"{row.throughput:,.1f}",
             f"{efficiency(family.curve[0], row):.0%}",
             format_seconds(row.step_time_s),
             f"{row.peak_memory_gib:.1f}",
-            row.bottleneck,
+            row.graph.bottleneck,
         )
         for family in limits.families
         for row in family.curve
@@ -109,19 +110,19 @@ def _points(limits: Limits, sample: str) -> Safe:
     return _table(heads, rows)
 
 
-def _throughput(row: GraphRow) -> float:
-    return row.samples_per_s
+def _throughput(row: Row[Split]) -> float:
+    return row.throughput
 
 
-def _efficient(limits: Limits) -> Callable[[GraphRow], float]:
+def _efficient(limits: Limits) -> Callable[[Row[Split]], float]:
     """Efficiency over the best single point with the fewest GPUs."""
-    base = min((family.curve[0] for family in limits.families), key=lambda row: (row.gpus, -row.samples_per_s))
+    base = min((family.curve[0] for family in limits.families), key=lambda row: (row.gpus, -row.throughput))
     return lambda row: efficiency(base, row)
 
 
 def _chart(
     families: Sequence[FamilyLimits],
-    value: Callable[[GraphRow], float],
+    value: Callable[[Row[Split]], float],
     unit: str,
     *,
     mark: tuple[float, str] | None = None,

@@ -1,39 +1,29 @@
-"""Strategy trees for operator graphs, and splits as such: simulated event by event, and shown as plain data."""
+"""Strategy trees for operator graphs: simulated event by event, and shown as plain data; splits as trees."""
 
+import dataclasses
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.search.opgraph.request import GraphSetting
-from forerun.simulator import TIME_PARTS
+from forerun.search.board.rows import Row, tree_row
+from forerun.search.request.request import Setting
 from forerun.simulator.events import EventResult
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.bottleneck import MIXED_NORMS, SplitFacts
 from forerun.simulator.opgraph.events import GraphPlan, graph_plan, simulate_plan
-from forerun.simulator.opgraph.memory import RESERVE_BYTES, USABLE
+from forerun.simulator.opgraph.events.scores import result_row
+from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.split_tree import tree_of_split
 from forerun.spaces.documents import Document
 from forerun.spaces.errors import RequestError
-from forerun.spaces.files import write_text
 from forerun.spaces.opgraph.split import Split
 from forerun.spaces.trees import Node, TreeError
 from forerun.spaces.trees.document import at_line, read_tree
 from forerun.spaces.trees.names import ranges_text
-from forerun.spaces.trees.write import tree_yaml
-
-GIB = 2.0**30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphTree:
-    """A simulated tree: ``row`` with the keys of a row of splits as far as a tree has them, ``tree`` what it says."""
-
-    row: dict[str, Any]
-    tree: dict[str, Any]
-    events: EventResult
-
-
-def simulate_graph_tree(setting: GraphSetting, path: Path) -> GraphTree:
-    """Simulate the tree of a file.
+def simulate_graph_tree(setting: Setting[GraphContext], path: Path) -> tuple[Row[Split], EventResult, dict[str, Any]]:
+    """Simulate the tree of a file, and return its row, its step and what the tree says.
 
     Raises:
         RequestError: the file is no tree or the tree is wrong; the message has file, line and path of the node.
@@ -41,34 +31,32 @@ def simulate_graph_tree(setting: GraphSetting, path: Path) -> GraphTree:
     root, document = read_tree(path)
     plan = _plan(setting, root, document)
     count = plan.tree.device_count
-    if setting.counts is not None and count not in setting.counts:
-        counts = " or ".join(map(str, setting.counts[:8]))
+    if setting.gpus is not None and count not in setting.gpus:
+        counts = " or ".join(map(str, setting.gpus[:8]))
         raise RequestError(f"{path} occupies {count} GPUs, but --gpus asks for {counts}")
     events = simulate_plan(plan)
-    return GraphTree(row=_row(setting, plan, events, f"tree {path.name}"), tree=_tree(plan, path), events=events)
+    scores = result_row(setting.context, events, {"reserve": RESERVE_BYTES})
+    row = tree_row(
+        setting.context,
+        f"tree {path.name}",
+        count,
+        (Split(replicas=count),),
+        scores,
+        usd_per_gpu_hour=setting.usd_per_gpu_hour,
+    )
+    facts = SplitFacts(global_batch=setting.context.batch(count), family="tree", batch_norm=MIXED_NORMS)
+    return dataclasses.replace(row, facts=facts), events, tree_facts(plan, str(path))
 
 
-def simulate_split(setting: GraphSetting, split: Split) -> GraphTree:
-    """Simulate a split event by event, as the tree that it is."""
-    name, batch = str(split), setting.batch(split.devices)
-    plan = graph_plan(setting.context, tree_of_split(setting.context, split, batch), batch)
-    events = simulate_plan(plan)
-    return GraphTree(row=_row(setting, plan, events, name), tree=_tree(plan, Path(name)), events=events)
+def split_facts(setting: Setting[GraphContext], split: Split) -> dict[str, Any]:
+    """Return the tree that a split is as plain data."""
+    batch = setting.context.batch(split.devices)
+    return tree_facts(graph_plan(setting.context, tree_of_split(setting.context, split, batch), batch), str(split))
 
 
-def write_split(setting: GraphSetting, split: Split, path: Path) -> None:
-    """Write a split as the strategy tree that it is; ``simulate_graph_tree`` gives the same answer, to the last digit.
-
-    Raises:
-        RequestError: the file cannot be written.
-    """
-    root = tree_of_split(setting.context, split, setting.batch(split.devices))
-    write_text(path, f"# {split}\n# of {setting.context.model.name}\n{tree_yaml(root)}")
-
-
-def _plan(setting: GraphSetting, root: Node, document: Document) -> GraphPlan:
+def _plan(setting: Setting[GraphContext], root: Node, document: Document) -> GraphPlan:
     try:
-        batch = setting.batch(_devices(root))
+        batch = setting.context.batch(_devices(root))
         return graph_plan(setting.context, root, batch)
     except TreeError as error:
         raise at_line(error, document) from None
@@ -90,27 +78,9 @@ def _devices(node: Node) -> int:
     return count
 
 
-def _row(setting: GraphSetting, plan: GraphPlan, events: EventResult, name: str) -> dict[str, Any]:
-    gpus, batch = plan.tree.device_count, setting.batch(plan.tree.device_count)
-    peak = (events.peak_memory_bytes + RESERVE_BYTES) / GIB
-    limit = USABLE * setting.context.cluster.device.memory_bytes / GIB
-    samples = batch / events.step_time_s
-    return {
-        "strategy": name,
-        "gpus": gpus,
-        "global_batch": batch,
-        "step_time_s": events.step_time_s,
-        "samples_per_s": samples,
-        "samples_per_s_per_gpu": samples / gpus,
-        "peak_memory_gib": peak,
-        "memory_limit_gib": limit,
-        "fits": peak <= limit,
-        "breakdown_s": {part: events.time_s[part] for part in TIME_PARTS},
-    }
-
-
-def _tree(plan: GraphPlan, path: Path) -> dict[str, Any]:
-    """Return stages, and the inferred communication by phase and kind: how many transfers, and their elements."""
+def tree_facts(plan: GraphPlan, name: str) -> dict[str, Any]:
+    """Return the tree of a file, or of a split, as plain data: stages, and the inferred communication by phase and
+    kind, how many transfers and their elements."""
     stages = []
     for number, stage in enumerate(plan.tree.stages):
         cuts: dict[str, list[str]] = {}
@@ -133,7 +103,7 @@ def _tree(plan: GraphPlan, path: Path) -> dict[str, Any]:
             counts[need.phase.value, transfer.kind] += 1
             elements[need.phase.value, transfer.kind] += round(max(transfer.elements))
     return {
-        "file": str(path),
+        "file": name,
         "microbatches": plan.tree.microbatches,
         "stages": stages,
         "communication": [

@@ -3,11 +3,11 @@
 import dataclasses
 from dataclasses import dataclass
 
-from forerun.search.opgraph.bottleneck import Bottleneck
-from forerun.search.opgraph.rows import GraphRow
-from forerun.search.opgraph.scoring import scored_rows
+from forerun.search.board.rows import Row, rows_of
 from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.bottleneck import Bottleneck
 from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.opgraph.split import Split
 from forerun.spaces.units import format_seconds
 
 NOTICED = 0.002
@@ -51,7 +51,7 @@ def uncongested(cluster: Cluster) -> Cluster:
     return dataclasses.replace(cluster, levels=levels)
 
 
-def doublings(context: GraphContext, row: GraphRow) -> tuple[Doubling, ...]:
+def doublings(context: GraphContext, row: Row[Split]) -> tuple[Doubling, ...]:
     """Return what each doubling brings for the split of ``row``."""
     measured = context.seconds_per_sample
     staged = context.profile.staged_bytes_per_s
@@ -66,21 +66,27 @@ def doublings(context: GraphContext, row: GraphRow) -> tuple[Doubling, ...]:
     for what, words, cluster, profile, seconds, factor in cases:
         if what == "bisection" and all(level.oversubscription == 1.0 for level in context.cluster.levels):
             continue
-        changed = dataclasses.replace(context, cluster=cluster, profile=profile, seconds_per_sample=seconds)
-        (new,) = scored_rows(changed, [row.split], [row.global_batch * factor])
+        changed = dataclasses.replace(
+            context,
+            cluster=cluster,
+            profile=profile,
+            seconds_per_sample=seconds,
+            global_batch=factor * context.batch(row.gpus),
+        )
+        (new,) = rows_of(changed, [row.strategy])
         if not new.fits:  # as many samples at a time as before, gradients exchanged half as often
-            more = dataclasses.replace(row.split, segments=row.split.segments * factor)
-            (new,) = scored_rows(changed, [more], [row.global_batch * factor])
+            more = dataclasses.replace(row.strategy, segments=row.strategy.segments * factor)
+            (new,) = rows_of(changed, [more])
             words = f"{words}, in {more.segments} segments"
-        gain = new.samples_per_s / row.samples_per_s - 1.0 if new.fits else None
+        gain = new.throughput / row.throughput - 1.0 if new.fits else None
         found.append(Doubling(what=what, gain=gain, words=words))
     return tuple(found)
 
 
-def congestion(context: GraphContext, row: GraphRow) -> tuple[Bottleneck, ...]:
+def congestion(context: GraphContext, row: Row[Split]) -> tuple[Bottleneck, ...]:
     """Return the class for what oversubscribed links add to a step (it is part of the exchanges' time), if they do."""
     changed = dataclasses.replace(context, cluster=uncongested(context.cluster))
-    (free,) = scored_rows(changed, [row.split], [row.global_batch])
+    (free,) = rows_of(changed, [row.strategy])
     added = row.step_time_s - free.step_time_s
     if added < NOTICED * row.step_time_s:
         return ()
@@ -90,3 +96,16 @@ def congestion(context: GraphContext, row: GraphRow) -> tuple[Bottleneck, ...]:
 
 def _half(seconds: float | None) -> float | None:
     return None if seconds is None else seconds / 2
+
+
+def phases(row: Row[Split]) -> dict[str, float]:
+    """Return the four phases of a step: input, forward and backward with their communication, gradient exchange with
+    the wait for the slowest replica, weight update."""
+    parts = row.breakdown_s
+    between = sum(parts[name] for name in ("halo", "collective", "tail", "hop", "bubble"))
+    return {
+        "input": parts["input"],
+        "forward and backward": parts["forward"] + parts["backward"] + between,
+        "gradient exchange": parts["gradient"] + parts["straggle"],
+        "weight update": parts["update"],
+    }

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.request.request import set_switches
 from forerun.spaces.frameworks import settings_text
 from forerun.spaces.strategies import RULES
 from forerun.spaces.units import format_count
@@ -28,6 +29,9 @@ REQUEST_NAMES: Mapping[str, str] = {
     "usd_per_hour": "budget (USD per hour)",
     "usd_per_gpu_hour": "price (USD per GPU-hour)",
     "moe_imbalance": "expert imbalance",
+    "lora": "adapters (rank and products)",
+    "freeze": "parts that are not trained",
+    "documents": "documents of a packed sequence (tokens)",
     "tokens": "tokens of the training",
     "train_within_s": "longest training (seconds)",
     "train_usd": "most that the training may cost (USD)",
@@ -56,9 +60,14 @@ FLAGS = (
     ("oom_risk", "--oom-risk"),
     ("goodput", "--goodput"),
     ("moe_imbalance", "--moe-imbalance"),
+    ("lora", "--lora"),
+    ("freeze", "--freeze"),
+    ("documents", "--documents"),
     ("top", "--top"),
     ("profile", "--profile"),
     ("calibration", "--calibration"),
+    ("seconds_per_sample", "--seconds-per-sample"),
+    ("optimizer", "--optimizer"),
 )
 """Field of a request -> flag of ``forerun search``."""
 
@@ -84,10 +93,11 @@ def command(board: Leaderboard) -> str:
     overrides = request.get("overrides") or {}
     for axis, values in overrides.items():
         lines.append(f"--set {shlex.quote(f'{axis}=' + ','.join(map(str, values)))}")
-    if request.get("all_variants"):
-        lines.append("--all-variants")
-    if request.get("switches"):
-        lines.append(f"--with {shlex.quote(settings_text(request['switches']).replace(' ', ''))}")
+    for field in ("all_variants", "allow_generic"):
+        if request.get(field):
+            lines.append(f"--{field.replace('_', '-')}")
+    if switches := set_switches(request):
+        lines.append(f"--with {shlex.quote(settings_text(switches).replace(' ', ''))}")
     lines += [f"--ignore-config-field {shlex.quote(str(name))}" for name in request.get("ignored_config_fields") or ()]
     lines += [f"--baseline {shlex.quote(str(name))}" for name in request.get("baseline") or ()]
     if request.get("measured") is not None:

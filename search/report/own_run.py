@@ -119,7 +119,7 @@ def _changes(baseline: Baseline) -> Safe | None:
             "tr",
             tag("th", tag("code", change.words), scope="row"),
             tag("td", f"{change.added_s / baseline.row.step_time_s:+.1%}", class_="n"),
-            tag("td", number(change.row.tokens_per_s_per_gpu), class_="n"),
+            tag("td", number(change.row.throughput_per_gpu), class_="n"),
             tag("td", f"{change.row.peak_memory_gib:.1f}", class_="n"),
         )
         for change in baseline.changes

@@ -43,8 +43,8 @@ def scaling_section(board: Leaderboard, behind: Behind) -> Safe | None:
             best[count] = row
     if len(missing) > MOST_COUNTS:
         hints.append(f"{len(counts):,} numbers of GPUs were searched, some of which are shown.")
-    most = max(row.tokens_per_s for row in best.values())
-    top = max(row.tokens_per_s_per_gpu for row in best.values())
+    most = max(row.throughput for row in best.values())
+    top = max(row.throughput_per_gpu for row in best.values())
     lines = [_line(count, row, most, top) for count, row in sorted(best.items())]
     return joined([tag("ol", *lines, class_="bars"), *(tag("p", hint, class_="hint") for hint in hints)])
 
@@ -65,17 +65,17 @@ def spread(counts: Sequence[int], most: int) -> list[int]:
 def _kept(board: Leaderboard) -> dict[int, Row]:
     best: dict[int, Row] = {}
     for row in board.rows:
-        if row.gpus not in best or row.tokens_per_s > best[row.gpus].tokens_per_s:
+        if row.gpus not in best or row.throughput > best[row.gpus].throughput:
             best[row.gpus] = row
     return best
 
 
 def _line(count: int, row: Row, most: float, top: float) -> Safe:
     value = (
-        f"{number(row.tokens_per_s)} tok/s; {number(row.tokens_per_s_per_gpu)} per GPU, "
-        f"{row.tokens_per_s_per_gpu / top:.1%} of the best"
+        f"{number(row.throughput)} tok/s; {number(row.throughput_per_gpu)} per GPU, "
+        f"{row.throughput_per_gpu / top:.1%} of the best"
     )
     place = "searched for this page" if row.rank is None else f"rank {row.rank}"
     name = tag("span", tag("strong", f"{count:,} GPUs"), f" {row.name} ({place})")
     label = tag("div", name, tag("strong", value), class_="bar-label")
-    return tag("li", label, plain_bar(row.tokens_per_s / most))
+    return tag("li", label, plain_bar(row.throughput / most))

@@ -38,7 +38,7 @@ def views_of(rows: Sequence[Row], *, several: bool) -> list[View]:
         across_title="peak memory of the fullest GPU (GiB)",
         up_title="tokens per second and GPU",
         across=lambda row: row.peak_memory_gib,
-        up=lambda row: row.tokens_per_s_per_gpu,
+        up=lambda row: row.throughput_per_gpu,
         limit=max(row.memory_limit_gib for row in rows),
     )
     if not several:
@@ -48,25 +48,25 @@ def views_of(rows: Sequence[Row], *, several: bool) -> list[View]:
         across_title="GPUs",
         up_title="tokens per second",
         across=lambda row: float(row.gpus),
-        up=lambda row: row.tokens_per_s,
+        up=lambda row: row.throughput,
     )
-    priced = all(row.cost_usd_per_million_tokens is not None for row in rows)
+    priced = all(row.usd_per_million is not None for row in rows)
     cost = View(
         name="cost",
         across_title="USD per million tokens" if priced else "GPU hours per million tokens",
         up_title="tokens per second",
         across=_usd if priced else _gpu_hours,
-        up=lambda row: row.tokens_per_s,
+        up=lambda row: row.throughput,
     )
     return [memory, cost, gpus]
 
 
 def _usd(row: Row) -> float:
-    return row.cost_usd_per_million_tokens or 0.0
+    return row.usd_per_million or 0.0
 
 
 def _gpu_hours(row: Row) -> float:
-    return 1e6 / row.tokens_per_s_per_gpu / SECONDS_PER_HOUR
+    return 1e6 / row.throughput_per_gpu / SECONDS_PER_HOUR
 
 
 def pareto_front(rows: Sequence[Row], view: View | None = None) -> list[int]:

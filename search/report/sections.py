@@ -23,7 +23,7 @@ def header(board: Leaderboard) -> Safe:
     request = board.request
     asked = (
         f"global batch {request['global_batch']:,}, sequence {request['seq_len']:,}, {request['precision']}, "
-        f"{request['framework']}; ranked by {objective_named(request['objective']).title}"
+        f"{request['framework']}; ranked by {objective_named(request['objective']).title_in(board.unit)}"
     )
     return joined([tag("h1", heading(board)), tag("p", asked, class_="asked")])
 
@@ -32,8 +32,8 @@ def verdict(board: Leaderboard, launch: Safe | None = None) -> Safe:
     """Return the answer: the winner, its figures, what is noted of it, its ``launch`` file, and why it wins."""
     best = board.rows[0]
     facts = [
-        ("tokens/s per GPU", number(best.tokens_per_s_per_gpu)),
-        ("tokens/s in all", number(best.tokens_per_s)),
+        ("tokens/s per GPU", number(best.throughput_per_gpu)),
+        ("tokens/s in all", number(best.throughput)),
         ("MFU", f"{best.mfu:.1%}"),
         ("step", format_seconds(best.step_time_s)),
         *([(f"{best.interval_level:.0%} of measured steps", best.range_text)] if best.interval_level else []),
@@ -41,8 +41,8 @@ def verdict(board: Leaderboard, launch: Safe | None = None) -> Safe:
     ]
     if len(board.request["gpu_counts"]) > 1:
         facts.insert(0, ("GPUs", f"{best.gpus:,}"))
-    if best.cost_usd_per_million_tokens is not None:
-        facts.append(("cost", f"{number(best.cost_usd_per_million_tokens)} USD/Mtok"))
+    if best.usd_per_million is not None:
+        facts.append(("cost", f"{number(best.usd_per_million)} USD/Mtok"))
     if best.train_days is not None:
         cost = "" if best.train_cost_usd is None else f", {format_count(best.train_cost_usd)} USD"
         hours = f", {format_count(best.train_gpu_hours or 0.0)} GPU-hours"

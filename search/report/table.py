@@ -35,7 +35,7 @@ def columns_of(rows: Sequence[Row], *, several: bool, bounded: bool = False) -> 
     limits = {f"{row.memory_limit_gib:.0f}" for row in rows}
     seconds = 0 if rows[0].step_time_s >= 100 else 2 if rows[0].step_time_s >= 1 else 4
     columns = [
-        _column("tokens_gpu", "tok/s/GPU", "tokens per second and GPU", lambda r: r.tokens_per_s_per_gpu, number, True),
+        _column("tokens_gpu", "tok/s/GPU", "tokens per second and GPU", lambda r: r.throughput_per_gpu, number, True),
         _column("mfu", "MFU", "model FLOPs over the dense peak", lambda r: r.mfu, lambda v: f"{v:.1%}", True),
         _column("step", "step (s)", "seconds per step", lambda r: r.step_time_s, lambda v: f"{v:,.{seconds}f}"),
         _column(
@@ -48,9 +48,9 @@ def columns_of(rows: Sequence[Row], *, several: bool, bounded: bool = False) -> 
     ]
     if several:
         columns.insert(0, _column("gpus", "GPUs", "GPUs in use", lambda r: r.gpus, lambda v: f"{v:,.0f}"))
-        columns.insert(1, _column("tokens", "tok/s", "tokens per second", lambda r: r.tokens_per_s, number, True))
+        columns.insert(1, _column("tokens", "tok/s", "tokens per second", lambda r: r.throughput, number, True))
     optional: tuple[tuple[str, str, str, Figure, Format], ...] = (
-        ("usd", "USD/Mtok", "USD per million tokens", lambda r: r.cost_usd_per_million_tokens, lambda v: f"{v:.4f}"),
+        ("usd", "USD/Mtok", "USD per million tokens", lambda r: r.usd_per_million, lambda v: f"{v:.4f}"),
         ("days", "days", "days of the whole training", lambda r: r.train_days, number),
         ("total", "USD", "USD for the whole training", lambda r: r.train_cost_usd, format_count),
     )

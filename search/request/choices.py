@@ -1,14 +1,15 @@
 """The user's own choices by axis: documents and texts that restrict a space."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from forerun.spaces.documents import read_document, validate
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import restrict
+
+Check = Callable[[Mapping[str, list[object]]], None]
 
 
-def read_space(path: Path) -> dict[str, list[object]]:
+def read_space(path: Path, check: Check) -> dict[str, list[object]]:
     """Return the choices by axis of a space document: ``axes: {tp: [1, 2, 4], recompute: [full]}``.
 
     Raises:
@@ -29,25 +30,27 @@ def read_space(path: Path) -> dict[str, list[object]]:
     }
     for axis, values in choices.items():
         try:
-            restrict({}, {axis: values})
+            check({axis: values})
         except RequestError as error:
             raise RequestError(f"{document.where(('axes', axis))}: {error}") from None
     return choices
 
 
-def choices_of(space: Path | None, settings: Iterable[str]) -> dict[str, list[object]]:
+def choices_of(space: Path | None, settings: Iterable[str], check: Check) -> dict[str, list[object]]:
     """Return the user's own choices by axis: those of a space document, replaced by those of ``AXIS=CHOICES`` texts.
+
+    ``check`` refuses choices that the kind of model does not have (``ModelKind.check``).
 
     Raises:
         RequestError: either cannot be read, or an axis is set twice.
     """
-    choices = {} if space is None else read_space(space)
+    choices = {} if space is None else read_space(space, check)
     own: dict[str, list[object]] = {}
     for text in settings:
         axis, values = parse_choices(text)
         if axis in own:
             raise RequestError(f"axis {axis} is set twice; name all its choices at once, like {axis}=1,2")
-        restrict({}, {axis: values})
+        check({axis: values})
         own[axis] = values
     return choices | own
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.search.request.kinds import Table
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import StrategyTable
 from forerun.spaces.workload import Workload
 
 SECONDS_PER_HOUR = 3600.0
@@ -27,7 +27,7 @@ class TrainingLimits:
     step_s: float = math.inf
     device_s: float = math.inf
 
-    def kept(self, scores: ScoreTable, table: StrategyTable) -> tuple[NDArray[np.bool_], Mapping[str, int]]:
+    def kept(self, scores: ScoreTable, table: Table) -> tuple[NDArray[np.bool_], Mapping[str, int]]:
         """Return which of the candidates that fit keep the limits, and how many do not by reason; shape N."""
         in_time = scores.step_time_s <= self.step_s
         paid = scores.step_time_s * table.column("gpus") <= self.device_s

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from forerun.search.request.preferences import launch_factor
+from forerun.search.request.kinds import Table, kind_of
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.strategies import Context, StrategyTable
 
 Keys = tuple[Floats, ...]
 
@@ -29,53 +28,61 @@ class Objective:
 
     name: str
     title: str
-    keys: Callable[[Context, ScoreTable, StrategyTable], Keys]
+    keys: Callable[[Any, ScoreTable, Table], Keys]
     across: Callable[[Mapping[str, Any]], tuple[float, ...]]
     front: bool = False
-    plain: Callable[[Floats, StrategyTable], Floats] | None = None
+    plain: Callable[[Floats, Table], Floats] | None = None
+
+    def title_in(self, unit: str) -> str:
+        """Return the title for a kind of model whose work is counted in ``unit``."""
+        return self.title.format(unit=unit)
 
     def __reduce__(self) -> tuple[Callable[[str], "Objective"], tuple[str]]:
         """Reach other processes by name: functions without one cannot."""
         return objective_named, (self.name,)
 
 
-def _seconds(step_s: Floats, table: StrategyTable) -> Floats:
+def _seconds(step_s: Floats, table: Table) -> Floats:
     """Seconds per step: a step always consumes the same tokens."""
     return step_s
 
 
-def _device_seconds(step_s: Floats, table: StrategyTable) -> Floats:
+def _device_seconds(step_s: Floats, table: Table) -> Floats:
     """Device-seconds per step, to which the cost of a token is proportional at any price per device."""
     seconds: Floats = step_s * table.column("gpus")
     return seconds
 
 
-def _worth(context: Context, scores: ScoreTable, table: StrategyTable) -> Floats:
-    seconds: Floats = scores.step_time_s * launch_factor(context, scores, table)
-    return seconds
+def _worth(context: Any, scores: ScoreTable, table: Table) -> Floats:
+    return kind_of(context).worth_s(context, scores, table)
 
 
-def _throughput(context: Context, scores: ScoreTable, table: StrategyTable) -> Keys:
+def _throughput(context: Any, scores: ScoreTable, table: Table) -> Keys:
     return (_worth(context, scores, table),)
 
 
-def _cost(context: Context, scores: ScoreTable, table: StrategyTable) -> Keys:
+def _cost(context: Any, scores: ScoreTable, table: Table) -> Keys:
     worth_s = _worth(context, scores, table)
     return (_device_seconds(worth_s, table), worth_s)
 
 
-def _gpus(context: Context, scores: ScoreTable, table: StrategyTable) -> Keys:
+def _gpus(context: Any, scores: ScoreTable, table: Table) -> Keys:
     return (table.column("gpus").astype(np.float64), _worth(context, scores, table))
 
 
-def _headroom(context: Context, scores: ScoreTable, table: StrategyTable) -> Keys:
+def _headroom(context: Any, scores: ScoreTable, table: Table) -> Keys:
     return (scores.peak_memory_bytes, _worth(context, scores, table))
 
 
 def _price(row: Mapping[str, Any]) -> tuple[float, ...]:
     """USD per token where both have a price; rows without one come last, by GPU-seconds per token."""
-    usd = row["cost_usd_per_million_tokens"]
-    return (1.0, row["gpus"] / row["tokens_per_s"]) if usd is None else (0.0, usd)
+    usd = row.get("cost_usd_per_million_tokens", row.get("cost_usd_per_million_samples"))
+    return (1.0, row["gpus"] / rate_of(row)) if usd is None else (0.0, usd)
+
+
+def rate_of(row: Mapping[str, Any]) -> float:
+    """Tokens or samples per second."""
+    return float(row["tokens_per_s"] if "tokens_per_s" in row else row["samples_per_s"])
 
 
 OBJECTIVES: Mapping[str, Objective] = {
@@ -83,23 +90,23 @@ OBJECTIVES: Mapping[str, Objective] = {
     for objective in (
         Objective(
             name="throughput",
-            title="most tokens per second",
+            title="most {unit}s per second",
             keys=_throughput,
-            across=lambda row: (-row["tokens_per_s"],),
+            across=lambda row: (-rate_of(row),),
             plain=_seconds,
         ),
-        Objective(name="cost", title="least cost per token", keys=_cost, across=_price, plain=_device_seconds),
+        Objective(name="cost", title="least cost per {unit}", keys=_cost, across=_price, plain=_device_seconds),
         Objective(
             name="gpus",
             title="fewest GPUs that fit, then fastest",
             keys=_gpus,
-            across=lambda row: (row["gpus"], -row["tokens_per_s"]),
+            across=lambda row: (row["gpus"], -rate_of(row)),
         ),
         Objective(
             name="headroom",
             title="most free memory on the fullest GPU",
             keys=_headroom,
-            across=lambda row: (row["peak_memory_gib"] - row["memory_limit_gib"], -row["tokens_per_s"]),
+            across=lambda row: (row["peak_memory_gib"] - row["memory_limit_gib"], -rate_of(row)),
         ),
     )
 }
@@ -122,7 +129,7 @@ def objective_named(name: str) -> Objective:
         raise RequestError(f"a front has every objective once, but got {name}")
     parts = [OBJECTIVES[part] for part in names]
 
-    def keys(context: Context, scores: ScoreTable, table: StrategyTable) -> Keys:
+    def keys(context: Any, scores: ScoreTable, table: Table) -> Keys:
         return tuple(part.keys(context, scores, table)[0] for part in parts)
 
     title = f"Pareto front of {', '.join(names[:-1])} and {names[-1]}"

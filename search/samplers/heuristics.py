@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterator
 
 from forerun.spaces.strategies import Recompute, Split, Strategy
+from forerun.spaces.strategies.software import settled
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 MOST = 64
@@ -46,4 +47,5 @@ def _tried(space: StagedSpace) -> Iterator[tuple[Strategy, bool]]:
                     split=Split(split),
                 )
             )
+    strategies = [settled(space.context, strategy) for strategy in strategies]
     yield from zip(strategies, space.legal(strategies), strict=True)

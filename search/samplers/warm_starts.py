@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forerun.search.flat.candidates import strategies_at
 from forerun.search.flat.exhaustive import Problem, SliceResult
 from forerun.search.request.scorer import Scorer
 from forerun.search.workers import Choice
@@ -12,6 +11,7 @@ from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.strategies import Context, Strategy, StrategySpace, StrategyTable
+from forerun.spaces.strategies.candidates import strategies_at
 from forerun.spaces.strategies.staged_space import VIRTUAL
 
 KEPT = 24

@@ -208,7 +208,7 @@ def _catalogued(request: ScaleRequest, cluster: "Cluster | None", defaults: list
         return _transformer(request, cluster, batch, defaults)
     if request.seq_len is not None:
         raise RequestError(f"--seq-len belongs to transformers; {request.model} has none")
-    from forerun.search.opgraph.request import default_precision
+    from forerun.search.request.graphs import default_precision
     from forerun.simulator.modes.models import graph_profile
     from forerun.simulator.opgraph import GraphContext
     from forerun.spaces.opgraph import load_graph_model

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from forerun.search.api import leaderboard_of, problem_of
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.flat.exhaustive import FIRST, Problem, SliceResult, bounded, search_slice
+from forerun.search.flat.exhaustive import Problem, SliceResult, bounded, search_slice
 from forerun.search.request.request import Setting, resolve
 from forerun.search.stages.searching import explore_request
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepSearch
-from forerun.search.workers.slicing import Cuts
+from forerun.search.workers.slicing import cuts_of
 from forerun.spaces.errors import InfeasibleError, RequestError
 
 
@@ -25,12 +25,12 @@ from forerun.spaces.errors import InfeasibleError, RequestError
 class ChunkTimes:
     """Seconds that one worker keeps a search, and seconds of a part of what is left then: what a kill loses at most.
 
-    ``first`` are the candidates of a search's first slice.
+    ``first`` are the candidates of a search's first slice (None: as its kind of model has it).
     """
 
     whole_s: float = 20.0
     part_s: float = 5.0
-    first: int = FIRST
+    first: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +88,7 @@ def search_piece(chunk_times: ChunkTimes, piece: SweepSearch) -> "Record | Begun
         problem = bounded(problem_of(setting))
     except RequestError as error:
         return {"status": "refused", "message": str(error)}
-    start, found, cuts = (
-        time.perf_counter(),
-        SliceResult(),
-        Cuts(low=0, high=problem.space.size, width=chunk_times.first),
-    )
+    start, found, cuts = time.perf_counter(), SliceResult(), cuts_of(problem, chunk_times.first)
     for low, high in cuts:
         begin = time.perf_counter()
         found = problem.merged([found, search_slice(problem, low, high)])

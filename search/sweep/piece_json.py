@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from forerun.search.flat.exhaustive import Best, SliceResult
-from forerun.simulator.score_table import MEMORY_PARTS, TIME_PARTS, ScoreTable
+from forerun.simulator.opgraph.table import SplitScores
+from forerun.simulator.score_table import ScoreTable
 
-PARTS = {"time_s": TIME_PARTS, "memory_bytes": MEMORY_PARTS}
-"""Columns of scores that have parts."""
 TYPES: Mapping[str, type] = {"fits": np.bool_, "peak_stage": np.int64}
 """Types of the columns of scores that are not float64."""
 
@@ -50,7 +49,7 @@ def piece_from_json(data: Mapping[str, Any]) -> SliceResult:
 def _best_to_json(best: Best | None) -> dict[str, Any] | None:
     if best is None:
         return None
-    scores = {field.name: _plain(getattr(best.scores, field.name)) for field in dataclasses.fields(ScoreTable)}
+    scores = {field.name: _plain(getattr(best.scores, field.name)) for field in dataclasses.fields(best.scores)}
     return {"index": best.index.tolist(), "keys": best.keys.tolist(), "scores": scores}
 
 
@@ -58,10 +57,11 @@ def _best_from_json(data: Mapping[str, Any] | None) -> Best | None:
     if data is None:
         return None
     count = len(data["index"])
+    kind = SplitScores if "hidden_s" in data["scores"] else ScoreTable
     return Best(
         index=np.asarray(data["index"], dtype=np.int64),
         keys=np.asarray(data["keys"], dtype=np.float64).reshape(len(data["keys"]), count),
-        scores=ScoreTable(**{name: _column(name, value, count) for name, value in data["scores"].items()}),
+        scores=kind(**{name: _column(name, value, count) for name, value in data["scores"].items()}),
     )
 
 
@@ -74,6 +74,6 @@ def _plain(column: Any) -> Any:
 
 def _column(name: str, value: Any, count: int) -> Any:
     """Return the inverse of ``_plain`` for a column of so many rows."""
-    if name in PARTS:
-        return {part: np.asarray(value[part], dtype=np.float64).reshape(count) for part in PARTS[name]}
+    if isinstance(value, Mapping):
+        return {part: np.asarray(values, dtype=np.float64).reshape(count) for part, values in value.items()}
     return None if value is None else np.asarray(value, dtype=TYPES.get(name, np.float64)).reshape(count)

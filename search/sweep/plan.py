@@ -5,12 +5,12 @@ The document names each as a list (or one value)::
     models: [llama3-8b, llama3-70b]
     clusters: [dgx-h100, dgx-a100-80]
     workloads:
-      - {global_batch: 1024, seq_len: 8192, precision: bf16}
+      - {global_batch: 1024, seq_len: 8192, precision: bf16}   # of operator graphs: {global_batch: 64/gpu}
     budgets:
       - {gpus: 64..512}
       - {usd_per_hour: 3000, usd_per_gpu_hour: 2.5}
       - {gpus: 64..1024, train_within: 30d, train_usd: 2e6, usd_per_gpu_hour: 2.5}   # with tokens in the workload
-    frameworks: [megatron-lm, torchtitan]   # default megatron-lm
+    frameworks: [megatron-lm, torchtitan]   # default megatron-lm, of operator graphs pytorch-ddp
     objective: cost                         # default throughput; a front like throughput,gpus
     top: 5                                  # rows kept of each search, default 10 (of a front all)
     axes: {recompute: [none, full]}         # restricts every search
@@ -29,27 +29,27 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from forerun.search.files.version import cost_model_version
+from forerun.search.request.kinds import OPERATOR_GRAPHS, ModelKind, kind_named
 from forerun.search.request.objectives import objective_named
-from forerun.search.request.request import DEFAULT_FRAMEWORK, DEFAULT_OBJECTIVE, Request
+from forerun.search.request.request import DEFAULT_OBJECTIVE, Request
 from forerun.search.samplers.registry import Exploring
 from forerun.spaces.budget import parse_budget
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.documents import read_document, validate
 from forerun.spaces.errors import RequestError
-from forerun.spaces.frameworks import FrameworkProfile, resolve_framework, switched
 from forerun.spaces.frameworks.switches import as_word
-from forerun.spaces.models import resolve_model
+from forerun.spaces.opgraph.batch import PerDevice, parse_batch
 from forerun.spaces.reading import digest_of
-from forerun.spaces.strategies import restrict
 from forerun.spaces.units import parse_count, parse_seconds, parse_share, with_unit
 from forerun.spaces.workload import Workload
 
-MOST_PIECES = 1_000_000
+MOST_PIECES = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +96,8 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
     class WorkloadPart(Part):
         """One workload; the fields of a search of the same names."""
 
-        global_batch: int
-        seq_len: int
+        global_batch: int | str
+        seq_len: int | None = None
         precision: str | None = None
         tokens: int | float | str | None = None
         moe_imbalance: int | float | None = None
@@ -120,7 +120,7 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
         clusters: list[str] | str
         workloads: list[WorkloadPart]
         budgets: list[BudgetPart]
-        frameworks: list[str] | str = DEFAULT_FRAMEWORK
+        frameworks: list[str] | str | None = None
         switches: dict[str, str | bool] = Field(default_factory=dict)
         objective: str = DEFAULT_OBJECTIVE
         top: int | None = None
@@ -138,7 +138,7 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
             clusters=_listed(document.clusters),
             workloads=[_workload(part.model_dump(exclude_none=True)) for part in document.workloads],
             budgets=[_budget(part.model_dump(exclude_none=True)) for part in document.budgets],
-            frameworks=_listed(document.frameworks),
+            frameworks=[None] if document.frameworks is None else _listed(document.frameworks),
             switches={name: as_word(setting) for name, setting in document.switches.items()},
             objective=document.objective,
             top=document.top,
@@ -157,7 +157,7 @@ def plan_of(
     clusters: Sequence[str],
     workloads: Sequence[Mapping[str, Any]],
     budgets: Sequence[Mapping[str, Any]],
-    frameworks: Sequence[str] = (DEFAULT_FRAMEWORK,),
+    frameworks: Sequence[str | None] = (None,),
     switches: Mapping[str, str] | None = None,
     objective: str = DEFAULT_OBJECTIVE,
     top: int | None = None,
@@ -186,19 +186,22 @@ def plan_of(
     for name, values in lists.items():
         if not values:
             raise RequestError(f"{name} must have at least one entry")
+    kinds = {name: kind_named(name) for name in models}
     for workload in workloads:  # what no model and no cluster could make right
-        Workload(**workload)
+        if "seq_len" in workload and not isinstance(workload["global_batch"], PerDevice):
+            Workload(**workload)
     for budget in budgets:
         if "gpus" in budget:
             parse_budget(str(budget["gpus"]))
-    restrict({}, axes or {})
+    for kind in kinds.values():
+        kind.check(axes or {})
+    if any(explorings) and OPERATOR_GRAPHS in kinds.values():
+        raise RequestError("stages that differ are searched for transformers; leave sampler and per_stage away")
     if objective_named(objective).front and any(explorings):
         raise RequestError(f"a sampler looks for one objective, but got {objective}; leave sampler and per_stage away")
-    contents = {("model", name): canonical(resolve_model(name).model) for name in models}
-    contents |= {("cluster", name): canonical(resolve_cluster(name)) for name in clusters}
-    profiles: dict[str, FrameworkProfile] = {}
-    for name in frameworks:
-        profiles[name] = switched(resolve_framework(name), switches or {})
+    contents = {("model", name): _digest(canonical(kind.model(name))) for name, kind in kinds.items()}
+    contents |= {("cluster", name): _digest(canonical(resolve_cluster(name))) for name in dict.fromkeys(clusters)}
+    software = {name: _software(name, kinds.values(), switches or {}) for name in dict.fromkeys(frameworks)}
     learned = _learned(calibration, profile)
     pieces: dict[str, SweepSearch] = {}
     products = itertools.product(models, clusters, workloads, budgets, frameworks, explorings)
@@ -208,7 +211,7 @@ def plan_of(
         request = Request(
             model=model,
             cluster=cluster,
-            framework=framework,
+            framework=framework or kinds[model].framework,
             switches=switches or {},
             objective=objective,
             top=top,
@@ -219,7 +222,8 @@ def plan_of(
             **budget,
         )
         content = [contents["model", model], contents["cluster", cluster], cost_model_version()]
-        content += [canonical(profiles[framework])] if profiles[framework].lineage[1:] else []
+        own = software[framework].get(kinds[model])
+        content += [] if own is None else [canonical(own)]
         ways = [canonical(exploring)] if exploring else []
         key = _digest([request.to_json(), *ways, *content, *learned])
         if key in pieces:
@@ -228,6 +232,23 @@ def plan_of(
             )
         pieces[key] = SweepSearch(number=number, key=key, request=request, exploring=exploring)
     return SweepPlan(pieces=tuple(pieces.values()), objective=objective)
+
+
+def _software(name: str | None, kinds: Iterable[ModelKind], switches: Mapping[str, str]) -> Mapping[ModelKind, Any]:
+    """Return the software of a name by the kinds of models that know it (``ModelKind.software``).
+
+    Raises:
+        RequestError: none of the kinds does.
+    """
+    found, refused = dict[ModelKind, Any](), list[RequestError]()
+    for kind in dict.fromkeys(kinds):
+        try:
+            found[kind] = kind.software(name or kind.framework, switches)
+        except RequestError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return found
 
 
 def _learned(calibration: str | None, profile: str | None) -> list[str]:
@@ -259,6 +280,8 @@ def canonical(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [[field.name, canonical(getattr(value, field.name))] for field in dataclasses.fields(value)]
         return [type(value).__name__, *fields]
+    if isinstance(value, Enum):
+        return value.name
     if isinstance(value, Mapping):
         return [[canonical(key), canonical(value[key])] for key in sorted(value, key=str)]
     if isinstance(value, (frozenset, set)):
@@ -269,6 +292,7 @@ def canonical(value: Any) -> Any:
 
 
 def _workload(fields: dict[str, Any]) -> dict[str, Any]:
+    fields["global_batch"] = parse_batch(str(fields["global_batch"]))
     if isinstance(fields.get("tokens"), str):
         fields["tokens"] = parse_count(fields["tokens"])
     return {name: float(value) if name in ("tokens", "moe_imbalance") else value for name, value in fields.items()}

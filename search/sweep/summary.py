@@ -1,7 +1,7 @@
 """What a sweep leaves behind: one leaderboard across all searches, as JSON and CSV. No times of this run in it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forerun.search.board.leaderboard import SCHEMA, flat_line, lines_to_csv, versions
@@ -73,6 +73,12 @@ def entries_csv(document: Mapping[str, Any]) -> str:
     return lines_to_csv([flat_line(entry) for entry in document["leaderboard"]])
 
 
+def _rates(entries: Sequence[Entry]) -> list[str]:
+    """Return what rows count their work in, as their field is called; tokens where there is no row."""
+    names = [name for name in ("tokens_per_s", "samples_per_s") if any(name in entry for entry in entries)]
+    return names or ["tokens_per_s"]
+
+
 def pieces_csv(document: Mapping[str, Any]) -> str:
     """Return one line per search: what was asked, how it ended, its best row."""
     best: dict[int, Entry] = {entry["search"]: entry for entry in reversed(document["leaderboard"])}
@@ -86,7 +92,8 @@ def pieces_csv(document: Mapping[str, Any]) -> str:
                 "status": search["status"],
                 "message": search.get("message", "").split("\n")[0],
                 **{
-                    f"best_{name}": row.get(name) for name in ("strategy", "gpus", "step_time_s", "tokens_per_s", "mfu")
+                    f"best_{name}": row.get(name)
+                    for name in ("strategy", "gpus", "step_time_s", *_rates(document["leaderboard"]), "mfu")
                 },
             }
         )

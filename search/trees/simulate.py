@@ -6,6 +6,7 @@ from typing import Any
 
 from forerun.search.board.rows import Row, tree_row
 from forerun.search.notes.intervals import certain
+from forerun.search.request.kinds import kind_of
 from forerun.search.request.request import Setting, legal_strategy
 from forerun.simulator.assignment.borders import borders_between
 from forerun.simulator.assignment.collectives import collectives_inside
@@ -23,7 +24,6 @@ from forerun.spaces.trees import (
     legal_tree,
     model_layers,
     resolve_tree,
-    tree_of,
     tree_yaml,
 )
 from forerun.spaces.trees.document import at_line, read_tree
@@ -136,12 +136,12 @@ def _stage(context: Context, stage: Stage, strategies: TreeStrategies, number: i
     }
 
 
-def write_tree(setting: Setting, strategy: str, path: Path) -> None:
+def write_tree(setting: Setting[Any], strategy: str, path: Path) -> None:
     """Write a flat strategy as a tree to start from.
 
     Raises:
         RequestError: the strategy is illegal, or the file cannot be written.
     """
     legal = legal_strategy(setting, strategy)
-    text = f"# {legal}\n# of {setting.context.model.name}\n{tree_yaml(tree_of(setting.context, legal))}"
-    write_text(path, text)
+    tree = kind_of(setting.context).tree(setting.context, legal)
+    write_text(path, f"# {legal}\n# of {setting.context.model.name}\n{tree_yaml(tree)}")

@@ -31,7 +31,7 @@ RULES: Mapping[str, str] = {
     "micro_batch": "blank micro_batch: 1",
     "recompute": "blank recompute: none",
     "recompute_layers": "layers that are recomputed not stated: as few as fit the device",
-    "framework": "framework unknown or not stated: Megatron-LM's profile",
+    "framework": "framework unknown or not stated: Megatron-LM's overlaps, PyTorch's kernels one by one",
     "split": "layers that stages do not divide: embedding and head count as layers where that divides, else balanced",
     "memory_kind": "kind of peak memory not stated: allocated",
 }

@@ -17,9 +17,32 @@ from forerun.spaces.frameworks.switches import as_word, of_release, parse_switch
 ATTENTION_KERNELS = ("flash", "flash2", "flash1", *MATERIALISED)
 
 
+UNKNOWN: Mapping[str, Any] = {
+    "profile": "megatron-lm",
+    "facts": {
+        "eager": ["layernorm", "rmsnorm", "gelu", "swiglu", "rope", "cross_entropy"],
+        "fused_accumulation": False,
+        "lineage": ["unknown"],
+    },
+}
+"""What a trainer that nobody described is taken to be: Megatron-LM in what it overlaps, PyTorch's kernels one by one.
+Runs of six other trainers, read as if theirs were unknown, are predicted 12 % too fast by Megatron-LM's
+own profile and right by this one, in the median of tables (docs/decisions/accuracy-by-source.md)."""
+
+
 def entry_of(row: TableRow) -> Mapping[str, Any] | None:
     """Return what is known of a row's framework at the time of its software; None where it is unknown."""
     return framework_entry(row["framework"], software_date(row))
+
+
+def unknown_profile() -> FrameworkProfile:
+    """Return the profile of a trainer that nobody described."""
+    return replace(load_framework(UNKNOWN["profile"]), **_changes(UNKNOWN))
+
+
+def _changes(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return in what an entry differs from its profile."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("facts", {}).items()}
 
 
 def defaults_of(row: TableRow) -> dict[str, Any]:
@@ -33,12 +56,11 @@ def profile_of(row: TableRow, facts: Facts, filled: Filled) -> FrameworkProfile:
     Raises:
         Skip: the attention kernel is unknown, or the framework has no such switch or release.
     """
-    entry = entry_of(row) or {"profile": filled.of("framework", "megatron-lm")}
+    entry = entry_of(row) or filled.of("framework", UNKNOWN)
     base = _released(row, load_framework(entry["profile"]))
     base = with_settings(base, {name: as_word(setting) for name, setting in entry.get("switches", {}).items()})
     base = _switched(row, base)
-    changes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.get("facts", {}).items()}
-    changes |= facts.software
+    changes = _changes(entry) | dict(facts.software)
     stated = row["attention"].lower()
     if stated and stated not in ATTENTION_KERNELS:
         raise Skip(f"unknown attention kernel {stated}")

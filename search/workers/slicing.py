@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from forerun.search.flat.exhaustive import FIRST, Problem, SliceResult, bounded, search_slice
 from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.kinds import kind_of
 from forerun.search.request.scorer import Progress, Scorer
 from forerun.search.workers.contract import Failure, ItemOutcome, Workers, WorkersLostError
 from forerun.search.workers.opening import Choice, cores, open_workers
@@ -62,7 +63,7 @@ class Cuts:
     """Cuts ``[low, high)`` into slices that shall last ``target_s`` each; an iterator that learns from outcomes.
 
     Where several ``workers`` share what is left, the last slices grow smaller, so that none waits long for another.
-    ``target`` seconds, where given, replace ``target_s``.
+    ``target`` seconds, where given, replace ``target_s``; ``least`` candidates are in any slice but the last.
     """
 
     low: int
@@ -70,11 +71,12 @@ class Cuts:
     width: int = FIRST
     workers: int = 1
     target: float | None = None
+    least: int = FIRST
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         while self.low < self.high:
             share = (self.high - self.low) // (2 * self.workers) if self.workers > 1 else self.width
-            upper = min(self.high, self.low + min(self.width, max(share, FIRST, self.width // SMALLEST_SHARE)))
+            upper = min(self.high, self.low + min(self.width, max(share, self.least, self.width // SMALLEST_SHARE)))
             item, self.low = (self.low, upper), upper
             yield item
 
@@ -88,6 +90,12 @@ class Cuts:
         wanted = (self.target or target_s(self.workers)) / max(seconds, 1e-6)
         factor = min(LEAP if wanted > 100.0 else STEP, max(1 / STEP, wanted))
         self.width = max(1, min(WIDEST_SLICE, int((high - low) * factor)))
+
+
+def cuts_of(problem: Problem, width: int | None = None) -> Cuts:
+    """Return the cuts of a whole space, the first of ``width`` candidates (None: what its kind begins with)."""
+    first = kind_of(problem.space.context).first
+    return Cuts(low=0, high=problem.space.size, width=width or first, least=first)
 
 
 def search_with(
@@ -106,7 +114,7 @@ def search_with(
         SliceFailed: a slice raised anything else.
         EndedEarly: with the piece that was found by then.
     """
-    task, cuts = Task(problem=bounded(problem, score), score=score), Cuts(low=0, high=problem.space.size)
+    task, cuts = Task(problem=bounded(problem, score), score=score), cuts_of(problem)
     if choice.kind is not None or choice.address or choice.count:
         with open_workers(choice) as workers:
             return _run(workers, task, cuts, progress), workers.describe(), workers.remarks

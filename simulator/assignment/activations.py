@@ -23,7 +23,9 @@ def rank_activations(assignment: Assignment, blocks: Blocks) -> StageMemory:
             kept=first.kept + other.kept,
             working=np.maximum(first.working, other.working),
             logits=first.logits + other.logits,
+            held_logits=first.held_logits + other.held_logits,
             idle=first.idle + other.idle,
+            idle_share=first.idle_share,
             stage=first.stage,
         )
     return first

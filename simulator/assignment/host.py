@@ -1,8 +1,7 @@
 """Tensors that lie in the memory of the host: what they free on the device, and the copies that they cause.
 
 Activations go out layer by layer behind the forward pass and come back before the backward pass of each; parameters
-come in likewise before each pass. Optimizer states are updated where they lie: as fast as the host's memory is read and
-written, and no faster than gradients and parameters come and go as if the states themselves did.
+come in likewise before each pass. Optimizer states are updated where they lie (``simulator/costs/host.py``).
 """
 
 from dataclasses import replace
@@ -13,20 +12,15 @@ from forerun.simulator.assignment.activations import rank_activations
 from forerun.simulator.assignment.passes import chunk_passes
 from forerun.simulator.assignment.replicas import all_replicas, parameter_counts, replicas_by_settings
 from forerun.simulator.assignment.value import Assignment, Blocks
+from forerun.simulator.costs.host import host_link_rate, host_update_s
 from forerun.simulator.layer.shard import activation_bytes
 from forerun.simulator.replicas.reduction import ReplicaCosts
 from forerun.simulator.score_table import Floats
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Context
 from forerun.spaces.units import format_bytes
 
 COPY_AHEAD = 3
 """Layers whose parameters are copied from the host ahead of their use (Proteus: three)."""
-SOCKET_BYTES_PER_S = 140e9
-"""Bandwidth that the processors of a socket reach where the cluster does not say: 0.7 of 8 channels of DDR4-3200."""
-UPDATE_TRAFFIC = 2.5
-"""Memory traffic of an update per byte of states: master copy and moments read and written, gradients read, parameters
-written (Adam: 30 bytes for 12)."""
 
 
 def host_rate(assignment: Assignment) -> float:
@@ -37,14 +31,7 @@ def host_rate(assignment: Assignment) -> float:
     """
     if not any(placed.host for row in assignment.layers for placed in row):
         return 0.0
-    cluster = assignment.context.cluster
-    rate = cluster.host.get("bytes_per_s_per_device", 0.0) or cluster.device.host_bytes_per_s
-    if not rate > 0:
-        raise RequestError(
-            f"tensors on the host need the rate of its links, which {cluster.name} does not have; name "
-            "host.rate in the cluster"
-        )
-    return rate
+    return host_link_rate(assignment.context.cluster)
 
 
 def on_host(assignment: Assignment, what: str) -> Blocks:
@@ -126,7 +113,7 @@ def _off_device(assignment: Assignment, replicas: ReplicaCosts, rate: float) -> 
     size, layers = _fetched(assignment, fetched)
     ahead = np.where(layers > 0, np.minimum(COPY_AHEAD / np.maximum(layers, 1.0), 1.0), 0.0) * size
     buffers = np.array([max(ahead[chunk] for chunk in chunks) for chunks in assignment.chunks_of_rank])
-    update_s = _update_s(assignment.context, states)
+    update_s = host_update_s(assignment.context.cluster, states)
     return replace(
         replicas,
         optimizer_s=np.maximum.reduce((replicas.optimizer_s, (states + parameters) / rate, update_s)),
@@ -134,14 +121,6 @@ def _off_device(assignment: Assignment, replicas: ReplicaCosts, rate: float) -> 
         parameter_bytes=replicas.parameter_bytes - parameters,
         buffer_bytes=replicas.buffer_bytes + buffers,
     )
-
-
-def _update_s(context: Context, states: Floats) -> Floats:
-    """Return the seconds in which the processors of a host update the states of all devices of a node like this one."""
-    cluster = context.cluster
-    sockets = 2 if cluster.spec is None else cluster.spec.host.sockets
-    rate = cluster.host.get("memory_bytes_per_s", sockets * SOCKET_BYTES_PER_S)
-    return UPDATE_TRAFFIC * states * cluster.devices_per_node / rate
 
 
 def _held(assignment: Assignment, blocks: Blocks, name: str) -> Floats:

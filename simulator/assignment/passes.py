@@ -17,7 +17,7 @@ from forerun.spaces.strategies import Context, Schedule, Strategy, table_of
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkPasses:
     """Seconds and bytes of C virtual stages on one microbatch, shape C each; times as in ``ChunkCost``, but of the
-    device and of the host apart."""
+    device and of the host apart; bytes as in ``StageMemory``."""
 
     forward_s: Floats
     backward_s: Floats
@@ -27,7 +27,13 @@ class ChunkPasses:
     parts: Mapping[str, Floats]
     kept_bytes: Floats
     logit_bytes: Floats
+    held_logit_bytes: Floats
     working_bytes: Floats
+
+    @property
+    def beside_loss_bytes(self) -> Floats:
+        """What the backward pass of a layer needs beyond what the loss does."""
+        return np.maximum(self.held_logit_bytes + self.working_bytes - self.logit_bytes, 0.0)
 
     def __add__(self, other: "ChunkPasses") -> "ChunkPasses":
         """Return what layers of both settings cost together; one layer is recomputed at a time."""
@@ -82,5 +88,6 @@ def _with_settings(context: Context, settings: Strategy, held: Floats) -> ChunkP
         parts={part: np.array([each @ held[:, chunk] for chunk in range(count)]) for part, each in parts.items()},
         kept_bytes=memory.kept[0],
         logit_bytes=memory.logits[0],
+        held_logit_bytes=memory.held_logits[0],
         working_bytes=memory.working[0],
     )

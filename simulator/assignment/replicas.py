@@ -75,7 +75,10 @@ def all_replicas(context: Context, each: Sequence[SettingsReplicas]) -> ReplicaC
 
 
 def _bucket_copies(context: Context, one: SettingsReplicas) -> Floats:
-    """Return the bytes of the buckets that layers with the same settings keep on every rank, [1, P]."""
+    """Return the bytes of the buckets and of libraries' scratch memory that layers with the same settings keep on every
+    rank, [1, P]."""
     ranks = np.full_like(one.costs.reduce_s, float(one.settings.dp * one.settings.cp))
     copies = context.framework.bucket_copies * bucket_bytes(context, ranks)
-    return np.where((ranks > 1) & (one.costs.parameter_bytes[0] > 0), copies, 0.0)[None, :]
+    here = one.costs.parameter_bytes[0] > 0
+    held = np.where((ranks > 1) & here, copies, 0.0) + np.where(here, context.framework.workspace_bytes, 0.0)
+    return held[None, :]

@@ -16,11 +16,12 @@ from forerun.simulator.assignment.memory import stage_memory
 from forerun.simulator.assignment.passes import ChunkPasses, chunk_passes
 from forerun.simulator.assignment.replicas import SettingsReplicas, all_replicas, replicas_by_settings
 from forerun.simulator.assignment.value import Assignment
+from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.layer.times import BLOCK_PARTS
 from forerun.simulator.replicas.reduction import ReplicaCosts, gradient_buckets
 from forerun.simulator.replicas.slices import gathers_near, line_rate_cluster
 from forerun.simulator.score_table import Floats
-from forerun.spaces.strategies import Context, Placement, Strategy
+from forerun.spaces.strategies import Context, Placement, Schedule, Strategy
 
 
 def step_costs(assignment: Assignment) -> StepCosts:
@@ -39,10 +40,11 @@ def step_costs(assignment: Assignment) -> StepCosts:
     check_host_memory(assignment, whole, replicas)
     stall = _stall(assignment, replicas) if profile.allocator_stall else 0.0
     alike = len(set(transfers_s)) <= 1 and all(there == back for there, back in transfers_s)
+    chunks = _chunks(assignment, chunk_passes(context, blocks), stall)
     return StepCosts(
         schedule=int(assignment.schedule),
         shape=assignment.shape,
-        chunks=_chunks(assignment, chunk_passes(context, blocks), stall),
+        chunks=chunks,
         stages=_stages(assignment, each, replicas),
         p2p_s=max((seconds for both in transfers_s for seconds in both), default=0.0),
         each_p2p_s=() if alike else transfers_s,
@@ -55,7 +57,7 @@ def step_costs(assignment: Assignment) -> StepCosts:
         overlap_parameters=profile.overlap_parameters,
         overlap_slowdown=context.overlap.computation,
         traffic_slowdown=context.overlap.communication,
-        host_step_s=profile.host_step_s,
+        host_step_s=profile.host_step_s + _wait_s(assignment, chunks),
         host_microbatch_s=profile.host_microbatch_s,
         in_flight=assignment.in_flight,
         host_bytes_per_s=host_rate(assignment),
@@ -75,7 +77,18 @@ def _on_groups(assignment: Assignment, transfers_s: tuple[tuple[float, float], .
         one_port=any(cost.one_port for cost in costs),
         gathers_near=all(cost.gathers_near for cost in costs),
         tied_s=max(costs[own[0]].tied_s, costs[own[-1]].tied_s),
+        host_step_s=max(cost.host_step_s for cost in costs),
     )
+
+
+def _wait_s(assignment: Assignment, chunks: Sequence[ChunkCost]) -> float:
+    """Return how long a step waits for the slowest replica: a share of what the busiest rank computes."""
+    ranks = [[chunks[chunk] for chunk in own] for own in assignment.chunks_of_rank]
+    busy_s = [sum(chunk.forward_s + chunk.backward_s for chunk in rank) for rank in ranks]
+    busiest = next(rank for rank, busy in zip(ranks, busy_s, strict=True) if busy >= max(busy_s) * (1 - 1e-12))
+    count = assignment.shape.microbatches * (0.5 if assignment.schedule == Schedule.DUALPIPE else 1.0)
+    computed_s = count * sum(chunk.parts["compute"] + chunk.parts["recompute"] for chunk in busiest)
+    return float(wait_share(max(settings.dp * settings.cp for settings in assignment.blocks()))) * computed_s
 
 
 def reduction_latency_s(assignment: Assignment) -> list[float]:
@@ -116,7 +129,7 @@ def _chunks(assignment: Assignment, passes: ChunkPasses, stall: float) -> tuple[
             },
             kept_bytes=float(passes.kept_bytes[chunk]),
             logit_bytes=float(passes.logit_bytes[chunk]),
-            working_bytes=float(passes.working_bytes[chunk]),
+            working_bytes=float(passes.beside_loss_bytes[chunk]),
             host_bytes=float(kept[chunk]),
             host_parts=max(int(parts_kept[chunk]), 1),
             fetch_bytes=float(fetched[chunk]),

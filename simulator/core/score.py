@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.core.assembly import Pipelines, step_scores
 from forerun.simulator.core.staged import staged_score
+from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.layer.shard import Shard, layer_axes, shard_of
 from forerun.simulator.layer.times import BlockTimes, block_times, host_passes_s, unpaired_share
 from forerun.simulator.memory.peak import activation_memory
@@ -25,6 +26,7 @@ from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.simulator.stages.parameters import stage_parameters, table_share
 from forerun.simulator.stages.plan import PLAN_AXES, StagePlans, stage_plans
 from forerun.spaces.strategies import Context, Schedule, StrategyTable
+from forerun.spaces.strategies.software import running
 
 _STAGE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split")
 PIPELINE_AXES = (*_STAGE_AXES, "mbs", "sp", "recompute", "recompute_layers")
@@ -37,8 +39,24 @@ def score(context: Context, table: StrategyTable) -> ScoreTable:
     Raises:
         RequestError: the device lacks the workload's precision, or a cost rule knows no such operator or link.
     """
-    scores = _some_staged(context, table) if table.stage_choices else _flat(context, table)
+    software = table.choices["software"]
+    if len(software) == 1 or not software.any():
+        scores = _same_software(running(context, int(software[0]) if len(software) else 0), table)
+        return corrected(context, table, scores, scores.time_s)
+    own = table.codes["software"]
+    groups = [np.flatnonzero(own == code) for code in range(len(software))]
+    parts = [
+        _same_software(running(context, int(software[code])), table.take(rows))
+        for code, rows in enumerate(groups)
+        if len(rows)
+    ]
+    scores = joined(parts, np.argsort(np.concatenate(groups), kind="stable"))
     return corrected(context, table, scores, scores.time_s)
+
+
+def _same_software(context: Context, table: StrategyTable) -> ScoreTable:
+    """Return the scores of a table whose rows turn the same switches on, which ``context`` has."""
+    return _some_staged(context, table) if table.stage_choices else _flat(context, table)
 
 
 def corrected(context: Context, table: StrategyTable, scores: ScoreTable, time_s: Mapping[str, Floats]) -> ScoreTable:
@@ -148,7 +166,8 @@ def _pipelines(
         parts |= {name: parts[name] - _dot(fewer, values[:-2, key]) for name, values in times.recompute.items()}
     if times.alone_s is not None:
         parts["expert"] = parts["expert"] + _dot(slowest, (times.alone_s[0] + times.alone_s[1])[:, key]) * share
-    parts["host"] = gap_s[decides] * microbatches
+    waits_s = wait_share(dp * shard.cp[key]) * (parts["compute"] + parts["recompute"])
+    parts["host"] = gap_s[decides] * microbatches + waits_s
     hidden_per_s = context.overlap.hidden_per_s
     passes = slowest_passes(
         stages, time.slowest, schedule, pp, vpp, microbatches, overlap=overlap, hidden_per_s=hidden_per_s

@@ -17,6 +17,7 @@ from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import stage_parameters
 from forerun.simulator.stages.rows import Ints, rows_of_stages
 from forerun.spaces.strategies import Context, Strategy, StrategyTable, in_second_half
+from forerun.spaces.strategies.software import running
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ def option_costs(context: Context, strategy: Strategy, options: StageOptions) ->
 
     ``strategy`` gives everything but layers and recompute.
     """
+    context = running(context, strategy.software)
     second = np.array([in_second_half(stage, strategy.pp) for stage in range(strategy.pp)])[options.number]
     halves = [strategy.half(False), strategy.half(True)]
     axes = ("tp", "dp", "pp", "cp", "ep", "etp", "mbs", "zero", "shard", "schedule", "placement", "sp")
@@ -69,6 +71,14 @@ def option_costs(context: Context, strategy: Strategy, options: StageOptions) ->
 def least_pace_s(context: Context, table: StrategyTable) -> Floats:
     """Return the seconds of one microbatch on a stage if the model were cut into ``pp`` equal parts, shape N: no
     slowest stage is faster. Infinite where parameters and optimizer alone exceed the device's memory."""
+    software, paces_s = table.column("software"), np.zeros(len(table))
+    for switches in np.unique(software):
+        rows = np.flatnonzero(software == switches)
+        paces_s[rows] = _least_pace_s(running(context, int(switches)), table.take(rows))
+    return paces_s
+
+
+def _least_pace_s(context: Context, table: StrategyTable) -> Floats:
     model = context.model
     counts = np.bincount(kind_of_entry(model), [layer.count for layer in model.layers], len(layer_kinds(model)))
     counts[kind_of_entry(model)[-1]] += model.mtp_layers

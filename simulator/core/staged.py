@@ -8,6 +8,7 @@ import numpy as np
 
 from forerun.simulator.core.assembly import Pipelines, step_scores
 from forerun.simulator.core.staged_passes import stage_passes, stage_replicas
+from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.pipeline.closed_forms import PipelineTime, StageTimes, pipeline_time
 from forerun.simulator.pipeline.p2p import P2pEnd, p2p_between_s
 from forerun.simulator.replicas.sharded import before_gradients_s, gradient_pass_s, slowest_passes
@@ -41,7 +42,8 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
     time = pipeline_time(stages, schedule, pp, vpp, count, overlap=overlap)
     decides = time.slowest, columns
     parts = {name: values[decides] * count for name, values in passes.parts.items()}
-    parts["host"] = passes.gap_s[decides] * count
+    waits_s = wait_share((rows.dp * rows.cp).max(axis=0)) * (parts["compute"] + parts["recompute"])
+    parts["host"] = passes.gap_s[decides] * count + waits_s
     pipelines = Pipelines(
         time=time,
         parts_s=parts,

@@ -166,6 +166,8 @@ def _memory(
         kept=one.kept + other.kept,
         working=np.maximum(one.working, other.working),
         logits=one.logits + other.logits,
+        held_logits=one.held_logits + other.held_logits,
         idle=one.idle + other.idle,
+        idle_share=one.idle_share,
         stage=rows.number,
     )

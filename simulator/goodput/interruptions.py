@@ -19,6 +19,19 @@ from forerun.spaces.errors import RequestError
 SECONDS_PER_HOUR = 3600.0
 
 
+_RANGES: dict[str, tuple[float, float]] = {
+    "failures_per_device_hour": (0, 1e3),
+    "planned_per_device_hour": (0, 1e3),
+    "recovery_s": (0, 1e8),
+    "checkpoint_bytes_per_s": (1, 1e18),
+    "interval_s": (1e-3, 1e8),
+    "spare_nodes": (0, 1e7),
+    "repair_s": (0, 1e8),
+    "hardware_share": (0, 1),
+}
+"""Least and largest value of every fact."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
     """How often devices fail and how long a job takes to go on. Defaults are those of large published runs."""
@@ -50,18 +63,10 @@ class Reliability:
     """Share of failures that need another node. Llama 3: 78 % of unexpected interruptions were hardware."""
 
     def __post_init__(self) -> None:
-        for name in ("recovery_s", "failures_per_device_hour", "planned_per_device_hour", "repair_s"):
+        for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise RequestError(f"{name} must be finite and not negative, but got {value}")
-        if not (math.isfinite(self.checkpoint_bytes_per_s) and self.checkpoint_bytes_per_s > 0):
-            raise RequestError(f"checkpoint_bytes_per_s must be positive, but got {self.checkpoint_bytes_per_s}")
-        if self.interval_s is not None and not (math.isfinite(self.interval_s) and self.interval_s > 0):
-            raise RequestError(f"interval_s must be positive, but got {self.interval_s}; leave it out for the best one")
-        if not 0 <= self.hardware_share <= 1:
-            raise RequestError(f"hardware_share must be between 0 and 1, but got {self.hardware_share}")
-        if self.spare_nodes is not None and self.spare_nodes < 0:
-            raise RequestError(f"spare_nodes must not be negative, but got {self.spare_nodes}")
+            if value is not None and not low <= value <= high:
+                raise RequestError(f"{name} must be between {low:g} and {high:g}, but got {value:.6g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,11 +26,13 @@ _MATERIALISED = ("unfused", "unfused_half", "fused_softmax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activations:
     """Bytes per layer, shape K each: ``kept`` from forward to backward; ``working`` what exists only while this layer's
-    backward runs (the recomputed part); ``whole`` what would be kept without recompute."""
+    backward runs (the recomputed part and gradients); ``whole`` and ``gradients`` what would be kept and work without
+    recompute."""
 
     kept: Floats
     working: Floats
     whole: Floats
+    gradients: Floats
 
 
 def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activations:
@@ -48,6 +50,8 @@ def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activatio
             core = core + _cores(context, mixer.steps(hidden), shard, layer.tokens or context.workload.seq_len)
             blocks = blocks + _mixer(context, mixer.kept(hidden), shard)
     everything = between + core + blocks
+    if layer.trains == "inputs":  # no product reads its input again
+        everything = everything - _norm_outputs(context, layer, shard, hidden)
     again = core
     if context.framework.selective == "products":
         again = np.maximum(everything - _every_second_product(context, layer, shard, hidden) - core - boundary, 0.0)
@@ -70,7 +74,11 @@ def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activatio
     # Modules of the mixer and of the feed-forward are recomputed at different times of a layer's backward pass.
     kept = np.where(full, boundary, everything - norms - mixed - feeding)
     working = np.where(full, everything, norms + np.maximum(mixed, feeding))
-    return Activations(kept=kept, working=working, whole=everything)
+    gradients = _gradients(context, layer, shard, hidden)
+    if layer.trains == "nothing":
+        none = np.zeros_like(kept)
+        return Activations(kept=none, working=everything, whole=none, gradients=everything)
+    return Activations(kept=kept, working=working + gradients, whole=everything, gradients=gradients)
 
 
 def _norm_outputs(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
@@ -197,6 +205,23 @@ def _inner_bytes(context: Context) -> float:
     return 1.0 if eight else activation_bytes(precision)
 
 
+def _gradients(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
+    """Gradients of activations at their most while a layer runs backward, less what has been freed by then.
+
+    That is behind the activation of the feed-forward: the gradient of its input (twice as wide where it is gated)
+    beside that of its output, which takes the place of the output kept; and that of the residual stream."""
+    width = activation_bytes(context.workload.precision)
+    residual = width * shard.inner_tokens * hidden
+    mlp = layer.mlp if layer.feeds_forward else None
+    if mlp is None:
+        return np.asarray(residual)
+    inner = width * (2 if mlp.gated else 1)
+    if not isinstance(mlp, MixtureOfExperts):
+        return np.asarray(residual + inner * shard.tokens * mlp.hidden / shard.tp)
+    routed = shard.tokens / shard.tp * mlp.routed_copies * shard.etp * context.workload.moe_imbalance
+    return np.asarray(residual + inner * routed * mlp.expert_hidden / shard.etp)
+
+
 def embedding_activations(context: Context, shard: Shard) -> Floats:
     """Bytes that the embedding keeps per microbatch: its dropout mask, if any."""
     values = shard.inner_tokens * context.model.hidden
@@ -204,7 +229,9 @@ def embedding_activations(context: Context, shard: Shard) -> Floats:
 
 
 def head_activations(context: Context, shard: Shard) -> Floats:
-    """Bytes around the loss, of one microbatch: inputs of final norm and head, logits, their fp32 copies."""
+    """Bytes around the loss, of one microbatch: inputs of final norm and head, and the larger of two moments: logits
+    with their fp32 copies; or, when the head runs backward, the gradient of the logits, that of its weights unless
+    they are held anyway, its input gathered over tensor ranks and the gradient of that."""
     model, width = context.model, activation_bytes(context.workload.precision)
     inputs = 2 * width * shard.inner_tokens * model.hidden
     if not model.vocab:
@@ -213,4 +240,11 @@ def head_activations(context: Context, shard: Shard) -> Floats:
     logits = shard.tokens * ((width + loss) * loss_vocab(context, shard.tp))
     if context.framework.gathered_logits:
         logits = logits + np.where(shard.tp > 1, shard.tokens * width * padded_vocab(model, shard.tp), 0.0)
+    rows = padded_vocab(model, shard.tp)
+    if context.framework.chunked_loss:
+        logits = logits / np.maximum(np.ceil(rows / model.hidden), 1.0)
+        return np.asarray((inputs + logits + width * rows * model.hidden) * (1 + model.mtp_layers))
+    if context.framework.dummy_gradients and "head" not in model.frozen_ends:
+        wide = shard.tokens + np.where(shard.sp & (shard.tp > 1), shard.tokens, 0.0)
+        logits = np.maximum(logits, width * (rows * shard.tokens + rows * model.hidden + wide * model.hidden))
     return np.asarray((inputs + logits) * (1 + model.mtp_layers))

@@ -48,6 +48,9 @@ def layer_operators(context: Context, layer: Layer, shard: Shard) -> Operators:
         + one.replicated
         + one.experts_total / (shard.ep * shard.etp)
     )
+    operators.keep_trained(layer.trains)
+    if layer.trains == "adapters":
+        operators.adapters(layer, hidden)
     return operators
 
 
@@ -72,6 +75,8 @@ def embedding_operators(context: Context, shard: Shard) -> Operators:
     if model.patch_inputs:
         wide = np.full_like(shard.tp, model.hidden)
         operators.linear("patch product", shard.tokens, wide, np.full_like(shard.tp, model.patch_inputs))
+    if "embedding" in model.frozen_ends:
+        operators.keep_trained("nothing")
     return operators
 
 
@@ -98,4 +103,6 @@ def head_operators(context: Context, shard: Shard) -> Operators:
         operators.accumulation(padded_vocab(model, shard.tp) * model.hidden)
     for _ in range(model.mtp_layers):
         operators.linear("MTP product", shard.tokens, wide / shard.tp, 2 * wide)
+    if "head" in model.frozen_ends:
+        operators.keep_trained("inputs")
     return operators

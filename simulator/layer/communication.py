@@ -127,9 +127,11 @@ def layer_exchange(
         beside_s = np.where(experts > 0, pass_s, 0.0) if profile.sets_apart_for_experts else experts - shown_s
         return shown_s + slower * beside_s
 
+    rings = profile.context_exchange == "ring"
+    hides = profile.overlap_context if rings else 0.0
     context_s = (
-        forward.exposed(keys, profile.overlap_context, work.core_s),
-        backward.exposed(2 * keys, profile.overlap_context, 2 * work.core_s),
+        forward.exposed(keys, hides, work.core_s),
+        backward.exposed(2 * keys if rings else keys, hides, 2 * work.core_s),
     )
     tensor_s = (
         forward.exposed(blocks * sync.once_s - shorter_s[0], profile.overlap_tensor),
@@ -172,11 +174,15 @@ def _readers(context: Context, layer: Layer) -> int:
 
 
 def _context_s(context: Context, layer: Layer, shard: Shard) -> Floats:
-    """Seconds to bring the keys and values of all context ranks to each of them; of a scan, the states in fp32."""
+    """Seconds to bring the keys and values of all context ranks to each of them, or all tokens of a part of the heads
+    to each and back; of a scan, the states in fp32."""
     total_s = np.zeros_like(shard.tp)
     if not layer.attends or layer.mixer is None:
         return total_s
     for step in layer.mixer.steps(layer.width(context.model)):
+        if isinstance(step, Softmax) and context.framework.context_exchange == "heads":
+            total_s = total_s + _heads_exchange_s(context, step, shard)
+            continue
         if isinstance(step, Softmax):
             width = local(step.kv_heads, shard.tp) * (step.head_dim + step.value_head_dim)
             size = shard.tokens * shard.cp * width * activation_bytes(context.workload.precision)
@@ -187,6 +193,16 @@ def _context_s(context: Context, layer: Layer, shard: Shard) -> Floats:
         each_s = collective_time_s(context.cluster, "all_gather", size, shard.cp, shard.tp)
         total_s = total_s + np.where(shard.cp > 1, each_s, 0.0)
     return total_s
+
+
+def _heads_exchange_s(context: Context, core: Softmax, shard: Shard) -> Floats:
+    """Seconds of the all-to-alls of queries, keys, values and outputs between context ranks, one direction. Keys and
+    values of fewer heads than ranks are copied first."""
+    heads = local(core.heads, shard.tp)
+    shared = np.maximum(local(core.kv_heads, shard.tp), np.minimum(shard.cp, heads))
+    columns = (heads + shared) * (core.head_dim + core.value_head_dim)
+    size = shard.tokens * columns * activation_bytes(context.workload.precision)
+    return np.where(shard.cp > 1, collective_time_s(context.cluster, "all_to_all", size, shard.cp, shard.tp), 0.0)
 
 
 def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:

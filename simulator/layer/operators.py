@@ -25,8 +25,9 @@ from forerun.simulator.layer.shard import CASTS, EIGHT_BIT, Shard
 from forerun.simulator.layer.widths import local, locals_of
 from forerun.simulator.layer.work import Direction, OperatorTime, Work, work_of
 from forerun.simulator.score_table import Floats
-from forerun.spaces.models.model import Layer, MixtureOfExperts
+from forerun.spaces.models.model import Layer, MixtureOfExperts, Trains
 from forerun.spaces.models.parts import ElementwisePass, Product, Scan, Scores, Softmax, Step
+from forerun.spaces.models.tuning import adapted_products, adapter_parameters
 from forerun.spaces.strategies import Context, Recompute
 from forerun.spaces.strategies.framework_laws import separate_norms
 
@@ -47,6 +48,8 @@ EXPERT_BIAS_KERNELS = (2.0, 11.0)
 ADDING: Mapping[float, GemmKind] = {4.0: "weight_gradient", 2.0: "weight_gradient_added"}
 """Product that adds to main gradients of so many bytes."""
 
+DIRECTIONS: tuple[Direction, ...] = ("forward", "input_gradient", "weight_gradient")
+
 Size: TypeAlias = tuple[Floats | float, Floats | float, Floats | float]
 """Rows, columns and reduction of a matrix product: m, n and k."""
 
@@ -58,6 +61,7 @@ class Operators:
     def __init__(self, context: Context, shard: Shard, seq_len: int | None = None) -> None:
         self.context, self.shard = context, shard
         self.seq_len = float(seq_len or context.workload.seq_len)
+        self.of_workload = seq_len is None
         self.device, self.precision = context.cluster.device, context.workload.precision
         self.gradient_bytes = context.framework.held_gradient_bytes(self.precision)
         self.wide = 2.0 if self.precision in ("fp32", "tf32") else 1.0
@@ -226,9 +230,15 @@ class Operators:
         shard, seq, batch = self.shard, self.seq_len, self.shard.mbs
         if core.chunked and core.window is not None and core.window < seq:
             batch, seq = batch * (seq / core.window), float(core.window)
+        documents = self.context.workload.document_tokens
+        if documents is not None and self.of_workload and keys is None and documents < seq:
+            batch, seq = batch * (seq / documents), documents
         limits = [limit for limit in (None if core.chunked else core.window, core.selected) if limit is not None]
         heads, kv_heads = local(core.heads, shard.tp), local(core.kv_heads, shard.tp)
-        ring = core.causal & (shard.cp > 1)
+        ring, share = core.causal & (shard.cp > 1), np.asarray(shard.cp)
+        if self.context.framework.context_exchange == "heads":  # all tokens of a part of the heads
+            heads, kv_heads = np.maximum(heads / shard.cp, 1.0), np.maximum(kv_heads / shard.cp, 1.0)
+            ring, share = np.zeros_like(ring), np.ones_like(shard.cp)
         for backward in (False, True):
             plain, halved = (
                 attention_time_s(
@@ -238,7 +248,7 @@ class Operators:
                     batch=batch,
                     heads=heads,
                     kv_heads=kv_heads,
-                    seq_q=seq / shard.cp,
+                    seq_q=seq / share,
                     seq_k=length,
                     head_dim=core.head_dim,
                     value_head_dim=core.value_head_dim,
@@ -379,6 +389,31 @@ class Operators:
                     memory_s=moved / self.device.memory_bytes_per_s,
                 )
             )
+
+    def keep_trained(self, trains: Trains) -> None:
+        """Drop the gradients that a layer of which only a part is trained has not."""
+        wanted = {"all": DIRECTIONS, "adapters": DIRECTIONS[:2], "inputs": DIRECTIONS[:2], "nothing": DIRECTIONS[:1]}
+        self.records = [one for one in self.records if one.direction in wanted[trains]]
+
+    def adapters(self, layer: Layer, hidden: int) -> None:
+        """Add the two thin products beside every product that has an adapter, and the sum of both outputs."""
+        shard, rank = self.shard, np.full_like(self.shard.tp, layer.adapter_rank)
+        mixture = layer.mlp if isinstance(layer.mlp, MixtureOfExperts) else None
+        for one in adapted_products(layer, hidden):
+            tokens, groups, tp = shard.tokens, np.ones_like(shard.tp), shard.tp
+            if one.routed and mixture is not None:
+                tokens = (
+                    shard.tokens / shard.tp * mixture.routed_copies * shard.etp * self.context.workload.moe_imbalance
+                )
+                groups, tp = mixture.experts / shard.ep, shard.etp
+            inputs = one.inputs / (tp if one.product.inputs.cut or one.routed else 1.0)
+            outputs = one.outputs / (tp if one.product.cut and not one.product.inputs.cut else 1.0)
+            name, half = f"adapter {one.inputs} -> {layer.adapter_rank} -> {one.outputs}", self.half_precision()
+            self.linear(name, tokens / groups, rank, np.full_like(shard.tp, inputs), groups, half)
+            self.linear(name, tokens / groups, np.full_like(shard.tp, outputs), rank, groups, half)
+            self.stream("residual_add", tokens * outputs, f"{name} added")
+        beside, inside = adapter_parameters(layer, hidden)
+        self.accumulation(beside / shard.tp + inside / (shard.ep * shard.etp))
 
     def _added_bytes(self) -> Floats:
         """Bytes per parameter that adding a fresh weight gradient up moves."""

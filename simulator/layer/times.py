@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.simulator.costs.host import host_link_rate
+from forerun.simulator.layer.activations import layer_activations
 from forerun.simulator.layer.blocks import embedding_operators, head_operators, layer_work
-from forerun.simulator.layer.communication import ends_exchange_s, layer_exchange, tensor_blocks
+from forerun.simulator.layer.communication import LayerTraffic, ends_exchange_s, layer_exchange, tensor_blocks
 from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.shard import CASTS, Shard
 from forerun.simulator.layer.work import Work
@@ -128,9 +130,31 @@ def _layer(
         "expert": exchange.expert_forward_s + exchange.expert_backward_s + recompute["expert"],
     }
     forward_s = work.forward_s + exchange.forward_s
+    if layer.trains == "nothing":
+        return _forward_only(work, exchange)
     backward_s = work.backward_s + exchange.backward_s + sum(recompute.values())
+    if context.framework.activations_on_host:
+        copy_s = layer_activations(context, layer, shard).kept / host_link_rate(context.cluster)
+        waits = np.maximum(copy_s - forward_s, 0.0), np.maximum(copy_s - backward_s, 0.0)
+        forward_s, backward_s = forward_s + waits[0], backward_s + waits[1]
+        parts["recompute"] = parts["recompute"] + waits[0] + waits[1]
     alone_s = exchange.alone_forward_s, exchange.alone_backward_s
     return _Block(forward_s, backward_s, work.weight_gradient_s, parts, recompute, alone_s)
+
+
+def _forward_only(work: Work, exchange: LayerTraffic) -> _Block:
+    """Return the forward pass of a layer that has no backward pass."""
+    none = np.zeros_like(work.forward_s)
+    parts = {
+        "compute": work.forward_s,
+        "recompute": none,
+        "tensor": exchange.tensor_forward_s,
+        "context": exchange.context_forward_s,
+        "expert": exchange.expert_forward_s,
+    }
+    recompute = {part: none for part in parts if part != "compute"}
+    forward_s = work.forward_s + exchange.forward_s
+    return _Block(forward_s, none, none, parts, recompute, (exchange.alone_forward_s, none))
 
 
 def _modules_s(work: Work, shard: Shard) -> Floats:
@@ -204,7 +228,7 @@ def host_passes_s(
     half = (recompute & (Recompute.MLP | Recompute.MOE)) != 0
     share = np.where(recompute == Recompute.FULL, 1.0, np.where(half, 0.5, 0.0))
     base, again = np.zeros_like(tp), share * (launches_s / 3)
-    whole = np.zeros_like(base)
+    whole, back = np.zeros_like(base), np.zeros_like(base)
     ranks_s = (tp - 1) * profile.host_rank_s
     if profile.pipeline_rank_s:
         ranks_s = ranks_s + np.where(np.asarray(pp) > 1, tp - 1, 0.0) * profile.pipeline_rank_s
@@ -215,6 +239,9 @@ def host_passes_s(
         routed = isinstance(kind.mlp, MixtureOfExperts) and kind.feeds_forward
         each = launches_s + (experts_s if routed else 0.0)
         base = base + count * (each + ranks_s)
+        if kind.trains == "nothing":
+            continue
+        back = back + count * (each + ranks_s)
         left = 0.0 if spared is None else spared[row] / (2 if halved else 1)
         whole = whole + count - left
-    return base / 3, base * (2 / 3) + whole * again
+    return base / 3, back * (2 / 3) + whole * again

@@ -21,18 +21,34 @@ from forerun.simulator.score_table import MEMORY_PARTS, Floats
 from forerun.simulator.stages.plan import in_flight
 from forerun.spaces.strategies import Context, Schedule
 
+HOST_COPIES = 3
+"""Layers whose activations are on the device where all go to the host: one that runs, one on its way, one coming."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
     """Bytes per representative stage, [R, S]: ``kept`` activations of all microbatches in flight, ``working`` set of
-    one layer's backward pass, ``logits`` around the loss, ``idle`` buffers that the allocator keeps while it has
-    room; ``stage`` is the pipeline rank's number."""
+    one layer's backward pass, ``logits`` around the loss, ``held_logits`` those of them that are there while layers run
+    backward, ``idle`` buffers that the allocator keeps while it has room, ``idle_share`` of all of these besides;
+    ``stage`` is the pipeline rank's number."""
 
     kept: Floats
     working: Floats
     logits: Floats
+    held_logits: Floats
     idle: Floats
+    idle_share: Floats
     stage: Floats
+
+    @property
+    def moving(self) -> Floats:
+        """Activations at the fuller of two moments: the loss, and the backward pass of a layer."""
+        return self.kept + np.maximum(self.logits, self.held_logits + self.working)
+
+    @property
+    def beside_loss(self) -> Floats:
+        """What the backward pass of a layer needs beyond what the loss does."""
+        return np.maximum(self.held_logits + self.working - self.logits, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +83,7 @@ def activation_memory(
     kept = np.zeros_like(stage)
     working = np.zeros_like(stage)
     idle = np.zeros_like(stage)
+    most = np.zeros_like(stage)
     for kind, layer in enumerate(layer_kinds(context.model)):
         activations = layer_activations(context, layer, shard)
         kept += blocks[kind] * activations.kept[key]
@@ -74,17 +91,30 @@ def activation_memory(
         if spared is not None:
             kept += spared[kind] * (activations.whole - activations.kept)[key]
             recomputed = recomputed - spared[kind]
+        most = np.maximum(most, np.where(blocks[kind] > 0, activations.kept[key], 0.0))
         idle += blocks[kind] * gathered_buffers(context, layer, shard)[key]
-        working = np.maximum(working, np.where(recomputed > 0, activations.working[key], 0.0))
+        own = np.where(recomputed > 0, activations.working[key], activations.gradients[key])
+        working = np.maximum(working, np.where(blocks[kind] > 0, own, 0.0))
     kept += blocks[-2] * embedding_activations(context, shard)[key]
     at_once = np.where(schedule == Schedule.GPIPE, microbatches, 1.0)
     logits = blocks[-1] * (head_activations(context, shard)[key] * at_once)
     profile = context.framework
     held = np.where(pp > 1, np.maximum(flight - 2.0, 0.0), 1.0) if profile.gathers_ahead else 1.0
     kept, idle = kept * flight, idle * held
-    if profile.pipeline_idle:
-        idle = idle + np.where(pp > 1, profile.pipeline_idle, 0.0) * (kept + working + logits)
-    return StageMemory(kept=kept, working=working, logits=logits, idle=idle, stage=stage)
+    if profile.activations_on_host:
+        # What the memory of the host has no room for stays on the device.
+        capacity = context.cluster.host.get("memory_bytes", np.inf) / context.cluster.devices_per_node
+        kept = np.where(kept <= capacity, np.minimum(kept, HOST_COPIES * most), kept)
+    held_logits = logits if profile.holds_logits else logits * ((at_once - 1.0) / at_once)
+    return StageMemory(
+        kept=kept,
+        working=working,
+        logits=logits,
+        held_logits=held_logits,
+        idle=idle,
+        idle_share=np.where(pp > 1, profile.pipeline_idle, np.zeros_like(kept)),
+        stage=stage,
+    )
 
 
 def total_memory(
@@ -97,26 +127,28 @@ def total_memory(
     """Return the peak over stages of N candidates; ``key`` and ``replica`` are their columns in the two tables."""
     profile = context.framework
     fixed = replicas.parameter_bytes + replicas.gradient_bytes + replicas.optimizer_bytes + replicas.buffer_bytes
-    moving = activations.kept + activations.working + activations.logits
-    allocated = fixed[:, replica] + moving[:, key]
+    allocated = fixed[:, replica] + activations.moving[:, key]
     slot = np.argmax(allocated, axis=0)
     live = np.take_along_axis(allocated, slot[None, :], axis=0)[0]
     # Where the peak's stage stands in arrays of all stages, row by row: one index is quicker than two.
-    held, active = slot * fixed.shape[1] + replica, slot * moving.shape[1] + key
+    held, active = slot * fixed.shape[1] + replica, slot * activations.kept.shape[1] + key
     lost = profile.fragmentation * live
+    beside, logits = activations.working.take(active), activations.held_logits.take(active)
+    at_loss = activations.logits.take(active) > logits + beside
     parts = {
         "parameters": replicas.parameter_bytes.take(held),
         "gradients": replicas.gradient_bytes.take(held),
         "optimizer": replicas.optimizer_bytes.take(held),
         "activations": activations.kept.take(active),
-        "working": activations.working.take(active),
-        "logits": activations.logits.take(active),
+        "working": np.where(at_loss, 0.0, beside),
+        "logits": np.where(at_loss, activations.logits.take(active), logits),
         "buffers": replicas.buffer_bytes.take(held),
         "reserve": profile.context_bytes + profile.communicator_bytes + lost,
     }
     # Idle buffers are given back before an allocation fails, so they never make a strategy infeasible.
     room = np.maximum(context.cluster.device.memory_bytes - live - parts["reserve"], 0.0)
-    idle = activations.idle.take(active)
+    moving = parts["activations"] + parts["working"] + parts["logits"]
+    idle = activations.idle.take(active) + activations.idle_share.take(active) * moving
     parts["reserve"] += np.minimum(idle, room)
     return TotalMemory(
         peak_bytes=live + parts["reserve"],

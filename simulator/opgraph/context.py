@@ -9,25 +9,46 @@ from forerun.simulator.opgraph.compute import Local, OperatorCosts, OperatorTime
 from forerun.simulator.opgraph.layers import Floats, Layers, layers_of
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.opgraph import GraphModel, Kind, Operator
+from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.opgraph.profile import GraphProfile
 
 PROFILED_BATCH = 64
 """Samples of the one-device run that a measured time per sample is taken from, unless said otherwise."""
+DEFAULT_BATCH = PerDevice(PROFILED_BATCH)
 
 GRADIENT_BYTES = 4.0
 """Gradients move in fp32, also with half-precision arithmetic (automatic mixed precision keeps fp32 parameters)."""
 
+USABLE = 0.96
+"""Share of a device's memory that an allocator can fill before fragmentation stops it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphContext:
-    """``seconds_per_sample``: forward and backward pass on one device as measured (None: by the cost rules); all
-    operators are scaled by what it says of the sum of them."""
+    """One request for an operator graph without its split.
+
+    ``seconds_per_sample``: forward and backward pass on one device as measured (None: by the cost rules); all
+    operators are scaled by what it says of the sum of them. ``global_batch``: samples of a step, or of each device.
+    ``memory_share``: what a split may need of a device's memory to count as fitting.
+    """
 
     model: GraphModel
     cluster: Cluster
     profile: GraphProfile
     precision: str
     seconds_per_sample: float | None = None
+    global_batch: int | PerDevice = DEFAULT_BATCH
+    memory_share: float = USABLE
+
+    def batch(self, devices: int) -> int:
+        """Return the global batch on so many devices."""
+        asked = self.global_batch
+        return asked.samples * devices if isinstance(asked, PerDevice) else asked
+
+    @property
+    def memory_limit_bytes(self) -> float:
+        """Bytes of one device that a split may need."""
+        return self.memory_share * self.cluster.device.memory_bytes
 
     @property
     def layers(self) -> Layers:

@@ -15,9 +15,6 @@ RESERVE_BYTES = 0.8 * 2.0**30
 """Context of the driver and the libraries, and the largest workspace of a convolution library: usual on data-centre
 parts, as for transformers."""
 
-USABLE = 0.96
-"""Share of a device's memory that an allocator can fill before fragmentation stops it."""
-
 IN_PLACE = frozenset({Kind.ACTIVATION, Kind.VIEW, Kind.LOSS})
 """Operators whose output takes the place of their input (activations run in place behind a norm or a convolution)."""
 

@@ -14,7 +14,7 @@ from forerun.simulator.opgraph.exchange import Exchange, exchanges, tails
 from forerun.simulator.opgraph.gradients import Gradients, gradients, held_parameters
 from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.simulator.opgraph.layers import Floats
-from forerun.simulator.opgraph.memory import USABLE, GraphMemory, graph_memory
+from forerun.simulator.opgraph.memory import GraphMemory, graph_memory
 from forerun.simulator.opgraph.stages import Stages, pipeline_stages
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.split import Mode, Split
@@ -101,7 +101,7 @@ def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequen
         host_s=host,
         repeated_s=np.where(pipeline, 0.0, whole),
         memory=memory,
-        fits_N=np.asarray(memory.peak_bytes <= USABLE * context.cluster.device.memory_bytes),
+        fits_N=np.asarray(memory.peak_bytes <= context.memory_limit_bytes),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.simulator.costs import adam_time_s, block_stride, collective_time_s, memory_bound_time_s
+from forerun.simulator.costs.host import states_on_host
 from forerun.simulator.layer.shard import BUFFER_BYTES, accumulates_separately, activation_bytes
 from forerun.simulator.score_table import Floats
 from forerun.simulator.stages.parameters import StageParameters
@@ -64,30 +65,41 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     """Return the once-per-step costs of D strategies."""
     shards = replicas.dp * replicas.cp / replicas.copies
     expert_shards = shards * replicas.tp / (replicas.ep * replicas.etp)
-    dense, expert = replicas.parameters.dense, replicas.parameters.expert
+    counts = replicas.parameters
+    trained = counts.trained_dense, counts.trained_expert
     profile, width = context.framework, activation_bytes(context.workload.precision)
     half = width == 2.0
-    reduced = _reduce_s(context, replicas, "gradients", dense.max(axis=0), expert.max(axis=0))
-    gathered = _reduce_s(context, replicas, "parameters", dense.max(axis=0), expert.max(axis=0))
+    dense, expert = (each.max(axis=0) for each in trained)
+    reduced = _reduce_s(context, replicas, "gradients", dense, expert)
+    # Sharded parameters are gathered whole, frozen or not; else those that an update changed.
+    whole = replicas.zero == 3
+    dense = np.where(whole, counts.dense.max(axis=0), dense)
+    expert = np.where(whole, counts.expert.max(axis=0), expert)
+    gathered = _reduce_s(context, replicas, "parameters", dense, expert)
     separate_fp32 = accumulates_separately(context, replicas.zero)
     gradient = profile.held_gradient_bytes(context.workload.precision) + np.where(separate_fp32, BUFFER_BYTES, 0.0)
     states = profile.optimizer_bytes + (profile.master_bytes if half else 0.0)
 
-    def held(from_stage: int) -> Floats:
+    def held(from_stage: int, dense: Floats, expert: Floats) -> Floats:
         """Parameters of which this device holds the only copy it needs, when sharding begins at ``from_stage``."""
         cut = replicas.zero >= from_stage
         return np.asarray(dense / np.where(cut, shards, 1.0) + expert / np.where(cut, expert_shards, 1.0))
 
-    own = held(1)
+    own = held(1, *trained)
+    optimizer_s = _optimizer_s(context, own.max(axis=0), (trained[0] + trained[1]).max(axis=0))
+    optimizer_bytes = np.asarray(own * states)
+    if profile.optimizer_on_host:
+        optimizer_bytes, update_s = states_on_host(context.cluster, optimizer_bytes)
+        optimizer_s = np.maximum(optimizer_s, update_s.max(axis=0))
     return ReplicaCosts(
         reduce_s=reduced,
         gather_s=gathered,
         tied_s=_tied_s(context, replicas),
-        optimizer_s=_optimizer_s(context, own.max(axis=0), (dense + expert).max(axis=0)),
-        parameter_bytes=held(3) * width,
-        gradient_bytes=held(2) * gradient,
-        optimizer_bytes=own * states,
-        buffer_bytes=_buffers(context, replicas, dense + expert),
+        optimizer_s=optimizer_s,
+        parameter_bytes=held(3, counts.dense, counts.expert) * width,
+        gradient_bytes=held(2, *trained) * gradient,
+        optimizer_bytes=optimizer_bytes,
+        buffer_bytes=_buffers(context, replicas) + _scratch_bytes(context, replicas),
     )
 
 
@@ -177,12 +189,22 @@ def _optimizer_s(context: Context, parameters: Floats, held: Floats) -> Floats:
     return np.asarray(step + norm)
 
 
-def _buffers(context: Context, replicas: Replicas, parameters: Floats) -> Floats:
+def _buffers(context: Context, replicas: Replicas) -> Floats:
     """Bytes of communication buffers: gradient buckets, and two gathered layers when parameters are sharded."""
-    width = activation_bytes(context.workload.precision)
+    width, counts = activation_bytes(context.workload.precision), replicas.parameters
+    parameters, trained = counts.dense + counts.expert, counts.trained_dense + counts.trained_expert
     layers = max(context.model.layer_count, 1) / replicas.pp
     gathered = np.where(replicas.zero == 3, 2 * parameters * width / layers, 0.0)
     ranks = replicas.dp * replicas.cp
     buckets = context.framework.bucket_copies * bucket_bytes(context, ranks)
-    buckets = buckets + context.framework.bucket_gradient_bytes * parameters
+    buckets = buckets + context.framework.bucket_gradient_bytes * trained
     return np.asarray(gathered + np.where(ranks > 1, buckets, 0.0))
+
+
+def _scratch_bytes(context: Context, replicas: Replicas) -> Floats:
+    """Bytes that matrix products hold: their libraries' scratch memory, and gradients that nothing reads, one per shape
+    of a weight, where products add to the buffer themselves (autograd wants a tensor all the same)."""
+    profile, shapes = context.framework, replicas.parameters.shapes
+    held = profile.dummy_gradients and profile.fused_accumulation
+    dummies = shapes * activation_bytes(context.workload.precision) if held else np.zeros_like(shapes)
+    return np.asarray(dummies + profile.workspace_bytes)

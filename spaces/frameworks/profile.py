@@ -171,6 +171,25 @@ class FrameworkProfile:
     in twelve."""
     logit_bytes: float = 8.0
     """Bytes per logit that the loss keeps besides the logits themselves."""
+    holds_logits: bool = True
+    """Logits stay allocated while layers run backward (the training loop holds the last output); else the loss and a
+    layer's backward pass are two moments, of which the larger counts."""
+    dummy_gradients: bool = False
+    """Where the product adds weight gradients to the buffer itself, one unused gradient per shape of a weight stays
+    allocated, in its type (Transformer Engine from 2.0 on: get_dummy_wgrad), and one of the head's while it runs
+    backward (Megatron-LM, tensor_parallel/layers.py)."""
+    workspace_bytes: float = 0.0
+    """Scratch memory of matrix libraries that comes from the allocator."""
+    optimizer_on_host: bool = False
+    """Optimizer states lie in the memory of the host, which updates them (where they fit there)."""
+    activations_on_host: bool = False
+    """What layers keep for the backward pass goes to the memory of the host and comes back."""
+    chunked_loss: bool = False
+    """Head and loss run together on as many tokens at a time as have no more logits than all have hidden activations
+    (Liger-Kernel's fused linear cross entropy; its gradient is computed at once)."""
+    context_exchange: str = "ring"
+    """What context ranks exchange: keys and values in a "ring", or tokens for "heads" before and after attention
+    (DeepSpeed-Ulysses, arXiv 2309.14509)."""
     context_bytes: float = 1.0e9
     """Bytes per device outside the allocator."""
     communicator_bytes: float = 0.25e9

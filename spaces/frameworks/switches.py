@@ -213,7 +213,7 @@ def of_release(profile: FrameworkProfile, version: str) -> FrameworkProfile:
     Raises:
         RequestError: the version is no number like 0.16.
     """
-    if not re.fullmatch(r"\d+(\.\d+)*", version):
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6}){0,5}", version):
         raise RequestError(f"a version of {profile.name} is a number like 0.16, but got {version!r}")
     gone = {}
     for name, switch in all_switches().items():

@@ -1,18 +1,23 @@
 """Model FLOPs of training: the useful work by which MFU is measured."""
 
-from forerun.spaces.models.model import Attention, FeedForward, Layer, Model
+from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
 from forerun.spaces.models.parameters import (
     expert_matrices,
     mlp_matrices,
     shared_expert_matrices,
 )
 from forerun.spaces.models.parts import Softmax, core_flops, matrices
+from forerun.spaces.models.tuning import adapted_products
 
 # Backward computes the gradient of the input and of the weight of every matmul: twice the work of forward.
 FORWARD_AND_BACKWARD = 3
+PASSES = {"all": FORWARD_AND_BACKWARD, "adapters": 2, "inputs": 2, "nothing": 1}
+"""Forward passes' worth of work of a layer by what it trains: a frozen product has no gradient of its weight."""
 
 
-def train_flops_per_sequence(model: Model, seq_len: int, *, causal_half: bool = False) -> float:
+def train_flops_per_sequence(
+    model: Model, seq_len: int, *, causal_half: bool = False, document_tokens: float | None = None
+) -> float:
     """FLOPs of forward and backward of one sequence of ``seq_len`` tokens.
 
     Convention (Narayanan et al., arXiv 2104.04473, appendix, less its recomputation): matmuls only, a multiply-add is
@@ -20,22 +25,41 @@ def train_flops_per_sequence(model: Model, seq_len: int, *, causal_half: bool = 
     ``top_k`` routed experts, the shared ones and the router. Each MTP block is one more layer, projection and pass
     through the head. Attention counts the whole ``seq_len x seq_len`` square even when causal, as that paper does;
     ``causal_half=True`` counts only the unmasked keys of causal attention. A window counts the window.
+    A sequence packed of documents of ``document_tokens`` counts the keys of a token's own document. What is not trained
+    has no gradient of its weight, and nothing at all where no trained layer stands before it (``Layer.trains``).
     An encoder-decoder model reads ``seq_len`` tokens on either side; a classifier runs once per sequence.
     """
-    hidden = model.hidden
-    forward = sum(layer.count * layer_forward_flops(layer, hidden, seq_len, causal_half) for layer in model.layers)
+    hidden, adapters = model.hidden, 0.0
+    layers = 0.0
+    for layer in model.layers:
+        once = layer_forward_flops(layer, hidden, seq_len, causal_half, document_tokens)
+        layers += layer.count * once * PASSES[layer.trains]
+        adapters += layer.count * _adapter_flops(layer, hidden, seq_len)
     logits = 2.0 * seq_len * hidden * model.vocab
-    last = layer_forward_flops(model.layers[-1], hidden, seq_len, causal_half)
-    forward += model.mtp_layers * (last + 2.0 * seq_len * 2 * hidden * hidden + logits)
+    last = layer_forward_flops(model.layers[-1], hidden, seq_len, causal_half, document_tokens)
+    forward = model.mtp_layers * (last + 2.0 * seq_len * 2 * hidden * hidden + logits)
     if model.head_transform:
         forward += 2.0 * seq_len * hidden * hidden
     forward += 2.0 * seq_len * model.patch_inputs * hidden + 2.0 * hidden * model.classes
-    return FORWARD_AND_BACKWARD * (forward + logits)
+    once = PASSES["inputs"] if "head" in model.frozen_ends else FORWARD_AND_BACKWARD
+    return layers + FORWARD_AND_BACKWARD * (forward + adapters) + once * logits
 
 
-def layer_forward_flops(layer: Layer, hidden: int, seq_len: int, causal_half: bool = False) -> float:
+def _adapter_flops(layer: Layer, hidden: int, seq_len: int) -> float:
+    """Forward FLOPs of the adapters of one layer on one sequence."""
+    if not layer.adapter_rank:
+        return 0.0
+    copies = layer.mlp.routed_copies if isinstance(layer.mlp, MixtureOfExperts) else 1.0
+    each = sum((one.inputs + one.outputs) * (copies if one.routed else 1.0) for one in adapted_products(layer, hidden))
+    return 2.0 * (layer.tokens or seq_len) * layer.adapter_rank * each
+
+
+def layer_forward_flops(
+    layer: Layer, hidden: int, seq_len: int, causal_half: bool = False, document_tokens: float | None = None
+) -> float:
     """Forward FLOPs of one ``layer`` on one sequence, in the convention of ``train_flops_per_sequence``."""
     hidden, tokens = layer.hidden or hidden, layer.tokens or seq_len
+    seen = tokens if layer.tokens or document_tokens is None else min(document_tokens, tokens)
     flops = 0.0
     mlp = layer.mlp
     if isinstance(mlp, FeedForward):
@@ -47,7 +71,7 @@ def layer_forward_flops(layer: Layer, hidden: int, seq_len: int, causal_half: bo
     for mixer in (layer.mixer, layer.cross_attention):
         if mixer is not None:
             steps = mixer.steps(hidden)
-            flops += tokens * (2.0 * sum(matrices(steps)) + core_flops(steps, tokens, causal_half))
+            flops += tokens * (2.0 * sum(matrices(steps)) + core_flops(steps, seen, causal_half))
     return flops
 
 

@@ -4,13 +4,18 @@ Only facts that change time or memory are kept. Sizes are element counts of the 
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.feed_forwards import FeedForward, MixtureOfExperts
 from forerun.spaces.models.mixers import Attention, LatentAttention
 from forerun.spaces.models.parts import Mixer
 
-__all__ = ["Attention", "FeedForward", "LatentAttention", "Layer", "MixtureOfExperts", "Model"]
+__all__ = ["Attention", "FeedForward", "LatentAttention", "Layer", "MixtureOfExperts", "Model", "Trains"]
+
+Trains = Literal["all", "adapters", "inputs", "nothing"]
+"""What the backward pass of a layer computes gradients of: its parameters; low-rank adapters alone; its input alone,
+for layers before it; nothing at all, so that it has no backward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +28,8 @@ class Layer:
     ``hidden``: its width where that is not the model's (a vision encoder), ``tokens``: those of one sequence of the
     workload where they are not its length (the patches of its image). ``shared_weights``: it uses the weights of an
     earlier layer and has none of its own (ALBERT, Zamba). ``extra``: parameters too small to model as operators
-    (scales, adapters), whole on every tensor rank.
+    (scales, adapters), whole on every tensor rank. ``trains``: what of it is trained; ``adapter_rank`` and ``adapted``:
+    of its adapters, and the products that have one (``forerun.spaces.models.tuning``).
     """
 
     name: str
@@ -38,6 +44,9 @@ class Layer:
     tokens: int | None = None
     shared_weights: bool = False
     extra: int = 0
+    trains: Trains = "all"
+    adapter_rank: int = 0
+    adapted: tuple[str, ...] = ()
 
     @property
     def attends(self) -> bool:
@@ -91,6 +100,7 @@ class Model:
     ``extra_parameters`` are parameters too small to model as operators (pooler, relative position tables, class token).
     ``encoder_layers`` is the number of leading layers (not ``Layer`` entries) that form the encoder of an
     encoder-decoder model, 0 otherwise.
+    ``frozen_ends``: "embedding" or "head", where their tables are not trained.
     ``source`` says where the numbers come from; ``published_parameters`` is the published count (None: not stated).
     """
 
@@ -115,6 +125,7 @@ class Model:
     extra_parameters: int = 0
     encoder_layers: int = 0
     max_seq_len: int | None = None
+    frozen_ends: tuple[str, ...] = ()
     published_parameters: float | None = None
 
     def encoder_tokens(self, seq_len: int) -> int:

@@ -121,7 +121,7 @@ class Softmax:
     selected: int | None = None
     compressed: int = 1
 
-    def mean_keys(self, seq_len: int, causal_half: bool) -> float:
+    def mean_keys(self, seq_len: float, causal_half: bool) -> float:
         """Keys that a query is counted to meet, averaged over a sequence (``causal_half``: unmasked ones only)."""
         limits = [limit for limit in (self.window, self.selected) if limit is not None]
         keys = float(min([seq_len / self.compressed, *limits]))
@@ -196,7 +196,7 @@ def biases(steps: Iterable[Step]) -> tuple[int, int]:
     return sizes[True], sizes[False]
 
 
-def core_flops(steps: Iterable[Step], seq_len: int, causal_half: bool) -> float:
+def core_flops(steps: Iterable[Step], seq_len: float, causal_half: bool) -> float:
     """Forward FLOPs per token of the cores among ``steps``."""
     total = 0.0
     for step in steps:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from forerun.spaces.divisors import use_one_of
 from forerun.spaces.models.layer_runs import windowed_layers
 from forerun.spaces.models.mixers.attention import Norm
 from forerun.spaces.models.model import Attention, FeedForward, LatentAttention, Layer, MixtureOfExperts, Model
@@ -64,8 +65,9 @@ class AttentionDocument(StrictDocument):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.kv_heads is not None and self.heads % self.kv_heads:
-            choices = ", ".join(str(n) for n in range(1, min(self.heads, 4096) + 1) if self.heads % n == 0)
-            raise ValueError(f"{self.heads} heads are not divisible by kv_heads={self.kv_heads}; use one of {choices}")
+            raise ValueError(
+                f"{self.heads} heads are not divisible by kv_heads={self.kv_heads}; {use_one_of(self.heads, most=12)}"
+            )
         if self.latent is not None:
             if self.head_dim is None or self.value_head_dim is None:
                 raise ValueError("latent attention needs head_dim (nope + rope) and value_head_dim")

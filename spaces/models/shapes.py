@@ -1,5 +1,6 @@
 """One call for a transformer of any size: shapes of published runs that are not in the catalogue."""
 
+from forerun.spaces.divisors import use_one_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
 
@@ -14,8 +15,8 @@ def check_sizes(name: str, **sizes: int) -> None:
 def check_heads(name: str, heads: int, kv_heads: int) -> None:
     """Raise RequestError unless the query heads divide into ``kv_heads`` equal groups."""
     if heads % kv_heads:
-        choices = ", ".join(str(count) for count in range(1, heads + 1) if heads % count == 0)
-        raise RequestError(f"{name}: {heads} heads are not divisible by kv_heads={kv_heads}; use one of {choices}")
+        fix = use_one_of(heads, most=12)
+        raise RequestError(f"{name}: {heads} heads are not divisible by kv_heads={kv_heads}; {fix}")
 
 
 def default_head_dim(name: str, hidden: int, heads: int) -> int:

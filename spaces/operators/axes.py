@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from forerun.spaces.divisors import use_one_of
 from forerun.spaces.errors import RequestError, unknown
 
 
@@ -182,7 +183,7 @@ def check_cuts(operator: CutOperator, cuts: Sequence[Cut]) -> None:
         if axis.even and axis.size % degree:
             raise RequestError(
                 f"axis {name} of {operator.name} has {axis.size} points, which {degree} does not divide; "
-                f"{divisor_hint(axis.size)}"
+                f"{use_one_of(axis.size, most=12)}"
             )
         if degree > axis.size:
             raise RequestError(
@@ -216,16 +217,6 @@ def spatial_axes(count: int) -> tuple[str, ...]:
     if not 1 <= count <= len(SPATIAL):
         raise RequestError(f"an operator has 1 to {len(SPATIAL)} spatial axes, but got {count}")
     return SPATIAL[:count][::-1]
-
-
-def divisor_hint(number: int, limit: int = 12) -> str:
-    """Return "use 1, 2, 4 or 8" for the divisors of a number (the first ones).
-
-    >>> divisor_hint(8)
-    'use 1, 2, 4 or 8'
-    """
-    found = [str(degree) for degree in range(1, min(number, 4096) + 1) if number % degree == 0][:limit]
-    return f"use {', '.join(found[:-1])} or {found[-1]}" if len(found) > 1 else f"use {found[0]}"
 
 
 def follow(axes: Iterable[str]) -> tuple[Dimension, ...]:

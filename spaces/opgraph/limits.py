@@ -1,10 +1,10 @@
 """How far each way of splitting can go: laws that bound it by the batch, the picture, the channels or the depth."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from forerun.spaces.divisors import divisors
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import NORMS, WEIGHTED, Kind, Operator
@@ -75,11 +75,11 @@ def broken_laws(model: GraphModel, split: Split, batch: int) -> Iterator[tuple[s
     """Yield (reason, message) for every law that ``split`` breaks at a global ``batch``."""
     limits, parts, mode = split_limits(model), split.parts, split.mode
     if batch % split.replicas:
-        near = max(divisor for divisor in range(1, split.replicas + 1) if batch % divisor == 0)
+        near = max(divisor for divisor in divisors(batch) if divisor <= split.replicas)
         yield "batch", f"replicas divide the global batch, but got {split.replicas} of {batch}; use {near}"
     elif batch // split.replicas % split.segments:
         each = batch // split.replicas
-        near = max(divisor for divisor in range(1, split.segments + 1) if each % divisor == 0)
+        near = max(divisor for divisor in divisors(each) if divisor <= split.segments)
         yield "segments", f"segments divide the batch of a replica, but got {split.segments} of {each}; use {near}"
     if mode is Mode.SPATIAL:
         yield from _spatial_laws(model, split, limits)
@@ -158,9 +158,3 @@ def _even_grid(parts: int, axes: int) -> tuple[int, ...]:
     root = round(parts ** (1 / axes) + 1e-9)
     divisor = max((d for d in range(1, max(root, 1) + 1) if parts % d == 0), default=1)
     return tuple(sorted((*_even_grid(parts // divisor, axes - 1), divisor), reverse=True))
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """Divisors in growing order."""
-    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return tuple(sorted({*small, *(number // d for d in small)}))

@@ -6,15 +6,17 @@ from forerun.spaces.strategies.axes import (
     AXES,
     MODULES,
     NAMED,
+    SOFTWARE,
     SPELLING,
     Placement,
     Recompute,
     Schedule,
+    Software,
     Split,
 )
 from forerun.spaces.strategies.context import Context, Correction, HeldMemory
 from forerun.spaces.strategies.defaults import default_choices, restrict
-from forerun.spaces.strategies.rules import RULES, Rule, divisors, violations
+from forerun.spaces.strategies.rules import RULES, Rule, violations
 from forerun.spaces.strategies.space import StrategySpace
 from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute, in_second_half
 from forerun.spaces.strategies.stages import (
@@ -37,6 +39,7 @@ __all__ = [
     "MODULES",
     "NAMED",
     "RULES",
+    "SOFTWARE",
     "SPELLING",
     "Context",
     "Correction",
@@ -46,6 +49,7 @@ __all__ = [
     "Recompute",
     "Rule",
     "Schedule",
+    "Software",
     "Split",
     "StageChoices",
     "StageRecompute",
@@ -55,7 +59,6 @@ __all__ = [
     "chunks_of_stage",
     "default_choices",
     "devices_of_rank",
-    "divisors",
     "explicit_layers_broken",
     "in_second_half",
     "layers_of_chunks",

@@ -75,6 +75,26 @@ class Split(IntEnum):
     """A stage is closed by the layer that takes it past its share of the matrix work, head included (nanotron)."""
 
 
+class Software(IntFlag):
+    """Switches of the software that a strategy turns on (``forerun.spaces.strategies.software``)."""
+
+    NONE = 0
+    TP_COMM_OVERLAP = 1
+    """Tensor-parallel collectives run under the matrix products."""
+    MOE_OVERLAP = 2
+    """Tokens of one microbatch travel while another one computes."""
+    DEEPEP = 4
+    """A token is sent once to every node that has experts for it."""
+
+
+SOFTWARE: dict[str, Software] = {
+    "tp-comm-overlap": Software.TP_COMM_OVERLAP,
+    "moe-overlap": Software.MOE_OVERLAP,
+    "dispatcher=deepep": Software.DEEPEP,
+}
+"""How the switches of a strategy are written, as ``--with`` takes them, in the order in which they are written."""
+
+
 class Placement(IntEnum):
     """Which degrees are neighbours in device numbering, innermost first."""
 

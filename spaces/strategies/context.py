@@ -12,6 +12,7 @@ from forerun.spaces.clusters.cluster import Cluster, Overlap
 from forerun.spaces.frameworks.profile import FrameworkProfile
 from forerun.spaces.models.model import Attention, MixtureOfExperts, Model
 from forerun.spaces.models.parts import matrices
+from forerun.spaces.strategies.axes import Software
 from forerun.spaces.strategies.table import StrategyTable
 from forerun.spaces.workload import Workload
 
@@ -49,7 +50,8 @@ class Context:
 
     ``correction``: None unless the context was calibrated to measured runs. ``memory_share``: what a strategy may need
     of a device's memory to count as fitting. ``oom_risk``: the highest risk of running out of memory where the user
-    bounded it, of which ``memory_share`` is what it comes to without measured runs.
+    bounded it, of which ``memory_share`` is what it comes to without measured runs. ``free_software``: switches that a
+    search turns on where they pay.
     """
 
     model: Model
@@ -59,6 +61,7 @@ class Context:
     correction: Correction | None = None
     memory_share: float = 1.0
     oom_risk: float | None = None
+    free_software: Software = Software.NONE
 
     @property
     def memory_limit_bytes(self) -> float:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from forerun.spaces.divisors import divisors
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, MODULES, NAMED, SPELLING, Recompute
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.framework_laws import modules_of
-from forerun.spaces.strategies.rules import divisors
 from forerun.spaces.strategies.strategy import parse_named
 
 LARGEST_TP = 64

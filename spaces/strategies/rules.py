@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from forerun.spaces.divisors import divisors, use_one_of
 from forerun.spaces.strategies.axes import AXES, SPELLING, Schedule
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.framework_laws import (
@@ -28,6 +29,7 @@ from forerun.spaces.strategies.framework_laws import (
     unsupported,
     zero_unsupported,
 )
+from forerun.spaces.strategies.software import READ_BY_SOFTWARE, not_running, why_not_running
 from forerun.spaces.strategies.stages import split_is_legal
 from forerun.spaces.strategies.table import Columns, IntArray, Mask
 
@@ -48,21 +50,6 @@ class Rule:
     def depth(self) -> int:
         """Number of leading axes (canonical order) that must be known before the rule can be applied."""
         return 1 + max(AXES.index(axis) for axis in self.axes)
-
-
-def divisors(number: int) -> list[int]:
-    """Return all divisors in growing order.
-
-    >>> divisors(40)
-    [1, 2, 4, 5, 8, 10, 20, 40]
-    """
-    return [d for d in range(1, number + 1) if number % d == 0]
-
-
-def _fix(number: int) -> str:
-    """Return "use 1, 2, 4 or 8" for the divisors of a number."""
-    options = [str(d) for d in divisors(number)]
-    return f"use {', '.join(options[:-1])} or {options[-1]}" if len(options) > 1 else f"use {options[0]}"
 
 
 def _kv_broken(c: Columns, x: Context) -> Mask:
@@ -155,7 +142,7 @@ RULES: tuple[Rule, ...] = (
         meaning="attention heads are not divisible by tp",
         axes=("tp",),
         illegal=lambda c, x: np.asarray(x.heads % c["tp"] != 0),
-        message=lambda v, x: f"{x.heads} heads are not divisible by tp={v['tp']}; {_fix(x.heads)}",
+        message=lambda v, x: f"{x.heads} heads are not divisible by tp={v['tp']}; {use_one_of(x.heads)}",
     ),
     Rule(
         code="kv heads",
@@ -165,7 +152,20 @@ RULES: tuple[Rule, ...] = (
         message=lambda v, x: (
             f"{x.kv_heads} key/value heads are not divisible by tp={v['tp']} and {x.framework.name} "
             f"{'copies heads only for multiples' if x.framework.legality.kv_replication else 'does not copy heads'}; "
-            f"{_fix(x.kv_heads)}"
+            f"{use_one_of(x.kv_heads)}"
+        ),
+    ),
+    Rule(
+        code="heads / cp",
+        meaning="attention heads are not divisible by tp times cp, which exchange them",
+        axes=("tp", "cp"),
+        illegal=lambda c, x: np.asarray(
+            (c["cp"] > 1) & (x.framework.context_exchange == "heads") & (x.heads % (c["tp"] * c["cp"]) != 0)
+        ),
+        message=lambda v, x: (
+            f"{x.heads} heads are not divisible by tp*cp = {v['tp']}*{v['cp']} = {v['tp'] * v['cp']}, and "
+            f"cp-exchange=a2a gives each rank a part of them; use degrees whose product divides {x.heads}, or "
+            "cp-exchange=p2p"
         ),
     ),
     Rule(
@@ -194,7 +194,7 @@ RULES: tuple[Rule, ...] = (
         axes=("ep",),
         illegal=lambda c, x: np.asarray(x.experts % c["ep"] != 0),
         message=lambda v, x: (
-            f"{x.experts} experts are not divisible by ep={v['ep']}; {_fix(x.experts)}"
+            f"{x.experts} experts are not divisible by ep={v['ep']}; {use_one_of(x.experts)}"
             if x.moe
             else f"the model has no experts, but ep={v['ep']}; use ep=1"
         ),
@@ -359,14 +359,22 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
 )
-"""All laws in the order in which their reasons are counted."""
+"""All laws of axes in the order in which their reasons are counted."""
+SWITCHES = Rule(
+    code="software",
+    meaning="a switch of the software does nothing here, or the framework does not run it with these degrees",
+    axes=READ_BY_SOFTWARE,
+    illegal=not_running,
+    message=why_not_running,
+)
+"""The law of what follows from the axes in a space and is named in a strategy."""
 
 
 def violations(values: Mapping[str, int], context: Context) -> list[tuple[str, str]]:
-    """Return (code, message) of every law that one strategy breaks; ``values`` has every axis and ``dp``."""
+    """Return (code, message) of every law that one strategy breaks; ``values`` has every column."""
     columns = {axis: np.array([value], dtype=np.int64) for axis, value in values.items()}
     broken = []
-    for rule in RULES:
+    for rule in (*RULES, SWITCHES):
         if bool(rule.illegal(columns, context)[0]):
             broken.append((rule.code, rule.message(values, context)))
             if rule.code == "devices":

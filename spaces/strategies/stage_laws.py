@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from forerun.spaces.strategies.axes import AXES, SPELLING, Placement, Recompute, Schedule
+from forerun.spaces.strategies.axes import SPELLING, Placement, Recompute, Schedule
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.framework_laws import no_such_recompute, recompute_redundant, recompute_unsupported
 from forerun.spaces.strategies.rules import violations
@@ -99,4 +99,4 @@ def stage_counts(strategy: Strategy, context: Context) -> Sequence[int] | None:
 
 def _values(strategy: Strategy) -> dict[str, int]:
     table = table_of([strategy])
-    return {axis: int(table.column(axis)[0]) for axis in (*AXES, *COLUMNS[len(AXES) :])}
+    return {axis: int(table.column(axis)[0]) for axis in COLUMNS}

@@ -23,12 +23,13 @@ from forerun.spaces.strategies.axes import ALL_REPLICAS, AXES, Recompute, Schedu
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.questions import Choose, ask, batched, every
 from forerun.spaces.strategies.rules import RULES
+from forerun.spaces.strategies.software import settled
 from forerun.spaces.strategies.space import StrategySpace
 from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute, alike, tidy
 from forerun.spaces.strategies.stage_laws import STAGED_SCHEDULES, flat_half, stage_choices_broken, stage_counts
 from forerun.spaces.strategies.stages import layers_per_virtual_stage, split_is_legal
 from forerun.spaces.strategies.strategy import Strategy
-from forerun.spaces.strategies.table import CUSTOM_SPLIT, IntArray, strategy_of, table_of
+from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, IntArray, strategy_of, table_of
 
 WALKED = 4096
 """Candidates whose legality is looked at together in a walk."""
@@ -163,7 +164,9 @@ class StagedSpace:
         if rest or (second_tp != value["tp"] and not _halves(value, dp, second_tp)):
             return None
         other = second_tp if second_tp != value["tp"] else None
-        strategy = strategy_of({**value, "dp": dp}, layers, StageChoices(second_tp=other, recompute=entries))
+        strategy = strategy_of(
+            {**value, "dp": dp, "software": 0}, layers, StageChoices(second_tp=other, recompute=entries)
+        )
         return self.canonical(strategy)
 
     def _entries(self, choose: Choose, pp: int) -> tuple[StageRecompute, ...]:
@@ -221,7 +224,10 @@ class StagedSpace:
 
     def canonical(self, strategy: Strategy) -> Strategy:
         """Return the one name of a candidate: a split by rule where it deals the same layers, one choice of recompute
-        where all stages have it, one tp where both halves do."""
+        where all stages have it, one tp where both halves do, and the switches that a search turns on."""
+        return settled(self.context, self._named(strategy))
+
+    def _named(self, strategy: Strategy) -> Strategy:
         if strategy.second_tp == strategy.tp:
             strategy = dataclasses.replace(strategy, second_tp=None)
         if strategy.stage_recompute is not None:
@@ -279,7 +285,7 @@ class StagedSpace:
     def _columns(self, strategies: Sequence[Strategy]) -> dict[str, IntArray]:
         """Return what laws read of flat strategies, layers per stage as the split beyond the named ones."""
         table = table_of([dataclasses.replace(s, layers_per_stage=None) for s in strategies])
-        columns = {axis: table.column(axis) for axis in (*AXES, "dp")}
+        columns = {axis: table.column(axis) for axis in COLUMNS}
         custom = np.array([s.layers_per_stage is not None for s in strategies])
         return columns | {"split": np.where(custom, CUSTOM_SPLIT, columns["split"])}
 

@@ -16,10 +16,12 @@ from forerun.spaces.strategies.axes import (
     ALL_LAYERS,
     ALL_REPLICAS,
     MODULES,
+    SOFTWARE,
     SPELLING,
     Placement,
     Recompute,
     Schedule,
+    Software,
     Split,
 )
 from forerun.spaces.strategies.stage_choices import (
@@ -50,6 +52,7 @@ class Strategy:
     ``layers_per_stage`` overrides ``split`` by naming the layers of every pipeline stage (None: by rule), and
     ``stage_recompute`` overrides ``recompute`` likewise. ``second_tp`` is the tensor-parallel degree of the second half
     of the stages (None: the same); ``dp``, ``tp`` and ``mbs`` are then those of the first half (``half`` has both).
+    ``software``: switches that it turns on beside those that the framework runs with.
 
     Raises:
         RequestError: a degree is below one, ``zero`` is not 0 to 3, ``shard`` is negative or stands with
@@ -76,6 +79,7 @@ class Strategy:
     layers_per_stage: tuple[int, ...] | None = None
     second_tp: int | None = None
     stage_recompute: tuple[StageRecompute, ...] | None = None
+    software: Software = Software.NONE
 
     def __post_init__(self) -> None:
         for name in _DEGREES:
@@ -201,6 +205,8 @@ class Strategy:
             words.append("layers=" + ",".join(map(str, self.layers_per_stage)))
         if self.stage_recompute is not None:
             words.append("recompute=" + recompute_text(self.stage_recompute))
+        if self.software:
+            words.append("with=" + "+".join(name for name, flag in SOFTWARE.items() if self.software & flag))
         return " ".join(words)
 
 
@@ -221,6 +227,16 @@ def parse_named(axis: str, text: str) -> int:
             return number
     known = SPELLING[axis].values()
     raise unknown(axis, text, ["none", "selective", "full", *MODULES] if axis == "recompute" else known)
+
+
+def _software(text: str) -> Software:
+    """Return the switches of a word like ``with=tp-comm-overlap+moe-overlap``."""
+    found = Software.NONE
+    for name in text.lower().split("+"):
+        if name not in SOFTWARE:
+            raise unknown("switch of a strategy", name, SOFTWARE)
+        found |= SOFTWARE[name]
+    return found
 
 
 def parse_strategy(text: str) -> Strategy:
@@ -291,6 +307,8 @@ def _parse_word(word: str) -> list[tuple[str, object]]:
         return [("stages", value.replace(";", ","))]
     if separator and name in enums:
         return [(name, enums[name](parse_named(name, value)))]
+    if name == "with":
+        return [("software", _software(value))]
     if name == "layers" and re.fullmatch(r"\d+(;\d+)*", value):
         return [("layers_per_stage", tuple(int(part) for part in value.split(";")))]
     raise RequestError(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.spaces.strategies.axes import AXES, Placement, Recompute, Schedule, Split
+from forerun.spaces.strategies.axes import AXES, Placement, Recompute, Schedule, Software, Split
 from forerun.spaces.strategies.stage_choices import StageChoices
 from forerun.spaces.strategies.strategy import Strategy
 
@@ -22,8 +22,8 @@ Mask = NDArray[np.bool_]
 CUSTOM_SPLIT = 100
 """Split values from here on name an explicit tuple of layers per stage: ``custom_splits[value - CUSTOM_SPLIT]``."""
 
-COLUMNS = (*AXES, "dp")
-"""All columns of a table: the axes and the degree that follows from them."""
+COLUMNS = (*AXES, "dp", "software")
+"""All columns of a table: the axes, and the degree and the switches of the software that follow from them."""
 
 _DENSE_KEYS = 1 << 18
 
@@ -70,6 +70,19 @@ class StrategyTable:
             stage_choices=chosen if any(chosen) else (),
         )
 
+    def joined(self, others: Sequence["StrategyTable"]) -> "StrategyTable":
+        """Return one table with the rows of this and of ``others``: slices of one space, which differ in nothing but
+        the choices of ``dp``."""
+        tables = (self, *others)
+        dp = np.unique(np.concatenate([table.choices["dp"] for table in tables]))
+        codes = {axis: np.concatenate([table.codes[axis] for table in tables]) for axis in (*AXES, "software")}
+        recoded = [np.searchsorted(dp, table.choices["dp"]).astype(np.uint16)[table.codes["dp"]] for table in tables]
+        return StrategyTable(
+            choices={**self.choices, "dp": dp},
+            codes={**codes, "dp": np.concatenate(recoded)},
+            index=np.concatenate([table.index for table in tables]),
+        )
+
     def distinct(self, *axes: str) -> Distinct:
         """Return the distinct combinations of ``axes``, numbered in canonical order; linear in N."""
         numbered = np.zeros(len(self), dtype=np.intp)
@@ -97,7 +110,7 @@ class StrategyTable:
 def strategy_of(
     values: Mapping[str, int], layers_per_stage: tuple[int, ...] | None = None, stages: StageChoices | None = None
 ) -> Strategy:
-    """Return the strategy with these numbers on every axis and as ``dp``; named layers take the place of ``split``."""
+    """Return the strategy with these numbers in every column; named layers take the place of ``split``."""
     return Strategy(
         **{name: values[name] for name in ("dp", "tp", "pp", "cp", "ep", "etp", "mbs", "vpp", "zero", "shard")},
         recompute_layers=values["recompute_layers"],
@@ -109,6 +122,7 @@ def strategy_of(
         layers_per_stage=layers_per_stage,
         second_tp=None if stages is None else stages.second_tp,
         stage_recompute=None if stages is None else stages.recompute,
+        software=Software(values["software"]),
     )
 
 

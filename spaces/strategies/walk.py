@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from forerun.spaces.strategies.axes import AXES
 from forerun.spaces.strategies.context import Context
 from forerun.spaces.strategies.rules import RULES, Rule
+from forerun.spaces.strategies.software import READ_BY_SOFTWARE, choices_of_software, turned_on
 from forerun.spaces.strategies.table import COLUMNS, CodeArray, IntArray, Mask, StrategyTable
 
 ASKED_AFTER = "mbs"
@@ -81,6 +82,7 @@ def enumerated(
     for start in range(0, max(len(growth.prefix), 1), step):
         part = growth.part(slice(start, start + step))
         part.grow(LATER)
+        part.derive_software()
         yield Walked(table=part.table(), rejected=part.rejected + growth.rejected, passed=passed)
         growth.rejected, passed = Counter(), 0
 
@@ -130,7 +132,7 @@ class _Growth:
     def table(self) -> StrategyTable:
         """Return the columns that are known; ``choices`` has those of all axes."""
         return StrategyTable(
-            choices={axis: self.choices[axis] for axis in COLUMNS},
+            choices={axis: self.choices[axis] for axis in COLUMNS if axis in self.choices},
             codes={axis: self.codes[axis] for axis in COLUMNS if axis in self.codes},
             index=self.prefix,
         )
@@ -160,6 +162,13 @@ class _Growth:
         degree = pp * tp * cp
         self.choices["dp"], inverse = np.unique(np.where(gpus % degree == 0, gpus // degree, 0), return_inverse=True)
         self.codes["dp"] = inverse.reshape(-1).astype(np.uint16)
+
+    def derive_software(self) -> None:
+        """Add the column ``software``, which follows from all axes."""
+        columns = {axis: self.choices[axis][self.codes[axis]] for axis in READ_BY_SOFTWARE}
+        self.choices["software"] = choices_of_software(self.context)
+        turned = turned_on(columns, self.context)
+        self.codes["software"] = np.searchsorted(self.choices["software"], turned).astype(np.uint16)
 
     def _cut(self, rule: Rule) -> None:
         """Drop the prefixes that break ``rule`` and count the candidates below them."""

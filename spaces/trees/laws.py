@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from forerun.spaces.divisors import use_one_of
 from forerun.spaces.models import MixtureOfExperts
-from forerun.spaces.operators.axes import divisor_hint
 from forerun.spaces.strategies import (
     ALL_REPLICAS,
     COLUMNS,
@@ -178,7 +178,7 @@ def _check_module(context: Context, leaf: Leaf, strategy: Strategy) -> None:
         if width % degree:
             raise TreeError(
                 (*leaf.place, "compute", axis),
-                f"the inner width {width} of {what} is not divisible by {axis}={degree}; {divisor_hint(width)}",
+                f"the inner width {width} of {what} is not divisible by {axis}={degree}; {use_one_of(width, most=12)}",
             )
 
 

@@ -70,7 +70,7 @@ CASES = {
     "empty strategy": (f"{SIMULATE} --strategy=", "cannot read"),
     "degree zero": (f"{SIMULATE} --strategy tp0", "at least 1"),
     "illegal strategy": (f"{SIMULATE} --strategy tp3,dp5", "32 heads are not divisible by tp=3"),
-    "strategy beyond the cluster": (f"{SIMULATE} --strategy dp99999999", "devices of the strategy"),
+    "strategy beyond the cluster": (f"{SIMULATE} --strategy dp99999999", "occupies 99999999 GPUs"),
     "strategy against GPUs": (f"{SIMULATE} --strategy dp8 --gpus 16", "occupies 8 GPUs"),
     "unknown kind": ("list things", "invalid choice"),
     "unknown entry": ("show llama3-7b", "did you mean"),

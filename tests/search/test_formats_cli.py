@@ -37,7 +37,10 @@ def test_export_and_import_back(run: Path, tmp_path: Path, capsys: pytest.Captur
     imported = json.loads(capsys.readouterr().out)
 
     row = json.loads((run / "leaderboard.json").read_text())["leaderboard"][1]
-    assert imported["strategy"] == exported["launch"]["strategy"] == row["strategy"]
+    assert exported["launch"]["strategy"] == row["strategy"]
+    degrees, _, switched = row["strategy"].partition(" with=")
+    assert imported["strategy"] == degrees and switched == "tp-comm-overlap"
+    assert imported["switches"]["tp-comm-overlap"] == "on"
     assert imported["unknown"] == {}
     assert imported["workload"] == {"global_batch": 64, "seq_len": 4096, "precision": "bf16", "gpus": 16}
 

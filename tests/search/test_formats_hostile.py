@@ -217,6 +217,7 @@ def _code(script: str) -> list[str]:
     return [line for line in script.split("\n") if not line.startswith("#")]
 
 
+STARTERS = ("torchrun", "accelerate", "deepspeed", "python", "python3", "llamafactory-cli")
 HOSTILE = "$(touch pwned) `touch pwned`; touch pwned\ntouch pwned\n' \" #"
 
 
@@ -239,7 +240,7 @@ def test_exported_scripts_run_only_the_launcher(item: object, tmp_path: Path) ->
         done += 1
         stubs = tmp_path / "bin"
         stubs.mkdir(exist_ok=True)
-        for stub in ("torchrun", "accelerate", "deepspeed", "srun", "scontrol"):
+        for stub in (*STARTERS, "srun", "scontrol"):
             (stubs / stub).write_text('#!/bin/bash\nprintf "%s\\n" "$0" "$@" >> calls\n')
             (stubs / stub).chmod(0o755)
         for name, body in files.items():

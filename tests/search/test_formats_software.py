@@ -43,7 +43,7 @@ def test_dispatchers_are_read_in_words_of_all_releases(arguments: str, setting: 
 
 
 def test_settings_come_in_three_groups() -> None:
-    relevant = "--moe-permute-fusion --cp-comm-type a2a --optimizer-cpu-offload --fp8-param-gather --no-rope-fusion"
+    relevant = "--moe-permute-fusion --overlap-cpu-optimizer-d2h-h2d --fp8-param-gather --no-rope-fusion"
     harmless = "--lr 1e-4 --wandb-project x --log-interval 1 --seed 3"
     found = import_texts(script(f"{MOE} --overlap-grad-reduce --grad-reduce-in-bf16 {relevant} {harmless}"))
     assert found.switches["overlap-grad-reduce"] == "on"
@@ -152,12 +152,13 @@ def test_a_baseline_is_predicted_with_its_own_switches(tmp_path: Path) -> None:
     file = tmp_path / "train.sh"
     degrees = "--tensor-model-parallel-size 4 --sequence-parallel --num-layers 32 --micro-batch-size 1"
     rest = "--global-batch-size 64 --seq-length 4096 --bf16 --use-distributed-optimizer --optimizer-cpu-offload"
-    file.write_text(f"torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py {degrees} {rest}\n")
+    file.write_text(f"torchrun --nproc-per-node 8 --nnodes 8 pretrain_gpt.py {degrees} {rest} --fp8-param-gather\n")
     request = Request(model="llama3-8b", cluster="dgx-h100", gpus="64", global_batch=64, seq_len=4096)
     board = stand_beside(search_request(request), resolve(request), read_present([str(file)]))
     baseline = board.baseline
     assert baseline is not None
     assert baseline.switches["overlap-grad-reduce"] == "off"
-    assert set(baseline.unmodelled) == {"--optimizer-cpu-offload"}
+    assert baseline.switches["optimizer-offload"] == "on"
+    assert set(baseline.unmodelled) == {"--fp8-param-gather"}
     assert any("overlap-grad-reduce=off (on)" in note for note in baseline.notes)
     assert any("(--overlap-grad-reduce) speeds your run up" in note for note in baseline.notes)

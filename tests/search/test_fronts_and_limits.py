@@ -75,7 +75,7 @@ def test_gpus_pay_until_they_bring_less_than_half() -> None:
 
     row = search(**SMALL, top=1).rows[0]
     speed = {8: 80.0, 16: 150.0, 32: 250.0, 64: 300.0}
-    rows = [replace(row, gpus=gpus, tokens_per_s=rate) for gpus, rate in speed.items()]
+    rows = [replace(row, gpus=gpus, throughput=rate) for gpus, rate in speed.items()]
 
     assert paying(rows).startswith("beyond 32 GPUs the gain per GPU is below half: from 32 to 64 each one adds 16%")
     assert paying(rows[:3]).endswith("at the largest number searched (32)")

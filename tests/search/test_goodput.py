@@ -86,3 +86,17 @@ def test_the_command_line_says_it_in_json(capsys: pytest.CaptureFixture[str]) ->
 
     assert code == 0
     assert 0.9 < row["goodput"]["effective_time"] < 1
+
+
+def test_a_training_that_never_fails_has_finite_figures() -> None:
+    board = search(**SMALL, gpus=64, goodput="failures=0,interval=30min")
+
+    assert "between_failures_s" not in (board.rows[0].goodput or {})
+    assert any("no failure" in note for note in board.notes)
+    assert json.dumps(board.to_json(), allow_nan=False)
+
+
+def test_facts_out_of_reason_are_refused() -> None:
+    for text in ("spares=1" + "0" * 400, "recovery=1e300s", "failures=1e6", "interval=0s", "storage=0GB/s"):
+        with pytest.raises(RequestError):
+            read_reliability(text)

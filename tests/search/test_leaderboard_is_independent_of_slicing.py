@@ -108,7 +108,7 @@ def test_counts_add_up(make_setting: Callable[..., Setting], few_times: Scorer) 
 def test_ties_rank_by_index(
     make_setting: Callable[..., Setting], few_times: Scorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forerun.search.request.objectives.launch_factor", lambda context, scores, table: 1.0)
+    monkeypatch.setattr("forerun.search.request.kinds.launch_factor", lambda context, scores, table: 1.0)
     space = make_setting().space()
     piece = search_space(Problem(space=space, objective="throughput", top=100), score=few_times)
     assert piece.best is not None

@@ -49,21 +49,23 @@ def test_results_come_back_as_what_was_searched(tmp_path: Path, capsys: pytest.C
 
 
 def test_what_was_measured_is_not_proposed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = proposed(tmp_path / "run", capsys)
+    plain = ("--without", "tp-comm-overlap")
+    first = proposed(tmp_path / "run", capsys, *plain)
     names = [run["strategy"] for run in first["measure_next"]["runs"]]
     table = tmp_path / "run" / "measure" / "runs.csv"
     table.write_text(table.read_text().replace(",64,,ok,", ",64,4.4,ok,"))
     ours = tmp_path / "ours.yaml"
     assert main(["calibrate", str(table), "--out", str(ours)]) == 0
     capsys.readouterr()
-    second = proposed(tmp_path / "again", capsys, "--calibration", str(ours))
+    second = proposed(tmp_path / "again", capsys, "--calibration", str(ours), *plain)
     again = [run["strategy"] for run in second["measure_next"]["runs"]]
     assert not set(again) & set(names)
     assert second["measure_next"]["measured_among_candidates"] == 3
 
 
 def test_what_ran_out_of_memory_is_not_proposed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = proposed(tmp_path / "run", capsys)
+    plain = ("--without", "tp-comm-overlap")
+    first = proposed(tmp_path / "run", capsys, *plain)
     names = [run["strategy"] for run in first["measure_next"]["runs"]]
     table = tmp_path / "run" / "measure" / "runs.csv"
     head, failed, *others = table.read_text().splitlines()

@@ -88,4 +88,4 @@ def test_price_changes_no_order() -> None:
     free = search("llama3-8b", **fields)
 
     assert [row.strategy for row in cheap.rows] == [row.strategy for row in free.rows]
-    assert all(row.cost_usd_per_million_tokens is not None for row in cheap.rows)
+    assert all(row.usd_per_million is not None for row in cheap.rows)

@@ -8,21 +8,15 @@ from pathlib import Path
 
 import pytest
 from paradl_resnet50 import resnet50_net
+from split_cases import split_rows
 
+from forerun.search.api import search_request
 from forerun.search.cli import main
-from forerun.search.opgraph import (
-    GraphRequest,
-    GraphSetting,
-    bottlenecks,
-    congestion,
-    doublings,
-    limits_of,
-    resolve_request,
-    scored_rows,
-    search_graph,
-)
-from forerun.search.opgraph.limits import PAYS, doubled
-from forerun.search.opgraph.space import splits_over
+from forerun.search.opgraph.limits import PAYS, doubled, limits_of
+from forerun.search.opgraph.what_if import congestion, doublings
+from forerun.search.request.request import Request, Setting, resolve
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.space import splits_over
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.opgraph import load_graph_model
 from forerun.spaces.opgraph.batch import PerDevice
@@ -32,9 +26,9 @@ from forerun.spaces.opgraph.split import Mode, parse_split
 RESNET = "resnet50 --cluster abci-v100 --global-batch 64/gpu"
 
 
-def setting(model: str = "resnet50", gpus: str = "4..16", **changes: object) -> GraphSetting:
-    request = GraphRequest(model=model, cluster="abci-v100", gpus=gpus, global_batch=PerDevice(64))
-    return resolve_request(dataclasses.replace(request, **changes))  # type: ignore[arg-type]
+def setting(model: str = "resnet50", gpus: str = "4..16", **changes: object) -> Setting[GraphContext]:
+    request = Request(model=model, cluster="abci-v100", gpus=gpus, global_batch=PerDevice(64))
+    return resolve(dataclasses.replace(request, **changes))  # type: ignore[arg-type]
 
 
 def run(text: str, capsys: pytest.CaptureFixture[str], *, code: int = 0, words: tuple[str, ...] = ()) -> str:
@@ -44,47 +38,47 @@ def run(text: str, capsys: pytest.CaptureFixture[str], *, code: int = 0, words: 
 
 
 def test_rows_are_ordered_fit_and_are_counted() -> None:
-    board = search_graph(setting(top=10_000))
-    rates = [row.samples_per_s for row in board.rows]
+    board = search_request(setting(top=10_000))
+    rates = [row.throughput for row in board.rows]
     assert rates == sorted(rates, reverse=True)
-    assert [row.rank for row in board.rows] == list(range(1, board.feasible + 1))
+    assert [row.rank for row in board.rows] == list(range(1, board.space.feasible + 1))
     assert all(row.fits for row in board.rows)
-    assert board.size == board.feasible + sum(board.rejected.values())
-    assert {row.split.family for row in board.rows} == {row.split.family for row in board.families}
-    names = {row.split.family for row in board.families}
+    assert board.space.size == board.space.feasible + sum(board.space.rejected.values())
+    assert {row.strategy.family for row in board.rows} == {row.strategy.family for row in board.families}
+    names = {row.strategy.family for row in board.families}
     assert {"data", "data+spatial", "data+filter", "data+channel", "data+pipeline", "filter", "channel"} <= names
 
 
 def test_the_best_row_is_the_best_of_a_plain_loop() -> None:
     here = setting(gpus="8")
-    board = search_graph(here)
+    board = search_request(here)
     model = load_graph_model("resnet50")
     legal = [split for split in splits_over(8, model, tuple(Mode)) if not list(broken_laws(model, split, 512))]
     best = max(
-        (row for split in legal for row in scored_rows(here.context, [split], [512]) if row.fits),
-        key=lambda row: row.samples_per_s,
+        (row for split in legal for row in split_rows(here.context, [split], [512]) if row.fits),
+        key=lambda row: row.throughput,
     )
-    assert board.rows[0].split == best.split
+    assert board.rows[0].strategy == best.strategy
     assert board.rows[0].step_time_s == pytest.approx(best.step_time_s, rel=1e-12)
 
 
 def test_objectives_rank_differently() -> None:
-    cheap, fast, few = (search_graph(setting(objective=name)).rows[0] for name in ("cost", "throughput", "gpus"))
+    cheap, fast, few = (search_request(setting(objective=name)).rows[0] for name in ("cost", "throughput", "gpus"))
     assert fast.gpus == 16
     assert few.gpus == 4
-    assert cheap.samples_per_s_per_gpu >= fast.samples_per_s_per_gpu
+    assert cheap.throughput_per_gpu >= fast.throughput_per_gpu
 
 
 def test_modes_restrict_the_space() -> None:
-    board = search_graph(setting(modes=("filter",), top=1000))
-    assert {row.split.mode for row in board.rows} == {Mode.FILTER}
+    board = search_request(setting(overrides={"mode": ["filter"]}, top=1000))
+    assert {row.strategy.mode for row in board.rows} == {Mode.FILTER}
 
 
 def test_nothing_fits_says_what_would_help() -> None:
     with pytest.raises(InfeasibleError, match=r"nothing fits: the leanest split, .* GiB usable; one sample at a time"):
-        search_graph(setting("cosmoflow-512", gpus="1"))
+        search_request(setting("cosmoflow-512", gpus="1"))
     with pytest.raises(InfeasibleError, match=r"the leanest split, pipeline.* usable; use a smaller batch than 64/gpu"):
-        search_graph(setting("unet", gpus="2", modes=("pipeline",)))
+        search_request(setting("unet", gpus="2", overrides={"mode": ["pipeline"]}))
 
 
 def test_nothing_fits_is_one_document_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,8 +91,8 @@ def test_nothing_fits_is_one_document_too(capsys: pytest.CaptureFixture[str]) ->
 
 def test_congestion_is_named_where_racks_share_their_uplinks() -> None:
     here = setting(framework="chainermn", gpus="1024")
-    (far,) = scored_rows(here.context, [parse_split("data64 filter16 segments16")], [64 * 1024])
-    (near,) = scored_rows(here.context, [parse_split("data16")], [1024])
+    (far,) = split_rows(here.context, [parse_split("data64 filter16 segments16")], [64 * 1024])
+    (near,) = split_rows(here.context, [parse_split("data16")], [1024])
     assert congestion(here.context, near) == ()
     assert all(one.name == "congestion" for one in congestion(here.context, far))
 
@@ -107,10 +101,10 @@ def test_bottlenecks_cover_the_step() -> None:
     here = setting()
     for text in ("data16", "data4 filter4", "data4 spatial2x2", "pipeline4 segments8", "data4 channel2 segments2"):
         split = parse_split(text)
-        (row,) = scored_rows(here.context, [split], [64 * split.devices])
-        found = bottlenecks(here.context, row)
+        (row,) = split_rows(here.context, [split], [64 * split.devices])
+        found = row.graph.bottlenecks
         assert sum(one.seconds or 0.0 for one in found) == pytest.approx(row.step_time_s, rel=1e-6)
-        assert row.bottleneck == found[0].name
+        assert row.graph.bottleneck == found[0].name
         timed = [one.seconds for one in found if one.seconds is not None]
         assert timed == sorted(timed, reverse=True)
 
@@ -125,9 +119,9 @@ def test_classes_name_what_a_split_suffers_from() -> None:
     for text, name in expected.items():
         split = parse_split(text)
         batch = 64 * split.replicas if split.mode is not Mode.SPATIAL else 256 * split.replicas
-        assert scored_rows(here.context, [split], [batch])[0].bottleneck == name
-    (deep,) = scored_rows(here.context, [parse_split("filter64")], [64])
-    assert "maximum devices" in {one.name for one in bottlenecks(here.context, deep)}
+        assert split_rows(here.context, [split], [batch])[0].graph.bottleneck == name
+    (deep,) = split_rows(here.context, [parse_split("filter64")], [64])
+    assert "maximum devices" in {one.name for one in deep.graph.bottlenecks}
 
 
 def test_limits_mark_the_last_number_that_pays() -> None:
@@ -139,15 +133,15 @@ def test_limits_mark_the_last_number_that_pays() -> None:
     channel = families["channel"]
     before = [row for row in channel.curve if row.gpus <= channel.useful_gpus]
     after = next(row for row in channel.curve if row.gpus > channel.useful_gpus)
-    share = after.samples_per_s / before[-1].samples_per_s - 1
+    share = after.throughput / before[-1].throughput - 1
     assert share < PAYS * (after.gpus / before[-1].gpus - 1)
-    assert channel.stops.endswith(after.bottleneck)
+    assert channel.stops.endswith(after.graph.bottleneck)
     assert doubled((1, 2, 3, 4, 6, 8, 12)) == (1, 2, 4, 8, 12)
 
 
 def test_doubling_helps_what_it_should() -> None:
     here = setting(framework="chainermn")
-    (row,) = scored_rows(here.context, [parse_split("data4 channel4 segments4")], [1024])
+    (row,) = split_rows(here.context, [parse_split("data4 channel4 segments4")], [1024])
     gains = {change.what: change.gain for change in doublings(here.context, row)}
     assert gains["bandwidth"] is not None and gains["bandwidth"] > 0.05
     assert all(gain is None or gain >= -1e-9 for gain in gains.values())
@@ -268,11 +262,10 @@ def test_the_page_of_limits_loads_nothing_and_shows_every_family(
         (f"search {RESNET}", (), "add --gpus"),
         (f"search {RESNET} --gpus 4 --seq-len 128", (), "--seq-len is for transformers"),
         (f"search {RESNET} --gpus 4 --paradl", (), "--paradl is about one split"),
-        (f"search {RESNET} --gpus 4 --refine 3", (), "--refine is for transformers"),
         (f"search {RESNET} --gpus 4 --train-within 3d", (), "--train-within is for transformers"),
         (f"search {RESNET} --gpus 4 --measure-next 3", (), "--measure-next is for transformers"),
         (f"simulate {RESNET} --strategy data4 --profile p.yaml", (), "--profile is for transformers"),
-        (f"limits {RESNET} --gpus 4 --set mode=", (), "names one choice or more"),
+        (f"limits {RESNET} --gpus 4 --set mode=", (), "choices are written AXIS=CHOICE"),
         (f"search {RESNET} --gpus 4 --set tp=1", (), "write mode=data,filter"),
         (f"search {RESNET} --gpus 4 --set mode=fliter", (), "did you mean filter"),
         (f"search {RESNET} --gpus 4 --precision bf16", (), "has no bf16"),
@@ -298,39 +291,39 @@ def test_wrong_requests_get_one_message(
 
 def test_unknown_frameworks_and_devices_without_fp32_are_refused() -> None:
     with pytest.raises(RequestError, match="--precision"):
-        resolve_request(GraphRequest(model="resnet50", cluster="gaudi2-box", gpus="8", global_batch=512))
+        resolve(Request(model="resnet50", cluster="gaudi2-box", gpus="8", global_batch=512))
 
 
 def test_objectives_prices_and_optimizers() -> None:
-    asked = GraphRequest(model="vgg16", cluster="abci-v100", global_batch=256, gpus="8", top=1000)
-    roomy = search_graph(resolve_request(dataclasses.replace(asked, objective="headroom"))).rows
+    asked = Request(model="vgg16", cluster="abci-v100", global_batch=256, gpus="8", top=1000)
+    roomy = search_request(resolve(dataclasses.replace(asked, objective="headroom"))).rows
     assert [row.peak_memory_gib for row in roomy] == sorted(row.peak_memory_gib for row in roomy)
 
-    (priced,) = search_graph(resolve_request(dataclasses.replace(asked, top=1, usd_per_gpu_hour=2.5))).rows
+    (priced,) = search_request(resolve(dataclasses.replace(asked, top=1, usd_per_gpu_hour=2.5))).rows
     line = priced.to_json()
     assert line["cost_usd_per_hour"] == 20.0
-    assert line["cost_usd_per_million_samples"] == pytest.approx(20 / 3600 / priced.samples_per_s * 1e6)
+    assert line["cost_usd_per_million_samples"] == pytest.approx(20 / 3600 / priced.throughput * 1e6)
 
     held: dict[str, tuple[float, float]] = {}
     for name in ("sgd", "momentum", "adam"):
-        chosen = resolve_request(dataclasses.replace(asked, optimizer=name))
-        (row,) = scored_rows(chosen.context, [parse_split("data8")], [256])
+        chosen = resolve(dataclasses.replace(asked, optimizer=name))
+        (row,) = split_rows(chosen.context, [parse_split("data8")], [256])
         held[name] = (row.memory_gib["optimizer"], row.breakdown_s["update"])
     parameters = 4 * load_graph_model("vgg16").parameters / 2**30
     assert [memory for memory, _ in held.values()] == pytest.approx([0, parameters, 2 * parameters])
     assert held["sgd"][1] < held["momentum"][1] < held["adam"][1]
     with pytest.raises(RequestError, match="unknown optimizer"):
-        resolve_request(dataclasses.replace(asked, optimizer="lamb"))
+        resolve(dataclasses.replace(asked, optimizer="lamb"))
 
 
 def test_a_batch_that_does_not_fit_is_cut_into_as_few_segments_as_fit() -> None:
     """VGG-16 on 16 GB: 1024 images at once need three times that, and are accumulated."""
-    request = GraphRequest(model="vgg16", cluster="abci-v100", global_batch=PerDevice(1024), gpus="8", top=1000)
-    board = search_graph(resolve_request(request))
-    (data,) = [row for row in board.rows if row.split.family == "data"]
-    assert data.fits and data.split.segments > 1
-    context = board.setting.context
-    halved = dataclasses.replace(data.split, segments=data.split.segments // 2)
-    (before,) = scored_rows(context, [halved], [data.global_batch])
+    request = Request(model="vgg16", cluster="abci-v100", global_batch=PerDevice(1024), gpus="8", top=1000)
+    board = search_request(resolve(request))
+    (data,) = [row for row in board.rows if row.strategy.family == "data"]
+    assert data.fits and data.strategy.segments > 1
+    context = resolve(request).context
+    halved = dataclasses.replace(data.strategy, segments=data.strategy.segments // 2)
+    (before,) = split_rows(context, [halved], [data.graph.global_batch])
     assert not before.fits
-    assert board.legal == board.feasible + board.rejected["memory"]
+    assert board.space.legal == board.space.feasible + board.space.rejected["memory"]

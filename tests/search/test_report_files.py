@@ -72,7 +72,14 @@ def test_the_command_on_the_page_asks_the_same(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_every_field_of_a_request_has_its_flag() -> None:
-    known = {field for field, _ in FLAGS} | {"model", "overrides", "ignored_config_fields", "switches", "all_variants"}
+    known = {field for field, _ in FLAGS} | {
+        "all_variants",
+        "allow_generic",
+        "model",
+        "overrides",
+        "ignored_config_fields",
+        "switches",
+    }
 
     assert {field.name for field in dataclasses.fields(Request)} == known, "add it to FLAGS and to Request.from_json"
 

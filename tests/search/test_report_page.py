@@ -153,7 +153,7 @@ def test_points_are_the_rows(board: Leaderboard, page: Page) -> None:
     assert sorted(int(found["data-i"] or "") for found in points) == list(range(len(board.rows)))
     best = next(found for found in points if found["data-i"] == "0")
     heights = [float((found["y"] or "").rstrip("%")) for found in points]
-    most = max(range(len(board.rows)), key=lambda place: board.rows[place].tokens_per_s_per_gpu)
+    most = max(range(len(board.rows)), key=lambda place: board.rows[place].throughput_per_gpu)
     assert (most == 0) == (float((best["y"] or "").rstrip("%")) == min(heights))
     assert all(0 <= height <= 100 for height in heights)
 
@@ -225,7 +225,7 @@ def test_one_row_and_no_row(board: Leaderboard) -> None:
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=25))
 def test_the_front_has_what_no_other_beats(board: Leaderboard, figures: list[tuple[int, int]]) -> None:
     rows: list[Row] = [
-        dataclasses.replace(board.rows[0], peak_memory_gib=float(memory), tokens_per_s_per_gpu=float(speed))
+        dataclasses.replace(board.rows[0], peak_memory_gib=float(memory), throughput_per_gpu=float(speed))
         for memory, speed in figures
     ]
     front = {figures[place] for place in pareto_front(rows)}
@@ -319,13 +319,13 @@ def test_every_view_has_a_grid_and_a_front_of_its_own(board: Leaderboard) -> Non
 
 
 def test_a_run_far_off_stays_on_the_border(board: Leaderboard) -> None:
-    far = dataclasses.replace(board.rows[0], tokens_per_s_per_gpu=1.0, tokens_per_s=8.0, peak_memory_gib=1e4)
+    far = dataclasses.replace(board.rows[0], throughput_per_gpu=1.0, throughput=8.0, peak_memory_gib=1e4)
     view = views_of(board.rows, several=False)[0]
 
     assert coordinates(board.rows, view, far) == coordinates(board.rows, view)
     drawn = scatter(board.rows, {}, [view], far)
     assert "your run, off the scale" in drawn and 'x="100.00%"' in drawn
-    near = dataclasses.replace(board.rows[-1], tokens_per_s_per_gpu=0.99 * board.rows[-1].tokens_per_s_per_gpu)
+    near = dataclasses.replace(board.rows[-1], throughput_per_gpu=0.99 * board.rows[-1].throughput_per_gpu)
     assert ">your run<" in scatter(board.rows, {}, [view], near)
 
 

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
-from forerun.search.flat.candidates import strategies_at
 from forerun.search.request.request import Setting
 from forerun.simulator import score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Schedule, Split, Strategy, table_of
+from forerun.spaces.strategies.candidates import strategies_at
 from forerun.spaces.strategies.staged_space import StagedSpace
 from forerun.spaces.strategies.stages import layers_per_virtual_stage
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from forerun_measured import mapped, reason
 
-from forerun.search.validate import vocabulary
-from forerun.spaces.frameworks import FrameworkProfile, load_framework
+from forerun.search.certainty.residuals import kind_of
+from forerun.search.validate import predict, vocabulary
+from forerun.spaces.frameworks import FrameworkProfile, framework_names, load_framework
 from forerun.spaces.strategies import Recompute
 
 MEASURED = Path(__file__).resolve().parents[2] / "benchmarks" / "measured"
@@ -90,6 +91,18 @@ def test_releases_of_a_framework_differ_in_what_they_fuse(tmp_path: Path) -> Non
 def test_kernels_are_those_of_the_time(tmp_path: Path, change: dict[str, str], kernel: str, overlaps: bool) -> None:
     profile = mapped(tmp_path, framework="Megatron-LM", attention="", **change).context.framework
     assert (profile.attention, profile.overlap_gradients > 0, profile.dropout) == (kernel, overlaps, not overlaps)
+
+
+def test_an_unknown_trainer_runs_kernel_by_kernel(tmp_path: Path) -> None:
+    unknown, known = (mapped(tmp_path, framework=name) for name in ("Ferrari-LLM 3", "Megatron-LM"))
+    assert "framework" in unknown.filled and "framework" not in known.filled
+    assert {"rmsnorm", "swiglu", "rope"} <= set(unknown.context.framework.eager) - set(known.context.framework.eager)
+    assert not unknown.context.framework.fused_accumulation
+    assert kind_of(unknown.context).framework not in framework_names()
+    step_s = predict([unknown, known]).step_time_s
+    assert step_s[0] > step_s[1]
+    compiled = mapped(tmp_path, framework="MaxText").context.framework
+    assert compiled.eager == known.context.framework.eager
 
 
 def test_second_fully_sharded_copies_its_units(tmp_path: Path) -> None:

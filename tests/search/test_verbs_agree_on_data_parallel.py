@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
+from forerun.search.api import simulate
 from forerun.search.cli import main
 from forerun.search.improve import model_source
-from forerun.search.opgraph import GraphRequest, resolve_request
-from forerun.search.opgraph.mixture import mixture_row
-from forerun.simulator.improve import rule_plan, simulate
+from forerun.simulator.improve import rule_plan
+from forerun.simulator.improve import simulate as play
 from forerun.spaces.opgraph import load_graph_model
-from forerun.spaces.opgraph.mixture import parse_mixture
 from forerun.spaces.opgraph.profile import load_graph_profile
 
 BATCH = 16
@@ -67,14 +66,14 @@ def test_every_verb_says_the_same(
 def improved_s(model: str, cluster: str, framework: str, gpus: int) -> float:
     """Return what ``improve`` starts from."""
     source = model_source(model, cluster=cluster, gpus=gpus, batch=BATCH, framework=framework)
-    return simulate(source.step, source.plan or rule_plan(source.step, source.rule)).step_s
+    return play(source.step, source.plan or rule_plan(source.step, source.rule)).step_s
 
 
 def mixed_s(model: str, cluster: str, framework: str, gpus: int) -> float:
     """Return the step of a mixture whose layers are all split alike."""
-    request = GraphRequest(model=model, cluster=cluster, global_batch=gpus * BATCH, framework=framework)
-    context = resolve_request(request).context
-    return mixture_row(context, parse_mixture(f"data{gpus}, *: data{gpus}", context.model), gpus * BATCH).step_time_s
+    mixture = f"data{gpus}, *: data{gpus}"
+    asked = {"cluster": cluster, "global_batch": gpus * BATCH, "framework": framework}
+    return simulate(model, strategy=mixture, **asked).step_time_s
 
 
 @pytest.mark.parametrize("workers", [1, 8, 16])
@@ -108,7 +107,7 @@ def test_tables_exchange_the_rows_of_all_replicas() -> None:
 
 def test_loading_is_waited_for_whoever_asks(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     slow = replace(load_graph_profile("pytorch-ddp"), storage_bytes_per_s=5e6)
-    for module in ("forerun.search.opgraph.request", "forerun.search.scale.request"):
+    for module in ("forerun.search.request.graphs", "forerun.search.scale.request"):
         monkeypatch.setattr(f"{module}.load_graph_profile", lambda name: slow)
     split = ["resnet50", "--cluster", "dgx1-v100", "--global-batch", "16/gpu", "--strategy", "data16"]
     row = answer(capsys, "simulate", *split)["row"]

@@ -78,7 +78,7 @@ def test_a_peak_of_the_first_stage_is_held_against_the_first_stage() -> None:
     context = roomy_context()
     strategy = Strategy(dp=2, tp=1, pp=8, mbs=4, zero=1, recompute=Recompute.FULL)
     stages = [sum(parts.values()) for parts in memory_by_stage(context, strategy)]
-    assert stages[0] < 0.9 * max(stages)
+    assert stages[0] < 0.95 * max(stages)
     run = MemoryRun(context=context, strategy=strategy, peak_bytes=stages[0], kind="device", fitted=True, of_first=True)
     told, misread = fit_memory([run]), fit_memory([replace(run, of_first=False)])
     assert told is not None and misread is not None

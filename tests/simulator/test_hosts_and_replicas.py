@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from forerun_examples import request
+from forerun_examples import request, small_cluster
 
 from forerun.simulator import score
+from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.assignment.step_costs import step_costs
 from forerun.simulator.costs import collective_time_s
+from forerun.simulator.costs.slowest import WAIT_PER_DOUBLING, wait_share
 from forerun.simulator.layer.times import host_passes_s, layer_launches_s
 from forerun.simulator.replicas.reduction import Replicas, replica_costs
 from forerun.simulator.stages.parameters import StageParameters
@@ -34,7 +37,13 @@ def some_replicas(ranks: float, zero: float, shard: float = 0.0) -> Replicas:
     """Replicas of one stage of 10^9 dense parameters in 50 tensors."""
     one = np.ones(1)
     parameters = StageParameters(
-        dense=np.full((1, 1), 1e9), expert=np.zeros((1, 1)), tied=np.zeros((1, 1)), tensors=np.full((1, 1), 50.0)
+        dense=np.full((1, 1), 1e9),
+        expert=np.zeros((1, 1)),
+        tied=np.zeros((1, 1)),
+        tensors=np.full((1, 1), 50.0),
+        shapes=np.zeros((1, 1)),
+        frozen_dense=np.zeros((1, 1)),
+        frozen_expert=np.zeros((1, 1)),
     )
     degrees = {"tp": one, "pp": one, "cp": one, "ep": one, "etp": one, "placement": np.zeros(1)}
     return Replicas(
@@ -81,7 +90,8 @@ def test_without_a_tree_gradients_are_scattered_and_gathered() -> None:
 
 def test_gradients_that_fill_buckets_stand_beside_the_buffer_of_replicas_only() -> None:
     base = request()
-    context = replace(base, framework=replace(base.framework, bucket_gradient_bytes=2.0, bucket_copies=0.0))
+    profile = replace(base.framework, bucket_gradient_bytes=2.0, bucket_copies=0.0, workspace_bytes=0.0)
+    context = replace(base, framework=profile)
     several, alone = (replica_costs(context, some_replicas(ranks, zero=0.0)) for ranks in (8.0, 1.0))
     assert several.buffer_bytes[0, 0] == pytest.approx(2e9)
     assert alone.buffer_bytes[0, 0] == 0.0
@@ -106,3 +116,19 @@ def test_passes_over_gradients_are_not_sharded() -> None:
     ]
     assert more_s[0] > 0
     assert more_s[0] == pytest.approx(more_s[1], rel=1e-3)
+
+
+def test_every_doubling_of_many_replicas_waits_as_much_longer() -> None:
+    """Beyond the eight that clocks were taken from, and for both levels alike."""
+    waits = {}
+    for replicas in (1, 8, 16, 64):
+        context = request(global_batch=2 * replicas, cluster=small_cluster())
+        strategy = parse_strategy(f"dp{replicas} mbs2")
+        time_s = {part: values[0] for part, values in score(context, table_of([strategy])).time_s.items()}
+        waits[replicas] = time_s["host"], time_s["compute"]
+        assert step_costs(assign(context, strategy)).host_step_s - context.framework.host_step_s == pytest.approx(
+            float(wait_share(replicas)) * time_s["compute"]
+        )
+    assert waits[1] == waits[8]
+    assert waits[16][0] - waits[8][0] == pytest.approx(WAIT_PER_DOUBLING * waits[8][1])
+    assert waits[64][0] - waits[16][0] == pytest.approx(2 * WAIT_PER_DOUBLING * waits[8][1])

@@ -62,14 +62,14 @@ def test_selective_recompute_leaves_the_scores_out() -> None:
     found = scored(context(), tp=2, sp=True, recompute=Recompute.SELECTIVE)
 
     assert found.memory_bytes["activations"][0] == pytest.approx(LAYERS * 34 * SBH / 2 + SBH / 2, rel=1e-12)
-    assert found.memory_bytes["working"][0] == pytest.approx(5 * SCORES / 2, rel=1e-12)
+    assert found.memory_bytes["working"][0] == pytest.approx(5 * SCORES / 2 + (8 + 2) * SBH / 2, rel=1e-12)
 
 
 def test_full_recompute_keeps_the_input_of_every_layer() -> None:
     found = scored(context(), recompute=Recompute.FULL)
 
     assert found.memory_bytes["activations"][0] == pytest.approx(LAYERS * 2 * SBH + SBH, rel=1e-12)
-    assert found.memory_bytes["working"][0] == pytest.approx(34 * SBH + 5 * SCORES, rel=1e-12)
+    assert found.memory_bytes["working"][0] == pytest.approx(34 * SBH + 5 * SCORES + (8 + 2) * SBH, rel=1e-12)
 
 
 def test_flash_attention_keeps_a_number_per_query_instead_of_the_scores() -> None:

@@ -5,14 +5,18 @@ import random
 from pathlib import Path
 
 import pytest
+from split_cases import graph_setting, split_rows
 
-from forerun.search.opgraph import resolve_request, scored_rows
-from forerun.search.opgraph.request import GraphRequest
-from forerun.search.opgraph.space import enumerate_splits
-from forerun.search.opgraph.tree import simulate_graph_tree, simulate_split, write_split
+from forerun.search.api import simulate_setting
+from forerun.search.board.rows import Row
+from forerun.search.opgraph.tree import simulate_graph_tree, split_facts
+from forerun.search.request.kinds import OPERATOR_GRAPHS
+from forerun.search.request.request import Setting
+from forerun.search.trees.simulate import write_tree
+from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.clusters.cluster import Overlap
 from forerun.spaces.opgraph.batch import PerDevice
-from forerun.spaces.opgraph.split import parse_split
+from forerun.spaces.opgraph.split import Split, parse_split
 
 CASES = (
     ("alexnet", "dgx1-v100", 16),
@@ -25,47 +29,47 @@ CASES = (
 )
 
 
+def by_events(setting: Setting[GraphContext], split: Split) -> Row[Split]:
+    return simulate_setting(setting, split, score=OPERATOR_GRAPHS.event_scores)
+
+
 @pytest.mark.parametrize(("model", "cluster", "gpus"), CASES)
 def test_a_split_takes_as_long_in_closed_form_as_event_by_event(model: str, cluster: str, gpus: int) -> None:
-    request = GraphRequest(model=model, cluster=cluster, global_batch=PerDevice(16), gpus=str(gpus))
-    setting = resolve_request(request)
-    assert setting.counts is not None
-    space = enumerate_splits(setting, setting.counts)
+    setting = graph_setting(model, cluster, PerDevice(16), str(gpus))
+    table, _ = setting.space().table(0, setting.space().size)
     drawn = random.Random(f"{model} {cluster}")
     # One of every family, so that none is left out: all that is legal can be simulated.
-    families: dict[str, list[int]] = {}
-    for place, split in enumerate(space.splits):
-        if split.segments <= 4:
-            families.setdefault(split.family, []).append(place)
-    for family, places in families.items():
-        place = drawn.choice(places)
-        split, batch = space.splits[place], space.batches[place]
-        (row,) = scored_rows(setting.context, [split], [batch])
-        simulated = simulate_split(setting, split).row
-        assert simulated["step_time_s"] == pytest.approx(row.step_time_s, rel=0.05), (family, str(split))
-        assert simulated["gpus"] == row.gpus
+    families: dict[str, list[Split]] = {}
+    for split in table.splits:
+        if isinstance(split, Split) and split.segments <= 4:
+            families.setdefault(split.family, []).append(split)
+    for family, splits in families.items():
+        split = drawn.choice(splits)
+        row, simulated = simulate_setting(setting, split), by_events(setting, split)
+        assert simulated.step_time_s == pytest.approx(row.step_time_s, rel=0.05), (family, str(split))
+        assert simulated.gpus == row.gpus
 
 
 @pytest.mark.parametrize("strategy", ["data8", "data8 tables", "data4 filter2", "data4 pipeline2 segments2"])
 def test_what_traffic_and_computation_take_from_each_other_counts_at_both_levels(strategy: str) -> None:
-    setting = resolve_request(GraphRequest(model="dlrm-516m", cluster="dgx-a100-80", global_batch=4096))
+    setting = graph_setting("dlrm-516m", "dgx-a100-80", 4096)
     slow = dataclasses.replace(setting.context.cluster, overlap=Overlap(computation=1.3, communication=1.2))
     slowed = dataclasses.replace(setting, context=dataclasses.replace(setting.context, cluster=slow))
     split = parse_split(strategy)
-    (plain,), (row,) = (scored_rows(one.context, [split], [4096]) for one in (setting, slowed))
+    (plain,), (row,) = (split_rows(one.context, [split], [4096]) for one in (setting, slowed))
     assert row.step_time_s > plain.step_time_s * 1.001 or strategy == "data8 tables"
-    assert simulate_split(slowed, split).row["step_time_s"] == pytest.approx(row.step_time_s, rel=0.05)
+    assert by_events(slowed, split).step_time_s == pytest.approx(row.step_time_s, rel=0.05)
 
 
 @pytest.mark.parametrize("strategy", ["data8", "data8 tables", "data1"])
 def test_gradients_that_are_exchanged_are_kept(strategy: str) -> None:
     """DLRM: rows of copied tables are exchanged, and kept until they are; those of other tables go as they are made."""
-    setting = resolve_request(GraphRequest(model="dlrm-516m", cluster="dgx1-v100", global_batch=65536))
+    setting = graph_setting("dlrm-516m", "dgx1-v100", 65536)
     split = parse_split(strategy)
-    (row,) = scored_rows(setting.context, [split], [65536])
+    (row,) = split_rows(setting.context, [split], [65536])
     exchanged = 2.048e9 if strategy == "data8" else 0.0  # all rows of eight tables of a million rows of 64 in fp32
     assert row.memory_gib["gradients"] * 2**30 == pytest.approx(exchanged, abs=20e6)
-    assert simulate_split(setting, split).row["peak_memory_gib"] == pytest.approx(row.peak_memory_gib, rel=0.1)
+    assert by_events(setting, split).peak_memory_gib == pytest.approx(row.peak_memory_gib, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +84,10 @@ def test_gradients_that_are_exchanged_are_kept(strategy: str) -> None:
     ],
 )
 def test_a_split_written_as_a_tree_is_that_split(model: str, strategy: str, tmp_path: Path) -> None:
-    setting = resolve_request(GraphRequest(model=model, cluster="dgx1-v100", global_batch=64))
+    setting = graph_setting(model, "dgx1-v100", 64)
     split, path = parse_split(strategy), tmp_path / "tree.yaml"
-    write_split(setting, split, path)
-    flat, tree = simulate_split(setting, split), simulate_graph_tree(setting, path)
-    assert {**tree.row, "strategy": strategy} == flat.row
-    assert tree.tree["communication"] == flat.tree["communication"]
+    write_tree(setting, strategy, path)
+    flat, (row, _, tree) = by_events(setting, split), simulate_graph_tree(setting, path)
+    assert (row.step_time_s, row.breakdown_s) == (flat.step_time_s, flat.breakdown_s)
+    assert row.peak_memory_gib == flat.peak_memory_gib
+    assert tree["communication"] == split_facts(setting, split)["communication"]

@@ -25,7 +25,15 @@ PARAMETERS = 1e9
 def costs_of(context: Context, text: str, *, expert: float = 0.0) -> ReplicaCosts:
     """Return what the replicas of one stage of 10^9 dense parameters cost under a strategy, legal or not."""
     strategy, one = parse_strategy(text), np.ones((1, 1))
-    parameters = StageParameters(dense=one * PARAMETERS, expert=one * expert, tied=0 * one, tensors=50 * one)
+    parameters = StageParameters(
+        dense=one * PARAMETERS,
+        expert=one * expert,
+        tied=0 * one,
+        tensors=50 * one,
+        shapes=0 * one,
+        frozen_dense=0 * one,
+        frozen_expert=0 * one,
+    )
     degrees = {axis: np.array([float(getattr(strategy, axis))]) for axis in REPLICA_DEGREES}
     return replica_costs(context, Replicas(parameters=parameters, **degrees))
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from forerun_examples import request as small_request
+from split_cases import graph_setting
 
-from forerun.search.opgraph import GraphRequest, resolve_request
-from forerun.search.opgraph.tree import simulate_split
+from forerun.search.request.kinds import OPERATOR_GRAPHS
 from forerun.simulator.events import EventResult, simulate, write_chakra, write_trace
 from forerun.simulator.replay import analyse_files
 from forerun.spaces.opgraph.split import parse_split
@@ -45,8 +45,8 @@ def test_timelines_replay_to_the_simulated_step(text: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("text", ["data8", "data2 filter4", "data2 pipeline4 segments4"])
 def test_timelines_of_operator_graphs_do_too(text: str, tmp_path: Path) -> None:
-    setting = resolve_request(GraphRequest(model="alexnet", cluster="dgx1-v100", global_batch=64))
-    result = simulate_split(setting, parse_split(text)).events
+    setting = graph_setting("alexnet", "dgx1-v100", 64)
+    result = OPERATOR_GRAPHS.simulate(setting.context, parse_split(text))
     write_trace(result, tmp_path / "step.json")
     same(tmp_path, result)
 

@@ -52,6 +52,7 @@ def test_random_requests(data: st.DataObject, factor: float, monkeypatch: pytest
         for module in (gemm, attention, memory_bound):
             known = module.device_efficiency
             patch.setattr(module, "device_efficiency", lambda device, known=known: slowed(known(device), factor))
+        patch.setattr(memory_bound, "LAUNCH_S", factor * memory_bound.LAUNCH_S)
         links = rule.constants_of
         patch.setattr(rule, "constants_of", lambda *which: slowed(links(*which), factor))
         after = score(slowed_context(context, factor), table)

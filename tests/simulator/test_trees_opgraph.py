@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from split_cases import graph_setting, split_rows
 
-from forerun.search.opgraph import GraphRequest, resolve_request, scored_rows
 from forerun.simulator.events import EventResult, execute
 from forerun.simulator.layouts import Transfer, TransferPhase
 from forerun.simulator.opgraph import GraphContext
@@ -26,7 +26,7 @@ CLASSIFIER = ["linear*", "relu14", "relu15", "dropout*", "loss1"]
 
 
 def context(model: str, cluster: str = "dgx-a100-80", **profile: Any) -> GraphContext:
-    made = resolve_request(GraphRequest(model=model, cluster=cluster, global_batch=64)).context
+    made = graph_setting(model, cluster, 64).context
     return replace(made, profile=replace(made.profile, **profile))
 
 
@@ -59,10 +59,10 @@ def test_graphs_count_what_their_models_count(name: str) -> None:
 def test_data_parallel_is_what_the_core_says(name: str, devices: int) -> None:
     made, batch = context(name), 16 * devices
     result = simulate_plan(plan(made, one_stage({"batch": devices}), batch))
-    (core,) = scored_rows(made, [parse_split(f"data{devices}")], [batch])
+    (core,) = split_rows(made, [parse_split(f"data{devices}")], [batch])
 
     compute = core.breakdown_s["forward"] + core.breakdown_s["backward"]
-    assert result.time_s["compute"] == pytest.approx(compute + core.host_s, rel=1e-6)
+    assert result.time_s["compute"] == pytest.approx(compute + core.graph.host_s, rel=1e-6)
     assert result.time_s["optimizer"] == pytest.approx(core.breakdown_s["update"], rel=1e-6)
     assert result.step_time_s == pytest.approx(core.step_time_s, rel=1e-9)
     assert result.peak_memory_bytes + RESERVE_BYTES == pytest.approx(core.peak_memory_gib * GIB, rel=0.15)
@@ -74,7 +74,7 @@ def test_data_parallel_convolutions_with_a_sharded_classifier() -> None:
     tree = one_stage({"batch": 8}, {"layers": CLASSIFIER, "compute": {"cut": {"channels": 8}}})
     mixed_plan = plan(made, tree, 512)
     mixed = simulate_plan(mixed_plan)
-    (core,) = scored_rows(made, [parse_split("data8 mixed")], [512])
+    (core,) = split_rows(made, [parse_split("data8 mixed")], [512])
     reduced = {need.operator for need in mixed_plan.needs if need.phase == TransferPhase.GRADIENT}
 
     assert mixed.step_time_s == pytest.approx(core.step_time_s, rel=0.02)
@@ -114,7 +114,7 @@ def test_tables_dealt_out_whole_exchange_rows_in_one_all_to_all(devices: int) ->
     made, batch = context("dlrm-516m"), 1536
     dealt = plan(made, one_stage({"batch": devices}, {"layers": "table*", "compute": {"deal": True}}), batch)
     result = simulate_plan(dealt)
-    (core,) = scored_rows(made, [parse_split(f"data{devices} tables")], [batch])
+    (core,) = split_rows(made, [parse_split(f"data{devices} tables")], [batch])
     own = {name: dealt.shares[name].devices for name in (f"table{number}" for number in range(1, 9))}
     sent = [t.kind for n in dealt.needs if n.joined for t in n.transfers]
 
@@ -123,7 +123,7 @@ def test_tables_dealt_out_whole_exchange_rows_in_one_all_to_all(devices: int) ->
     assert len(set(own.values())) == devices
     assert len(own) - len(dealt.elsewhere) == -(-8 // devices)
     assert result.time_s["optimizer"] == pytest.approx(core.breakdown_s["update"], rel=1e-6)
-    compute = core.breakdown_s["forward"] + core.breakdown_s["backward"] + core.host_s
+    compute = core.breakdown_s["forward"] + core.breakdown_s["backward"] + core.graph.host_s
     assert result.time_s["compute"] == pytest.approx(compute, rel=0.15)
     # The core spreads the rows of three uneven devices evenly.
     assert result.time_s["tensor"] == pytest.approx(core.breakdown_s["collective"], rel=0.02 if devices != 3 else 0.5)

@@ -51,7 +51,7 @@ def test_model_wide_bias_yields_to_the_part(tmp_path: Path) -> None:
         (
             "kv_heads: 8",
             "kv_heads: 5",
-            r"line 7.*32 heads are not divisible by kv_heads=5; use one of 1, 2, 4, 8, 16, 32",
+            r"line 7.*32 heads are not divisible by kv_heads=5; use 1, 2, 4, 8, 16 or 32",
         ),
         ("kv_heads: 8", "kv_heads: -8", r"line 7"),
         ("kv_heads: 8", "kv_heads: true", r"line 7"),
@@ -121,7 +121,7 @@ def test_transformer_is_the_catalogue_in_one_call() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"kv_heads": 3}, "4 heads are not divisible by kv_heads=3; use one of 1, 2, 4"),
+        ({"kv_heads": 3}, "4 heads are not divisible by kv_heads=3; use 1, 2 or 4"),
         ({"hidden": 66}, "hidden=66 is not divisible by heads=4"),
         ({"layers": 0}, "layers must be at least 1, but got 0"),
         ({"experts": 4, "top_k": 5}, "top_k=5, experts=4"),

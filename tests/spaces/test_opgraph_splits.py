@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forerun.spaces.divisors import divisors
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph import GraphModel, load_graph_model
 from forerun.spaces.opgraph.builder import Builder
-from forerun.spaces.opgraph.limits import broken_laws, check_split, divisors, grids, split_limits, tail_start
+from forerun.spaces.opgraph.limits import broken_laws, check_split, grids, split_limits, tail_start
 from forerun.spaces.opgraph.profile import graph_profile_names, load_graph_profile
 from forerun.spaces.opgraph.split import NORM_HANDLING, Mode, Split, parse_split
 
@@ -108,7 +109,8 @@ def test_grids_multiply_to_their_parts() -> None:
     assert list(grids(8, (64, 64, 64))) == [(8,), (4, 2), (2, 2, 2)]
     assert list(grids(4, (64, 64))) == [(4,), (2, 2)]
     assert list(grids(4, ())) == []
-    assert divisors(12) == (1, 2, 3, 4, 6, 12)
+    assert divisors(12) == [1, 2, 3, 4, 6, 12]
+    assert divisors(10**9)[-2:] == [5 * 10**8, 10**9]
 
 
 def test_profiles_are_read_and_named() -> None:

@@ -81,7 +81,7 @@ def test_generated_candidates_are_those_that_break_no_law(seed: int) -> None:
         rest, digit = divmod(rest, len(space().choices[axis]))
         values[axis] = space().choices[axis][digit]
     degree = values["tp"] * values["pp"] * values["cp"]
-    values["dp"] = values["gpus"] // degree
+    values |= {"dp": values["gpus"] // degree, "software": 0}
     table, rejected = space().table(index, index + 1)
     broken = violations(values, space().context)
 
@@ -96,6 +96,7 @@ def test_every_law_is_broken_by_some_candidate_of_a_rich_space() -> None:
     choices = default_choices(request(moe_model(), framework="generic", global_batch=48), [48])
     choices |= {"tp": (1, 2, 3, 32), "cp": (1, 2, 4), "etp": (1, 2), "ep": (1, 2, 3), "vpp": (1, 2), "shard": (0, 2)}
     seen = set()
+    strict = replace(strict, framework=replace(strict.framework, context_exchange="heads"))
     flashless = replace(strict, cluster=load_cluster("dgx1-v100"), framework=load_framework("generic"))
     for context in (strict, flashless, request(kv_poor(), framework="torchtitan", global_batch=48)):
         found = StrategySpace(choices=choices, context=context).table(0, 10**9)[1]
@@ -112,12 +113,12 @@ def kv_poor() -> Model:
 
 
 def sample(choices: dict[str, tuple[int, ...]]) -> list[dict[str, int]]:
-    """Return some candidates at random, dp included."""
+    """Return some candidates at random, dp and switches included."""
     generator = np.random.default_rng(0)
     rows = []
     for _ in range(500):
         values = {axis: int(generator.choice(options)) for axis, options in choices.items()}
         degree = values["tp"] * values["pp"] * values["cp"]
         if values["gpus"] % degree == 0:
-            rows.append(values | {"dp": values["gpus"] // degree})
+            rows.append(values | {"dp": values["gpus"] // degree, "software": int(generator.integers(4))})
     return rows

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from forerun.simulator.costs import STREAM_OPERATORS
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import (
     FrameworkProfile,
@@ -16,6 +17,7 @@ from forerun.spaces.frameworks import (
     settings_text,
     switched,
 )
+from forerun.spaces.frameworks.schema import OPERATORS
 from forerun.spaces.frameworks.switches import changed_fields, of_release, with_settings
 
 AXES = {"tp", "pp", "cp", "ep", "sp", "zero", "moe", "replicas"}
@@ -120,12 +122,20 @@ def test_a_file_states_in_what_it_differs(tmp_path: Path) -> None:
         ("title: x\n", "a mapping with `like: NAME`"),
         ("like: megatron\n", "did you mean megatron-lm"),
         ("like: nemo\noverlap_tensr: 0.5\n", "line 2, overlap_tensr: unknown key; did you mean overlap_tensor"),
-        ("like: nemo\noverlap_tensor: 50\n", "a share between 0 and 1, but got 50"),
-        ("like: nemo\ngradient_bytes: -1\n", "a number of at least 0, but got -1"),
-        ("like: nemo\nfused_experts: 1\n", "true or false, but got 1"),
+        ("like: nemo\noverlap_tensor: 50\n", "overlap_tensor: input should be less than or equal to 1, but got 50"),
+        ("like: nemo\ngradient_bytes: -1\n", "should be greater than or equal to 0, but got -1"),
+        ("like: nemo\nfused_experts: 1\n", "valid boolean, but got 1"),
         ("like: nemo\nswitches: {dispatchr: deepep}\n", "did you mean dispatcher"),
-        ("like: nemo\nswitches: {dispatcher: on}\n", "one of allgather, alltoall, deepep, hybridep"),
-        ("like: nemo\nversion: 0.10\n", "a text .in quotes., but got 0.1"),
+        (
+            "like: nemo\nswitches: {dispatcher: on}\n",
+            "should be .allgather., .alltoall., .deepep. or .hybridep., but got",
+        ),
+        ("like: nemo\nversion: 0.10\n", "version: input should be a valid string, but got 0.1"),
+        ("like: nemo\nlegality: {schedules: [[1f1b]]}\n", "schedules.0: input should be"),
+        ("like: nemo\nlegality: {zero_stages: [-0.0]}\n", "zero_stages.0: input should be a valid integer"),
+        ("like: nemo\neager: [gelu, gellu]\n", "eager.1: input should be"),
+        ("like: nemo\nattention: flash9\n", "attention: input should be"),
+        ("like: nemo\nhost_step_s: 1e99\n", "less than or equal to 3600"),
         ("like: nemo\nlegality: {zero_stage: [0]}\n", "did you mean zero_stages"),
     ],
 )
@@ -134,3 +144,7 @@ def test_files_that_say_something_else_are_refused(tmp_path: Path, text: str, me
     file.write_text(text)
     with pytest.raises(RequestError, match=message):
         resolve_framework(str(file))
+
+
+def test_a_file_may_name_any_operator_that_is_bound_by_memory() -> None:
+    assert set(OPERATORS) == set(STREAM_OPERATORS)

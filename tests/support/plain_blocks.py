@@ -1,5 +1,6 @@
 """Slow and plain: seconds and bytes of one block (layer, embedding or head) on one device for one microbatch."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from plain_device import EIGHT_BIT, Compute, PlainDevice
@@ -144,8 +145,48 @@ class PlainBlocks(PlainDevice):
             block.kept_bytes, block.working_bytes = rest, core
         if self.strategy.recompute == Recompute.FULL:
             block.kept_bytes, block.working_bytes = self.bytes * self.inner_tokens * self.hidden, rest + core
+        block.working_bytes += self.flowing_bytes(layer.mlp)
         if self.profile.keeps_gathered and self.strategy.sp:
             block.idle_bytes = layer.norms * self.bytes * self.tokens * self.hidden
+
+    def flowing_bytes(self, mlp: FeedForward | MixtureOfExperts) -> float:
+        """Gradient of the residual stream and, as wide as the first product is, of the activation's input."""
+        if isinstance(mlp, MixtureOfExperts):
+            inner = self.routed(mlp) * mlp.expert_hidden / self.strategy.etp
+        else:
+            inner = self.tokens * mlp.hidden / self.strategy.tp
+        return self.bytes * (self.inner_tokens * self.hidden + (inner + inner if mlp.gated else inner))
+
+    def matrices(self, layer: Layer) -> set[tuple[int, int, str]]:
+        """Matrices of a layer as (inputs, outputs, who shares them): those of one shape count once."""
+        h, found = self.hidden, set[tuple[int, int, str]]()
+        for one in filter(None, (layer.attention, layer.cross_attention)):
+            query, key = one.heads * one.head_dim, one.kv_heads * one.head_dim
+            value, output = one.kv_heads * one.value_head_dim, one.heads * one.value_head_dim
+            if one.latent is not None:
+                small = one.latent.key_value_rank + one.latent.rope_head_dim
+                grown = one.heads * (one.head_dim - one.latent.rope_head_dim + one.value_head_dim)
+                rank = one.latent.query_rank
+                found |= {(h, query, "tp")} if rank is None else {(h, rank, "all"), (rank, query, "tp")}
+                found |= {(h, small, "all"), (one.latent.key_value_rank, grown, "tp")}
+            else:
+                read = [query + key + value] if self.profile.merged_products else [query, key, value]
+                found |= {(h, each, "tp") for each in read}
+            found |= {(output, h, "tp")}
+        mlp = layer.mlp
+        twice = 2 if mlp.gated and self.profile.merged_products else 1
+        if isinstance(mlp, MixtureOfExperts):
+            found |= {(h, twice * mlp.expert_hidden, "experts"), (mlp.expert_hidden, h, "experts")}
+        inner = mlp.shared_hidden if isinstance(mlp, MixtureOfExperts) else mlp.hidden
+        return found | ({(h, twice * inner, "tp"), (inner, h, "tp")} if inner else set())
+
+    def dummy_bytes(self, kinds: Iterable[Layer]) -> float:
+        """A gradient that nothing reads for every shape among the matrices of some layers."""
+        if not (self.profile.dummy_gradients and self.profile.fused_accumulation):
+            return 0.0
+        shapes = set[tuple[int, int, str]]().union(*map(self.matrices, kinds))
+        ranks = {"tp": self.strategy.tp, "experts": self.strategy.etp, "all": 1}
+        return sum(self.bytes * a * b / ranks[on] for a, b, on in shapes)
 
     def every_second(self, layer: Layer) -> float:
         """Elements of the outputs of cores and of the first, third, ... product of a layer."""
@@ -242,6 +283,11 @@ class PlainBlocks(PlainDevice):
                 loss_bytes += self.tokens * self.bytes * vocab if self.strategy.tp > 1 else 0.0
             else:
                 loss_s = 3 * self.tensor_s("all_reduce", 2.0)
+            if self.profile.dummy_gradients:
+                gathered = self.tokens if self.strategy.sp and self.strategy.tp > 1 else 0.0
+                rows = [vocab * self.tokens, vocab * self.hidden, (self.tokens + gathered) * self.hidden]
+                inputs = 2 * self.bytes * self.inner_tokens * self.hidden
+                loss_bytes = max(loss_bytes, inputs + self.bytes * sum(rows))
             exchange_s = losses * (exchange_s + loss_s / 2)
         block = self.end(work, exchange_s)
         block.loss_bytes = loss_bytes * losses

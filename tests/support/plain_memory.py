@@ -44,8 +44,9 @@ def add_memory(
     microbatches: float,
     blocks: list[PlainBlock],
     ends: tuple[PlainBlock, PlainBlock],
+    dummies: float,
 ) -> None:
-    """Bytes of one device of the stage."""
+    """Bytes of one device of the stage; ``dummies`` of its gradients that nothing reads."""
     profile, model, half = context.framework, context.model, context.workload.precision not in ("fp32", "tf32")
     width, gradient = 2.0 if half else 4.0, profile.held_gradient_bytes(context.workload.precision)
     if strategy.zero <= profile.apart_to_zero and context.workload.precision not in ("fp16", "fp32", "tf32"):
@@ -67,15 +68,20 @@ def add_memory(
         buffers = profile.bucket_copies * bucket + profile.bucket_gradient_bytes * (stage.dense + stage.expert)
     if strategy.zero == 3:  # two layers gathered
         buffers += 2 * width * (stage.dense + stage.expert) / (max(model.layer_count, 1) / strategy.pp)
+    buffers += dummies + profile.workspace_bytes
     in_flight = _in_flight(strategy, number, microbatches, stage.chunks)
     losses = microbatches if strategy.schedule == Schedule.GPIPE else 1
+    working = max((blocks[kind].working_bytes for kind in stage.layers), default=0.0)
+    logits = losses * ends[1].loss_bytes if stage.head else 0.0
+    later = logits if profile.holds_logits else logits * (losses - 1) / losses
+    at_loss = logits > later + working
     stage.memory_bytes = {
         "parameters": share(3) * width,
         "gradients": share(2) * gradient,
         "optimizer": share(1) * states,
         "activations": kept * in_flight,
-        "working": max((blocks[kind].working_bytes for kind in stage.layers), default=0.0),
-        "logits": losses * ends[1].loss_bytes if stage.head else 0.0,
+        "working": 0.0 if at_loss else working,
+        "logits": logits if at_loss else later,
         "buffers": buffers,
     }
     gathered = max(in_flight - 2, 0) if profile.gathers_ahead and strategy.pp > 1 else 1

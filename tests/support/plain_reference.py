@@ -4,6 +4,7 @@ The differential partner of ``forerun.simulator.core.score``. It shares the cost
 ``forerun.spaces`` with it and nothing else: no table, no distinct keys, no representative stages.
 """
 
+import math
 from dataclasses import dataclass
 
 from plain_blocks import PlainBlock, PlainBlocks
@@ -45,7 +46,8 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
     for number, stage in enumerate(stages):
         _add_times(context, strategy, stage, blocks, ends)
         _count_parameters(context, strategy, stage, device)
-        add_memory(context, strategy, stage, number, microbatches, blocks, ends)
+        dummies = device.dummy_bytes(context.model.layers[kind] for kind in stage.layers)
+        add_memory(context, strategy, stage, number, microbatches, blocks, ends, dummies)
     peak = max(range(strategy.pp), key=lambda number: stages[number].live_bytes)
     memory = with_reserve(context, stages[peak])
     each_hop_s = p2p_s(context, strategy)
@@ -73,6 +75,8 @@ def plain_scores(context: Context, strategy: Strategy) -> list[PlainScore]:
         pace = (pace_s, more_s / microbatches)
         time_s |= replica_parts(context, strategy, stages, slowest, pace, bubble_s, microbatches)
         time_s["host"] += context.framework.host_step_s + context.framework.host_microbatch_s * microbatches
+        doublings = math.log2(max(strategy.dp * strategy.cp / 8, 1))  # of replicas, each waiting for the slowest
+        time_s["host"] += 0.0075 * doublings * (time_s["compute"] + time_s["recompute"])
         if stages[peak].idle_bytes > room_bytes(context, stages[peak]):
             passes_s = microbatches * slowest.pace_s + bubble_s
             time_s["host"] += context.framework.allocator_stall * passes_s

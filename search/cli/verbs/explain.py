@@ -3,6 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from forerun.search.cli.answers import STRATEGY_OF_GRAPH
 from forerun.search.cli.arguments import add_gpus, add_json, add_strategy, add_training, single_request
 from forerun.search.cli.parser import Parser
 
@@ -37,14 +38,14 @@ def run(args: argparse.Namespace) -> int:
     """Explain and print."""
     from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
     from forerun.search.board.rows import GIB
-    from forerun.search.cli.opgraph import is_graph_model, run_strategy
+    from forerun.search.cli.opgraph import explain_split, is_graph_model
     from forerun.search.explain.explain import explain_strategy
     from forerun.search.request.request import legal_strategy, resolve
     from forerun.simulator.assignment.memory import memory_by_stage
 
+    setting = resolve(single_request(args, graphs=STRATEGY_OF_GRAPH))
     if is_graph_model(args):
-        return run_strategy(args, explain=True)
-    setting = resolve(single_request(args))
+        return explain_split(args, setting)
     strategy = legal_strategy(setting, args.strategy)
     explanation = explain_strategy(setting.context, strategy, usd_per_gpu_hour=setting.usd_per_gpu_hour)
     stages = memory_by_stage(setting.context, strategy)
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
             dump_json(
                 {
                     "schema": SCHEMA,
-                    "request": {**setting.to_json(), "defaults": setting.defaults, "notes": setting.notes},
+                    "request": setting.document(),
                     **explanation.to_json(),
                     "stages": [{part: size / GIB for part, size in stage.items()} for stage in stages],
                     "versions": versions(),

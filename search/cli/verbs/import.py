@@ -119,7 +119,7 @@ def _lines(found: "Imported") -> list[str]:
     lines += [f"note       {text}" for text in found.notes]
     if found.switches:
         lines.append(f"switches   {settings_text(found.switches)}")
-    framework = format_named(found.format).framework or ""
+    framework = format_named(found.format).framework or found.format
     for key, value in found.unmodelled.items():
         why = why_relevant(key, framework)
         lines.append(f"unmodelled {key} = {_shown(value)}" + (f" ({why})" if why else ""))

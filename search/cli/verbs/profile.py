@@ -107,8 +107,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _overrides(args: argparse.Namespace) -> dict[str, list[object]]:
     from forerun.search.request.choices import choices_of
+    from forerun.search.request.kinds import TRANSFORMERS
 
-    return choices_of(None, args.set)
+    return choices_of(None, args.set, TRANSFORMERS.check)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forerun.search.cli.answers import SEARCH_OF_GRAPH
 from forerun.search.cli.arguments import add_json, add_training, add_workers, request_of, workers_of
 from forerun.search.cli.grouped import search_on_groups
 from forerun.search.cli.measuring import add_measuring, check_measuring, with_proposals, write_proposals
@@ -198,19 +199,19 @@ def run(args: argparse.Namespace) -> int:
     """Search and print; 3 where nothing is feasible."""
     from forerun.search.board.folder import check_folder, write_folder
     from forerun.search.board.leaderboard import dump_json
-    from forerun.search.cli.opgraph import is_graph_model, run_search
     from forerun.search.request.choices import choices_of
+    from forerun.search.request.kinds import kind_named
     from forerun.search.request.request import resolve
 
     if args.global_batch is None and not (args.baseline or args.measured):
         raise RequestError("--global-batch is required, unless --baseline names files that state it")
-    if is_graph_model(args):
-        return run_search(args)
     present, taken = _present_run(args)
     check_measuring(args)
     check_varying(args)
+    kind = kind_named(args.model)
     request = request_of(
         args,
+        graphs=SEARCH_OF_GRAPH,
         usd_per_hour=args.usd_per_hour,
         train_within_s=None if args.train_within is None else with_unit(parse_seconds, args.train_within),
         train_usd=args.train_usd,
@@ -219,7 +220,7 @@ def run(args: argparse.Namespace) -> int:
         objective=args.objective,
         top=_searched(args),
         all_variants=args.all_variants or args.measure_next is not None,
-        overrides=choices_of(args.space, args.set),
+        overrides=choices_of(args.space, args.set, kind.check),
     )
     if args.out is not None:
         check_folder(args.out, force=args.force)

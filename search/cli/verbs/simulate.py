@@ -5,8 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forerun.search.cli.answers import EVENTS_OF_GRAPH, STRATEGY_OF_GRAPH
 from forerun.search.cli.arguments import add_gpus, add_json, add_strategy_or_tree, add_training, single_request
 from forerun.search.cli.disturbances import add_disturbances, disturbance_of
+from forerun.search.cli.opgraph import is_graph_model
 from forerun.search.cli.parser import OutputFile, Parser, add_force
 from forerun.search.cli.step_files import add_step_files, refuse_step_files, write_step_files
 
@@ -72,13 +74,11 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: the request is wrong, or a file cannot be written.
     """
-    from forerun.search.cli.opgraph import is_graph_model, run_strategy
-
-    if is_graph_model(args):
-        return run_strategy(args, explain=False)
     from forerun.search.request.request import resolve
 
-    setting = resolve(single_request(args), groups=True)
+    by_events = args.tree is not None or args.fidelity == "events"
+    flags = EVENTS_OF_GRAPH if by_events else STRATEGY_OF_GRAPH
+    setting = resolve(single_request(args, graphs=flags), groups=True)
     row, events, tree = _tree(setting, args) if args.tree is not None else _strategy(setting, args)
     try:
         if events is not None:
@@ -90,17 +90,20 @@ def run(args: argparse.Namespace) -> int:
 
 def _say(
     args: argparse.Namespace,
-    setting: "Setting",
-    row: "Row",
+    setting: "Setting[Any]",
+    row: "Row[Any]",
     events: "EventResult | None",
     tree: "dict[str, Any] | None",
 ) -> None:
     """Print the prediction as tables or as one JSON document."""
     from forerun.search.board.leaderboard import dump_json
+    from forerun.search.cli.opgraph import oracle_of, row_document
 
+    more = oracle_of(args, setting, row)
     if args.json:
-        more = {} if events is None else {"events": _summary(events)}
+        more |= {} if events is None else {"events": _summary(events)}
         more |= {} if tree is None else {"tree": tree}
+        more |= {} if row.facts is None else row_document(setting, row)
         print(dump_json({**row.to_json(), "defaults": setting.defaults, "notes": setting.notes, **more}))
         return
     from rich.text import Text
@@ -112,6 +115,10 @@ def _say(
     brush = brush_of(console)
     say(console, *headline(row), step_table(row, brush, console), memory_table(row, brush, console))
     say(console, memory_stack(row, brush, min(60, console.width - 24)))
+    if row.facts is not None:
+        from forerun.search.cli.opgraph_view import print_facts
+
+        print_facts(row, tree, more)
     if events is not None:
         from forerun.simulator.events import timeline_text
 
@@ -119,7 +126,9 @@ def _say(
     say(console, *(Text(line, style="dim") for line in setting.remarks()))
 
 
-def _strategy(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResult | None, None]":
+def _strategy(
+    setting: "Setting[Any]", args: argparse.Namespace
+) -> "tuple[Row[Any], EventResult | None, dict[str, Any] | None]":
     """Predict a flat strategy, and write what is asked for."""
     from forerun.search.api import simulate_setting
     from forerun.simulator import score
@@ -135,10 +144,15 @@ def _strategy(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, Event
     events = _events(setting, args)
     if events is None:
         return simulate_setting(setting, args.strategy, score=score), None, None
-    from forerun.simulator.events import result_scores
+    from forerun.search.request.kinds import kind_of
 
-    row = simulate_setting(setting, args.strategy, score=partial(result_scores, result=events))
-    return row, events, None
+    scored = partial(kind_of(setting.context).result_scores, result=events)
+    row = simulate_setting(setting, args.strategy, score=scored)
+    if row.facts is None:
+        return row, events, None
+    from forerun.search.opgraph.tree import split_facts
+
+    return row, events, split_facts(setting, row.strategy)
 
 
 def _grouped(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResult]":
@@ -160,12 +174,13 @@ def _grouped(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventR
     return row, events
 
 
-def _tree(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResult, dict[str, Any]]":
+def _tree(setting: "Setting[Any]", args: argparse.Namespace) -> "tuple[Row[Any], EventResult, dict[str, Any]]":
     """Predict a strategy tree.
 
     Raises:
         RequestError: the tree is wrong, or something is asked for that trees do not have.
     """
+    from forerun.search.opgraph.tree import simulate_graph_tree
     from forerun.search.trees.simulate import simulate_tree_file
     from forerun.spaces.errors import RequestError
 
@@ -181,11 +196,13 @@ def _tree(setting: "Setting", args: argparse.Namespace) -> "tuple[Row, EventResu
     ):
         if given:
             raise RequestError(f"{flag} goes with a flat --strategy; drop it, or give a --strategy")
+    if is_graph_model(args):
+        return simulate_graph_tree(setting, args.tree)
     answer = simulate_tree_file(setting, args.tree, contention=args.contention)
     return answer.row, answer.events, answer.tree
 
 
-def _events(setting: "Setting", args: argparse.Namespace) -> "EventResult | None":
+def _events(setting: "Setting[Any]", args: argparse.Namespace) -> "EventResult | None":
     """Simulate event by event if asked for.
 
     Raises:
@@ -201,9 +218,9 @@ def _events(setting: "Setting", args: argparse.Namespace) -> "EventResult | None
         if args.orders is not None:
             raise RequestError("--orders needs --fidelity events: closed forms know the schedules only")
         return None
+    from forerun.search.request.kinds import kind_of
     from forerun.search.request.request import legal_strategy
     from forerun.simulator.assignment.of_strategy import assign
-    from forerun.simulator.events import simulate
     from forerun.simulator.schedules import read_orders
 
     strategy = legal_strategy(setting, args.strategy)
@@ -211,6 +228,7 @@ def _events(setting: "Setting", args: argparse.Namespace) -> "EventResult | None
     if args.orders is not None:
         assignment = assign(setting.context, strategy)
         orders = read_orders(args.orders, assignment.shape, assignment.chunks_of_rank)
+    simulate = kind_of(setting.context).simulate
     return simulate(setting.context, strategy, disturbance_of(args), contention=args.contention, orders=orders)
 
 

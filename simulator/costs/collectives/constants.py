@@ -3,7 +3,7 @@
 import functools
 import importlib.resources
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -29,6 +29,7 @@ class LinkConstants:
     share a host bridge). ``mesh``: pairwise links, a device reaches one port per partner. ``alone_share``: share of all
     links of a sub-group (a node) that one communicator reaches, however many of them it has (0: no such bound); several
     at once reach ``efficiency`` together. ``staged``: measured where devices copy through host memory.
+    ``between_sockets``: ``efficiency`` of rings whose one link crosses from socket to socket (empty: no other).
     """
 
     key: str
@@ -49,6 +50,7 @@ class LinkConstants:
     mesh: bool = False
     alone_share: float = 0.0
     staged: bool = False
+    between_sockets: Mapping[str, float] = field(default_factory=dict)
 
     def fitted_on(self, architecture: str) -> bool:
         """Whether the constants were measured on devices of ``architecture``."""

@@ -1,5 +1,6 @@
 """The cost rule of communication: seconds of a collective on the links of a cluster."""
 
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -104,6 +105,8 @@ def paths_on_levels(
         # The levels of a network begin with the same links: the NICs of a node.
         if level.kind not in NETWORK_KINDS or not paths or paths[-1].level.kind not in NETWORK_KINDS:
             behind, near = inside, span.inside
+        if row.between_sockets and paths and paths[-1].level.name == "socket" and level.name == "node":
+            row = replace(row, efficiency={**row.efficiency, **row.between_sockets})
         reached = (ranks if level.kind in NETWORK_KINDS else span.inside * span.joined) - span.inside
         paths.append(
             LevelPath(

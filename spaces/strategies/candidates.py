@@ -2,7 +2,13 @@
 
 from collections.abc import Iterable
 
-from forerun.spaces.strategies import AXES, Strategy, StrategySpace, strategy_of, table_of
+import numpy as np
+
+from forerun.spaces.strategies.axes import AXES
+from forerun.spaces.strategies.software import turned_on
+from forerun.spaces.strategies.space import StrategySpace
+from forerun.spaces.strategies.strategy import Strategy
+from forerun.spaces.strategies.table import COLUMNS, strategy_of, table_of
 
 
 def strategy_at(space: StrategySpace, index: int) -> Strategy:
@@ -11,7 +17,8 @@ def strategy_at(space: StrategySpace, index: int) -> Strategy:
 
 
 def values_at(space: StrategySpace, index: int) -> dict[str, int]:
-    """Return the numbers of candidate ``index``, legal or not, on every axis and as ``dp`` (0 where none divides).
+    """Return the numbers of candidate ``index``, legal or not, on every axis, as ``dp`` (0 where none divides) and as
+    ``software``.
 
     The index is read as a mixed-radix number whose first axis is the slowest digit.
     """
@@ -20,7 +27,9 @@ def values_at(space: StrategySpace, index: int) -> dict[str, int]:
         index, digit = divmod(index, len(space.choices[axis]))
         values[axis] = space.choices[axis][digit]
     dp, rest = divmod(values["gpus"], values["tp"] * values["pp"] * values["cp"])
-    return {**values, "dp": dp if rest == 0 else 0}
+    values["dp"] = dp if rest == 0 else 0
+    columns = {axis: np.array([value], dtype=np.int64) for axis, value in values.items()}
+    return {**values, "software": int(turned_on(columns, space.context)[0])}
 
 
 def strategies_at(space: StrategySpace, indices: Iterable[int]) -> tuple[Strategy, ...]:
@@ -29,9 +38,9 @@ def strategies_at(space: StrategySpace, indices: Iterable[int]) -> tuple[Strateg
 
 
 def axis_values(strategy: Strategy) -> dict[str, int]:
-    """Return the number of a strategy on every axis, and ``dp``: what laws are asked about.
+    """Return the number of a strategy in every column: what laws are asked about.
 
     A strategy that names its layers per stage counts as the split beyond the named ones.
     """
     table = table_of([strategy])
-    return {axis: int(table.column(axis)[0]) for axis in (*AXES, "dp")}
+    return {axis: int(table.column(axis)[0]) for axis in COLUMNS}

@@ -1,0 +1,99 @@
+"""``forerun rollout``: a trainer and the engines that generate for it, placed on one cluster."""
+
+import argparse
+
+from forerun.search.cli.arguments import add_json, add_training, single_request
+from forerun.search.cli.parser import Parser, count, positive, seed
+
+EPILOG = """\
+examples:
+  forerun rollout qwen3-8b --cluster dgx-h100 --gpus 64 --global-batch 512 --seq-len 8192 \\
+      --rollout-rate 2500 --response 5000
+  forerun rollout qwen3-8b --cluster dgx-h100 --gpus 8 --global-batch 128 --seq-len 4096 \\
+      --rollout-rate 3000 --response 1000 --forward-passes 2 --json
+
+Together: all GPUs generate, then all train. Apart: engines generate the next batch while the
+trainer works on this one (one step off-policy). --seq-len counts prompt and response; the rate
+is what your engine generates on one GPU, all requests together, with its own tensor parallelism."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of the verb."""
+    add_training(parser)
+    parser.add_argument("--gpus", required=True, metavar="N", help="GPUs that train and generate")
+    parser.add_argument(
+        "--rollout-rate",
+        required=True,
+        type=positive,
+        metavar="TOKENS",
+        help="tokens per second that one GPU generates",
+    )
+    parser.add_argument(
+        "--response", required=True, type=count, metavar="TOKENS", help="generated tokens per sequence, on average"
+    )
+    parser.add_argument(
+        "--forward-passes",
+        type=seed,
+        default=1,
+        metavar="N",
+        help="passes over each batch for log-probabilities, of the policy and of a reference (default 1)",
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search the trainer for every share of the GPUs and print the placements."""
+    from forerun.search.board.leaderboard import SCHEMA, dump_json, versions
+    from forerun.search.request.request import resolve
+    from forerun.search.rollout import Rollout, place
+
+    request = single_request(args)
+    rollout = Rollout(tokens_per_s=args.rollout_rate, response=args.response, forwards=args.forward_passes)
+    found = place(request, rollout)
+    setting = resolve(request)
+    if args.json:
+        rows = [
+            {
+                "together": one.together,
+                "train_gpus": one.train_gpus,
+                "rollout_gpus": one.rollout_gpus,
+                "step_time_s": one.step_time_s,
+                "generate_s": one.generate_s,
+                "forward_s": one.forward_s,
+                "train_s": one.train_s,
+                "weights_s": one.weights_s,
+                "idle_share": one.idle_share,
+                "trainer": one.row.to_json(),
+            }
+            for one in found
+        ]
+        told = {**setting.to_json(), "defaults": setting.defaults, "notes": setting.notes}
+        print(dump_json({"schema": SCHEMA, "request": told, "placements": rows, "versions": versions()}))
+        return 0
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from forerun.search.cli.console import open_console, say
+    from forerun.spaces.units import format_seconds
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("GPUs", "train", "generate", "step", "generation", "training", "weights", "idle"):
+        table.add_column(name, justify="left" if name == "GPUs" else "right", no_wrap=True)
+    for one in found:
+        table.add_row(
+            "together" if one.together else "apart",
+            f"{one.train_gpus}",
+            f"{one.rollout_gpus}",
+            format_seconds(one.step_time_s),
+            format_seconds(one.generate_s),
+            format_seconds(one.forward_s + one.train_s),
+            format_seconds(one.weights_s),
+            f"{one.idle_share:.0%}",
+        )
+    head = f"{setting.context.model.name} on {setting.context.cluster.name}, {request.gpus} GPUs: fastest step first"
+    best = found[0].row
+    trainer = f"trainer of the first: {best.name}, {best.peak_memory_gib:.1f} of {best.memory_limit_gib:.1f} GiB"
+    remarks = (Text(line, style="dim") for line in setting.remarks())
+    say(open_console(), Text(head, style="bold"), table, Text(trainer), *remarks)
+    return 0

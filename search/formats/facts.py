@@ -1,0 +1,168 @@
+"""From the facts of a launch file to the strategy and the workload that they are."""
+
+from typing import Any
+
+from forerun.search.formats.contract import Format, Imported
+from forerun.search.formats.devices import RunReplicas, World, batch_of, replicas, shard_stated
+from forerun.search.formats.keys import REST, Launcher, LaunchFacts, read_keys
+from forerun.search.formats.script_world import world_of
+from forerun.search.formats.software import split_known
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import ALL_LAYERS, ALL_REPLICAS, Recompute, Schedule, Split, Strategy
+
+
+def format_of(launcher: Launcher, **writing: Any) -> Format:
+    """Return the format of a table; ``writing`` are the fields of ``Format`` of one that is written, too."""
+    fields: dict[str, Any] = {"main": "", "limits": (), "write": None} | writing
+    return Format(
+        name=launcher.name,
+        version=launcher.version,
+        title=launcher.title,
+        parse=lambda source: imported(launcher, read_keys(launcher, source)),
+        recognise=launcher.marks,
+        **fields,
+    )
+
+
+def imported(launcher: Launcher, facts: LaunchFacts) -> Imported:
+    """Return what a file says.
+
+    Raises:
+        RequestError: degrees do not fill the devices, or batches do not divide.
+    """
+    get, settings = facts.get, facts.settings
+    tp, pp, cp = get("tp", 1), get("pp", 1), get("cp", 1)
+    found = _replicas(facts, tp, pp, cp)
+    mbs, batch = _batch(facts, found)
+    zero = get("zero", 0)
+    if zero and found.known and found.dp * cp == 1:
+        facts.notes.append(f"sharding over replicas (zero={zero}) has no effect with one replica")
+        zero = 0
+    copies, shard = get("replicate", 1), ALL_REPLICAS
+    if zero and copies > 1:
+        shard = shard_stated(found.dp * cp // copies if found.known else None, copies, facts.notes)
+        zero = 0 if shard == 1 else zero  # every replica is a copy
+    some = get("recompute_layers", 0)
+    strategy = Strategy(
+        dp=found.dp,
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=get("ep", 1),
+        etp=get("etp", 1),
+        mbs=mbs,
+        zero=zero,
+        shard=shard if zero else ALL_REPLICAS,
+        sp=bool(get("sp")) and tp > 1,
+        recompute=Recompute.FULL if some else get("recompute", Recompute.NONE),
+        recompute_layers=some or ALL_LAYERS,
+        **_stages(facts, pp),
+    )
+    workload = {"global_batch": batch, "seq_len": get("seq_len"), "precision": get("precision", "fp32")}
+    workload["gpus"] = strategy.devices if found.known else None
+    if get("adapter"):
+        facts.notes.append(f"{get('adapter')} is trained and the rest is frozen; a strategy is of training all of it")
+    other, unknown = settings.rest(launcher.harmless)
+    unmodelled, other = split_known(other, launcher.name)
+    model = {name.removeprefix("model."): value for name, value in facts.values.items() if name.startswith("model.")}
+    return Imported(
+        format=launcher.name,
+        version=launcher.version,
+        strategy=strategy,
+        workload={name: value for name, value in workload.items() if value is not None},
+        model=model,
+        other=other,
+        unknown=unknown,
+        unmodelled=unmodelled,
+        defaults=(*found.defaults, *facts.defaults),
+        notes=(*found.notes, *facts.notes),
+    )
+
+
+def _stages(facts: LaunchFacts, pp: int) -> dict[str, Any]:
+    """Return virtual stages, schedule and split of a pipeline."""
+    if pp == 1:
+        return {}
+    schedule = facts.get("schedule")
+    vpp = 2 if schedule == Schedule.ZB_V else facts.get("vpp", 1)
+    plain = Schedule.INTERLEAVED if vpp > 1 else Schedule.ONE_F_ONE_B
+    return {"vpp": vpp, "schedule": schedule or plain, "split": facts.get("split", Split.EVEN)}
+
+
+def world(facts: LaunchFacts) -> World:
+    """Return how many devices there are: the user's number, else the file's, else its scripts'."""
+    source, get = facts.source, facts.get
+    devices = get("devices")
+    if devices is None and get("devices_per_node") is not None:
+        devices = get("devices_per_node") * get("nodes", 1)
+    if source.gpus is None and devices is not None:
+        return World(devices=devices)
+    return world_of(source.scripts, source.gpus, source.given)
+
+
+def _replicas(facts: LaunchFacts, tp: int, pp: int, cp: int) -> RunReplicas:
+    """Return the replicas: those that degrees state, else what the devices leave to them."""
+    stated = {name: facts.get(name) for name in ("dp", "replicate", "shard") if facts.get(name) is not None}
+    fixed = 1
+    for degree in stated.values():
+        fixed *= 1 if degree == REST else degree
+    counted, name = world(facts), facts.source.name
+    what = "*".join(["tp", "pp", "cp"] + (["replicas"] if fixed > 1 else [])) + f" = {tp}*{pp}*{cp}"
+    what += f"*{fixed}" if fixed > 1 else ""
+    if stated and REST not in stated.values():
+        devices = fixed * tp * pp * cp
+        if counted.devices not in (None, devices):
+            raise RequestError(f"{name}: {what} = {devices} devices, but there are {counted.devices}")
+        return RunReplicas(dp=fixed, known=True)
+    found = replicas(counted, tp * pp * cp * fixed, what=what, source=name)
+    if facts.get("replicate") == REST:
+        facts.values["replicate"] = found.dp if found.known else 1
+    return RunReplicas(dp=found.dp * fixed, known=found.known, defaults=found.defaults, notes=found.notes)
+
+
+def _batch(facts: LaunchFacts, found: RunReplicas) -> tuple[int, int | None]:
+    """Return micro-batch and global batch (None: it depends on replicas that are not known)."""
+    get, name = facts.get, facts.source.name
+    mbs, steps, batch = get("mbs"), get("accumulation"), get("global_batch")
+    mbs = _sequences(facts, "mbs_tokens") if mbs is None else mbs
+    batch = _sequences(facts, "global_tokens") if batch is None else batch
+    if batch is None and get("local_batch") is not None and found.known:
+        batch = get("local_batch") * found.dp
+    if mbs is None and batch is not None and found.known:
+        share, left = divmod(batch, (steps or 1) * found.dp)
+        if left or not share:
+            raise RequestError(
+                f"{name}: a global batch of {batch} cannot be dealt to {found.dp} replicas in {steps or 1} microbatches"
+            )
+        mbs = share
+    elif mbs is None:
+        mbs = 1
+        facts.defaults.append("mbs=1: the file states no micro-batch")
+    if batch is None:
+        if steps is None:
+            facts.defaults.append("1 microbatch per step: the file states no accumulation")
+        batch, assumed = batch_of(found, mbs * (steps or 1), "by accumulation")
+        if not found.known or steps is None:
+            facts.defaults.append(assumed)
+    elif found.known and batch % (mbs * found.dp * (steps or 1)):
+        raise RequestError(
+            f"{name}: a global batch of {batch} is no multiple of micro-batch * microbatches * replicas = "
+            f"{mbs}*{steps or 1}*{found.dp}"
+        )
+    return mbs, batch
+
+
+def _sequences(facts: LaunchFacts, decision: str) -> int | None:
+    """Return tokens as whole sequences.
+
+    Raises:
+        RequestError: they are none, or the file states no length of a sequence.
+    """
+    tokens, length = facts.get(decision), facts.get("seq_len")
+    if tokens is None:
+        return None
+    if length is None or tokens % length:
+        raise RequestError(
+            f"{facts.source.name}: {tokens} tokens must be whole sequences, but the sequence length is {length}"
+        )
+    return int(tokens // length)

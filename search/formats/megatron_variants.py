@@ -1,0 +1,81 @@
+"""Software whose launch scripts have Megatron-LM's arguments: ms-swift's ``megatron``, MindSpeed, Pai-Megatron-Patch.
+
+Sources: ``swift/megatron/arguments/megatron_args.py`` of ms-swift 4.6.0; ``features_manager`` of Ascend/MindSpeed and
+of MindSpeed-LLM; ``megatron_patch/arguments.py`` of Pai-Megatron-Patch.
+"""
+
+import re
+
+from forerun.search.formats.contract import Format, LaunchFile
+from forerun.search.formats.megatron_lm import MegatronVariant, parse_variant
+from forerun.search.formats.syntax import is_script
+
+ULYSSES = "context_parallel_algo={value}: where it exchanges heads (Ulysses), read as cp all the same"
+MS_SWIFT = MegatronVariant(
+    name="ms-swift-megatron",
+    version="4",
+    renamed={"max_length": "seq_length"},
+    assumed={
+        "micro_batch_size": "1",
+        "global_batch_size": "16",
+        "recompute_granularity": "selective",
+        "use_distributed_optimizer": True,
+        "moe_token_dispatcher_type": "alltoall",
+        "bf16": True,
+    },
+    known=re.compile(
+        r"model|load|save|dataset|split_dataset|packing|max_epochs|finetune|lr|min_lr|eval|log|num_workers|tuner|train_type|lora|"
+        r"target_modules|freeze|vit_|padding|group_by|template|system|loss_scale|rlhf|beta|rpo|ref_|cached|add_version|streaming|"
+        r"truncation|attn_impl|attention_backend|torch_dtype|columns|modules|sft|output_dir|merge|adapters|new_special|task_type"
+    ),
+    says={"tuner_type": "{value} is trained; a strategy is of training all parameters"},
+)
+MINDSPEED = MegatronVariant(
+    name="mindspeed",
+    version="2.3",
+    known=re.compile(
+        r"use_(ascend|fused|mc2|mcore|cp_send|distributed|flash|rotary|fusion|alibi|ring|nd_matmul)|reuse_fp32|swap_attention|"
+        r"ampipe|pipe_experts|optimize_(recomp|send)|enable_(high_avail|recompute|backward|overlap)|context_parallel_(algo|kv)|"
+        r"cp_(window|attention)|ulysses|megatron_cp|attention_mask_type|moe_(tp|without|fb|zero|alltoall|adaptive|unperm)|"
+        r"recompute_(activation|norm|in)|adaptive_(memory|recompute)|smart_swap|schedules_method|dualpipev|num_layer_list|"
+        r"noop_layers|jit|stage|prompt|is_instruction|tokenizer|finetune|load_checkpoint|square|fix_router|shape_order|"
+        r"npu_|no_post|coc_|gemm_|hccl|auto_|spec|mla_|q_lora|layernorm_column|ai_|unaligned|geglu|input_|scale_|"
+        r"tp_2d|tp_x|tp_y|use_tp|sequence_parallel_|pad_to|variable_seq|padded|fp8|hdp|o2|rope|beta_|partial|post_norm"
+    ),
+    says={"context_parallel_algo": ULYSSES, "tp_2d": "2-D tensor parallelism is read as tp"},
+)
+PAI = MegatronVariant(
+    name="pai-megatron-patch",
+    version="0.11",
+    known=re.compile(
+        r"patch_tokenizer|extra_vocab|max_padding|train_mode|dataset|train_data|valid_data|optimizer_offload|n_(head|shared)|"
+        r"intermediate_size|rms_norm|kv_|sliding|shape_|use_llama|expert_interval|moe|generation|repetition|padding|rotary_scale|"
+        r"transformer_type|eod_mask|sft|num_fewshot|freeze|image|task_list|qk_|v_head|q_lora|router|moe_train_capacity|language"
+    ),
+)
+
+
+def _format(variant: MegatronVariant, title: str, mark: str) -> Format:
+    pattern = re.compile(mark)
+
+    def marks(source: LaunchFile) -> bool:
+        return is_script(source) and pattern.search(source.text) is not None
+
+    return Format(
+        name=variant.name,
+        version=variant.version,
+        title=title,
+        main="",
+        limits=(),
+        write=None,
+        parse=lambda source: parse_variant(source, variant),
+        recognise=marks,
+        framework="megatron-lm",
+    )
+
+
+FORMATS = (
+    _format(MS_SWIFT, "ms-swift with Megatron-core", r"(^|\s)megatron\s+(sft|pt|rlhf)\b"),
+    _format(PAI, "Pai-Megatron-Patch", r"--patch-tokenizer-type|PAI-Megatron|Megatron-Patch|--extra-vocab-size"),
+    _format(MINDSPEED, "MindSpeed", r"ASCEND|NPUS?_PER_NODE|mindspeed|--use-ascend|--reuse-fp32-param|ascend-toolkit"),
+)

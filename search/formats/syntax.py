@@ -1,0 +1,96 @@
+"""Readers of syntaxes: a file as settings by dotted name."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from forerun.search.formats.command_line import options, split_again, split_command
+from forerun.search.formats.contract import SCRIPTS, LaunchFile
+from forerun.search.formats.settings import flatten
+from forerun.search.formats.shell_script import read_script
+from forerun.spaces.documents import parse_document
+from forerun.spaces.errors import RequestError
+
+_OVERRIDE = re.compile(r"(?:--|[+~]{1,2})?([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
+"""An override on a command line, as Hydra, OmegaConf and MaxText take it."""
+
+
+def document(source: LaunchFile) -> Mapping[str, Any]:
+    """Return a YAML or JSON file."""
+    return flatten(source.top_level())
+
+
+def documents(source: LaunchFile) -> Mapping[str, Any]:
+    """Return the YAML or JSON files that a run is given together; dashes in names count as underscores.
+
+    Raises:
+        RequestError: a file cannot be read, or two state the same setting differently.
+    """
+    found: dict[str, Any] = {}
+    for name, text in {source.name: source.text, **source.others}.items():
+        part = flatten(LaunchFile(name=name, text=text).top_level())
+        for key, value in part.items():
+            key = key.replace("-", "_")
+            if found.setdefault(key, value) != value:
+                raise RequestError(f"{key} is {found[key]} in one file and {value} in {name}")
+    return found
+
+
+def is_yaml(source: LaunchFile) -> bool:
+    """Whether the name of a file says YAML."""
+    return source.suffix in (".yaml", ".yml")
+
+
+def is_script(source: LaunchFile) -> bool:
+    """Whether the name of a file says shell."""
+    return source.suffix in SCRIPTS
+
+
+def arguments(source: LaunchFile) -> Mapping[str, Any]:
+    """Return the ``--name value`` arguments of the command of a script that has most of them.
+
+    Names have underscores, and the one dash of short flags (``-b 8``) stays.
+    """
+    best: dict[str, Any] = {}
+    for command in read_script(source.text, source.name, source.given).commands:
+        words = split_again(command)
+        if words[0] in ("echo", "export"):
+            continue
+        after = split_command(words)[1] or words
+        found: dict[str, Any] = dict(options(after, kebab=False)[0]) | _short(after)
+        best = found if len(found) > len(best) else best
+    return best
+
+
+def _short(words: list[str]) -> dict[str, Any]:
+    """Return one-letter flags with their values."""
+    found: dict[str, Any] = {}
+    for at, word in enumerate(words):
+        if re.fullmatch(r"-[A-Za-z]", word):
+            following = words[at + 1] if at + 1 < len(words) else "-"
+            found[word] = True if re.match(r"-[A-Za-z-]", following) else following
+    return found
+
+
+def overrides(source: LaunchFile) -> Mapping[str, Any]:
+    """Return the ``name.of.setting=value`` words of a script's commands; values are YAML, as Hydra reads them.
+
+    Raises:
+        RequestError: the script cannot be read.
+    """
+    found: dict[str, Any] = {}
+    for command in read_script(source.text, source.name, source.given).commands:
+        for word in split_again(command):
+            if match := _OVERRIDE.fullmatch(word):
+                found[match[1]] = plain(match[2])
+    return found
+
+
+def plain(text: str) -> Any:
+    """Return a word as the YAML value that it is, the word itself where it is none."""
+    if re.search(r"[$`{}\[\]]", text) or len(text) > 200:
+        return text
+    try:
+        return parse_document(f"x: {text}", source="word.yaml").data["x"]
+    except (RequestError, TypeError, KeyError):
+        return text

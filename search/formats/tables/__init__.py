@@ -1,0 +1,1 @@
+"""Launchers, each a table of its keys."""

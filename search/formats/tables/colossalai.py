@@ -1,0 +1,118 @@
+"""Colossal-AI 0.5: the arguments of its own training programs (``colossalai run ... --plugin 3d --tp 4 --pp 2``).
+
+Source: ``examples/language/llama/benchmark.py`` and ``applications/Colossal-LLaMA/train.py`` of hpcaitech/ColossalAI.
+``batch_size`` is of a replica; under a pipeline it is cut into microbatches of ``mbs``.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.keys import RECOMPUTED, YES, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.syntax import arguments, is_script
+
+PLUGINS = {
+    "gemini": 3,
+    "gemini_auto": 3,
+    "gemini_cuda": 3,
+    "fsdp": 3,
+    "torch_fsdp": 3,
+    "fsdp_cpu": 3,
+    "zero2": 2,
+    "zero2_cpu": 2,
+    "ddp": 0,
+    "torch_ddp": 0,
+    "zero1": 1,
+    "low_level_zero": 1,
+    "zero1_cpu": 1,
+}
+"""Plugins that say what is sharded; ``3d``, ``hybrid_parallel`` and ``moe`` take ``--zero_stage``."""
+SHORT = {"-p": "plugin", "-b": "batch_size", "-g": "grad_checkpoint", "-l": "max_length", "-c": "config", "-z": "zero"}
+HARMLESS = re.compile(
+    r"-|config|model|pretrained|dataset|save|load|tensorboard|lr|num_epochs|grad_clip|weight_decay|warmup|pad|use_|flash|"
+    r"xformers|shard_param|offload|memory|profile|num_steps|warm|ignore|overlap|custom|disable|enable|freeze|merge|lora|"
+    r"tokenizer|accumulation|mixed|plugin|nsys|no_cache|prefetch|cache|run_name|vocab|seed|log|eval|max_|task|n_chunks|sp_"
+)
+
+
+def read(source: LaunchFile) -> Mapping[str, Any]:
+    """Return the arguments, short ones by their long names."""
+    return {SHORT.get(name, name): value for name, value in arguments(source).items()}
+
+
+def adjust(facts: LaunchFacts) -> None:
+    """Settle what is sharded, and how the batch of a replica is cut."""
+    settings = facts.settings
+    plugin = (settings.text("plugin") or "gemini").lower()
+    if plugin in PLUGINS:
+        facts.values["zero"] = PLUGINS[plugin]
+    if "cpu" in plugin or settings.flag("offload"):
+        facts.notes.append(f"plugin {plugin} offloads to the host, which is not part of a strategy")
+    local, steps = facts.get("local_batch"), facts.get("accumulation", 1)
+    if local is None:
+        return
+    if facts.get("pp", 1) > 1 and facts.get("mbs") is not None:
+        facts.values["accumulation"] = local // facts.get("mbs") * steps
+    else:
+        facts.values |= {"mbs": local, "accumulation": steps}
+    facts.values["local_batch"] = None
+
+
+LAUNCHER = Launcher(
+    name="colossalai",
+    version="0.5",
+    title="Colossal-AI",
+    keys=(
+        LaunchKey(names=("tp", "tp_size"), decides="tp", meaning="ranks that share each matrix", unit="devices"),
+        LaunchKey(names=("pp", "pp_size"), decides="pp", meaning="pipeline stages", unit="devices"),
+        LaunchKey(names=("ep", "ep_size"), decides="ep", meaning="ranks that share the experts", unit="devices"),
+        LaunchKey(
+            names=("sp", "sp_size"),
+            decides="cp",
+            meaning="ranks that share each sequence",
+            unit="devices",
+            says="sequence parallelism over {value} ranks is read as cp",
+        ),
+        LaunchKey(
+            names=("zero_stage", "zero"), decides="zero", meaning="stage of ZeRO", words={str(n): n for n in range(4)}
+        ),
+        LaunchKey(names=("batch_size",), decides="local_batch", meaning="sequences of a replica", unit="sequences"),
+        LaunchKey(
+            names=("mbs", "microbatch_size", "micro_batch_size"),
+            decides="mbs",
+            meaning="sequences of a microbatch",
+            unit="sequences",
+        ),
+        LaunchKey(
+            names=("accumulation_steps", "gradient_accumulation_steps", "grad_accum"),
+            decides="accumulation",
+            meaning="batches of a step",
+            unit="batches",
+        ),
+        LaunchKey(
+            names=("max_length", "max_len", "seq_length"), decides="seq_len", meaning="sequence length", unit="tokens"
+        ),
+        LaunchKey(
+            names=("grad_checkpoint", "use_grad_checkpoint", "gradient_checkpointing"),
+            decides="recompute",
+            meaning="layers are recomputed in the backward pass",
+            words=RECOMPUTED,
+        ),
+        LaunchKey(
+            names=("mixed_precision",),
+            decides="precision",
+            meaning="type of matrix products",
+            words={"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"},
+        ),
+        LaunchKey(
+            names=("use_fp8",), decides="precision", meaning="8-bit products", words={**YES, "true": "fp8", "1": "fp8"}
+        ),
+        LaunchKey(names=("num_layers",), decides="model.layers", meaning="layers", unit="layers"),
+    ),
+    syntax=read,
+    marks=lambda source: is_script(source) and re.search(r"\bcolossalai\s+run\b", source.text) is not None,
+    harmless=lambda name: HARMLESS.match(name) is not None,
+    adjust=adjust,
+    assumed={"precision": "bf16"},
+)

@@ -1,0 +1,108 @@
+"""Levanter: one YAML file for ``levanter.main.train_lm``.
+
+Source: ``levanter/trainer.py`` (``TrainerConfig``): devices are a mesh of data by model; parameters are sharded
+over data along ``fsdp_axis`` (on by default). Models recompute their layers unless told not to.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.syntax import document, is_yaml
+from forerun.spaces.strategies import Recompute
+
+HARMLESS = re.compile(
+    r"data|model\.|trainer\.|optimizer|initialize|use_hf|fcm|alpha|hf_|eval|epoch|z_loss|update_|beta|train_seq|log_|out|"
+    r"lora|merge|tokenizer|tasks|checkpoint|sft|max_|input|messages"
+)
+
+
+def read(source: LaunchFile) -> Mapping[str, Any]:
+    """Return the settings; files that are included (data, as a rule) are left out."""
+    return document(dataclasses.replace(source, text=re.sub(r":\s*!include\s+(\S+)", r": \1", source.text)))
+
+
+def adjust(facts: LaunchFacts) -> None:
+    """Settle sharding and the axes that older files name one by one."""
+    settings = facts.settings
+    axis = settings.raw("trainer.fsdp_axis")
+    old = settings.raw("trainer.parameter_axis_resources.embed")
+    stated = "trainer.fsdp_axis" in settings.every()
+    facts.values["zero"] = 0 if (stated and axis is None and old is None) else 3
+    copies = facts.get("replicate", 1)
+    if copies > 1:
+        facts.values["shard"] = REST
+    if facts.get("mbs") == REST:
+        facts.values["mbs"] = None
+    policy = settings.text("trainer.mp")
+    if policy is not None:
+        compute = next((part.split("=")[-1] for part in policy.split(",") if part.strip().startswith("c=")), policy)
+        known = {"bf16": "bf16", "bfloat16": "bf16", "f16": "fp16", "float16": "fp16", "half": "fp16"}
+        facts.values["precision"] = known.get(compute.strip(), "fp32")
+
+
+LAUNCHER = Launcher(
+    name="levanter",
+    version="1",
+    title="Levanter",
+    keys=(
+        LaunchKey(
+            names=("trainer.train_batch_size",), decides="global_batch", meaning="sequences of a step", unit="sequences"
+        ),
+        LaunchKey(
+            names=("trainer.per_device_parallelism",),
+            decides="mbs",
+            meaning="sequences of a replica at a time; -1: all",
+            unit="sequences",
+            least=-1,
+        ),
+        LaunchKey(
+            names=("trainer.model_axis_size", "trainer.mesh.axes.model"),
+            decides="tp",
+            meaning="ranks that share each matrix",
+            unit="devices",
+        ),
+        LaunchKey(
+            names=("trainer.replica_ici_axis_size",),
+            decides="replicate",
+            meaning="copies within a slice",
+            unit="copies",
+        ),
+        LaunchKey(
+            names=("trainer.replica_dcn_axis_size",), decides="replicate", meaning="copies over slices", unit="copies"
+        ),
+        LaunchKey(
+            names=("train_seq_len", "model.seq_len", "model.max_seq_len"),
+            decides="seq_len",
+            meaning="sequence length",
+            unit="tokens",
+        ),
+        LaunchKey(
+            names=("model.gradient_checkpointing",), decides="recompute", meaning="layers recomputed", words=RECOMPUTED
+        ),
+        LaunchKey(names=("model.num_layers",), decides="model.layers", meaning="layers", unit="layers"),
+        LaunchKey(
+            names=("model.hidden_dim",), decides="model.hidden", meaning="width of the residual stream", unit="elements"
+        ),
+        LaunchKey(names=("model.num_heads",), decides="model.heads", meaning="attention heads", unit="heads"),
+        LaunchKey(names=("model.num_kv_heads",), decides="model.kv_heads", meaning="key and value heads", unit="heads"),
+    ),
+    syntax=read,
+    marks=lambda source: is_yaml(source) and _marked(source),
+    harmless=lambda name: HARMLESS.match(name) is not None,
+    adjust=adjust,
+    assumed={"recompute": Recompute.FULL, "global_batch": 512},
+)
+
+
+def _marked(source: LaunchFile) -> bool:
+    return (
+        re.search(r"^trainer\s*:", source.text, re.MULTILINE) is not None
+        and re.search(
+            r"^\s+(mp|train_batch_size|per_device_parallelism|num_train_steps)\s*:", source.text, re.MULTILINE
+        )
+        is not None
+    )

@@ -1,0 +1,116 @@
+"""LLaMA-Factory 0.9: one YAML file for ``llamafactory-cli train``, its Megatron-core variant and its ``v1`` form too.
+
+Source: ``llamafactory/hparams`` 0.9.5 (gradient checkpointing is on unless it is disabled), and its
+examples ``megatron`` and ``v1``.
+"""
+
+import re
+
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.keys import YES, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.syntax import document, is_yaml
+from forerun.search.formats.tables.trainer import ACCUMULATION, MICRO_BATCH, PRECISIONS, read_deepspeed, read_fsdp
+from forerun.spaces.strategies import Recompute
+
+HARMLESS = re.compile(
+    r"model|trust_|stage|do_|finetuning|dataset|data|template|max_samples|overwrite|preprocessing|dataloader|output_dir|"
+    r"logging|save|plot|learning_rate|num_train|max_steps|lr_|warmup|ddp|resume|val_size|per_device_eval|eval|report_to|"
+    r"run_name|seed|lora|pissa|dora|rslora|qlora|oft|freeze|quantization|double_quant|flash_attn|rope|shift_attn|enable_|"
+    r"use_|tokenized|streaming|buffer|mix_|interleave|ignore_pad|packing|neat_|optim|weight_decay|max_grad|adam|badam|"
+    r"galore|apollo|moe_|bias_activation|apply_rope|overlap_|fp8_|fsdp|deepspeed|dist_config|kernel|train_dataset|image|"
+    r"video|audio|ref_|pref|dpo|kto|reward|ppo|ray_|resources|include|cache_dir|low_cpu|disable_gradient|upcast|additional|"
+    r"add_|resize|init_|batching|peft|name|group|remove_|variable_|loss|freeze_|multi_|sp_|bf16_full|compute_|torch_|kt_|"
+    r"tool_|default_system|predict|infer|vllm|mask_|train_on|print|hub|push|adapter|export|push_to|placement|num_workers|"
+    r"dft|asft|eaft|swanlab|accelerator|cutoff|tf32|load_|attn|num_layer|expandable|mca_|batch_invariant"
+)
+
+
+def adjust(facts: LaunchFacts) -> None:
+    """Settle sharding, and what of the file Megatron-core reads."""
+    settings = facts.settings
+    kind = settings.text("dist_config.name")
+    if kind is not None or "train_dataset" in settings.names():  # the form called v1
+        recomputed = settings.flag("enable_activation_checkpointing") is not False
+        facts.values["recompute"] = Recompute.FULL if recomputed else Recompute.NONE
+        if "bf16" not in settings.names():
+            facts.assume("precision", "bf16", "as LLaMA-Factory's v1 assumes")
+    if kind == "fsdp2":
+        facts.values.setdefault("zero", 3)
+    read_deepspeed(facts, "dist_config.config_file")
+    read_deepspeed(facts, "deepspeed")
+    read_fsdp(facts)
+    megatron = facts.stated & {"tp", "pp", "ep"}
+    off = settings.flag("disable_gradient_checkpointing")
+    if settings.flag("use_distributed_optimizer"):
+        facts.values.setdefault("zero", 1)
+    if not megatron and kind is None:
+        facts.values.setdefault("recompute", Recompute.NONE if off else Recompute.FULL)
+    if facts.get("mbs") is None and kind is None and not megatron:
+        facts.assume("mbs", 8, "as transformers assumes")
+
+
+LAUNCHER = Launcher(
+    name="llama-factory",
+    version="0.9",
+    title="LLaMA-Factory",
+    keys=(
+        MICRO_BATCH,
+        LaunchKey(
+            names=("micro_batch_size",), decides="mbs", meaning="sequences of a device and microbatch", unit="sequences"
+        ),
+        LaunchKey(
+            names=("global_batch_size",), decides="global_batch", meaning="sequences of a step", unit="sequences"
+        ),
+        ACCUMULATION,
+        LaunchKey(names=("cutoff_len",), decides="seq_len", meaning="longest sequence", unit="tokens"),
+        LaunchKey(
+            names=("tensor_model_parallel_size",), decides="tp", meaning="ranks that share each matrix", unit="devices"
+        ),
+        LaunchKey(names=("pipeline_model_parallel_size",), decides="pp", meaning="pipeline stages", unit="devices"),
+        LaunchKey(
+            names=("context_parallel_size",), decides="cp", meaning="ranks that share each sequence", unit="devices"
+        ),
+        LaunchKey(
+            names=("dist_config.cp_size", "sequence_parallel_size"),
+            decides="cp",
+            meaning="ranks that share each sequence",
+            unit="devices",
+            says="Ulysses over {value} ranks exchanges heads; read as cp",
+        ),
+        LaunchKey(
+            names=("expert_model_parallel_size",), decides="ep", meaning="ranks that share the experts", unit="devices"
+        ),
+        LaunchKey(
+            names=("expert_tensor_parallel_size",), decides="etp", meaning="ranks that share an expert", unit="devices"
+        ),
+        LaunchKey(
+            names=("virtual_pipeline_model_parallel_size",),
+            decides="vpp",
+            meaning="virtual stages of a rank",
+            unit="stages",
+        ),
+        LaunchKey(names=("sequence_parallel",), decides="sp", meaning="norms cut by sequence", words=YES),
+        LaunchKey(
+            names=("recompute_granularity",),
+            decides="recompute",
+            meaning="what is recomputed",
+            words={"full": Recompute.FULL, "selective": Recompute.SELECTIVE, "none": Recompute.NONE},
+        ),
+        *PRECISIONS,
+        LaunchKey(
+            names=("finetuning_type",),
+            decides="adapter",
+            meaning="what is trained in place of all parameters",
+            words={"full": None, "lora": "LoRA", "oft": "OFT", "freeze": "a part of the layers"},
+        ),
+    ),
+    syntax=document,
+    marks=lambda source: is_yaml(source) and _marked(source),
+    harmless=lambda name: HARMLESS.match(name) is not None,
+    adjust=adjust,
+)
+
+
+def _marked(source: LaunchFile) -> bool:
+    lines = r"^(cutoff_len|finetuning_type|template|dist_config|stage|train_dataset)\s*:"
+    return len(set(re.findall(lines, source.text, re.MULTILINE))) > 1

@@ -1,0 +1,194 @@
+"""MaxText: a YAML file over ``base.yml``, and ``name=value`` words on the command line of ``MaxText.train``.
+
+Source: ``configs/base.yml``, ``pyconfig.py`` of AI-Hypercomputer/maxtext. The mesh within a slice (``ici_*``) times
+that over slices (``dcn_*``) are all devices; one axis of each may be -1, the rest (``ici_fsdp`` and ``dcn_data`` by
+default). ``per_device_batch_size`` times all devices is the batch of a microbatch, whatever the axes are.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.facts import world
+from forerun.search.formats.keys import REST, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.syntax import document, is_script, is_yaml, overrides
+from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Recompute
+
+AXES = {
+    "data": "replicate",
+    "fsdp": "shard",
+    "fsdp_transpose": "shard",
+    "tensor": "tp",
+    "tensor_transpose": "tp",
+    "tensor_sequence": "tp",
+    "context": "cp",
+    "sequence": "cp",
+    "pipeline": "pp",
+    "expert": "ep",
+}
+"""Axis of the mesh: the degree that it is. Experts' ranks have batches of their own: they are replicas, too."""
+POLICIES = {
+    "full": Recompute.FULL,
+    "none": Recompute.NONE,
+    "minimal": Recompute.SELECTIVE,
+    "*": Recompute.SELECTIVE,
+}
+"""``full`` recomputes layers, ``none`` nothing, all others keep some products of matrices."""
+CHIPS = {"v4": 2, "v5p": 2, "v3": 2, "v2": 2}
+"""TPU generations whose slices are named by TensorCores, and how many a chip has; the others count chips."""
+HARMLESS = re.compile(r"(?!.*parallelism).*")
+
+
+def read(source: LaunchFile) -> Mapping[str, Any]:
+    """Return the file's settings, those of the command line over them."""
+    found = dict(document(source)) if is_yaml(source) else {}
+    for name, text in source.scripts.items():
+        found |= overrides(LaunchFile(name=name, text=text, given=source.given))
+    return found
+
+
+def adjust(facts: LaunchFacts) -> None:
+    """Settle the axes that take what is left, and the batch, which counts devices.
+
+    Raises:
+        RequestError: two axes of a mesh take what is left, or a batch is not of whole sequences.
+    """
+    settings, name = facts.settings, facts.source.name
+    for mesh in ("ici", "dcn"):
+        open_axes = [axis for axis in AXES if settings.raw(f"{mesh}_{axis}_parallelism") in (REST, "-1")]
+        if len(open_axes) > 1:
+            raise RequestError(f"{name}: only one {mesh} axis may be -1, but {', '.join(open_axes)} are")
+        if set(open_axes) & {"tensor", "context", "pipeline", "expert"}:
+            _whole_axes(facts, mesh, open_axes[0])
+    for degree in ("tp", "cp", "pp", "ep"):
+        facts.values.setdefault(degree, 1)
+    topology = settings.text("compile_topology")
+    if topology and (match := re.fullmatch(r"(\w+?)-(\d+)", topology)):
+        chips = int(match[2]) // CHIPS.get(match[1], 1)
+        facts.values["devices"] = chips * (settings.whole("compile_topology_num_slices", least=-1) or 1)
+    settings_of_shards(facts)
+    batch(facts)
+
+
+def settings_of_shards(facts: LaunchFacts) -> None:
+    """Settle copies and shards: FSDP takes what is left unless a number is stated."""
+    facts.values.setdefault("shard", REST)
+    if facts.get("replicate") == REST:
+        facts.values["replicate"] = 1  # slices, of which there is one unless the devices say more
+    if facts.get("ep", 1) > 1:
+        facts.values["dp"] = facts.get("ep")
+    spread = [facts.get(degree, 1) for degree in ("shard", "cp", "ep")]
+    facts.values["zero"] = 0 if spread == [1, 1, 1] else 3
+    facts.stated.add("shard")
+
+
+def _whole_axes(facts: LaunchFacts, mesh: str, axis: str) -> None:
+    """Give an axis that is the rest its number, which needs the devices.
+
+    Raises:
+        RequestError: nobody says how many devices there are.
+    """
+    devices = world(facts).devices
+    if devices is None:
+        raise RequestError(f"{facts.source.name}: {mesh}_{axis}_parallelism is -1, all that is left: give --gpus")
+    others = 1
+    for other in AXES:
+        value = facts.settings.whole(f"{mesh}_{other}_parallelism", least=-1)
+        others *= 1 if value in (None, REST) else value or 1
+    facts.values[AXES[axis]] = max(1, devices // others)
+    if facts.settings.raw("ici_fsdp_parallelism") is None:
+        facts.values["shard"] = 1
+
+
+def batch(facts: LaunchFacts) -> None:
+    """Settle micro-batch and global batch from ``per_device_batch_size``, which may be a fraction.
+
+    Raises:
+        RequestError: it is no number, or microbatches are not of whole sequences.
+    """
+    settings, name = facts.settings, facts.source.name
+    each = settings.raw("per_device_batch_size")
+    steps = settings.whole("gradient_accumulation_steps") or 1
+    micro = settings.whole("num_pipeline_microbatches", least=-1)
+    try:
+        each = 12.0 if each is None else float(each)
+    except (TypeError, ValueError):
+        raise RequestError(f"{name}: per_device_batch_size must be a number, but got {each!r}") from None
+    group = facts.get("tp") * facts.get("cp") * facts.get("pp")
+    local = each * group  # sequences of a replica; thirds have no exact spelling
+    local = float(round(local)) if abs(local - round(local)) < 1e-6 * local else local
+    passes = facts.get("pp") if micro in (None, REST) and facts.get("pp") > 1 else max(1, micro or 1)
+    passes = passes if facts.get("pp") > 1 else 1
+    if local < 1 or local != int(local) or int(local) % passes:
+        raise RequestError(
+            f"{name}: a replica has per_device_batch_size * tensor * context * pipeline = {each:g}*{group} sequences, "
+            f"which must be whole and divisible by {passes} microbatches of the pipeline"
+        )
+    facts.values |= {"mbs": int(local) // passes, "accumulation": steps * passes}
+    facts.stated.add("mbs")
+
+
+def _axis_keys() -> tuple[LaunchKey, ...]:
+    where = {"ici": "within a slice", "dcn": "over slices"}
+    return tuple(
+        LaunchKey(
+            names=(f"{mesh}_{axis}_parallelism",),
+            decides=degree,
+            meaning=f"devices along {axis} {where[mesh]}",
+            unit="devices",
+            least=-1,
+        )
+        for axis, degree in AXES.items()
+        for mesh in where
+    )
+
+
+LAUNCHER = Launcher(
+    name="maxtext",
+    version="2026",
+    title="MaxText",
+    keys=(
+        *_axis_keys(),
+        LaunchKey(names=("max_target_length",), decides="seq_len", meaning="sequence length", unit="tokens"),
+        LaunchKey(names=("remat_policy",), decides="recompute", meaning="what is recomputed", words=POLICIES),
+        LaunchKey(
+            names=("quantization",),
+            decides="precision",
+            meaning="8-bit products",
+            words={
+                "fp8": "fp8",
+                "nanoo_fp8": "fp8",
+                "fp8_full": "fp8",
+                "fp8_gpu": "fp8",
+                "te_fp8_delayedscaling": "fp8",
+                "te_fp8_currentscaling": "fp8",
+                "te_mxfp8": "mxfp8",
+                "te_nvfp4": "nvfp4",
+                "int8": "fp8",
+                "": None,
+                "none": None,
+                "*": None,
+            },
+        ),
+        LaunchKey(
+            names=("dtype",),
+            decides="precision",
+            meaning="type of matrix products",
+            words={"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"},
+        ),
+        LaunchKey(names=("num_pipeline_repeats",), decides="vpp", meaning="virtual stages of a rank", unit="stages"),
+    ),
+    syntax=read,
+    marks=lambda source: (is_yaml(source) or is_script(source)) and _marked(source),
+    harmless=lambda name: HARMLESS.fullmatch(name) is not None,
+    adjust=adjust,
+    assumed={"precision": "bf16", "recompute": Recompute.FULL, "seq_len": 2048},
+)
+
+
+def _marked(source: LaunchFile) -> bool:
+    return re.search(
+        r"\b(ici|dcn)_\w+_parallelism\b|\bper_device_batch_size\s*[:=]|MaxText", source.text
+    ) is not None and ("per_device_batch_size" in source.text or "_parallelism" in source.text)

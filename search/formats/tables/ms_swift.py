@@ -1,0 +1,83 @@
+"""ms-swift 4: ``swift sft`` (transformers' Trainer with DeepSpeed or FSDP).  ``megatron sft`` is read as Megatron-LM.
+
+Source: ``swift/arguments`` 4.6.0: gradient checkpointing is on, a step has 16 sequences unless accumulation is stated,
+``--deepspeed`` takes a path or the name of one of its own configurations.
+"""
+
+import re
+
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.facts import world
+from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.syntax import arguments, is_script
+from forerun.search.formats.tables.trainer import (
+    ACCUMULATION,
+    GRADIENT_CHECKPOINTING,
+    MICRO_BATCH,
+    PRECISIONS,
+    read_fsdp,
+    sharded_by_name,
+)
+from forerun.spaces.strategies import Recompute
+
+STAGES = {f"zero{stage}{suffix}": stage for stage in range(4) for suffix in ("", "_offload")}
+HARMLESS = re.compile(r"(?!.*parallel).*")
+BATCH = 16
+
+
+def adjust(facts: LaunchFacts) -> None:
+    """Settle what is sharded, and the accumulation that ms-swift would choose."""
+    sharded_by_name(facts, STAGES, "deepspeed")
+    if (facts.settings.text("fsdp") or "").lower().startswith("fsdp2"):
+        facts.values.setdefault("zero", 3)
+    else:
+        read_fsdp(facts)
+    if "adapter" not in facts.stated:
+        facts.values["adapter"] = "LoRA"
+    mbs, devices = facts.get("mbs", 1), world(facts).devices
+    facts.assume("mbs", 1, "as ms-swift assumes")
+    if facts.get("accumulation") is None and devices is not None:
+        replicas = max(1, devices // facts.get("cp", 1))
+        facts.assume("accumulation", -(-BATCH // (mbs * replicas)), f"for {BATCH} sequences, as ms-swift assumes")
+
+
+LAUNCHER = Launcher(
+    name="ms-swift",
+    version="4",
+    title="ms-swift",
+    keys=(
+        MICRO_BATCH,
+        ACCUMULATION,
+        LaunchKey(names=("max_length",), decides="seq_len", meaning="longest sequence", unit="tokens"),
+        LaunchKey(
+            names=("sequence_parallel_size",),
+            decides="cp",
+            meaning="ranks that share each sequence",
+            unit="devices",
+            says="Ulysses over {value} ranks exchanges heads; read as cp",
+        ),
+        GRADIENT_CHECKPOINTING,
+        *PRECISIONS,
+        LaunchKey(
+            names=("torch_dtype",),
+            decides="precision",
+            meaning="type of matrix products",
+            words={"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "auto": "bf16"},
+        ),
+        LaunchKey(
+            names=("tuner_type", "train_type", "sft_type"),
+            decides="adapter",
+            meaning="what is trained in place of all parameters",
+            words={"full": None, "lora": "LoRA", "*": "an adapter"},
+        ),
+    ),
+    syntax=arguments,
+    marks=lambda source: is_script(source) and _marked(source),
+    harmless=lambda name: HARMLESS.match(name) is not None,
+    adjust=adjust,
+    assumed={"precision": "bf16", "recompute": Recompute.FULL},
+)
+
+
+def _marked(source: LaunchFile) -> bool:
+    return re.search(r"\bswift(/cli/\w+\.py)?\s+(sft|pt|rlhf)\b|swift/cli/(sft|pt|rlhf)\.py", source.text) is not None

@@ -1,0 +1,96 @@
+"""OLMo 1: one YAML file for ``scripts/train.py``. Source: ``olmo/config.py`` of allenai/OLMo 0.6."""
+
+import re
+
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.keys import Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.syntax import document, is_yaml
+from forerun.spaces.strategies import Recompute
+
+HARMLESS = re.compile(
+    r"run_name|seed|epoch|dry_run|wandb|model\.|optimizer|scheduler|tokenizer|save|remote|load|no_pre|max_duration|"
+    r"reset_|device_eval|eval|max_grad|canceled|speed_monitor|console|compile|fsdp|ddp|softmax|data|time_limit|extra|"
+    r"restore|sharded|new_style|early_stop|module_|python_prof|torch_prof|stop_|gen1|auxiliary|fused_loss|hf_|token|"
+    r"fast_forward|evaluators|single|distributed"
+)
+SHARDING = {"full_shard": 3, "shard_grad_op": 2, "no_shard": 0, "hybrid_shard": 3, "_hybrid_shard_zero2": 2}
+LAYERS = {
+    "whole_layer": Recompute.FULL,
+    "one_in_two": Recompute.FULL,
+    "one_in_three": Recompute.FULL,
+    "one_in_four": Recompute.FULL,
+    "one_in_eight": Recompute.FULL,
+    "two_in_three": Recompute.FULL,
+    "three_in_four": Recompute.FULL,
+    "fine_grained": Recompute.SELECTIVE,
+    "none": None,
+    "": None,
+}
+
+
+def adjust(facts: LaunchFacts) -> None:
+    """Settle what is sharded: FSDP over all unless replicas are copies."""
+    settings = facts.settings
+    strategy = settings.one_of("distributed_strategy", ("fsdp", "ddp", "single"))
+    sharding = settings.text("fsdp.sharding_strategy")
+    if strategy in ("ddp", "single"):
+        facts.values["zero"] = 0
+    else:
+        stage = SHARDING.get((sharding or "full_shard").lower().removeprefix("shardingstrategy."), 3)
+        facts.values["zero"] = stage
+    word = settings.text("activation_checkpointing") or ""
+    if "_in_" in word:
+        facts.notes.append(f"activation_checkpointing {word} is read as recompute=full: of all layers")
+
+
+LAUNCHER = Launcher(
+    name="olmo",
+    version="0.6",
+    title="OLMo",
+    keys=(
+        LaunchKey(
+            names=("global_train_batch_size",), decides="global_batch", meaning="sequences of a step", unit="sequences"
+        ),
+        LaunchKey(
+            names=("device_train_microbatch_size",),
+            decides="mbs",
+            meaning="sequences of a device and microbatch",
+            unit="sequences",
+        ),
+        LaunchKey(names=("model.max_sequence_length",), decides="seq_len", meaning="sequence length", unit="tokens"),
+        LaunchKey(
+            names=("fsdp.hybrid_sharding_num_model_replicas",),
+            decides="replicate",
+            meaning="copies of FSDP groups",
+            unit="copies",
+        ),
+        LaunchKey(
+            names=("activation_checkpointing",), decides="recompute", meaning="layers that are recomputed", words=LAYERS
+        ),
+        LaunchKey(
+            names=("precision",),
+            decides="precision",
+            meaning="type of matrix products",
+            words={"amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32"},
+        ),
+        LaunchKey(names=("model.n_layers",), decides="model.layers", meaning="layers", unit="layers"),
+        LaunchKey(
+            names=("model.d_model",), decides="model.hidden", meaning="width of the residual stream", unit="elements"
+        ),
+        LaunchKey(names=("model.n_heads",), decides="model.heads", meaning="attention heads", unit="heads"),
+        LaunchKey(names=("model.n_kv_heads",), decides="model.kv_heads", meaning="key and value heads", unit="heads"),
+        LaunchKey(
+            names=("model.vocab_size",), decides="model.vocab", meaning="tokens of the vocabulary", unit="tokens"
+        ),
+    ),
+    syntax=document,
+    marks=lambda source: is_yaml(source) and _marked(source),
+    harmless=lambda name: HARMLESS.match(name) is not None,
+    adjust=adjust,
+    assumed={"precision": "fp32"},
+)
+
+
+def _marked(source: LaunchFile) -> bool:
+    lines = r"^(device_train_microbatch_size|global_train_batch_size|fsdp|max_duration)\s*:"
+    return len(set(re.findall(lines, source.text, re.MULTILINE))) > 1

@@ -1,0 +1,122 @@
+"""veRL 0.9: the training part of a script with Hydra overrides (``actor_rollout_ref.actor.*``), and its SFT trainers.
+
+Source: ``verl/trainer/config`` 0.9.1 and ``verl/workers``: a step of the actor is a mini-batch of prompts times the
+answers to each; FSDP shards parameters, Megatron has its distributed optimizer. Generation is not training.
+"""
+
+import re
+
+from forerun.search.formats.contract import LaunchFile
+from forerun.search.formats.keys import RECOMPUTED, REST, Launcher, LaunchFacts, LaunchKey
+from forerun.search.formats.syntax import is_script, overrides
+from forerun.spaces.strategies import Recompute
+
+ACTOR = "actor_rollout_ref.actor."
+HARMLESS = re.compile(r"(?!actor_rollout_ref\.actor\.\w*(fsdp|megatron)\w*\.\w*parallel).*")
+
+
+def adjust(facts: LaunchFacts) -> None:
+    """Settle length, batch and sharding."""
+    settings = facts.settings
+    lengths = [settings.whole(f"data.max_{part}_length") for part in ("prompt", "response")]
+    if any(lengths) and facts.get("seq_len") is None:
+        facts.values["seq_len"] = sum(length or 0 for length in lengths)
+    answers = settings.whole("actor_rollout_ref.rollout.n") or 1
+    if facts.get("global_batch") is not None and "actor_rollout_ref.actor.ppo_mini_batch_size" in settings.names():
+        facts.values["global_batch"] *= answers
+    megatron = bool(facts.stated & {"tp", "pp", "ep"}) or settings.text(f"{ACTOR}strategy") == "megatron"
+    megatron = megatron or "megatron" in str(settings.raw("model_engine", "actor_rollout_ref.actor.strategy"))
+    sharded = settings.flag(f"{ACTOR}megatron.use_distributed_optimizer")
+    facts.values["zero"] = (0 if sharded is False else 1) if megatron else 3
+    if megatron:
+        facts.values["recompute"] = facts.get("recompute_granularity") or _granularity(facts)
+    if facts.get("shard") == REST:
+        facts.values.pop("shard")
+    if facts.get("shard") is not None:
+        facts.values["replicate"] = REST
+    if settings.flag(f"{ACTOR}use_dynamic_bsz", "data.use_dynamic_bsz"):
+        facts.notes.append("use_dynamic_bsz packs microbatches by tokens; the stated micro-batch, if any, is read")
+    for what in ("param", "optimizer"):
+        if settings.flag(f"{ACTOR}fsdp_config.{what}_offload", f"{ACTOR}megatron.{what}_offload"):
+            facts.notes.append(f"offload of {what} is not part of a strategy")
+
+
+def _granularity(facts: LaunchFacts) -> Recompute:
+    prefix = f"{ACTOR}megatron.override_transformer_config.recompute_granularity"
+    word = facts.settings.text(prefix) or facts.settings.text(
+        "engine.override_transformer_config.recompute_granularity"
+    )
+    return {"full": Recompute.FULL, "selective": Recompute.SELECTIVE}.get(word or "", Recompute.NONE)
+
+
+def _megatron(name: str, decides: str, meaning: str) -> LaunchKey:
+    return LaunchKey(
+        names=(f"{ACTOR}megatron.{name}", f"engine.{name}"), decides=decides, meaning=meaning, unit="devices"
+    )
+
+
+LAUNCHER = Launcher(
+    name="verl",
+    version="0.9",
+    title="veRL",
+    keys=(
+        _megatron("tensor_model_parallel_size", "tp", "ranks that share each matrix"),
+        _megatron("pipeline_model_parallel_size", "pp", "pipeline stages"),
+        _megatron("virtual_pipeline_model_parallel_size", "vpp", "virtual stages of a rank"),
+        _megatron("context_parallel_size", "cp", "ranks that share each sequence"),
+        _megatron("expert_model_parallel_size", "ep", "ranks that share the experts"),
+        _megatron("expert_tensor_parallel_size", "etp", "ranks that share an expert"),
+        LaunchKey(
+            names=(f"{ACTOR}ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size"),
+            decides="cp",
+            meaning="ranks that share each sequence",
+            unit="devices",
+            says="Ulysses over {value} ranks exchanges heads; read as cp",
+        ),
+        LaunchKey(
+            names=(f"{ACTOR}fsdp_config.fsdp_size", "engine.fsdp_size", "model.fsdp_config.fsdp_size"),
+            decides="shard",
+            meaning="replicas of one FSDP group; -1: all",
+            unit="replicas",
+            least=-1,
+        ),
+        LaunchKey(
+            names=(f"{ACTOR}ppo_micro_batch_size_per_gpu", "data.micro_batch_size_per_gpu"),
+            decides="mbs",
+            meaning="sequences of a device and microbatch",
+            unit="sequences",
+        ),
+        LaunchKey(
+            names=(f"{ACTOR}ppo_mini_batch_size",),
+            decides="global_batch",
+            meaning="prompts of an optimizer step",
+            unit="prompts",
+        ),
+        LaunchKey(
+            names=("data.train_batch_size",),
+            decides="global_batch",
+            meaning="sequences of a step (SFT)",
+            unit="sequences",
+        ),
+        LaunchKey(names=("data.max_length",), decides="seq_len", meaning="longest sequence (SFT)", unit="tokens"),
+        LaunchKey(
+            names=("actor_rollout_ref.model.enable_gradient_checkpointing", "model.enable_gradient_checkpointing"),
+            decides="recompute",
+            meaning="layers are recomputed in the backward pass (FSDP)",
+            words=RECOMPUTED,
+        ),
+        LaunchKey(names=("trainer.nnodes",), decides="nodes", meaning="nodes", unit="nodes"),
+        LaunchKey(
+            names=("trainer.n_gpus_per_node",), decides="devices_per_node", meaning="devices of a node", unit="devices"
+        ),
+    ),
+    syntax=overrides,
+    marks=lambda source: is_script(source) and _marked(source),
+    harmless=lambda name: HARMLESS.match(name) is not None,
+    adjust=adjust,
+    assumed={"precision": "bf16", "recompute": Recompute.FULL},
+)
+
+
+def _marked(source: LaunchFile) -> bool:
+    return re.search(r"actor_rollout_ref\.actor\.|verl\.trainer", source.text) is not None

@@ -1,0 +1,192 @@
+"""Launches as the files of launchers that are tables: the same keys, written.
+
+Every file names what it must, and nothing that the tool's own defaults say as well; models are those of the catalogue.
+"""
+
+import json
+from typing import Any
+
+from forerun.search.formats.contract import Files, Launch
+from forerun.search.formats.launchers import LAUNCH, SLURM, comment, harmless, header, slurm, torchrun
+from forerun.search.formats.program_arguments import launch_files
+from forerun.search.formats.tables import axolotl, llama_factory, maxtext, neox
+from forerun.search.formats.yaml_text import dump_yaml
+from forerun.spaces.models.model import FeedForward, MixtureOfExperts
+from forerun.spaces.strategies import Recompute
+
+HALF = {"bf16": {"bf16": True}, "fp16": {"fp16": True}, "fp32": {}}
+POLICIES = {Recompute.FULL: "full", Recompute.SELECTIVE: "minimal", Recompute.NONE: "none"}
+
+
+def write_neox(launch: Launch) -> Files:
+    """Return one YAML file and the script that hands it to ``deepy.py``."""
+    s, workload, layer = launch.strategy, launch.workload, launch.model.layers[-1]
+    data: dict[str, Any] = {
+        "pipe_parallel_size": s.pp,
+        "model_parallel_size": s.tp,
+        "sequence_parallel": s.sp,
+        "num_nodes": launch.nodes,
+        "num_gpus": launch.devices_used_per_node,
+        **_neox_model(launch),
+        "seq_length": workload.seq_len,
+        "max_position_embeddings": workload.seq_len,
+        "train_batch_size": workload.global_batch,
+        "train_micro_batch_size_per_gpu": s.mbs,
+        "gradient_accumulation_steps": launch.microbatches,
+        "zero_optimization": {"stage": s.zero, "overlap_comm": True, "contiguous_gradients": True},
+        "checkpoint_activations": s.recompute == Recompute.FULL,
+        "precision": {"bf16": "bfloat16", "fp16": "fp16", "fp32": "fp32"}[workload.precision],
+        "optimizer": {"type": "Adam", "params": {"lr": 1.0e-4, "betas": [0.9, 0.95], "eps": 1.0e-8}},
+        "train_iters": 100,
+        "lr_decay_iters": 100,
+        "data_path": "data/text_document",
+        "tokenizer_type": "HFTokenizer",
+        "vocab_file": "tokenizer.json",
+    }
+    if s.ep > 1:
+        data["moe_expert_parallel_size"] = s.ep
+    assert layer.mixer is not None
+    text = dump_yaml(data, f"{launch.name}: {neox.LAUNCHER.title}, {s}", "name the data and the tokenizer")
+    lines = [
+        *header(launch, neox.LAUNCHER.title),
+        "",
+        'cd "${NEOX_PATH:-.}"',
+        f"python ./deepy.py train.py {NEOX_MAIN}",
+        "",
+    ]
+    return {NEOX_MAIN: text, LAUNCH: "\n".join(lines), SLURM: slurm(launch)}
+
+
+def _neox_model(launch: Launch) -> dict[str, Any]:
+    """Return the sizes of a model by NeoX's names."""
+    model, layer = launch.model, launch.model.layers[-1]
+    attention, mlp = layer.attention, layer.feed_forward
+    found: dict[str, Any] = {
+        "num_layers": model.layer_count,
+        "hidden_size": model.hidden,
+        "num_attention_heads": attention.heads,
+        "num_kv_heads": attention.kv_heads,
+        "no_weight_tying": not model.tied_embeddings,
+        "norm": "layernorm" if layer.norm_bias else "rmsnorm",
+        "pos_emb": "learned" if model.learned_positions else "rotary",
+        "activation": "swiglu" if mlp.gated else "gelu",
+    }
+    if isinstance(mlp, FeedForward):
+        found["intermediate_size"] = mlp.hidden
+    elif isinstance(mlp, MixtureOfExperts):
+        found |= {"moe_num_experts": mlp.experts, "moe_top_k": mlp.top_k, "intermediate_size": mlp.expert_hidden}
+    return found
+
+
+def write_llama_factory(launch: Launch) -> Files:
+    """Return the YAML, DeepSpeed's JSON where states are sharded, and the script."""
+    s, workload = launch.strategy, launch.workload
+    data: dict[str, Any] = {
+        "model_name_or_path": harmless(launch.model.name),
+        "stage": "pt",
+        "do_train": True,
+        "finetuning_type": "full",
+        "dataset": "c4_demo",
+        "template": "default",
+        "cutoff_len": workload.seq_len,
+        "packing": True,
+        "per_device_train_batch_size": s.mbs,
+        "gradient_accumulation_steps": launch.microbatches,
+        "disable_gradient_checkpointing": s.recompute != Recompute.FULL,
+        "output_dir": "saves",
+        "max_steps": 100,
+        **HALF[workload.precision],
+    }
+    files: dict[str, str] = {}
+    if s.zero:
+        data["deepspeed"] = DS_MAIN
+        automatic = {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}}
+        sharding = {"stage": s.zero, "overlap_comm": True, "contiguous_gradients": True, "reduce_scatter": True}
+        both: dict[str, Any] = {**automatic, "fp16": {"enabled": "auto"}, "gradient_accumulation_steps": "auto"}
+        files[DS_MAIN] = json.dumps({**both, "zero_optimization": sharding}, indent=2) + "\n"
+    title = f"LLaMA-Factory {llama_factory.LAUNCHER.version}"
+    starter = [
+        'FORCE_TORCHRUN=1 NNODES="$NNODES" NPROC_PER_NODE="$GPUS_PER_NODE" NODE_RANK="$NODE_RANK"',
+        'MASTER_ADDR="$MASTER_ADDR" MASTER_PORT="$MASTER_PORT"',
+    ]
+    scripts = launch_files(launch, title, [*starter, "llamafactory-cli train"], [], program=FACTORY_MAIN)
+    text = dump_yaml(data, f"{launch.name}: {title}, {s}", "model_name_or_path: a folder or a name on the hub")
+    return {FACTORY_MAIN: text, **files, **scripts}
+
+
+def write_axolotl(launch: Launch) -> Files:
+    """Return the YAML, with FSDP 2 where states are sharded, and the script."""
+    s, workload = launch.strategy, launch.workload
+    data: dict[str, Any] = {
+        "base_model": harmless(launch.model.name),
+        "datasets": [{"path": "allenai/c4", "type": "completion"}],
+        "output_dir": "outputs",
+        "sequence_len": workload.seq_len,
+        "sample_packing": True,
+        "pad_to_sequence_len": True,
+        "micro_batch_size": s.mbs,
+        "gradient_accumulation_steps": launch.microbatches,
+        "max_steps": 100,
+        "optimizer": "adamw_torch_fused",
+        "learning_rate": 1.0e-4,
+        "lr_scheduler": "cosine",
+        "gradient_checkpointing": s.recompute == Recompute.FULL,
+        **HALF[workload.precision],
+    }
+    if s.tp > 1:
+        data["tensor_parallel_size"] = s.tp
+    if s.cp > 1:
+        data["context_parallel_size"] = s.cp
+    if s.zero:
+        data |= {"dp_shard_size": s.dp // s.copies, "dp_replicate_size": s.copies, "fsdp_version": 2}
+        data["fsdp_config"] = {
+            "reshard_after_forward": s.zero == 3,
+            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "state_dict_type": "SHARDED_STATE_DICT",
+            "offload_params": False,
+        }
+    title = f"axolotl {axolotl.LAUNCHER.version}"
+    text = dump_yaml(data, f"{launch.name}: {title}, {s}", "base_model: a folder or a name on the hub")
+    script = torchrun(launch, title, "-m axolotl.cli.train", AXOLOTL_MAIN)
+    return {AXOLOTL_MAIN: text, LAUNCH: script, SLURM: slurm(launch)}
+
+
+def write_maxtext(launch: Launch) -> Files:
+    """Return the YAML over ``base.yml`` and the script that starts it on every host."""
+    s, workload = launch.strategy, launch.workload
+    copies = s.copies if s.zero else s.dp // s.ep
+    group = s.tp * s.cp * s.pp
+    each = s.mbs * (launch.microbatches if s.pp > 1 else 1) / group
+    data: dict[str, Any] = {
+        "base_config": "base.yml",
+        "run_name": harmless(launch.name),
+        "model_name": harmless(launch.model.name),
+        "dcn_data_parallelism": 1,
+        "ici_data_parallelism": copies,
+        "ici_fsdp_parallelism": s.dp // (copies * s.ep),
+        "ici_tensor_parallelism": s.tp,
+        "ici_context_parallelism": s.cp,
+        "ici_pipeline_parallelism": s.pp,
+        "ici_expert_parallelism": s.ep,
+        "per_device_batch_size": int(each) if each == int(each) else each,
+        "gradient_accumulation_steps": 1 if s.pp > 1 else launch.microbatches,
+        "max_target_length": workload.seq_len,
+        "remat_policy": POLICIES[s.recompute],
+        "dtype": "float32" if workload.precision == "fp32" else "bfloat16",
+        "quantization": "fp8" if workload.precision == "fp8" else "",
+        "dataset_type": "synthetic",
+        "enable_checkpointing": False,
+        "steps": 100,
+    }
+    if s.pp > 1:
+        data |= {"num_pipeline_microbatches": launch.microbatches, "num_pipeline_repeats": s.vpp}
+    title = f"{maxtext.LAUNCHER.title} {maxtext.LAUNCHER.version}"
+    remark = f"MaxText has its own names of models; {comment(launch.model.name)} is the catalogue's"
+    lines = [*header(launch, title), f"NNODES={launch.nodes}", f"GPUS_PER_NODE={launch.devices_used_per_node}", ""]
+    lines += [f"python3 -m MaxText.train {MAXTEXT_MAIN}", ""]
+    text = dump_yaml(data, f"{launch.name}: {title}, {s}", remark)
+    return {MAXTEXT_MAIN: text, LAUNCH: "\n".join(lines), SLURM: slurm(launch)}
+
+
+NEOX_MAIN, FACTORY_MAIN, DS_MAIN = "gpt_neox.yml", "llama_factory.yaml", "ds_config.json"
+AXOLOTL_MAIN, MAXTEXT_MAIN = "axolotl.yaml", "maxtext.yml"

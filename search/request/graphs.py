@@ -1,0 +1,82 @@
+"""What a request for an operator graph means: its context, with what was filled in."""
+
+from pathlib import Path
+
+from forerun.simulator.memory.risk import share_at
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.context import USABLE
+from forerun.spaces.clusters import resolve_cluster
+from forerun.spaces.clusters.cluster import Cluster
+from forerun.spaces.clusters.device import Device
+from forerun.spaces.errors import RequestError
+from forerun.spaces.opgraph.batch import PerDevice
+from forerun.spaces.opgraph.platform import platform_cluster
+from forerun.spaces.opgraph.profile import load_graph_profile, with_optimizer
+from forerun.spaces.opgraph.resolve import resolve_graph_model
+
+DEFAULT_PROFILE = "pytorch-ddp"
+LARGEST_BATCH = 1 << 24
+
+
+def graph_context(
+    *,
+    model: str,
+    cluster: Cluster,
+    global_batch: int | PerDevice,
+    precision: str | None,
+    framework: str | None,
+    optimizer: str | None = None,
+    seconds_per_sample: float | None = None,
+    allow_generic: bool = False,
+    oom_risk: float | None = None,
+) -> tuple[GraphContext, tuple[str, ...]]:
+    """Return the context of a request, and what is to be noted of its model; None where the user said nothing.
+
+    ``global_batch`` in samples. ``optimizer``: of ``OPTIMIZERS`` (None: the profile's). ``seconds_per_sample``: forward
+    and backward pass as measured on one device. ``allow_generic``: imported operators without a rule are costed by
+    their bytes and operations. ``oom_risk``: the highest risk of running out of memory.
+
+    Raises:
+        RequestError: any part of it is unknown, or out of bounds.
+    """
+    size = global_batch.samples if isinstance(global_batch, PerDevice) else global_batch
+    if not 1 <= size <= LARGEST_BATCH:
+        raise RequestError(f"global batch must lie between 1 and {LARGEST_BATCH}, but got {global_batch}")
+    graph, notes = resolve_graph_model(model, allow_generic=allow_generic)
+    chosen = precision or default_precision(cluster.device)
+    cluster.device.peak(chosen)  # refuses precisions that the device does not have
+    context = GraphContext(
+        model=graph,
+        cluster=cluster,
+        profile=with_optimizer(load_graph_profile(framework or DEFAULT_PROFILE), optimizer),
+        precision=chosen,
+        seconds_per_sample=seconds_per_sample,
+        global_batch=global_batch,
+        memory_share=USABLE if oom_risk is None else min(USABLE, share_at(oom_risk)),
+    )
+    return context, (*graph.notes, *notes)
+
+
+def graph_cluster(text: str) -> Cluster:
+    """Return the cluster of a name, a YAML file or a ParaDL platform.
+
+    Raises:
+        RequestError: it is none of them.
+    """
+    path = Path(text)
+    if path.suffix.lower() == ".plat" and path.is_file():
+        return platform_cluster(path)
+    return resolve_cluster(text)
+
+
+def default_precision(device: Device) -> str:
+    """Return what frameworks train convolutions in unless told otherwise: tf32 where the device has it, else fp32.
+
+    Raises:
+        RequestError: the device has neither.
+    """
+    for precision in ("tf32", "fp32"):
+        if precision in device.peak_flops_per_s:
+            return precision
+    known = ", ".join(device.peak_flops_per_s)
+    raise RequestError(f"{device.title} has neither tf32 nor fp32 rates; add --precision, one of {known}")

@@ -1,0 +1,379 @@
+"""The two kinds of models that forerun searches, and all in which their searches differ: how candidates are written,
+enumerated and costed. Transformers have strategies (``tp4 pp2 dp8``), operator graphs splits (``data4 filter4``)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.search.request.graphs import DEFAULT_PROFILE
+from forerun.search.request.preferences import launch_factor
+from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.bottleneck import SplitFacts, facts_of
+from forerun.simulator.opgraph.space import SplitSpace, split_space
+from forerun.simulator.opgraph.split_tree import tree_of_split
+from forerun.simulator.opgraph.table import AnySplit, SplitTable, table_of_splits
+from forerun.simulator.schedules import Programs
+from forerun.simulator.score_table import Floats, ScoreTable
+from forerun.spaces.errors import RequestError, unknown
+from forerun.spaces.frameworks import FrameworkProfile, resolve_framework, switched
+from forerun.spaces.models import resolve_model, train_flops_per_sequence
+from forerun.spaces.models.model import Model
+from forerun.spaces.opgraph import GraphModel
+from forerun.spaces.opgraph.limits import check_split
+from forerun.spaces.opgraph.mixture import Mixture, is_mixture, parse_mixture
+from forerun.spaces.opgraph.profile import load_graph_profile
+from forerun.spaces.opgraph.resolve import names_graph_model, resolve_graph_model
+from forerun.spaces.opgraph.split import Mode, Split, parse_split
+from forerun.spaces.strategies import (
+    Context,
+    Strategy,
+    StrategySpace,
+    StrategyTable,
+    default_choices,
+    parse_strategy,
+    restrict,
+    table_of,
+)
+from forerun.spaces.strategies.candidates import strategies_at
+from forerun.spaces.strategies.stage_laws import broken_laws
+from forerun.spaces.trees import Node, tree_of
+
+if TYPE_CHECKING:
+    from forerun.simulator.events import Disturbance, EventResult
+
+AnyStrategy = Strategy | AnySplit
+Table = StrategyTable | SplitTable
+Space = StrategySpace | SplitSpace
+Choices = Mapping[str, Sequence[object]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWork:
+    """What a step does: ``units`` tokens or samples, called ``unit``, with ``flops`` model FLOPs in ``precision``. A
+    whole training has ``total`` units, None where nobody said."""
+
+    unit: str
+    units: float
+    flops: float
+    precision: str
+    total: float | None = None
+
+
+class ModelKind(Protocol):
+    """What a search asks of a kind of models; contexts, spaces, tables and strategies are those of the kind.
+
+    ``name`` with its article; ``framework``: the usual training software; ``chunk``: candidates scored at once, which
+    bounds memory; ``first``: candidates of the first slice of a space.
+    """
+
+    name: str
+    framework: str
+    chunk: int
+    first: int
+
+    def model(self, name: str) -> Any:
+        """Return the model that a user names.
+
+        Raises:
+            RequestError: nothing is called so, or its file is wrong.
+        """
+
+    def software(self, name: str, switches: Mapping[str, str]) -> Any:
+        """Return the software that a user names where it is one of the user's own; else None.
+
+        Raises:
+            RequestError: nothing is called so.
+        """
+
+    def kept(self, space: Any, top: int) -> int:
+        """Return how many of the best a search keeps for ``top`` rows."""
+
+    def check(self, choices: Choices) -> None:
+        """Refuse a user's own choices of an axis that the kind does not have, or that the axis does not have.
+
+        Raises:
+            RequestError: see there.
+        """
+
+    def space(self, context: Any, gpus: Sequence[int], choices: Choices) -> Space:
+        """Return all candidates on some numbers of devices, ``choices`` in place of the default ones."""
+
+    def strategies(self, space: Any, indices: NDArray[np.int64]) -> tuple[Any, ...]:
+        """Return candidates of a space, in the order given."""
+
+    def table(self, context: Any, strategies: Sequence[Any]) -> Table:
+        """Return strategies as a table."""
+
+    def parse(self, context: Any, text: str) -> Any:
+        """Return the strategy that a text names.
+
+        Raises:
+            RequestError: the text names none.
+        """
+
+    def broken(self, context: Any, strategy: Any) -> Sequence[str]:
+        """Return the laws that a strategy breaks, in words."""
+
+    def request(self, context: Any, choices: Choices) -> dict[str, Any]:
+        """Return as plain data what a request means to the kind, its defaults filled in."""
+
+    def work(self, context: Any, gpus: int) -> StepWork:
+        """Return what a step on some devices does."""
+
+    def worth_s(self, context: Any, scores: ScoreTable, table: Any) -> Floats:
+        """Return the seconds by which N candidates rank."""
+
+    def facts(self, context: Any, table: Any, scores: Any) -> Sequence[SplitFacts | None]:
+        """Return what each row has besides its costs."""
+
+    def tree(self, context: Any, strategy: Any) -> Node:
+        """Return a strategy as the strategy tree that it is.
+
+        Raises:
+            RequestError: a mixture has none.
+        """
+
+    def simulate(
+        self,
+        context: Any,
+        strategy: Any,
+        disturbance: "Disturbance | None" = None,
+        *,
+        contention: bool = False,
+        orders: Programs = (),
+    ) -> "EventResult":
+        """Simulate one step event by event.
+
+        Raises:
+            RequestError: the schedule has no such order, or what is asked for is not simulated for the kind.
+        """
+
+    def result_scores(self, context: Any, table: Any, result: "EventResult") -> ScoreTable:
+        """Return the scores of the one strategy of a table from its step as it was simulated."""
+
+    def event_scores(self, context: Any, table: Any, *, contention: bool = False) -> ScoreTable:
+        """Return what ``score`` returns, event by event: 10 to 500 ms per row.
+
+        Raises:
+            RequestError: as for ``simulate``.
+        """
+
+
+class Transformers:
+    """Models of layers with attention or another mixer: an index over axes, scored a hundred thousand at a time."""
+
+    name = "a transformer"
+    framework = "megatron-lm"
+    chunk = 1 << 17
+    first = 1 << 19
+
+    def model(self, name: str) -> Model:
+        return resolve_model(name).model
+
+    def software(self, name: str, switches: Mapping[str, str]) -> FrameworkProfile | None:
+        profile = switched(resolve_framework(name), switches)
+        return profile if profile.lineage[1:] else None
+
+    def kept(self, space: StrategySpace, top: int) -> int:
+        return top
+
+    def check(self, choices: Choices) -> None:
+        restrict({}, choices)
+
+    def space(self, context: Context, gpus: Sequence[int], choices: Choices) -> StrategySpace:
+        axes = restrict(default_choices(context, tuple(gpus)), choices)
+        return StrategySpace(choices={axis: tuple(sorted(set(axes[axis]))) for axis in axes}, context=context)
+
+    def strategies(self, space: StrategySpace, indices: NDArray[np.int64]) -> tuple[Strategy, ...]:
+        return strategies_at(space, indices)
+
+    def table(self, context: Context, strategies: Sequence[Strategy]) -> StrategyTable:
+        return table_of(strategies)
+
+    def parse(self, context: Context, text: str) -> Strategy:
+        return parse_strategy(text)
+
+    def broken(self, context: Context, strategy: Strategy) -> Sequence[str]:
+        return broken_laws(strategy, context)
+
+    def request(self, context: Context, choices: Choices) -> dict[str, Any]:
+        return {
+            "precision": context.workload.precision,
+            "framework": context.framework.name,
+            "switches": dict(context.framework.switches),
+        }
+
+    def work(self, context: Context, gpus: int) -> StepWork:
+        workload = context.workload
+        sequence = train_flops_per_sequence(
+            context.model, workload.seq_len, causal_half=True, document_tokens=workload.document_tokens
+        )
+        return StepWork(
+            unit="token",
+            units=workload.tokens_per_step,
+            flops=sequence * workload.global_batch,
+            precision=workload.precision,
+            total=workload.tokens,
+        )
+
+    def worth_s(self, context: Context, scores: ScoreTable, table: StrategyTable) -> Floats:
+        seconds: Floats = scores.step_time_s * launch_factor(context, scores, table)
+        return seconds
+
+    def facts(self, context: Context, table: StrategyTable, scores: ScoreTable) -> Sequence[None]:
+        return [None] * len(table)
+
+    def tree(self, context: Context, strategy: Strategy) -> Node:
+        return tree_of(context, strategy)
+
+    def simulate(
+        self,
+        context: Context,
+        strategy: Strategy,
+        disturbance: "Disturbance | None" = None,
+        *,
+        contention: bool = False,
+        orders: Programs = (),
+    ) -> "EventResult":
+        from forerun.simulator.events import simulate
+
+        return simulate(context, strategy, disturbance, contention=contention, orders=orders)
+
+    def result_scores(self, context: Context, table: StrategyTable, result: "EventResult") -> ScoreTable:
+        from forerun.simulator.events import result_scores
+
+        return result_scores(context, table, result)
+
+    def event_scores(self, context: Context, table: StrategyTable, *, contention: bool = False) -> ScoreTable:
+        from forerun.simulator.events import event_scores
+
+        return event_scores(context, table, contention=contention)
+
+
+class OperatorGraphs:
+    """Models given operator by operator: some thousand splits, listed. Their batch may grow with the devices, so that
+    seconds of a sample rank them."""
+
+    name = "an operator graph"
+    framework = DEFAULT_PROFILE
+    chunk = 512
+    first = 512
+
+    def model(self, name: str) -> GraphModel:
+        return resolve_graph_model(name, allow_generic=True)[0]
+
+    def software(self, name: str, switches: Mapping[str, str]) -> None:
+        load_graph_profile(name)
+
+    def kept(self, space: SplitSpace, top: int) -> int:
+        return space.size  # the best of every family is shown with its rank, whatever that is
+
+    def check(self, choices: Choices) -> None:
+        known = {mode.name.lower(): mode for mode in Mode}
+        for axis, values in choices.items():
+            if axis != "mode":
+                raise RequestError(f"operator graphs have the axis mode, but got {axis}; write mode=data,filter")
+            for value in values:
+                if str(value) not in known:
+                    raise unknown("mode", str(value), known)
+
+    def space(self, context: GraphContext, gpus: Sequence[int], choices: Choices) -> SplitSpace:
+        return split_space(context, gpus, modes_of(choices))
+
+    def strategies(self, space: SplitSpace, indices: NDArray[np.int64]) -> tuple[Split, ...]:
+        return space.strategies(indices)
+
+    def table(self, context: GraphContext, strategies: Sequence[AnySplit]) -> SplitTable:
+        return table_of_splits(context, strategies)
+
+    def parse(self, context: GraphContext, text: str) -> AnySplit:
+        return parse_mixture(text, context.model) if is_mixture(text) else parse_split(text)
+
+    def broken(self, context: GraphContext, strategy: AnySplit) -> Sequence[str]:
+        if isinstance(strategy, Mixture):  # scoring checks every layer's cuts
+            return ()
+        try:
+            check_split(context.model, strategy, context.batch(strategy.devices))
+        except RequestError as error:
+            return (str(error),)
+        return ()
+
+    def request(self, context: GraphContext, choices: Choices) -> dict[str, Any]:
+        return {
+            "precision": context.precision,
+            "framework": context.profile.name,
+            "modes": [mode.name.lower() for mode in modes_of(choices)],
+        }
+
+    def work(self, context: GraphContext, gpus: int) -> StepWork:
+        samples = context.batch(gpus)
+        # Two operations per multiply-accumulate, and the backward pass has two products for each of the forward pass.
+        return StepWork(
+            unit=context.model.sample,
+            units=samples,
+            flops=6.0 * context.model.macs * samples,
+            precision=context.precision,
+        )
+
+    def worth_s(self, context: GraphContext, scores: ScoreTable, table: SplitTable) -> Floats:
+        # Steps that loading bounds differ in their last bits alone: they tie.
+        mantissa, exponent = np.frexp(scores.step_time_s / table.batch)
+        seconds: Floats = np.ldexp(np.round(mantissa, 12), exponent)
+        return seconds
+
+    def facts(self, context: GraphContext, table: SplitTable, scores: ScoreTable) -> Sequence[SplitFacts]:
+        return facts_of(context, table, scores)
+
+    def tree(self, context: GraphContext, strategy: AnySplit) -> Node:
+        if isinstance(strategy, Mixture):
+            raise RequestError(f"a split is written as a tree, and {strategy} is a mixture; leave --write-tree out")
+        return tree_of_split(context, strategy, context.batch(strategy.devices))
+
+    def simulate(
+        self,
+        context: GraphContext,
+        strategy: AnySplit,
+        disturbance: "Disturbance | None" = None,
+        *,
+        contention: bool = False,
+        orders: Programs = (),
+    ) -> "EventResult":
+        from forerun.simulator.opgraph.events.scores import simulate_split
+
+        if disturbance is not None or contention or orders:
+            raise RequestError("--contention, --jitter, --slow and --orders are for transformers; leave them out")
+        return simulate_split(context, strategy)
+
+    def result_scores(self, context: GraphContext, table: SplitTable, result: "EventResult") -> ScoreTable:
+        from forerun.simulator.opgraph.events.scores import result_scores
+
+        return result_scores(context, table, result)
+
+    def event_scores(self, context: GraphContext, table: SplitTable, *, contention: bool = False) -> ScoreTable:
+        from forerun.simulator.opgraph.events.scores import event_scores
+
+        if contention:
+            raise RequestError("--contention is for transformers; leave it out")
+        return event_scores(context, table)
+
+
+def modes_of(choices: Choices) -> list[Mode]:
+    """Return the modes of an operator graph that the user's own choices name, all without any."""
+    named = choices.get("mode")
+    return list(Mode) if named is None else [Mode[str(name).upper()] for name in named]
+
+
+TRANSFORMERS, OPERATOR_GRAPHS = Transformers(), OperatorGraphs()
+
+
+def kind_of(context: object) -> ModelKind:
+    """Return the kind of the model of a context."""
+    return OPERATOR_GRAPHS if isinstance(context, GraphContext) else TRANSFORMERS
+
+
+def kind_named(model: str) -> ModelKind:
+    """Return the kind of the model that a user names, without opening anything."""
+    return OPERATOR_GRAPHS if names_graph_model(model) else TRANSFORMERS

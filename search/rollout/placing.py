@@ -1,0 +1,145 @@
+"""Which GPUs train and which generate, in reinforcement learning (PPO, GRPO and their like).
+
+A step generates responses, passes them forward through the models whose log-probabilities the loss needs, trains on
+them and gives the new weights to the engines. Together (colocated) all GPUs do one after the other; apart, engines
+generate the next batch while the trainer works on this one, which is one step off-policy. How fast an engine generates
+is stated by the user: forerun predicts training.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.search.api import search_request
+from forerun.search.board.rows import Row
+from forerun.search.diagnosis.diagnosis import NothingFeasible
+from forerun.search.request.request import Request, Setting, resolve
+from forerun.simulator.costs import collective_time_s
+from forerun.spaces.errors import RequestError
+from forerun.spaces.models import parameter_count
+from forerun.spaces.strategies import Context
+
+MOST_SPLITS = 16
+"""Numbers of training GPUs that are searched; of more, some that are evenly spread."""
+FORWARD_SHARE = 1 / 3
+"""Work of a forward pass over that of a training pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """What generates: ``tokens_per_s`` of one GPU as measured, ``response`` tokens per sequence on average, and
+    ``forwards`` passes of the trainer's model over every batch besides training (log-probabilities of the policy and
+    of a reference)."""
+
+    tokens_per_s: float
+    response: float
+    forwards: int = 1
+
+    def __post_init__(self) -> None:
+        if not (0 < self.tokens_per_s <= 1e9 and np.isfinite(self.tokens_per_s)):
+            raise RequestError(f"a GPU generates more than 0 tokens per second, but got {self.tokens_per_s}")
+        if self.response < 1:
+            raise RequestError(f"a response has 1 token at least, but got {self.response:g}")
+        if not 0 <= self.forwards <= 16:
+            raise RequestError(f"forward passes besides training are 0 to 16, but got {self.forwards}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """One way to share the GPUs. ``step_time_s`` is ``generate_s + forward_s + train_s + weights_s`` where trainer and
+    engines are ``together``, else the longer of generation and the rest, and ``weights_s``. ``row``: the trainer's."""
+
+    together: bool
+    train_gpus: int
+    rollout_gpus: int
+    row: Row
+    generate_s: float
+    forward_s: float
+    train_s: float
+    weights_s: float
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds from one update to the next."""
+        training_s = self.forward_s + self.train_s
+        busy_s = self.generate_s + training_s if self.together else max(self.generate_s, training_s)
+        return busy_s + self.weights_s
+
+    @property
+    def idle_share(self) -> float:
+        """Share of all GPUs' time in which they wait for the other side."""
+        if self.together:
+            return self.weights_s / self.step_time_s
+        used = self.rollout_gpus * self.generate_s + self.train_gpus * (self.forward_s + self.train_s)
+        return 1 - used / ((self.rollout_gpus + self.train_gpus) * self.step_time_s)
+
+
+def place(request: Request, rollout: Rollout) -> tuple[Placement, ...]:
+    """Return all placements on the GPUs of a request, fastest first; the trainer of each has its best strategy.
+
+    Raises:
+        RequestError: the request is wrong, has no single number of GPUs, or responses are longer than sequences.
+        NothingFeasible: the training fits on no number of the GPUs.
+    """
+    setting = resolve(request)
+    if setting.gpus is None or len(setting.gpus) != 1:
+        raise RequestError("trainer and engines share one number of GPUs; give --gpus N")
+    seq_len = setting.context.workload.seq_len
+    if rollout.response > seq_len:
+        raise RequestError(
+            f"responses of {rollout.response:g} tokens are longer than sequences of {seq_len} (--seq-len counts prompt "
+            "and response)"
+        )
+    (gpus,) = setting.gpus
+    found, refused = [], None
+    for count in _counts(setting.context, gpus):
+        try:
+            row = _trainer(setting, count)
+        except NothingFeasible as error:
+            refused = error
+            continue
+        found.append(_placement(setting.context, rollout, row, gpus))
+    if not found and refused is not None:
+        raise refused
+    return tuple(sorted(found, key=lambda one: (one.step_time_s, one.train_gpus)))
+
+
+def _counts(context: Context, gpus: int) -> list[int]:
+    """Return numbers of GPUs that may train: whole nodes, or on one node any; all of them stand for both in turn."""
+    node = context.cluster.devices_per_node
+    unit = node if gpus > node else 1
+    counts = list(range(unit, gpus, unit))
+    if len(counts) > MOST_SPLITS:
+        counts = [counts[int(place)] for place in np.unique(np.linspace(0, len(counts) - 1, MOST_SPLITS).round())]
+    return [gpus, *reversed(counts)]
+
+
+def _trainer(setting: Setting, count: int) -> Row:
+    """Return the best strategy of the training on some GPUs."""
+    request = dataclasses.replace(setting.request, gpus=str(count), top=1, objective="throughput")
+    return search_request(request).rows[0]
+
+
+def _placement(context: Context, rollout: Rollout, row: Row, gpus: int) -> Placement:
+    together = row.gpus == gpus
+    engines = gpus if together else gpus - row.gpus
+    generated = context.workload.global_batch * rollout.response
+    return Placement(
+        together=together,
+        train_gpus=row.gpus,
+        rollout_gpus=engines,
+        row=row,
+        generate_s=generated / (rollout.tokens_per_s * engines),
+        forward_s=rollout.forwards * FORWARD_SHARE * row.step_time_s,
+        train_s=row.step_time_s,
+        weights_s=_weights_s(context, gpus),
+    )
+
+
+def _weights_s(context: Context, gpus: int) -> float:
+    """Seconds to bring the weights in 16 bit to every node: its devices receive a share each, then gather them."""
+    node = min(context.cluster.devices_per_node, gpus)
+    size, nodes = 2.0 * parameter_count(context.model), gpus / node
+    across = collective_time_s(context.cluster, "broadcast", size / node, nodes, node) if nodes > 1 else 0.0
+    return float(across) + float(collective_time_s(context.cluster, "all_gather", size, node))

@@ -1,0 +1,197 @@
+"""What holds a split up, in the classes that ParaDL (arXiv 2104.09075, table 6) sorts limits into.
+
+Each class has seconds of the step where time is what it costs, or a share of memory or of devices. ``inference`` says
+whether the class would also hold up inference, which has no gradients and no update.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from forerun.simulator.opgraph.context import GraphContext
+from forerun.simulator.opgraph.score import score_splits
+from forerun.simulator.opgraph.table import AnySplit, SplitScores, SplitTable
+from forerun.simulator.score_table import ScoreTable
+from forerun.spaces.opgraph.limits import split_limits
+from forerun.spaces.opgraph.mixture import Mixture
+from forerun.spaces.opgraph.split import NORM_HANDLING, Mode, Split
+
+NEARLY_FULL = 0.9
+"""Share of the memory above which fragmentation may stop a run."""
+MIXED_NORMS = "batch normalisation of each layer as its own split says"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bottleneck:
+    """One class: ``seconds`` of a step it takes, or None where it is not time; ``words`` say what it is here."""
+
+    name: str
+    seconds: float | None
+    words: str
+    inference: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFacts:
+    """What a row of an operator graph has besides its costs.
+
+    ``hidden_s``: gradient exchange under the backward pass; ``repeated_s``: device seconds that all parts of a replica
+    spend on the same work; ``idle_s``: what kernels lose because they do not shrink with the parts; ``host_s``: what
+    waiting for the host adds. ``bottlenecks``: what holds it up, the costliest in time first, then what bounds memory
+    or devices.
+    """
+
+    global_batch: int
+    family: str
+    batch_norm: str
+    hidden_s: float = 0.0
+    repeated_s: float = 0.0
+    idle_s: float = 0.0
+    host_s: float = 0.0
+    bottlenecks: tuple[Bottleneck, ...] = field(default=())
+
+    @property
+    def bottleneck(self) -> str:
+        """Name of what holds it up most; empty where that is not known: of a step that was simulated."""
+        return self.bottlenecks[0].name if self.bottlenecks else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts as plain data."""
+        known = {"bottleneck": self.bottleneck, "hidden_gradient_s": self.hidden_s} if self.bottlenecks else {}
+        return {"family": self.family, "global_batch": self.global_batch, **known, "batch_norm": self.batch_norm}
+
+
+def facts_of(context: GraphContext, table: SplitTable, scores: ScoreTable) -> list[SplitFacts]:
+    """Return the facts of every row of a table that was scored; of steps that were simulated (no ``SplitScores``)
+    without what holds them up."""
+    if not isinstance(scores, SplitScores):
+        return [_facts(split, int(batch)) for split, batch in zip(table.splits, table.batch, strict=True)]
+    # What one replica's batch would take on one device, cut into the same segments.
+    keys = [(size // split.replicas, split.segments) for size, split in zip(table.batch, _defaults(table), strict=True)]
+    local = sorted(set(keys))
+    serial = score_splits(context, [Split(segments=segments) for _, segments in local], [batch for batch, _ in local])
+    serial_s = dict(zip(local, map(float, serial.device_s), strict=True))
+    rows = []
+    for row, (split, key) in enumerate(zip(table.splits, keys, strict=True)):
+        mixture = isinstance(split, Mixture)
+        device_s, repeated_s = float(scores.device_s[row]), float(scores.repeated_s[row])
+        ideal_s = (serial_s[key] - repeated_s) / _default(split).parts
+        facts = replace(
+            _facts(split, int(table.batch[row])),
+            hidden_s=max(float(scores.hidden_s[row]), 0.0),
+            repeated_s=repeated_s,
+            idle_s=0.0 if mixture else max(device_s - repeated_s - ideal_s, 0.0),
+            host_s=max(float(scores.host_s[row]) - device_s, 0.0),
+        )
+        cost = _Cost(split=_default(split), facts=facts, scores=scores, row=row)
+        rows.append(replace(facts, bottlenecks=bottlenecks(context, cost)))
+    return rows
+
+
+def _facts(split: AnySplit, batch: int) -> SplitFacts:
+    if isinstance(split, Mixture):
+        return SplitFacts(global_batch=batch, family="mixture", batch_norm=MIXED_NORMS)
+    return SplitFacts(global_batch=batch, family=split.family, batch_norm=NORM_HANDLING[split.mode])
+
+
+def _default(split: AnySplit) -> Split:
+    """Return a split, of a mixture that of most layers."""
+    return split.default if isinstance(split, Mixture) else split
+
+
+def _defaults(table: SplitTable) -> Sequence[Split]:
+    return [_default(split) for split in table.splits]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cost:
+    """One row of some scores."""
+
+    split: Split
+    facts: SplitFacts
+    scores: SplitScores
+    row: int
+
+    def seconds(self, *phases: str) -> float:
+        return sum(float(self.scores.time_s[phase][self.row]) for phase in phases)
+
+    def bytes(self, *parts: str) -> float:
+        return sum(float(self.scores.memory_bytes[part][self.row]) for part in parts)
+
+
+def bottlenecks(context: GraphContext, cost: _Cost) -> tuple[Bottleneck, ...]:
+    """Return the classes that apply, the costliest in time first, then those that bound memory or devices."""
+    timed = sorted(_timed(context, cost), key=lambda one: -(one.seconds or 0.0))
+    return (*timed, *_bounds(context, cost))
+
+
+def _timed(context: GraphContext, cost: _Cost) -> list[Bottleneck]:
+    split, facts = cost.split, cost.facts
+    parts = split.parts
+    redundant = facts.repeated_s * (1.0 - 1.0 / parts)
+    useful = max(cost.seconds("forward", "backward") - redundant - facts.idle_s - facts.host_s, 0.0)
+    staged = context.profile.staged_bytes_per_s is not None
+    rows: list[tuple[str, float, str, bool]] = [
+        ("computation", useful, "work that the split divides evenly", True),
+        ("redundant compute", redundant, f"work that {parts} devices repeat", True),
+        _idle(cost),
+        ("host", facts.host_s, "issuing kernels takes longer than running them", True),
+        ("gradient exchange", cost.seconds("gradient"), "gradients that the backward pass does not hide", False),
+        ("stragglers", cost.seconds("straggle"), "all devices wait for the slowest", False),
+        ("layer-wise collectives", cost.seconds("collective", "tail"), _collective_words(split.mode), True),
+        ("point-to-point", cost.seconds("halo", "hop"), "staged through the host" if staged else "neighbours", True),
+        ("load balance", cost.seconds("bubble"), "stages that wait while the pipeline fills and drains", True),
+        ("weight update", cost.seconds("update"), "the optimizer", False),
+        ("input and staging", cost.seconds("input"), "loading samples takes longer than the rest of the step", True),
+    ]
+    return [
+        Bottleneck(name=name, seconds=seconds, words=words, inference=also)
+        for name, seconds, words, also in rows
+        if seconds > 0
+    ]
+
+
+def _idle(cost: _Cost) -> tuple[str, float, str, bool]:
+    """What is lost where work is not even: by whole tables, or by kernels that are too small to get faster."""
+    if cost.split.spread:
+        return "load balance", cost.facts.idle_s, "devices that hold tables look rows up for all others", True
+    return "small kernels", cost.facts.idle_s, f"kernels that do not shrink to one part of {cost.split.parts}", True
+
+
+def _collective_words(mode: Mode) -> str:
+    words = {
+        Mode.FILTER: "outputs gathered, input gradients added up",
+        Mode.CHANNEL: "outputs added up, input gradients gathered",
+        Mode.SPATIAL: "the parts of the picture brought together for the tail",
+    }
+    return words.get(mode, "features exchanged between devices")
+
+
+def _bounds(context: GraphContext, cost: _Cost) -> list[Bottleneck]:
+    found = []
+    peak_bytes = float(cost.scores.peak_memory_bytes[cost.row])
+    full = peak_bytes / context.memory_limit_bytes
+    held_bytes = cost.bytes("parameters", "gradients", "optimizer")
+    if cost.split.devices > 1 and held_bytes > 0.2 * peak_bytes:
+        words = f"{held_bytes / 2**30:.1f} GiB of parameters and optimizer states that other devices hold too"
+        found.append(Bottleneck(name="memory redundancy", seconds=None, words=words, inference=True))
+    if full > NEARLY_FULL:
+        words = f"{full:.0%} of the usable memory: fragmentation may stop the run"
+        found.append(Bottleneck(name="fragmentation", seconds=None, words=words, inference=False))
+    most, law = _largest_parts(context, cost.split)
+    if most is not None and cost.split.parts * 2 > most:
+        words = f"{cost.split.mode.name.lower()} goes no further than {most}: {law}"
+        found.append(Bottleneck(name="maximum devices", seconds=None, words=words, inference=True))
+    return found
+
+
+def _largest_parts(context: GraphContext, split: Split) -> tuple[int | None, str]:
+    """Return the most parts that the mode of a split allows, and the law that says so; None where no law does."""
+    limits = split_limits(context.model)
+    if split.mode is Mode.FILTER:
+        return limits.filters, f"{limits.filters_at} has {limits.filters} filters"
+    if split.mode is Mode.CHANNEL:
+        return limits.channels, f"{limits.channels_at} has {limits.channels} input channels"
+    if split.mode is Mode.PIPELINE:
+        return limits.weighted, f"the model has {limits.weighted} layers with weights"
+    return None, ""

@@ -1,0 +1,62 @@
+"""Scores of splits event by event: of a step that was simulated, and of a table whose best a search refines."""
+
+import numpy as np
+
+from forerun.simulator.events.step.result import EventResult
+from forerun.simulator.opgraph.context import GraphContext
+from forerun.simulator.opgraph.events.plan import graph_plan
+from forerun.simulator.opgraph.events.simulate import simulate_plan
+from forerun.simulator.opgraph.memory import RESERVE_BYTES
+from forerun.simulator.opgraph.split_tree import tree_of_split
+from forerun.simulator.opgraph.table import AnySplit, SplitTable, score_table
+from forerun.simulator.score_table import TIME_PARTS, ScoreTable, joined
+from forerun.spaces.errors import RequestError
+from forerun.spaces.opgraph.mixture import Mixture
+
+
+def simulate_split(context: GraphContext, split: AnySplit) -> EventResult:
+    """Simulate one step of a split event by event, as the tree that it is.
+
+    Raises:
+        RequestError: it is a mixture, or its schedule has no order.
+    """
+    if isinstance(split, Mixture):
+        raise RequestError(f"events know splits and trees, but got the mixture {split}; write it as a tree (--tree)")
+    batch = context.batch(split.devices)
+    return simulate_plan(graph_plan(context, tree_of_split(context, split, batch), batch))
+
+
+def result_row(context: GraphContext, result: EventResult, parts: dict[str, float]) -> ScoreTable:
+    """Return the scores of one step that was simulated. ``parts``: bytes of its memory by the closed forms, of a tree
+    the reserve alone; what events keep beyond or below them counts as activations, of a tree as in use."""
+    peak = result.peak_memory_bytes + RESERVE_BYTES
+    rest = "activations" if "activations" in parts else "in use"
+    held = {**parts, rest: parts.get(rest, 0.0) + peak - sum(parts.values())}
+    return ScoreTable(
+        step_time_s=np.array([result.step_time_s]),
+        time_s={part: np.array([result.time_s[part]]) for part in TIME_PARTS},
+        peak_memory_bytes=np.array([peak]),
+        allocated_bytes=np.array([result.peak_memory_bytes]),
+        memory_bytes={part: np.array([size]) for part, size in held.items()},
+        peak_stage=np.zeros(1, dtype=np.int64),
+        fits=np.array([peak <= context.memory_limit_bytes]),
+    )
+
+
+def result_scores(context: GraphContext, table: SplitTable, result: EventResult) -> ScoreTable:
+    """Return the scores of the one split of a table from its step as it was simulated."""
+    closed = score_table(context, table).memory_bytes
+    return result_row(context, result, {part: float(sizes[0]) for part, sizes in closed.items()})
+
+
+def event_scores(context: GraphContext, table: SplitTable) -> ScoreTable:
+    """Return what ``score_table`` returns, with times and memory as the event level has them.
+
+    Raises:
+        RequestError: as for ``simulate_split``.
+    """
+    rows = []
+    for row in range(len(table)):
+        one = table.take(slice(row, row + 1))
+        rows.append(result_scores(context, one, simulate_split(context, one.splits[0])))
+    return joined(rows, np.arange(len(rows)))

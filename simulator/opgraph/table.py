@@ -1,0 +1,131 @@
+"""Splits as a table of candidates, and their scores as rows like those of any other model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.opgraph.context import GraphContext
+from forerun.simulator.opgraph.layers import Floats
+from forerun.simulator.opgraph.memory import RESERVE_BYTES
+from forerun.simulator.opgraph.mixture import score_mixture
+from forerun.simulator.opgraph.score import score_splits
+from forerun.simulator.score_table import ScoreTable
+from forerun.spaces.opgraph.mixture import Mixture
+from forerun.spaces.opgraph.split import Split
+
+AnySplit = Split | Mixture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitTable:
+    """N splits in canonical order with the global batch of each; ``index`` (N): their place in the space they come
+    from."""
+
+    splits: tuple[AnySplit, ...]
+    batch: NDArray[np.int64]
+    index: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.splits)
+
+    def column(self, name: str) -> NDArray[np.int64]:
+        """Return the devices (``gpus``) or the global ``batch`` of every row, shape N."""
+        return self.batch if name == "batch" else np.array([split.devices for split in self.splits], dtype=np.int64)
+
+    def take(self, rows: NDArray[np.intp] | slice) -> Self:
+        """Return the table of some rows, in the order given."""
+        chosen = np.arange(len(self))[rows]
+        return type(self)(
+            splits=tuple(self.splits[row] for row in chosen), batch=self.batch[rows], index=self.index[rows]
+        )
+
+    def joined(self, others: Sequence[Self]) -> Self:
+        """Return one table with the rows of this and of ``others``."""
+        tables = (self, *others)
+        return type(self)(
+            splits=tuple(split for table in tables for split in table.splits),
+            batch=np.concatenate([table.batch for table in tables]),
+            index=np.concatenate([table.index for table in tables]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitScores(ScoreTable):
+    """Scores of N splits. ``hidden_s``: gradient exchange under the backward pass; ``repeated_s``: device seconds that
+    all parts of a replica spend on the same work; ``device_s`` and ``host_s``: what the computation would take by
+    either alone."""
+
+    hidden_s: Floats
+    repeated_s: Floats
+    device_s: Floats
+    host_s: Floats
+
+
+def table_of_splits(
+    context: GraphContext, splits: Sequence[AnySplit], index: NDArray[np.int64] | None = None
+) -> SplitTable:
+    """Return splits as a table, each with the global batch that the request has on its devices."""
+    return SplitTable(
+        splits=tuple(splits),
+        batch=np.array([context.batch(split.devices) for split in splits], dtype=np.int64),
+        index=np.arange(len(splits), dtype=np.int64) if index is None else index,
+    )
+
+
+def score_table(context: GraphContext, table: SplitTable) -> SplitScores:
+    """Score the splits of a table, which must be legal; a mixture stands in a table of its own.
+
+    Raises:
+        RequestError: a mixture is not legal, or an operator of the model has no iteration space.
+    """
+    first = table.splits[0] if table.splits else None
+    if isinstance(first, Mixture):
+        return _mixture_scores(context, first, int(table.batch[0]))
+    splits = [split for split in table.splits if isinstance(split, Split)]
+    found = score_splits(context, splits, table.batch.tolist())
+    memory = found.memory
+    return SplitScores(
+        step_time_s=found.step_s,
+        time_s=found.phases,
+        peak_memory_bytes=memory.peak_bytes,
+        allocated_bytes=memory.peak_bytes - RESERVE_BYTES,
+        memory_bytes={
+            "parameters": memory.parameters_bytes,
+            "gradients": memory.gradients_bytes,
+            "optimizer": memory.optimizer_bytes,
+            "activations": memory.activations_bytes,
+            "working": memory.working_bytes,
+            "buffers": memory.buffers_bytes,
+            "reserve": np.full(len(table), RESERVE_BYTES),
+        },
+        peak_stage=np.zeros(len(table), dtype=np.int64),
+        fits=found.fits_N,
+        hidden_s=found.hidden_s,
+        repeated_s=found.repeated_s,
+        device_s=found.device_s,
+        host_s=found.host_s,
+    )
+
+
+def _mixture_scores(context: GraphContext, mixture: Mixture, batch: int) -> SplitScores:
+    found = score_mixture(context, mixture, batch)
+
+    def one(value: float) -> Floats:
+        return np.array([value], dtype=np.float64)
+
+    return SplitScores(
+        step_time_s=one(found.step_s),
+        time_s={name: one(seconds) for name, seconds in found.phases.items()},
+        peak_memory_bytes=one(found.peak_bytes),
+        allocated_bytes=one(found.peak_bytes - RESERVE_BYTES),
+        memory_bytes={name: one(size) for name, size in found.memory_bytes.items()},
+        peak_stage=np.zeros(1, dtype=np.int64),
+        fits=np.array([found.peak_bytes <= context.memory_limit_bytes]),
+        hidden_s=one(found.hidden_s),
+        repeated_s=one(0.0),
+        device_s=one(found.device_s),
+        host_s=one(found.host_s),
+    )

@@ -1,0 +1,191 @@
+"""Switches of the software that belong to a strategy: a search turns them on where they pay.
+
+All train the same model as well and none slows a step, so that whether one is on follows from the degrees: where it
+does something, and the framework runs it. Others stay as the request has them.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import cache
+from itertools import product
+
+import numpy as np
+
+from forerun.spaces.frameworks.profile import FrameworkProfile
+from forerun.spaces.frameworks.switches import all_switches, available, with_settings
+from forerun.spaces.strategies.axes import SOFTWARE, Recompute, Software
+from forerun.spaces.strategies.context import Context
+from forerun.spaces.strategies.strategy import Strategy
+from forerun.spaces.strategies.table import Columns, IntArray, Mask
+
+_NVIDIA_FROM = ("Hopper", "Blackwell")
+
+
+READ_BY_SOFTWARE = ("tp", "ep", "etp", "pp", "vpp", "sp", "recompute")
+"""Columns that say which switches do anything."""
+
+
+def names_of(software: int) -> list[str]:
+    """Return some switches as they are written.
+
+    >>> names_of(3)
+    ['tp-comm-overlap', 'moe-overlap']
+    """
+    return [words for words, flag in SOFTWARE.items() if flag & software]
+
+
+def those_on(settings: Mapping[str, str]) -> Software:
+    """Return the switches of strategies that some settings have on.
+
+    >>> those_on({"tp-comm-overlap": "on", "dispatcher": "alltoall"})
+    <Software.TP_COMM_OVERLAP: 1>
+    """
+    on = Software.NONE
+    for words, flag in SOFTWARE.items():
+        name, setting = _setting(words)
+        on |= flag if settings.get(name) == setting else Software.NONE
+    return on
+
+
+def for_experts(words: str) -> bool:
+    """Whether a switch is about mixtures of experts."""
+    return "moe" in all_switches()[_setting(words)[0]].needs
+
+
+def can_turn_on(profile: FrameworkProfile, but: Collection[str] = ()) -> Software:
+    """Return the switches that a framework has off and has words for, without those named.
+
+    >>> from forerun.spaces.frameworks import load_framework
+    >>> names_of(can_turn_on(load_framework("megatron-lm"), but=["moe-overlap"]))
+    ['tp-comm-overlap']
+    """
+    found, had = Software.NONE, available(profile)
+    for words, flag in SOFTWARE.items():
+        name, setting = _setting(words)
+        switch = all_switches()[name]
+        support = switch.support(profile)
+        if support is None or name in but or had.get(name) not in _WORSE.get(words, ("off",)):
+            continue
+        needed = switch.requires.get(setting, {})
+        met = all(had.get(other, settings[0]) in settings for other, settings in needed.items())
+        if setting in support.flags and met:
+            found |= flag
+    return found
+
+
+def _setting(words: str) -> tuple[str, str]:
+    name, _, setting = words.partition("=")
+    return name, setting or "on"
+
+
+_WORSE: Mapping[str, tuple[str, ...]] = {"dispatcher=deepep": ("allgather", "alltoall")}
+"""Settings that are never faster than what a switch is turned to, where that is not "off"."""
+
+
+def running(context: Context, software: int) -> Context:
+    """Return a context whose framework runs with the switches of a strategy turned on."""
+    if not software:
+        return context
+    return replace(context, framework=_profile(context.framework, Software(software)))
+
+
+@cache
+def _profile(profile: FrameworkProfile, software: Software) -> FrameworkProfile:
+    return with_settings(profile, dict(map(_setting, names_of(software))))
+
+
+def settings_of(software: int) -> dict[str, str]:
+    """Return the settings that the switches of a strategy are turned to, by name.
+
+    >>> settings_of(Software.TP_COMM_OVERLAP)
+    {'tp-comm-overlap': 'on'}
+    """
+    return dict(map(_setting, names_of(software)))
+
+
+def does_something(columns: Columns, context: Context) -> IntArray:
+    """Return for every candidate the switches that change anything for it and that its framework runs with it, [N]."""
+    found: IntArray = np.zeros(len(columns["tp"]), dtype=np.int64)
+    for flag, useful in _USEFUL.items():
+        found |= np.where(useful(columns, context), int(flag), 0)
+    return found
+
+
+def turned_on(columns: Columns, context: Context) -> IntArray:
+    """Return the switches that a search turns on for every candidate, [N]."""
+    if not context.free_software:
+        return np.zeros(len(columns["tp"]), dtype=np.int64)
+    return does_something(columns, context) & int(context.free_software)
+
+
+def choices_of_software(context: Context) -> IntArray:
+    """Return all sets of switches that a search may turn on, in growing order."""
+    free = int(context.free_software)
+    return np.array([subset for subset in range(free + 1) if subset & ~free == 0], dtype=np.int64)
+
+
+def settled(context: Context, strategy: Strategy) -> Strategy:
+    """Return a strategy with the switches that a search turns on: those that every half and stage can run with."""
+    if not context.free_software:
+        return strategy
+    software = int(context.free_software)
+    kinds = {entry.kind for entry in strategy.stage_recompute or ()} or {strategy.recompute}
+    for half, kind in product((strategy.half(False), strategy.half(True)), kinds):
+        named = {name: getattr(half, name) for name in READ_BY_SOFTWARE} | {"recompute": kind}
+        columns = {name: np.array([int(value)], dtype=np.int64) for name, value in named.items()}
+        software &= int(turned_on(columns, context)[0])
+    return replace(strategy, software=Software(software))
+
+
+def not_running(columns: Columns, context: Context) -> Mask:
+    """Return the candidates with a switch on that does nothing for them, or that the framework has not or has on."""
+    software = columns["software"]
+    if not software.any():
+        return np.zeros(len(software), dtype=bool)
+    can = does_something(columns, context) & int(can_turn_on(context.framework))
+    return np.asarray((software & ~can) != 0)
+
+
+def why_not_running(values: Mapping[str, int], context: Context) -> str:
+    """Return in words which switches of a strategy do not go with it."""
+    columns = {axis: np.array([value], dtype=np.int64) for axis, value in values.items()}
+    can = can_turn_on(context.framework)
+    told = []
+    for words, flag in SOFTWARE.items():
+        if not values["software"] & flag:
+            continue
+        if not can & flag:
+            told.append(f"{context.framework.name} cannot turn {words} on, or has it on")
+        elif not _USEFUL[flag](columns, context)[0]:
+            told.append(f"{words} needs {_NEEDS[flag]}")
+    return f"with={'+'.join(names_of(values['software']))}: {'; '.join(told)}; drop it"
+
+
+def _tensor(c: Columns, x: Context) -> Mask:
+    """User buffers and symmetric memory reach devices of one scale-up domain (Transformer Engine, torch)."""
+    return np.asarray((c["tp"] > 1) & (c["sp"] == 1) & (c["tp"] <= x.cluster.scale_up_size))
+
+
+def _combined(c: Columns, x: Context) -> Mask:
+    """The combined 1F1B schedule needs virtual stages in a pipeline and no recomputed layer or mixture (Megatron-core,
+    TransformerConfig.__post_init__)."""
+    whole = (c["recompute"] == Recompute.FULL) | ((c["recompute"] & Recompute.MOE) != 0)
+    return np.asarray((c["ep"] * c["etp"] > 1) & (c["ep"] > 1) & ((c["pp"] == 1) | (c["vpp"] > 1)) & ~whole & x.moe)
+
+
+def _once_per_node(c: Columns, x: Context) -> Mask:
+    """DeepEP is written for NVIDIA's devices from Hopper on."""
+    device = x.cluster.device.architecture.startswith(_NVIDIA_FROM)
+    return np.asarray((c["ep"] * c["etp"] > x.cluster.scale_up_size) & (c["ep"] > 1) & x.moe & device)
+
+
+_USEFUL: Mapping[Software, Callable[[Columns, Context], Mask]] = {
+    Software.TP_COMM_OVERLAP: _tensor,
+    Software.MOE_OVERLAP: _combined,
+    Software.DEEPEP: _once_per_node,
+}
+_NEEDS: Mapping[Software, str] = {
+    Software.TP_COMM_OVERLAP: "sp, and a tp within one scale-up domain",
+    Software.MOE_OVERLAP: "ep > 1, vpp > 1 where pp > 1, and neither full recompute nor that of whole mixtures",
+    Software.DEEPEP: "experts on several scale-up domains of NVIDIA devices from Hopper on",
+}

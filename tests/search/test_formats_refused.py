@@ -1,0 +1,41 @@
+"""Documents that are no launch file of any tool, and values that no run could have, are refused with one sentence."""
+
+import pytest
+from launch_texts import MAXTEXT, NEOX, OLMO, OLMO_CORE, RECIPES
+
+from forerun.search.formats import import_texts
+from forerun.spaces.errors import RequestError
+
+REFUSED: dict[str, tuple[dict[str, str], str]] = {
+    "a deployment": ({"a.yaml": "apiVersion: v1\nkind: Pod\nspec: {containers: []}\n"}, "looks like no format"),
+    "a workflow": ({"a.yml": "on: push\njobs: {test: {steps: []}}\n"}, "looks like no format"),
+    "another trainer's yaml": ({"a.yaml": "trainer:\n  max_steps: 3\nmodel: {name: x}\n"}, "looks like no format"),
+    "a script that installs": ({"a.sh": "pip install torch\npython setup.py develop\n"}, "looks like no format"),
+    "a program": ({"a.py": "import torch\nprint(torch.__version__)\n"}, "no function"),
+    "axolotl's data alone": ({"a.yaml": "base_model: x\nsample_packing: true\n"}, "states no degree and no batch"),
+    "a recipe file with two": ({"a.py": RECIPES}, "has 2 configurations .* add --entry some_8b"),
+    "a recipe by a wrong name": ({"b.py": RECIPES}, "some_8b"),
+    "a word that means nothing": ({"a.yaml": OLMO.replace("amp_bf16", "bf15")}, "precision must be one of"),
+    "degrees that do not fill": ({"a.yml": NEOX}, "7 GPUs are not divisible"),
+    "tokens that are no sequences": (
+        {"a.py": OLMO_CORE.replace("2 * SEQUENCE_LENGTH", "12345")},
+        "12345 tokens must be whole sequences",
+    ),
+    "a fraction of a sequence": (
+        {"a.sh": MAXTEXT + "per_device_batch_size=0.5 ici_fsdp_parallelism=7\n"},
+        "must be whole",
+    ),
+    "python that is none": ({"a.py": "tensor_model_parallel_size = (\n"}, "the file is not Python"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_read_is_refused_with_one_sentence(name: str) -> None:
+    files, message = REFUSED[name]
+
+    with pytest.raises(RequestError, match=message) as caught:
+        import_texts(
+            files, gpus=64 if "tokens" in name else 7, entry="some_9b" if name == "a recipe by a wrong name" else None
+        )
+
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,109 @@
+"""Switches that belong to a strategy: their words, where they are turned on, and what they change."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forerun.search.request.request import Request, resolve
+from forerun.simulator import score
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks import load_framework
+from forerun.spaces.strategies import Software, StrategySpace, parse_strategy, table_of
+from forerun.spaces.strategies.software import can_turn_on, choices_of_software, names_of, running, settled
+from forerun.spaces.strategies.stage_laws import broken_laws
+
+QWEN = Request(model="qwen3-30b-a3b", cluster="dgx-h100", gpus="32", global_batch=256, seq_len=4096)
+BOTH = Software.TP_COMM_OVERLAP | Software.MOE_OVERLAP
+
+
+def space(request: Request = QWEN) -> StrategySpace:
+    return resolve(request).space()
+
+
+@pytest.mark.parametrize(
+    "framework, names",
+    [
+        ("megatron-lm", ["tp-comm-overlap", "moe-overlap"]),
+        ("nemo", ["moe-overlap"]),
+        ("nemo-blackwell", []),
+        ("torchtitan", ["tp-comm-overlap", "dispatcher=deepep"]),
+        ("deepspeed", []),
+        ("generic", []),
+    ],
+)
+def test_what_frameworks_can_turn_on(framework: str, names: list[str]) -> None:
+    assert names_of(can_turn_on(load_framework(framework))) == names
+
+
+def test_words_round_trip() -> None:
+    text = "tp2 pp2 dp8 ep8 mbs1 vpp2 zero1 sp schedule=interleaved with=tp-comm-overlap+moe-overlap"
+    strategy = parse_strategy(text)
+    assert strategy.software == BOTH
+    assert str(strategy) == text
+    assert str(table_of([strategy]).strategy(0)) == text
+    assert parse_strategy("tp2 with=moe-overlap+tp-comm-overlap sp").software == BOTH
+
+
+@pytest.mark.parametrize("text", ["with=", "with=overlap", "with=moe-overlap,tp-comm-overlap", "with=moe-overlap+"])
+def test_other_words_are_refused(text: str) -> None:
+    with pytest.raises(RequestError):
+        parse_strategy(f"tp2 dp8 {text}")
+
+
+@pytest.mark.parametrize(
+    "text, law",
+    [
+        ("tp1 dp32 ep8 mbs1 with=tp-comm-overlap", "needs sp, and a tp within one scale-up domain"),
+        ("tp16 dp2 mbs1 sp with=tp-comm-overlap", "needs sp, and a tp within one scale-up domain"),
+        ("tp1 pp2 dp16 ep8 mbs1 with=moe-overlap", "vpp > 1 where pp > 1"),
+        ("tp1 dp32 ep8 mbs1 recompute=full with=moe-overlap", "neither full recompute"),
+        ("tp1 dp32 mbs1 with=moe-overlap", "needs ep > 1"),
+        ("tp1 dp32 ep8 mbs1 with=dispatcher=deepep", "megatron-lm cannot turn dispatcher=deepep on, or has it on"),
+    ],
+)
+def test_laws(text: str, law: str) -> None:
+    (message,) = broken_laws(parse_strategy(text), resolve(QWEN).context)
+    assert law in message and message.endswith("drop it")
+
+
+def test_a_space_turns_on_what_does_something_and_nothing_else() -> None:
+    """Each candidate comes once: with every switch that its framework runs with it."""
+    own = space()
+    table, _ = own.table(0, own.size)
+    assert len(table) > 1000
+    rows = np.random.default_rng(0).choice(len(table), 60, replace=False)
+    for strategy in (table.strategy(row) for row in rows):
+        assert not broken_laws(strategy, own.context)
+        for flag in Software:
+            if flag and not strategy.software & flag:
+                more = replace(strategy, software=strategy.software | flag)
+                assert broken_laws(more, own.context), f"{strategy} could have {flag}"
+        assert settled(own.context, replace(strategy, software=Software.NONE)) == strategy
+
+
+def test_what_a_user_sets_is_not_searched() -> None:
+    pinned = space(replace(QWEN, switches={"tp-comm-overlap": "off"}))
+    assert choices_of_software(pinned.context).tolist() == [0, int(Software.MOE_OVERLAP)]
+    assert not space(replace(QWEN, switches={"tp-comm-overlap": "on", "moe-overlap": "off"})).context.free_software
+
+
+def test_none_slows_a_step() -> None:
+    own = space()
+    table, _ = own.table(0, own.size)
+    strategies = [table.strategy(row) for row in np.random.default_rng(1).choice(len(table), 200, replace=False)]
+    plain = table_of([replace(strategy, software=Software.NONE) for strategy in strategies])
+    fast, slow = score(own.context, table_of(strategies)), score(own.context, plain)
+    assert (fast.step_time_s <= slow.step_time_s * (1 + 1e-9)).all()
+    assert (fast.peak_memory_bytes == slow.peak_memory_bytes).all()
+    assert (fast.step_time_s < slow.step_time_s * 0.99).any()
+
+
+def test_a_strategy_with_a_switch_costs_what_the_switched_software_costs() -> None:
+    context = resolve(QWEN).context
+    strategy = parse_strategy("tp2 pp2 dp8 ep8 mbs1 vpp2 zero1 sp schedule=interleaved with=moe-overlap")
+    other = replace(strategy, software=Software.NONE)
+    together = score(context, table_of([other, strategy, other]))
+    alone = score(running(context, Software.MOE_OVERLAP), table_of([other]))
+    assert together.step_time_s[1] == alone.step_time_s[0] < together.step_time_s[0]
+    assert together.step_time_s[0] == together.step_time_s[2]
