@@ -202,8 +202,3 @@ def trust(one: Row[Any], other: Row[Any]) -> str:
     if one.facts is not None or one.interval_level not in (None, LEVEL) or one.gpus != other.gpus or gap < 0.0005:
         return ""
     return f" At a predicted gap of {gap:.1%}, measured order agreed {order_holds(gap):.0%} of the time."
-
-
-def _join(items: Sequence[str]) -> str:
-    """Return "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
