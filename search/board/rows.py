@@ -28,6 +28,7 @@ else:
 GIB = 2.0**30
 SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86400.0
+SHORT_UNITS: Mapping[str, str] = {"token": "tok", "image": "img", "sample": "smp"}
 TIGHT_MARK = "tight memory"
 MAY_NOT_FIT_MARK = "may not fit"
 NO_LAUNCH_MARK = "no launch file"
@@ -96,6 +97,11 @@ class Row(Generic[S]):
     variants: tuple[Variant, ...] = ()
     unit: str = "token"
     facts: SplitFacts | None = None
+
+    @property
+    def short_unit(self) -> str:
+        """The unit of work as heads of columns write it, like ``tok``."""
+        return SHORT_UNITS.get(self.unit, self.unit)
 
     @property
     def graph(self) -> SplitFacts:

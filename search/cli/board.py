@@ -35,8 +35,6 @@ WIDTHS = {
     "USD/M": 9,
 }
 """Columns of the terminal that each column of a leaderboard needs."""
-SHORT_UNITS = {"token": "tok", "image": "img", "sample": "smp"}
-"""What the work of a step is called in heads of columns."""
 FIGURES = ("rate", "MFU", "step", "range", "memory", "USD/M")
 LEAST_BAR, MOST_BAR = 8, 40
 GOES_FIRST = ("range", "time", "USD/M", "MFU")
@@ -168,7 +166,7 @@ def board_table(
         table.add_column("GPUs", justify="right", no_wrap=True)
     limits = {f"{row.memory_limit_gib:.0f}" for row in rows}
     # Where a risk is bounded the limit is less than the device has, and may be each row's own.
-    unit = SHORT_UNITS.get(rows[0].unit, rows[0].unit)
+    unit = rows[0].short_unit
     titles = {
         "rate": f"{unit}/s/GPU",
         "USD/M": f"USD/M{unit}",

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TextIO
 
 from forerun.search.cli.parser import Parser, PrintVersion
+from forerun.search.cli.progress import working
 from forerun.search.cli.registry import VERBS
 from forerun.search.cli.streams import escaped_streams
 from forerun.search.request.interrupts import signals_as_stops
@@ -104,7 +105,9 @@ def _dispatch(arguments: list[str]) -> int:
     summary = verb.summary[0].upper() + verb.summary[1:] + "."
     parser = Parser(prog=f"forerun {verb.name}", description=summary, epilog=module.EPILOG)
     module.add_arguments(parser)
-    code: int = module.run(parser.parse_args(arguments[1:]))
+    args = parser.parse_args(arguments[1:])
+    with working(verb.doing):
+        code: int = module.run(args)
     return code
 
 

@@ -58,9 +58,10 @@ def varied(args: argparse.Namespace, setting: "Setting", board: "Leaderboard", w
     """Return a board with the trees that were found, where they were asked for."""
     if args.trees is None:
         return board
+    from forerun.search.cli.progress import told
     from forerun.search.trees import with_trees
 
-    return with_trees(board, setting, args.trees, workers)
+    return with_trees(board, setting, args.trees, workers, told)
 
 
 def write_trees(folder: Path, board: "Leaderboard") -> None:

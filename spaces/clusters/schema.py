@@ -97,6 +97,13 @@ class HostDocument(_Strict):
     memory_rate: Rate | None = None
 
 
+class TierDocument(_Strict):
+    """Nodes that reach each other below further switches, and what leaves them."""
+
+    nodes: Count
+    oversubscription: Annotated[float, Field(ge=1, le=1000)] | None = None
+
+
 class NetworkDocument(_Strict):
     """The links between nodes."""
 
@@ -107,6 +114,7 @@ class NetworkDocument(_Strict):
     latency: Seconds | None = None
     oversubscription: Annotated[float, Field(ge=1)] | None = None
     leaf_nodes: Count | None = None
+    tiers: list[TierDocument] | None = Field(default=None, max_length=8)
     direct: StrictBool | None = None
 
 

@@ -131,8 +131,7 @@ def _source(args: argparse.Namespace) -> "ImproveSource":
             if getattr(args, flag) is not None:
                 raise RequestError(f"--{flag.replace('_', '-')} belongs to a MODEL; the --traces say what was trained")
         files = find_traces(args.traces)
-        with ReadingBar(sys.stderr, files) as bar:
-            return trace_source(files, bar)
+        return trace_source(files, ReadingBar(files))
     missing = [flag for flag in ("cluster", "gpus", "batch") if getattr(args, flag) is None]
     if missing:
         raise RequestError(f"a model needs its training: add {', '.join(f'--{flag}' for flag in missing)}")

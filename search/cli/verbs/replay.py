@@ -90,9 +90,9 @@ def run(args: argparse.Namespace) -> int:
         raise RequestError("--profile-out writes a .yaml file and needs the --cluster that the run was on")
     files = find_traces(args.traces)
     others = find_traces(args.against) if args.against else []
-    with ReadingBar(sys.stderr, [*files, *others]) as bar:
-        analysis = analyse_files(files, aligned=not args.no_align, reading=bar)
-        other = analyse_files(others, aligned=not args.no_align, reading=bar) if others else None
+    bar = ReadingBar([*files, *others])
+    analysis = analyse_files(files, aligned=not args.no_align, reading=bar)
+    other = analyse_files(others, aligned=not args.no_align, reading=bar) if others else None
     operators = OperatorsView.of(analysis, other, args.what_if)
     try:
         if args.statistics is not None:

@@ -278,25 +278,26 @@ def _board(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
         board = with_proposals(args, setting, board, max(_shown(args), args.refine or 0))
     if args.refine is None:
         return board
+    from forerun.search.cli.progress import told
     from forerun.search.refine import refine
 
-    return varied(args, setting, refine(board, setting, _shown(args)), workers_of(args))
+    return varied(args, setting, refine(board, setting, _shown(args), told), workers_of(args))
 
 
 def _flat_or_staged(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
     from forerun.search.api import search_request
-    from forerun.search.cli.progress import Walk
+    from forerun.search.cli.progress import Walk, told
 
     workers, exploring, note = workers_of(args), _exploring(args), ""
     if exploring is None and args.sampler == "auto":
         exploring, note = _suited(setting)
-    with Walk(sys.stderr) as walk:
-        if exploring is not None:
-            from forerun.search.stages import explore_request
+    if exploring is not None:
+        from forerun.search.stages import explore_request
 
-            return explore_request(setting, exploring=exploring, workers=workers)
-        board = search_request(setting, progress=walk.advance, started=walk.started, workers=workers)
-        return replace(board, remarks=(*board.remarks, note)) if note else board
+        return explore_request(setting, exploring=exploring, workers=workers, told=told)
+    walk = Walk()
+    board = search_request(setting, progress=walk.advance, started=walk.started, workers=workers)
+    return replace(board, remarks=(*board.remarks, note)) if note else board
 
 
 def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, ...]]":

@@ -133,15 +133,16 @@ def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
     Raises:
         RequestError: contention is asked for without events.
     """
+    from forerun.search.cli.progress import told
     from forerun.search.validate import predict
 
     if args.fidelity != "events":
         if args.contention:
             raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
-        return predict(runs.runs, margin=args.margin)
+        return predict(runs.runs, margin=args.margin, told=told)
     from forerun.simulator.events import event_scores
 
-    return predict(runs.runs, score=partial(event_scores, contention=args.contention), margin=args.margin)
+    return predict(runs.runs, score=partial(event_scores, contention=args.contention), margin=args.margin, told=told)
 
 
 def _print(summary: "Summary", predictions: "Predictions", worst: list[int]) -> None:
