@@ -46,7 +46,7 @@ LARGEST_COUNT = 10**9
 """Bound on batch, sequence and device counts: products of three of them stay within an int64 index."""
 
 
-LARGEST_AMOUNT = 1e30
+LEAST_AMOUNT, LARGEST_AMOUNT = 1e-9, 1e30
 """Tokens, seconds or USD."""
 _KINDS: Mapping[type, tuple[str, ...]] = {
     str: (
@@ -294,8 +294,8 @@ def resolve(request: "Request | Setting[Any]", *, groups: bool = False) -> "Sett
     _bounded("top", top, 100_000)
     for name in ("usd_per_hour", "usd_per_gpu_hour", "tokens", "train_within_s", "train_usd"):
         value = getattr(request, name)
-        if value is not None and not 0 < value <= LARGEST_AMOUNT:
-            raise RequestError(f"{name} must be more than 0 and at most {LARGEST_AMOUNT:g}, but got {value}")
+        if value is not None and not LEAST_AMOUNT <= value <= LARGEST_AMOUNT:
+            raise RequestError(f"{name} must be between {LEAST_AMOUNT:g} and {LARGEST_AMOUNT:g}, but got {value}")
     graph = kind_named(request.model) is OPERATOR_GRAPHS
     for name in _OF_TRANSFORMERS if graph else _OF_GRAPHS:
         if getattr(request, name) not in (None, False, (), {}):

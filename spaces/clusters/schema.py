@@ -51,7 +51,7 @@ Seconds = Annotated[float, _quantity(parse_seconds)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
 Index = Annotated[int, Field(ge=0, strict=True)]
-Price = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Price = Annotated[float, Field(ge=1e-9, le=1e30)]
 
 
 def _form(value: Any) -> str:
