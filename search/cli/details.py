@@ -59,7 +59,7 @@ def step_table(row: Row[Any], brush: Brush, console: Console) -> Table:
 def memory_table(row: Row[Any], brush: Brush, console: Console) -> Table:
     """Return the parts of the fullest device's memory, and when they are there together."""
     at_loss = row.memory_gib.get("logits", 0.0) > 0.0 == row.memory_gib.get("working", 0.0)
-    moment = "at the loss" if at_loss else "while a layer runs backward"
+    moment = "at loss" if at_loss else "backward"
     parts = [(part, value, f"{value:.2f} GiB") for part, value in row.memory_gib.items()]
     return _parts_table(
         f"memory of stage {row.peak_stage}, {moment}" if row.facts is None else "memory of the fullest device",

@@ -55,7 +55,10 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: a file cannot be read or written, no row can be used, or rows are of several machines.
     """
+    from functools import partial
+
     from forerun.search.calibrate import calibrate_files, write_calibration
+    from forerun.search.cli.progress import told
     from forerun.spaces.errors import RequestError
 
     if not args.files and not args.append:
@@ -70,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
         where=args.where,
         source=args.out.name,
         profile=args.profile,
+        turned=partial(told, "calibrating"),
     )
     write_calibration(args.out, found.calibration)
     if args.json:
