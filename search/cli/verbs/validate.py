@@ -33,7 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plot", action=OutputFile, metavar="FILE.html", help="draw predicted against measured, and order"
     )
     parser.add_argument(
-        "--noise", type=_share, default=0.05, metavar="X", help="pairs closer than this share are not judged (0.05)"
+        "--noise",
+        type=_share,
+        default=0.05,
+        metavar="X",
+        help="ignore pairs of runs whose step times differ by less (0.05)",
     )
     parser.add_argument(
         "--margin", type=_share, default=0.0, metavar="X", help="share of memory that must stay free to fit (0)"
