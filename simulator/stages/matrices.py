@@ -2,7 +2,7 @@
 
 Muon (Jordan et al. 2024; Moonlight, arXiv 2502.16982) updates a matrix by its momentum made orthogonal: five
 Newton-Schulz steps in 16 bit, ``X <- a X + (b A + c A^2) X`` with ``A = X X^T``. Tensor ranks make their parts
-orthogonal by themselves (Megatron-core's ``blockwise``), replicas that share optimizer states some of the matrices each.
+orthogonal by themselves (Megatron-core's ``blockwise``), replicas that share states some of the matrices each.
 """
 
 from dataclasses import dataclass
