@@ -8,12 +8,15 @@ import numpy as np
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row, closed_form_mark, rows_from
 from forerun.search.build import with_rows
+from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import kind_of
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Setting
+from forerun.search.request.scorer import Told
+from forerun.simulator.score_table import ScoreTable, joined
 
 
-def refine(board: Leaderboard, setting: Setting[Any], top: int) -> Leaderboard:
+def refine(board: Leaderboard, setting: Setting[Any], top: int, told: Told | None = None) -> Leaderboard:
     """Return the best ``top`` rows of a board after all its rows went through the event level (10 to 500 ms each).
 
     Times and memory of the rows are then the event level's, marks tell the place each had before, and ``notes`` what
@@ -21,13 +24,23 @@ def refine(board: Leaderboard, setting: Setting[Any], top: int) -> Leaderboard:
 
     Raises:
         RequestError: as for ``event_scores``.
+        EndedEarly: with the rows as they were, ``top`` of them.
     """
     if not board.rows:
         return board
     strategies = [row.strategy for row in board.rows]
     kind = kind_of(setting.context)
-    table = kind.table(setting.context, strategies)
-    scores = kind.event_scores(setting.context, table)
+    simulated: list[ScoreTable] = []
+    try:
+        for strategy in strategies:
+            if told is not None:
+                told("simulating the best rows", len(simulated), len(strategies), "")
+            simulated.append(kind.event_scores(setting.context, kind.table(setting.context, [strategy])))
+    except KeyboardInterrupt as stop:
+        remark = f"interrupted after {len(simulated)} of {len(strategies)} simulations: the order of the closed forms"
+        as_found = dataclasses.replace(board, rows=board.rows[:top], remarks=(*board.remarks, remark))
+        raise EndedEarly(as_found, stop) from None
+    table, scores = kind.table(setting.context, strategies), joined(simulated, np.arange(len(strategies)))
     keys = objective_named(setting.objective).keys(setting.context, scores, table)
     places = np.lexsort((*reversed(keys), ~scores.fits))
     rows = rows_from(setting.context, strategies, scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)
@@ -47,4 +60,4 @@ def _verdict(before: tuple[Row[Any], ...], played: tuple[Row[Any], ...], best: R
     apart = max(abs(old.step_time_s / new.step_time_s - 1) for old, new in zip(before, played, strict=True))
     lost = best.throughput_per_gpu / played[0].throughput_per_gpu - 1
     text = f"the best {len(before)} were simulated event by event: step times differ by {apart:.1%} at most"
-    return text if lost <= 0 else f"{text}; the first pick of the closed forms would cost {lost:.1%} more"
+    return text if lost <= 0 else f"{text}; the first row by closed forms takes {lost:.1%} more GPU time"

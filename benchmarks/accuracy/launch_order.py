@@ -3,7 +3,8 @@
     python benchmarks/accuracy/launch_order.py FOLDER
 
 Groups are those of the measured tables of FOLDER in which some strategies ran and some ran out of memory. They are
-tried by ``t (1 + c p / (1 - p))`` (``forerun.search.request.preferences``), for several prices ``c`` of a failed start.
+tried by ``t (1 + c p / (1 - p))`` (``forerun.search.request.preferences``), for several prices ``c`` of a failed start;
+those that are predicted not to fit, which a search does not show, come last.
 The cost is how much slower the first that ran is than the best, and ``PRICE`` for every failed start before it.
 """
 
@@ -38,19 +39,21 @@ def main() -> None:
 
 
 def _predicted(runs: list[MeasuredRun]) -> tuple[np.ndarray, np.ndarray]:
-    """Return predicted device-seconds and odds of failure [2, N], and measured device-seconds [N], nan: ran out."""
+    """Return predicted device-seconds, odds of failure and whether it does not fit [3, N], and measured device-seconds
+    [N], nan: ran out."""
     worth = []
     for run in runs:
         scores = score(run.context, table_of([run.strategy]))
-        worth.append((scores.step_time_s[0] * run.strategy.devices, odds_of_failure(run.context, scores)[0]))
+        seconds, odds = scores.step_time_s[0] * run.strategy.devices, odds_of_failure(run.context, scores)[0]
+        worth.append((seconds, odds, float(not scores.fits[0])))
     measured = [run.strategy.devices * (run.step_time_s or 0.0) if run.outcome == "ok" else np.nan for run in runs]
     return np.array(worth).T, np.array(measured)
 
 
 def _cost(worth: np.ndarray, measured: np.ndarray, price: float) -> tuple[float, int]:
     """Return what trying in order costs, and how many starts fail."""
-    seconds, odds = worth
-    order = np.argsort(seconds * (1 + price * odds), kind="stable")
+    seconds, odds, beyond = worth
+    order = np.lexsort((seconds * (1 + price * odds), beyond))
     failed = int(np.argmax(~np.isnan(measured[order])))
     return measured[order][failed] / np.nanmin(measured) - 1 + PRICE * failed, failed
 

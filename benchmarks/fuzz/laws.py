@@ -2,49 +2,46 @@
 
     python -m benchmarks.fuzz.laws [--cases 1000] [--seed 0] [--minutes M]
 
-A case is a random request: a model and a cluster of the catalogue, devices, batch, sequence, framework, precision. All
-ways to ask for it must agree (search, simulate, explain, slices of any width, JSON, CSV, exported and read again), and
-a better machine must not be worse (``docs/laws.md`` says by how much an estimate may be).
+A case is a random request: a transformer or a network of operators and a cluster of the catalogue, devices, batch,
+sequence, framework, precision; calibrated or not; groups of nodes; gradient profiles. All ways to ask for it must agree
+(``ways.py``), and a better machine must not be worse (``better.py``; ``docs/laws.md`` says by how much it may be).
 """
 
 import argparse
-import contextlib
-import csv
-import dataclasses
-import io
-import itertools
-import json
 import math
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
-import numpy as np
+import yaml
 
-from forerun.search.api import explain, leaderboard_of, problem_of, search_request, simulate_setting
-from forerun.search.board.leaderboard import Leaderboard
+from benchmarks.fuzz import better, ways
+from benchmarks.fuzz.results import measured
+from forerun.search.api import search_request
 from forerun.search.diagnosis.diagnosis import NoAnswer
-from forerun.search.flat.exhaustive import SliceResult, search_slice
-from forerun.search.formats.contract import Launch
-from forerun.search.formats.exporting import export
-from forerun.search.formats.importing import import_texts
-from forerun.search.request.request import Request, Setting, resolve
-from forerun.simulator import score
-from forerun.spaces.clusters import Cluster, cluster_names
-from forerun.spaces.errors import ForerunError, RequestError
+from forerun.search.groups import search_groups, simulate_groups
+from forerun.search.request.request import Request, resolve
+from forerun.spaces.clusters import cluster_names
+from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import framework_names
 from forerun.spaces.models import model_names
-from forerun.spaces.strategies import Context, table_of
+from forerun.spaces.opgraph import graph_model_names
 
-ROUNDING = 1e-9
-PIPELINE_SLACK = 0.10
-"""By how much an estimate of a pipeline may be worse on a better machine (docs/laws.md)."""
+KINDS = {"transformer": 70, "network": 15, "calibrated": 6, "curve": 8, "groups": 1}
+"""Kinds of requests, and how many of a hundred cases are of each."""
+SMALL = ("llama3-8b", "qwen3-0.6b", "mixtral-8x7b", "gemma-2-9b", "qwen3-30b-a3b", "llama2-7b")
+"""Models that most cases have: they fit on few devices."""
 
 
 def random_request(random: Random) -> Request:
-    """Return a request; many ask for something that no machine or framework has."""
+    """Return a request of a transformer; many ask for something that no machine or framework has."""
+    known = [name for name in SMALL if name in model_names()]
     return Request(
-        model=random.choice(model_names()),
+        model=random.choice(known if random.random() < 0.6 else model_names()),
         cluster=random.choice(cluster_names()),
         gpus=str(random.choice((1, 2, 4, 8, 8, 16, 16, 24, 32, 64))),
         global_batch=random.choice((8, 16, 32, 48, 64, 96, 128, 256)),
@@ -57,130 +54,126 @@ def random_request(random: Random) -> Request:
     )
 
 
-def agreements(setting: Setting, board: Leaderboard, random: Random) -> Iterator[str]:
-    """Yield what ways to ask for the same thing disagree about."""
-    request, row = setting.request, random.choice(board.rows)
-    alone = simulate_setting(setting, row.strategy)
-    for name in ("step_time_s", "peak_memory_gib", "tokens_per_s", "mfu", "fits", "cost_usd_per_hour"):
-        if getattr(alone, name) != getattr(row, name):
-            yield f"simulate says {name} {getattr(alone, name)}, search {getattr(row, name)}"
-    fields = {name: getattr(request, name) for name in ("cluster", "global_batch", "seq_len", "framework", "precision")}
-    why = explain(request.model, strategy=row.strategy, **fields)
-    if why.row.step_time_s != row.step_time_s:
-        yield f"explain says {why.row.step_time_s}, search {row.step_time_s}"
-    document = json.loads(json.dumps(board.to_json()))
-    told = document["leaderboard"][board.rows.index(row)]
-    if told["step_time_s"] != row.step_time_s or told["strategy"] != row.name:
-        yield "JSON says something else than the rows"
-    lines = list(csv.DictReader(io.StringIO(board.to_csv())))
-    if float(lines[board.rows.index(row)]["step_time_s"]) != row.step_time_s:
-        yield "CSV says something else than the rows"
-    if not math.isclose(sum(row.breakdown_s.values()), row.step_time_s, rel_tol=1e-9):
-        yield "parts do not add up to the step"
-    launch = Launch(
-        strategy=row.strategy,
-        model=setting.context.model,
-        workload=setting.context.workload,
-        devices_per_node=setting.context.cluster.devices_per_node,
+def network_request(random: Random) -> Request:
+    """Return a request of a network of operators."""
+    return Request(
+        model=random.choice(graph_model_names()),
+        cluster=random.choice(cluster_names()),
+        gpus=str(random.choice((1, 2, 4, 8, 16))),
+        global_batch=random.choice((8, 32, 64, 256)),
+        precision=random.choice((None, "fp32", "tf32", "fp16")),
+        top=random.choice((1, 5, 20)),
     )
-    with contextlib.suppress(ForerunError):  # most formats know some strategies only
-        for files in export(launch, setting.context, "all").files.values():
-            try:
-                read = import_texts(files, gpus=row.strategy.devices).strategy
-            except RequestError as error:
-                yield f"an exported file is not read: {error}"
-                continue
-            if (read.devices, read.tp, read.pp, read.cp, read.mbs) != (
-                row.strategy.devices, row.strategy.tp, row.strategy.pp, row.strategy.cp, row.strategy.mbs,
-            ):  # fmt: skip
-                yield f"{row.strategy} was exported and read as {read}"
 
 
-def slices(setting: Setting, board: Leaderboard, random: Random) -> Iterator[str]:
-    """Yield what the width and the order of slices change."""
-    problem = problem_of(setting)
-    cuts = sorted({0, problem.space.size, *(random.randrange(problem.space.size + 1) for _ in range(5))})
-    spans = list(itertools.pairwise(cuts))
-    random.shuffle(spans)
-    piece = SliceResult()
-    for low, high in spans:
-        piece = problem.merged([piece, search_slice(problem, low, high)])
-    again = leaderboard_of(setting, piece, noted=False)
-    if [row.to_json() for row in again.rows] != [row.to_json() for row in board.rows]:
-        yield f"slices {spans} give another leaderboard"
-
-
-def better(cluster: Cluster, random: Random) -> tuple[str, Cluster]:
-    """Return a change of a cluster that makes nothing worse."""
-    device, factor = cluster.device, random.choice((1.01, 1.5, 2.0, 10.0))
-
-    def with_device(**changes: object) -> Cluster:
-        changed = dataclasses.replace(device, **changes)  # type: ignore[arg-type]  # values of the fields' types
-        return dataclasses.replace(cluster, device=changed)
-
-    peaks = {name: rate * factor for name, rate in device.peak_flops_per_s.items()}
-    levels = tuple(
-        dataclasses.replace(
-            level, bytes_per_s=level.bytes_per_s * factor, port_bytes_per_s=level.port_bytes_per_s * factor
-        )
-        for level in cluster.levels
+def calibrated_request(random: Random, folder: Path) -> Request:
+    """Return a request on the machine of the corpus's calibration."""
+    return Request(
+        model=random.choice(("llama3-8b", "llama2-7b")),
+        cluster="dgx-a100-80",
+        gpus=str(random.choice((8, 16, 32))),
+        global_batch=random.choice((16, 32, 64)),
+        seq_len=random.choice((512, 2048)),
+        framework="megatron-lm",
+        calibration=str(folder / "calibration.yaml"),
+        top=random.choice((1, 5)),
     )
-    changes: dict[str, Callable[[], Cluster]] = {
-        "flops": lambda: with_device(peak_flops_per_s=peaks),
-        "memory rate": lambda: with_device(memory_bytes_per_s=device.memory_bytes_per_s * factor),
-        "memory": lambda: with_device(memory_bytes=device.memory_bytes * factor),
-        "links": lambda: dataclasses.replace(cluster, levels=levels),
-    }
-    what = random.choice(list(changes))
-    return f"{factor:g} x {what}", changes[what]()
 
 
-def monotony(setting: Setting, board: Leaderboard, random: Random) -> Iterator[str]:
-    """Yield strategies that a better machine makes worse."""
-    what, cluster = better(setting.context.cluster, random)
-    strategies = [row.strategy for row in board.rows]
-    before, after = (_scored(context, strategies) for context in (
-        setting.context, dataclasses.replace(setting.context, cluster=cluster),
-    ))  # fmt: skip
-    for number, strategy in enumerate(strategies):
-        slack = PIPELINE_SLACK if strategy.pp > 1 else ROUNDING
-        if after[0][number] > before[0][number] * (1 + slack):
-            yield f"{what}: {strategy} takes {after[0][number]} s, and {before[0][number]} s without"
-        if before[1][number] and not after[1][number]:
-            yield f"{what}: {strategy} does not fit any more"
-
-
-def _scored(context: Context, strategies: list) -> tuple[np.ndarray, np.ndarray]:
-    scores = score(context, table_of(strategies))
-    return scores.step_time_s, scores.fits
-
-
-def broken(request: Request, random: Random) -> list[str] | None:
+def broken(request: Request, random: Random, folder: Path) -> list[str] | None:
     """Return the laws that the answers to a request break; None where it has no answer."""
     try:
         setting = resolve(request)
         board = search_request(setting)
     except (RequestError, NoAnswer):
         return None
-    return [
-        *agreements(setting, board, random),
-        *slices(setting, board, random),
-        *monotony(setting, board, random),
-    ]
+
+    def told() -> Iterator[str]:
+        yield from ways.alone(setting, board, random)
+        yield from ways.written(setting, board, random)
+        yield from ways.exported(setting, board, random)
+        if random.random() < 0.5:
+            yield from ways.sliced(setting, board, random)
+        if request.calibration is None:
+            yield from better.worse_on_better(setting, board, random)
+        chance = random.random()
+        if chance < 0.15:
+            yield from ways.commanded(setting, board, random, folder)
+        elif chance < 0.25 and request.seq_len is not None:
+            yield from ways.explained(setting, board, random)
+        elif (
+            chance < 0.32
+            and request.seq_len is not None
+            and request.calibration is None
+            and not request.usd_per_gpu_hour
+        ):
+            yield from ways.swept(setting, board, folder)
+        elif chance < 0.40 and request.calibration is None:
+            yield from better.units(request, board, folder)
+        elif chance < 0.43 and request.seq_len is not None and request.calibration is None:
+            yield from ways.as_tree(setting, board, random, folder)
+
+    found = []
+    try:
+        for law in told():
+            found.append(law)
+    except Exception:
+        found.append(traceback.format_exc()[-1500:])
+    asked = " ".join(ways.asked(request))
+    return [f"{law}  [{asked}]" for law in found]
 
 
-def run(*, cases: int, seed: int, minutes: float = 0.0) -> tuple[int, list[str]]:
-    """Try random requests; returns how many had an answer, and what broke."""
+def groups(random: Random, folder: Path) -> list[str] | None:
+    """Return what a search over groups of nodes and the simulation of its rows disagree about."""
+    path = folder / "groups.yaml"
+    names = random.choice((("dgx-h100", "dgx-a100-80"), ("dgx-a100-40", "dgx-a100-80")))
+    path.write_text(yaml.safe_dump({"groups": [{"cluster": name, "devices": 8} for name in names]}))
+    request = Request(
+        model="qwen3-0.6b",
+        cluster=str(path),
+        global_batch=random.choice((16, 32)),
+        seq_len=random.choice((512, 2048)),
+        overrides={"tp": ["1", "2"], "cp": ["1"], "mbs": ["1"], "recompute": ["none"], "zero": ["1"]},
+        top=3,
+    )
+    try:
+        board = search_groups(request)
+    except (RequestError, NoAnswer):
+        return None
+    setting, row = resolve(request, groups=True), random.choice(board.rows)
+    step_s = simulate_groups(setting, row.name)[0].step_time_s
+    if math.isclose(step_s, row.step_time_s, rel_tol=1e-9):
+        return []
+    return [f"groups: simulate says {step_s}, search {row.step_time_s} of {row.name}  [{request}]"]
+
+
+def tried(kind: str, random: Random, folder: Path) -> list[str] | None:
+    """Return what one case of a kind breaks; None where it has no answer."""
+    if kind == "curve":
+        return better.curves(random, folder)
+    if kind == "groups":
+        return groups(random, folder)
+    if kind == "network":
+        return broken(network_request(random), random, folder)
+    if kind == "calibrated":
+        return broken(calibrated_request(random, folder), random, folder)
+    return broken(random_request(random), random, folder)
+
+
+def run(*, cases: int, seed: int, minutes: float = 0.0) -> tuple[Counter[str], list[str]]:
+    """Try random requests until ``cases`` had an answer; returns how many of each kind had, and what broke."""
     end_s = time.monotonic() + 60 * minutes if minutes else math.inf
-    answered, found = 0, []
-    for number in range(cases):
-        if time.monotonic() > end_s:
-            break
-        random = Random(f"{seed}.{number}")
-        request = random_request(random)
-        laws = broken(request, random)
-        answered += laws is not None
-        found += [f"{law}  [{request}]" for law in laws or ()]
+    answered, found, number = Counter[str](), list[str](), 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        measured(folder)
+        while answered.total() < cases and time.monotonic() < end_s:
+            random = Random(f"{seed}.{number}")
+            number += 1
+            kind = random.choices(list(KINDS), list(KINDS.values()))[0]
+            laws = tried(kind, random, folder)
+            answered[kind] += laws is not None
+            found += laws or ()
     return answered, found
 
 
@@ -193,7 +186,8 @@ def main() -> None:
     args = parser.parse_args()
     answered, found = run(cases=args.cases, seed=args.seed, minutes=args.minutes)
     print("\n".join(found))
-    print(f"{answered} requests had an answer, {len(found)} broken laws")
+    kinds = ", ".join(f"{kind} {count}" for kind, count in answered.most_common())
+    print(f"{answered.total()} requests had an answer ({kinds}), {len(found)} broken laws")
 
 
 if __name__ == "__main__":

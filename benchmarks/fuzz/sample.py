@@ -29,10 +29,11 @@ class Sample:
 
 
 def quiet(words: str, *more: str) -> str:
-    """Run a command that must succeed; returns what it prints."""
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-        assert main([*words.split(), *more]) == 0, words
+    """Run a command that must succeed (``words`` are split, ``more`` are not); returns what it prints."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([*words.split(), *more])
+    assert code == 0, f"exit {code} of {words} {' '.join(more)}: {err.getvalue()[-500:]}"
     return out.getvalue()
 
 

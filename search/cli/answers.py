@@ -10,8 +10,7 @@ FILES = ("out", "force", "report")
 OPERATOR_GRAPH = (*TRAINING, "seconds_per_sample", "allow_generic", "optimizer", "usd_per_gpu_hour")
 SEARCH_OF_GRAPH = (
     *OPERATOR_GRAPH,
-    "out",
-    "force",
+    *FILES,
     "set",
     "objective",
     "top",
@@ -22,6 +21,7 @@ SEARCH_OF_GRAPH = (
     "worker_count",
     "address",
 )
+COMPARED_SPLITS = (*OPERATOR_GRAPH, "strategy")
 STRATEGY_OF_GRAPH = (*OPERATOR_GRAPH, "paradl", "strategy", "fidelity", "write_tree", "force")
 EVENTS_OF_GRAPH = (*STRATEGY_OF_GRAPH, "tree", "trace", "timeline")
 LIMITS_OF_GRAPH = (*OPERATOR_GRAPH, "set", "report", "force")

@@ -1,11 +1,10 @@
 """``forerun search`` on a cluster whose groups of nodes differ."""
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.answers import SEARCH_ON_GROUPS, only
-from forerun.search.cli.progress import Walk
+from forerun.search.cli.progress import told
 
 if TYPE_CHECKING:
     from forerun.search.board.leaderboard import Leaderboard
@@ -29,11 +28,9 @@ def search_on_groups(args: argparse.Namespace, setting: "Setting") -> "Leaderboa
     )
     named = [word.strip() for word in (args.per_stage or "layers").split(",") if word.strip()]
     evaluations = EVALUATIONS if args.evaluations is None else args.evaluations
-    with Walk(sys.stderr) as walk:
-        walk.started(evaluations)
-        return search_groups(
-            setting,
-            per_stage=tuple(dict.fromkeys(["layers", *named])),
-            evaluations=evaluations,
-            played=lambda count: walk.advance(count, count),
-        )
+    return search_groups(
+        setting,
+        per_stage=tuple(dict.fromkeys(["layers", *named])),
+        evaluations=evaluations,
+        played=lambda count: told("simulating plans", count, evaluations),
+    )

@@ -1,32 +1,134 @@
-"""A progress bar on stderr that appears only on a terminal and only when a search takes more than a second."""
+"""What a terminal shows while a verb works: a line on stderr that moves, with how much is done where that is known.
 
-import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TextIO
+It appears when a verb has said nothing for a second, goes before anything is printed, and comes again after messages
+on stderr: an answer on stdout ends it.
+"""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+from forerun.search.cli.streams import Escaped, raw_stream
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-PATIENCE_S = 1.0
+PATIENCE_S = 0.7
+
+
+class Waiting:
+    """One line on a terminal: what is done, a bar where its amount is known, time gone and time left.
+
+    Called as ``Told`` (``forerun.search.request.scorer``) by whatever works, in any thread.
+    """
+
+    def __init__(self, stream: TextIO, task: str) -> None:
+        self._stream = stream
+        self._now = (task, 0, 0, "")
+        self._lock = threading.Lock()
+        self._bar: Progress | None = None
+        self._over = not stream.isatty()
+        self._timer = self._armed()
+
+    def __call__(self, task: str, done: int = 0, of: int = 0, note: str = "") -> None:
+        """Show a task, how much of it is done (``of`` 0: its amount is unknown) and a few words beside."""
+        with self._lock:
+            new, self._now = task != self._now[0], (task, done, of, note)
+            if self._bar is not None:
+                self._show(new)
+
+    def still(self) -> None:
+        """Take the line away until nothing has been said for a while."""
+        with self._lock:
+            if not self._over:
+                self._stop()
+                self._timer = self._armed()
+
+    def end(self) -> None:
+        """Take the line away for good."""
+        with self._lock:
+            self._over = True
+            self._stop()
+
+    def _armed(self) -> threading.Timer:
+        timer = threading.Timer(PATIENCE_S, self._open)
+        timer.daemon = True
+        if not self._over:
+            timer.start()
+        return timer
+
+    def _stop(self) -> None:
+        self._timer.cancel()
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _open(self) -> None:
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        from forerun.search.cli.console import open_progress
+
+        with self._lock:
+            if self._over or self._bar is not None:
+                return
+            self._bar = Progress(
+                SpinnerColumn("line"),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[note]}"),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=open_progress(self._stream),
+                transient=True,
+                redirect_stdout=False,  # what is printed ends it
+                redirect_stderr=False,
+            )
+            self._bar.start()
+            self._show(new=True)
+
+    def _show(self, new: bool) -> None:
+        if self._bar is None:
+            return
+        task, done, of, note = self._now
+        if new:  # its pace says nothing of the one before
+            for old in self._bar.task_ids:
+                self._bar.remove_task(old)
+            self._bar.add_task(task, total=of or None, completed=done, note=note)
+        else:
+            self._bar.update(self._bar.task_ids[0], total=of or None, completed=done, note=note)
+
+
+@contextmanager
+def working(task: str) -> Iterator[None]:
+    """Show that a verb works until it prints something; ``task``: what it does, empty where it shows that itself."""
+    streams = [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, Escaped)]
+    if not task or len(streams) < 2:
+        yield
+        return
+    waiting = Waiting(raw_stream(sys.stderr), task)
+    for stream in streams:
+        stream.waiting = waiting
+        stream.answers = stream is sys.stdout
+    try:
+        yield
+    finally:
+        waiting.end()
+
+
+def told(task: str, done: int = 0, of: int = 0, note: str = "") -> None:
+    """Show on the terminal of the running verb, if it has one, what is done now (``Waiting``)."""
+    waiting = sys.stderr.waiting if isinstance(sys.stderr, Escaped) else None
+    if isinstance(waiting, Waiting):
+        waiting(task, done, of, note)
 
 
 class Walk:
-    """Shows how much of a space has been enumerated; a context manager that removes the bar at its end."""
+    """Tells how much of a space has been enumerated."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._start_s = time.monotonic()
+    def __init__(self) -> None:
         self._size = 0
-        self._bar: Progress | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def started(self, size: int) -> None:
         """Say how many candidates there are."""
@@ -34,25 +136,8 @@ class Walk:
 
     def advance(self, enumerated: int, legal: int) -> None:
         """Show that ``enumerated`` candidates are done, ``legal`` of which were scored."""
-        if self._bar is None:
-            if time.monotonic() - self._start_s < PATIENCE_S or not self._stream.isatty():
-                return
-            self._open()
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=enumerated, legal=f"{legal:,}")
-
-    def _open(self) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        from forerun.search.cli.console import open_progress
-
-        self._bar = Progress(
-            TextColumn("searching"),
-            BarColumn(),
-            TextColumn("{task.percentage:.0f}%  {task.fields[legal]} scored"),
-            TimeRemainingColumn(),
-            console=open_progress(self._stream),
-            transient=True,
-        )
-        self._bar.add_task("walk", total=self._size, legal="0")
-        self._bar.start()
+        note = f"{legal:,} scored"
+        if enumerated < self._size:
+            told("searching", enumerated, self._size, note)
+        else:
+            told("comparing the best", note=note)

@@ -10,7 +10,7 @@ from forerun.search.board.folder import BOARD, read_leaderboard
 from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.software import carried
 from forerun.search.formats.table import format_named, writable
-from forerun.spaces.clusters import resolve_cluster
+from forerun.spaces.clusters import grown, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework, resolve_framework, switched
 from forerun.spaces.models import resolve_model
@@ -59,6 +59,7 @@ def load_launch(run: Path, rank: int) -> tuple[Launch, Context]:
         told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise RequestError(f"{run / BOARD} is not a leaderboard that forerun wrote: {told}") from None
     model, cluster = resolve_model(named["model"]).model, resolve_cluster(named["cluster"])
+    cluster = grown(cluster, strategy.devices)
     framework = switched(resolve_framework(named["framework"]), switches)
     context = Context(model=model, cluster=cluster, workload=workload, framework=framework)
     name = f"{model.name} rank {rank} of {run.resolve().name}"

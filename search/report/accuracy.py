@@ -20,8 +20,11 @@ COLUMNS = (
 """Figure of an entry, its heading and what it is."""
 
 
-def accuracy_section(board: Leaderboard) -> Safe:
-    """Return the figures for this device and framework, for each of them alone, and for all runs."""
+def accuracy_section(board: Leaderboard) -> Safe | None:
+    """Return the figures for this device and framework, for each of them alone, and for all runs; None of an operator
+    graph, whose measured runs are on a page of the documentation."""
+    if board.rows[0].facts is not None:
+        return None
     framework = board.request["framework"]
     wanted: list[tuple[str | None, str | None, str]] = []
     for device in _devices(board):

@@ -1,8 +1,10 @@
 """What tells the strategies of a leaderboard apart, axis by axis."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from forerun.search.board.rows import Row
+from forerun.spaces.opgraph.split import Split
 from forerun.spaces.strategies import NAMED, SPELLING, Strategy
 from forerun.spaces.strategies.stage_choices import recompute_text
 
@@ -29,10 +31,24 @@ SHOWN = (
 Value = int | str
 
 
-def differing(rows: Sequence[Row]) -> dict[str, tuple[Value, ...]]:
+def differing(rows: Sequence[Row[Any]]) -> dict[str, tuple[Value, ...]]:
     """Return, for every axis with more than one value, its value in each row."""
+    if rows[0].facts is not None:
+        return _of_splits(rows)
     strategies = [row.strategy for row in rows]
     columns = {axis: tuple(_value(strategy, axis) for strategy in strategies) for axis in SHOWN}
+    return {axis: values for axis, values in columns.items() if len(set(values)) > 1}
+
+
+def _of_splits(rows: Sequence[Row[Split]]) -> dict[str, tuple[Value, ...]]:
+    splits = [row.strategy for row in rows]
+    columns: dict[str, tuple[Value, ...]] = {
+        "gpus": tuple(split.devices for split in splits),
+        "family": tuple(split.family for split in splits),
+        "data": tuple(split.replicas for split in splits),
+        "parts": tuple(split.parts for split in splits),
+        "segments": tuple(split.segments for split in splits),
+    }
     return {axis: values for axis, values in columns.items() if len(set(values)) > 1}
 
 

@@ -25,6 +25,16 @@ TIME_SLOTS: Mapping[str, int] = {
     "data": 7,
     "optimizer": 8,
     "host": 9,
+    "forward": 0,
+    "backward": 1,
+    "halo": 3,
+    "collective": 2,
+    "tail": 2,
+    "hop": 5,
+    "gradient": 7,
+    "straggle": 4,
+    "update": 8,
+    "input": 9,
 }
 """Part of a step -> colour and hatching in ``page.css``."""
 MEMORY_SLOTS: Mapping[str, int] = {
@@ -35,6 +45,7 @@ MEMORY_SLOTS: Mapping[str, int] = {
     "working": 3,
     "logits": 4,
     "buffers": 5,
+    "in use": 0,
     "reserve": 9,
 }
 """Part of memory -> colour and hatching in ``page.css``."""
@@ -83,7 +94,8 @@ class Stack:
 
     def counted(self) -> list[str]:
         """Return the parts that count in any bar, in order."""
-        return [part for part in self.slots if any(bar.parts[part] > COUNTED * bar.total for bar in self.bars)]
+        shown = (part for part in self.slots if part in self.bars[0].parts)
+        return [part for part in shown if any(bar.parts[part] > COUNTED * bar.total for bar in self.bars)]
 
 
 def stacked_bars(stack: Stack) -> Safe:

@@ -42,8 +42,9 @@ def _board(data: Mapping[str, Any]) -> Leaderboard:
     workers = str(request.pop("workers", "in this process"))
     for name in ("model_name", "cluster_name", "framework", "precision", "objective"):
         request[name] = str(request[name])
-    for name in ("global_batch", "seq_len"):
-        request[name] = int(request[name])
+    if rows and rows[0].facts is None:
+        for name in ("global_batch", "seq_len"):
+            request[name] = int(request[name])
     objective_named(request["objective"])
     # The first leaderboards did not say which numbers of GPUs were searched.
     request["gpu_counts"] = [int(count) for count in request.get("gpu_counts", sorted({row.gpus for row in rows}))]
@@ -64,6 +65,7 @@ def _board(data: Mapping[str, Any]) -> Leaderboard:
         elapsed_s=finite(data["elapsed_s"]),
         versions={str(name): str(version) for name, version in data["versions"].items()},
         workers=workers,
+        families=tuple(map(row_from_json, data.get("families") or ())),
         baseline=None if data.get("baseline") is None else _baseline(data["baseline"]),
     )
 

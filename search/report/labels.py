@@ -22,7 +22,7 @@ REQUEST_NAMES: Mapping[str, str] = {
     "model_name": "model",
     "cluster": "cluster, as asked",
     "cluster_name": "cluster",
-    "global_batch": "global batch (sequences)",
+    "global_batch": "global batch (sequences or samples)",
     "seq_len": "sequence length (tokens)",
     "gpus": "GPUs, as asked",
     "gpu_counts": "GPU counts searched",
@@ -41,6 +41,8 @@ REQUEST_NAMES: Mapping[str, str] = {
     "profile": "profile of the machine",
     "calibration": "calibration to measured runs",
     "overrides": "axes restricted",
+    "seconds_per_sample": "measured seconds of a sample on one GPU",
+    "allow_generic": "operators without a rule allowed",
     "ignored_config_fields": "fields of the configuration ignored",
 }
 
@@ -107,7 +109,11 @@ def command(board: Leaderboard) -> str:
 
 def request_lines(board: Leaderboard) -> list[tuple[str, str]]:
     """Return every input as a name and a text."""
-    return [(REQUEST_NAMES.get(name, name.replace("_", " ")), _text(value)) for name, value in board.request.items()]
+    return [
+        (REQUEST_NAMES.get(name, name.replace("_", " ")), _text(value))
+        for name, value in board.request.items()
+        if value is not None
+    ]
 
 
 def _plain(value: object) -> str:

@@ -16,7 +16,7 @@ MOST = 10
 def launch_texts(board: Leaderboard, behind: Behind) -> list[str]:
     """Return the launch files of the best rows as text, empty for one that no format has words for; none where the
     request is not at hand any more."""
-    if behind.setting is None:
+    if behind.setting is None or board.rows[0].facts is not None:
         return []
     context, texts = behind.setting.context, []
     for row in board.rows[:MOST]:

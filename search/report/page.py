@@ -48,7 +48,8 @@ def report_html(board: Leaderboard) -> str:
     script = _asset("page.js")
     behind = request_behind(board)
     launches = launch_texts(board, behind)
-    leaderboard = Safe(filter_form(columns) + leaderboard_table(board, rows, frozenset(front)))
+    example = {} if rows[0].facts is None else {"example": "data4 filter4"}
+    leaderboard = Safe(filter_form(columns, **example) + leaderboard_table(board, rows, frozenset(front)))
     trade_off = (
         f"The {len(rows):,} rows of the table. The line joins those that no other beats in both. Point at a symbol for "
         "its figures; a double click, or arrow keys and Enter, shows its row."

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.request.request import Request, Setting, resolve
@@ -13,7 +14,7 @@ class Behind:
     """What the request of a leaderboard means today: a ``setting`` without limits and without a number of GPUs; None
     where model or cluster are not at hand any more, and ``missing`` then says which."""
 
-    setting: Setting | None
+    setting: Setting[Any] | None
     missing: str = ""
 
 

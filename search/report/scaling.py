@@ -72,7 +72,7 @@ def _kept(board: Leaderboard) -> dict[int, Row]:
 
 def _line(count: int, row: Row, most: float, top: float) -> Safe:
     value = (
-        f"{number(row.throughput)} tok/s; {number(row.throughput_per_gpu)} per GPU, "
+        f"{number(row.throughput)} {row.short_unit}/s; {number(row.throughput_per_gpu)} per GPU, "
         f"{row.throughput_per_gpu / top:.1%} of the best"
     )
     place = "searched for this page" if row.rank is None else f"rank {row.rank}"

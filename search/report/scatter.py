@@ -33,10 +33,11 @@ def views_of(rows: Sequence[Row], *, several: bool) -> list[View]:
 
     On one number of GPUs cost follows from throughput, so that memory is all there is to trade against.
     """
+    unit = rows[0].unit
     memory = View(
         name="memory",
         across_title="peak memory of the fullest GPU (GiB)",
-        up_title="tokens per second and GPU",
+        up_title=f"{unit}s per second and GPU",
         across=lambda row: row.peak_memory_gib,
         up=lambda row: row.throughput_per_gpu,
         limit=max(row.memory_limit_gib for row in rows),
@@ -46,15 +47,15 @@ def views_of(rows: Sequence[Row], *, several: bool) -> list[View]:
     gpus = View(
         name="GPUs",
         across_title="GPUs",
-        up_title="tokens per second",
+        up_title=f"{unit}s per second",
         across=lambda row: float(row.gpus),
         up=lambda row: row.throughput,
     )
     priced = all(row.usd_per_million is not None for row in rows)
     cost = View(
         name="cost",
-        across_title="USD per million tokens" if priced else "GPU hours per million tokens",
-        up_title="tokens per second",
+        across_title=f"{'USD' if priced else 'GPU hours'} per million {unit}s",
+        up_title=f"{unit}s per second",
         across=_usd if priced else _gpu_hours,
         up=lambda row: row.throughput,
     )

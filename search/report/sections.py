@@ -21,19 +21,25 @@ MEMORY_MEANING = {**MEANING, "optimizer": MEANING["optimizer states"]}
 def header(board: Leaderboard) -> Safe:
     """Return the title and what was asked."""
     request = board.request
+    sequence = f"sequence {request['seq_len']:,}, " if request.get("seq_len") else ""
     asked = (
-        f"global batch {request['global_batch']:,}, sequence {request['seq_len']:,}, {request['precision']}, "
+        f"global batch {grouped(request['global_batch'])}, {sequence}{request['precision']}, "
         f"{request['framework']}; ranked by {objective_named(request['objective']).title_in(board.unit)}"
     )
     return joined([tag("h1", heading(board)), tag("p", asked, class_="asked")])
+
+
+def grouped(number: int | str) -> str:
+    """Return a number with its digits grouped; a text, like a batch of every GPU, as it is."""
+    return number if isinstance(number, str) else f"{number:,}"
 
 
 def verdict(board: Leaderboard, launch: Safe | None = None) -> Safe:
     """Return the answer: the winner, its figures, what is noted of it, its ``launch`` file, and why it wins."""
     best = board.rows[0]
     facts = [
-        ("tokens/s per GPU", number(best.throughput_per_gpu)),
-        ("tokens/s in all", number(best.throughput)),
+        (f"{best.unit}s/s per GPU", number(best.throughput_per_gpu)),
+        (f"{best.unit}s/s in all", number(best.throughput)),
         ("MFU", f"{best.mfu:.1%}"),
         ("step", format_seconds(best.step_time_s)),
         *([(f"{best.interval_level:.0%} of measured steps", best.range_text)] if best.interval_level else []),
@@ -42,7 +48,7 @@ def verdict(board: Leaderboard, launch: Safe | None = None) -> Safe:
     if len(board.request["gpu_counts"]) > 1:
         facts.insert(0, ("GPUs", f"{best.gpus:,}"))
     if best.usd_per_million is not None:
-        facts.append(("cost", f"{number(best.usd_per_million)} USD/Mtok"))
+        facts.append(("cost", f"{number(best.usd_per_million)} USD/M{best.short_unit}"))
     if best.train_days is not None:
         cost = "" if best.train_cost_usd is None else f", {format_count(best.train_cost_usd)} USD"
         hours = f", {format_count(best.train_gpu_hours or 0.0)} GPU-hours"
@@ -71,7 +77,7 @@ def memory_section(rows: Sequence[Row]) -> Safe:
     bars = [
         Bar(
             label=_numbered(row),
-            value=f"{row.peak_memory_gib:.1f} GiB, stage {row.peak_stage}",
+            value=f"{row.peak_memory_gib:.1f} GiB" + ("" if row.facts is not None else f", stage {row.peak_stage}"),
             parts=row.memory_gib,
             limit=row.memory_limit_gib,
         )

@@ -22,7 +22,7 @@ def stages_section(board: Leaderboard, behind: Behind) -> Safe | None:
     """Return a bar for every stage; None without a pipeline, a line of text where the request is not at hand."""
     best = board.rows[0]
     strategy = best.strategy
-    if strategy.pp == 1:
+    if best.facts is not None or strategy.pp == 1:
         return None
     if behind.setting is None:
         return tag("p", f"No stages: {behind.missing}")

@@ -34,8 +34,11 @@ def columns_of(rows: Sequence[Row], *, several: bool, bounded: bool = False) -> 
     ``bounded`` risk of running out of memory."""
     limits = {f"{row.memory_limit_gib:.0f}" for row in rows}
     seconds = 0 if rows[0].step_time_s >= 100 else 2 if rows[0].step_time_s >= 1 else 4
+    unit, short = rows[0].unit, rows[0].short_unit
     columns = [
-        _column("tokens_gpu", "tok/s/GPU", "tokens per second and GPU", lambda r: r.throughput_per_gpu, number, True),
+        _column(
+            "tokens_gpu", f"{short}/s/GPU", f"{unit}s per second and GPU", lambda r: r.throughput_per_gpu, number, True
+        ),
         _column("mfu", "MFU", "model FLOPs over the dense peak", lambda r: r.mfu, lambda v: f"{v:.1%}", True),
         _column("step", "step (s)", "seconds per step", lambda r: r.step_time_s, lambda v: f"{v:,.{seconds}f}"),
         _column(
@@ -48,9 +51,9 @@ def columns_of(rows: Sequence[Row], *, several: bool, bounded: bool = False) -> 
     ]
     if several:
         columns.insert(0, _column("gpus", "GPUs", "GPUs in use", lambda r: r.gpus, lambda v: f"{v:,.0f}"))
-        columns.insert(1, _column("tokens", "tok/s", "tokens per second", lambda r: r.throughput, number, True))
+        columns.insert(1, _column("tokens", f"{short}/s", f"{unit}s per second", lambda r: r.throughput, number, True))
     optional: tuple[tuple[str, str, str, Figure, Format], ...] = (
-        ("usd", "USD/Mtok", "USD per million tokens", lambda r: r.usd_per_million, lambda v: f"{v:.4f}"),
+        ("usd", f"USD/M{short}", f"USD per million {unit}s", lambda r: r.usd_per_million, lambda v: f"{v:.4f}"),
         ("days", "days", "days of the whole training", lambda r: r.train_days, number),
         ("total", "USD", "USD for the whole training", lambda r: r.train_cost_usd, format_count),
     )
@@ -85,12 +88,13 @@ def leaderboard_table(board: Leaderboard, rows: Sequence[Row], front: frozenset[
     return tag("div", table, class_="scroll tall", role="region", aria_label="Leaderboard", tabindex="0")
 
 
-def filter_form(columns: Mapping[str, Sequence[Value]]) -> Safe:
-    """Return the controls that narrow the table down; hidden until the script runs, for they do nothing without it."""
+def filter_form(columns: Mapping[str, Sequence[Value]], *, example: str = "tp4 recompute=full") -> Safe:
+    """Return the controls that narrow the table down, with an ``example`` of words to look for; hidden until the script
+    runs, for they do nothing without it."""
     find = tag(
         "label",
         tag("span", "words of the strategy"),
-        tag("input", type="search", id="find", placeholder="tp4 recompute=full", autocomplete="off"),
+        tag("input", type="search", id="find", placeholder=example, autocomplete="off"),
     )
     fields = []
     for axis, values in columns.items():

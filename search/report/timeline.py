@@ -13,7 +13,8 @@ from forerun.search.board.rows import GIB
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.report.request_of import Behind
 from forerun.search.report.stages import stage_names
-from forerun.simulator.events import EventResult, simulate
+from forerun.search.request.kinds import kind_of
+from forerun.simulator.events import EventResult
 from forerun.simulator.events.export.gantt import deal_slices
 from forerun.spaces.errors import ForerunError
 from forerun.spaces.units import format_seconds
@@ -58,14 +59,17 @@ def timeline_section(board: Leaderboard, behind: Behind) -> Safe:
     """Return the timeline of the first row, or why there is none."""
     best = board.rows[0]
     strategy = best.strategy
-    passes = 2 * strategy.pp * strategy.vpp * board.request["global_batch"] // (strategy.dp * strategy.mbs)
+    if best.facts is None:
+        passes = 2 * strategy.pp * strategy.vpp * board.request["global_batch"] // (strategy.dp * strategy.mbs)
+    else:
+        passes = 2 * best.gpus * strategy.segments  # every device of a split is looked at
     if passes > MOST_PASSES:
         return tag("p", f"No timeline: a step has {passes:,} passes, and the page draws up to {MOST_PASSES:,}.")
     if behind.setting is None:
         return tag("p", f"No timeline: {behind.missing}")
     context = behind.setting.context
     try:
-        result = simulate(context, strategy)
+        result = kind_of(context).simulate(context, strategy)
     except ForerunError as error:
         return tag("p", f"No timeline: {error}")
     gap = result.step_time_s / best.step_time_s - 1
@@ -76,7 +80,10 @@ def timeline_section(board: Leaderboard, behind: Behind) -> Safe:
         f"other in {result.bubble_share:.1%} of their time. Thin rows are traffic between devices beside the "
         "computation."
     )
-    names = stage_names(context.cluster, strategy)
+    split = best.facts is not None
+    names = (
+        [f"stage {stage}" for stage in range(len(result.stages))] if split else stage_names(context.cluster, strategy)
+    )
     drawn = drawing(result)
     kinds = [kind for kind in LOOKS if any(kind in cells for row in drawn for cells in row)]
     items = [tag("li", _key(LOOKS[kind]), f" {kind}") for kind in kinds]

@@ -18,8 +18,8 @@ from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.spaces.strategies import Context, Placement, Recompute, Split, Strategy, StrategyTable, table_of
 
 FAILED_START = 0.1
-"""Cost of a failed start as a share of a step, for every step. The committed groups of measured runs, some of which ran
-out of memory, cost least to launch in this order of all prices from 0 to 0.5, and prices from 0.01 to 0.2 differ little
+"""Cost of a failed start as a share of a step, for every step. On the committed groups of measured runs, some of which
+ran out of memory, prices up to 0.1 cost the same to launch and higher ones more; the highest of them is the safest
 (``benchmarks/accuracy/launch_order.py``)."""
 TOKENS_PER_RANK = 8192
 """Tokens of a sequence that practice keeps on one rank: Llama 3 trained with cp 1 at 8,192 tokens and with cp 16 at

@@ -17,7 +17,7 @@ from forerun.simulator.memory.risk import risking
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.space import SplitSpace
 from forerun.spaces.budget import Budget, parse_budget
-from forerun.spaces.clusters import Cluster, resolve_cluster
+from forerun.spaces.clusters import Cluster, grown, resolve_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, resolve_framework, settings_text, switched
 from forerun.spaces.models import resolve_model
@@ -46,7 +46,7 @@ LARGEST_COUNT = 10**9
 """Bound on batch, sequence and device counts: products of three of them stay within an int64 index."""
 
 
-LARGEST_AMOUNT = 1e30
+LEAST_AMOUNT, LARGEST_AMOUNT = 1e-9, 1e30
 """Tokens, seconds or USD."""
 _KINDS: Mapping[type, tuple[str, ...]] = {
     str: (
@@ -294,8 +294,8 @@ def resolve(request: "Request | Setting[Any]", *, groups: bool = False) -> "Sett
     _bounded("top", top, 100_000)
     for name in ("usd_per_hour", "usd_per_gpu_hour", "tokens", "train_within_s", "train_usd"):
         value = getattr(request, name)
-        if value is not None and not 0 < value <= LARGEST_AMOUNT:
-            raise RequestError(f"{name} must be more than 0 and at most {LARGEST_AMOUNT:g}, but got {value}")
+        if value is not None and not LEAST_AMOUNT <= value <= LARGEST_AMOUNT:
+            raise RequestError(f"{name} must be between {LEAST_AMOUNT:g} and {LARGEST_AMOUNT:g}, but got {value}")
     graph = kind_named(request.model) is OPERATOR_GRAPHS
     for name in _OF_TRANSFORMERS if graph else _OF_GRAPHS:
         if getattr(request, name) not in (None, False, (), {}):
@@ -350,7 +350,7 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
     _bounded("global batch", batch, LARGEST_COUNT)
     _bounded("seq len", seq_len, LARGEST_COUNT)
     framework = switched(resolve_framework(request.framework or TRANSFORMERS.framework), request.switches)
-    cluster = _priced(resolve_cluster(request.cluster, groups=groups), request)
+    cluster = _priced(grown(resolve_cluster(request.cluster, groups=groups), _most_asked(request)), request)
     resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
     workload = Workload(
         global_batch=batch,
@@ -426,6 +426,13 @@ def _bounded(name: str, value: int, highest: int) -> None:
         raise RequestError(f"{name} is a whole number, but got {value!r}")
     if not 1 <= value <= highest:
         raise RequestError(f"{name} must lie between 1 and {highest}, but got {value}")
+
+
+def _most_asked(request: Request) -> int:
+    """Return the largest number of devices that a request names, 0 where it names none."""
+    budget = None if request.gpus is None else parse_budget(request.gpus)
+    asked = 0 if budget is None else budget.most or budget.least
+    return asked
 
 
 def _gpu_counts(request: Request, cluster: Cluster) -> tuple[int, ...] | None:

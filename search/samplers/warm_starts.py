@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forerun.search.flat.exhaustive import Problem, SliceResult
-from forerun.search.request.scorer import Scorer
+from forerun.search.request.scorer import Scorer, Told, enumeration_told
 from forerun.search.workers import Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score
@@ -46,16 +46,24 @@ class Starts:
 
 
 def flat_starts(
-    space: StrategySpace, objective: str, top: int, choice: Choice, score: Scorer = simulator_score
+    space: StrategySpace,
+    objective: str,
+    top: int,
+    choice: Choice,
+    score: Scorer = simulator_score,
+    told: Told | None = None,
 ) -> Starts:
     """Search the flat space, and return its best strategies and those that almost fit and would be as good."""
-    piece, workers, remarks = search_with(Problem(space=space, objective=objective, top=top), choice, score=score)
+    problem = Problem(space=space, objective=objective, top=top)
+    progress = enumeration_told(told, "searching flat strategies", space.size)
+    piece, workers, remarks = search_with(problem, choice, score=score, progress=progress)
     strategies = [*strategies_of(space, piece)]
     movable = _without_virtual_stages(space)
     if movable is not None:
         for scorer in (score, Lenient(margin=MARGIN, score=score)):
             problem = Problem(space=movable, objective=objective, top=KEPT)
-            strategies += strategies_of(movable, search_with(problem, choice, score=scorer)[0])
+            progress = enumeration_told(told, "searching what to start from", movable.size)
+            strategies += strategies_of(movable, search_with(problem, choice, score=scorer, progress=progress)[0])
     return Starts(strategies=tuple(dict.fromkeys(strategies)), piece=piece, workers=workers, remarks=remarks)
 
 

@@ -17,7 +17,7 @@ from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.objectives import objective_named
 from forerun.search.request.request import Request, Setting, resolve
-from forerun.search.request.scorer import Scorer
+from forerun.search.request.scorer import Scorer, Told
 from forerun.search.samplers.best_file import BestFile
 from forerun.search.samplers.driver import Exploration, Seen, explore
 from forerun.search.samplers.heuristics import heuristic_starts
@@ -29,6 +29,7 @@ from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
+from forerun.spaces.units import format_seconds
 
 
 def explore_request(
@@ -36,7 +37,7 @@ def explore_request(
     *,
     exploring: Exploring | None = None,
     workers: Choice | None = None,
-    seen: Seen | None = None,
+    told: Told | None = None,
     score: Scorer = simulator_score,
 ) -> Leaderboard:
     """Search what a request asks for, with explicit layers per stage where they help.
@@ -58,7 +59,7 @@ def explore_request(
     space = exploring.space(setting.space())
     sampler, reason = sampler_named(exploring, space)
     given, notes = given_starts(setting, space, exploring.starts)
-    starts = _starts(space, setting, workers or IN_THIS_PROCESS, score)
+    starts = _starts(space, setting, workers or IN_THIS_PROCESS, score, told)
     limits = limits_of(exploring, sampler.name)
     if limits.seconds is not None:
         limits = replace(limits, seconds=max(limits.seconds - (time.perf_counter() - start), 0.0))
@@ -72,7 +73,7 @@ def explore_request(
             starts=tuple(dict.fromkeys((*given, *starts.strategies))),
             limits=limits,
             score=score,
-            seen=seen,
+            seen=None if told is None else _telling(told, limits.evaluations, setting.objective),
             improved=None if best_file is None else best_file.improved,
         )
     except EndedEarly as stop:
@@ -121,10 +122,20 @@ def _launchable_first(setting: Setting, leader: Strategy, variants: list[Strateg
     return able, [one for one in (leader, *variants) if one != able]
 
 
-def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer) -> Starts:
+def _telling(told: Told, evaluations: int, objective: str) -> Seen:
+    """Return what tells how far a sampler is, and the best it has found."""
+
+    def seen(scored: int, best: float | None) -> None:
+        found = "" if best is None or objective != "throughput" else f"best {format_seconds(best)}"
+        told("exploring stages", scored, evaluations, found)
+
+    return seen
+
+
+def _starts(space: StagedSpace, setting: Setting, workers: Choice, score: Scorer, told: Told | None) -> Starts:
     """Return where to begin: the flat space searched whole, or heuristics where that is too large."""
     if space.flat.size <= FLAT_ENUMERABLE:
-        return flat_starts(space.flat, setting.objective, setting.top, workers, score)
+        return flat_starts(space.flat, setting.objective, setting.top, workers, score, told)
     strategies = tuple(heuristic_starts(space))
     remark = f"{space.flat.size:.3g} flat candidates are too many to enumerate; the search starts from heuristics"
     return Starts(strategies=strategies, piece=SliceResult(), workers="in this process", remarks=(remark,))
@@ -145,8 +156,8 @@ def _counts(space: StagedSpace, starts: Starts, found: Exploration) -> SpaceCoun
     fitting = sum(evaluation is not None and evaluation.fits for evaluation in beyond.values())
     rejected = dict(starts.piece.rejected)
     rejected["memory"] = rejected.get("memory", 0) + len(beyond) - illegal - fitting
-    rejected["not dealt"] = illegal
-    rejected["not looked at"] = space.size - starts.piece.enumerated - len(beyond)
+    rejected["layers per stage"] = illegal
+    rejected["not evaluated"] = space.size - starts.piece.enumerated - len(beyond)
     return SpaceCounts(
         size=space.size,
         legal=starts.piece.legal + len(beyond) - illegal,
@@ -170,8 +181,8 @@ def _notes(name: str, reason: str, space: StagedSpace, starts: Starts, found: Ex
         pairs = [(float(before), after) for before, after in zip(flat.keys[:, 0], best.keys[0], strict=True)]
         gain = next((before / after - 1 for before, after in pairs if before != after), 0.0)
         notes.append(
-            f"stages that differ gain {gain:.2%} over the best of the {starts.piece.legal:,} flat strategies"
+            f"uneven stages gain {gain:.2%} over the best of the {starts.piece.legal:,} flat strategies"
             if gain > 0
-            else f"no stages that differ were found to better the best of the {starts.piece.legal:,} flat strategies"
+            else f"no uneven stages are better than the best of the {starts.piece.legal:,} flat strategies"
         )
     return notes

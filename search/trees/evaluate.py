@@ -1,7 +1,7 @@
 """Variations judged: by the laws of trees, by memory, and by the event level, each once."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -69,9 +69,11 @@ _Legal = tuple[Variation, TreeStrategies]
 
 @dataclass(slots=True)
 class Judge:
-    """Looks at every variation once; ``judged`` and ``simulated`` count what that took."""
+    """Looks at every variation once; ``judged`` and ``simulated`` count what that took, and ``seen`` is called for each
+    that is judged."""
 
     context: Context
+    seen: Callable[[], None] | None = None
     judged: int = 0
     simulated: int = 0
     fitted: dict[Variation, FittingTree | None] = field(default_factory=dict)
@@ -123,6 +125,8 @@ class Judge:
 
     def _legal(self, variation: Variation) -> _Legal | None:
         self.judged += 1
+        if self.seen is not None:
+            self.seen()
         try:
             root = varied_tree(self.context, variation)
             return variation, legal_tree(self.context, resolve_tree(root, model_layers(self.context.model)))

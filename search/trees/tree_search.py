@@ -12,7 +12,9 @@ from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
 from forerun.search.board.trees import TreeRow, TreeRows
 from forerun.search.flat.exhaustive import Problem
+from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.request import Setting
+from forerun.search.request.scorer import Told, enumeration_told
 from forerun.search.samplers.registry import FLAT_ENUMERABLE
 from forerun.search.samplers.warm_starts import Lenient, strategies_of
 from forerun.search.trees.evaluate import Judge, Judged, WithoutHosted
@@ -34,6 +36,7 @@ from forerun.spaces.strategies import (
 )
 from forerun.spaces.trees import tree_yaml
 from forerun.spaces.trees.vary import Variation, varied_tree
+from forerun.spaces.units import format_seconds
 
 MARGIN = 4.0
 """Peak memory over the device's up to which a strategy may fit once layers are recomputed: activations of a microbatch
@@ -48,27 +51,49 @@ RANKED = ("throughput", "cost", "gpus")
 """Objectives that a shorter step on the same devices always serves."""
 
 
-def with_trees(board: Leaderboard, setting: Setting, starts: int, workers: Choice | None = None) -> Leaderboard:
+def with_trees(
+    board: Leaderboard, setting: Setting, starts: int, workers: Choice | None = None, told: Told | None = None
+) -> Leaderboard:
     """Return a board, whose rows went through the event level, with the trees that better their starts.
 
     Raises:
         RequestError: trees cannot be ranked by the objective.
+        EndedEarly: with the board and the trees that were found by then.
     """
     check_objective(setting.objective)
     if not board.rows:
         return board
-    judge = Judge(setting.context)
-    around = _starts(board, setting, starts, workers or IN_THIS_PROCESS)
-    rows = []
-    for start in around:
-        found = best_around(judge, start, _worth_s(board, start.strategy))
-        row = None if found is None else _row(setting, start, found)
-        if row is not None and (row.gain is None or row.gain >= LEAST):
-            rows.append(row)
-    rows.sort(key=lambda row: row.row.step_time_s * row.row.gpus)
+    rows: list[TreeRow] = []
+    around: list[Start] = []
+    done = 0
+
+    def say() -> None:
+        if told is not None and around:
+            best = f"best {format_seconds(rows[0].row.step_time_s)}, " if rows else ""
+            told("looking for trees", done, len(around), f"{best}{judge.judged:,} judged")
+
+    judge = Judge(setting.context, say)
+    try:
+        around += _starts(board, setting, starts, workers or IN_THIS_PROCESS, told)
+        for start in around:
+            found = best_around(judge, start, _worth_s(board, start.strategy))
+            row = None if found is None else _row(setting, start, found)
+            if row is not None and row.changes and (row.gain is None or row.gain >= LEAST):
+                rows.append(row)
+                rows.sort(key=lambda row: row.row.step_time_s * row.row.gpus)
+            done += 1
+    except KeyboardInterrupt as stop:
+        remark = f"interrupted after trees around {done} of {len(around) or 'some'} starts: the best so far"
+        early = dataclasses.replace(board, remarks=(*board.remarks, remark))
+        raise EndedEarly(_with(early, judge, rows, done), stop) from None
+    return _with(board, judge, rows, done)
+
+
+def _with(board: Leaderboard, judge: Judge, rows: Sequence[TreeRow], starts: int) -> Leaderboard:
+    """Return a board with the trees that were found around some starts."""
     varied = TreeRows(
         rows=tuple(_ranked(board, row) for row in rows),
-        starts=len(around),
+        starts=starts,
         judged=judge.judged,
         simulated=judge.simulated,
         gain=max((_gain(board, row) for row in rows), default=0.0),
@@ -95,27 +120,28 @@ def _worth_s(board: Leaderboard, strategy: Strategy) -> float:
     return max(steps, default=math.inf)
 
 
-def _starts(board: Leaderboard, setting: Setting, count: int, workers: Choice) -> list[Start]:
+def _starts(board: Leaderboard, setting: Setting, count: int, workers: Choice, told: Told | None) -> list[Start]:
     """Return flat strategies of different shapes: the best of the board, then what would be best if it fitted, or
     had its optimizer states in host memory."""
     steps = {row.strategy: row.step_time_s for row in board.rows if row.fits}
     found = [Start(one, steps[one]) for one in _of_different_shape(list(steps), count)]
     known = {_shape(start.strategy) for start in found}
-    for others in (_almost_fitting(setting, workers), _if_hosted(setting, workers)):
+    for others in (_almost_fitting(setting, workers, told), _if_hosted(setting, workers, told)):
         more = list(_of_different_shape([one for one in others if _shape(one) not in known], count))
         found += [Start(one, steps.get(one)) for one in more]
         known |= set(map(_shape, more))
     return found
 
 
-def _almost_fitting(setting: Setting, workers: Choice) -> list[Strategy]:
+def _almost_fitting(setting: Setting, workers: Choice, told: Told | None) -> list[Strategy]:
     """Return flat strategies that do not fit, but would if every layer were recomputed, most promising first: by what a
     step would take with as large a share of its recomputation as the memory that is missing is of what it frees."""
     space, context = setting.space(), setting.context
     if space.size > FLAT_ENUMERABLE:
         return []
     problem = Problem(space=space, objective=setting.objective, top=LENIENT)
-    found = strategies_of(space, search_with(problem, workers, score=Lenient(margin=MARGIN))[0])
+    progress = enumeration_told(told, "searching what almost fits", space.size)
+    found = strategies_of(space, search_with(problem, workers, score=Lenient(margin=MARGIN), progress=progress)[0])
     if not found:
         return []
     as_is = score(context, table_of(found))
@@ -127,13 +153,14 @@ def _almost_fitting(setting: Setting, workers: Choice) -> list[Strategy]:
     return [found[place] for place in promising if again.fits[place] and not as_is.fits[place]]
 
 
-def _if_hosted(setting: Setting, workers: Choice) -> Sequence[Strategy]:
+def _if_hosted(setting: Setting, workers: Choice, told: Told | None) -> Sequence[Strategy]:
     """Return the flat strategies that would be best with the framework's host tensors in the memory of the host."""
     space = setting.space()
     if space.size > FLAT_ENUMERABLE or not setting.context.framework.host_tensors:
         return []
     problem = Problem(space=space, objective=setting.objective, top=HOSTED)
-    return strategies_of(space, search_with(problem, workers, score=WithoutHosted(score))[0])
+    progress = enumeration_told(told, "searching with states in host memory", space.size)
+    return strategies_of(space, search_with(problem, workers, score=WithoutHosted(score), progress=progress)[0])
 
 
 def _of_different_shape(strategies: Sequence[Strategy], count: int) -> Iterator[Strategy]:

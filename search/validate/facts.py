@@ -11,6 +11,7 @@ from typing import Any
 
 from forerun.search.validate.columns import TableRow
 from forerun.search.validate.vocabulary import first, table
+from forerun.spaces.strategies.axes import MODULES
 
 KERNELS = (
     (re.compile(r"kernel=flash_attention ?v?1", re.IGNORECASE), "flash1"),
@@ -31,6 +32,9 @@ _TF32 = re.compile(r"precision=tf32|theoryflops=495T")
 """FlagPerf names the peak that a run is held against: 495 TFLOP/s is an H100's TF32, so fp32 there means TF32."""
 _SOME_LAYERS = re.compile(r"_sAC_|\bAC ratio\b|selective (activation )?checkpointing ratio", re.IGNORECASE)
 """A share of the layers is checkpointed, chosen so that the others fit (logs of selective activation checkpointing)."""
+_MODULES = "|".join(sorted(MODULES, key=len, reverse=True))
+_RECOMPUTED = re.compile(rf"\bname=((?:{_MODULES})(?:_plus_(?:{_MODULES}))*)(?:;|$)")
+"""Modules that a run recomputes, as Megatron-Bridge's ablations are called."""
 _NIC = re.compile(r"(\d+) ?Gbps node-node")
 _MEGA = 1e6
 
@@ -60,6 +64,7 @@ class Facts:
     shard_ranks: int | None = None
     tf32: bool = False
     checkpoints_some: bool = False
+    recomputed: str | None = None
     expert_tensor: int | None = None
     software: Mapping[str, Any] = field(default_factory=dict)
 
@@ -86,6 +91,7 @@ def facts_of(row: TableRow, layers: int | None, pp: int | None) -> Facts:
         shard_ranks=int(shards[1] or shards[2]) if (shards := _SHARD_RANKS.search(notes)) else None,
         tf32=_TF32.search(notes) is not None,
         checkpoints_some=_SOME_LAYERS.search(notes) is not None,
+        recomputed=modules[1].replace("_plus_", "+") if (modules := _RECOMPUTED.search(notes)) else None,
         expert_tensor=int(expert[1] or expert[2]) if expert else None,
         software=_software(f"{where}; device={row['device']}; precision={row['precision']}"),
     )

@@ -43,10 +43,17 @@ class Predictions:
         return np.isfinite(self.step_time_s)
 
 
-def predict(runs: Sequence[MeasuredRun], *, score: Scorer = simulator_score, margin: float = 0.0) -> Predictions:
+def predict(
+    runs: Sequence[MeasuredRun],
+    *,
+    score: Scorer = simulator_score,
+    margin: float = 0.0,
+    told: Callable[[str, int, int, str], None] | None = None,
+) -> Predictions:
     """Predict step time and peak memory of every run.
 
-    ``margin``: share of the device's memory that must stay free for a run to count as fitting.
+    ``margin``: share of the device's memory that must stay free for a run to count as fitting. ``told`` is called with
+    what is done, how many runs of how many, and no further words.
     """
     count = len(runs)
     step_time_s, peak, comparable = (np.full(count, np.nan) for _ in range(3))
@@ -55,7 +62,11 @@ def predict(runs: Sequence[MeasuredRun], *, score: Scorer = simulator_score, mar
     memory_bytes: dict[str, Floats] = {}
     laws: list[tuple[str, ...]] = [()] * count
     errors: dict[str, int] = {}
+    done = 0
     for rows in _by_context(runs):
+        if told is not None:
+            told("predicting", done, count, "")
+        done += len(rows)
         context = runs[rows[0]].context
         table = table_of([runs[row].strategy for row in rows])
         for row, codes in zip(rows, _broken_laws(context, table), strict=True):

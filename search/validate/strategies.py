@@ -65,7 +65,7 @@ def strategy_of(
             zero=zero,
             shard=_shard(facts, dp * cp) if zero else ALL_REPLICAS,
             sp=_sequence_parallel(row, tp, framework, defaults, filled),
-            recompute=_recompute(row, filled),
+            recompute=_recompute(row, facts, filled),
         )
     except RequestError as error:
         raise Skip(f"no strategy: {error}") from None
@@ -169,8 +169,10 @@ def _sequence_parallel(
     return text in ("1", "true")
 
 
-def _recompute(row: TableRow, filled: Filled) -> Recompute:
+def _recompute(row: TableRow, facts: Facts, filled: Filled) -> Recompute:
     text = row["recompute"].lower()
+    if text == "selective" and facts.recomputed:
+        text = facts.recomputed
     if not text:
         return filled.of("recompute", Recompute.NONE)
     try:

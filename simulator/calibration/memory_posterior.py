@@ -23,7 +23,7 @@ from forerun.simulator.calibration.memory_factors import (
     memory_features,
     memory_slopes,
 )
-from forerun.simulator.calibration.residual import USUAL, ErrorPriors, Features, residual_covariance
+from forerun.simulator.calibration.residual import USUAL, ErrorPriors, Features, residual_covariance, row_products
 from forerun.simulator.core.score import score
 from forerun.simulator.memory.risk import CalibratedPeaks
 from forerun.simulator.score_table import MEMORY_PARTS, Floats
@@ -61,7 +61,7 @@ class MemoryPosterior:
             rows = slice(start, start + FEW)
             features = memory_features(context, table.take(rows), held[rows])
             residual = residual_covariance(features, self.evidence.features, self.settings)
-            own[rows] = np.exp(residual @ explained)
+            own[rows] = np.exp(row_products(residual, explained))
             left[rows], prior[rows] = self._variances(held[rows], features, residual, precision)
         parts = {
             part: memory_bytes[part] * own * factors[place]

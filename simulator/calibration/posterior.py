@@ -24,6 +24,7 @@ from forerun.simulator.calibration.residual import (
     features_of,
     joined,
     residual_covariance,
+    row_products,
 )
 from forerun.simulator.core.score import score
 from forerun.simulator.score_table import Floats
@@ -63,7 +64,7 @@ class Posterior:
         for start in range(0, len(table), FEW):
             rows = slice(start, start + FEW)
             part = features_of(context, table.take(rows), {name: values[rows] for name, values in time_s.items()})
-            result[rows] = np.exp(self._residual(part) @ explained)
+            result[rows] = np.exp(row_products(self._residual(part), explained))
         return result
 
     def believe(self, parts: Sequence[tuple[Context, StrategyTable]]) -> Belief:
@@ -76,7 +77,9 @@ class Posterior:
         features = joined([features_of(*part, one.time_s) for part, one in zip(bare, scores, strict=True)])
         slopes = np.concatenate([slopes_of(*part) for part in bare])
         residual = self._residual(features)
-        log_time = np.log(np.concatenate([one.step_time_s for one in scores])) + residual @ self.mixture.explained
+        log_time = np.log(np.concatenate([one.step_time_s for one in scores])) + row_products(
+            residual, self.mixture.explained
+        )
         shares, apart = self.mixture.shares, self._apart(slopes, residual)
         covariance, spread = np.zeros((len(log_time),) * 2), np.empty(apart.shape)
         prior = Covariances(

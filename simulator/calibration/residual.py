@@ -137,5 +137,12 @@ def residual_covariance(one: Features, other: Features, settings: ErrorPriors = 
 
 def _squared_distance(one: Floats, other: Floats) -> Floats:
     """Return the squared distances [N, M] of points [N, F] and [M, F]."""
-    square = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None, :] - 2.0 * (one @ other.T)
+    square = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None, :] - 2.0 * row_products(one, other)
     return np.asarray(np.maximum(square, 0.0))
+
+
+def row_products(one: Floats, other: Floats) -> Floats:
+    """Return the products of all rows [N, F] with all rows [M, F], or with one [F]. A row's do not depend on how many
+    others there are: libraries of linear algebra add up in another order for another number, and the same strategy
+    would have another time in another slice."""
+    return np.asarray(np.einsum("nf,mf->nm" if other.ndim == 2 else "nf,f->n", one, other))

@@ -127,6 +127,11 @@ def goodput_of(
     total = running * math.exp(recovery) + planned_share
     # Time without a node to continue on comes on top: the share of time in which more nodes are away than spares exist.
     down = _short_of_nodes(reliability, failures_per_s=rate_per_s)
+    if down > 1 - 1e-9:
+        raise RequestError(
+            f"{reliability.spare_nodes} spare nodes never suffice where {devices} devices fail every {mean_s:.0f} s; "
+            "the training does not progress"
+        )
     total /= 1 - down
     writes = write_s / interval_s
     return Goodput(

@@ -11,8 +11,9 @@ from forerun.spaces.clusters.cluster import Cluster, Level, NodeGroup, Overlap
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.devices import device_from_mapping, device_names, load_device
 from forerun.spaces.clusters.groups import stage_groups
+from forerun.spaces.clusters.growth import grown
 from forerun.spaces.clusters.levels import levels_from_spec
-from forerun.spaces.clusters.spec import ClusterSpec, HostLinks, Network, ScaleUp
+from forerun.spaces.clusters.spec import ClusterSpec, HostLinks, Network, ScaleUp, Tier
 from forerun.spaces.clusters.topologies import TOPOLOGY_ENDINGS
 from forerun.spaces.clusters.topology import build_graph, levels_from_graph
 
@@ -27,11 +28,13 @@ __all__ = [
     "NodeGroup",
     "Overlap",
     "ScaleUp",
+    "Tier",
     "build_graph",
     "cluster_from_mapping",
     "cluster_names",
     "device_from_mapping",
     "device_names",
+    "grown",
     "levels_from_graph",
     "levels_from_spec",
     "load_cluster",

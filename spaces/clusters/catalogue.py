@@ -29,7 +29,7 @@ def load_cluster(name: str) -> Cluster:
     Raises:
         RequestError: no such cluster; the message names the nearest ones.
     """
-    return cluster_from_mapping(read_entry("clusters", name, "cluster"), name=name)
+    return replace(cluster_from_mapping(read_entry("clusters", name, "cluster"), name=name), catalogued=True)
 
 
 def resolve_cluster(text: str, *, groups: bool = False) -> Cluster:

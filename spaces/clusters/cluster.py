@@ -5,7 +5,7 @@ homogeneous clusters.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from forerun.spaces.clusters.device import Device
@@ -89,6 +89,7 @@ class Cluster:
     ``memory_bytes_per_s`` where known. ``usd_per_device_hour``: a price the user gave, None to use none.
      ``spec``: what the graph of links is built from. ``defaults``: every value that was filled in, with the reason.
     ``measured``: seconds of collectives where a profile was taken. ``overlap``: see ``Overlap``.
+    ``catalogued``: an entry of the catalogue, whose size is a rule and not a machine's.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Cluster:
     measured: "Measurements | None" = None
     groups: tuple[NodeGroup, ...] = ()
     overlap: Overlap = Overlap()
+    catalogued: bool = field(default=False, compare=False)
 
     @property
     def scale_up_size(self) -> int:

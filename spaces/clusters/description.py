@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.spaces.clusters.device import Device
-from forerun.spaces.clusters.spec import ClusterSpec, HostLinks, Network, ScaleUp
+from forerun.spaces.clusters.spec import ClusterSpec, HostLinks, Network, ScaleUp, Tier
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_rate, format_seconds, parse_rate, parse_seconds
 
@@ -206,6 +206,10 @@ def _network(data: Mapping[str, Any], device: Device, per_node: int, host: HostL
         oversubscription=float(data.get("oversubscription", 1.0)),
         leaf_nodes=data.get("leaf_nodes"),
         direct=bool(data.get("direct", False)),
+        tiers=tuple(
+            Tier(nodes=tier["nodes"], oversubscription=float(tier.get("oversubscription", 1.0)))
+            for tier in data.get("tiers", ())
+        ),
     )
 
 

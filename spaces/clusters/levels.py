@@ -9,6 +9,8 @@ from forerun.spaces.clusters.spec import ClusterSpec, HostLinks, Network, ScaleU
 
 # Two more switches on the way: about 0.15 us each (NVIDIA Quantum data sheet: 90 to 130 ns port to port, plus cable).
 SPINE_S = 0.3e-6
+NETWORKS = ("network", "spine", "core", "above")
+"""Names of the levels of a network, inside out."""
 
 
 def levels_from_spec(spec: ClusterSpec) -> tuple[Level, ...]:
@@ -95,40 +97,35 @@ def _host_level(name: str, size: int, rate: float, port: float, latency_s: float
 
 
 def _network_levels(spec: ClusterSpec, network: Network) -> list[Level]:
-    per_device = _node_egress_bytes_per_s(spec, network, network.nic_bytes_per_s) / spec.devices_per_node
+    per_node = _node_egress_bytes_per_s(spec, network, network.nic_bytes_per_s)
     port = network.nic_bytes_per_s
     if not network.direct:
         port = min(port, spec.host.bytes_per_s, *([spec.host.switch_bytes_per_s] if spec.host.switch_devices else []))
-    inside = spec.max_devices
-    if network.oversubscription > 1 and network.leaf_nodes is not None:
-        inside = min(inside, network.leaf_nodes * spec.devices_per_node)
-    levels = []
-    if inside > spec.unit:
+    sizes = [min(tier.nodes * spec.devices_per_node, spec.max_devices) for tier in network.groups]
+    levels: list[Level] = []
+    below, less, narrowest = 0, 1.0, float("inf")
+    for place, size in enumerate([*sizes, spec.max_devices]):
+        if place:
+            tier = network.groups[place - 1]
+            less *= tier.oversubscription
+            rails = 1 if place == 1 else network.nics_per_node  # a leaf has one rail, what is above has all
+            narrowest = min(narrowest, tier.nodes * rails * network.nic_bytes_per_s / less)
+        if size <= max(below, spec.unit):
+            continue
+        # Every NIC of a group has its share of its rail's uplink and of no other.
+        rate = _node_egress_bytes_per_s(spec, network, network.nic_bytes_per_s / less) if place else per_node
         levels.append(
             Level(
-                name="network",
-                size=inside,
+                name=NETWORKS[min(place, len(NETWORKS) - 1)],
+                size=size,
                 kind=network.kind,
-                bytes_per_s=per_device,
-                port_bytes_per_s=port,
-                latency_s=network.latency_s,
+                bytes_per_s=rate / spec.devices_per_node,
+                port_bytes_per_s=min(port, narrowest),
+                latency_s=network.latency_s + place * SPINE_S,
+                oversubscription=less,
             )
         )
-    if inside < spec.max_devices:
-        leaf_uplink = inside // spec.devices_per_node * network.nic_bytes_per_s / network.oversubscription
-        # Every NIC of a leaf group has its share of its rail's uplink and of no other.
-        beyond = _node_egress_bytes_per_s(spec, network, network.nic_bytes_per_s / network.oversubscription)
-        levels.append(
-            Level(
-                name="spine",
-                size=spec.max_devices,
-                kind=network.kind,
-                bytes_per_s=beyond / spec.devices_per_node,
-                port_bytes_per_s=min(port, leaf_uplink),
-                latency_s=network.latency_s + SPINE_S,
-                oversubscription=network.oversubscription,
-            )
-        )
+        below = size
     return levels
 
 

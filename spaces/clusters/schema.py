@@ -51,7 +51,7 @@ Seconds = Annotated[float, _quantity(parse_seconds)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
 Index = Annotated[int, Field(ge=0, strict=True)]
-Price = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Price = Annotated[float, Field(ge=1e-9, le=1e30)]
 
 
 def _form(value: Any) -> str:
@@ -97,6 +97,13 @@ class HostDocument(_Strict):
     memory_rate: Rate | None = None
 
 
+class TierDocument(_Strict):
+    """Nodes that reach each other below further switches, and what leaves them."""
+
+    nodes: Count
+    oversubscription: Annotated[float, Field(ge=1, le=1000)] | None = None
+
+
 class NetworkDocument(_Strict):
     """The links between nodes."""
 
@@ -107,6 +114,7 @@ class NetworkDocument(_Strict):
     latency: Seconds | None = None
     oversubscription: Annotated[float, Field(ge=1)] | None = None
     leaf_nodes: Count | None = None
+    tiers: list[TierDocument] | None = Field(default=None, max_length=8)
     direct: StrictBool | None = None
 
 

@@ -49,10 +49,19 @@ class HostLinks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """Switches above: ``nodes`` reach each other below them; what leaves so many is ``oversubscription`` times less."""
+
+    nodes: int
+    oversubscription: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     """The links between nodes: ``nics_per_node`` of ``nic_bytes_per_s`` each (at most one per device).
 
-    ``leaf_nodes``: nodes that reach each other at the full rate; beyond, ``oversubscription`` divides it.
+    ``leaf_nodes``: nodes that reach each other at the full rate; beyond, ``oversubscription`` divides it. ``tiers``:
+    what stands above that, inside out (pods of a fat tree that further switches join).
     ``direct``: every device has a NIC of its own that does not hang from the host's links (on chip, or its own switch).
     """
 
@@ -63,6 +72,14 @@ class Network:
     oversubscription: float = 1.0
     leaf_nodes: int | None = None
     direct: bool = False
+    tiers: tuple[Tier, ...] = ()
+
+    @property
+    def groups(self) -> tuple[Tier, ...]:
+        """Groups of nodes that reach each other more widely than others: those of a leaf, then the tiers."""
+        if self.oversubscription > 1 and self.leaf_nodes is not None:
+            return (Tier(nodes=self.leaf_nodes, oversubscription=self.oversubscription), *self.tiers)
+        return self.tiers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,5 +184,15 @@ class ClusterSpec:
             raise RequestError(
                 f"leaf_nodes must hold whole scale-up domains of {self.unit} devices, but got {leaf} nodes"
             )
+        inner = 0
+        for tier in network.groups:
+            if tier.oversubscription < 1:
+                raise RequestError(f"oversubscription is at least 1 (full bisection), but got {tier.oversubscription}")
+            if tier.nodes <= inner or tier.nodes % max(1, inner) or tier.nodes * self.devices_per_node % self.unit:
+                raise RequestError(
+                    f"a tier holds several groups of {max(1, inner)} nodes and whole scale-up domains of {self.unit} "
+                    f"devices, but got {tier.nodes} nodes"
+                )
+            inner = tier.nodes
         if network.oversubscription > 1 and leaf is None:
             raise RequestError("an oversubscribed network needs leaf_nodes: the nodes under one leaf switch")

@@ -1,7 +1,7 @@
 """The graph of links of a cluster, and the levels that follow from it.
 
 Nodes are tuples that begin with their kind: ``("device", 3)``, ``("nvswitch", 0)``, ``("pcie", node, 1)``,
-``("socket", node, 0)``, ``("nic", node, 2)``, ``("leaf", group, rail)``, ``("spine",)``. Edges carry
+``("socket", node, 0)``, ``("nic", node, 2)``, ``("leaf", group, rail)``, ``("spine", tier, group)``. Edges carry
 ``capacity_bytes_per_s`` (one direction), ``latency_s`` and ``kind``. The switches of one domain count as one, since
 they are never the narrow place; so do the PCIe switches of one socket, unless the description tells them apart.
 networkx is imported only when a graph is built.
@@ -14,8 +14,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from forerun.spaces.clusters.cluster import Level
-from forerun.spaces.clusters.levels import SPINE_S, mesh_link_bytes_per_s, torus_link_bytes_per_s
-from forerun.spaces.clusters.spec import ClusterSpec, Network, ScaleUp
+from forerun.spaces.clusters.levels import NETWORKS, SPINE_S, mesh_link_bytes_per_s, torus_link_bytes_per_s
+from forerun.spaces.clusters.spec import ClusterSpec, Network, ScaleUp, Tier
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 def build_graph(spec: ClusterSpec, nodes: int) -> "Graph":
     """Return the graph of the first ``nodes`` nodes of ``spec``.
 
-    Device nodes carry ``node``, ``socket``, ``domain`` and ``leaf`` (numbers of the groups they belong to); a socket
-    through whose memory transfers are staged carries ``throughput_bytes_per_s``; ``graph.graph["spec"]`` is ``spec``.
+    Device nodes carry ``node``, ``socket``, ``domain`` and ``tier 0`` on (numbers of the groups they belong to); a
+    socket through whose memory transfers are staged carries ``throughput_bytes_per_s``; ``graph.graph["spec"]`` is the
+    spec.
 
     Raises:
         RequestError: fewer than one node or more than the cluster has.
@@ -97,21 +98,24 @@ def _steps(spec: ClusterSpec) -> Iterator[_Step]:
         yield _Step(name="node", outer="node", kind="pcie", edges=tree)
     if spec.network is not None:
         everything = frozenset({"network"} if spec.network.direct else {"pcie", "network"})
-        yield _Step(name="network", outer="leaf", kind=spec.network.kind, edges=everything)
-        yield _Step(
-            name="spine",
-            outer="all",
-            kind=spec.network.kind,
-            edges=everything,
-            oversubscription=spec.network.oversubscription,
-        )
+        less = 1.0
+        yield _Step(name=NETWORKS[0], outer="tier 0", kind=spec.network.kind, edges=everything)
+        for place, tier in enumerate(spec.network.groups, start=1):
+            less *= tier.oversubscription
+            yield _Step(
+                name=NETWORKS[min(place, len(NETWORKS) - 1)],
+                outer=f"tier {place}",
+                kind=spec.network.kind,
+                edges=everything,
+                oversubscription=less,
+            )
 
 
 def _add_host(graph: "Graph", spec: ClusterSpec, node: int) -> None:
     host = spec.host
     staged = host.staged_bytes_per_s
     hub: dict[str, float] = {} if staged is None else {"throughput_bytes_per_s": staged}
-    leaf_nodes = spec.network.leaf_nodes if spec.network and spec.network.oversubscription > 1 else None
+    tiers = spec.network.groups if spec.network else ()
     for socket in range(host.sockets):
         graph.add_node(("socket", node, socket), kind="socket", **hub)
     if host.sockets > 1:
@@ -123,8 +127,8 @@ def _add_host(graph: "Graph", spec: ClusterSpec, node: int) -> None:
             "switch": index // host.switch_devices if host.switch_devices else index,
             "socket": node * host.sockets + socket,
             "domain": index // spec.scale_up_size,
-            "leaf": 0 if leaf_nodes is None else node // leaf_nodes,
-            "all": 0,
+            **{f"tier {place}": node // tier.nodes for place, tier in enumerate(tiers)},
+            f"tier {len(tiers)}": 0,
         }
         graph.add_node(("device", index), kind="device", **groups)
         above: tuple[str, int, int] = ("socket", node, socket)
@@ -168,22 +172,31 @@ def _mesh_links(links: ScaleUp) -> Iterator[tuple[int, int, float]]:
 
 
 def _add_network(graph: "Graph", spec: ClusterSpec, network: Network, nodes: int) -> None:
-    """Attach NIC ``k`` of every node to rail ``k`` of its leaf group, and the leaves to one spine."""
-    leaf_nodes = network.leaf_nodes if network.oversubscription > 1 and network.leaf_nodes else nodes
+    """Attach NIC ``k`` of every node to rail ``k`` of its leaf group, the leaves of a group to one spine, and so on."""
+    tiers = network.groups or (Tier(nodes=nodes),)
     rate = network.nic_bytes_per_s
     for node in range(nodes):
         for rail in range(network.nics_per_node):
-            nic, leaf = ("nic", node, rail), ("leaf", node // leaf_nodes, rail)
+            nic, leaf = ("nic", node, rail), ("leaf", node // tiers[0].nodes, rail)
             graph.add_node(nic, kind="nic")
-            graph.add_node(leaf, kind="leaf")
             if network.direct:
                 _join(graph, ("device", node * spec.devices_per_node + rail), nic, rate, 0.0, "network")
             else:
                 _join(graph, ("socket", node, rail % spec.host.sockets), nic, rate, 0.0, "pcie")
             _join(graph, nic, leaf, rate, network.latency_s / 2, "network")
-    for name in [name for name in graph if name[0] == "leaf"]:
-        graph.add_node(("spine",), kind="spine")
-        _join(graph, name, ("spine",), leaf_nodes * rate / network.oversubscription, SPINE_S / 2, "network")
+            graph.add_node(leaf, kind="leaf")
+    less = 1.0
+    for place, tier in enumerate(tiers):
+        less *= tier.oversubscription
+        above = tiers[place + 1].nodes if place + 1 < len(tiers) else nodes
+        for group in range(-(-nodes // tier.nodes)):
+            switch: tuple[object, ...] = ("spine", place + 1, group * tier.nodes // above)
+            graph.add_node(switch, kind="spine")
+            rails = network.nics_per_node if place == 0 else 1
+            for rail in range(rails):
+                own = ("leaf", group, rail) if place == 0 else ("spine", place, group)
+                wide = tier.nodes * rate * (network.nics_per_node // rails) / less
+                _join(graph, own, switch, wide, SPINE_S / 2, "network")
 
 
 def _join(graph: "Graph", a: Hashable, b: Hashable, rate: float, latency_s: float, kind: str) -> None:

@@ -100,3 +100,8 @@ def test_facts_out_of_reason_are_refused() -> None:
     for text in ("spares=1" + "0" * 400, "recovery=1e300s", "failures=1e6", "interval=0s", "storage=0GB/s"):
         with pytest.raises(RequestError):
             read_reliability(text)
+
+
+def test_spares_that_never_suffice_are_named() -> None:
+    with pytest.raises(RequestError, match="1 spare nodes never suffice"):
+        search(**SMALL, gpus=64, goodput="failures=0.01,interval=30min,spares=1,repair=1000h")

@@ -15,6 +15,8 @@ from forerun.search.cli import main
 from forerun.search.opgraph.limits import PAYS, doubled, limits_of
 from forerun.search.opgraph.what_if import congestion, doublings
 from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.workers import Choice
+from forerun.simulator import TIME_PARTS
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.space import splits_over
 from forerun.spaces.errors import InfeasibleError, RequestError
@@ -170,6 +172,70 @@ def test_out_writes_the_leaderboard(
     assert (folder / "request.yaml").exists()
 
 
+def test_the_page_counts_samples_and_comes_back_from_the_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, again, folder = tmp_path / "a.html", tmp_path / "b.html", tmp_path / "run"
+    files = ("--out", str(folder), "--report", str(page), "--usd-per-gpu-hour", "2")
+    run("search alexnet --cluster dgx1-v100 --gpus 2..4 --global-batch 32/gpu", capsys, words=files)
+    run(f"report {folder} --out {again}", capsys)
+    text = page.read_text()
+    assert text == again.read_text()
+    body = text.split("</style>")[1].split("<script")[0]
+    for words in (
+        "images/s per GPU",
+        "USD/Mimg",
+        "Simulated event by event",
+        "--global-batch 32/gpu",
+        "exposed gradient",
+    ):
+        assert words in body
+    for words in ("tok/s", "tokens", ">None<", "nan"):
+        assert words not in body
+
+
+def test_workers_find_what_one_process_finds() -> None:
+    asked = setting("alexnet", gpus="4..8")
+    alone = search_request(asked)
+    shared = search_request(asked, workers=Choice(kind="processes", count=2))
+    assert (shared.rows, shared.families, shared.space) == (alone.rows, alone.families, alone.space)
+
+
+def test_refined_rows_are_simulated_and_keep_what_holds_them_up(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "search alexnet --cluster dgx1-v100 --gpus 4 --global-batch 32/gpu --json"
+    closed = {row["strategy"]: row for row in json.loads(run(command, capsys))["leaderboard"]}
+    board = json.loads(run(f"{command} --refine 3", capsys))
+    for row in board["leaderboard"]:
+        before = closed[row["strategy"]]
+        assert row["step_time_s"] == pytest.approx(before["step_time_s"], rel=0.05)
+        assert row["bottleneck"] == before["bottleneck"]
+        assert set(row["breakdown_s"]) == set(TIME_PARTS)
+    assert any("simulated event by event" in note for note in board["request"]["notes"])
+
+
+def test_two_splits_are_compared_part_by_part(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--strategy", "data16", "--strategy", "data4 filter4 segments4")
+    document = json.loads(run(f"compare {RESNET} --json", capsys, words=words))
+    one, other = document["rows"]
+    assert sum(document["difference_s"].values()) == pytest.approx(other["step_time_s"] - one["step_time_s"])
+    assert one["samples_per_s"] > other["samples_per_s"] and "B is" in document["text"]
+    text = run(f"compare {RESNET}", capsys, words=words)
+    assert "images/s/GPU" in text and "tokens" not in text
+    # A step on twice the GPUs has twice the samples: what it loses is what a sample takes more.
+    words = ("--strategy", "data1", "--strategy", "data2")
+    text = json.loads(run(f"compare {RESNET} --framework ideal --json", capsys, words=words))["text"]
+    assert text.startswith("B on 2 instead of 1 GPUs takes 1.00 times as long and 0.")
+
+
+def test_a_bound_on_the_risk_of_running_out_of_memory_leaves_less(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "search vgg16 --cluster abci-v100 --gpus 4 --global-batch 128/gpu --top 1000 --json"
+    free, bounded = (json.loads(run(f"{command}{more}", capsys)) for more in ("", " --oom-risk 1%"))
+    limit = {row["memory_limit_gib"] for row in bounded["leaderboard"]}
+    assert max(row["peak_memory_gib"] for row in bounded["leaderboard"]) <= min(limit)
+    assert min(limit) < min(row["memory_limit_gib"] for row in free["leaderboard"])
+    assert all(row["oom_risk"] <= 0.01 for row in bounded["leaderboard"])
+
+
 def test_explain_shows_phases_classes_and_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
     text = run(f"explain {RESNET} --strategy", capsys, words=("data4 filter4 segments4",))
     for word in ("gradient exchange", "weight update", "redundant compute*", "all links twice as fast", "repeated on"):
@@ -280,7 +346,11 @@ def test_the_page_of_limits_loads_nothing_and_shows_every_family(
         ("search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8/node --seq-len 64", (), "like 64/gpu"),
         ("limits llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8", (), "limits are for operator graphs"),
         ("search missing.onnx --cluster dgx-h100 --gpus 8 --global-batch 8", (), "missing.onnx: no such file"),
-        ("compare resnet50 --cluster dgx-h100 --global-batch 8 --strategy a --strategy b", (), "is an operator graph"),
+        (
+            "compare resnet50 --cluster dgx-h100 --global-batch 8 --strategy a --strategy b",
+            (),
+            "unknown word of a split",
+        ),
     ],
 )
 def test_wrong_requests_get_one_message(

@@ -27,6 +27,7 @@ from forerun.search.report.request_of import request_behind
 from forerun.search.report.scatter import coordinates, pareto_front, scatter, views_of
 from forerun.search.report.stages import stages_section
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
+from forerun.simulator.opgraph import PHASES
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import visible
 from forerun.spaces.strategies import RULES
@@ -248,10 +249,11 @@ def test_ticks_are_few_and_inside(low: float, width: float) -> None:
 
 
 def test_every_part_and_reason_has_its_words_and_slot() -> None:
-    assert tuple(TIME_SLOTS) == TIME_PARTS
-    assert tuple(MEMORY_SLOTS) == MEMORY_PARTS
-    for slots in (TIME_SLOTS, MEMORY_SLOTS):
-        assert len(set(slots.values())) == len(slots)
+    assert tuple(TIME_SLOTS) == tuple(dict.fromkeys((*TIME_PARTS, *PHASES)))
+    assert tuple(part for part in MEMORY_SLOTS if part != "in use") == MEMORY_PARTS
+    graph = [part for part in PHASES if part != "tail"]  # drawn as the other collectives
+    for slots, parts in ((TIME_SLOTS, TIME_PARTS), (TIME_SLOTS, graph), (MEMORY_SLOTS, MEMORY_PARTS)):
+        assert len({slots[part] for part in parts}) == len(parts)
     assert {rule.code for rule in RULES} <= set(REASONS)
 
 

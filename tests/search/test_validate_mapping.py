@@ -157,6 +157,13 @@ def test_the_notes_name_the_network(tmp_path: Path) -> None:
     assert "network" not in run.filled
 
 
+def test_modules_that_an_ablation_recomputes_are_read(tmp_path: Path) -> None:
+    for name, kind in (("mlp_plus_core_attn", "core_attn+mlp"), ("core_attn", "selective"), ("more_pp", "selective")):
+        run = mapped(tmp_path, recompute="selective", notes=f"name={name}; status=; measurement=rank 0")
+        assert f"recompute={kind}" in str(run.strategy)
+    assert "recompute" not in str(mapped(tmp_path, recompute="none", notes="name=mlp; status=").strategy)
+
+
 def test_fp32_held_against_the_tf32_peak_is_tf32(tmp_path: Path) -> None:
     assert mapped(tmp_path, precision="fp32", notes="(theoryflops=495T)").context.workload.precision == "tf32"
     assert mapped(tmp_path, precision="fp32").context.workload.precision == "fp32"

@@ -1,5 +1,6 @@
 """Law: the closed arithmetic of the levels gives what cuts and paths of the graph give."""
 
+import math
 from dataclasses import asdict, replace
 
 import networkx
@@ -13,6 +14,7 @@ from forerun.spaces.clusters import (
     HostLinks,
     Network,
     ScaleUp,
+    Tier,
     build_graph,
     cluster_names,
     levels_from_graph,
@@ -35,7 +37,12 @@ def agree(spec: ClusterSpec) -> None:
 
 
 def trimmed(spec: ClusterSpec) -> ClusterSpec:
-    """Keep two groups of the widest level: all that a cut can see."""
+    """Keep two groups of the widest level, and four devices along each way of a torus: all that a cut can see."""
+    links = spec.scale_up
+    if links is not None and math.prod(links.torus) > 64:
+        torus = tuple(min(4, extent) for extent in links.torus)
+        links = replace(links, torus=torus, size=math.prod(torus))
+        spec = replace(spec, scale_up=links, max_devices=spec.max_devices // links.size * links.size)
     nodes = 2 * spec.unit // spec.devices_per_node
     if spec.network is not None and spec.network.oversubscription > 1 and spec.network.leaf_nodes:
         nodes = 2 * spec.network.leaf_nodes
@@ -78,16 +85,23 @@ def specs(draw: st.DrawFn) -> ClusterSpec:
     unit = max(per_node, scale_up.size if scale_up else 1)
     over = draw(st.sampled_from([1.0, 2.0, 3.0]))
     nics = draw(st.integers(1, per_node))
+    leaf = 2 * unit // per_node
+    pods = tuple(
+        Tier(nodes=leaf * 2**place, oversubscription=draw(st.sampled_from([1.0, 1.5, 7.0])))
+        for place in range(1, draw(st.integers(1, 3)))
+    )
     network = Network(
         kind="infiniband",
         nics_per_node=nics,
         nic_bytes_per_s=draw(RATES),
         latency_s=3e-6,
         oversubscription=over,
-        leaf_nodes=2 * unit // per_node if over > 1 else None,
+        leaf_nodes=leaf if over > 1 else None,
+        tiers=pods,
         direct=nics == per_node and draw(st.booleans()),
     )
-    return ClusterSpec(devices_per_node=per_node, max_devices=4 * unit, scale_up=scale_up, host=host, network=network)
+    most = 4 * unit * 2 ** len(pods)
+    return ClusterSpec(devices_per_node=per_node, max_devices=most, scale_up=scale_up, host=host, network=network)
 
 
 @given(specs())

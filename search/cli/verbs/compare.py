@@ -2,6 +2,7 @@
 
 import argparse
 
+from forerun.search.cli.answers import COMPARED_SPLITS
 from forerun.search.cli.arguments import add_gpus, add_json, add_training, single_request
 from forerun.search.cli.parser import Parser
 
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
     if len(args.strategy) != 2:
         raise RequestError(f"compare takes two strategies, but got {len(args.strategy)}; name --strategy twice")
-    setting = resolve(single_request(args))
+    setting = resolve(single_request(args, graphs=COMPARED_SPLITS))
     strategies = [legal_strategy(setting, text) for text in args.strategy]
     rows = rows_of(setting.context, strategies, usd_per_gpu_hour=setting.usd_per_gpu_hour)
     first, second = certain(setting.context, tuple(replace(row, rank=place) for place, row in enumerate(rows, start=1)))
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             dump_json(
                 {
                     "schema": SCHEMA,
-                    "request": {**setting.to_json(), "defaults": setting.defaults, "notes": setting.notes},
+                    "request": setting.document(),
                     "rows": [first.to_json(), second.to_json()],
                     "difference_s": {p: second.breakdown_s[p] - s for p, s in first.breakdown_s.items()},
                     "difference_gib": {p: second.memory_gib[p] - s for p, s in first.memory_gib.items()},

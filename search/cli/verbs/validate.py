@@ -32,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plot", action=OutputFile, metavar="FILE.html", help="draw predicted against measured, and order"
     )
     parser.add_argument(
-        "--noise", type=_share, default=0.05, metavar="X", help="pairs closer than this share are not judged (0.05)"
+        "--noise",
+        type=_share,
+        default=0.05,
+        metavar="X",
+        help="ignore pairs of runs whose step times differ by less (0.05)",
     )
     parser.add_argument(
         "--margin", type=_share, default=0.0, metavar="X", help="share of memory that must stay free to fit (0)"
@@ -129,15 +133,16 @@ def _predicted(args: argparse.Namespace, runs: "RunSet") -> "Predictions":
     Raises:
         RequestError: contention is asked for without events.
     """
+    from forerun.search.cli.progress import told
     from forerun.search.validate import predict
 
     if args.fidelity != "events":
         if args.contention:
             raise RequestError("--contention needs --fidelity events: closed forms see every link as evenly shared")
-        return predict(runs.runs, margin=args.margin)
+        return predict(runs.runs, margin=args.margin, told=told)
     from forerun.simulator.events import event_scores
 
-    return predict(runs.runs, score=partial(event_scores, contention=args.contention), margin=args.margin)
+    return predict(runs.runs, score=partial(event_scores, contention=args.contention), margin=args.margin, told=told)
 
 
 def _print(summary: "Summary", predictions: "Predictions", worst: list[int]) -> None:

@@ -133,6 +133,7 @@ def _model(launch: Launch) -> list[str]:
         "n_kv_heads": layer.attention.kv_heads,
         "head_dim": layer.attention.head_dim,
         "qk_norm": layer.attention.query_key_norm,
+        "use_head_qk_norm": layer.attention.query_key_norm,
         "feed_forward": f"FeedForwardConfig(hidden_size={layer.mlp.hidden}, bias=False)",
     }
     return [
