@@ -65,6 +65,15 @@ def test_it_is_gone_before_anything_is_printed(
     assert "an answer" in capsys.readouterr().out
 
 
+def test_it_comes_again_after_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    with on_a_terminal(monkeypatch) as terminal:
+        print("forerun: a message", file=sys.stderr)
+        wait_until_shown()
+        told("searching", 1, 2, "3 scored")
+    text = terminal.getvalue()
+    assert text.index("forerun: a message") < text.index("3 scored")
+
+
 @pytest.mark.parametrize("task", ["", "searching"])
 def test_without_a_terminal_nothing_is_shown(task: str, capsys: pytest.CaptureFixture[str]) -> None:
     with escaped_streams(), working(task):
