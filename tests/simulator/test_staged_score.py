@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS, score
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.core.staged import staged_score
