@@ -20,8 +20,10 @@ from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import TRANSFORMERS, AnyStrategy, kind_of
 from forerun.search.request.limits import TOO_DEAR, TOO_LATE
 from forerun.search.request.objectives import objective_named
-from forerun.search.request.request import Request, Setting, legal_strategy, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.request.scorer import Progress, Scorer
+from forerun.search.request.setting import Setting, legal_strategy
 from forerun.search.workers import IN_THIS_PROCESS, Choice
 from forerun.search.workers.slicing import search_with
 from forerun.simulator import score as simulator_score
@@ -151,7 +153,7 @@ def _front_remarks(setting: Setting, piece: SliceResult, rows: tuple[Row, ...]) 
     if not objective.front or piece.best is None:
         return ()
     whole = len(piece.best)
-    shown = f"strategies of the front: {whole:,}" + (f", of which {len(rows):,} are kept" if len(rows) < whole else "")
+    shown = f"Pareto front: {whole:,} strategies" + (f", {len(rows):,} of them kept" if len(rows) < whole else "")
     return shown, *filter(None, (paying(rows) if len(rows) == whole else "",))
 
 

@@ -11,8 +11,8 @@ from forerun.search.build import with_rows
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import kind_of
 from forerun.search.request.objectives import objective_named
-from forerun.search.request.request import Setting
 from forerun.search.request.scorer import Told
+from forerun.search.request.setting import Setting
 from forerun.simulator.score_table import ScoreTable, joined
 
 
@@ -60,4 +60,4 @@ def _verdict(before: tuple[Row[Any], ...], played: tuple[Row[Any], ...], best: R
     apart = max(abs(old.step_time_s / new.step_time_s - 1) for old, new in zip(before, played, strict=True))
     lost = best.throughput_per_gpu / played[0].throughput_per_gpu - 1
     text = f"the best {len(before)} were simulated event by event: step times differ by {apart:.1%} at most"
-    return text if lost <= 0 else f"{text}; the first pick of the closed forms would cost {lost:.1%} more"
+    return text if lost <= 0 else f"{text}; the first row by closed forms takes {lost:.1%} more GPU time"

@@ -3,7 +3,7 @@
 import csv
 import io
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from importlib.metadata import version
@@ -50,10 +50,12 @@ def calibrate_files(
     where: Sequence[str] = (),
     source: str = "calibration",
     profile: Path | None = None,
+    turned: Callable[[int, int], None] | None = None,
 ) -> Calibrated:
     """Fit the runs of some tables, and those of an ``earlier`` calibration; ``where``: COLUMN=VALUE that rows must say.
 
-    ``profile``: what ``forerun profile`` measured of the machine; constants are then fitted on top of it.
+    ``profile``: what ``forerun profile`` measured of the machine; constants are then fitted on top of it. ``turned`` is
+    called with the rounds of the fit that are done, and how many there are at most.
 
     Raises:
         RequestError: a file cannot be read, no row can be used, or they are of several machines.
@@ -66,7 +68,7 @@ def calibrate_files(
     made: dict[str, object] = {"files": {path.name: digest_of(path)[:16] for path in files}}
     if profile is not None:
         runs, made["profile"] = list(profiled_runs(runs, profile)), digest_of(profile)[:16]
-    return calibrate_runs(runs, skipped=_skipped(found), source=source, made=made)
+    return calibrate_runs(runs, skipped=_skipped(found), source=source, made=made, turned=turned)
 
 
 def calibrate_runs(
@@ -75,6 +77,7 @@ def calibrate_runs(
     skipped: Mapping[str, int] | None = None,
     source: str = "calibration",
     made: Mapping[str, object] | None = None,
+    turned: Callable[[int, int], None] | None = None,
 ) -> Calibrated:
     """Fit runs of one machine; rows of the same run_id must not stand twice.
 
@@ -92,7 +95,7 @@ def calibrate_runs(
         raise RequestError(f"a calibration takes at most {MOST_RUNS} runs, but there are {len(every)}; use --where")
     if not chosen:
         raise RequestError("no row has a step time and outcome ok: calibration needs at least one run that ran")
-    result, held = fit(measured_of(chosen)), fit_memory(memory_runs_of(told))
+    result, held = fit(measured_of(chosen), turned=turned), fit_memory(memory_runs_of(told))
     calibration = Calibration(
         source=source,
         machine=machine,

@@ -1,6 +1,7 @@
 """What a terminal shows while a verb works: a line on stderr that moves, with how much is done where that is known.
 
-It appears when a verb has said nothing for a second, and goes before the first character that the verb prints.
+It appears when a verb has said nothing for a second, goes before anything is printed, and comes again after messages
+on stderr: an answer on stdout ends it.
 """
 
 import sys
@@ -27,12 +28,9 @@ class Waiting:
         self._stream = stream
         self._now = (task, 0, 0, "")
         self._lock = threading.Lock()
-        self._timer = threading.Timer(PATIENCE_S, self._open)
-        self._timer.daemon = True
         self._bar: Progress | None = None
         self._over = not stream.isatty()
-        if not self._over:
-            self._timer.start()
+        self._timer = self._armed()
 
     def __call__(self, task: str, done: int = 0, of: int = 0, note: str = "") -> None:
         """Show a task, how much of it is done (``of`` 0: its amount is unknown) and a few words beside."""
@@ -41,15 +39,31 @@ class Waiting:
             if self._bar is not None:
                 self._show(new)
 
+    def still(self) -> None:
+        """Take the line away until nothing has been said for a while."""
+        with self._lock:
+            if not self._over:
+                self._stop()
+                self._timer = self._armed()
+
     def end(self) -> None:
         """Take the line away for good."""
         with self._lock:
-            if self._over:
-                return
             self._over = True
-            self._timer.cancel()
-            if self._bar is not None:
-                self._bar.stop()
+            self._stop()
+
+    def _armed(self) -> threading.Timer:
+        timer = threading.Timer(PATIENCE_S, self._open)
+        timer.daemon = True
+        if not self._over:
+            timer.start()
+        return timer
+
+    def _stop(self) -> None:
+        self._timer.cancel()
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
     def _open(self) -> None:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -57,7 +71,7 @@ class Waiting:
         from forerun.search.cli.console import open_progress
 
         with self._lock:
-            if self._over:
+            if self._over or self._bar is not None:
                 return
             self._bar = Progress(
                 SpinnerColumn("line"),
@@ -96,6 +110,7 @@ def working(task: str) -> Iterator[None]:
     waiting = Waiting(raw_stream(sys.stderr), task)
     for stream in streams:
         stream.waiting = waiting
+        stream.answers = stream is sys.stdout
     try:
         yield
     finally:
@@ -121,4 +136,8 @@ class Walk:
 
     def advance(self, enumerated: int, legal: int) -> None:
         """Show that ``enumerated`` candidates are done, ``legal`` of which were scored."""
-        told("searching", enumerated, self._size, f"{legal:,} scored")
+        note = f"{legal:,} scored"
+        if enumerated < self._size:
+            told("searching", enumerated, self._size, note)
+        else:
+            told("comparing the best", note=note)

@@ -8,8 +8,11 @@ from typing import Any, Protocol, TextIO, cast
 from forerun.spaces.escaping import visible
 
 
-class Ending(Protocol):
+class Shown(Protocol):
     """What shows that a verb works (``forerun.search.cli.progress``)."""
+
+    def still(self) -> None:
+        """Show it no more for a while."""
 
     def end(self) -> None:
         """Show it no more."""
@@ -17,15 +20,18 @@ class Ending(Protocol):
 
 class Escaped:
     """A stream that writes harmful characters out. ``raw`` takes what forerun made itself: colours and bars.
-    ``waiting`` is on the terminal until something else is printed."""
+    ``waiting`` is on the terminal until something else is printed, for good where this is the stream that ``answers``.
+    """
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
-        self.waiting: Ending | None = None
+        self.waiting: Shown | None = None
+        self.answers = True
 
     def write(self, text: str) -> int:
         """Write a text; returns its length."""
-        self.still()
+        if self.waiting is not None:
+            (self.waiting.end if self.answers else self.waiting.still)()
         self.raw.write(visible(text))
         return len(text)
 
@@ -33,11 +39,6 @@ class Escaped:
         """Write several texts."""
         for line in lines:
             self.write(line)
-
-    def still(self) -> None:
-        """Take what is on the terminal away, for something else is printed."""
-        if self.waiting is not None:
-            self.waiting.end()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.raw, name)
@@ -47,7 +48,8 @@ def raw_stream(stream: TextIO) -> TextIO:
     """Return the stream below an escaped one, which is about to be written to, or the stream itself."""
     if not isinstance(stream, Escaped):
         return stream
-    stream.still()
+    if stream.waiting is not None:
+        stream.waiting.end()
     return stream.raw
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from forerun.search.api import leaderboard_of, problem_of
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.flat.exhaustive import Problem, SliceResult, bounded, sampled, search_slice
-from forerun.search.request.request import Setting, resolve
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
 from forerun.search.stages.searching import explore_request
 from forerun.search.sweep.journal import Record
 from forerun.search.sweep.plan import SweepSearch
@@ -56,7 +57,7 @@ class SearchPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class CompleteSearch:
     """A search all of whose parts are there; ``found`` is them together, ``setting`` what its request means."""
 
     of: SweepSearch
@@ -64,7 +65,7 @@ class Ending:
     found: SliceResult
 
 
-Item = SweepSearch | SearchPart | Ending
+Item = SweepSearch | SearchPart | CompleteSearch
 Search = Callable[[ChunkTimes, SweepSearch], "Record | Begun"]
 
 
@@ -73,7 +74,7 @@ def do(common: tuple[ChunkTimes, Search], item: Item) -> "Record | Begun | Slice
     chunk_times, search = common
     if isinstance(item, SearchPart):
         return search_slice(item.problem, item.low, item.high)
-    if isinstance(item, Ending):
+    if isinstance(item, CompleteSearch):
         return recorded(lambda: leaderboard_of(item.setting, item.found))
     return search(chunk_times, item)
 

@@ -65,11 +65,14 @@ class Fit:
     left_out: LeftOut
 
 
-def fit(runs: Sequence[FittedRun], settings: ErrorPriors = USUAL) -> Fit:
+def fit(
+    runs: Sequence[FittedRun], settings: ErrorPriors = USUAL, turned: Callable[[int, int], None] | None = None
+) -> Fit:
     """Fit the constants of a machine to measured runs.
 
     First all constants are fitted, as far from the catalogue as they may be; those whose uncertainty hardly falls are
-    refused, with the reason. The others are fitted again, under all priors.
+    refused, with the reason. The others are fitted again, under all priors. ``turned`` is called with (rounds done,
+    rounds at most) before each.
 
     Raises:
         RequestError: no run, or a run that cannot be scored.
@@ -77,10 +80,14 @@ def fit(runs: Sequence[FittedRun], settings: ErrorPriors = USUAL) -> Fit:
     if not runs:
         raise RequestError("calibration needs at least one measured run")
     every = np.ones(len(CONSTANTS), dtype=bool)
-    evidence, mixture, z = _fitted(runs, every, np.zeros(len(CONSTANTS)), settings, (WIDE,))
+
+    def turning(before: int) -> Callable[[int], None]:
+        return lambda turn: None if turned is None else turned(before + turn, 2 * _ROUNDS)
+
+    evidence, mixture, z = _fitted(runs, every, np.zeros(len(CONSTANTS)), settings, (WIDE,), turning(0))
     refused = _refusals(evidence, _deviations(evidence, mixture, every, settings, scaled=False), settings)
     used = np.array([name not in refused for name in NAMES])
-    evidence, mixture, z = _fitted(runs, used, np.where(used, z, 0.0), settings, PRIORS)
+    evidence, mixture, z = _fitted(runs, used, np.where(used, z, 0.0), settings, PRIORS, turning(_ROUNDS))
     deviations = _deviations(evidence, mixture, used, settings)
     known = {n: float(v) for n, v, u in zip(NAMES, z, used, strict=True) if u}
     constants = tuple(
@@ -101,13 +108,19 @@ def fit(runs: Sequence[FittedRun], settings: ErrorPriors = USUAL) -> Fit:
 
 
 def _fitted(
-    runs: Sequence[FittedRun], used: NDArray[np.bool_], z: Floats, settings: ErrorPriors, priors: Sequence[Prior]
+    runs: Sequence[FittedRun],
+    used: NDArray[np.bool_],
+    z: Floats,
+    settings: ErrorPriors,
+    priors: Sequence[Prior],
+    turning: Callable[[int], None],
 ) -> tuple[Evidence, PriorMixture, Floats]:
     """Return evidence at the fitted constants, what it makes of priors, and the constants (Gauss-Newton from z)."""
     measured, weight = np.log([run.step_time_s for run in runs]), np.ones((len(priors), len(runs)))
     live: Collection[str] = NAMES
     kept: tuple[Floats, Floats] | None = None
     for turn in range(_ROUNDS):
+        turning(turn)
         known = None if kept is None or np.abs(z - kept[0]).max() > _NEAR else kept[1]
         evidence = _evidence(runs, measured, z, live, known)
         kept = kept if known is not None else (z, evidence.slopes)

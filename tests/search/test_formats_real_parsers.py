@@ -20,6 +20,7 @@ import yaml
 
 from forerun.search.formats import Launch, format_named
 from forerun.spaces.models import load_model, resolve_model
+from forerun.spaces.models.parameters import parameter_count
 from forerun.spaces.strategies import parse_strategy
 from forerun.spaces.workload import Workload
 
@@ -270,3 +271,45 @@ def test_transformers_configs_are_models(name: str, tmp_path: Path) -> None:
     model = resolve_model(str(path)).model
     assert model.layer_count == config.num_hidden_layers and model.hidden == config.hidden_size
     assert model.vocab == config.vocab_size
+
+
+def test_olmo_core_builds_the_configurations() -> None:
+    the("olmo_core")
+    seen = 0
+    for launch, files in expressed("olmo-core"):
+        s = launch.strategy
+        module = types.ModuleType("written")
+        exec(compile(files["olmo_core_train.py"], "written", "exec"), module.__dict__)  # forerun's own file
+        training = module.train_module_config()
+        assert module.GLOBAL_BATCH_SIZE == launch.workload.global_batch * launch.workload.seq_len
+        assert training.rank_microbatch_size == s.mbs * launch.workload.seq_len
+        assert module.model_config().num_params == parameter_count(launch.model)
+        assert (training.pp_config.degree if training.pp_config else 1) == s.pp
+        if training.dp_config is not None and s.copies > 1 and s.zero:
+            assert training.dp_config.get_replicate_and_shard_degree(s.dp)[0] == s.copies
+        seen += 1
+    assert seen >= TWENTY
+
+
+def test_axolotl_validates_the_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = the("axolotl.utils.schemas.config")
+    monkeypatch.setitem(sys.modules, "ring_flash_attn", types.ModuleType("ring_flash_attn"))  # needs a GPU to install
+    for launch, files in expressed("axolotl"):
+        s = launch.strategy
+        read = schema.AxolotlInputConfig(**yaml.safe_load(files["axolotl.yaml"]))
+        assert (read.micro_batch_size, read.sequence_len) == (s.mbs, launch.workload.seq_len)
+        assert ((read.tensor_parallel_size or 1), (read.context_parallel_size or 1)) == (s.tp, s.cp)
+        assert not s.zero or read.dp_shard_size * read.dp_replicate_size == s.dp
+
+
+def test_llama_factory_parses_the_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISABLE_VERSION_CHECK", "1")
+    parser = the("llamafactory.hparams.parser")
+    monkeypatch.chdir(tmp_path)
+    for launch, files in expressed("llama-factory"):
+        data = yaml.safe_load(files["llama_factory.yaml"])
+        for name in ("bf16", "fp16", "deepspeed"):  # need a GPU and the package
+            data.pop(name, None)
+        _, _, training, *_ = the("transformers").HfArgumentParser(parser._TRAIN_ARGS).parse_dict(data)
+        assert training.per_device_train_batch_size == launch.strategy.mbs
+        assert training.gradient_accumulation_steps == launch.microbatches

@@ -97,7 +97,7 @@ def test_most_formats_express_most_plain_strategies() -> None:
         "nanotron": "tp4 pp4 dp4 cp2 mbs2 zero1 sp recompute=full schedule=gpipe split=by-cost",
         "gpt-neox": "tp4 pp4 dp4 mbs2 zero1 sp recompute=full",
         "llama-factory": "dp16 mbs2 zero3 recompute=full pp1",
-        "axolotl": "tp2 dp4 cp2 mbs2 zero2 shard=4 pp1",
+        "axolotl": "tp2 dp4 cp2 mbs1 zero2 shard=4 pp1",
         "maxtext": "tp4 pp4 dp4 cp2 mbs2 vpp2 zero3 schedule=interleaved recompute=selective",
         "olmo-core": "tp4 pp4 dp4 mbs2 vpp2 zero2 shard=2 sp schedule=interleaved recompute=full",
         "forerun": "tp4 pp4 dp4 mbs1 schedule=dualpipe",

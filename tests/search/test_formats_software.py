@@ -8,7 +8,8 @@ from forerun_launches import DENSE, MIXTURE
 from forerun.search.formats import Launch, format_named, import_texts
 from forerun.search.formats.exporting import express
 from forerun.search.formats.software import split_known
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute, parse_strategy
 from forerun.spaces.workload import Workload
@@ -161,4 +162,4 @@ def test_a_baseline_is_predicted_with_its_own_switches(tmp_path: Path) -> None:
     assert baseline.switches["optimizer-offload"] == "on"
     assert set(baseline.unmodelled) == {"--fp8-param-gather"}
     assert any("overlap-grad-reduce=off (on)" in note for note in baseline.notes)
-    assert any("(--overlap-grad-reduce) would make your run" in note for note in baseline.notes)
+    assert any("(--overlap-grad-reduce) speeds your run up" in note for note in baseline.notes)

@@ -11,7 +11,8 @@ from forerun_machines import machine_context, measured_on, some_strategies
 from forerun.search.calibrate import calibrate_files
 from forerun.search.cli import main
 from forerun.search.next_runs import measure_and_choose
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.validate import load_runs, predict
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy
@@ -108,8 +109,8 @@ def test_bad_requests_end_with_the_fix(more: str, reason: str, capsys: pytest.Ca
 def test_tables_name_the_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SEARCH.split(), "--measure-next", "2"]) == 0
     out = capsys.readouterr().out
-    assert "worth measuring to choose the best" in " ".join(out.split())
-    assert "less to lose" in out
+    assert "runs to measure to choose the best" in " ".join(out.split())
+    assert "less regret" in out
 
 
 ROW = {

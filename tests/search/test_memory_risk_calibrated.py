@@ -12,7 +12,9 @@ from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK
 from forerun.search.calibrate import calibrate_files, write_calibration
 from forerun.search.cli import main
 from forerun.search.notes.low_oom_risk import safer_note
-from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
 from forerun.simulator import score
 from forerun.simulator.events import event_scores
 from forerun.simulator.memory.risk import RISKY, CalibratedPeaks, oom_risk
@@ -112,7 +114,7 @@ def test_marks_say_what_the_risk_says(calibration: str, capsys: pytest.CaptureFi
     words = "simulate llama3-8b --cluster dgx-h100 --global-batch 64 --seq-len 2048".split()
     assert main([*words, "--strategy", risky.name, "--calibration", calibration]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert f"{risky.oom_risk:.0%} is the calibrated probability that it runs out of memory" in text
+    assert f"OOM risk {risky.oom_risk:.0%}, by the calibration" in text
 
 
 def test_the_safe_row_that_is_named_is_safe_by_the_calibration(calibration: str) -> None:

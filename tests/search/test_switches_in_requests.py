@@ -9,7 +9,8 @@ from forerun.search.api import search_request
 from forerun.search.board.folder import write_folder
 from forerun.search.catalogue import describe
 from forerun.search.formats.exporting import load_launch
-from forerun.search.request.request import Request, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.sweep.plan import read_plan
 from forerun.spaces.errors import RequestError
 
@@ -86,7 +87,7 @@ def test_show_lists_switches_with_settings_and_flags() -> None:
 
 def test_switches_that_would_help_are_proposed_with_their_flags() -> None:
     request = Request(**MIXTURE, overrides=ONE, switches={"dispatcher": "alltoall"})
-    (note,) = [text for text in search_request(request).advice if "switches that would speed" in text]
+    (note,) = [text for text in search_request(request).advice if "switches that speed up row 1" in text]
     assert "moe-overlap +" in note and "--overlap-moe-expert-parallel-comm" in note
     assert "dispatcher" not in note, "the user chose it"
     assert "bf16-grads" not in note, "it trains otherwise"

@@ -15,7 +15,9 @@ from forerun.search.cli.registry import VERBS
 from forerun.search.cli.streams import Escaped, escaped_streams
 from forerun.search.refine import refine
 from forerun.search.request.interrupts import EndedEarly
-from forerun.search.request.request import Request, Setting, resolve
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting
 from forerun.search.trees import with_trees
 
 HIDE = "\x1b[?25l"
@@ -63,6 +65,15 @@ def test_it_is_gone_before_anything_is_printed(
         told("searching", 1, 2)
         assert terminal.getvalue() == shown
     assert "an answer" in capsys.readouterr().out
+
+
+def test_it_comes_again_after_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    with on_a_terminal(monkeypatch) as terminal:
+        print("forerun: a message", file=sys.stderr)
+        wait_until_shown()
+        told("searching", 1, 2, "3 scored")
+    text = terminal.getvalue()
+    assert text.index("forerun: a message") < text.index("3 scored")
 
 
 @pytest.mark.parametrize("task", ["", "searching"])

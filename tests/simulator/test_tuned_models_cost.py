@@ -92,3 +92,23 @@ def test_zero_3_gathers_what_is_frozen_too() -> None:
 
 def test_an_untuned_request_has_no_frozen_parameters() -> None:
     assert np.all(np.isfinite(scored(request(), "tp2 dp4 mbs1")[0]))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "precision", "text", "measured_s"),
+    [
+        ("dgx-h100", "fp8", "tp2 pp4 dp1 mbs1 vpp20 sp schedule=interleaved", 6.199),
+        ("gb200-nvl72", "fp8", "tp1 pp2 dp4 mbs1 vpp20 zero1 schedule=interleaved", 2.640),
+        ("gb200-nvl72", "mxfp8", "tp1 pp4 dp2 mbs1 vpp20 zero1 schedule=interleaved", 2.750),
+    ],
+)
+def test_published_runs_with_adapters(cluster: str, precision: str, text: str, measured_s: float) -> None:
+    """Megatron-Bridge 26.06, LoRA performance of Llama 3 70B (``benchmarks/measured/megatron_bridge.csv``). Rank and
+    products are not stated there; its performance recipes put adapters beside attention."""
+    made = Context(
+        model=tuned(load_model("llama3-70b"), "16:attention", ()),
+        cluster=load_cluster(cluster),
+        workload=Workload(global_batch=32, seq_len=4096, precision=precision),
+        framework=load_framework("nemo"),
+    )
+    assert scored(made, text)[0] == pytest.approx(measured_s, rel=0.1)

@@ -88,6 +88,11 @@ AXOLOTL = (
         reason=lambda launch: "tp alone: FSDP needs replicas or context ranks to shard over",
         fix=lambda launch: change(launch, tp=1, dp=launch.strategy.tp, zero=2),
     ),
+    fixed(
+        lambda launch: launch.strategy.cp > 1 and launch.strategy.mbs > 1,
+        "mbs > 1 with cp: its ring attention takes one packed sequence at a time",
+        mbs=1,
+    ),
     SHARED_BY_WHOLE_REPLICAS,
 )
 OLMO_CORE = (

@@ -122,6 +122,7 @@ def write_axolotl(launch: Launch) -> Files:
         "datasets": [{"path": "allenai/c4", "type": "completion"}],
         "output_dir": "outputs",
         "sequence_len": workload.seq_len,
+        "attn_implementation": "flash_attention_2",
         "sample_packing": True,
         "pad_to_sequence_len": True,
         "micro_batch_size": s.mbs,
